@@ -1,0 +1,55 @@
+# What every folder's CMakeLists uses: one library per folder, one function per test.
+
+find_package(Threads REQUIRED)
+
+add_library(tenuto_options INTERFACE)
+target_include_directories(tenuto_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(tenuto_options INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow
+                       -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers)
+target_link_libraries(tenuto_options INTERFACE Threads::Threads)
+if(TENUTO_SANITIZE STREQUAL "address")
+  target_compile_options(tenuto_options INTERFACE -fsanitize=address,undefined
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(tenuto_options INTERFACE -fsanitize=address,undefined)
+elseif(TENUTO_SANITIZE STREQUAL "thread")
+  target_compile_options(tenuto_options INTERFACE -fsanitize=thread)
+  target_link_options(tenuto_options INTERFACE -fsanitize=thread)
+elseif(NOT TENUTO_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "TENUTO_SANITIZE is '${TENUTO_SANITIZE}': expected address, thread or empty")
+endif()
+
+# tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...])
+# makes the library tenuto_FOLDER, linked to the folders below it that it sees.
+function(tenuto_library folder)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
+  add_library(tenuto_${folder} STATIC ${arg_SOURCES})
+  list(TRANSFORM arg_LINKS PREPEND tenuto_)
+  target_link_libraries(tenuto_${folder} PUBLIC tenuto_options ${arg_LINKS}
+                        PRIVATE ${arg_EXTERNAL})
+endfunction()
+
+# tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [LABELS label ...]
+#             [TIMEOUT seconds])
+# makes the GoogleTest program NAME. Each of its cases is a ctest test; WHOLE: the program is one
+# test (for programs that are slow to start).
+# Labels: threads = also run under the thread sanitizer; torch = needs the torch island;
+# processes = starts real processes.
+function(tenuto_test name)
+  cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  list(TRANSFORM arg_LINKS PREPEND tenuto_)
+  target_link_libraries(${name} PRIVATE tenuto_options ${arg_LINKS} ${arg_EXTERNAL} GTest::gtest
+                        GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE TENUTO_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             TENUTO_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(arg_WHOLE)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  else()
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  endif()
+endfunction()

@@ -1,0 +1,19 @@
+// CHECK: a programmer's mistake ends the process, in every build. Never reachable from a file, a
+// message or a flag: what comes from outside is answered with a Result.
+#pragma once
+
+#include <string>
+
+namespace tenuto {
+
+// Prints the condition, the place and `what` on stderr and aborts.
+[[noreturn]] void check_failed(const char* condition, const char* file, int line,
+                               const std::string& what);
+
+}  // namespace tenuto
+
+#define CHECK(condition, what)                                        \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::tenuto::check_failed(#condition, __FILE__, __LINE__, (what)); \
+  } while (false)

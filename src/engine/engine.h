@@ -1,0 +1,39 @@
+// The torch island's only door: models, split backward, optimizers, data, checkpoints, on the CPU
+// and on accelerators alike. No torch header is included here, so that whoever uses it stays quick
+// to build.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "ir/plan.h"
+#include "runtime/compute.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// Number of layers that the job's model is partitioned by (gpt: embedding, blocks, head).
+int32_t layer_count(const ModelSettings& model);
+
+// A Compute that holds `stage` of the job's model on the job's device. Reads the data that the
+// stage needs; parameters are initialised from (seed, parameter name), whatever the partition.
+//
+// Errors: Invalid/Job for a missing file, too little text, no such device.
+Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan, StageId stage,
+                                             Mailbox& mailbox);
+
+// Version of torch and the devices it can use, for `doctor` and `--version`.
+std::string engine_description();
+
+// Continues `prompt` by `byte_count` bytes with the model whose shards are in `shards`; `write`
+// gets them as they come. Temperature 0 = always the likeliest byte.
+Status sample(const Job& job, const std::vector<std::string>& shards, const std::string& prompt,
+              int64_t byte_count, double temperature, int64_t seed,
+              const std::function<void(const std::string&)>& write);
+
+}  // namespace tenuto

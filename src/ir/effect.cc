@@ -1,0 +1,95 @@
+#include "ir/effect.h"
+
+namespace tenuto {
+
+bool lives_to_end(ValueKind kind) { return kind == ValueKind::Verdict; }
+
+namespace {
+
+void pass_through(const Op& op, bool first, bool last, Effect& effect) {
+  if (!first) {
+    const Value input{ValueKind::Activation, -1, {op.stage.value - 1}, op.micro};
+    effect.read.push(input);
+    effect.free.push(input);
+  }
+  if (!last) effect.write.push({ValueKind::Activation, -1, op.stage, op.micro});
+}
+
+void backward_input(const Op& op, bool first, bool last, Effect& effect) {
+  const Value stash{ValueKind::Stash, -1, op.stage, op.micro};
+  effect.read.push(stash);
+  effect.free.push(stash);
+  if (!last) {
+    const Value gradient{ValueKind::Gradient, -1, {op.stage.value + 1}, op.micro};
+    effect.read.push(gradient);
+    effect.free.push(gradient);
+  }
+  if (!first) effect.write.push({ValueKind::Gradient, -1, op.stage, op.micro});
+  effect.write.push({ValueKind::WeightWork, -1, op.stage, op.micro});
+}
+
+void measure(const Op& op, bool first, bool last, Effect& effect) {
+  effect.read.push({ValueKind::Total, -1, op.stage, {}});
+  if (!first) {
+    const Value before{ValueKind::Norm, -1, {op.stage.value - 1}, {}};
+    effect.read.push(before);
+    effect.free.push(before);
+  }
+  effect.write.push({last ? ValueKind::Verdict : ValueKind::Norm, -1, op.stage, {}});
+}
+
+void update(const Op& op, int32_t stage_count, Effect& effect) {
+  const Value totals{ValueKind::Total, -1, op.stage, {}};
+  const Value partials{ValueKind::Partial, -1, op.stage, {}};
+  effect.read.push(totals);
+  effect.read.push({ValueKind::Verdict, -1, {stage_count - 1}, {}});
+  effect.free.push(totals);
+  effect.free.push(partials);
+}
+
+}  // namespace
+
+Effect effect_of(const Op& op, int32_t stage_count) {
+  const bool first = op.stage.value == 0;
+  const bool last = op.stage.value == stage_count - 1;
+  Effect effect;
+  switch (op.kind) {
+    case OpKind::Forward:
+      pass_through(op, first, last, effect);
+      effect.write.push({ValueKind::Stash, -1, op.stage, op.micro});
+      break;
+    case OpKind::Evaluate:
+      pass_through(op, first, last, effect);
+      break;
+    case OpKind::BackwardInput:
+      backward_input(op, first, last, effect);
+      break;
+    case OpKind::BackwardWeight: {
+      const Value work{ValueKind::WeightWork, -1, op.stage, op.micro};
+      effect.read.push(work);
+      effect.free.push(work);
+      effect.write.push({ValueKind::Partial, -1, op.stage, op.micro});
+      break;
+    }
+    case OpKind::Send:
+      effect.read.push(moved_value(op));
+      if (!lives_to_end(op.moved)) effect.free.push(moved_value(op));
+      break;
+    case OpKind::Recv:
+      effect.write.push(moved_value(op));
+      break;
+    case OpKind::Reduce:
+      effect.read.push({ValueKind::Partial, -1, op.stage, {}});
+      effect.write.push({ValueKind::Total, op.part, op.stage, {}});
+      break;
+    case OpKind::Measure:
+      measure(op, first, last, effect);
+      break;
+    case OpKind::Step:
+      update(op, stage_count, effect);
+      break;
+  }
+  return effect;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,60 @@
+// THE rule. What an op reads, writes and frees at its worker. Dependence, readiness, memory, leaks,
+// double work and what a worker waits for all follow from this one function.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "base/check.h"
+#include "ir/op.h"
+
+namespace tenuto {
+
+// A list of at most N values, without allocation.
+template <class T, size_t N>
+class InlineList {
+ public:
+  // Appends; requires size() < N.
+  void push(const T& item) {
+    CHECK(size_ < N, "an InlineList is full");
+    items_[size_++] = item;
+  }
+  // Number of items.
+  size_t size() const { return size_; }
+  // First item.
+  const T* begin() const { return items_.data(); }
+  // One past the last item.
+  const T* end() const { return items_.data() + size_; }
+
+ private:
+  std::array<T, N> items_{};
+  size_t size_ = 0;
+};
+
+// What an op does to its worker's store: all of `read` must be there before it starts; at its end
+// `write` appears and `free` goes. Writing a value that is there is double work.
+struct Effect {
+  InlineList<Value, 4> read, write, free;
+};
+
+// The effect of `op` in a model of `stage_count` stages.
+//
+// Forward (s,m)        reads and frees activation s-1; writes activation s (none at the last stage)
+//                      and the stash
+// BackwardInput (s,m)  reads and frees the stash and gradient s+1; writes gradient s (none at stage
+//                      0) and the weight work
+// BackwardWeight (s,m) reads and frees the weight work; writes a partial
+// Send                 reads and frees its value (a Verdict stays: the worker's own Step needs it)
+// Recv                 writes its value
+// Reduce (s,part)      reads every partial of the list; writes the total of the part
+// Measure (s)          reads every total and norm s-1, frees the norm; writes norm s, at the last
+//                      stage the verdict
+// Step (s)             reads and frees every total and partial; reads the verdict
+// Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
+Effect effect_of(const Op& op, int32_t stage_count);
+
+// True for values that live until the step ends instead of being freed by an op: the verdict, which
+// goes on to the stage before and is read by Step here.
+bool lives_to_end(ValueKind kind);
+
+}  // namespace tenuto

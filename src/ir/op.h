@@ -1,0 +1,66 @@
+// The ops of a training step, and the values by which they speak to each other.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "base/id.h"
+
+namespace tenuto {
+
+// What a worker can be asked to do. There is no fused backward: an engine that does not split runs
+// the whole backward in BackwardInput and nothing in BackwardWeight (Plan::split_backward).
+enum class OpKind : uint8_t {
+  Forward,         // one stage's forward of one micro-batch, kept for its backward
+  BackwardInput,   // gradient of the stage's input
+  BackwardWeight,  // gradient of the stage's weights, added to the worker's sum in micro-batch
+                   // order
+  Send,            // moves a value to a peer
+  Recv,            // takes a value from a peer
+  Reduce,          // sums the weight gradients of the step over a group
+  Measure,         // adds this stage's squared gradient norm to what came from the stage before
+  Step,            // the optimizer's update of one stage
+  Evaluate,        // forward only, nothing kept: held-out loss
+};
+
+// What lies in a worker's store. A value is named by the stage that made it, on both ends of a
+// wire.
+enum class ValueKind : uint8_t {
+  None,
+  Activation,  // output of Forward or Evaluate (stage, micro); the next stage reads it
+  Gradient,    // output of BackwardInput (stage, micro); the stage before reads it
+  Stash,       // kept by Forward for its BackwardInput
+  WeightWork,  // kept by BackwardInput for its BackwardWeight
+  Partial,     // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
+  Total,       // weight gradient of the step, reduced over the group
+  Norm,        // running squared norm over stages 0..stage, travels down the pipeline
+  Verdict,     // made by the last stage's Measure: the whole norm, or "skip"; travels back up
+};
+inline constexpr int kValueKindCount = 9;
+
+// The name of one value. `part` is the gradient bucket of a Partial or a Total; -1 = whole. In an
+// Effect, micro = none and part = -1 in a read or a free mean "every such value of this list".
+struct Value {
+  ValueKind kind = ValueKind::None;
+  int16_t part = -1;
+  StageId stage;
+  MicroId micro;
+  auto operator<=>(const Value&) const = default;
+};
+
+// One entry of a worker's list. Small and trivially copyable: it is the wire form too.
+struct Op {
+  OpKind kind = OpKind::Forward;
+  ValueKind moved = ValueKind::None;  // Send, Recv: what is moved
+  int16_t part = -1;                  // Reduce: the gradient bucket; -1 = whole
+  StageId stage;                      // of the op; of a Send or Recv: the stage that made the value
+  MicroId micro;                      // none for Reduce, Measure, Step and what they move
+  WorkerId peer;                      // Send: to whom; Recv: from whom
+  GroupId group;                      // Reduce: among whom
+  auto operator<=>(const Op&) const = default;
+};
+
+// The value that a Send or Recv moves.
+inline Value moved_value(const Op& op) { return {op.moved, op.part, op.stage, op.micro}; }
+
+}  // namespace tenuto

@@ -1,0 +1,71 @@
+// The plan: who holds which layers, one op list per worker, and the rules by which lists are run.
+// The order: what control tells the workers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/unit.h"
+#include "ir/schedule.h"
+
+namespace tenuto {
+
+// A run of layers and the workers that keep its weights.
+struct Stage {
+  int32_t layer_first = 0, layer_end = 0;  // half open
+  std::vector<WorkerId> holders;           // holders[p] = the worker of pipeline p in a fresh plan
+  auto operator<=>(const Stage&) const = default;
+};
+
+// How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
+// inputs are here, backward before forward before weight gradient, each kind in the global order,
+// under the limits.
+enum class Dispatch : uint8_t { Listed, Ready };
+
+// What ready dispatch obeys at one worker, and what check holds a listed plan to.
+struct Limit {
+  int32_t micros = 0;   // micro-batches between the start of a forward and the end of its weight
+                        // gradient, at most; 0 = unlimited
+  int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
+  auto operator<=>(const Limit&) const = default;
+};
+
+// One training step as it will be run, and the held-out pass that goes with it.
+struct Plan {
+  std::string order;  // the name of the order that made it, e.g. "1f1b"
+  std::vector<Stage> stages;
+  Schedule schedule;
+  Schedule evaluation;  // Evaluate ops only, micros numbered from schedule.micro_count on
+  Dispatch dispatch = Dispatch::Listed;
+  bool split_backward = false;  // no: BackwardInput computes both gradients, BackwardWeight nothing
+  std::vector<Limit> limits;    // per worker; empty = unlimited
+  auto operator<=>(const Plan&) const = default;
+};
+
+// What ir knows of bytes, without the model: of[stage][kind] = size of one such value.
+struct Sizes {
+  std::vector<std::array<Bytes, kValueKindCount>> of;
+};
+
+// Whether workers run steps or wait.
+enum class Phase : uint8_t { Frozen, Running, Out };
+
+// What control tells the workers: a state, repeated until overtaken, never an event.
+//
+// A step takes the parameters from one version to the next: step i turns version i into version
+// i+1. A worker may run the ops of step i before version i is committed, all but its Step op: so
+// versions differ by at most one and one undo suffices.
+struct Order {
+  int64_t term = 0;        // of the coordinator
+  int64_t epoch = 0;       // of the membership
+  int64_t committed = 0;   // this version is final: every member has it
+  int64_t first_step = 0;  // the step that `plan` is in force from
+  int64_t stop_at = -1;    // the version to stop at; -1 = none
+  Phase phase = Phase::Frozen;
+  std::vector<WorkerId> members;
+  Plan plan;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,70 @@
+// Compute: what runs the ops between the messages. One face for libtorch on any device (engine/)
+// and for the paced device (paced.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "ir/op.h"
+
+namespace tenuto {
+
+// The loss of one micro-batch, in nats per target (per byte for byte-level text).
+struct MicroLoss {
+  MicroId micro;
+  double loss = 0;
+};
+
+// What the last stage's Verdict said of a step.
+struct StepOutcome {
+  double gradient_norm = 0;       // global, before clipping
+  double learning_rate = 0;       // that the step used
+  bool finite = true;             // false: the step was skipped, parameters are unchanged
+  std::vector<MicroLoss> losses;  // of the micro-batches whose last stage ran here, by micro
+};
+
+// Runs Forward, BackwardInput, BackwardWeight, Measure, Step and Evaluate, and keeps the values
+// that they make. Calls come from one thread, the worker's; reports go to the mailbox it was made
+// with.
+class Compute {
+ public:
+  virtual ~Compute() = default;
+  // Begins step `step` (version `step` of the parameters is here): sums are zero, no value is
+  // stored.
+  virtual Status begin(int64_t step) = 0;
+  // Starts an op and returns at once; its report carries start and finish. `inputs_at` is when the
+  // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
+  // op is under way at a time.
+  virtual Status start(const Op& op, Duration inputs_at, Ticket ticket) = 0;
+  // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,
+  // Verdict; for Partial with micro none: the worker's sum of the bucket (fp32). Valid until
+  // discard.
+  virtual Result<std::span<const std::byte>> bytes(const Value& value) = 0;
+  // Makes room for a value that will be received (Activation, Gradient, Norm, Verdict) or reduced
+  // (Total, fp32). Valid until discard.
+  virtual Result<std::span<std::byte>> room(const Value& value) = 0;
+  // A Total is complete in its room: the sum over the group. Divides it by the micro-batch count of
+  // the step.
+  virtual Status reduced(const Value& total) = 0;
+  // The walk has freed the value.
+  virtual void discard(const Value& value) = 0;
+  // What came out of the step that has just ended.
+  virtual StepOutcome outcome() = 0;
+  // Version of the parameters that is held: the number of steps taken since initialisation.
+  virtual int64_t version() const = 0;
+  // Takes the last Step back, exactly; Invalid when there is none to take back.
+  virtual Status undo() = 0;
+  // Writes parameters and optimizer state of this worker's stage to `path` (safetensors), durable
+  // when it returns; the file is not complete under another name before.
+  virtual Status save(const std::string& path) = 0;
+  // Reads parameters and optimizer state of this worker's stage from the shards in `paths`, which
+  // any partition may have written.
+  virtual Status load(const std::vector<std::string>& paths, int64_t version) = 0;
+};
+
+}  // namespace tenuto

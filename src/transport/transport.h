@@ -1,0 +1,75 @@
+// The wire: one face of a few calls, the same for threads of one process, TCP, shared memory and
+// RDMA.
+//
+// All calls return at once; the end of each is posted to the mailbox with its ticket. A receive is
+// posted ahead of the message and grants the sender the right to send that one message (a credit by
+// name), so no message ever stands in front of another that is wanted sooner, and nothing is
+// buffered without bound. Memory handed in must stay untouched until the ticket is posted. A lost
+// peer is posted once as a report without a ticket; every call that was under way with it ends with
+// Disconnected/Worker.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/id.h"
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "base/unit.h"
+
+namespace tenuto {
+
+// Names a message between two workers. `name` is opaque here (a packed ir Value or a collective's
+// move); both ends give the same.
+struct Tag {
+  int64_t epoch = 0, step = 0;
+  uint64_t name = 0;
+  auto operator<=>(const Tag&) const = default;
+};
+
+// Where a worker listens: "host:port", or the name of a peer in the same process.
+struct Address {
+  std::string text;
+};
+
+// What the two ends tell each other first. Another job, token or version is refused with a
+// sentence.
+struct Hello {
+  std::string job, token;
+  int32_t version = 0;
+  WorkerId self;
+  int64_t epoch = 0;
+};
+inline constexpr int32_t kWireVersion = 1;
+
+// Times that travel with a message; see runtime/paced.h for the nominal clock.
+struct Stamp {
+  Duration sent{};     // when it was sent, on the sender's clock
+  Duration arrival{};  // nominal arrival; zero = when it really arrives
+};
+
+// Bytes between workers. Calls come from one thread, the worker's.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Where peers reach this worker.
+  virtual Address address() const = 0;
+  // Connects to `peer`, which must be listening there; the ticket is posted when both ends have
+  // agreed on the hello, or with the refusal. Of a pair exactly one end calls it.
+  virtual Status connect(WorkerId peer, const Address& address, Ticket ticket) = 0;
+  // Sends `bytes` once the peer has posted the matching receive. Messages to a peer that has not
+  // connected yet wait for it.
+  virtual Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+                      Ticket ticket) = 0;
+  // Receives into `bytes`, whose size must be the message's; the report carries the stamp.
+  virtual Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) = 0;
+  // Cancels all that is posted with `peer` (each ticket ends Cancelled) and forces its end closed.
+  virtual Status drop(WorkerId peer) = 0;
+  // Waits until all that was sent has left this process, `limit` at most, then closes every end.
+  virtual Status close(Duration limit) = 0;
+};
+
+}  // namespace tenuto

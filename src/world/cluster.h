@@ -1,0 +1,41 @@
+// The cluster as it is now. A straggler, a slow link and a dead worker are values here, not cases.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/id.h"
+#include "base/unit.h"
+
+namespace tenuto {
+
+// One worker.
+struct Worker {
+  double speed = 1.0;  // 1 = as profiled, 0.5 = twice as slow
+  Bytes memory;        // 0 = unlimited
+  bool alive = true;
+};
+
+// One direction of one connection.
+struct Link {
+  Duration latency{};           // one way
+  double bytes_per_second = 0;  // 0 = unlimited
+};
+
+// Workers, and links by class (same host, same rack, ...) with sparse exceptions, so that 16,384
+// workers fit.
+struct Cluster {
+  std::vector<Worker> workers;
+  std::vector<int32_t> place;                                // class of each worker; empty = all 0
+  std::vector<std::vector<Link>> between;                    // between[place][place]; empty = free
+  std::map<std::pair<WorkerId, WorkerId>, Link> exceptions;  // a slow link is one entry a direction
+
+  // The link that carries what `from` sends to `to`.
+  Link link(WorkerId from, WorkerId to) const;
+};
+
+// `worker_count` equal workers with every link alike.
+Cluster uniform_cluster(int32_t worker_count, Link link);
+
+}  // namespace tenuto

@@ -1,0 +1,111 @@
+// The job: all that a user can ask of a training run, with its defaults. The same keys as in the
+// TOML file; docs/formats.md lists them with their meaning and range, world/load.h reads them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tenuto {
+
+// [data]
+struct DataSettings {
+  std::string kind = "text";       // text | classes | csv
+  std::vector<std::string> paths;  // files or folders of the user; text: every file without NUL
+                                   // bytes, sorted by path; classes: each file is one class; csv:
+                                   // numbers, the last column is the class
+  double held_out = 0.1;           // share of each file's end kept for validation, (0, 0.5]
+};
+
+// [model]
+struct ModelSettings {
+  std::string kind = "gpt";  // gpt | mlp
+  int32_t layers = 4;        // gpt: transformer blocks; mlp: hidden layers
+  int32_t width = 128;
+  int32_t heads = 4;       // gpt
+  int32_t sequence = 128;  // gpt: bytes per row; mlp on classes: bytes per window
+  double dropout = 0.0;    // [0, 1)
+  bool tied = false;       // gpt: the head shares the embedding's weight
+};
+
+// [optimizer]
+struct OptimizerSettings {
+  std::string kind = "adamw";  // adamw | sgd
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  // adamw
+  double momentum = 0.9;                             // sgd
+  double weight_decay = 0.1;
+  double clip = 1.0;                // global gradient norm; 0 = never clip
+  int32_t warm_up_steps = 20;       // learning rate rises linearly over these
+  std::string schedule = "cosine";  // cosine | constant
+  double minimum_rate = 0.1;        // share of learning_rate that cosine ends at
+};
+
+// [parallel]
+struct ParallelSettings {
+  int32_t stages = 1;
+  int32_t pipelines = 1;
+  int32_t micros = 4;      // micro-batches per pipeline and step
+  int32_t micro_rows = 4;  // rows (sequences, samples) of one micro-batch
+  std::string order = "1f1b";
+  std::string dispatch = "listed";  // listed | ready
+  int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
+  bool split_backward = false;      // default: as the order wants (yes for zb-h1)
+};
+
+// [device]
+struct DeviceSettings {
+  std::string kind = "cpu";        // cpu | cuda | paced
+  std::string precision = "fp32";  // fp32 | bf16 (autocast)
+  int32_t threads = 1;             // CPU threads of one worker
+  // paced: the length of each op, one number per stage or one for all
+  std::vector<double> forward_ms = {5}, backward_input_ms = {5}, backward_weight_ms = {5};
+  std::string clock = "nominal";   // paced: nominal | real
+  int64_t message_bytes = 65536;   // paced: size of an activation and of a gradient
+  int64_t parameter_bytes = 4096;  // paced: weights of one stage
+};
+
+// [network]
+struct NetworkSettings {
+  std::string transport = "ucx";    // ucx | memory (threads of one process: tests)
+  std::string device = "lo";        // network device that carries the traffic
+  std::string protocol = "auto";    // auto | eager | rendezvous
+  double latency_ms = 0;            // paced: one way, of every link
+  double megabytes_per_second = 0;  // paced: of every link; 0 = unlimited
+  double connect_seconds = 30;      // limit for all peers to be connected
+  double silence_seconds = 60;      // a step without any progress for so long ends the run
+};
+
+// [coordinator]
+struct CoordinatorSettings {
+  std::string listen = "127.0.0.1:0";  // port 0 = any free one
+  std::string token;                   // empty = a fresh random one
+  std::string store = "memory";        // memory
+};
+
+// [job] and all sections.
+struct Job {
+  std::string name = "run";
+  int64_t steps = 100;
+  int64_t seed = 1;
+  std::string directory = "runs";    // runs are written to directory/name
+  int64_t checkpoint_every = 50;     // steps; 0 = only at the end
+  int32_t keep = 3;                  // checkpoints kept
+  int64_t validate_every = 50;       // steps; 0 = only at the end
+  int32_t validate_micros = 8;       // micro-batches of one validation, over all pipelines
+  std::vector<int64_t> trace_steps;  // steps written as Chrome traces
+  DataSettings data;
+  ModelSettings model;
+  OptimizerSettings optimizer;
+  ParallelSettings parallel;
+  DeviceSettings device;
+  NetworkSettings network;
+  CoordinatorSettings coordinator;
+
+  // Workers of a fresh plan.
+  int32_t worker_count() const { return parallel.stages * parallel.pipelines; }
+  // Micro-batches of a step, over all pipelines.
+  int32_t micro_count() const { return parallel.micros * parallel.pipelines; }
+};
+
+}  // namespace tenuto

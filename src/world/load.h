@@ -1,0 +1,33 @@
+// Reading a job from TOML and flags: every key in one table, every refusal one sentence with file,
+// line, column and the nearest valid name.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// A job and where each of its values came from.
+struct LoadedJob {
+  Job job;
+  std::map<std::string, std::string>
+      origin;  // "optimizer.clip" -> "default" | "job.toml:12" | "flag"
+};
+
+// Reads `path` (empty = defaults only) and then `overrides`, each "section.key=value".
+//
+// Errors: Invalid/Call for an unreadable file, bad TOML, an unknown section or key, a wrong type, a
+//         value out of range, or values that do not fit together (more stages than layers).
+Result<LoadedJob> load_job(const std::string& path, const std::vector<std::string>& overrides);
+
+// The job as TOML that load_job reads back equal; with `origin`, a comment after each value.
+std::string to_toml(const Job& job, const std::map<std::string, std::string>* origin = nullptr);
+
+// Reads the text of to_toml back.
+Result<Job> job_from_toml(const std::string& text, const std::string& source);
+
+}  // namespace tenuto

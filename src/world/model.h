@@ -1,0 +1,39 @@
+// The model as the planner and the simulator see it: what each layer costs per micro-batch.
+#pragma once
+
+#include <vector>
+
+#include "base/unit.h"
+#include "ir/plan.h"
+
+namespace tenuto {
+
+// One layer, per micro-batch, at speed 1.
+struct Layer {
+  Duration forward{}, backward_input{}, backward_weight{};
+  Bytes activation;  // of its output
+  Bytes stash;       // kept from forward to backward
+  Bytes parameters;
+};
+
+// The layers, input side first, and what a step's update costs.
+struct Model {
+  std::vector<Layer> layers;
+  Duration step{};  // one stage's Measure and Step together
+};
+
+// Times of one stage per micro-batch: sums over its layers.
+struct StageCost {
+  Duration forward{}, backward_input{}, backward_weight{};
+  Bytes activation;  // of the last layer's output
+  Bytes stash, parameters;
+};
+
+// The cost of `stage`'s layers.
+StageCost stage_cost(const Model& model, const Stage& stage);
+
+// The bytes of each value of each stage: activations and gradients as large as the layer output
+// that they belong to, weight work as `weight_share` of the stash, totals as the parameters.
+Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weight_share = 1.0);
+
+}  // namespace tenuto
