@@ -40,8 +40,8 @@ uint64_t Random::next() { return first_word(seed_, counter_++, 0); }
 
 int64_t Random::below(int64_t bound) {
   CHECK(bound > 0, "a bound above 0");
-  return static_cast<int64_t>(
-      (static_cast<unsigned __int128>(next()) * static_cast<uint64_t>(bound)) >> 64);
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<int64_t>(static_cast<Wide>(next()) * static_cast<uint64_t>(bound) >> 64);
 }
 
 double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
