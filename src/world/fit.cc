@@ -1,0 +1,138 @@
+#include "world/fit.h"
+
+#include <charconv>
+
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+using Found = std::optional<Misfit>;
+
+Found misfit_of_name(const Job& job) {
+  const std::string& name = job.name;
+  const bool fits = !name.empty() && name.size() <= 200 && name[0] != '.' && name[0] != '-' &&
+                    name.find_first_not_of(
+                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789._-") == std::string::npos;
+  if (!fits) {
+    return Misfit{"job.name", cat("\"", name,
+                                  "\" cannot name a folder: expected letters, digits, '.', '_' and "
+                                  "'-', starting with a letter or digit, 200 at most")};
+  }
+  if (job.directory.empty()) return Misfit{"job.directory", "is empty: expected a folder"};
+  return {};
+}
+
+Found misfit_of_model(const Job& job) {
+  const ModelSettings& model = job.model;
+  const int32_t layers = cut_layers(model);
+  if (job.device.kind != "paced" && job.parallel.stages > layers) {
+    return Misfit{"parallel.stages",
+                  cat(job.parallel.stages, " is more than the ", layers, " layers that ",
+                      model.kind == "gpt" ? "embedding, blocks and head" : "hidden layers and head",
+                      " make: lower it or raise model.layers (", model.layers, ")")};
+  }
+  if (model.kind == "gpt" && model.width % model.heads != 0) {
+    return Misfit{"model.width", cat(model.width, " is not a multiple of model.heads (",
+                                     model.heads, "): every head needs an equal share")};
+  }
+  if (model.kind != "gpt" && model.tied) {
+    return Misfit{"model.tied", cat("true needs model.kind = \"gpt\", found \"", model.kind,
+                                    "\": only a gpt's head can share the embedding's weight")};
+  }
+  return {};
+}
+
+Found misfit_of_data(const Job& job) {
+  if (job.device.kind == "paced") return {};
+  if (job.data.paths.empty()) {
+    return Misfit{"data.paths", cat("is empty: device.kind = \"", job.device.kind,
+                                    "\" learns from files; name some, e.g. paths = "
+                                    "[\"/usr/share/games/fortunes\"]")};
+  }
+  for (const std::string& path : job.data.paths) {
+    if (path.empty()) return Misfit{"data.paths", "holds an empty path: expected a file or folder"};
+  }
+  const bool text = job.data.kind == "text";
+  if (text != (job.model.kind == "gpt")) {
+    return Misfit{"data.kind",
+                  cat("\"", job.data.kind, "\" does not fit model.kind = \"", job.model.kind,
+                      "\": a gpt learns from \"text\", an mlp from \"classes\" or \"csv\"")};
+  }
+  return {};
+}
+
+Found misfit_of_paced(const Job& job) {
+  struct Paced {
+    const char* key;
+    const std::vector<double>* times;
+  };
+  const DeviceSettings& device = job.device;
+  for (const Paced& paced : {Paced{"device.forward_ms", &device.forward_ms},
+                             Paced{"device.backward_input_ms", &device.backward_input_ms},
+                             Paced{"device.backward_weight_ms", &device.backward_weight_ms}}) {
+    const size_t count = paced.times->size();
+    if (count != 1 && count != static_cast<size_t>(job.parallel.stages)) {
+      return Misfit{paced.key, cat("has ", count, " numbers: expected one, or one per stage (",
+                                   job.parallel.stages, ")")};
+    }
+  }
+  if (device.kind == "paced") return {};
+  const char* key = job.network.latency_ms != 0             ? "network.latency_ms"
+                    : job.network.megabytes_per_second != 0 ? "network.megabytes_per_second"
+                                                            : nullptr;
+  if (key == nullptr) return {};
+  return Misfit{key, cat("rehearses a slow link, which only device.kind = \"paced\" does; found \"",
+                         device.kind, "\": set it to 0")};
+}
+
+Found misfit_of_workers(const Job& job) {
+  // Lists of ops are held whole: bounds keep a typing error from asking for all of the memory.
+  constexpr int64_t kMostWorkers = 16384, kMostOps = 100'000'000;
+  const int64_t workers = int64_t{job.parallel.stages} * job.parallel.pipelines;
+  if (workers > kMostWorkers) {
+    return Misfit{"parallel.pipelines", cat("x parallel.stages makes ", workers,
+                                            " workers: expected ", kMostWorkers, " at most")};
+  }
+  if (workers * job.parallel.micros > kMostOps) {
+    return Misfit{"parallel.micros", cat(job.parallel.micros, " on ", workers,
+                                         " workers is more than ", kMostOps, " ops a step")};
+  }
+  return {};
+}
+
+Found misfit_of_network(const Job& job) {
+  if (job.network.device.empty()) {
+    return Misfit{"network.device", "is empty: expected a network device such as \"lo\""};
+  }
+  const std::string& listen = job.coordinator.listen;
+  const size_t colon = listen.rfind(':');
+  uint16_t port = 0;
+  const char* end = listen.data() + listen.size();
+  const char* first = colon == std::string::npos ? end : listen.data() + colon + 1;
+  const auto read = std::from_chars(first, end, port);
+  if (colon == std::string::npos || colon == 0 || read.ec != std::errc{} || read.ptr != end) {
+    return Misfit{"coordinator.listen", cat("\"", listen,
+                                            "\" is not host:port with a port in [0, 65535]; "
+                                            "\"127.0.0.1:0\" takes any free port of this host")};
+  }
+  return {};
+}
+
+}  // namespace
+
+int32_t cut_layers(const ModelSettings& model) {
+  return model.layers + (model.kind == "gpt" ? 2 : 1);
+}
+
+Found find_misfit(const Job& job) {
+  for (const auto find : {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data,
+                          misfit_of_paced, misfit_of_network}) {
+    if (Found found = find(job)) return found;
+  }
+  return {};
+}
+
+}  // namespace tenuto

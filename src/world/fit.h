@@ -1,0 +1,24 @@
+// Do the values of a job fit together? Each is in its range already; here it is about pairs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "world/job.h"
+
+namespace tenuto {
+
+// A misfit: the key to blame (for the place in the file) and the sentence after the key's name.
+struct Misfit {
+  std::string key;
+  std::string sentence;
+};
+
+// Number of layers that a model can be cut into: gpt: embedding, blocks, head; mlp: hidden layers
+// and head.
+int32_t cut_layers(const ModelSettings& model);
+
+// The first misfit of the job, or none.
+std::optional<Misfit> find_misfit(const Job& job);
+
+}  // namespace tenuto

@@ -1,0 +1,446 @@
+#include "world/keys.h"
+
+#include <array>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+// slot<&Job::optimizer, &OptimizerSettings::clip>: the address of that member in a job.
+template <auto... kMembers>
+Slot slot(Job& job) {
+  return &(job.*....*kMembers);
+}
+
+constexpr Range kAnyNumber{};
+constexpr Range kAtLeast0{.low = 0};
+constexpr Range kAbove0{.low = 0, .low_open = true};
+constexpr Range kBelow1{.low = 0, .high = 1, .high_open = true};
+constexpr Range kShare{.low = 0, .high = 1};
+
+// A range of whole numbers that fits the member's type.
+constexpr Range whole(double low, double high) { return {.low = low, .high = high}; }
+
+// Bounds chosen far above any use, and low enough that no product of them overflows 64 bits.
+constexpr double kManySteps = 1e12, kManyBytes = 1e12, kMany = 1e6;
+
+std::vector<Key> run_keys() {
+  return {
+      {"job.name", slot<&Job::name>, kAnyNumber, {}, "name of the run and of its folder"},
+      {"job.steps", slot<&Job::steps>, whole(1, kManySteps), {}, "optimizer steps to train"},
+      {"job.seed", slot<&Job::seed>, whole(0, 9e15), {}, "seed of parameters, data and dropout"},
+      {"job.directory",
+       slot<&Job::directory>,
+       kAnyNumber,
+       {},
+       "runs are written to directory/name"},
+      {"job.checkpoint_every",
+       slot<&Job::checkpoint_every>,
+       whole(0, kManySteps),
+       {},
+       "steps between checkpoints; 0 = only at the end"},
+      {"job.keep",
+       slot<&Job::keep>,
+       whole(1, kMany),
+       {},
+       "checkpoints kept; older ones are removed"},
+      {"job.validate_every",
+       slot<&Job::validate_every>,
+       whole(0, kManySteps),
+       {},
+       "steps between validations; 0 = only at the end"},
+      {"job.validate_micros",
+       slot<&Job::validate_micros>,
+       whole(0, kMany),
+       {},
+       "micro-batches of one validation, over all pipelines; 0 = never validate"},
+      {"job.trace_steps",
+       slot<&Job::trace_steps>,
+       whole(0, kManySteps),
+       {},
+       "steps written as Chrome traces"},
+      {"data.kind",
+       slot<&Job::data, &DataSettings::kind>,
+       kAnyNumber,
+       {"text", "classes", "csv"},
+       "text: bytes to continue; classes: each file is one class; csv: numbers, class last"},
+      {"data.paths",
+       slot<&Job::data, &DataSettings::paths>,
+       kAnyNumber,
+       {},
+       "files or folders to learn from"},
+      {"data.held_out",
+       slot<&Job::data, &DataSettings::held_out>,
+       {.low = 0, .high = 0.5, .low_open = true},
+       {},
+       "share of each file's end kept for validation"},
+  };
+}
+
+std::vector<Key> model_keys() {
+  return {
+      {"model.kind",
+       slot<&Job::model, &ModelSettings::kind>,
+       kAnyNumber,
+       {"gpt", "mlp"},
+       "gpt: a transformer over bytes; mlp: a classifier"},
+      {"model.layers",
+       slot<&Job::model, &ModelSettings::layers>,
+       whole(1, 1e5),
+       {},
+       "gpt: transformer blocks; mlp: hidden layers"},
+      {"model.width",
+       slot<&Job::model, &ModelSettings::width>,
+       whole(1, 1e6),
+       {},
+       "size of a hidden vector; gpt: a multiple of heads"},
+      {"model.heads",
+       slot<&Job::model, &ModelSettings::heads>,
+       whole(1, 1e5),
+       {},
+       "gpt: attention heads"},
+      {"model.sequence",
+       slot<&Job::model, &ModelSettings::sequence>,
+       whole(1, 1e6),
+       {},
+       "gpt: bytes per row; mlp on classes: bytes per window"},
+      {"model.dropout",
+       slot<&Job::model, &ModelSettings::dropout>,
+       kBelow1,
+       {},
+       "share of activations dropped in training"},
+      {"model.tied",
+       slot<&Job::model, &ModelSettings::tied>,
+       kAnyNumber,
+       {},
+       "gpt: the head shares the embedding's weight"},
+      {"optimizer.kind",
+       slot<&Job::optimizer, &OptimizerSettings::kind>,
+       kAnyNumber,
+       {"adamw", "sgd"},
+       "the update rule"},
+      {"optimizer.learning_rate",
+       slot<&Job::optimizer, &OptimizerSettings::learning_rate>,
+       kAbove0,
+       {},
+       "highest learning rate"},
+      {"optimizer.beta1",
+       slot<&Job::optimizer, &OptimizerSettings::beta1>,
+       kBelow1,
+       {},
+       "adamw: decay of the first moment"},
+      {"optimizer.beta2",
+       slot<&Job::optimizer, &OptimizerSettings::beta2>,
+       kBelow1,
+       {},
+       "adamw: decay of the second moment"},
+      {"optimizer.epsilon",
+       slot<&Job::optimizer, &OptimizerSettings::epsilon>,
+       kAbove0,
+       {},
+       "adamw: added to the root of the second moment"},
+      {"optimizer.momentum",
+       slot<&Job::optimizer, &OptimizerSettings::momentum>,
+       kBelow1,
+       {},
+       "sgd: decay of the velocity"},
+      {"optimizer.weight_decay",
+       slot<&Job::optimizer, &OptimizerSettings::weight_decay>,
+       kAtLeast0,
+       {},
+       "decay of the weights per step, times the learning rate"},
+      {"optimizer.clip",
+       slot<&Job::optimizer, &OptimizerSettings::clip>,
+       kAtLeast0,
+       {},
+       "the global gradient norm is clipped to this; 0 = never"},
+      {"optimizer.warm_up_steps",
+       slot<&Job::optimizer, &OptimizerSettings::warm_up_steps>,
+       whole(0, 1e9),
+       {},
+       "the learning rate rises linearly over these"},
+      {"optimizer.schedule",
+       slot<&Job::optimizer, &OptimizerSettings::schedule>,
+       kAnyNumber,
+       {"cosine", "constant"},
+       "the learning rate after the warm-up"},
+      {"optimizer.minimum_rate",
+       slot<&Job::optimizer, &OptimizerSettings::minimum_rate>,
+       kShare,
+       {},
+       "share of learning_rate that cosine ends at"},
+  };
+}
+
+std::vector<Key> parallel_keys() {
+  return {
+      {"parallel.stages",
+       slot<&Job::parallel, &ParallelSettings::stages>,
+       whole(1, 16384),
+       {},
+       "parts that the layers are cut into"},
+      {"parallel.pipelines",
+       slot<&Job::parallel, &ParallelSettings::pipelines>,
+       whole(1, 16384),
+       {},
+       "copies of the model that share a step's data"},
+      {"parallel.micros",
+       slot<&Job::parallel, &ParallelSettings::micros>,
+       whole(1, kMany),
+       {},
+       "micro-batches per pipeline and step"},
+      {"parallel.micro_rows",
+       slot<&Job::parallel, &ParallelSettings::micro_rows>,
+       whole(1, kMany),
+       {},
+       "rows (sequences, samples) of one micro-batch"},
+      {"parallel.order",
+       slot<&Job::parallel, &ParallelSettings::order>,
+       kAnyNumber,
+       {},
+       "order of the ops; tenuto schedule list shows the names"},
+      {"parallel.dispatch",
+       slot<&Job::parallel, &ParallelSettings::dispatch>,
+       kAnyNumber,
+       {"listed", "ready"},
+       "listed: in the plan's order; ready: the first op whose inputs are here"},
+      {"parallel.memory",
+       slot<&Job::parallel, &ParallelSettings::memory>,
+       whole(0, kMany),
+       {},
+       "micro-batches a worker may hold; 0 = unlimited"},
+      {"parallel.split_backward",
+       slot<&Job::parallel, &ParallelSettings::split_backward>,
+       kAnyNumber,
+       {},
+       "gradients of inputs and of weights as two ops; unless given, as the order wants"},
+  };
+}
+
+std::vector<Key> device_keys() {
+  return {
+      {"device.kind",
+       slot<&Job::device, &DeviceSettings::kind>,
+       kAnyNumber,
+       {"cpu", "cuda", "paced"},
+       "what computes; paced: each op lasts a given time"},
+      {"device.precision",
+       slot<&Job::device, &DeviceSettings::precision>,
+       kAnyNumber,
+       {"fp32", "bf16"},
+       "bf16: autocast, parameters stay fp32"},
+      {"device.threads",
+       slot<&Job::device, &DeviceSettings::threads>,
+       whole(1, 1024),
+       {},
+       "CPU threads of one worker"},
+      {"device.forward_ms",
+       slot<&Job::device, &DeviceSettings::forward_ms>,
+       kAtLeast0,
+       {},
+       "paced: length of a forward, one number or one per stage"},
+      {"device.backward_input_ms",
+       slot<&Job::device, &DeviceSettings::backward_input_ms>,
+       kAtLeast0,
+       {},
+       "paced: length of a backward for the input, one number or one per stage"},
+      {"device.backward_weight_ms",
+       slot<&Job::device, &DeviceSettings::backward_weight_ms>,
+       kAtLeast0,
+       {},
+       "paced: length of a backward for the weights, one number or one per stage"},
+      {"device.clock",
+       slot<&Job::device, &DeviceSettings::clock>,
+       kAnyNumber,
+       {"nominal", "real"},
+       "paced: nominal hides late wake-ups and records them; real lets them count"},
+      {"device.message_bytes",
+       slot<&Job::device, &DeviceSettings::message_bytes>,
+       whole(16, kManyBytes),
+       {},
+       "paced: size of an activation and of a gradient"},
+      {"device.parameter_bytes",
+       slot<&Job::device, &DeviceSettings::parameter_bytes>,
+       whole(16, kManyBytes),
+       {},
+       "paced: weights of one stage"},
+  };
+}
+
+std::vector<Key> network_keys() {
+  return {
+      {"network.transport",
+       slot<&Job::network, &NetworkSettings::transport>,
+       kAnyNumber,
+       {"ucx", "memory"},
+       "ucx: between processes; memory: threads of one process, for tests"},
+      {"network.device",
+       slot<&Job::network, &NetworkSettings::device>,
+       kAnyNumber,
+       {},
+       "network device that carries the traffic"},
+      {"network.protocol",
+       slot<&Job::network, &NetworkSettings::protocol>,
+       kAnyNumber,
+       {"auto", "eager", "rendezvous"},
+       "how large messages travel"},
+      {"network.latency_ms",
+       slot<&Job::network, &NetworkSettings::latency_ms>,
+       kAtLeast0,
+       {},
+       "paced: one way, of every link"},
+      {"network.megabytes_per_second",
+       slot<&Job::network, &NetworkSettings::megabytes_per_second>,
+       kAtLeast0,
+       {},
+       "paced: rate of every link; 0 = unlimited"},
+      {"network.connect_seconds",
+       slot<&Job::network, &NetworkSettings::connect_seconds>,
+       {.low = 0, .high = 86400, .low_open = true},
+       {},
+       "limit for all peers to be connected"},
+      {"network.silence_seconds",
+       slot<&Job::network, &NetworkSettings::silence_seconds>,
+       {.low = 0, .high = 86400, .low_open = true},
+       {},
+       "a step without any progress for so long ends the run"},
+      {"coordinator.listen",
+       slot<&Job::coordinator, &CoordinatorSettings::listen>,
+       kAnyNumber,
+       {},
+       "host:port of the coordinator; port 0 = any free one"},
+      {"coordinator.token",
+       slot<&Job::coordinator, &CoordinatorSettings::token>,
+       kAnyNumber,
+       {},
+       "secret that workers must show; empty = a fresh random one"},
+      {"coordinator.store",
+       slot<&Job::coordinator, &CoordinatorSettings::store>,
+       kAnyNumber,
+       {"memory"},
+       "where the coordinator keeps its state"},
+  };
+}
+
+constexpr std::string_view kLater = "belongs to a later version of Tenuto; remove it";
+constexpr std::string_view kTensor =
+    "asks for a group of devices that share one model shard (tensor parallelism), which is not in "
+    "scope yet: a worker is one process with one device; remove it";
+constexpr std::array<LaterName, 7> kLaterNames = {{{"resilience", kLater},
+                                                   {"sync", kLater},
+                                                   {"fault", kLater},
+                                                   {"coordinator.tls", kLater},
+                                                   {"parallel.tensor", kTensor},
+                                                   {"parallel.tensor_parallel", kTensor},
+                                                   {"device.per_worker", kTensor}}};
+
+std::string type_words(const Slot& slot) {
+  struct Words {
+    std::string operator()(std::string*) const { return "a string"; }
+    std::string operator()(bool*) const { return "true or false"; }
+    std::string operator()(int32_t*) const { return "a whole number"; }
+    std::string operator()(int64_t*) const { return "a whole number"; }
+    std::string operator()(double*) const { return "a number"; }
+    std::string operator()(std::vector<std::string>*) const { return "a list of strings"; }
+    std::string operator()(std::vector<int64_t>*) const { return "a list of whole numbers"; }
+    std::string operator()(std::vector<double>*) const { return "a list of numbers"; }
+  };
+  return std::visit(Words{}, slot);
+}
+
+// A bound for people: 1e6, not 1000000.
+std::string bound(double number) {
+  return std::isinf(number) ? (number < 0 ? "-inf" : "inf") : piece(number);
+}
+
+std::string toml_of(const std::string& text) { return quoted(text); }
+std::string toml_of(bool value) { return piece(value); }
+std::string toml_of(int32_t value) { return piece(value); }
+std::string toml_of(int64_t value) { return piece(value); }
+std::string toml_of(double value) {
+  std::string text = piece(value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+template <class T>
+std::string toml_of(const std::vector<T>& values) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ", ") + toml_of(values[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+bool Range::contains(double number) const {
+  if (!std::isfinite(number)) return false;
+  return (low_open ? number > low : number >= low) && (high_open ? number < high : number <= high);
+}
+
+const std::vector<Key>& job_keys() {
+  static const std::vector<Key> kKeys = [] {
+    std::vector<Key> all;
+    for (const auto& part :
+         {run_keys(), model_keys(), parallel_keys(), device_keys(), network_keys()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }();
+  return kKeys;
+}
+
+const Key* find_key(std::string_view name) {
+  for (const Key& key : job_keys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string expected(const Key& key) {
+  if (!key.choices.empty()) {
+    std::string text;
+    for (size_t i = 0; i < key.choices.size(); ++i) {
+      if (i > 0) text += i + 1 == key.choices.size() ? " or " : ", ";
+      text += "\"" + std::string(key.choices[i]) + "\"";
+    }
+    return text;
+  }
+  Job job;
+  std::string text = type_words(key.slot(job));
+  const Range& range = key.range;
+  if (std::isinf(range.low) && std::isinf(range.high)) return text;
+  return cat(text, " in ", range.low_open ? '(' : '[', bound(range.low), ", ", bound(range.high),
+             range.high_open || std::isinf(range.high) ? ')' : ']');
+}
+
+std::string value_text(const Key& key, const Job& job) {
+  Job copy = job;
+  return std::visit([](auto* value) { return toml_of(*value); }, key.slot(copy));
+}
+
+std::string quoted(std::string_view text) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char letter : text) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (letter == '"' || letter == '\\') {
+      out += '\\';
+      out += letter;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += cat("\\u00", kDigits[byte >> 4], kDigits[byte & 15]);
+    } else {
+      out += letter;
+    }
+  }
+  return out + "\"";
+}
+
+std::string_view later_sentence(std::string_view name) {
+  for (const LaterName& later : kLaterNames) {
+    if (later.name == name) return later.sentence;
+  }
+  return {};
+}
+
+}  // namespace tenuto

@@ -1,0 +1,410 @@
+#include "world/load.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+
+#include "base/text.h"
+#include "world/fit.h"
+#include "world/keys.h"
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+namespace tenuto {
+
+namespace {
+
+// A job file is written by hand; whatever is larger is not one.
+constexpr std::streamoff kMostBytes = 1 << 20;
+
+// Where a value stands: the file or the flag, and its line and column when it has them.
+struct Place {
+  std::string source;
+  int64_t line = 0, column = 0;
+  std::string text() const { return line == 0 ? source : cat(source, ":", line, ":", column); }
+};
+
+// What is wrong, and where.
+struct Fault {
+  Place place;
+  std::string sentence;
+};
+
+// A job on its way in: places for later faults, origins for the reader.
+struct Reading {
+  LoadedJob loaded;
+  std::map<std::string, Place> places;
+  std::vector<Fault> faults;
+};
+
+Place place_of(const std::string& source, const toml::source_region& region) {
+  return {source, static_cast<int64_t>(region.begin.line),
+          static_cast<int64_t>(region.begin.column)};
+}
+
+std::string type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "a whole number";
+    case toml::node_type::floating_point:
+      return "a number with a point";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a date or time";
+  }
+}
+
+// What was found, for an error: the value, cut short, and its type when the type is the matter.
+std::string found_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) {
+    const std::string& value = text->get();
+    return value.size() <= 40 ? quoted(value) : quoted(value.substr(0, 37)) + "...";
+  }
+  if (const auto* number = node.as_integer()) return piece(number->get());
+  if (const auto* number = node.as_floating_point()) return piece(number->get());
+  if (const auto* value = node.as_boolean()) return piece(value->get());
+  return type_name(node);
+}
+
+// One value from one TOML node. False: it is of another type or out of range.
+bool take(const toml::node& node, const Key&, bool& value) {
+  const auto* found = node.as_boolean();
+  if (found != nullptr) value = found->get();
+  return found != nullptr;
+}
+
+bool take(const toml::node& node, const Key& key, std::string& value) {
+  const auto* found = node.as_string();
+  if (found == nullptr || found->get().find('\0') != std::string::npos) return false;
+  const auto& choices = key.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), found->get()) == choices.end())
+    return false;
+  value = found->get();
+  return true;
+}
+
+bool take(const toml::node& node, const Key& key, double& value) {
+  const auto* whole = node.as_integer();
+  const auto* number = node.as_floating_point();
+  if (whole == nullptr && number == nullptr) return false;
+  const double found = whole != nullptr ? static_cast<double>(whole->get()) : number->get();
+  if (key.range.contains(found)) value = found;
+  return key.range.contains(found);
+}
+
+bool take(const toml::node& node, const Key& key, int64_t& value) {
+  const auto* found = node.as_integer();
+  if (found == nullptr || !key.range.contains(static_cast<double>(found->get()))) return false;
+  value = found->get();
+  return true;
+}
+
+bool take(const toml::node& node, const Key& key, int32_t& value) {
+  int64_t wide = 0;
+  if (!take(node, key, wide) || wide > std::numeric_limits<int32_t>::max()) return false;
+  value = static_cast<int32_t>(wide);
+  return true;
+}
+
+// A list; a single value stands for a list of one.
+template <class T>
+bool take(const toml::node& node, const Key& key, std::vector<T>& values) {
+  std::vector<T> found;
+  const auto take_one = [&](const toml::node& item) {
+    T value{};
+    if (!take(item, key, value)) return false;
+    found.push_back(std::move(value));
+    return true;
+  };
+  if (const auto* list = node.as_array()) {
+    for (const toml::node& item : *list) {
+      if (!take_one(item)) return false;
+    }
+  } else if (!take_one(node)) {
+    return false;
+  }
+  values = std::move(found);
+  return true;
+}
+
+// The part of a list that does not fit, or the node itself.
+std::string misfit_text(const Key& key, const toml::node& node) {
+  const auto* list = node.as_array();
+  Job job;
+  const Slot slot = key.slot(job);
+  const bool wants_list = std::holds_alternative<std::vector<std::string>*>(slot) ||
+                          std::holds_alternative<std::vector<int64_t>*>(slot) ||
+                          std::holds_alternative<std::vector<double>*>(slot);
+  if (list == nullptr || !wants_list) return found_text(node);
+  for (size_t i = 0; i < list->size(); ++i) {
+    const toml::node& item = *list->get(i);
+    const bool fits = std::visit([&](auto* value) { return take(item, key, *value); }, slot);
+    if (!fits) return cat(found_text(item), " as item ", i);
+  }
+  return found_text(node);
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& names) {
+  const std::string best = nearest(word, names.data(), names.size());
+  return best.empty() ? std::string() : cat(", did you mean ", best, "?");
+}
+
+void take_value(Reading& reading, const Key& key, const toml::node& node, const Place& place) {
+  const std::string name(key.name);
+  const bool fits = std::visit([&](auto* value) { return take(node, key, *value); },
+                               key.slot(reading.loaded.job));
+  if (fits) {
+    reading.places[name] = place;
+    reading.loaded.origin[name] =
+        place.line == 0 ? std::string("flag") : cat(place.source, ":", place.line);
+    return;
+  }
+  std::string hint;
+  if (const auto* text = node.as_string(); text != nullptr && !key.choices.empty()) {
+    hint = did_you_mean(text->get(), key.choices);
+  }
+  reading.faults.push_back(
+      {place, cat(name, " expects ", expected(key), ", found ", misfit_text(key, node), hint)});
+}
+
+std::vector<std::string_view> section_names() {
+  std::vector<std::string_view> names;
+  for (const Key& key : job_keys()) {
+    const std::string_view section = key.name.substr(0, key.name.find('.'));
+    if (names.empty() || names.back() != section) names.push_back(section);
+  }
+  return names;
+}
+
+// The sentence about a name that is no key: a later one, a misspelt one, or one in another section.
+std::string unknown_key(const std::string& section, const std::string& key) {
+  const std::string name = section + "." + key;
+  const std::string_view later = later_sentence(name);
+  if (!later.empty()) return cat(name, " ", later);
+  std::vector<std::string_view> keys;
+  std::string elsewhere;
+  for (const Key& known : job_keys()) {
+    const size_t dot = known.name.find('.');
+    if (known.name.substr(0, dot) == section) keys.push_back(known.name.substr(dot + 1));
+    if (known.name.substr(dot + 1) == key) elsewhere = std::string(known.name.substr(0, dot));
+  }
+  if (!elsewhere.empty()) {
+    return cat("[", section, "] has no key ", key, ": it belongs to [", elsewhere, "]");
+  }
+  std::string all;
+  for (const std::string_view known : keys) all += cat(all.empty() ? "" : ", ", known);
+  const std::string hint = did_you_mean(key, keys);
+  return cat("[", section, "] has no key ", key, hint.empty() ? cat("; it has ", all) : hint);
+}
+
+std::string unknown_section(const std::string& section) {
+  const std::string_view later = later_sentence(section);
+  if (!later.empty()) return cat("[", section, "] ", later);
+  const std::vector<std::string_view> names = section_names();
+  const std::string hint = did_you_mean(section, names);
+  if (!hint.empty()) return cat("there is no section [", section, "]", hint);
+  for (const Key& key : job_keys()) {
+    const size_t dot = key.name.find('.');
+    if (key.name.substr(dot + 1) == section) {
+      return cat("the key ", section, " stands outside its section; it belongs to [",
+                 key.name.substr(0, dot), "]");
+    }
+  }
+  std::string all;
+  for (const std::string_view name : names) all += cat(all.empty() ? "[" : ", [", name, "]");
+  return cat("there is no section [", section, "]; there are ", all);
+}
+
+void read_section(Reading& reading, const std::string& section, const toml::table& table,
+                  const std::string& source) {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const Key* known = find_key(section + "." + name);
+    if (known != nullptr) {
+      take_value(reading, *known, node, place_of(source, node.source()));
+    } else {
+      reading.faults.push_back({place_of(source, key.source()), unknown_key(section, name)});
+    }
+  }
+}
+
+void read_table(Reading& reading, const toml::table& root, const std::string& source) {
+  const std::vector<std::string_view> sections = section_names();
+  for (const auto& [key, node] : root) {
+    const std::string name(key.str());
+    const Place place = place_of(source, key.source());
+    if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
+      reading.faults.push_back({place, unknown_section(name)});
+    } else if (const toml::table* table = node.as_table()) {
+      read_section(reading, name, *table, source);
+    } else {
+      reading.faults.push_back(
+          {place, cat(name, " is a section: expected [", name, "], found ", type_name(node))});
+    }
+  }
+}
+
+Error error_of(const Fault& fault) {
+  return invalid(cat(fault.place.text(), ": ", fault.sentence));
+}
+
+// The first fault in the order of the file, with the count of the others.
+std::optional<Error> first_fault(const Reading& reading) {
+  if (reading.faults.empty()) return {};
+  Fault first = *std::min_element(reading.faults.begin(), reading.faults.end(),
+                                  [](const Fault& left, const Fault& right) {
+                                    return std::pair(left.place.line, left.place.column) <
+                                           std::pair(right.place.line, right.place.column);
+                                  });
+  const size_t others = reading.faults.size() - 1;
+  if (others > 0)
+    first.sentence += cat(" (and ", others, others == 1 ? " fault" : " faults", " more)");
+  return error_of(first);
+}
+
+Status read_text(Reading& reading, const std::string& text, const std::string& source) {
+  const toml::parse_result parsed = toml::parse(text, source);
+  if (!parsed) {
+    return error_of({place_of(source, parsed.error().source()),
+                     cat("not TOML: ", parsed.error().description())});
+  }
+  read_table(reading, parsed.table(), source);
+  if (auto fault = first_fault(reading)) return *fault;
+  return ok();
+}
+
+Result<std::string> file_text(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) {
+    return invalid(cat(path, ": no such file; expected a job in TOML (see examples/)"));
+  }
+  if (!S_ISREG(about.st_mode)) {
+    return invalid(cat(path, ": not a file; expected a job in TOML (see examples/)"));
+  }
+  if (about.st_size > kMostBytes) {
+    return invalid(cat(path, ": ", about.st_size, " bytes are no job file; expected ", kMostBytes,
+                       " at most"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.good() && !file.eof()) return invalid(cat(path, ": cannot be read; check its rights"));
+  return text;
+}
+
+// The TOML of a flag's value. Strings may be bare, lists may be bare and separated by commas.
+std::string flag_toml(const Key& key, const std::string& text) {
+  Job job;
+  const Slot slot = key.slot(job);
+  const bool quote = !text.empty() && (text[0] == '"' || text[0] == '\'');
+  const bool bracket = !text.empty() && text[0] == '[';
+  if (std::holds_alternative<std::string*>(slot)) return quote ? text : quoted(text);
+  if (std::holds_alternative<std::vector<std::string>*>(slot)) {
+    return quote || bracket ? text : quoted(text);
+  }
+  const bool numbers = std::holds_alternative<std::vector<int64_t>*>(slot) ||
+                       std::holds_alternative<std::vector<double>*>(slot);
+  return numbers && !bracket ? "[" + text + "]" : text;
+}
+
+Status read_override(Reading& reading, const std::string& flag) {
+  const size_t start = flag.find_first_not_of('-');
+  const std::string body = start == std::string::npos ? std::string() : flag.substr(start);
+  const Place place{"--" + body, 0, 0};
+  const size_t equals = body.find('='), dot = body.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+    return invalid(cat("\"", flag, "\" is no setting: expected --section.key=value"));
+  }
+  const std::string section = body.substr(0, dot), key = body.substr(dot + 1, equals - dot - 1);
+  const Key* known = find_key(body.substr(0, equals));
+  if (known == nullptr) {
+    const auto sections = section_names();
+    const bool section_known =
+        std::find(sections.begin(), sections.end(), section) != sections.end();
+    return error_of({place, section_known ? unknown_key(section, key) : unknown_section(section)});
+  }
+  const std::string value = body.substr(equals + 1);
+  const toml::parse_result parsed = toml::parse("value = " + flag_toml(*known, value));
+  if (!parsed || parsed.table().size() != 1) {
+    return error_of({place, cat(known->name, " expects ", expected(*known), ", found ",
+                                value.empty() ? std::string("nothing") : quoted(value))});
+  }
+  take_value(reading, *known, *parsed.table().get("value"), place);
+  if (auto fault = first_fault(reading)) return *fault;
+  return ok();
+}
+
+Status check_fit(const Reading& reading) {
+  const auto misfit = find_misfit(reading.loaded.job);
+  if (!misfit) return ok();
+  const auto place = reading.places.find(misfit->key);
+  const std::string sentence = cat(misfit->key, " ", misfit->sentence);
+  if (place == reading.places.end()) return invalid(sentence);
+  return error_of({place->second, sentence});
+}
+
+Reading fresh_reading() {
+  Reading reading;
+  for (const Key& key : job_keys()) reading.loaded.origin[std::string(key.name)] = "default";
+  return reading;
+}
+
+}  // namespace
+
+Result<LoadedJob> load_job(const std::string& path, const std::vector<std::string>& overrides) {
+  Reading reading = fresh_reading();
+  if (!path.empty()) {
+    const auto text = file_text(path);
+    if (!text.ok()) return text.error();
+    const Status read = read_text(reading, text.value(), path);
+    if (!read.ok()) return read.error();
+  }
+  for (const std::string& flag : overrides) {
+    const Status read = read_override(reading, flag);
+    if (!read.ok()) return read.error();
+  }
+  const Status fits = check_fit(reading);
+  if (!fits.ok()) return fits.error();
+  return reading.loaded;
+}
+
+std::string to_toml(const Job& job, const std::map<std::string, std::string>* origin) {
+  std::string text, section;
+  for (const Key& key : job_keys()) {
+    const size_t dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      section = std::string(key.name.substr(0, dot));
+      text += cat(text.empty() ? "" : "\n", "[", section, "]\n");
+    }
+    std::string line = cat(key.name.substr(dot + 1), " = ", value_text(key, job));
+    if (origin != nullptr) {
+      const auto from = origin->find(std::string(key.name));
+      if (line.size() < 40) line.resize(40, ' ');
+      line += cat("  # ", from == origin->end() ? std::string("default") : from->second);
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+Result<Job> job_from_toml(const std::string& text, const std::string& source) {
+  Reading reading = fresh_reading();
+  const Status read = read_text(reading, text, source);
+  if (!read.ok()) return read.error();
+  const Status fits = check_fit(reading);
+  if (!fits.ok()) return fits.error();
+  return reading.loaded.job;
+}
+
+}  // namespace tenuto
