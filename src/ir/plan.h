@@ -66,6 +66,7 @@ struct Order {
   Phase phase = Phase::Frozen;
   std::vector<WorkerId> members;
   Plan plan;
+  auto operator<=>(const Order&) const = default;
 };
 
 }  // namespace tenuto

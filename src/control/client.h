@@ -1,0 +1,55 @@
+// A worker's end of the conversation: repeats its report, keeps the newest instruction, and posts
+// news to the worker's mailbox, from threads of its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "control/report.h"
+
+namespace tenuto {
+
+// What a client is made with.
+struct ClientSettings {
+  std::string coordinator;  // host:port
+  std::string job, token;
+  WorkerId self;
+  int32_t incarnation = 0;
+  Duration connect_limit{};  // for the coordinator to answer
+  Duration heartbeat{};      // between repeated reports
+  Duration silence_limit{};  // without a word from the coordinator
+};
+
+// What the coordinator has told this worker.
+struct Told {
+  Instruction instruction;
+  std::shared_ptr<const Plan> plan;             // from the first message on
+  std::shared_ptr<const std::string> job_toml;  // from the first message on
+};
+
+// One stream, for as long as the worker lives.
+class Client {
+ public:
+  // Closes the stream.
+  virtual ~Client() = default;
+  // Replaces what is repeated; worker, incarnation and sequence are filled in here.
+  virtual void report(Report report) = 0;
+  // The newest; null before the first.
+  virtual std::shared_ptr<const Told> told() const = 0;
+  // Why the conversation is over; ok while it is not.
+  virtual Status state() const = 0;
+};
+
+// Connects and begins to report `first`. News is posted to `mailbox` as a Done without ticket and
+// peer; when the conversation ends, with its error, after `ended` was called with the sentence
+// (from the client's thread).
+//
+// Errors: Disconnected/Job  nobody answers within connect_limit
+Result<std::unique_ptr<Client>> connect_client(
+    const ClientSettings& settings, const Report& first, Mailbox& mailbox,
+    std::function<void(const std::string& sentence)> ended);
+
+}  // namespace tenuto

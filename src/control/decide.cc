@@ -1,0 +1,577 @@
+#include "control/decide.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+// Saving may take this many times as long as any other answer.
+constexpr int kSavePatience = 10;
+
+std::string seconds(Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); }
+
+StageId stage_of(const Rules& rules, WorkerId worker) {
+  for (size_t stage = 0; stage < rules.stages.size(); ++stage) {
+    for (const WorkerId holder : rules.stages[stage].holders) {
+      if (holder == worker) return {static_cast<int32_t>(stage)};
+    }
+  }
+  return {};
+}
+
+// The version that will be saved next; -1 = none.
+int64_t next_save(const State& state) {
+  if (state.situation == Situation::Ended) return -1;
+  if (state.situation == Situation::Salvaging) {
+    return state.salvage.target == state.saved ? -1 : state.salvage.target;
+  }
+  int64_t next = state.stop_at > state.committed ? state.stop_at : -1;
+  const auto consider = [&](int64_t version) {
+    if (version > state.committed && (next < 0 || version < next)) next = version;
+  };
+  const int64_t every = state.rules.checkpoint_every;
+  if (every > 0) consider((state.committed / every + 1) * every);
+  consider(state.save_request);
+  return next;
+}
+
+bool holds(const Member& member, int64_t version) {
+  return member.alive && member.report.version == version;
+}
+
+// One holder of each stage: while salvaging one from which `version` can be had.
+std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
+  std::vector<WorkerId> savers;
+  if (version < 0) return savers;
+  for (const Stage& stage : state.rules.stages) {
+    WorkerId chosen;
+    for (const WorkerId holder : stage.holders) {
+      const Member& member = state.members[static_cast<size_t>(holder.value)];
+      if (!member.alive) continue;
+      const bool fits = state.situation != Situation::Salvaging || holds(member, version);
+      if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
+      if (fits) break;
+    }
+    if (chosen.value >= 0) savers.push_back(chosen);
+  }
+  return savers;
+}
+
+Phase phase_of(Situation situation) {
+  if (situation == Situation::Running) return Phase::Running;
+  return situation == Situation::Ended ? Phase::Out : Phase::Frozen;
+}
+
+Instruction instruction_of(const State& state) {
+  Instruction all;
+  Order& order = all.order;
+  order.term = state.rules.term;
+  order.epoch = state.epoch;
+  order.committed = state.committed;
+  order.first_step = state.rules.first_step;
+  order.stop_at = state.stop_at;
+  order.phase = phase_of(state.situation);
+  for (size_t worker = 0; worker < state.members.size(); ++worker) {
+    if (!state.members[worker].alive) continue;
+    order.members.push_back({static_cast<int32_t>(worker)});
+    all.addresses.push_back(state.members[worker].report.address);
+  }
+  all.save_version = next_save(state);
+  all.savers = choose_savers(state, all.save_version);
+  if (all.save_version >= 0) {
+    all.save_directory = cat(state.rules.directory, "/checkpoint-", all.save_version, ".tmp");
+  }
+  all.resume_shards = state.rules.resume_shards;
+  return all;
+}
+
+double mean(const std::map<int32_t, double>& losses) {
+  double sum = 0;
+  for (const auto& [micro, loss] : losses) sum += loss;
+  return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
+}
+
+StepRecord record_of(const State& state, int64_t step) {
+  StepRecord record;
+  record.step = step;
+  record.epoch = state.epoch;
+  record.events.resize(state.members.size());
+  std::map<int32_t, double> losses, evaluation;
+  for (size_t worker = 0; worker < state.members.size(); ++worker) {
+    for (const StepSummary& summary : state.members[worker].report.steps) {
+      if (summary.step != step) continue;
+      for (const auto& [micro, loss] : summary.losses) losses[micro] = loss;
+      for (const auto& [micro, loss] : summary.evaluation) evaluation[micro] = loss;
+      if (!summary.losses.empty() || record.learning_rate == 0) {
+        record.gradient_norm = summary.gradient_norm;
+        record.learning_rate = summary.learning_rate;
+      }
+      record.duration = std::max(record.duration, Duration(summary.finish_ns - summary.start_ns));
+      record.lag = std::max(record.lag, Duration(summary.lag_p99_ns));
+      record.lag_valid = record.lag_valid && summary.lag_valid;
+      record.events[worker] = summary.events;
+    }
+  }
+  record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
+  record.loss = mean(losses);
+  if (!evaluation.empty() &&
+      static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count) {
+    record.validation_loss = mean(evaluation);
+  }
+  return record;
+}
+
+// One call of decide: the state as it changes and what comes out.
+class Turn {
+ public:
+  Turn(const State& state, Duration now) : now_(now) { out_.state = state; }
+
+  void hear(const Report& report);
+  void hear(const StreamEnded& ended);
+  void hear(const Exited& exited);
+  void hear(const Request& request);
+  void hear(const Stored& stored);
+  void hear(const Tick&) {}
+
+  // Whatever follows from the state as it is now.
+  void advance();
+  Decision finish();
+
+ private:
+  State& state() { return out_.state; }
+  Member& member(WorkerId worker) { return state().members[static_cast<size_t>(worker.value)]; }
+  WorkerId id(size_t worker) const { return {static_cast<int32_t>(worker)}; }
+  bool known(WorkerId worker) {
+    return worker.value >= 0 && static_cast<size_t>(worker.value) < state().members.size();
+  }
+  bool overtaken(const Report& report);
+  void note(const std::string& reason) {
+    out_.reason += out_.reason.empty() ? reason : "; " + reason;
+  }
+  void suspect(WorkerId worker, const std::string& why);
+  void bury(WorkerId worker, const std::string& fate);
+  void bury_the_missing();
+  void abandon(Salvage salvage);
+  void end(int exit_code, const std::string& sentence);
+  void end_salvage(const std::string& trouble);
+  bool committable(int64_t version);
+  void commit(int64_t version);
+  bool complete(int64_t version) {
+    const auto found = state().shards.find(version);
+    return found != state().shards.end() && found->second.size() == state().rules.stages.size();
+  }
+  void store(int64_t version);
+  bool answer_failures();
+  bool answer_bad_numbers();
+  void gather();
+  void run();
+  void stop();
+  void salvage();
+  void choose_target();
+
+  Duration now_;
+  Decision out_;
+};
+
+bool Turn::overtaken(const Report& report) {
+  if (!known(report.worker)) return true;
+  const Member& of = member(report.worker);
+  if (!of.alive || of.exited) return true;
+  if (report.incarnation != of.report.incarnation) return true;
+  if (report.term > state().rules.term || report.epoch > state().epoch) return true;
+  if (report.version > state().committed + 1) return true;
+  return of.heard && report.sequence < of.report.sequence;
+}
+
+void Turn::hear(const Report& report) {
+  if (overtaken(report)) return;
+  Member& of = member(report.worker);
+  of.heard_at = now_;
+  if (of.heard && report.sequence == of.report.sequence) return;
+  if (!of.heard || report.address != of.report.address || report.connected) {
+    state().progress_at = now_;
+  }
+  of.heard = true;
+  of.report = report;
+  const int32_t stage = stage_of(state().rules, report.worker).value;
+  for (const SavedShard& shard : report.shards) {
+    if (shard.version > state().saved) state().shards[shard.version][stage] = shard;
+  }
+  if (report.epoch == state().epoch) {
+    for (const WorkerId peer : report.lost_peers) {
+      suspect(peer, cat("was lost to ", name_of(state().rules, report.worker)));
+    }
+  }
+}
+
+void Turn::hear(const StreamEnded& ended) {
+  if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
+  suspect(ended.worker, "lost its connection to the coordinator");
+}
+
+void Turn::hear(const Exited& exited) {
+  if (!known(exited.worker)) return;
+  Member& of = member(exited.worker);
+  of.exited = true;
+  if (!of.alive || state().situation == Situation::Ended) return;
+  bury(exited.worker, exited.signalled ? cat("was killed by signal ", exited.number)
+                                       : cat("ended with exit code ", exited.number));
+}
+
+void Turn::hear(const Request& request) {
+  State& s = state();
+  if (s.situation == Situation::Ended) return;
+  if (request.kind == Request::Kind::Checkpoint) {
+    s.save_request = s.committed + 2;  // nobody can be beyond
+    note(cat("asked for a checkpoint: version ", s.save_request, " will be saved"));
+    return;
+  }
+  const std::string name = cat("stopped by signal ", request.number);
+  if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
+  s.signal = request.number;
+  s.stop_since = now_;
+  if (s.situation == Situation::Gathering) {
+    return end(128 + request.number, cat(name, " before the first step"));
+  }
+  if (s.situation == Situation::Salvaging) return;  // the end is near
+  s.stop_at = std::min(s.stop_at, s.committed + 1);
+  note(cat(name, ": all stop at version ", s.stop_at));
+}
+
+void Turn::hear(const Stored& stored) {
+  State& s = state();
+  if (s.situation == Situation::Ended || stored.version != s.storing) return;
+  s.storing = -1;
+  if (!stored.failure.empty()) {
+    const std::string before =
+        s.situation == Situation::Salvaging ? s.salvage.cause + "; then " : std::string();
+    return end(1, before + stored.failure);
+  }
+  s.saved = stored.version;
+  s.shards.erase(s.shards.begin(), s.shards.upper_bound(stored.version));
+}
+
+void Turn::suspect(WorkerId worker, const std::string& why) {
+  if (!known(worker) || state().situation == Situation::Ended) return;
+  Member& of = member(worker);
+  if (!of.alive || of.suspect_since) return;
+  of.suspect_since = now_;
+  of.suspicion = why;
+}
+
+void Turn::bury(WorkerId worker, const std::string& fate) {
+  State& s = state();
+  Member& of = member(worker);
+  of.alive = false;
+  const bool started = of.report.version >= 0 && s.situation != Situation::Gathering;
+  const std::string when =
+      started ? cat(" in step ", of.report.version) : std::string(" before its first step");
+  const std::string told =
+      of.report.failure.empty() ? "" : " (it had said: " + of.report.failure + ")";
+  const std::string sentence = cat(name_of(s.rules, worker), " ", fate, when, told);
+  if (s.situation == Situation::Gathering) return end(s.saved >= 0 ? 75 : 1, sentence);
+  Salvage salvage{.cause = sentence};
+  if (s.situation == Situation::Salvaging) {
+    salvage = s.salvage;
+    salvage.cause += "; then " + sentence;
+  }
+  abandon(std::move(salvage));
+}
+
+void Turn::bury_the_missing() {
+  State& s = state();
+  for (size_t worker = 0; worker < s.members.size(); ++worker) {
+    const Member& of = s.members[worker];
+    if (!of.alive || s.situation == Situation::Ended) continue;
+    if (of.suspect_since && now_ - *of.suspect_since >= s.rules.explain_limit) {
+      bury(id(worker), of.suspicion);
+    } else if (of.heard && now_ - of.heard_at >= s.rules.silence_limit) {
+      bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
+    }
+  }
+}
+
+// Begins a new epoch in which nothing runs. Everybody's next report shows what can be saved.
+void Turn::abandon(Salvage salvage) {
+  State& s = state();
+  s.situation = Situation::Salvaging;
+  s.epoch += 1;
+  s.salvage = std::move(salvage);
+  s.salvage.target = -1;
+  s.salvage.deadline = now_ + s.rules.salvage_limit;
+  note(cat(s.salvage.cause, ": the step is abandoned, epoch ", s.epoch));
+}
+
+void Turn::end(int exit_code, const std::string& sentence) {
+  state().situation = Situation::Ended;
+  state().ending = Ending{exit_code, sentence};
+  note(sentence.empty() ? std::string("the job is done") : sentence);
+}
+
+void Turn::end_salvage(const std::string& trouble) {
+  const State& s = state();
+  const std::string sentence =
+      trouble.empty() ? s.salvage.cause : cat(s.salvage.cause, "; ", trouble);
+  end(s.saved >= 0 ? s.salvage.exit_saved : s.salvage.exit_bare, sentence);
+}
+
+bool Turn::committable(int64_t version) {
+  const State& s = state();
+  for (const Member& of : s.members) {
+    if (!of.alive || of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
+        of.report.version < version) {
+      return false;
+    }
+  }
+  return version != next_save(s) || complete(version);
+}
+
+void Turn::commit(int64_t version) {
+  State& s = state();
+  for (int64_t step = s.committed; step < version; ++step) {
+    out_.steps.push_back(record_of(s, step));
+  }
+  s.committed = version;
+}
+
+// The shards of `version` are all there: its manifest is due.
+void Turn::store(int64_t version) {
+  State& s = state();
+  s.storing = version;
+  CheckpointRecord record{version, {}};
+  for (const auto& [stage, shard] : s.shards[version]) record.shards.push_back(shard);
+  out_.checkpoint = std::move(record);
+}
+
+bool Turn::answer_failures() {
+  State& s = state();
+  for (size_t worker = 0; worker < s.members.size(); ++worker) {
+    const Report& report = s.members[worker].report;
+    if (!s.members[worker].alive || report.failure.empty() || report.epoch != s.epoch) continue;
+    const std::string sentence = cat(name_of(s.rules, id(worker)), ": ", report.failure);
+    if (s.situation == Situation::Salvaging) {
+      end_salvage(cat("saving was not possible: ", sentence));
+    } else {
+      const bool again = report.failure_code == Code::Timeout;
+      abandon({.cause = sentence, .exit_saved = again ? 75 : 1});
+    }
+    return true;
+  }
+  return false;
+}
+
+bool Turn::answer_bad_numbers() {
+  State& s = state();
+  for (size_t worker = 0; worker < s.members.size(); ++worker) {
+    for (const StepSummary& summary : s.members[worker].report.steps) {
+      bool finite = summary.finite;
+      for (const LossOfMicro& of : summary.losses) finite = finite && std::isfinite(of.loss);
+      if (finite || summary.step < s.committed) continue;
+      abandon({.cause = cat("loss or gradient of step ", summary.step, " is not finite (seen by ",
+                            name_of(s.rules, id(worker)),
+                            "): the step was not taken; lower the learning rate or clip more"),
+               .exit_saved = 1,
+               .ceiling = summary.step});
+      return true;
+    }
+  }
+  return false;
+}
+
+void Turn::gather() {
+  State& s = state();
+  int32_t ready = 0;
+  std::string missing;
+  for (size_t worker = 0; worker < s.members.size(); ++worker) {
+    const Member& of = s.members[worker];
+    const Report& report = of.report;
+    if (of.alive && !report.failure.empty()) {
+      return end(report.failure_code == Code::Invalid ? 2 : 1,
+                 cat(name_of(s.rules, id(worker)), ": ", report.failure));
+    }
+    const bool here = report.connected && report.epoch == s.epoch;
+    ready += here ? 1 : 0;
+    if (!here) missing += cat(missing.empty() ? "" : ", ", "worker ", worker);
+  }
+  bury_the_missing();
+  if (s.situation != Situation::Gathering) return;
+  if (ready == static_cast<int32_t>(s.members.size())) {
+    s.situation = Situation::Running;
+    note(cat("all ", ready, " workers are connected: step ", s.committed, " begins"));
+  } else if (now_ - s.progress_at >= s.rules.start_limit) {
+    end(1, cat("for ", seconds(s.rules.start_limit), " s no worker came forward; not ready: ",
+               missing, "; see their logs, or raise network.connect_seconds"));
+  }
+}
+
+void Turn::run() {
+  State& s = state();
+  if (answer_bad_numbers() || answer_failures()) return;
+  while (s.committed < s.stop_at && committable(s.committed + 1)) {
+    const bool saved = next_save(s) == s.committed + 1;
+    commit(s.committed + 1);
+    if (saved) store(s.committed);
+  }
+  bury_the_missing();
+  if (s.situation == Situation::Running) stop();
+}
+
+void Turn::stop() {
+  State& s = state();
+  if (s.committed >= s.stop_at) {
+    if (s.saved != s.stop_at) return;  // its manifest is being written
+    if (s.stop_at == s.rules.steps) return end(0, "");
+    return end(128 + s.signal, cat("stopped by signal ", s.signal, " after step ", s.stop_at - 1));
+  }
+  if (s.stop_since && now_ - *s.stop_since >= s.rules.stop_limit) {
+    const int exit_code = 128 + s.signal;
+    abandon({.cause = cat("stopped by signal ", s.signal, " in step ", s.committed,
+                          ", which did not end within ", seconds(s.rules.stop_limit), " s"),
+             .exit_saved = exit_code,
+             .exit_bare = exit_code});
+  }
+}
+
+// Once all that live have answered: the newest version that every stage can still give.
+void Turn::choose_target() {
+  State& s = state();
+  int64_t target = s.salvage.ceiling;
+  for (size_t stage = 0; stage < s.rules.stages.size(); ++stage) {
+    int64_t newest = -1;
+    for (const WorkerId holder : s.rules.stages[stage].holders) {
+      const Member& of = member(holder);
+      if (!of.alive) continue;
+      if (of.report.epoch != s.epoch || of.report.phase != Phase::Frozen) return;
+      newest = std::max(newest, of.report.version);
+    }
+    target = target < 0 ? newest : std::min(target, newest);
+  }
+  const size_t savers = [&] {
+    s.salvage.target = target;
+    return choose_savers(s, target).size();
+  }();
+  if (savers != s.rules.stages.size()) {
+    s.salvage.target = -1;
+    return end_salvage("the workers that are left do not hold one common version");
+  }
+  s.salvage.deadline = now_ + s.rules.salvage_limit * kSavePatience;
+  note(cat("version ", target, " is the newest that every stage still has"));
+}
+
+void Turn::salvage() {
+  State& s = state();
+  for (size_t stage = 0; stage < s.rules.stages.size(); ++stage) {
+    const auto& holders = s.rules.stages[stage].holders;
+    const bool alive = std::any_of(holders.begin(), holders.end(),
+                                   [&](WorkerId holder) { return member(holder).alive; });
+    if (!alive) return end_salvage(cat("no worker holds stage ", stage, " any more"));
+  }
+  if (answer_failures()) return;
+  if (s.salvage.target < 0) choose_target();
+  if (s.situation != Situation::Salvaging) return;
+  const int64_t target = s.salvage.target;
+  if (target >= 0 && s.storing < 0) {
+    if (target == s.saved) {
+      commit(std::max(target, s.committed));
+      return end_salvage("");
+    }
+    if (complete(target)) {
+      commit(std::max(target, s.committed));
+      return store(target);
+    }
+  }
+  if (now_ >= s.salvage.deadline) {
+    if (target >= 0) return end_salvage("saving took too long");
+    for (size_t worker = 0; worker < s.members.size(); ++worker) {
+      const Member& of = s.members[worker];
+      if (of.alive && of.report.epoch != s.epoch) bury(id(worker), "did not answer");
+    }
+    return;
+  }
+  bury_the_missing();
+}
+
+void Turn::advance() {
+  // A change of situation may allow the next one at once; epochs only grow with each loss.
+  for (size_t round = 0; round < state().members.size() + 4; ++round) {
+    const Situation before = state().situation;
+    const int64_t epoch = state().epoch;
+    switch (before) {
+      case Situation::Gathering:
+        gather();
+        break;
+      case Situation::Running:
+        run();
+        break;
+      case Situation::Salvaging:
+        salvage();
+        break;
+      case Situation::Ended:
+        return;
+    }
+    if (state().situation == before && state().epoch == epoch) return;
+  }
+}
+
+Decision Turn::finish() {
+  Instruction next = instruction_of(state());
+  next.sequence = state().told.sequence;
+  if (next != state().told) {
+    next.sequence += 1;
+    state().told = next;
+    out_.order = std::move(next);
+  }
+  return std::move(out_);
+}
+
+}  // namespace
+
+int32_t Rules::worker_count() const {
+  int32_t count = 0;
+  for (const Stage& stage : stages) {
+    for (const WorkerId holder : stage.holders) count = std::max(count, holder.value + 1);
+  }
+  return count;
+}
+
+State begin(const Rules& rules, Duration now) {
+  CHECK(!rules.stages.empty(), "a run has at least one stage");
+  CHECK(rules.first_step < rules.steps, "a run has at least one step to do");
+  State state;
+  state.rules = rules;
+  state.epoch = rules.epoch;
+  state.committed = rules.first_step;
+  state.stop_at = rules.steps;
+  state.saved = rules.saved;
+  state.progress_at = now;
+  state.members.resize(static_cast<size_t>(rules.worker_count()));
+  state.told = instruction_of(state);
+  state.told.sequence = 1;
+  return state;
+}
+
+Decision decide(const State& state, const Input& input) {
+  Turn turn(state, input.now);
+  std::visit([&](const auto& what) { turn.hear(what); }, input.what);
+  turn.advance();
+  return turn.finish();
+}
+
+Facts facts_of(const State& state) {
+  const bool salvaging = state.situation == Situation::Salvaging;
+  return {state.rules.term, state.epoch, state.committed, salvaging ? state.salvage.target : -1};
+}
+
+std::string name_of(const Rules& rules, WorkerId worker) {
+  const StageId stage = stage_of(rules, worker);
+  if (stage.value < 0) return cat("worker ", worker);
+  const auto& holders = rules.stages[static_cast<size_t>(stage.value)].holders;
+  const auto place = std::find(holders.begin(), holders.end(), worker) - holders.begin();
+  return cat("worker ", worker, " (stage ", stage, " of pipeline ", place, ")");
+}
+
+}  // namespace tenuto

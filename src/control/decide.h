@@ -1,0 +1,170 @@
+// The coordinator's mind: one pure function from what is known and what has just been heard to what
+// is known now, what everybody is told, and why.
+//
+// A run goes through four situations. Gathering: workers come forward, tell where they listen, and
+// connect. Running: steps are committed. Salvaging: a worker is gone or has failed; the step is
+// abandoned and the newest version that every stage still has is saved. Ended: all are told to go.
+//
+// Version v is committed when every member has reported it (running, in this epoch) and, when v is
+// to be saved, when its shards are there too. The Step op of step v waits for that, so versions
+// differ by at most one and one undo suffices.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/unit.h"
+#include "control/report.h"
+#include "control/store.h"
+
+namespace tenuto {
+
+// What is fixed for the run.
+struct Rules {
+  int64_t term = 1;
+  int64_t epoch = 1;             // of the first plan
+  int64_t first_step = 0;        // 0, or the version that is resumed
+  int64_t steps = 0;             // the version to end with
+  int64_t checkpoint_every = 0;  // steps; 0 = only at the end
+  int64_t saved = -1;            // version of the newest checkpoint on disk; -1 = none
+  int32_t micro_count = 0;       // training micro-batches of a step
+  int32_t evaluation_count = 0;  // micro-batches of a held-out pass
+  std::vector<Stage> stages;     // of the plan
+  std::vector<std::string> resume_shards;
+  std::string directory;         // where checkpoint folders are made
+  Duration start_limit{};        // without any worker coming forward
+  Duration silence_limit{};      // without a word from a worker
+  Duration explain_limit{};      // between a lost peer and the news of how it ended
+  Duration stop_limit{};         // for the step under way when asked to stop; then it is abandoned
+  Duration salvage_limit{};      // for one answer while salvaging
+  int32_t worker_count() const;  // all stages' holders
+};
+
+// What the coordinator knows of one worker.
+struct Member {
+  bool alive = true;
+  bool heard = false;   // has reported at all
+  bool exited = false;  // its process is known to have ended
+  Report report;        // the newest
+  Duration heard_at{};
+  std::optional<Duration> suspect_since;  // someone has lost it, or its stream has ended
+  std::string suspicion;                  // the sentence of that
+};
+
+// Where a run is.
+enum class Situation : uint8_t { Gathering, Running, Salvaging, Ended };
+
+// Why a step is abandoned and what follows.
+struct Salvage {
+  std::string cause;     // one sentence
+  int exit_saved = 75;   // exit code when there is a checkpoint in the end
+  int exit_bare = 1;     // and when there is none
+  int64_t ceiling = -1;  // no version above this one is good; -1 = none is bad
+  int64_t target = -1;   // the version that is saved; -1 = not known yet
+  Duration deadline{};   // for the next answer
+};
+
+// How the run ends.
+struct Ending {
+  int exit_code = 0;
+  std::string sentence;  // what happened; empty = the job is done
+  auto operator<=>(const Ending&) const = default;
+};
+
+// All that the coordinator knows.
+struct State {
+  Rules rules;
+  Situation situation = Situation::Gathering;
+  std::vector<Member> members;
+  int64_t epoch = 1;
+  int64_t committed = 0;
+  int64_t stop_at = 0;        // the version to stop at
+  int64_t saved = -1;         // version of the newest complete checkpoint
+  int64_t storing = -1;       // its shards are there, its manifest is being written
+  int64_t save_request = -1;  // asked for out of turn
+  int signal = 0;             // that asked for the stop
+  std::optional<Duration> stop_since;
+  Duration progress_at{};  // Gathering: when somebody last came forward
+  std::map<int64_t, std::map<int32_t, SavedShard>> shards;  // by version, by stage
+  Salvage salvage;
+  std::optional<Ending> ending;
+  Instruction told;  // the last one
+};
+
+// What can be heard. A worker's stream has ended.
+struct StreamEnded {
+  WorkerId worker;
+  int32_t incarnation = 0;
+};
+// A worker's process has ended: by a signal, or with an exit code.
+struct Exited {
+  WorkerId worker;
+  bool signalled = false;
+  int number = 0;  // signal or exit code
+};
+// Somebody asks: stop (number = the signal; 0 = a friendly request), or save soon.
+struct Request {
+  enum class Kind : uint8_t { Stop, Checkpoint };
+  Kind kind = Kind::Stop;
+  int number = 0;
+};
+// The manifest of a checkpoint is on disk, or why not.
+struct Stored {
+  int64_t version = 0;
+  std::string failure;  // empty = it is there
+};
+// Nothing but time.
+struct Tick {};
+
+// One thing heard, and when (on the coordinator's clock).
+struct Input {
+  Duration now{};
+  std::variant<Report, StreamEnded, Exited, Request, Stored, Tick> what;
+};
+
+// A step that is now final, as the metrics tell it.
+struct StepRecord {
+  int64_t step = 0, epoch = 0;
+  bool complete = false;  // the loss of every micro-batch is known
+  double loss = 0;        // mean over micro-batches, folded in their order
+  std::optional<double> validation_loss;
+  double gradient_norm = 0, learning_rate = 0;
+  Duration duration{};  // of the slowest worker
+  Duration lag{};       // 99th percentile of the paced devices, the worst
+  bool lag_valid = true;
+  std::vector<std::string> events;  // per worker, of a traced step
+};
+
+// All shards of a checkpoint are durable: its manifest may be written.
+struct CheckpointRecord {
+  int64_t version = 0;
+  std::vector<SavedShard> shards;  // by stage
+};
+
+// What follows from an input.
+struct Decision {
+  State state;
+  std::optional<Instruction> order;  // what all workers are to be told now; none = nothing new
+  std::string reason;                // one sentence; empty = nothing was decided
+  std::vector<StepRecord> steps;     // newly committed
+  std::optional<CheckpointRecord> checkpoint;
+};
+
+// The state before anything was heard, at `now`.
+State begin(const Rules& rules, Duration now);
+
+// The next state, and what is to be told and written because of it. Deterministic.
+//
+// Requires: state came from begin() or from here
+Decision decide(const State& state, const Input& input);
+
+// What of the state must be in the store before its order is told.
+Facts facts_of(const State& state);
+
+// "worker 3 (stage 1 of pipeline 1)".
+std::string name_of(const Rules& rules, WorkerId worker);
+
+}  // namespace tenuto

@@ -1,0 +1,76 @@
+// What workers say and what they are told, as plain values: message.proto without its wire.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/plan.h"
+
+namespace tenuto {
+
+// The loss of one micro-batch, in nats per target.
+struct LossOfMicro {
+  int32_t micro = 0;
+  double loss = 0;
+  auto operator<=>(const LossOfMicro&) const = default;
+};
+
+// What one worker says of one step that it has finished.
+struct StepSummary {
+  int64_t step = 0;
+  std::vector<LossOfMicro> losses;      // of the micro-batches whose last stage ran there
+  std::vector<LossOfMicro> evaluation;  // held-out, with the parameters after the step
+  double gradient_norm = 0;             // global, before clipping
+  double learning_rate = 0;
+  bool finite = true;      // false: the step was skipped, parameters are unchanged
+  int64_t start_ns = 0;    // on the worker's clock
+  int64_t finish_ns = 0;   // of the training step, without the held-out pass
+  int64_t lag_p99_ns = 0;  // paced device only
+  bool lag_valid = true;   // paced device only
+  std::string events;      // of a traced step: JSON lines, see docs/formats.md
+  auto operator<=>(const StepSummary&) const = default;
+};
+
+// One file of a checkpoint.
+struct SavedShard {
+  int64_t version = 0;
+  std::string file;  // inside the checkpoint's folder
+  int64_t bytes = 0;
+  std::string checksum;  // crc32c of the whole file, 8 hexadecimal digits
+  auto operator<=>(const SavedShard&) const = default;
+};
+
+// A worker's state, repeated until overtaken.
+struct Report {
+  WorkerId worker;
+  int32_t incarnation = 0;  // how often this worker number has been started
+  int64_t sequence = 0;     // counts up with each change
+  int64_t term = 0, epoch = 0;
+  Phase phase = Phase::Frozen;
+  int64_t version = -1;            // of the parameters that it holds; -1 = none yet
+  int64_t seen = -1;               // last committed version it has heard of
+  std::string address;             // where its transport listens; empty = not yet
+  bool connected = false;          // to every peer of its plan, parameters in place
+  std::vector<StepSummary> steps;  // from step `seen` on
+  std::vector<SavedShard> shards;  // of checkpoints not yet complete
+  std::vector<WorkerId> lost_peers;
+  std::string failure;  // one sentence; empty = all is well
+  Code failure_code = Code::Invalid;
+  auto operator<=>(const Report&) const = default;
+};
+
+// What all workers are told: the order and what goes with it. The plan travels once per stream.
+struct Instruction {
+  int64_t sequence = 0;  // counts up with each change
+  Order order;
+  std::vector<std::string> addresses;  // of order.members; empty text = not known yet
+  int64_t save_version = -1;           // the savers save this version when they hold it; -1 = none
+  std::vector<WorkerId> savers;        // one holder of each stage
+  std::string save_directory;          // for the shards of save_version
+  std::vector<std::string> resume_shards;  // to be loaded before the first step
+  auto operator<=>(const Instruction&) const = default;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,251 @@
+#include "control/server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "control/message.grpc.pb.h"
+#include "control/wire.h"
+
+namespace tenuto {
+namespace {
+
+// A traced step's events are the largest thing in a message.
+constexpr int kMessageLimit = 64 << 20;
+// Time for the last orders to leave when the server ends.
+constexpr std::chrono::milliseconds kFarewell{200};
+
+struct Stream;
+
+// What has ended at a stream when the queue yields it.
+enum class Happening : uint8_t { Opened, Read, Written, Finished };
+struct Token {
+  Stream* stream;
+  Happening happening;
+};
+
+// One worker's stream. Lives until none of its calls is pending.
+struct Stream {
+  grpc::ServerContext context;
+  grpc::ServerAsyncReaderWriter<wire::Order, wire::Report> call{&context};
+  Token opened{this, Happening::Opened}, read{this, Happening::Read},
+      written{this, Happening::Written}, finished{this, Happening::Finished};
+  wire::Report incoming;
+  int pending = 0;
+  bool writing = false, finishing = false, reading_over = false;
+  bool plan_told = false, due = false;  // due: the newest instruction is to be written
+  std::optional<Report> last;           // admitted when there is one
+};
+
+class GrpcServer : public Server {
+ public:
+  GrpcServer(const ServerSettings& settings, std::function<void()> wake)
+      : settings_(settings), wake_(std::move(wake)) {}
+
+  ~GrpcServer() override {
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
+    if (queue_) queue_->Shutdown();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status start() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.SetMaxReceiveMessageSize(kMessageLimit);
+    builder.SetMaxSendMessageSize(kMessageLimit);
+    builder.AddListeningPort(settings_.listen, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    if (!server_ || port == 0) {
+      return invalid(cat("cannot listen on ", settings_.listen,
+                         " (coordinator.listen): the port is taken or the host is not this one; "
+                         "port 0 takes any free one"));
+    }
+    const size_t colon = settings_.listen.rfind(':');
+    address_ = cat(settings_.listen.substr(0, colon), ":", port);
+    open_next();
+    thread_ = std::thread([this] { serve(); });
+    return ok();
+  }
+
+  const std::string& address() const override { return address_; }
+
+  std::vector<std::variant<Report, StreamEnded>> take() override {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::variant<Report, StreamEnded>> all;
+    for (auto& [worker, report] : reports_) all.emplace_back(std::move(report));
+    for (const StreamEnded& ended : ended_) all.emplace_back(ended);
+    reports_.clear();
+    ended_.clear();
+    return all;
+  }
+
+  void tell(const Instruction& instruction) override {
+    const std::lock_guard lock(mutex_);
+    instruction_ = instruction;
+    for (const auto& stream : streams_) write(*stream);
+  }
+
+  void repeat() override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& stream : streams_) write(*stream);
+  }
+
+ private:
+  // A place for the next worker that calls. Lock held, or not yet serving.
+  void open_next() {
+    streams_.push_back(std::make_unique<Stream>());
+    Stream* stream = streams_.back().get();
+    stream->pending = 1;
+    service_.RequestConverse(&stream->context, &stream->call, queue_.get(), queue_.get(),
+                             &stream->opened);
+  }
+
+  void serve() {
+    void* token = nullptr;
+    bool succeeded = false;
+    while (queue_->Next(&token, &succeeded)) {
+      const bool news = handle(*static_cast<Token*>(token), succeeded);
+      if (news) wake_();
+    }
+  }
+
+  bool handle(const Token& token, bool succeeded) {
+    const std::lock_guard lock(mutex_);
+    Stream& stream = *token.stream;
+    stream.pending -= 1;
+    bool news = false;
+    switch (token.happening) {
+      case Happening::Opened:
+        if (succeeded) {
+          open_next();
+          read(stream);
+        }
+        break;
+      case Happening::Read:
+        news = succeeded ? heard(stream) : hung_up(stream);
+        break;
+      case Happening::Written:
+        stream.writing = false;
+        if (stream.due && succeeded) write(stream);
+        break;
+      case Happening::Finished:
+        break;
+    }
+    if (stream.pending == 0) {
+      std::erase_if(streams_, [&](const auto& of) { return of.get() == &stream; });
+    }
+    return news;
+  }
+
+  void read(Stream& stream) {
+    stream.pending += 1;
+    stream.call.Read(&stream.incoming, &stream.read);
+  }
+
+  bool heard(Stream& stream) {
+    const std::string refusal = refusal_in(stream);
+    if (!refusal.empty()) {
+      refuse(stream, refusal);
+      return hung_up(stream);
+    }
+    const bool first = !stream.last;
+    stream.last = from_wire(stream.incoming);
+    reports_[stream.last->worker.value] = *stream.last;
+    if (first) write(stream);
+    read(stream);
+    return true;
+  }
+
+  std::string refusal_in(const Stream& stream) {
+    const Credentials expected{settings_.job, settings_.token};
+    std::string refusal = refusal_of(stream.incoming, expected, settings_.worker_count);
+    if (!refusal.empty()) return refusal;
+    const int32_t worker = stream.incoming.worker();
+    if (stream.last && stream.last->worker.value != worker) {
+      return cat("worker ", stream.last->worker, " spoke as worker ", worker);
+    }
+    for (const auto& other : streams_) {
+      if (other.get() != &stream && other->last && !other->reading_over &&
+          other->last->worker.value == worker) {
+        return cat("worker ", worker, " of job '", settings_.job,
+                   "' is already there: start each number once");
+      }
+    }
+    return {};
+  }
+
+  void refuse(Stream& stream, const std::string& refusal) {
+    if (stream.finishing) return;
+    stream.finishing = true;
+    stream.pending += 1;
+    if (stream.writing) {
+      stream.call.Finish(grpc::Status(grpc::PERMISSION_DENIED, refusal), &stream.finished);
+      return;
+    }
+    wire::Order order;
+    order.set_refusal(refusal);
+    stream.call.WriteAndFinish(order, grpc::WriteOptions(), grpc::Status::OK, &stream.finished);
+  }
+
+  bool hung_up(Stream& stream) {
+    stream.reading_over = true;
+    if (!stream.finishing) {
+      stream.finishing = true;
+      stream.pending += 1;
+      stream.call.Finish(grpc::Status::OK, &stream.finished);
+    }
+    if (!stream.last) return false;
+    ended_.push_back({stream.last->worker, stream.last->incarnation});
+    return true;
+  }
+
+  void write(Stream& stream) {
+    if (!stream.last || stream.finishing || !instruction_) return;
+    stream.due = stream.writing;
+    if (stream.writing) return;
+    wire::Order order = to_wire(*instruction_);
+    if (!stream.plan_told) {
+      order.set_plan(settings_.plan);
+      order.set_job_toml(settings_.job_toml);
+      stream.plan_told = true;
+    }
+    stream.writing = true;
+    stream.pending += 1;
+    stream.call.Write(order, &stream.written);
+  }
+
+  const ServerSettings settings_;
+  const std::function<void()> wake_;
+  std::string address_;
+  wire::Coordinator::AsyncService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  // Guards all below and every Stream; gRPC's own locks may be taken while it is held, wake_ not.
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::map<int32_t, Report> reports_;  // at most one per worker
+  std::vector<StreamEnded> ended_;     // at most one per admitted stream since the last take
+  std::optional<Instruction> instruction_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> start_server(const ServerSettings& settings,
+                                             std::function<void()> wake) {
+  auto server = std::make_unique<GrpcServer>(settings, std::move(wake));
+  const Status started = server->start();
+  if (!started.ok()) return started.error();
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+}  // namespace tenuto

@@ -1,0 +1,48 @@
+// The coordinator's end of the conversation: gRPC around decide. It keeps the newest report of each
+// worker and repeats the newest instruction to all; what they mean is not its affair.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "control/decide.h"
+#include "control/report.h"
+
+namespace tenuto {
+
+// What a server is made with.
+struct ServerSettings {
+  std::string listen;  // host:port; port 0 = any free one
+  std::string job, token;
+  int32_t worker_count = 0;
+  std::string plan;      // JSON, sent once on each stream
+  std::string job_toml;  // effective settings, sent once on each stream
+};
+
+// One stream per worker. Bounded: per worker one report kept, one message on its way.
+class Server {
+ public:
+  virtual ~Server() = default;
+  // Where workers reach it, host:port.
+  virtual const std::string& address() const = 0;
+  // The newest report of each worker that has spoken since the last call, and the streams that have
+  // ended since. Each report first, then its stream's end.
+  virtual std::vector<std::variant<Report, StreamEnded>> take() = 0;
+  // Tells every worker, now and at the begin of each later stream.
+  virtual void tell(const Instruction& instruction) = 0;
+  // Tells the newest instruction again: the coordinator is alive.
+  virtual void repeat() = 0;
+};
+
+// Starts listening; `wake` is called from the server's thread whenever take() has something.
+//
+// Errors: Invalid/Call when the address cannot be listened on.
+Result<std::unique_ptr<Server>> start_server(const ServerSettings& settings,
+                                             std::function<void()> wake);
+
+}  // namespace tenuto

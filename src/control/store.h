@@ -1,0 +1,42 @@
+// Where the coordinator writes down what it has decided, before it tells anyone.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+
+namespace tenuto {
+
+// What must outlive a coordinator: everything else is rebuilt from the workers' reports.
+struct Facts {
+  int64_t term = 0;        // how often a coordinator has taken office
+  int64_t epoch = 0;       // of the membership
+  int64_t committed = -1;  // this version is final
+  int64_t target = -1;     // of an abandoned step: the version that is saved; -1 = none
+  auto operator<=>(const Facts&) const = default;
+};
+
+// The place for them. One writer.
+class Store {
+ public:
+  virtual ~Store() = default;
+  // Replaces the facts; durable, as far as the store is, when it returns.
+  virtual Status write(const Facts& facts) = 0;
+  // The facts written last; all none in a fresh store.
+  virtual Facts read() const = 0;
+};
+
+// Facts that live as long as the process: enough while coordinator and launcher are one.
+class MemoryStore : public Store {
+ public:
+  Status write(const Facts& facts) override {
+    facts_ = facts;
+    return ok();
+  }
+  Facts read() const override { return facts_; }
+
+ private:
+  Facts facts_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,191 @@
+#include "control/wire.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+wire::Phase to_wire(Phase phase) {
+  if (phase == Phase::Running) return wire::RUNNING;
+  return phase == Phase::Out ? wire::OUT : wire::FROZEN;
+}
+
+Phase from_wire(wire::Phase phase) {
+  if (phase == wire::RUNNING) return Phase::Running;
+  return phase == wire::OUT ? Phase::Out : Phase::Frozen;
+}
+
+template <class Losses>
+void write_losses(const std::vector<LossOfMicro>& from, Losses* to) {
+  for (const LossOfMicro& of : from) {
+    auto* loss = to->Add();
+    loss->set_micro(of.micro);
+    loss->set_loss(of.loss);
+  }
+}
+
+template <class Losses>
+std::vector<LossOfMicro> read_losses(const Losses& from) {
+  std::vector<LossOfMicro> losses;
+  for (const auto& of : from) losses.push_back({of.micro(), of.loss()});
+  return losses;
+}
+
+void write_step(const StepSummary& step, wire::StepSummary* to) {
+  to->set_step(step.step);
+  write_losses(step.losses, to->mutable_losses());
+  write_losses(step.evaluation, to->mutable_evaluation());
+  to->set_gradient_norm(step.gradient_norm);
+  to->set_learning_rate(step.learning_rate);
+  to->set_finite(step.finite);
+  to->set_start_ns(step.start_ns);
+  to->set_finish_ns(step.finish_ns);
+  to->set_lag_p99_ns(step.lag_p99_ns);
+  to->set_lag_valid(step.lag_valid);
+  to->set_events(step.events);
+}
+
+StepSummary read_step(const wire::StepSummary& from) {
+  return {.step = from.step(),
+          .losses = read_losses(from.losses()),
+          .evaluation = read_losses(from.evaluation()),
+          .gradient_norm = from.gradient_norm(),
+          .learning_rate = from.learning_rate(),
+          .finite = from.finite(),
+          .start_ns = from.start_ns(),
+          .finish_ns = from.finish_ns(),
+          .lag_p99_ns = from.lag_p99_ns(),
+          .lag_valid = from.lag_valid(),
+          .events = from.events()};
+}
+
+// Takes as long for a wrong token as for a right one.
+bool same_secret(const std::string& left, const std::string& right) {
+  if (left.size() != right.size()) return false;
+  unsigned difference = 0;
+  for (size_t i = 0; i < left.size(); ++i) {
+    difference |= static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace
+
+wire::Report to_wire(const Report& report, const Credentials& credentials) {
+  wire::Report to;
+  to.set_job(credentials.job);
+  to.set_token(credentials.token);
+  to.set_protocol(kProtocol);
+  to.set_worker(report.worker.value);
+  to.set_incarnation(report.incarnation);
+  to.set_sequence(report.sequence);
+  to.set_term(report.term);
+  to.set_epoch(report.epoch);
+  to.set_phase(to_wire(report.phase));
+  to.set_version(report.version);
+  to.set_seen(report.seen);
+  to.set_address(report.address);
+  to.set_connected(report.connected);
+  for (const StepSummary& step : report.steps) write_step(step, to.add_steps());
+  for (const SavedShard& shard : report.shards) {
+    wire::SavedShard* saved = to.add_shards();
+    saved->set_version(shard.version);
+    saved->set_file(shard.file);
+    saved->set_bytes(shard.bytes);
+    saved->set_checksum(shard.checksum);
+  }
+  for (const WorkerId peer : report.lost_peers) to.add_lost_peers(peer.value);
+  to.set_failure(report.failure);
+  to.set_failure_code(static_cast<int32_t>(report.failure_code));
+  return to;
+}
+
+Report from_wire(const wire::Report& message) {
+  Report report{.worker = {message.worker()},
+                .incarnation = message.incarnation(),
+                .sequence = message.sequence(),
+                .term = message.term(),
+                .epoch = message.epoch(),
+                .phase = from_wire(message.phase()),
+                .version = message.version(),
+                .seen = message.seen(),
+                .address = message.address(),
+                .connected = message.connected()};
+  for (const auto& step : message.steps()) report.steps.push_back(read_step(step));
+  for (const auto& shard : message.shards()) {
+    report.shards.push_back({shard.version(), shard.file(), shard.bytes(), shard.checksum()});
+  }
+  for (const int32_t peer : message.lost_peers()) report.lost_peers.push_back({peer});
+  report.failure = message.failure();
+  const int32_t last = static_cast<int32_t>(Code::Cancelled);
+  report.failure_code = static_cast<Code>(std::clamp(message.failure_code(), 0, last));
+  return report;
+}
+
+std::string refusal_of(const wire::Report& message, const Credentials& expected,
+                       int32_t worker_count) {
+  if (message.protocol() != kProtocol) {
+    return cat("worker speaks protocol ", message.protocol(), ", the coordinator ", kProtocol,
+               ": install the same version of tenuto on every host");
+  }
+  if (message.job() != expected.job) {
+    return cat("worker belongs to job '", message.job(), "', this is the coordinator of '",
+               expected.job, "': give it the address of its own coordinator");
+  }
+  if (!same_secret(message.token(), expected.token)) {
+    return cat("the token of worker ", message.worker(), " is not the one of job '", expected.job,
+               "': set TENUTO_TOKEN to the coordinator's token");
+  }
+  if (message.worker() < 0 || message.worker() >= worker_count) {
+    return cat("there is no worker ", message.worker(), " in job '", expected.job, "': it has ",
+               worker_count, ", numbered from 0");
+  }
+  return {};
+}
+
+wire::Order to_wire(const Instruction& instruction) {
+  const Order& order = instruction.order;
+  wire::Order to;
+  to.set_sequence(instruction.sequence);
+  to.set_term(order.term);
+  to.set_epoch(order.epoch);
+  to.set_phase(to_wire(order.phase));
+  to.set_committed(order.committed);
+  to.set_first_step(order.first_step);
+  to.set_stop_at(order.stop_at);
+  for (size_t i = 0; i < order.members.size(); ++i) {
+    wire::Peer* peer = to.add_members();
+    peer->set_worker(order.members[i].value);
+    if (i < instruction.addresses.size()) peer->set_address(instruction.addresses[i]);
+  }
+  to.set_save_version(instruction.save_version);
+  for (const WorkerId saver : instruction.savers) to.add_savers(saver.value);
+  to.set_save_directory(instruction.save_directory);
+  for (const std::string& shard : instruction.resume_shards) to.add_resume_shards(shard);
+  return to;
+}
+
+Instruction from_wire(const wire::Order& message) {
+  Instruction instruction;
+  instruction.sequence = message.sequence();
+  Order& order = instruction.order;
+  order.term = message.term();
+  order.epoch = message.epoch();
+  order.committed = message.committed();
+  order.first_step = message.first_step();
+  order.stop_at = message.stop_at();
+  order.phase = from_wire(message.phase());
+  for (const auto& peer : message.members()) {
+    order.members.push_back({peer.worker()});
+    instruction.addresses.push_back(peer.address());
+  }
+  instruction.save_version = message.save_version();
+  for (const int32_t saver : message.savers()) instruction.savers.push_back({saver});
+  instruction.save_directory = message.save_directory();
+  for (const auto& shard : message.resume_shards()) instruction.resume_shards.push_back(shard);
+  return instruction;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,35 @@
+// Between the plain values of report.h and the messages of message.proto. No other header but the
+// generated ones is included here, so that few files see protobuf.
+#pragma once
+
+#include <string>
+
+#include "control/message.pb.h"
+#include "control/report.h"
+
+namespace tenuto {
+
+// Version of message.proto; both ends must have the same.
+inline constexpr int32_t kProtocol = 1;
+
+// What shows that a message belongs to this job.
+struct Credentials {
+  std::string job;
+  std::string token;
+};
+
+// The report as it is sent.
+wire::Report to_wire(const Report& report, const Credentials& credentials);
+// And back. What is out of range is read as what it stands for nearest: it came over an
+// authenticated stream.
+Report from_wire(const wire::Report& message);
+// Why a message is not of this job, as a sentence that never shows the token; empty = it is.
+std::string refusal_of(const wire::Report& message, const Credentials& expected,
+                       int32_t worker_count);
+
+// The instruction as it is sent, without its plan.
+wire::Order to_wire(const Instruction& instruction);
+// And back, without its plan.
+Instruction from_wire(const wire::Order& message);
+
+}  // namespace tenuto
