@@ -1,15 +1,24 @@
 // One worker's step: the loop that walks a list, starts ops on compute, wire and reduction, and
 // waits at its mailbox, nowhere else.
+//
+// The loop owns the Walk and asks it what can start. Compute ops go to Compute, one at a time;
+// messages go to the Transport straight from and into the memory of Compute, receives ahead of
+// need; a Reduce runs as a dataflow of messages (reduction.h). Each report that comes in ends one
+// call, and the loop starts again from what the Walk then says.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <map>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "ir/plan.h"
 #include "runtime/compute.h"
+#include "runtime/link_clock.h"
+#include "runtime/list_table.h"
+#include "runtime/tag.h"
 #include "transport/transport.h"
 #include "world/event.h"
 
@@ -21,6 +30,7 @@ struct Machine {
   Compute* compute = nullptr;
   Mailbox* mailbox = nullptr;
   const Clock* clock = nullptr;
+  LinkClock* links = nullptr;  // nominal clock: stamps every message's arrival; null: real clock
 };
 
 // What control says at this moment; read whenever the mailbox reports news from control.
@@ -35,21 +45,48 @@ struct StepInput {
   bool evaluation = false;  // run plan->evaluation instead of plan->schedule
   WorkerId self;
   int64_t epoch = 0, step = 0;
-  Duration silence_limit{};            // without any report for so long the step has failed
-  std::function<Standing()> standing;  // asked at start and on news from control
+  Duration silence_limit{};            // without any end of a call for so long the step has failed
+  std::function<Standing()> standing;  // asked at start and on news from control; empty: committed
+  // Told once of each peer that is lost while the step runs, also of those that this step no longer
+  // needs; may be empty.
+  std::function<void(WorkerId, const Error&)> lost = nullptr;
 };
 
-// Runs one step. The events are in the order in which ops finished.
+// Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
+// which ops finished. Reports with tickets of other callers or of earlier steps are dropped.
+//
+// At a failure exit nothing is left under way: every peer with an open call is dropped
+// (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), a
+// compute op is waited for, at most kRetireLimit in all. Should something still be under way then,
+// its memory is in use, the reach is Job, and the process must end.
 //
 // Errors: Cancelled/Call       standing said abandon
-//         Disconnected/Worker  a peer was lost; the sentence names worker, stage, peer
-//         Timeout/Worker       nothing happened within the limit; the sentence shows the list with
-//         an
-//                              arrow at each waiting op
+//         Disconnected/Worker  a peer with which this worker still had to speak was lost; the
+//                              sentence names worker, stage, step, peer and op
+//         Timeout/Worker       nothing ended within the limit; the sentence shows the list with an
+//                              arrow at each waiting op, what it misses and of whom
+//         Invalid/Job          the plan's list cannot be run by this worker
 //         others as compute and wire report them
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine);
 
-// The tag of a value on the wire.
-Tag tag_of(const Value& value, int64_t epoch, int64_t step);
+// How long a failed step waits for what is under way.
+inline constexpr Duration kRetireLimit = std::chrono::seconds(5);
+
+// A ticket that no other call of this process has: for connects and other calls around the steps.
+Ticket fresh_ticket();
+
+// run_step with a memory: keeps the tables of the plan and the scratch of reductions from step to
+// step. One per worker thread.
+class Runner {
+ public:
+  explicit Runner(const Machine& machine) : machine_(machine) {}
+  // See the free run_step.
+  Result<std::vector<Event>> run_step(const StepInput& input);
+
+ private:
+  Machine machine_;
+  std::optional<ListTable> training_, evaluation_;
+  std::vector<std::vector<float>> scratch_;
+};
 
 }  // namespace tenuto

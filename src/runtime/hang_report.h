@@ -1,0 +1,17 @@
+// What a worker says of a list that does not move on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ir/walk.h"
+
+namespace tenuto {
+
+// The list around the waiting ops as one line with "=>" before each of them, and a line for each
+// that says what it misses or whom it waits for. `done` and `under_way` are by place in the list.
+std::string hang_report(const Walk& walk, std::span<const uint8_t> done,
+                        std::span<const uint8_t> under_way);
+
+}  // namespace tenuto

@@ -1,0 +1,57 @@
+// What the loop looks up instead of computing while a step runs: made once per list, kept as long
+// as the plan stays.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/plan.h"
+
+namespace tenuto {
+
+// Tables of one worker's list. Everything is indexed by place in the list.
+class ListTable {
+ public:
+  // Makes the tables.
+  //
+  // Errors: Invalid/Job  the worker has no list, or an op names a peer, group, collective, chunk,
+  //                      stage or micro-batch that the plan does not have or a message cannot name
+  static Result<ListTable> make(const Plan& plan, const Schedule& schedule, WorkerId self);
+
+  // True when the tables are those of this worker's list in this schedule.
+  bool fits(const Schedule& schedule, WorkerId self) const;
+
+  // The ops that write what op `index` reads: it starts when the last of them has ended.
+  std::span<const int32_t> producers(int32_t index) const {
+    const auto i = static_cast<size_t>(index);
+    return {producers_.data() + producer_begin_[i], producers_.data() + producer_begin_[i + 1]};
+  }
+  // The collective of the Reduce at `index`.
+  const Collective& collective(const Schedule& schedule, int32_t index) const;
+  // The first call of the Reduce at `index` among the calls of the step; calls follow the ops:
+  // [list size, call_count) are messages of reductions.
+  int32_t first_call(int32_t index) const { return first_call_[static_cast<size_t>(index)]; }
+  // The Reduce to which call `call` belongs; `call` is at least the list's size.
+  int32_t reduce_of(int32_t call) const;
+  // Calls of a step at most: one per op and one per message of each reduction.
+  int32_t call_count() const { return call_count_; }
+
+ private:
+  Status refuse_strangers(const Plan& plan, const Schedule& schedule, WorkerId self) const;
+  void find_producers(int32_t stage_count);
+  void number_calls(const Schedule& schedule, WorkerId self);
+
+  std::vector<Op> list_;
+  WorkerId self_;
+  int32_t stage_count_ = 0;
+  std::vector<int32_t> producer_begin_, producers_;
+  std::vector<int32_t> first_call_;
+  std::vector<int32_t> reduces_;  // places of the Reduce ops
+  std::vector<Group> groups_;
+  std::vector<Collective> collectives_;
+  int32_t call_count_ = 0;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,241 @@
+#include "runtime/reduction.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+// Plain loops over restricted pointers: the compiler makes vector instructions of them, and the
+// order of additions is that of the formula.
+void add_to(float* __restrict total, const float* __restrict came, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) total[i] += came[i];
+}
+
+void sum_into(float* __restrict total, const float* __restrict own, const float* __restrict came,
+              int64_t count) {
+  for (int64_t i = 0; i < count; ++i) total[i] = own[i] + came[i];
+}
+
+void copy(float* total, const float* from, int64_t count) {
+  if (count > 0) std::memcpy(total, from, static_cast<size_t>(count) * sizeof(float));
+}
+
+}  // namespace
+
+Reduction::Reduction(const Collective& collective, WorkerId self, std::span<const float> own,
+                     std::span<float> total, Duration own_at, std::vector<float> scratch)
+    : own_(own), total_(total), scratch_(std::move(scratch)) {
+  CHECK(own.size() == total.size(), cat("own has ", own.size(), " elements, total ", total.size()));
+  chains_.resize(static_cast<size_t>(std::max(collective.chunk_count, 1)));
+  const auto count = static_cast<int64_t>(own.size());
+  const auto chunks = static_cast<int64_t>(chains_.size());
+  for (int64_t c = 0; c < chunks; ++c) {
+    Chain& chain = chains_[static_cast<size_t>(c)];
+    chain.first = c * count / chunks;
+    chain.end = (c + 1) * count / chunks;
+    chain.at = own_at;
+  }
+  build(collective, self);
+  open_ = static_cast<int32_t>(entries_.size());
+  for (Chain& chain : chains_) advance(chain);
+  post_receives();
+  if (open_ == 0) close();
+}
+
+int32_t Reduction::call_count(const Collective& collective, WorkerId self) {
+  int32_t count = 0;
+  for (const Round& round : collective.rounds) {
+    for (const Move& move : round.moves) count += (move.from == self) + (move.to == self);
+  }
+  return count;
+}
+
+void Reduction::build(const Collective& collective, WorkerId self) {
+  for (size_t r = 0; r < collective.rounds.size(); ++r) {
+    const std::vector<Move>& moves = collective.rounds[r].moves;
+    for (const bool send : {true, false}) {
+      for (const Move& move : moves) {
+        if ((send ? move.from : move.to) != self) continue;
+        CHECK(move.chunk.value >= 0 && move.chunk.value < collective.chunk_count,
+              cat("a move names chunk ", move.chunk, " of ", collective.chunk_count));
+        Chain& chain = chains_[static_cast<size_t>(move.chunk.value)];
+        Entry entry;
+        entry.send = send;
+        entry.add = move.add;
+        entry.round = static_cast<int32_t>(r);
+        entry.peer = send ? move.to : move.from;
+        entry.chunk = move.chunk;
+        // A chunk that is sent and replaced in one round must not land on what is being sent: two
+        // members that swap would wait for each other.
+        const bool swapped =
+            !chain.entries.empty() &&
+            entries_[static_cast<size_t>(chain.entries.back())].round == entry.round;
+        entry.direct = !send && !move.add && !swapped;
+        const auto index = static_cast<int32_t>(entries_.size());
+        chain.entries.push_back(index);
+        if (!send) receives_.push_back(index);
+        if (!send && !entry.direct) slot_size_ = std::max(slot_size_, chain.end - chain.first);
+        entries_.push_back(entry);
+      }
+    }
+  }
+  const int64_t slots = slot_size_ > 0 ? kScratchSlots : 0;
+  const auto needed = static_cast<size_t>(slots * slot_size_);
+  if (scratch_.size() < needed) scratch_.resize(needed);
+  for (int32_t slot = kScratchSlots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+std::span<float> Reduction::landing(const Entry& entry) {
+  const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
+  const auto count = static_cast<size_t>(chain.end - chain.first);
+  if (entry.direct) return total_.subspan(static_cast<size_t>(chain.first), count);
+  return std::span(scratch_).subspan(static_cast<size_t>(entry.slot * slot_size_), count);
+}
+
+// True when no send among the chain's first `before` entries still reads the total.
+bool Reduction::sends_over(const Chain& chain, size_t before) const {
+  for (size_t i = 0; i < before; ++i) {
+    const Entry& entry = entries_[static_cast<size_t>(chain.entries[i])];
+    if (entry.send && entry.from_total && entry.state != State::Done) return false;
+  }
+  return true;
+}
+
+bool Reduction::may_post(int32_t index) const {
+  const Entry& entry = entries_[static_cast<size_t>(index)];
+  if (!entry.direct) return !free_slots_.empty();
+  const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
+  if (chain.entries[chain.applied] != index) return false;
+  return sends_over(chain, chain.applied);
+}
+
+void Reduction::post_receives() {
+  for (; next_receive_ < receives_.size(); ++next_receive_) {
+    const int32_t index = receives_[next_receive_];
+    Entry& entry = entries_[static_cast<size_t>(index)];
+    Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
+    if (chain.first == chain.end) {  // nothing to move, on either side
+      entry.state = State::Landed;
+      advance(chain);
+      continue;
+    }
+    if (!may_post(index)) return;
+    if (!entry.direct) {
+      entry.slot = free_slots_.back();
+      free_slots_.pop_back();
+    }
+    entry.state = State::UnderWay;
+    calls_.push_back({index,
+                      false,
+                      entry.peer,
+                      entry.round,
+                      entry.chunk,
+                      {},
+                      std::as_writable_bytes(landing(entry)),
+                      {}});
+  }
+}
+
+// Goes along one chunk's chain as far as it can: starts the sends whose state is here, applies the
+// receives that have landed.
+void Reduction::advance(Chain& chain) {
+  while (chain.applied < chain.entries.size()) {
+    const int32_t index = chain.entries[chain.applied];
+    Entry& entry = entries_[static_cast<size_t>(index)];
+    if (entry.send) {
+      ++chain.applied;
+      const auto first = static_cast<size_t>(chain.first);
+      const auto count = static_cast<size_t>(chain.end - chain.first);
+      if (count == 0) {
+        entry.state = State::Done;
+        --open_;
+        continue;
+      }
+      entry.state = State::UnderWay;
+      entry.from_total = chain.in_total;
+      const std::span<const float> all = chain.in_total ? std::span<const float>(total_) : own_;
+      calls_.push_back({index,
+                        true,
+                        entry.peer,
+                        entry.round,
+                        entry.chunk,
+                        std::as_bytes(all.subspan(first, count)),
+                        {},
+                        chain.at});
+      continue;
+    }
+    if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
+    apply(chain, entry);
+    ++chain.applied;
+  }
+}
+
+void Reduction::apply(Chain& chain, Entry& entry) {
+  const int64_t count = chain.end - chain.first;
+  if (count > 0 && !entry.direct) {
+    float* total = total_.data() + chain.first;
+    const float* came = scratch_.data() + entry.slot * slot_size_;
+    if (!entry.add) {
+      copy(total, came, count);
+    } else if (chain.in_total) {
+      add_to(total, came, count);
+    } else {
+      sum_into(total, own_.data() + chain.first, came, count);
+    }
+    free_slots_.push_back(entry.slot);
+  }
+  chain.in_total = true;
+  chain.at = std::max(chain.at, entry.at);
+  entry.state = State::Done;
+  --open_;
+}
+
+std::span<const ReductionCall> Reduction::startable() {
+  if (returned_) calls_.clear();
+  returned_ = true;
+  return calls_;
+}
+
+void Reduction::finish(int32_t index, Duration at) {
+  if (returned_) calls_.clear();
+  returned_ = false;
+  Entry& entry = entries_[static_cast<size_t>(index)];
+  CHECK(entry.state == State::UnderWay, cat("call ", index, " of a reduction is not under way"));
+  if (entry.send) {
+    entry.state = State::Done;
+    --open_;
+  } else {
+    entry.state = State::Landed;
+    entry.at = at;
+  }
+  advance(chains_[static_cast<size_t>(entry.chunk.value)]);
+  post_receives();
+  if (open_ == 0) close();
+}
+
+// All is over: chunks that nobody sent here are this member's own.
+void Reduction::close() {
+  for (Chain& chain : chains_) {
+    if (!chain.in_total)
+      copy(total_.data() + chain.first, own_.data() + chain.first, chain.end - chain.first);
+    chain.in_total = true;
+    done_at_ = std::max(done_at_, chain.at);
+  }
+}
+
+WorkerId Reduction::peer_of(int32_t index) const {
+  return entries_[static_cast<size_t>(index)].peer;
+}
+
+std::vector<float> Reduction::take_scratch() {
+  CHECK(done(), "a reduction under way keeps its scratch");
+  return std::move(scratch_);
+}
+
+}  // namespace tenuto

@@ -1,0 +1,113 @@
+// Executes a collective for one of its members as a dataflow: a move starts when the state that it
+// reads is here, not when a round of the whole group is over.
+//
+// What makes it right: a round says which state a move reads (all moves of a round read the state
+// before it), so each chunk has its own chain of sends and receives, in round order, and chains of
+// different chunks never wait for each other. An add is always "what is here + what came", in chain
+// order, so every member computes the same sums in the same order on every run.
+// Memory: the worker's own sum is read in place and never written; an added chunk lands in one of
+// kScratchSlots scratch slots, a plain one directly in the total. Receives are posted in round
+// order, so the oldest unfinished round always has its slots and the group cannot stall.
+// No I/O here: the caller makes the calls and says when they have ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/unit.h"
+#include "ir/collective.h"
+
+namespace tenuto {
+
+// Added chunks that may be on their way to one member at once: two hide the way back of a credit,
+// two more a late neighbour.
+inline constexpr int32_t kScratchSlots = 4;
+
+// One message of a reduction, to be handed to the transport.
+struct ReductionCall {
+  int32_t index = -1;  // in this member's order: 0 .. call_count - 1
+  bool send = false;
+  WorkerId peer;
+  int32_t round = -1;
+  ChunkId chunk;
+  std::span<const std::byte> source;  // send: what goes out
+  std::span<std::byte> target;        // receive: where it lands
+  Duration ready{};                   // send: when the chunk was here, on the caller's clock
+};
+
+// One member's part in one collective over one tensor of fp32 elements.
+class Reduction {
+ public:
+  // The sum of `own` over the members of `collective` will be in `total`; both must stay until
+  // done(). `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed.
+  //
+  // Requires: own and total have equal sizes and do not overlap
+  Reduction(const Collective& collective, WorkerId self, std::span<const float> own,
+            std::span<float> total, Duration own_at, std::vector<float> scratch);
+
+  // Messages that `self` sends or receives in `collective`, empty chunks included: every call index
+  // is below it.
+  static int32_t call_count(const Collective& collective, WorkerId self);
+
+  // Calls that can be made now and have not been returned before. Valid until the next call of this
+  // object.
+  std::span<const ReductionCall> startable();
+  // The call has ended: what was sent may be overwritten, what was received is here since `at`.
+  void finish(int32_t index, Duration at);
+  // True when the total is complete and no call is under way.
+  bool done() const { return open_ == 0; }
+  // When the total was complete: the latest arrival that it is made of, `own_at` for a group of
+  // one. Requires done().
+  Duration done_at() const { return done_at_; }
+  // Call `index` as it was returned: for reports.
+  WorkerId peer_of(int32_t index) const;
+  // Gives the scratch memory back; requires done().
+  std::vector<float> take_scratch();
+
+ private:
+  enum class State : uint8_t { Waiting, UnderWay, Landed, Done };
+  struct Entry {  // one send or receive of this member
+    bool send = false, add = false, direct = false;
+    State state = State::Waiting;
+    bool from_total = false;  // send: reads the total, so the total must wait for it
+    int32_t slot = -1;        // receive through scratch
+    int32_t round = 0;
+    WorkerId peer;
+    ChunkId chunk;
+    Duration at{};
+  };
+  struct Chain {  // one chunk's entries in round order, sends of a round before its receives
+    int64_t first = 0, end = 0;  // elements
+    std::vector<int32_t> entries;
+    size_t applied = 0;  // entries[0, applied) are over
+    bool in_total = false;
+    Duration at{};
+  };
+
+  void build(const Collective& collective, WorkerId self);
+  bool may_post(int32_t index) const;
+  void post_receives();
+  void advance(Chain& chain);
+  bool sends_over(const Chain& chain, size_t before) const;
+  void apply(Chain& chain, Entry& entry);
+  void close();
+  std::span<float> landing(const Entry& entry);
+
+  std::span<const float> own_;
+  std::span<float> total_;
+  std::vector<float> scratch_;
+  int64_t slot_size_ = 0;
+  std::vector<int32_t> free_slots_;
+  std::vector<Entry> entries_;
+  std::vector<Chain> chains_;
+  std::vector<int32_t> receives_;  // entry indices in round order
+  size_t next_receive_ = 0;
+  std::vector<ReductionCall> calls_;
+  bool returned_ = false;  // calls_ has been handed out
+  int32_t open_ = 0;       // entries that are not Done
+  Duration done_at_{};
+};
+
+}  // namespace tenuto

@@ -1,0 +1,480 @@
+#include "runtime/step_run.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "ir/text.h"
+#include "runtime/hang_report.h"
+
+namespace tenuto {
+
+namespace {
+
+// Memory that a transport may still write after a step that could not be ended cleanly. It is never
+// freed: the process must end (see run_step).
+void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions) {
+  static auto* const kept = new std::vector<std::vector<std::unique_ptr<Reduction>>>;
+  kept->push_back(std::move(reductions));
+}
+
+bool feeds_compute(ValueKind kind) {
+  return kind == ValueKind::Activation || kind == ValueKind::Gradient;
+}
+
+}  // namespace
+
+StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
+                 const Schedule& schedule, uint64_t base, std::vector<std::vector<float>>& scratch)
+    : input_(input),
+      machine_(machine),
+      table_(table),
+      schedule_(schedule),
+      base_(base),
+      scratch_(scratch),
+      walk_(*input.plan, schedule, input.self),
+      list_(walk_.list()),
+      rows_(list_.size()),
+      calls_(static_cast<size_t>(table.call_count()), Call::Idle),
+      reductions_(list_.size()),
+      choosing_(machine.links != nullptr && input.plan->dispatch == Dispatch::Ready) {
+  heads_.reserve(list_.size());
+  events_.reserve(list_.size());
+}
+
+Result<std::vector<Event>> StepRun::run() {
+  if (Status status = read_standing(); !status.ok()) return status.error();
+  if (Status status = machine_.compute->begin(input_.step); !status.ok()) {
+    return Error{status.error().code, status.error().reach,
+                 cat(place(), ": it cannot begin: ", status.error().message)};
+  }
+  deadline_ = machine_.clock->now() + input_.silence_limit;
+  while (true) {
+    if (Status status = start_ready(); !status.ok()) return retire(status.error());
+    if (walk_.done()) return std::move(events_);
+    Result<Done> report = wait();
+    if (!report.ok()) {
+      if (wake_at_.count() > 0 && machine_.clock->now() >= wake_at_) continue;
+      if (report.error().code == Code::Timeout) return retire(silence());
+      return retire(report.error());
+    }
+    if (Status status = take(report.value()); !status.ok()) return retire(status.error());
+  }
+}
+
+Result<Done> StepRun::wait() {
+  const Duration now = machine_.clock->now();
+  Duration limit = std::max(deadline_ - now, Duration(0));
+  if (wake_at_.count() > 0) limit = std::min(limit, std::max(wake_at_ - now, Duration(0)));
+  return machine_.mailbox->wait(limit);
+}
+
+Status StepRun::read_standing() {
+  standing_ = input_.standing ? input_.standing() : Standing{input_.step, false};
+  if (!standing_.abandon) return ok();
+  return Error{Code::Cancelled, Reach::Call,
+               cat(place(), ": control has asked to abandon the step")};
+}
+
+// Starts all that the walk and the circumstances allow.
+Status StepRun::start_ready() {
+  for (bool again = true; again;) {
+    again = false;
+    wake_at_ = {};
+    if (choosing_) release_held();
+    const std::span<const int32_t> startable = walk_.startable();
+    heads_.assign(startable.begin(), startable.end());
+    bool compute_waits = false;
+    for (const int32_t index : heads_) {
+      if (!may_start(index)) {
+        compute_waits = true;
+        continue;
+      }
+      const size_t ended = events_.size();
+      if (Status status = start(index); !status.ok()) return status;
+      again = again || events_.size() != ended;  // a reduction without messages ends at once
+    }
+    if (choosing_ && !again && !computing_ && !compute_waits) again = look_ahead();
+  }
+  return ok();
+}
+
+bool StepRun::may_start(int32_t index) {
+  const Op& it = op(index);
+  if (it.kind == OpKind::Step) return standing_.committed >= input_.step;
+  return !choosing_ || may_choose(it);
+}
+
+// On the nominal clock under ready dispatch the choice belongs to a nominal moment, but a message
+// that is nominally here may still be on its real way. So a choice that such a message could change
+// is put off for the patience of the links; the op's nominal start does not suffer.
+bool StepRun::may_choose(const Op& it) {
+  const bool changeable = it.kind == OpKind::Forward || it.kind == OpKind::BackwardWeight;
+  if (!changeable || awaited_ == 0) return true;
+  const Duration until = choice_at_ + machine_.links->patience();
+  if (machine_.clock->now() >= until) return true;
+  wake_at_ = until;
+  return false;
+}
+
+// Nothing can be computed at the moment of the choice: moves it on to the next nominal arrival.
+// True when it has moved.
+bool StepRun::look_ahead() {
+  if (held_.empty()) return false;
+  const Duration next{held_.top().first};
+  const Duration until = next + machine_.links->patience();
+  if (awaited_ > 0 && machine_.clock->now() < until) {
+    wake_at_ = until;
+    return false;
+  }
+  choice_at_ = next;
+  return true;
+}
+
+// Hands over the receives that are nominally here at the moment of the choice.
+void StepRun::release_held() {
+  while (!held_.empty() && held_.top().first <= choice_at_.count()) {
+    const int32_t index = held_.top().second;
+    held_.pop();
+    complete(index);
+  }
+}
+
+Ticket StepRun::begin_call(int32_t call) {
+  calls_[static_cast<size_t>(call)] = Call::UnderWay;
+  ++under_way_;
+  return Ticket{base_ + static_cast<uint64_t>(call)};
+}
+
+Status StepRun::start(int32_t index) {
+  walk_.start(index);
+  row(index).start = machine_.clock->now();
+  Status status = ok();
+  switch (op(index).kind) {
+    case OpKind::Send:
+      status = start_send(index);
+      break;
+    case OpKind::Recv:
+      status = start_receive(index);
+      break;
+    case OpKind::Reduce:
+      status = start_reduce(index);
+      break;
+    default:
+      status = start_compute(index);
+      break;
+  }
+  if (status.ok()) return status;
+  if (calls_[static_cast<size_t>(index)] == Call::UnderWay) {  // refused: no report will come
+    calls_[static_cast<size_t>(index)] = Call::Over;
+    --under_way_;
+  }
+  return explain(index, status.error(), op(index).peer);
+}
+
+Duration StepRun::inputs_at(int32_t index) const {
+  Duration at{};
+  for (const int32_t producer : table_.producers(index)) at = std::max(at, row(producer).finish);
+  return at;
+}
+
+Status StepRun::start_compute(int32_t index) {
+  computing_ = true;
+  return machine_.compute->start(op(index), inputs_at(index), begin_call(index));
+}
+
+Status StepRun::start_send(int32_t index) {
+  const Op& it = op(index);
+  const Result<std::span<const std::byte>> bytes = machine_.compute->bytes(moved_value(it));
+  if (!bytes.ok()) return bytes.error();
+  Row& my = row(index);
+  my.bytes = static_cast<int64_t>(bytes.value().size());
+  Stamp stamp{my.start, {}};
+  if (machine_.links != nullptr) {
+    const Passage passage = machine_.links->send(it.peer, {my.bytes}, inputs_at(index));
+    my.start = passage.start;
+    my.finish = passage.finish;
+    stamp = {passage.start, passage.arrival};
+  }
+  return machine_.transport->send(it.peer, tag_of(moved_value(it), input_.epoch, input_.step),
+                                  bytes.value(), stamp, begin_call(index));
+}
+
+Status StepRun::start_receive(int32_t index) {
+  const Op& it = op(index);
+  const Result<std::span<std::byte>> room = machine_.compute->room(moved_value(it));
+  if (!room.ok()) return room.error();
+  row(index).bytes = static_cast<int64_t>(room.value().size());
+  awaited_ += feeds_compute(it.moved);
+  return machine_.transport->recv(it.peer, tag_of(moved_value(it), input_.epoch, input_.step),
+                                  room.value(), begin_call(index));
+}
+
+Status StepRun::start_reduce(int32_t index) {
+  const Op& it = op(index);
+  const auto own = machine_.compute->bytes({ValueKind::Partial, it.part, it.stage, {}});
+  if (!own.ok()) return own.error();
+  const auto total = machine_.compute->room({ValueKind::Total, it.part, it.stage, {}});
+  if (!total.ok()) return total.error();
+  const size_t size = own.value().size();
+  const auto misplaced = [](const void* memory) {
+    return reinterpret_cast<uintptr_t>(memory) % alignof(float) != 0;
+  };
+  if (size != total.value().size() || size % sizeof(float) != 0 || misplaced(own.value().data()) ||
+      misplaced(total.value().data())) {
+    return invalid(cat("its sum has ", size, " bytes and the room for the total ",
+                       total.value().size(), ": both must hold the same fp32 elements"));
+  }
+  std::vector<float> scratch;
+  if (!scratch_.empty()) {
+    scratch = std::move(scratch_.back());
+    scratch_.pop_back();
+  }
+  const Duration own_at = inputs_at(index);
+  if (machine_.links != nullptr) row(index).start = own_at;
+  reductions_[static_cast<size_t>(index)] = std::make_unique<Reduction>(
+      table_.collective(schedule_, index), input_.self,
+      std::span(reinterpret_cast<const float*>(own.value().data()), size / sizeof(float)),
+      std::span(reinterpret_cast<float*>(total.value().data()), size / sizeof(float)), own_at,
+      std::move(scratch));
+  return make_calls(index, *reductions_[static_cast<size_t>(index)]);
+}
+
+// Hands the reduction's next messages to the transport; closes it when there are no more.
+Status StepRun::make_calls(int32_t index, Reduction& reduction) {
+  const Op& it = op(index);
+  for (const ReductionCall& call : reduction.startable()) {
+    const Tag tag =
+        tag_of_move(it.group, it.part, call.round, call.chunk, input_.epoch, input_.step);
+    const int32_t number = table_.first_call(index) + call.index;
+    Status status = ok();
+    if (call.send) {
+      Stamp stamp{machine_.clock->now(), {}};
+      if (machine_.links != nullptr) {
+        const Bytes size{static_cast<int64_t>(call.source.size())};
+        const Passage passage = machine_.links->send(call.peer, size, call.ready);
+        stamp = {passage.start, passage.arrival};
+      }
+      status = machine_.transport->send(call.peer, tag, call.source, stamp, begin_call(number));
+    } else {
+      status = machine_.transport->recv(call.peer, tag, call.target, begin_call(number));
+    }
+    if (!status.ok()) {
+      calls_[static_cast<size_t>(number)] = Call::Over;
+      --under_way_;
+      return status;
+    }
+  }
+  return reduction.done() ? close_reduce(index) : ok();
+}
+
+Status StepRun::close_reduce(int32_t index) {
+  Reduction& reduction = *reductions_[static_cast<size_t>(index)];
+  scratch_.push_back(reduction.take_scratch());
+  row(index).finish = machine_.links != nullptr ? reduction.done_at() : machine_.clock->now();
+  reductions_[static_cast<size_t>(index)].reset();
+  const Op& it = op(index);
+  if (Status status = machine_.compute->reduced({ValueKind::Total, it.part, it.stage, {}});
+      !status.ok()) {
+    return status;
+  }
+  complete(index);
+  return ok();
+}
+
+// The op has ended: the walk goes on, what it freed is given back, the fact is noted.
+void StepRun::complete(int32_t index) {
+  for (const Value& value : walk_.finish(index)) machine_.compute->discard(value);
+  Row& my = row(index);
+  my.done = true;
+  Event event;
+  event.worker = input_.self;
+  event.step = input_.step;
+  event.op = op(index);
+  event.start = my.start;
+  event.finish = my.finish;
+  event.moved = {my.bytes};
+  event.sent = my.sent;
+  events_.push_back(event);
+}
+
+Status StepRun::take(const Done& done) {
+  if (done.ticket == kNoTicket) {
+    if (done.peer.value < 0) return read_standing();
+    return take_lost(done.peer, done.status.ok()
+                                    ? Error{Code::Disconnected, Reach::Worker, "no reason is known"}
+                                    : done.status.error());
+  }
+  const uint64_t call = static_cast<uint64_t>(done.ticket) - base_;
+  if (call >= calls_.size() || calls_[call] != Call::UnderWay) return ok();  // not of this step
+  calls_[call] = Call::Over;
+  --under_way_;
+  deadline_ = machine_.clock->now() + input_.silence_limit;
+  const auto number = static_cast<int32_t>(call);
+  if (call < list_.size()) return take_op(number, done);
+  return take_message(number, done);
+}
+
+Status StepRun::take_op(int32_t index, const Done& done) {
+  const Op& it = op(index);
+  if (!done.status.ok()) return fail(index, it.peer, done.status.error());
+  Row& my = row(index);
+  const Duration now = done.finish.count() != 0 ? done.finish : machine_.clock->now();
+  if (it.kind == OpKind::Send) {
+    if (machine_.links == nullptr) my.finish = now;
+  } else if (it.kind == OpKind::Recv) {
+    my.finish = now;
+    my.sent = done.sent;
+    if (feeds_compute(it.moved)) {
+      --awaited_;
+      if (choosing_ && (computing_ || now > choice_at_)) {
+        held_.emplace(now.count(), index);
+        return ok();
+      }
+    }
+  } else {
+    if (done.start.count() != 0) my.start = done.start;
+    my.finish = now;
+    computing_ = false;
+    choice_at_ = std::max(choice_at_, now);
+  }
+  complete(index);
+  return ok();
+}
+
+Status StepRun::take_message(int32_t call, const Done& done) {
+  const int32_t index = table_.reduce_of(call);
+  if (!done.status.ok()) return fail(index, peer_of_call(call), done.status.error());
+  Reduction& reduction = *reductions_[static_cast<size_t>(index)];
+  const Duration at = done.finish.count() != 0 ? done.finish : machine_.clock->now();
+  reduction.finish(call - table_.first_call(index), at);
+  Status status = make_calls(index, reduction);
+  if (!status.ok()) return explain(index, status.error(), {});
+  return ok();
+}
+
+// A call has failed; when its peer is gone, that is told too.
+Error StepRun::fail(int32_t index, WorkerId peer, const Error& error) {
+  if (error.code == Code::Disconnected && peer.value >= 0) note_lost(peer, error);
+  return explain(index, error, peer);
+}
+
+void StepRun::note_lost(WorkerId peer, const Error& error) {
+  if (lost_.insert(peer).second && input_.lost) input_.lost(peer, error);
+}
+
+// A lost peer ends the step when this worker still has to speak with it; one that has only gone
+// home early does not.
+Status StepRun::take_lost(WorkerId peer, const Error& error) {
+  note_lost(peer, error);
+  std::string waiting;
+  if (!has_business_with(peer, waiting)) return ok();
+  return Error{error.code, error.reach,
+               cat(place(), ": lost worker ", peer, " (", error.message, "), with which ", waiting,
+                   " was still to be done")};
+}
+
+bool StepRun::has_business_with(WorkerId peer, std::string& waiting) const {
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (rows_[i].done) continue;
+    const Op& it = list_[i];
+    bool concerned = false;
+    if (it.kind == OpKind::Send || it.kind == OpKind::Recv) concerned = it.peer == peer;
+    if (it.kind == OpKind::Reduce) {
+      const auto& members = table_.collective(schedule_, static_cast<int32_t>(i)).members;
+      concerned = std::find(members.begin(), members.end(), peer) != members.end();
+    }
+    if (!concerned) continue;
+    waiting = to_text(it);
+    return true;
+  }
+  return false;
+}
+
+WorkerId StepRun::peer_of_call(int32_t call) const {
+  if (static_cast<size_t>(call) < list_.size()) {
+    const Op& it = op(call);
+    return it.kind == OpKind::Send || it.kind == OpKind::Recv ? it.peer : WorkerId{};
+  }
+  const int32_t index = table_.reduce_of(call);
+  const auto& reduction = reductions_[static_cast<size_t>(index)];
+  return reduction == nullptr ? WorkerId{} : reduction->peer_of(call - table_.first_call(index));
+}
+
+std::string StepRun::place() const {
+  std::string stages;
+  const std::vector<Stage>& all = input_.plan->stages;
+  for (size_t s = 0; s < all.size(); ++s) {
+    if (std::find(all[s].holders.begin(), all[s].holders.end(), input_.self) ==
+        all[s].holders.end()) {
+      continue;
+    }
+    stages += cat(stages.empty() ? "" : ", ", s);
+  }
+  return cat("worker ", input_.self, " (stage ", stages.empty() ? "none" : stages, "), ",
+             input_.evaluation ? "evaluation at step " : "step ", input_.step);
+}
+
+Error StepRun::explain(int32_t index, const Error& error, WorkerId peer) const {
+  const std::string with = peer.value < 0 ? "" : cat(" with worker ", peer);
+  return {error.code, error.reach,
+          cat(place(), ": ", to_text(op(index)), with, " failed: ", error.message)};
+}
+
+Error StepRun::silence() const {
+  std::vector<uint8_t> done(list_.size()), under_way(list_.size());
+  size_t ended = 0;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    done[i] = rows_[i].done;
+    ended += rows_[i].done;
+    under_way[i] = calls_[i] == Call::UnderWay || reductions_[i] != nullptr;
+  }
+  return {
+      Code::Timeout, Reach::Worker,
+      cat(place(), ": nothing ended for ", fixed(to_milliseconds(input_.silence_limit), 0), " ms; ",
+          ended, " of ", list_.size(), " ops are done\n", hang_report(walk_, done, under_way))};
+}
+
+// Leaves nothing under way, see run_step.
+Error StepRun::retire(Error error) {
+  std::set<WorkerId> peers;
+  for (size_t call = 0; call < calls_.size(); ++call) {
+    if (calls_[call] != Call::UnderWay) continue;
+    const WorkerId peer = peer_of_call(static_cast<int32_t>(call));
+    if (peer.value >= 0) peers.insert(peer);
+  }
+  for (const WorkerId peer : peers) {
+    if (Status status = machine_.transport->drop(peer); !status.ok()) {
+      error.message += cat("; worker ", peer, " could not be dropped: ", status.error().message);
+    }
+  }
+  const Duration end = machine_.clock->now() + kRetireLimit;
+  while (under_way_ > 0) {
+    const Duration left = end - machine_.clock->now();
+    if (left.count() <= 0) break;
+    const Result<Done> report = machine_.mailbox->wait(left);
+    if (!report.ok()) break;
+    const Done& done = report.value();
+    if (done.ticket == kNoTicket) {
+      // A peer that this worker has just dropped is not lost, it is left.
+      if (done.peer.value >= 0 && !peers.contains(done.peer) && !done.status.ok()) {
+        note_lost(done.peer, done.status.error());
+      }
+      continue;
+    }
+    const uint64_t call = static_cast<uint64_t>(done.ticket) - base_;
+    if (call >= calls_.size() || calls_[call] != Call::UnderWay) continue;
+    calls_[call] = Call::Over;
+    --under_way_;
+  }
+  if (under_way_ == 0) return error;
+  error.reach = Reach::Job;
+  error.message += cat("; ", under_way_, " calls are still under way after ",
+                       fixed(to_milliseconds(kRetireLimit), 0),
+                       " ms, so their memory is in use: this process must end");
+  keep_forever(std::move(reductions_));
+  return error;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,100 @@
+// The loop of one step, from begin to end or to a clean stop. Use it through worker.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <queue>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/walk.h"
+#include "runtime/list_table.h"
+#include "runtime/reduction.h"
+#include "runtime/worker.h"
+
+namespace tenuto {
+
+// One run of one list. Everything refers to ops by their place in the list and to calls by number:
+// call i < list size is op i, the others are messages of reductions; call i has ticket base + i.
+class StepRun {
+ public:
+  // All arguments must outlive the run; tickets [base, base + table.call_count()) are its own.
+  StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
+          const Schedule& schedule, uint64_t base, std::vector<std::vector<float>>& scratch);
+  // See run_step.
+  Result<std::vector<Event>> run();
+
+ private:
+  enum class Call : uint8_t { Idle, UnderWay, Over };
+  struct Row {
+    Duration start{}, finish{}, sent{};
+    int64_t bytes = 0;
+    bool done = false;
+  };
+  using Arrival = std::pair<int64_t, int32_t>;  // nominal arrival, place of the Recv
+
+  Status start_ready();
+  bool may_start(int32_t index);
+  bool may_choose(const Op& op);
+  bool look_ahead();
+  Status start(int32_t index);
+  Status start_send(int32_t index);
+  Status start_receive(int32_t index);
+  Status start_reduce(int32_t index);
+  Status start_compute(int32_t index);
+  Status make_calls(int32_t index, Reduction& reduction);
+  Status take(const Done& done);
+  Status take_lost(WorkerId peer, const Error& error);
+  Status take_op(int32_t index, const Done& done);
+  Status take_message(int32_t call, const Done& done);
+  Status close_reduce(int32_t index);
+  void release_held();
+  void complete(int32_t index);
+  Duration inputs_at(int32_t index) const;
+  Result<Done> wait();
+  Status read_standing();
+  Ticket begin_call(int32_t call);
+  bool has_business_with(WorkerId peer, std::string& waiting) const;
+  WorkerId peer_of_call(int32_t call) const;
+  std::string place() const;
+  Error fail(int32_t index, WorkerId peer, const Error& error);
+  void note_lost(WorkerId peer, const Error& error);
+  Error explain(int32_t index, const Error& error, WorkerId peer) const;
+  Error silence() const;
+  Error retire(Error error);
+  const Op& op(int32_t index) const { return list_[static_cast<size_t>(index)]; }
+  Row& row(int32_t index) { return rows_[static_cast<size_t>(index)]; }
+  const Row& row(int32_t index) const { return rows_[static_cast<size_t>(index)]; }
+
+  const StepInput& input_;
+  const Machine& machine_;
+  const ListTable& table_;
+  const Schedule& schedule_;
+  const uint64_t base_;
+  std::vector<std::vector<float>>& scratch_;
+  Walk walk_;
+  std::span<const Op> list_;
+  std::vector<Row> rows_;
+  std::vector<Call> calls_;
+  int32_t under_way_ = 0;
+  std::vector<std::unique_ptr<Reduction>> reductions_;  // by place in the list; mostly null
+  std::vector<int32_t> heads_;                          // a copy of what the walk says
+  Standing standing_;
+  Duration deadline_{};  // silence until here is failure
+  std::set<WorkerId> lost_;
+  std::vector<Event> events_;
+
+  // Ready dispatch on the nominal clock: receives that nominally arrive later than the moment of
+  // the next choice, and that moment.
+  const bool choosing_;
+  std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> held_;
+  Duration choice_at_{};
+  Duration wake_at_{};      // zero = no reason to wake before a report
+  int32_t awaited_ = 0;     // receives for compute ops that are posted and not here
+  bool computing_ = false;  // a compute op is under way
+};
+
+}  // namespace tenuto

@@ -1,0 +1,36 @@
+#include "runtime/tag.h"
+
+#include "base/check.h"
+
+namespace tenuto {
+
+namespace {
+
+// Appends `number`, which must be below `limit` (a power of two), to the packed name.
+void append(uint64_t& name, int32_t number, int32_t limit) {
+  CHECK(number >= 0 && number < limit, "a number does not fit into a message's name");
+  name = name * static_cast<uint64_t>(limit) + static_cast<uint64_t>(number);
+}
+
+}  // namespace
+
+Tag tag_of(const Value& value, int64_t epoch, int64_t step) {
+  uint64_t name = 0;
+  append(name, static_cast<int32_t>(value.kind), 16);
+  append(name, value.part + 1, kTagParts);
+  append(name, value.stage.value + 1, kTagStages);
+  append(name, value.micro.value + 1, kTagMicros);
+  return {epoch, step, name};
+}
+
+Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,
+                int64_t step) {
+  uint64_t name = 1;
+  append(name, group.value, kTagGroups);
+  append(name, part + 1, kTagParts);
+  append(name, round, kTagRounds);
+  append(name, chunk.value, kTagChunks);
+  return {epoch, step, name};
+}
+
+}  // namespace tenuto

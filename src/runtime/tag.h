@@ -1,0 +1,30 @@
+// Names on the wire: 64 bits that say which value or which chunk of which reduction a message is.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/op.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// What a name has room for. A plan beyond it is refused before its first op.
+inline constexpr int32_t kTagParts = 1 << 12;
+inline constexpr int32_t kTagStages = 1 << 18;
+inline constexpr int32_t kTagMicros = 1 << 25;
+inline constexpr int32_t kTagGroups = 1 << 15;
+inline constexpr int32_t kTagRounds = 1 << 20;
+inline constexpr int32_t kTagChunks = 1 << 16;
+
+// The tag of a value on the wire. Top bit 0; then kind (4 bits), part + 1, stage + 1, micro + 1.
+//
+// Requires: part + 1, stage + 1 and micro + 1 below the limits above
+Tag tag_of(const Value& value, int64_t epoch, int64_t step);
+
+// The tag of a collective's move: of `chunk` in `round`, for bucket `part` of group `group`. Top
+// bit 1, so that it is never a value's. A tied weight's two ends name different stages, so the
+// stage is no part of it.
+Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,
+                int64_t step);
+
+}  // namespace tenuto

@@ -1,0 +1,42 @@
+#include "runtime/worker.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/step_run.h"
+
+namespace tenuto {
+
+namespace {
+
+// Tickets of one process never repeat, so a late report of an earlier step cannot be taken for one
+// of this step, whoever asked.
+std::atomic<uint64_t> next_ticket{1};
+
+}  // namespace
+
+Ticket fresh_ticket() { return Ticket{next_ticket.fetch_add(1)}; }
+
+Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
+  CHECK(input.plan != nullptr, "a step needs a plan");
+  CHECK(input.silence_limit.count() > 0, "a step needs a limit for silence");
+  CHECK(machine_.transport && machine_.compute && machine_.mailbox && machine_.clock,
+        "a step needs transport, compute, mailbox and clock");
+  const Schedule& schedule = input.evaluation ? input.plan->evaluation : input.plan->schedule;
+  std::optional<ListTable>& table = input.evaluation ? evaluation_ : training_;
+  if (!table || !table->fits(schedule, input.self)) {
+    Result<ListTable> made = ListTable::make(*input.plan, schedule, input.self);
+    if (!made.ok()) return made.error();
+    table = std::move(made).value();
+  }
+  const auto count = static_cast<uint64_t>(table->call_count());
+  StepRun run(input, machine_, *table, schedule, next_ticket.fetch_add(count), scratch_);
+  return run.run();
+}
+
+Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine) {
+  return Runner(machine).run_step(input);
+}
+
+}  // namespace tenuto
