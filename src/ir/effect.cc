@@ -2,6 +2,11 @@
 
 namespace tenuto {
 
+bool means_every(const Value& value) {
+  return (value.kind == ValueKind::Partial && value.micro.value < 0) ||
+         (value.kind == ValueKind::Total && value.part < 0);
+}
+
 bool lives_to_end(ValueKind kind) { return kind == ValueKind::Verdict; }
 
 namespace {

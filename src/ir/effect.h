@@ -53,6 +53,10 @@ struct Effect {
 // Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
 
+// True for the names that, in a read or a free, mean every such value of the list: the partials and
+// the totals of a stage.
+bool means_every(const Value& value);
+
 // True for values that live until the step ends instead of being freed by an op: the verdict, which
 // goes on to the stage before and is read by Step here.
 bool lives_to_end(ValueKind kind);

@@ -2,6 +2,7 @@
 // what an op waits for is decided in one place.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,31 +22,105 @@ enum class LaneKind : uint8_t {
   RecvBackward
 };
 
+// The lane that runs an op (its peer tells the lanes of one kind apart).
+LaneKind lane_of(const Op& op);
+
+// Receives of one lane that may be posted at once. Each holds a buffer from its posting until its
+// value is freed, and buffers are granted in list order, which is micro-batch order: the number
+// bounds the memory for arrivals, and it is large enough that a link whose latency is 30 ops does
+// not wait for a grant.
+inline constexpr int32_t kReceivesAhead = 32;
+
 // One worker's list on its way from begin to end. The list is `schedule.lists[self]` of the plan's
-// schedule or evaluation; both must outlive the walk.
+// schedule or evaluation; both must outlive the walk. Nothing is allocated after construction but
+// by the calls for reports.
+//
+// Because each kind of op keeps its list order, no start ever makes another op unable to start: all
+// ways to walk a plan to its end, or to where it is stuck, run the same ops.
 class Walk {
  public:
   // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists.
-  Walk(const Plan& plan, const Schedule& schedule, WorkerId self);
-  // Indices into the list of ops that can start now: of each lane the next one, if all that it
-  // reads is in the store. Valid until the next call that changes the walk.
+  Walk(const Plan& plan, const Schedule& schedule, WorkerId self,
+       int32_t receives_ahead = kReceivesAhead);
+  // Indices into the list of ops that can start now, by lane, then place: of each lane the next
+  // one, if all that it reads is in the store; of a receive lane all that have a buffer. Valid
+  // until the next call that changes the walk. An op stays here until it is started.
   std::span<const int32_t> startable();
   // The op at `index` has started: its lane is taken (a receive's lane is free again at once:
-  // receives are posted ahead).
+  // receives are posted ahead). Requires: it is startable.
   void start(int32_t index);
   // The op at `index` has ended: what it writes is here, what it frees is gone. Returns the freed
-  // values.
-  std::vector<Value> finish(int32_t index);
+  // values, valid until the next call. Requires: it has started.
+  std::span<const Value> finish(int32_t index);
   // True when every op has ended.
-  bool done() const;
+  bool done() const { return ended_ == static_cast<int32_t>(list_.size()); }
   // The lane heads that cannot start: what a hang report prints.
   std::vector<int32_t> waiting() const;
   // What the op at `index` reads and is not here: the reason for a wait.
   std::vector<Value> missing(int32_t index) const;
+  // Everything in the store now.
+  std::vector<Value> stored() const;
+  // Micro-batches between the start of a forward and the end of its weight gradient.
+  int32_t held() const { return held_; }
   // The op at `index`.
-  const Op& op(int32_t index) const;
+  const Op& op(int32_t index) const { return list_[static_cast<size_t>(index)]; }
   // The list as a whole.
-  std::span<const Op> list() const;
+  std::span<const Op> list() const { return list_; }
+
+ private:
+  enum class State : uint8_t { Waiting, Offered, Started, Ended };
+  // One lane: a run of lane_ops_, and how far it has come.
+  struct Lane {
+    LaneKind kind = LaneKind::Compute;
+    WorkerId peer;
+    int32_t next = 0, end = 0;  // into lane_ops_
+    int32_t granted = 0;        // receive lanes: buffers in use
+    bool busy = false;
+  };
+  // The compute lane's queues under Dispatch::Ready, in order of precedence.
+  enum Queue : uint8_t { Update, Backward, Ahead, Weight, kQueueCount };
+  struct Run {
+    int32_t next = 0, end = 0;  // into lane_ops_
+  };
+
+  void index_lanes();
+  void index_values(int32_t stage_count);
+  void index_readers();
+  int32_t compute_candidate() const;
+  void offer_from(Lane& lane, int32_t lane_index);
+  void insert_offer(int32_t index, int32_t lane_index);
+  void remove_offer(int32_t index);
+  void appear(int32_t value);
+  void vanish(int32_t value);
+  void begin_compute(const Op& op);
+  static Queue queue_of(OpKind kind);
+
+  std::span<const Op> list_;
+  Dispatch dispatch_;
+  Limit limit_;
+  int32_t receives_ahead_;
+
+  // Ops, by place in the list. Runs of value ids: of op i, [first[i], first[i + 1]).
+  std::vector<State> state_;
+  std::vector<int32_t> lane_;
+  std::vector<int32_t> missing_;  // reads that are not in the store
+  std::vector<int32_t> read_first_, read_, write_first_, write_, free_first_, free_;
+
+  // Values, by id.
+  std::vector<Value> names_;
+  std::vector<uint8_t> present_;
+  std::vector<int32_t> recv_lane_;  // the receive lane whose buffer it lies in; -1 = none
+  std::vector<int32_t> reader_first_, reader_;
+
+  std::vector<Lane> lanes_;  // [0] = compute
+  std::vector<int32_t> lane_ops_;
+  std::array<Run, kQueueCount> runs_;
+
+  std::vector<int32_t> offers_;  // startable ops of the other lanes
+  std::vector<int32_t> startable_;
+  std::vector<Value> freed_;
+  int32_t ended_ = 0, held_ = 0;
+  int32_t forwards_ = 0, forwards_started_ = 0;
 };
 
 }  // namespace tenuto

@@ -1,0 +1,285 @@
+// The plan's JSON form: to_json and plan_from_json of ir/text.h.
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/text.h"
+#include "ir/text.h"
+
+namespace tenuto {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Tag>
+Json ids(const std::vector<Id<Tag>>& values) {
+  Json array = Json::array();
+  for (const Id<Tag> id : values) array.push_back(id.value);
+  return array;
+}
+
+// Tokens in one string: what people read in the file, and a tenth of the bytes of objects.
+template <class Items>
+std::string tokens(const Items& items) {
+  std::string text;
+  for (const auto& item : items) {
+    if (!text.empty()) text += ' ';
+    text += to_text(item);
+  }
+  return text;
+}
+
+Json to_tree(const Schedule& schedule) {
+  Json lists = Json::array(), groups = Json::array(), collectives = Json::array();
+  for (const auto& list : schedule.lists) lists.push_back(tokens(list));
+  for (const Group& group : schedule.groups) {
+    groups.push_back({{"stages", ids(group.stages)},
+                      {"members", ids(group.members)},
+                      {"collective", group.collective.value}});
+  }
+  for (const Collective& collective : schedule.collectives) {
+    Json rounds = Json::array();
+    for (const Round& round : collective.rounds) rounds.push_back(tokens(round.moves));
+    collectives.push_back({{"members", ids(collective.members)},
+                           {"chunk_count", collective.chunk_count},
+                           {"rounds", std::move(rounds)}});
+  }
+  return {{"stage_count", schedule.stage_count},
+          {"micro_count", schedule.micro_count},
+          {"lists", std::move(lists)},
+          {"groups", std::move(groups)},
+          {"collectives", std::move(collectives)}};
+}
+
+// Reads a tree; the first fault is kept, everything after it is skipped.
+class TreeReader {
+ public:
+  explicit TreeReader(std::string_view source) : source_(source) {}
+
+  const std::optional<Error>& error() const { return error_; }
+
+  Plan plan(const Json& tree) {
+    Plan plan;
+    if (!object(tree, "",
+                {"order", "stages", "dispatch", "split_backward", "limits", "schedule",
+                 "evaluation"})) {
+      return plan;
+    }
+    plan.order = text(tree["order"], "order");
+    each(tree["stages"], "stages", [&](const Json& item, const std::string& place) {
+      plan.stages.push_back(stage(item, place));
+    });
+    const std::string dispatch = text(tree["dispatch"], "dispatch");
+    if (dispatch != "listed" && dispatch != "ready") {
+      refuse("dispatch", "'listed' or 'ready'", tree["dispatch"]);
+    }
+    plan.dispatch = dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+    if (!tree["split_backward"].is_boolean()) {
+      refuse("split_backward", "true or false", tree["split_backward"]);
+    } else {
+      plan.split_backward = tree["split_backward"].get<bool>();
+    }
+    each(tree["limits"], "limits", [&](const Json& item, const std::string& place) {
+      if (!object(item, place, {"micros", "warm_up"})) return;
+      plan.limits.push_back(
+          {number(item["micros"], place + ".micros"), number(item["warm_up"], place + ".warm_up")});
+    });
+    plan.schedule = schedule(tree["schedule"], "schedule");
+    plan.evaluation = schedule(tree["evaluation"], "evaluation");
+    return plan;
+  }
+
+ private:
+  void refuse(const std::string& place, std::string_view wanted, const Json& found) {
+    if (error_) return;
+    std::string shown = found.dump(-1, ' ', true, Json::error_handler_t::replace);
+    if (shown.size() > 40) shown = shown.substr(0, 37) + "...";
+    error_ = invalid(cat(source_, ": ", place.empty() ? std::string("the plan") : place,
+                         ": expected ", wanted, ", found ", shown));
+  }
+
+  // True when `tree` is an object with these fields and no others.
+  bool object(const Json& tree, const std::string& place,
+              std::initializer_list<std::string_view> fields) {
+    if (error_) return false;
+    if (!tree.is_object()) {
+      refuse(place, "an object", tree);
+      return false;
+    }
+    const std::string prefix = place.empty() ? place : place + ".";
+    for (const std::string_view field : fields) {
+      if (tree.contains(std::string(field))) continue;
+      error_ = invalid(cat(source_, ": ", prefix, field, " is missing"));
+      return false;
+    }
+    for (const auto& [key, value] : tree.items()) {
+      if (std::find(fields.begin(), fields.end(), std::string_view(key)) != fields.end()) continue;
+      const std::string near = nearest(key, fields.begin(), fields.size());
+      error_ = invalid(cat(source_, ": ", prefix, key.substr(0, 40), " is not a field of a plan",
+                           near.empty() ? std::string() : cat(": did you mean ", near, "?")));
+      return false;
+    }
+    return true;
+  }
+
+  template <class Visit>
+  void each(const Json& tree, const std::string& place, Visit visit) {
+    if (error_) return;
+    if (!tree.is_array()) {
+      refuse(place, "an array", tree);
+      return;
+    }
+    for (size_t i = 0; i < tree.size() && !error_; ++i) visit(tree[i], cat(place, "[", i, "]"));
+  }
+
+  std::string text(const Json& tree, const std::string& place) {
+    if (error_) return {};
+    if (tree.is_string()) return tree.get<std::string>();
+    refuse(place, "a text", tree);
+    return {};
+  }
+
+  int32_t number(const Json& tree, const std::string& place) {
+    if (error_) return 0;
+    const bool fits = tree.is_number_integer() &&
+                      (!tree.is_number_unsigned() || tree.get<uint64_t>() <= 2147483647u) &&
+                      tree.get<int64_t>() >= 0;
+    if (fits) return tree.get<int32_t>();
+    refuse(place, "a whole number from 0 to 2147483647", tree);
+    return 0;
+  }
+
+  template <class Tag>
+  std::vector<Id<Tag>> ids_of(const Json& tree, const std::string& place) {
+    std::vector<Id<Tag>> values;
+    each(tree, place, [&](const Json& item, const std::string& item_place) {
+      values.push_back({number(item, item_place)});
+    });
+    return values;
+  }
+
+  Stage stage(const Json& tree, const std::string& place) {
+    if (!object(tree, place, {"layer_first", "layer_end", "holders"})) return {};
+    return {number(tree["layer_first"], place + ".layer_first"),
+            number(tree["layer_end"], place + ".layer_end"),
+            ids_of<WorkerTag>(tree["holders"], place + ".holders")};
+  }
+
+  // The tokens of a text, each read by `read` into `items`.
+  template <class Item, class Read>
+  void read_tokens(const Json& tree, const std::string& place, Read read,
+                   std::vector<Item>& items) {
+    const std::string all = text(tree, place);
+    size_t at = 0;
+    while (at < all.size() && !error_) {
+      const size_t end = std::min(all.find(' ', at), all.size());
+      const auto item = read(std::string_view(all).substr(at, end - at));
+      if (!item.ok()) {
+        error_ =
+            invalid(cat(source_, ": ", place, ", character ", at + 1, ": ", item.error().message));
+        return;
+      }
+      items.push_back(item.value());
+      at = end + 1;
+      if (at == all.size()) refuse(place, "no blank at the end", tree);
+    }
+  }
+
+  Collective collective(const Json& tree, const std::string& place) {
+    if (!object(tree, place, {"members", "chunk_count", "rounds"})) return {};
+    Collective result;
+    result.members = ids_of<WorkerTag>(tree["members"], place + ".members");
+    result.chunk_count = number(tree["chunk_count"], place + ".chunk_count");
+    each(tree["rounds"], place + ".rounds", [&](const Json& item, const std::string& item_place) {
+      read_tokens(item, item_place, move_from_text, result.rounds.emplace_back().moves);
+    });
+    return result;
+  }
+
+  Schedule schedule(const Json& tree, const std::string& place) {
+    if (!object(tree, place, {"stage_count", "micro_count", "lists", "groups", "collectives"})) {
+      return {};
+    }
+    Schedule result;
+    result.stage_count = number(tree["stage_count"], place + ".stage_count");
+    result.micro_count = number(tree["micro_count"], place + ".micro_count");
+    each(tree["lists"], place + ".lists", [&](const Json& item, const std::string& item_place) {
+      read_tokens(item, item_place, op_from_text, result.lists.emplace_back());
+    });
+    each(tree["groups"], place + ".groups", [&](const Json& item, const std::string& item_place) {
+      if (!object(item, item_place, {"stages", "members", "collective"})) return;
+      result.groups.push_back({ids_of<StageTag>(item["stages"], item_place + ".stages"),
+                               ids_of<WorkerTag>(item["members"], item_place + ".members"),
+                               {number(item["collective"], item_place + ".collective")}});
+    });
+    each(tree["collectives"], place + ".collectives",
+         [&](const Json& item, const std::string& item_place) {
+           result.collectives.push_back(collective(item, item_place));
+         });
+    return result;
+  }
+
+  std::string_view source_;
+  std::optional<Error> error_;
+};
+
+// Line and column of byte `at` (1-based, as the parser counts).
+std::string place_of(std::string_view text, size_t at) {
+  const size_t end = std::min(at == 0 ? 0 : at - 1, text.size());
+  const std::string_view before = text.substr(0, end);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  return cat(line, ":", end - begin + 1);
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  Json stages = Json::array(), limits = Json::array();
+  for (const Stage& stage : plan.stages) {
+    stages.push_back({{"layer_first", stage.layer_first},
+                      {"layer_end", stage.layer_end},
+                      {"holders", ids(stage.holders)}});
+  }
+  for (const Limit& limit : plan.limits) {
+    limits.push_back({{"micros", limit.micros}, {"warm_up", limit.warm_up}});
+  }
+  const Json tree = {{"order", plan.order},
+                     {"stages", std::move(stages)},
+                     {"dispatch", plan.dispatch == Dispatch::Ready ? "ready" : "listed"},
+                     {"split_backward", plan.split_backward},
+                     {"limits", std::move(limits)},
+                     {"schedule", to_tree(plan.schedule)},
+                     {"evaluation", to_tree(plan.evaluation)}};
+  return tree.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<Plan> plan_from_json(std::string_view text, std::string_view source) {
+  std::vector<std::set<std::string>> keys;
+  std::string twice;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event != Json::parse_event_t::key) return true;
+    const auto& key = parsed.get_ref<const std::string&>();
+    if (!keys.back().insert(key).second && twice.empty()) twice = key;
+    return true;
+  };
+  Json tree;
+  try {
+    tree = Json::parse(text, watch);
+  } catch (const Json::parse_error& fault) {
+    return invalid(cat(source, ":", place_of(text, fault.byte),
+                       ": expected a plan as JSON, found a fault of form (is the file cut off?)"));
+  }
+  if (!twice.empty()) {
+    return invalid(cat(source, ": the field ", twice.substr(0, 40), " stands twice"));
+  }
+  TreeReader reader(source);
+  Plan plan = reader.plan(tree);
+  if (reader.error()) return *reader.error();
+  return plan;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,385 @@
+#include "ir/walk.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "ir/effect.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+bool is_recv(LaneKind kind) {
+  return kind == LaneKind::RecvForward || kind == LaneKind::RecvBackward;
+}
+
+bool is_backward(ValueKind kind) {
+  return kind == ValueKind::Gradient || kind == ValueKind::Verdict;
+}
+
+// Gives values small numbers: open addressing over the names.
+class Names {
+ public:
+  Names(size_t most, std::vector<Value>& names)
+      : names_(names), slots_(std::bit_ceil(2 * most + 2), -1) {}
+
+  // The number of `value`; a new one if it has none yet.
+  int32_t number(const Value& value) {
+    const size_t mask = slots_.size() - 1;
+    for (size_t slot = hash(value) & mask;; slot = (slot + 1) & mask) {
+      const int32_t found = slots_[slot];
+      if (found < 0) {
+        slots_[slot] = static_cast<int32_t>(names_.size());
+        names_.push_back(value);
+        return slots_[slot];
+      }
+      if (names_[at(found)] == value) return found;
+    }
+  }
+
+ private:
+  static size_t hash(const Value& value) {
+    uint64_t word = (static_cast<uint64_t>(static_cast<uint32_t>(value.micro.value)) << 32) |
+                    static_cast<uint32_t>(value.stage.value);
+    word ^= (static_cast<uint64_t>(value.kind) << 24) ^
+            (static_cast<uint64_t>(static_cast<uint16_t>(value.part)) << 44);
+    word *= 0x9E3779B97F4A7C15ull;
+    return static_cast<size_t>(word >> 29);
+  }
+
+  std::vector<Value>& names_;
+  std::vector<int32_t> slots_;
+};
+
+}  // namespace
+
+LaneKind lane_of(const Op& op) {
+  switch (op.kind) {
+    case OpKind::Send:
+      return is_backward(op.moved) ? LaneKind::SendBackward : LaneKind::SendForward;
+    case OpKind::Recv:
+      return is_backward(op.moved) ? LaneKind::RecvBackward : LaneKind::RecvForward;
+    case OpKind::Reduce:
+      return LaneKind::Reduce;
+    default:
+      return LaneKind::Compute;
+  }
+}
+
+Walk::Queue Walk::queue_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::BackwardInput:
+      return Backward;
+    case OpKind::Forward:
+    case OpKind::Evaluate:
+      return Ahead;
+    case OpKind::BackwardWeight:
+      return Weight;
+    default:
+      return Update;
+  }
+}
+
+Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead)
+    : dispatch_(plan.dispatch), receives_ahead_(receives_ahead) {
+  CHECK(self.value >= 0 && at(self.value) < schedule.lists.size(), "a walk needs a list");
+  CHECK(receives_ahead >= 1, "a receive needs a buffer");
+  list_ = schedule.lists[at(self.value)];
+  if (at(self.value) < plan.limits.size()) limit_ = plan.limits[at(self.value)];
+  state_.assign(list_.size(), State::Waiting);
+  index_lanes();
+  index_values(schedule.stage_count);
+  index_readers();
+  startable_.reserve(list_.size() + 1);
+  offers_.reserve(list_.size());
+  for (size_t lane = 1; lane < lanes_.size(); ++lane) {
+    offer_from(lanes_[lane], static_cast<int32_t>(lane));
+  }
+}
+
+// Sorts the ops into lanes, each in list order; the compute lane under Ready into its queues.
+void Walk::index_lanes() {
+  lanes_.push_back({LaneKind::Compute, {}, 0, 0, 0, false});
+  std::map<std::pair<LaneKind, WorkerId>, int32_t> numbers;
+  lane_.resize(list_.size());
+  std::array<int32_t, kQueueCount> queued{};
+  std::vector<int32_t> count(1, 0);
+  for (size_t i = 0; i < list_.size(); ++i) {
+    const LaneKind kind = lane_of(list_[i]);
+    int32_t lane = 0;
+    if (kind == LaneKind::Compute) {
+      ++queued[queue_of(list_[i].kind)];
+      if (list_[i].kind == OpKind::Forward) ++forwards_;
+    } else {
+      const WorkerId peer = kind == LaneKind::Reduce ? WorkerId{} : list_[i].peer;
+      const auto [place, fresh] =
+          numbers.try_emplace({kind, peer}, static_cast<int32_t>(lanes_.size()));
+      lane = place->second;
+      if (fresh) {
+        lanes_.push_back({kind, peer, 0, 0, 0, false});
+        count.push_back(0);
+      }
+    }
+    lane_[i] = lane;
+    ++count[at(lane)];
+  }
+  int32_t place = 0;
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    lanes_[lane].next = lanes_[lane].end = place;
+    place += count[lane];
+  }
+  int32_t queue_place = 0;
+  for (size_t queue = 0; queue < kQueueCount; ++queue) {
+    runs_[queue].next = runs_[queue].end = queue_place;
+    queue_place += queued[queue];
+  }
+  lane_ops_.resize(list_.size());
+  for (size_t i = 0; i < list_.size(); ++i) {
+    int32_t& end = lane_[i] == 0 && dispatch_ == Dispatch::Ready
+                       ? runs_[queue_of(list_[i].kind)].end
+                       : lanes_[at(lane_[i])].end;
+    lane_ops_[at(end++)] = static_cast<int32_t>(i);
+  }
+}
+
+// Numbers the values and notes what each op reads, writes and frees.
+void Walk::index_values(int32_t stage_count) {
+  const size_t count = list_.size();
+  names_.reserve(2 * count + 4);
+  Names names(2 * count + 4, names_);
+  std::vector<int32_t> partials, totals;
+  for (const Op& op : list_) {
+    write_first_.push_back(static_cast<int32_t>(write_.size()));
+    const Effect effect = effect_of(op, stage_count);
+    for (const Value& value : effect.write) {
+      const size_t before = names_.size();
+      const int32_t id = names.number(value);
+      write_.push_back(id);
+      if (names_.size() == before) continue;
+      recv_lane_.push_back(op.kind == OpKind::Recv ? lane_[write_first_.size() - 1] : -1);
+      if (value.kind == ValueKind::Partial) partials.push_back(id);
+      if (value.kind == ValueKind::Total) totals.push_back(id);
+    }
+  }
+  write_first_.push_back(static_cast<int32_t>(write_.size()));
+  const auto note = [&](const Value& value, std::vector<int32_t>& ids) {
+    if (!means_every(value)) {
+      ids.push_back(names.number(value));
+      return;
+    }
+    for (const int32_t id : value.kind == ValueKind::Partial ? partials : totals) {
+      if (names_[at(id)].stage == value.stage) ids.push_back(id);
+    }
+  };
+  missing_.reserve(count);
+  for (const Op& op : list_) {
+    const Effect effect = effect_of(op, stage_count);
+    read_first_.push_back(static_cast<int32_t>(read_.size()));
+    free_first_.push_back(static_cast<int32_t>(free_.size()));
+    for (const Value& value : effect.read) note(value, read_);
+    for (const Value& value : effect.free) note(value, free_);
+    missing_.push_back(static_cast<int32_t>(read_.size()) - read_first_.back());
+  }
+  read_first_.push_back(static_cast<int32_t>(read_.size()));
+  free_first_.push_back(static_cast<int32_t>(free_.size()));
+  recv_lane_.resize(names_.size(), -1);
+  present_.assign(names_.size(), 0);
+  freed_.reserve(names_.size());
+}
+
+// Turns "op reads value" around: the readers of each value.
+void Walk::index_readers() {
+  reader_first_.assign(names_.size() + 1, 0);
+  for (const int32_t id : read_) ++reader_first_[at(id) + 1];
+  for (size_t id = 0; id < names_.size(); ++id) reader_first_[id + 1] += reader_first_[id];
+  reader_.resize(read_.size());
+  std::vector<int32_t> end(reader_first_.begin(), reader_first_.end() - 1);
+  for (size_t i = 0; i < list_.size(); ++i) {
+    for (int32_t k = read_first_[i]; k < read_first_[i + 1]; ++k) {
+      reader_[at(end[at(read_[at(k)])]++)] = static_cast<int32_t>(i);
+    }
+  }
+}
+
+// The op that the compute lane would run next, or -1.
+int32_t Walk::compute_candidate() const {
+  const Lane& lane = lanes_[0];
+  if (lane.busy) return -1;
+  if (dispatch_ == Dispatch::Listed) {
+    if (lane.next == lane.end) return -1;
+    const int32_t index = lane_ops_[at(lane.next)];
+    return missing_[at(index)] == 0 ? index : -1;
+  }
+  for (size_t queue = 0; queue < kQueueCount; ++queue) {
+    const Run& run = runs_[queue];
+    if (run.next == run.end) continue;
+    const int32_t index = lane_ops_[at(run.next)];
+    if (missing_[at(index)] != 0) continue;
+    if (queue == Backward && forwards_started_ < std::min(limit_.warm_up, forwards_)) continue;
+    const bool takes_slot = list_[at(index)].kind == OpKind::Forward;
+    if (takes_slot && limit_.micros > 0 && held_ >= limit_.micros) continue;
+    return index;
+  }
+  return -1;
+}
+
+void Walk::insert_offer(int32_t index, int32_t lane_index) {
+  state_[at(index)] = State::Offered;
+  auto place = offers_.end();
+  while (place != offers_.begin()) {
+    const int32_t before = *(place - 1);
+    const int32_t before_lane = lane_[at(before)];
+    if (before_lane < lane_index || (before_lane == lane_index && before < index)) break;
+    --place;
+  }
+  offers_.insert(place, index);
+}
+
+void Walk::remove_offer(int32_t index) {
+  offers_.erase(std::find(offers_.begin(), offers_.end(), index));
+}
+
+// Offers what of this lane can start; not for the compute lane.
+void Walk::offer_from(Lane& lane, int32_t lane_index) {
+  if (is_recv(lane.kind)) {
+    while (lane.next < lane.end && lane.granted < receives_ahead_) {
+      insert_offer(lane_ops_[at(lane.next++)], lane_index);
+      ++lane.granted;
+    }
+    return;
+  }
+  if (lane.busy || lane.next == lane.end) return;
+  const int32_t index = lane_ops_[at(lane.next)];
+  if (missing_[at(index)] == 0 && state_[at(index)] == State::Waiting) {
+    insert_offer(index, lane_index);
+  }
+}
+
+std::span<const int32_t> Walk::startable() {
+  startable_.clear();
+  const int32_t candidate = compute_candidate();
+  if (candidate >= 0) startable_.push_back(candidate);
+  startable_.insert(startable_.end(), offers_.begin(), offers_.end());
+  return startable_;
+}
+
+void Walk::begin_compute(const Op& op) {
+  Lane& lane = lanes_[0];
+  lane.busy = true;
+  int32_t& next = dispatch_ == Dispatch::Ready ? runs_[queue_of(op.kind)].next : lane.next;
+  ++next;
+  if (op.kind == OpKind::Forward) {
+    ++held_;
+    ++forwards_started_;
+  }
+}
+
+void Walk::start(int32_t index) {
+  CHECK(index >= 0 && at(index) < list_.size(), "start: no such op");
+  Lane& lane = lanes_[at(lane_[at(index)])];
+  if (lane.kind == LaneKind::Compute) {
+    CHECK(index == compute_candidate(), "start: the op is not startable");
+    begin_compute(list_[at(index)]);
+  } else {
+    CHECK(state_[at(index)] == State::Offered, "start: the op is not startable");
+    remove_offer(index);
+    if (!is_recv(lane.kind)) {
+      lane.busy = true;
+      ++lane.next;
+    }
+  }
+  state_[at(index)] = State::Started;
+}
+
+// The value is here now: its readers miss one thing less.
+void Walk::appear(int32_t value) {
+  if (present_[at(value)] != 0) return;
+  present_[at(value)] = 1;
+  for (int32_t k = reader_first_[at(value)]; k < reader_first_[at(value) + 1]; ++k) {
+    const int32_t reader = reader_[at(k)];
+    if (--missing_[at(reader)] == 0 && lane_[at(reader)] != 0) {
+      offer_from(lanes_[at(lane_[at(reader)])], lane_[at(reader)]);
+    }
+  }
+}
+
+// The value is gone: readers that have not started miss it again (only in a faulty list), and the
+// buffer that it came in takes the next message.
+void Walk::vanish(int32_t value) {
+  if (present_[at(value)] == 0) return;
+  present_[at(value)] = 0;
+  freed_.push_back(names_[at(value)]);
+  for (int32_t k = reader_first_[at(value)]; k < reader_first_[at(value) + 1]; ++k) {
+    const int32_t reader = reader_[at(k)];
+    ++missing_[at(reader)];
+    if (state_[at(reader)] != State::Offered) continue;
+    remove_offer(reader);
+    state_[at(reader)] = State::Waiting;
+  }
+  if (recv_lane_[at(value)] < 0) return;
+  Lane& lane = lanes_[at(recv_lane_[at(value)])];
+  --lane.granted;
+  offer_from(lane, recv_lane_[at(value)]);
+}
+
+std::span<const Value> Walk::finish(int32_t index) {
+  CHECK(index >= 0 && at(index) < list_.size(), "finish: no such op");
+  CHECK(state_[at(index)] == State::Started, "finish: the op has not started");
+  state_[at(index)] = State::Ended;
+  ++ended_;
+  freed_.clear();
+  if (list_[at(index)].kind == OpKind::BackwardWeight) --held_;
+  for (int32_t k = write_first_[at(index)]; k < write_first_[at(index) + 1]; ++k) {
+    appear(write_[at(k)]);
+  }
+  for (int32_t k = free_first_[at(index)]; k < free_first_[at(index) + 1]; ++k) {
+    vanish(free_[at(k)]);
+  }
+  Lane& lane = lanes_[at(lane_[at(index)])];
+  if (!is_recv(lane.kind)) {
+    lane.busy = false;
+    if (lane.kind != LaneKind::Compute) offer_from(lane, lane_[at(index)]);
+  }
+  return freed_;
+}
+
+std::vector<int32_t> Walk::waiting() const {
+  std::vector<int32_t> heads;
+  const auto add = [&](int32_t next, int32_t end) {
+    if (next < end) heads.push_back(lane_ops_[at(next)]);
+  };
+  if (!lanes_[0].busy && compute_candidate() < 0) {
+    if (dispatch_ == Dispatch::Listed) {
+      add(lanes_[0].next, lanes_[0].end);
+    } else {
+      for (const Run& run : runs_) add(run.next, run.end);
+    }
+  }
+  for (size_t lane = 1; lane < lanes_.size(); ++lane) {
+    const Lane& it = lanes_[lane];
+    if (it.busy || it.next == it.end) continue;
+    if (state_[at(lane_ops_[at(it.next)])] == State::Waiting) add(it.next, it.end);
+  }
+  return heads;
+}
+
+std::vector<Value> Walk::missing(int32_t index) const {
+  std::vector<Value> values;
+  for (int32_t k = read_first_[at(index)]; k < read_first_[at(index) + 1]; ++k) {
+    if (present_[at(read_[at(k)])] == 0) values.push_back(names_[at(read_[at(k)])]);
+  }
+  return values;
+}
+
+std::vector<Value> Walk::stored() const {
+  std::vector<Value> values;
+  for (size_t id = 0; id < names_.size(); ++id) {
+    if (present_[id] != 0) values.push_back(names_[id]);
+  }
+  return values;
+}
+
+}  // namespace tenuto
