@@ -1,0 +1,156 @@
+#include "plan/lower.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "collective/ring.h"
+#include "ir/effect.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// Who makes and who needs the activation and the gradient of each stage and micro-batch.
+class Makers {
+ public:
+  explicit Makers(const Schedule& schedule) : stage_count_(schedule.stage_count) {
+    for (const auto& list : schedule.lists) {
+      for (const Op& op : list) micro_end_ = std::max(micro_end_, op.micro.value + 1);
+    }
+    for (auto& side : maker_) side.assign(at(stage_count_) * at(micro_end_), WorkerId{});
+    for (auto& side : reader_) side.assign(at(stage_count_) * at(micro_end_), WorkerId{});
+    for (size_t worker = 0; worker < schedule.lists.size(); ++worker) {
+      for (const Op& op : schedule.lists[worker]) {
+        const Effect effect = effect_of(op, stage_count_);
+        const WorkerId self{static_cast<int32_t>(worker)};
+        for (const Value& value : effect.write) note(maker_, value, self);
+        for (const Value& value : effect.read) note(reader_, value, self);
+      }
+    }
+  }
+
+  // The worker that makes a travelling value; none if nobody does.
+  WorkerId maker(const Value& value) const { return look(maker_, value); }
+  // The worker that needs it.
+  WorkerId reader(const Value& value) const { return look(reader_, value); }
+
+  // True for values of a micro-batch that can travel.
+  static bool travels(const Value& value) {
+    return value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
+  }
+
+ private:
+  using Sides = std::vector<WorkerId>[2];
+
+  size_t place(const Value& value) const {
+    return at(value.stage.value) * at(micro_end_) + at(value.micro.value);
+  }
+  void note(Sides& sides, const Value& value, WorkerId worker) {
+    if (travels(value)) sides[value.kind == ValueKind::Gradient][place(value)] = worker;
+  }
+  WorkerId look(const Sides& sides, const Value& value) const {
+    return travels(value) ? sides[value.kind == ValueKind::Gradient][place(value)] : WorkerId{};
+  }
+
+  int32_t stage_count_, micro_end_ = 0;
+  Sides maker_, reader_;
+};
+
+Op message(OpKind kind, const Value& value, WorkerId peer) {
+  Op op;
+  op.kind = kind;
+  op.moved = value.kind;
+  op.stage = value.stage;
+  op.micro = value.micro;
+  op.peer = peer;
+  return op;
+}
+
+Op of_stage(OpKind kind, StageId stage) {
+  Op op;
+  op.kind = kind;
+  op.stage = stage;
+  return op;
+}
+
+GroupId add_group(Schedule& schedule, std::vector<StageId> stages, std::vector<WorkerId> members) {
+  const CollectiveId collective{static_cast<int32_t>(schedule.collectives.size())};
+  schedule.collectives.push_back(make_ring(members));
+  schedule.groups.push_back({std::move(stages), std::move(members), collective});
+  return {static_cast<int32_t>(schedule.groups.size()) - 1};
+}
+
+}  // namespace
+
+void insert_messages(Schedule& schedule) {
+  const Makers makers(schedule);
+  for (size_t worker = 0; worker < schedule.lists.size(); ++worker) {
+    const WorkerId self{static_cast<int32_t>(worker)};
+    std::vector<Op> list;
+    list.reserve(2 * schedule.lists[worker].size());
+    for (const Op& op : schedule.lists[worker]) {
+      const Effect effect = effect_of(op, schedule.stage_count);
+      for (const Value& value : effect.read) {
+        const WorkerId from = makers.maker(value);
+        if (from.value >= 0 && from != self) list.push_back(message(OpKind::Recv, value, from));
+      }
+      list.push_back(op);
+      for (const Value& value : effect.write) {
+        const WorkerId to = makers.reader(value);
+        if (to.value >= 0 && to != self) list.push_back(message(OpKind::Send, value, to));
+      }
+    }
+    schedule.lists[worker] = std::move(list);
+  }
+}
+
+void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
+  const int32_t last = schedule.stage_count - 1;
+  const bool shared = tied && last > 0;
+  for (int32_t s = 0; s <= last; ++s) {
+    const GroupId group = add_group(schedule, {{s}}, stages[at(s)].holders);
+    for (const WorkerId holder : stages[at(s)].holders) {
+      Op reduce = of_stage(OpKind::Reduce, {s});
+      reduce.group = group;
+      if (shared && (s == 0 || s == last)) reduce.part = 0;
+      schedule.lists[at(holder.value)].push_back(reduce);
+    }
+  }
+  if (shared) {
+    std::vector<WorkerId> both = stages.front().holders;
+    both.insert(both.end(), stages.back().holders.begin(), stages.back().holders.end());
+    const GroupId group = add_group(schedule, {{0}, {last}}, both);
+    for (const int32_t s : {0, last}) {
+      for (const WorkerId holder : stages[at(s)].holders) {
+        Op reduce = of_stage(OpKind::Reduce, {s});
+        reduce.group = group;
+        reduce.part = 1;
+        schedule.lists[at(holder.value)].push_back(reduce);
+      }
+    }
+  }
+  // The norm goes down each pipeline and the verdict back up, from holder p to holder p.
+  for (int32_t s = 0; s <= last; ++s) {
+    for (size_t p = 0; p < stages[at(s)].holders.size(); ++p) {
+      std::vector<Op>& list = schedule.lists[at(stages[at(s)].holders[p].value)];
+      const auto peer = [&](int32_t stage) { return stages[at(stage)].holders[p]; };
+      const Value verdict{ValueKind::Verdict, -1, {last}, {}};
+      if (s > 0) {
+        const Value norm{ValueKind::Norm, -1, {s - 1}, {}};
+        list.push_back(message(OpKind::Recv, norm, peer(s - 1)));
+      }
+      list.push_back(of_stage(OpKind::Measure, {s}));
+      if (s < last) {
+        const Value norm{ValueKind::Norm, -1, {s}, {}};
+        list.push_back(message(OpKind::Send, norm, peer(s + 1)));
+        list.push_back(message(OpKind::Recv, verdict, peer(s + 1)));
+      }
+      if (s > 0) list.push_back(message(OpKind::Send, verdict, peer(s - 1)));
+      list.push_back(of_stage(OpKind::Step, {s}));
+    }
+  }
+}
+
+}  // namespace tenuto

@@ -1,0 +1,20 @@
+// Which stage gets which layers.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tenuto {
+
+// Cuts layers 0 .. cost.size() into `stages` runs of at least one layer, so that the dearest run is
+// as cheap as possible; among those, with the least sum of squares; among those, with the longer
+// runs first. Returns the first layer of each stage and the end of the last: stages + 1 numbers.
+//
+// Requires: costs are finite and not negative
+// Errors:   Invalid/Call  more stages than layers
+// Cost:     O(stages x layers^2)
+Result<std::vector<int32_t>> partition(const std::vector<double>& cost, int32_t stages);
+
+}  // namespace tenuto
