@@ -117,6 +117,11 @@ std::vector<Key> model_keys() {
        kAnyNumber,
        {},
        "gpt: the head shares the embedding's weight"},
+  };
+}
+
+std::vector<Key> optimizer_keys() {
+  return {
       {"optimizer.kind",
        slot<&Job::optimizer, &OptimizerSettings::kind>,
        kAnyNumber,
@@ -381,8 +386,8 @@ bool Range::contains(double number) const {
 const std::vector<Key>& job_keys() {
   static const std::vector<Key> kKeys = [] {
     std::vector<Key> all;
-    for (const auto& part :
-         {run_keys(), model_keys(), parallel_keys(), device_keys(), network_keys()}) {
+    for (const auto& part : {run_keys(), model_keys(), optimizer_keys(), parallel_keys(),
+                             device_keys(), network_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -1,0 +1,128 @@
+"""./run over imitated tools: what it sets up, what it does not do twice, and where it prints."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Each imitation writes its name and arguments down and does the least that ./run needs of it.
+TOOLS = {
+    "dpkg-query": (
+        'shift 2; for name in "$@"; do\n'
+        '  [ "$name" = "${MISSING:-}" ] || echo "$name installed"\ndone'
+    ),
+    "apt-get": "exit 0",
+    "id": 'echo "${FAKE_USER:-0}"',
+    "cmake": 'echo configured; mkdir -p "build/$2"; touch "build/$2/build.ninja"',
+    "ninja": (
+        'echo built; mkdir -p "$2/src/app"; program=$2/src/app/tenuto\n'
+        "printf '#!/bin/sh\\necho \"$* in $PWD\"\\n' >$program\n"
+        "chmod +x $program; exit ${NINJA_FAILS:-0}"
+    ),
+    "ctest": 'echo "tested"',
+}
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = os.path.join(self.folder.name, "tree")
+        self.log = os.path.join(self.folder.name, "log")
+        tools = os.path.join(self.folder.name, "tools")
+        environment = os.path.join(self.folder.name, "environment")
+        os.makedirs(os.path.join(self.root, "tools"))
+        os.makedirs(tools)
+        os.makedirs(os.path.join(environment, "bin"))
+        shutil.copy(os.path.join(ROOT, "run"), self.root)
+        for name, script in TOOLS.items():
+            self.write(os.path.join(tools, name), f'echo "{name} $*" >>{self.log}\n{script}\n')
+        # An active environment whose python says that torch is there.
+        self.write(os.path.join(environment, "bin", "python"), "exit ${NO_TORCH:-0}\n")
+        self.settings = {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "HOME": self.folder.name,
+            "CI": "true",
+            "VIRTUAL_ENV": environment,
+        }
+
+    @staticmethod
+    def write(path, text):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+
+    def call(self, *arguments, **settings):
+        """The finished process, and the names and arguments of the tools that it called."""
+        open(self.log, "w").close()
+        done = subprocess.run([os.path.join(self.root, "run"), *arguments], timeout=50,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              cwd=self.folder.name, env={**self.settings, **settings})
+        with open(self.log, encoding="utf-8") as file:
+            return done, file.read()
+
+    def test_stdout_is_the_programs_alone(self):
+        done, _ = self.call("simulate", "--json", "--stages", "2")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(f"simulate --json --stages 2 in {self.folder.name}\n", done.stdout)
+
+    def test_nothing_twice(self):
+        _, first = self.call("train")
+        _, second = self.call("train")
+        self.assertIn("cmake --preset release", first)
+        self.assertNotIn("cmake --preset", second)
+        self.assertNotIn("apt-get", first + second)
+
+    def test_another_python_configures_again(self):
+        self.call("train")
+        other = os.path.join(self.folder.name, "other")
+        shutil.copytree(self.settings["VIRTUAL_ENV"], other)
+        _, log = self.call("train", VIRTUAL_ENV=other)
+        self.assertIn(f"-DTENUTO_PYTHON={other}/bin/python", log)
+
+    def test_missing_package_as_root_is_installed(self):
+        done, log = self.call("train", MISSING="ninja-build")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("apt-get install -y --no-install-recommends ninja-build\n", log)
+
+    def test_missing_package_without_root_is_named(self):
+        done, log = self.call("train", MISSING="ninja-build", FAKE_USER="1000")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("type: sudo apt-get install -y --no-install-recommends ninja-build\n",
+                      done.stderr)
+        self.assertNotIn("cmake --preset", log)
+
+    def test_packages_of_the_tests_are_asked_for_by_tests_alone(self):
+        _, train = self.call("train")
+        _, test = self.call("test")
+        self.assertNotIn("libgtest-dev", train)
+        self.assertIn("libgtest-dev", test)
+        self.assertIn("ctest --test-dir build/release", test)
+
+    def test_options_reach_ctest(self):
+        _, log = self.call("test", "-R", "house")
+        self.assertIn("-R house\n", log)
+
+    def test_sanitize_runs_both(self):
+        _, log = self.call("test", "--sanitize")
+        self.assertIn("ctest --test-dir build/asan", log)
+        self.assertRegex(log, r"ctest --test-dir build/tsan [^\n]*-L threads")
+
+    def test_a_failed_build_ends_with_1(self):
+        done, _ = self.call("train", NINJA_FAILS="3")
+        self.assertEqual((1, ""), (done.returncode, done.stdout))
+        self.assertIn("building build/release failed", done.stderr)
+
+    def test_works_through_a_link(self):
+        link = os.path.join(self.folder.name, "tenuto")
+        os.symlink(os.path.join(self.root, "run"), link)
+        done = subprocess.run([link, "--version"], timeout=50, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, cwd="/", env=self.settings)
+        self.assertEqual("--version in /\n", done.stdout, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,310 @@
+#include "world/load.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "world/fit.h"
+#include "world/keys.h"
+
+namespace tenuto {
+namespace {
+
+// A job file that lives as long as the test.
+class File {
+ public:
+  explicit File(const std::string& text) {
+    char name[] = "/tmp/tenuto_job_XXXXXX";
+    const int descriptor = ::mkstemp(name);
+    CHECK(descriptor >= 0, "no temporary file");
+    ::close(descriptor);
+    path_ = name;
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~File() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// What load_job says of a text, with the name of the file cut off.
+std::string refusal(const std::string& text, const std::vector<std::string>& flags = {}) {
+  const File file(text);
+  const auto loaded = load_job(file.path(), flags);
+  if (loaded.ok()) return "accepted";
+  EXPECT_EQ(loaded.error().code, Code::Invalid);
+  const std::string& message = loaded.error().message;
+  const size_t at = message.find(file.path());
+  return at == 0 ? message.substr(file.path().size() + 1) : message;
+}
+
+constexpr char kData[] = "[data]\npaths = ['a']\n";
+
+TEST(Load, EmptyPathGivesTheDefaults) {
+  const auto loaded = load_job("", {"device.kind=paced"});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded.value().job.steps, 100);
+  EXPECT_EQ(loaded.value().origin.at("job.steps"), "default");
+  EXPECT_EQ(loaded.value().origin.at("device.kind"), "flag");
+  EXPECT_EQ(loaded.value().origin.size(), job_keys().size());
+}
+
+TEST(Load, ReadsEveryTypeAndSaysWhereFrom) {
+  const File file(
+      "[job]\nsteps = 7\nname = \"a-b.c\"\n"
+      "trace_steps = [1, 2]\n[data]\npaths = [\"x\", 'y z']\n"
+      "[optimizer]\nclip = 2\nlearning_rate = 3e-4\n"
+      "[model]\ntied = true\n[device]\nforward_ms = 4\n");
+  const auto loaded = load_job(file.path(), {"--optimizer.clip=0.5"});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const Job& job = loaded.value().job;
+  EXPECT_EQ(job.steps, 7);
+  EXPECT_EQ(job.name, "a-b.c");
+  EXPECT_EQ(job.trace_steps, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(job.data.paths, (std::vector<std::string>{"x", "y z"}));
+  EXPECT_EQ(job.optimizer.clip, 0.5);
+  EXPECT_EQ(job.optimizer.learning_rate, 3e-4);
+  EXPECT_TRUE(job.model.tied);
+  EXPECT_EQ(job.device.forward_ms, std::vector<double>{4});
+  EXPECT_EQ(loaded.value().origin.at("job.steps"), file.path() + ":2");
+  EXPECT_EQ(loaded.value().origin.at("optimizer.clip"), "flag");
+}
+
+TEST(Load, FlagsTakeBareTextAndLists) {
+  const auto loaded =
+      load_job("", {"data.paths=/a b", "job.name=\"quoted\"", "device.kind=paced",
+                    "parallel.stages=3", "device.forward_ms=1,2.5,3", "job.trace_steps=[4,5]",
+                    "network.device=", "network.device=eth0", "parallel.order=a=b"});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded.value().job.data.paths, std::vector<std::string>{"/a b"});
+  EXPECT_EQ(loaded.value().job.name, "quoted");
+  EXPECT_EQ(loaded.value().job.device.forward_ms, (std::vector<double>{1, 2.5, 3}));
+  EXPECT_EQ(loaded.value().job.trace_steps, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(loaded.value().job.network.device, "eth0");
+  EXPECT_EQ(loaded.value().job.parallel.order, "a=b");
+}
+
+TEST(Load, RefusesWithLineColumnAndNearestName) {
+  EXPECT_EQ(refusal("[parallel]\nstagse = 2\n"),
+            "2:1: [parallel] has no key stagse, did you mean stages?");
+  EXPECT_EQ(refusal("[paralel]\nstages = 2\n"),
+            "1:2: there is no section [paralel], did you mean parallel?");
+  EXPECT_EQ(refusal("[job]\n  steps = \"ten\"\n"),
+            "2:11: job.steps expects a whole number in [1, 1e+12], found \"ten\"");
+  EXPECT_EQ(refusal("[job]\nsteps = 1.5\n"),
+            "2:9: job.steps expects a whole number in [1, 1e+12], found 1.5");
+  EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
+            "2:11: model.dropout expects a number in [0, 1), found 1");
+  EXPECT_EQ(
+      refusal("[optimizer]\nkind = \"adam\"\n"),
+      "2:8: optimizer.kind expects \"adamw\" or \"sgd\", found \"adam\", did you mean adamw?");
+  EXPECT_EQ(refusal("[device]\nforward_ms = [1, -2]\n"),
+            "2:14: device.forward_ms expects a list of numbers in [0, inf), found -2 as item 1");
+  EXPECT_EQ(refusal("[model]\ntied = 1\n"), "2:8: model.tied expects true or false, found 1");
+  EXPECT_EQ(refusal("[data]\npaths = [1]\n"),
+            "2:9: data.paths expects a list of strings, found 1 as item 0");
+}
+
+TEST(Load, RefusesKeysInTheWrongPlace) {
+  EXPECT_EQ(refusal("[job]\nlayers = 2\n"), "2:1: [job] has no key layers: it belongs to [model]");
+  EXPECT_EQ(refusal("steps = 2\n"),
+            "1:1: the key steps stands outside its section; it belongs to [job]");
+  EXPECT_EQ(refusal("job = 2\n"), "1:1: job is a section: expected [job], found a whole number");
+}
+
+TEST(Load, TellsLaterVersionsFromTypingErrors) {
+  for (const char* section : {"[resilience]", "[sync]", "[[fault]]"}) {
+    EXPECT_NE(refusal(cat(section, "\nx = 1\n")).find("belongs to a later version of Tenuto"),
+              std::string::npos)
+        << section;
+  }
+  EXPECT_NE(refusal("[parallel]\ntensor = 2\n").find("tensor parallelism"), std::string::npos);
+  EXPECT_EQ(refusal("[sink]\nx = 1\n").find("later"), std::string::npos);
+}
+
+TEST(Load, ReportsTheFirstFaultOfTheFileAndCountsTheOthers) {
+  EXPECT_EQ(refusal("[parallel]\nstages = 0\n[job]\nsteps = 0\nkeep = 0\n"),
+            "2:10: parallel.stages expects a whole number in [1, 16384], found 0 (and 2 faults "
+            "more)");
+}
+
+TEST(Load, RefusesWhatIsNotToml) {
+  EXPECT_EQ(refusal("[job\n").substr(0, 14), "1:5: not TOML:");
+  EXPECT_EQ(refusal("[job]\nsteps = 1\nsteps = 2\n").substr(0, 4), "3:1:");
+  EXPECT_NE(refusal("[job]\nname = \"\xff\"\n"), "accepted");
+  EXPECT_NE(refusal(std::string((1 << 20) + 1, '#')).find("no job file"), std::string::npos);
+  EXPECT_NE(load_job("/nowhere/job.toml", {}).error().message.find("no such file"),
+            std::string::npos);
+  EXPECT_NE(load_job("/tmp", {}).error().message.find("not a file"), std::string::npos);
+}
+
+TEST(Load, RefusesFlags) {
+  const auto said = [](const std::string& flag) { return refusal(kData, {flag}); };
+  EXPECT_EQ(said("--job.steps=many"),
+            "--job.steps=many: job.steps expects a whole number in [1, 1e+12], found \"many\"");
+  EXPECT_EQ(said("--job.steps="),
+            "--job.steps=: job.steps expects a whole number in [1, 1e+12], found nothing");
+  EXPECT_EQ(said("--job.stepz=1"), "--job.stepz=1: [job] has no key stepz, did you mean steps?");
+  EXPECT_EQ(said("--jobs.steps=1"),
+            "--jobs.steps=1: there is no section [jobs], did you mean job?");
+  EXPECT_EQ(said("steps"), "\"steps\" is no setting: expected --section.key=value");
+  EXPECT_EQ(said("--"), "\"--\" is no setting: expected --section.key=value");
+  EXPECT_NE(said("--job.steps=1\nkeep = 2"), "accepted");
+  EXPECT_NE(said("--fault.x=1").find("later version"), std::string::npos);
+}
+
+TEST(Load, RefusesWhatDoesNotFitTogether) {
+  EXPECT_EQ(refusal("[model]\nlayers = 2\n[parallel]\nstages = 5\n[data]\npaths = ['a']\n"),
+            "4:10: parallel.stages 5 is more than the 4 layers that embedding, blocks and head "
+            "make: lower it or raise model.layers (2)");
+  EXPECT_EQ(refusal("[model]\nwidth = 30\n[data]\npaths = ['a']\n"),
+            "2:9: model.width 30 is not a multiple of model.heads (4): every head needs an equal "
+            "share");
+  EXPECT_EQ(refusal("[device]\nkind = 'paced'\nforward_ms = [1, 2]\n"),
+            "3:14: device.forward_ms has 2 numbers: expected one, or one per stage (1)");
+  EXPECT_EQ(refusal("[network]\nlatency_ms = 1\n[data]\npaths = ['a']\n").substr(0, 28),
+            "2:14: network.latency_ms reh");
+  EXPECT_EQ(refusal("[data]\npaths = []\n").substr(0, 23), "2:9: data.paths is empt");
+  EXPECT_EQ(refusal("").substr(0, 19), "data.paths is empty");
+  EXPECT_EQ(refusal("[data]\nkind='csv'\npaths=['a']\n").substr(0, 23),
+            "2:6: data.kind \"csv\" do");
+  EXPECT_EQ(
+      refusal("[model]\nkind='mlp'\ntied=true\n[data]\nkind='csv'\npaths=['a']\n").substr(0, 15),
+      "3:6: model.tied");
+  for (const char* name : {"a/b", "..", "", "-x", "a b"}) {
+    EXPECT_EQ(refusal(kData, {cat("job.name=", name)}).find("--job.name="), 0u) << name;
+  }
+  for (const char* listen : {"host", ":1", "host:", "host:70000", "host:1x", "host:-1"}) {
+    EXPECT_NE(refusal(kData, {cat("coordinator.listen=", listen)}), "accepted") << listen;
+  }
+  EXPECT_EQ(refusal(kData, {"coordinator.listen=[::1]:80"}), "accepted");
+}
+
+// A value inside the key's range or choices, drawn at random, as TOML.
+std::string random_value(const Key& key, Random& random) {
+  Job job;
+  const Slot slot = key.slot(job);
+  if (!key.choices.empty()) {
+    return quoted(
+        key.choices[static_cast<size_t>(random.below(static_cast<int64_t>(key.choices.size())))]);
+  }
+  if (std::holds_alternative<bool*>(slot)) return random.below(2) == 0 ? "true" : "false";
+  if (std::holds_alternative<std::string*>(slot) ||
+      std::holds_alternative<std::vector<std::string>*>(slot)) {
+    std::string text;
+    for (int64_t i = random.below(12); i >= 0; --i) {
+      text += static_cast<char>(1 + random.below(126));
+    }
+    return quoted(text);
+  }
+  const bool real =
+      std::holds_alternative<double*>(slot) || std::holds_alternative<std::vector<double>*>(slot);
+  const double high = std::min(key.range.high, 1e9), low = key.range.low;
+  const double number = low + (high - low) * (0.001 + 0.99 * random.uniform());
+  return real ? piece(number) : piece(static_cast<int64_t>(number));
+}
+
+TEST(Load, TextOfAJobReadsBackEqual) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    std::string text;
+    for (const Key& key : job_keys()) {
+      // Values that would not fit together are left at their defaults.
+      static const std::set<std::string_view> kTied = {
+          "job.name",        "data.kind",   "model.kind",        "model.width",
+          "model.heads",     "model.tied",  "parallel.stages",   "parallel.pipelines",
+          "parallel.micros", "device.kind", "coordinator.listen"};
+      if (kTied.count(key.name) > 0) continue;
+      text += cat(key.name, " = ", random_value(key, random), "\n");
+    }
+    text += "device.kind = 'paced'\n";
+    const auto job = job_from_toml(text, "made");
+    ASSERT_TRUE(job.ok()) << job.error().message << "\n" << text;
+    const std::string written = to_toml(job.value());
+    const auto again = job_from_toml(written, "written");
+    ASSERT_TRUE(again.ok()) << again.error().message << "\n" << written;
+    EXPECT_EQ(to_toml(again.value()), written) << "seed " << seed;
+    for (const Key& key : job_keys()) {
+      EXPECT_EQ(value_text(key, again.value()), value_text(key, job.value())) << key.name;
+    }
+  }
+}
+
+TEST(Load, OriginsAreCommentsThatReadBack) {
+  const auto loaded = load_job("", {"device.kind=paced"});
+  ASSERT_TRUE(loaded.ok());
+  const std::string text = to_toml(loaded.value().job, &loaded.value().origin);
+  EXPECT_NE(text.find("kind = \"paced\"                          # flag\n"), std::string::npos)
+      << text;
+  const auto again = job_from_toml(text, "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(to_toml(again.value()), to_toml(loaded.value().job));
+}
+
+// Mutations of a good file: accepted or refused with a place, never worse.
+TEST(Load, DamagedFilesAreRefusedWithAPlace) {
+  Job job;
+  job.data.paths = {"a"};
+  const std::string good = to_toml(job);
+  int64_t refused = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Random random(seed);
+    std::string text = good;
+    for (int64_t i = random.below(3); i >= 0; --i) {
+      const auto at = static_cast<size_t>(random.below(static_cast<int64_t>(text.size())));
+      if (random.below(3) == 0) {
+        text.erase(at, static_cast<size_t>(1 + random.below(20)));
+      } else {
+        text[at] = static_cast<char>(random.below(256));
+      }
+      if (text.empty()) text = "\n";
+    }
+    const auto result = job_from_toml(text, "damaged");
+    if (result.ok()) continue;
+    ++refused;
+    EXPECT_EQ(result.error().code, Code::Invalid);
+    const bool placed = result.error().message.find("damaged:") == 0 ||
+                        result.error().message.find("data.paths is empty") == 0;
+    EXPECT_TRUE(placed) << result.error().message;
+  }
+  EXPECT_GT(refused, 500);
+}
+
+TEST(Keys, AreUniqueAndDescribed) {
+  std::set<std::string_view> names;
+  Job job;
+  for (const Key& key : job_keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_FALSE(key.help.empty()) << key.name;
+    // The default is a value that the key takes.
+    EXPECT_TRUE(
+        job_from_toml(cat("device.kind = 'paced'\n",
+                          key.name == "device.kind" ? std::string()
+                                                    : cat(key.name, " = ", value_text(key, job))),
+                      "default")
+            .ok())
+        << key.name;
+  }
+}
+
+TEST(Keys, StandInTheDocument) {
+  std::ifstream file(TENUTO_SOURCE_DIR "/docs/formats.md");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  Job job;
+  for (const Key& key : job_keys()) {
+    const std::string line = cat("| `", key.name, "` | `", value_text(key, job), "` | ",
+                                 expected(key), " | ", key.help, " |");
+    EXPECT_NE(text.find(line), std::string::npos) << "docs/formats.md lacks the line\n" << line;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,498 @@
+#!/usr/bin/env python3
+"""Holds the tree to the rules of the house: docs/testing.md says which and why.
+
+    tools/tidy.py [ROOT] [--only CHECK[,CHECK...]] [--list]
+
+Prints one line per fault, FILE:LINE: sentence, and ends with 1 when there is one.
+"""
+
+import ast
+import os
+import re
+import sys
+
+# Who may include whom. A folder that is not here may not exist.
+SEES = {
+    "base": "",
+    "ir": "base",
+    "transport": "base",
+    "world": "ir base",
+    "collective": "ir base",
+    "sim": "world collective ir base",
+    "monitor": "world ir base",
+    "runtime": "world collective ir transport base",
+    "plan": "sim collective world ir base",
+    "engine": "runtime world ir base",
+    "adapt": "plan sim collective world ir base",
+    "sync": "sim world ir base",
+    "control": "adapt sync plan monitor sim world ir transport base",
+    "app": "control sync adapt engine plan runtime monitor sim collective world transport ir base",
+}
+# Kept apart even though the folder may link what links it: only the island knows torch.
+TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+
+LINE_LIMIT, FUNCTION_LIMIT, FILE_LIMIT, EXAMPLE_LIMIT = 100, 70, 800, 100
+CODE = (".h", ".cc")
+WRITTEN = CODE + (".py", ".cmake", ".txt", ".md", ".toml", ".proto", ".sh", ".sched", ".supp")
+# Text that programs write or that must be one line.
+UNLIMITED = (".md", ".golden", ".json", ".jsonl", ".csv")
+
+
+class Tree:
+    """The files of the tree, read once."""
+
+    def __init__(self, root):
+        self.root = root
+        self.text = {}
+        for place, folders, files in os.walk(root):
+            relative = os.path.relpath(place, root)
+            folders[:] = sorted(f for f in folders if not self.skipped(relative, f))
+            for name in sorted(files):
+                path = os.path.normpath(os.path.join(relative, name))
+                if name.endswith(WRITTEN) or path in ("run", ".ci/run"):
+                    with open(os.path.join(place, name), encoding="utf-8") as file:
+                        self.text[path] = file.read()
+
+    @staticmethod
+    def skipped(place, folder):
+        if place == ".":
+            return folder in ("build", "runs", ".venv", ".git") or folder.startswith("build-")
+        return folder == "__pycache__"
+
+    def paths(self, *starts, ends=WRITTEN):
+        return [p for p in self.text if p.endswith(ends) and (not starts or p.startswith(starts))]
+
+    def lines(self, path):
+        return self.text[path].split("\n")
+
+
+# ---- C++ as tokens ---------------------------------------------------------------------------
+
+TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      |(?P<comment>//[^\n]*|/\*.*?\*/)
+      |(?P<raw>(?:u8|[uUL])?R"(?P<mark>[^()\s\\]*)\(.*?\)(?P=mark)")
+      |(?P<string>(?:u8|[uUL])?"(?:\\.|[^"\\\n])*")
+      |(?P<number>\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*)
+      |(?P<letter>'(?:\\.|[^'\\\n])+')
+      |(?P<word>[A-Za-z_]\w*)
+      |(?P<sign>::|->|\[\[|\]\]|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def without_directives(text):
+    """The text with preprocessor lines blanked, line numbers kept."""
+    out, inside = [], False
+    for line in text.split("\n"):
+        directive = inside or line.lstrip().startswith("#")
+        inside = directive and line.endswith("\\")
+        out.append("" if directive else line)
+    return "\n".join(out)
+
+
+def tokens_of(text):
+    """(word, line) of everything but space, comments and directives."""
+    line, found = 1, []
+    for match in TOKEN.finditer(without_directives(text)):
+        if match.lastgroup not in ("space", "comment"):
+            found.append((match.group(), line))
+        line += match.group().count("\n")
+    return found
+
+
+class Declaration:
+    """One statement of a namespace or a class, with its body if it has one."""
+
+    def __init__(self, words, first, last, scope, body=False):
+        self.words, self.first, self.last, self.scope = words, first, last, scope
+        self.body = body
+        self.bare = strip_prefixes(words)
+
+    def is_type(self):
+        return bool(self.bare) and self.bare[0] in ("class", "struct", "union", "enum")
+
+    def is_function(self):
+        return not self.is_type() and self.name_index() > 0
+
+    def name_index(self):
+        """Index of the '(' that opens the parameters; 0 when there is none."""
+        depth = 0
+        for i, word in enumerate(self.bare):
+            before = self.bare[i - 1] if i > 0 else ""
+            if word == "=" and depth == 0 and before != "operator":
+                return 0
+            if word == "(" and depth == 0 and i > 0:
+                if before not in ("requires", "decltype", "noexcept", "alignas", "explicit"):
+                    pointer = self.bare[i + 1 : i + 2] == ["*"]
+                    return 0 if pointer else i
+            if before != "operator":
+                depth += {"(": 1, ")": -1, "<": 1, ">": -1}.get(word, 0)
+        return 0
+
+    def name(self):
+        if self.is_function():
+            return self.bare[self.name_index() - 1]
+        bare = self.bare
+        while "[[" in bare:
+            bare = bare[: bare.index("[[")] + bare[bare.index("]]") + 1 :]
+        names = [w for w in bare if re.match(r"[A-Za-z_]\w*$", w)]
+        if "=" in self.bare and "using" not in self.bare[:1]:
+            return self.bare[self.bare.index("=") - 1]
+        skip = ("class", "struct", "union", "enum", "using", "inline", "constexpr", "final")
+        names = [n for n in names if n not in skip]
+        return names[0] if names else "?"
+
+
+def strip_prefixes(words):
+    """Without template<...>, requires(...) and attributes in front."""
+    i = 0
+    while i < len(words):
+        if words[i] == "template":
+            i = past(words, i + 1, "<", ">")
+        elif words[i] == "requires":
+            i = past(words, i + 1, "(", ")")
+        elif words[i] == "[[":
+            i = words.index("]]", i) + 1
+        else:
+            break
+    return words[i:]
+
+
+def past(words, i, opening, closing):
+    """The index after the bracket that opens at i."""
+    depth = 0
+    while i < len(words):
+        depth += {opening: 1, closing: -1}.get(words[i], 0)
+        i += 1
+        if depth == 0:
+            return i
+    return i
+
+
+class Scanner:
+    """Reads namespaces and classes; leaves function bodies aside."""
+
+    def __init__(self, text):
+        self.tokens = tokens_of(text)
+        self.at = 0
+        self.found = []
+
+    def read(self):
+        self.scope([], None)
+        return self.found
+
+    def matching(self, at):
+        """The index of the brace that closes the one at `at`."""
+        depth = 0
+        for i in range(at, len(self.tokens)):
+            depth += {"{": 1, "}": -1}.get(self.tokens[i][0], 0)
+            if depth == 0:
+                return i
+        return len(self.tokens) - 1
+
+    def scope(self, names, access):
+        """Declarations up to the closing brace; access None = namespace."""
+        while self.at < len(self.tokens) and self.tokens[self.at][0] != "}":
+            word = self.tokens[self.at][0]
+            following = self.tokens[self.at + 1][0] if self.at + 1 < len(self.tokens) else ""
+            if access is not None and word in ("public", "private", "protected"):
+                if following == ":":
+                    access, self.at = word, self.at + 2
+                    continue
+            if word == ";":
+                self.at += 1
+                continue
+            self.statement(names, access)
+        self.at += 1
+
+    def statement(self, names, access):
+        start, depth, words, body = self.at, 0, [], False
+        while self.at < len(self.tokens):
+            word = self.tokens[self.at][0]
+            depth += {"(": 1, "[": 1, "[[": 1, ")": -1, "]": -1, "]]": -1}.get(word, 0)
+            if word == "{" and depth == 0 and self.brace(start, words, names, access):
+                return
+            if word == "{":
+                self.at = self.matching(self.at) + 1
+                body = True
+                continue
+            if word == "}" and depth <= 0:
+                return
+            self.at += 1
+            if word == ";" and depth == 0:
+                break
+            words.append(word)
+        self.add(words, start, names, access, body)
+
+    def brace(self, start, words, names, access):
+        """A '{' at the end of `words`. True when it ended the statement."""
+        here = Declaration(words, 0, 0, None)
+        if "namespace" in words[:2] or words[:1] == ["extern"]:
+            self.at += 1
+            name = words[-1] if words[-1] not in ("namespace", "inline") else "(anonymous)"
+            self.scope(names + [name], None)
+            return True
+        if here.is_type() and here.bare[0] != "enum":
+            self.add(words, start, names, access, True)
+            self.at += 1
+            public = here.bare[0] != "class"
+            hidden = access in ("private", "protected")
+            self.scope(names + [here.name()] + (["(hidden)"] if hidden else []),
+                       "public" if public else "private")
+            return True
+        if not here.is_function():
+            return False
+        end = self.matching(self.at)
+        following = self.tokens[end + 1][0] if end + 1 < len(self.tokens) else ""
+        # A member initialised by braces, X() : a_{1}, b_{2} {}: the body is still to come. The '{'
+        # of a body follows ')' or a qualifier, the one of an initialiser follows a name.
+        qualifiers = (")", "const", "override", "noexcept", "final", "try", "}", "]]", "&", "&&")
+        if words[-1] not in qualifiers and ":" in words and following in (",", "{"):
+            return False
+        self.at = end + 1
+        self.add(words, start, names, access, True)
+        return True
+
+    def add(self, words, start, names, access, body):
+        if words:
+            last = self.tokens[min(self.at, len(self.tokens)) - 1][1]
+            first = self.tokens[start][1]
+            self.found.append(Declaration(words, first, last, (tuple(names), access), body))
+
+
+# ---- the checks ------------------------------------------------------------------------------
+
+
+def check_direction(tree):
+    """An include points only to a folder that the including one sees, and so does a link."""
+    for path in tree.paths("src/", ends=CODE):
+        folder = path.split("/")[1]
+        for number, line in enumerate(tree.lines(path), 1):
+            match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+            if not match:
+                continue
+            target = match.group(1).split("/")[0]
+            if "/" not in match.group(1):
+                yield path, number, f'include "{match.group(1)}" is not written whole from src/'
+            elif target not in SEES:
+                continue
+            elif target != folder and target not in SEES.get(folder, "").split():
+                yield path, number, f"{folder} may not see {target} ({SEES.get(folder, '')})"
+    for path in tree.paths("src/", ends="CMakeLists.txt"):
+        folder = path.split("/")[1]
+        if folder not in SEES:
+            yield path, 1, f"folder {folder} is not in the table of tools/tidy.py"
+        match = re.search(r"tenuto_library\((.*?)\)", tree.text[path], re.DOTALL)
+        links = re.search(r"\bLINKS\b([^A-Z)]*)", match.group(1)) if match else None
+        for target in links.group(1).split() if links else []:
+            if target in SEES and target not in SEES.get(folder, "").split():
+                yield path, 1, f"{folder} may not link {target}"
+
+
+def check_torch(tree):
+    """Torch's headers are included in src/engine, and in its tests and benchmarks, nowhere else."""
+    for path in tree.paths(ends=CODE):
+        allowed = path.startswith(("src/engine/", "tests/engine/", "tests/truth/", "bench/"))
+        for number, line in enumerate(tree.lines(path), 1):
+            match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
+            if match and TORCH.match(match.group(1)) and not allowed:
+                yield path, number, f"includes {match.group(1)}: only src/engine knows torch"
+
+
+def check_size(tree):
+    """Lines, functions, files and examples are short."""
+    for path in tree.paths():
+        lines = tree.lines(path)
+        if len(lines) - 1 > FILE_LIMIT:
+            yield path, FILE_LIMIT, f"{len(lines) - 1} lines: {FILE_LIMIT} at most"
+        if not path.endswith(UNLIMITED):
+            for number, line in enumerate(lines, 1):
+                if len(line) > LINE_LIMIT and not re.search(r"https?://\S{60}", line):
+                    yield path, number, f"{len(line)} columns: {LINE_LIMIT} at most"
+        if path.startswith("examples/") and len(lines) - 1 >= EXAMPLE_LIMIT:
+            yield path, 1, f"{len(lines) - 1} lines: an example has fewer than {EXAMPLE_LIMIT}"
+    for path in tree.paths(ends=CODE):
+        for found in Scanner(tree.text[path]).read():
+            length = found.last - found.first + 1
+            if found.is_function() and length > FUNCTION_LIMIT:
+                yield path, found.first, function_fault(found.name(), length)
+    for path in tree.paths(ends=".py"):
+        for node in ast.walk(ast.parse(tree.text[path])):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = node.end_lineno - node.lineno + 1
+                if length > FUNCTION_LIMIT:
+                    yield path, node.lineno, function_fault(node.name, length)
+
+
+def function_fault(name, length):
+    return f"function {name} has {length} lines: {FUNCTION_LIMIT} at most"
+
+
+def listed_in(tree, path):
+    """The CMakeLists.txt above `path`, and whether it names the file."""
+    place = os.path.dirname(path)
+    while place and os.path.join(place, "CMakeLists.txt") not in tree.text:
+        place = os.path.dirname(place)
+    lists = os.path.join(place, "CMakeLists.txt")
+    text = re.sub(r"#[^\n]*", "", tree.text.get(lists, ""))
+    text = text.replace("${CMAKE_CURRENT_SOURCE_DIR}/", "")
+    return lists, os.path.relpath(path, place or ".") in re.split(r"[\s()\"]+", text)
+
+
+def check_built(tree):
+    """Every source is in a CMakeLists.txt, every header included, every test folder visited."""
+    included = set()
+    for path in tree.paths(ends=CODE):
+        included.update(re.findall(r'#\s*include\s*"([^"]+)"', tree.text[path]))
+    for path in tree.paths("src/", "tests/", "bench/", ends=(".cc", ".proto")):
+        lists, listed = listed_in(tree, path)
+        if not listed:
+            yield path, 1, f"is not built: {lists} does not list it"
+    for path in tree.paths("src/", "tests/", ends=".h"):
+        name = path.split("/", 1)[1] if path.startswith("src/") else os.path.basename(path)
+        if not any(include == name or path.endswith("/" + include) for include in included):
+            yield path, 1, "is included nowhere"
+    visited = re.sub(r"#[^\n]*", "", tree.text.get("tests/CMakeLists.txt", ""))
+    for path in tree.paths("tests/", ends="/CMakeLists.txt"):
+        folder = path.split("/")[1]
+        if len(path.split("/")) == 3 and folder not in re.split(r"[\s()]+", visited):
+            yield path, 1, f"tests/CMakeLists.txt does not visit {folder}"
+    for path in tree.paths("tests/", ends="_test.py"):
+        lists, listed = listed_in(tree, path)
+        if not listed:
+            yield path, 1, f"is not run: {lists} does not list it"
+
+
+def needs_comment(found, enclosing):
+    """True for what a header offers: types, functions, aliases and constants that are public."""
+    names, access = found.scope
+    if "(anonymous)" in names or "(hidden)" in names or access in ("private", "protected"):
+        return False
+    if not found.bare or found.bare[0] in ("friend", "static_assert", "extern", "namespace"):
+        return False
+    words = found.bare
+    if found.is_type():
+        return found.body
+    if words[0] == "using":
+        return "=" in words
+    if not found.is_function():
+        return access is None and ("constexpr" in words or "const" in words)
+    if "operator" in words or "override" in words or words[-2:] in (["=", "default"],
+                                                                     ["=", "delete"]):
+        return False
+    name = found.name()
+    return name != enclosing and "~" not in words[:3]
+
+
+def check_documented(tree):
+    """A comment stands directly above every public declaration of a header."""
+    for path in tree.paths("src/", ends=".h"):
+        lines = tree.lines(path)
+        if not lines[0].startswith("//"):
+            yield path, 1, "the first line is not a comment that says what the header is for"
+        before = None
+        for found in sorted(Scanner(tree.text[path]).read(), key=lambda f: f.first):
+            names = found.scope[0]
+            above = lines[found.first - 2].strip() if found.first > 1 else ""
+            documented = above.startswith("//") or above.endswith("*/")
+            beside = re.search(r";\s+//", lines[found.first - 1])
+            documented |= found.first == found.last and beside is not None
+            constant = "constexpr" in found.words and not found.is_function()
+            if before is not None and above:
+                # Overloads and constants may share the comment of what they follow.
+                documented |= constant or before.name() == found.name()
+            if not documented and needs_comment(found, names[-1] if names else ""):
+                yield path, found.first, f"{found.name()} has no comment directly above it"
+            before = found
+
+
+def check_words(tree):
+    """No reminders, no exceptions thrown."""
+    reminder = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
+    for path in tree.paths():
+        for number, line in enumerate(tree.lines(path), 1):
+            if reminder.search(line):
+                yield path, number, "a reminder: do it, or describe it in the tracker"
+    for path in tree.paths("src/", ends=CODE):
+        for word, number in tokens_of(tree.text[path]):
+            if word == "throw":
+                yield path, number, "throws: return a Result instead"
+
+
+def anchor(title):
+    """The link target that a title gets."""
+    return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+
+
+def prose(lines):
+    """(number, line) outside of code blocks."""
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            yield number, line
+
+
+def check_documents(tree):
+    """One title each, and every relative link leads somewhere."""
+    titles = {}
+    for path in tree.paths(ends=".md"):
+        heads = [(n, line) for n, line in prose(tree.lines(path)) if re.match(r"#+ ", line)]
+        titles[path] = {anchor(line.lstrip("#")) for _, line in heads}
+        count = sum(1 for _, line in heads if line.startswith("# "))
+        if count != 1:
+            yield path, 1, f"has {count} titles: expected one line that starts with '# '"
+    for path in tree.paths(ends=".md"):
+        for number, line in prose(tree.lines(path)):
+            for target in re.findall(r"\]\(([^)\s]+)\)", line):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                file, _, part = target.partition("#")
+                beside = os.path.join(os.path.dirname(path), file)
+                whole = os.path.normpath(beside) if file else path
+                if not os.path.exists(os.path.join(tree.root, whole)):
+                    yield path, number, f"link to {target}: there is no {whole}"
+                elif part and whole in titles and part not in titles[whole]:
+                    yield path, number, f"link to {target}: {whole} has no such title"
+
+
+CHECKS = {
+    "direction": check_direction,
+    "torch": check_torch,
+    "size": check_size,
+    "built": check_built,
+    "documented": check_documented,
+    "words": check_words,
+    "documents": check_documents,
+}
+
+
+def main(arguments):
+    chosen, root = list(CHECKS), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    while arguments:
+        argument = arguments.pop(0)
+        if argument == "--list":
+            print("\n".join(CHECKS))
+            return 0
+        if argument == "--only" and arguments:
+            chosen = arguments.pop(0).split(",")
+        elif not argument.startswith("-") and os.path.isdir(argument):
+            root = argument
+        else:
+            print(f"tidy: {argument}: expected a folder, --list or --only CHECK", file=sys.stderr)
+            return 2
+    unknown = [name for name in chosen if name not in CHECKS]
+    if unknown:
+        print(f"tidy: no check {unknown[0]}; there are {', '.join(CHECKS)}", file=sys.stderr)
+        return 2
+    tree = Tree(root)
+    faults = sorted({fault for name in chosen for fault in CHECKS[name](tree)})
+    for path, line, sentence in faults:
+        print(f"{path}:{line}: {sentence}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
