@@ -361,7 +361,7 @@ std::string bound(double number) {
   return std::isinf(number) ? (number < 0 ? "-inf" : "inf") : piece(number);
 }
 
-std::string toml_of(const std::string& text) { return quoted(text); }
+std::string toml_of(const std::string& text) { return toml_string(text); }
 std::string toml_of(bool value) { return piece(value); }
 std::string toml_of(int32_t value) { return piece(value); }
 std::string toml_of(int64_t value) { return piece(value); }
@@ -407,7 +407,7 @@ std::string expected(const Key& key) {
     std::string text;
     for (size_t i = 0; i < key.choices.size(); ++i) {
       if (i > 0) text += i + 1 == key.choices.size() ? " or " : ", ";
-      text += "\"" + std::string(key.choices[i]) + "\"";
+      text += cat("\"", key.choices[i], "\"");
     }
     return text;
   }
@@ -424,7 +424,7 @@ std::string value_text(const Key& key, const Job& job) {
   return std::visit([](auto* value) { return toml_of(*value); }, key.slot(copy));
 }
 
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out = "\"";
   for (const char letter : text) {
