@@ -323,7 +323,8 @@ std::string marked_line(const Schedule& schedule, WorkerId worker, std::vector<i
     arrows.resize(std::max(arrows.size(), shown), ' ');
     arrows += '^';
   }
-  return cat(line, "\n", arrows, "\n");
+  while (line.back() == ' ') line.pop_back();
+  return cat(line, "\n", arrows);
 }
 
 }  // namespace
@@ -435,10 +436,10 @@ std::string table(const Schedule& schedule, const std::vector<Mark>& marks, size
   size_t shown = 0;
   for (const auto& [worker, places] : by_worker) {
     if (shown++ == most) {
-      text += cat("... and ", by_worker.size() - most, " more workers\n");
+      text += cat("\n... and ", by_worker.size() - most, " more workers");
       break;
     }
-    text += marked_line(schedule, worker, places);
+    text += cat(text.empty() ? "" : "\n", marked_line(schedule, worker, places));
   }
   return text;
 }

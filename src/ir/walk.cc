@@ -158,7 +158,10 @@ void Walk::index_values(int32_t stage_count) {
       const size_t before = names_.size();
       const int32_t id = names.number(value);
       write_.push_back(id);
-      if (names_.size() == before) continue;
+      if (names_.size() == before) {
+        if (double_writer_ < 0) double_writer_ = static_cast<int32_t>(write_first_.size()) - 1;
+        continue;
+      }
       recv_lane_.push_back(op.kind == OpKind::Recv ? lane_[write_first_.size() - 1] : -1);
       if (value.kind == ValueKind::Partial) partials.push_back(id);
       if (value.kind == ValueKind::Total) totals.push_back(id);

@@ -60,6 +60,8 @@ class Walk {
   std::vector<Value> missing(int32_t index) const;
   // Everything in the store now.
   std::vector<Value> stored() const;
+  // An op that writes what another op of the list writes too (double work), or -1.
+  int32_t double_writer() const { return double_writer_; }
   // Micro-batches between the start of a forward and the end of its weight gradient.
   int32_t held() const { return held_; }
   // The op at `index`.
@@ -121,6 +123,7 @@ class Walk {
   std::vector<Value> freed_;
   int32_t ended_ = 0, held_ = 0;
   int32_t forwards_ = 0, forwards_started_ = 0;
+  int32_t double_writer_ = -1;
 };
 
 }  // namespace tenuto

@@ -12,7 +12,7 @@
 
 namespace tenuto {
 
-// One op of one worker in time.
+// One op of one worker in time. A Recv lasts from when its message set out to its arrival.
 struct Span {
   WorkerId worker;
   Op op;
@@ -32,18 +32,29 @@ struct Timeline {
 // What to compute beside the makespan.
 struct PriceOptions {
   bool spans = false;
+  bool lower_bound = true;
+  bool update = true;       // no: the clock stops at the last weight gradient; reductions, norm and
+                            // Step are left out of makespan, bubble and spans
+  bool evaluation = false;  // price the held-out pass instead of the step
 };
 
 // Runs the plan's step on a clock of integer nanoseconds. Deterministic: ties by worker, lane,
-// place.
+// place; what ends at a moment has ended before anything starts at it. A message goes out when it
+// is made and its receive is posted, occupies its directed link for bytes / rate (first come, first
+// served) and arrives a latency later. A reduction has its links to itself.
 //
-// Requires: check(plan) is ok
-// Errors:   Infeasible/Job   nothing can move; the sentence lists what each worker waits for
+// Requires: check(plan) is ok, the model has the plan's layers
+// Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
+//           Infeasible/Worker  a worker that is not alive, or without speed, has ops
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,
                        const PriceOptions& options = {});
 
-// The time that the op takes on the compute lane of a worker of speed 1.
+// The time that the op takes on the compute lane of a worker of speed 1. The one place that knows
+// what an unsplit backward costs: BackwardInput both gradients, BackwardWeight nothing.
 Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs,
                  const Model& model);
+
+// The time at a worker of another speed, rounded to the nearest nanosecond.
+Duration at_speed(Duration time, double speed);
 
 }  // namespace tenuto

@@ -20,6 +20,8 @@ struct Layer {
 struct Model {
   std::vector<Layer> layers;
   Duration step{};  // one stage's Measure and Step together
+  Bytes tied;       // of the weight that first and last stage share (bucket 1); counted in the
+                    // parameters of the first layer and of the last
 };
 
 // Times of one stage per micro-batch: sums over its layers.

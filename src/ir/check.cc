@@ -1,0 +1,614 @@
+#include "ir/check.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <tuple>
+
+#include "base/text.h"
+#include "ir/effect.h"
+#include "ir/pairing.h"
+#include "ir/text.h"
+#include "ir/walk.h"
+
+namespace tenuto {
+
+namespace {
+
+using Fault = std::optional<Error>;
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+Fault job_fault(std::string message) {
+  return Error{Code::Invalid, Reach::Job, std::move(message)};
+}
+
+// Where an op stands.
+struct Place {
+  WorkerId worker;
+  int32_t index = -1;
+};
+
+// What the ops of a kind must carry.
+bool has_micro(const Op& op) {
+  switch (op.kind) {
+    case OpKind::Forward:
+    case OpKind::BackwardInput:
+    case OpKind::BackwardWeight:
+    case OpKind::Evaluate:
+      return true;
+    case OpKind::Send:
+    case OpKind::Recv:
+      return op.moved == ValueKind::Activation || op.moved == ValueKind::Gradient;
+    default:
+      return false;
+  }
+}
+
+bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Recv; }
+
+bool can_travel(ValueKind kind) {
+  return kind == ValueKind::Activation || kind == ValueKind::Gradient || kind == ValueKind::Norm ||
+         kind == ValueKind::Verdict;
+}
+
+// One pass over one schedule of a plan: the step, or the held-out pass.
+class Checker {
+ public:
+  Checker(const Plan& plan, const Schedule& schedule, bool evaluation, const Sizes& sizes)
+      : plan_(plan), schedule_(schedule), evaluation_(evaluation), sizes_(sizes) {}
+
+  Fault run() {
+    if (Fault fault = check_counts()) return fault;
+    if (Fault fault = check_fields()) return fault;
+    if (Fault fault = check_work()) return fault;
+    if (Fault fault = check_order()) return fault;
+    if (!evaluation_) {
+      if (Fault fault = check_update()) return fault;
+    }
+    auto pairing = pair_messages(schedule_);
+    if (!pairing.ok()) return prefixed(pairing.error());
+    pairing_ = std::move(pairing).value();
+    if (Fault fault = check_memory()) return fault;
+    return check_progress();
+  }
+
+ private:
+  const std::vector<Op>& list(WorkerId worker) const { return schedule_.lists[at(worker.value)]; }
+  int32_t worker_count() const { return static_cast<int32_t>(schedule_.lists.size()); }
+  // The first number of this schedule's micro-batches.
+  int32_t micro_first() const { return evaluation_ ? plan_.schedule.micro_count : 0; }
+
+  Error prefixed(Error error) const {
+    if (evaluation_) error.message = "evaluation: " + error.message;
+    return error;
+  }
+  Fault fault(Place place, const std::string& what, Code code = Code::Invalid,
+              Reach reach = Reach::Job) const {
+    const auto& ops = list(place.worker);
+    const std::string where = at(place.index) < ops.size() ? cat(", op ", place.index, " (",
+                                                                 to_text(ops[at(place.index)]), ")")
+                                                           : std::string();
+    return prefixed({code, reach,
+                     cat("worker ", place.worker, where, ": ", what, "\n",
+                         table(schedule_, {{place.worker, place.index}}))});
+  }
+  Fault plain(const std::string& what) const { return prefixed({Code::Invalid, Reach::Job, what}); }
+
+  Fault check_counts();
+  Fault check_fields();
+  Fault check_op(Place place, const Op& op) const;
+  Fault check_work();
+  Fault check_kind(OpKind kind, std::vector<Place>& owner) const;
+  Fault check_order() const;
+  Fault check_update() const;
+  Fault check_once(OpKind kind) const;
+  Fault check_reductions() const;
+  Fault check_group(GroupId group, const std::vector<StageId>& users) const;
+  Fault check_memory() const;
+  Fault check_progress();
+  Fault stuck(const std::vector<Walk>& walks, int64_t ended, int64_t total) const;
+  std::string wait_of(const Walk& walk, WorkerId worker, int32_t index) const;
+
+  const Plan& plan_;
+  const Schedule& schedule_;
+  bool evaluation_;
+  const Sizes& sizes_;
+  Pairing pairing_;
+  std::vector<std::vector<StageId>> held_;  // stages of each worker
+};
+
+Fault Checker::check_counts() {
+  if (at(schedule_.stage_count) != plan_.stages.size()) {
+    return plain(cat("the schedule is for ", schedule_.stage_count, " stages and the plan has ",
+                     plan_.stages.size()));
+  }
+  if (schedule_.lists.size() != plan_.schedule.lists.size()) {
+    return plain(cat("there are ", schedule_.lists.size(), " lists for ",
+                     plan_.schedule.lists.size(), " workers"));
+  }
+  if (schedule_.micro_count < (evaluation_ ? 0 : 1)) {
+    return plain(cat("micro_count is ", schedule_.micro_count, ": expected at least 1"));
+  }
+  int64_t ops = 0;
+  for (const auto& ops_of_worker : schedule_.lists)
+    ops += static_cast<int64_t>(ops_of_worker.size());
+  if (ops > 1'000'000'000 || int64_t{micro_first()} + schedule_.micro_count > 2'000'000'000) {
+    return plain(
+        "the schedule has more than 1,000,000,000 ops or micro-batches: too many to number");
+  }
+  held_.resize(schedule_.lists.size());
+  for (size_t s = 0; s < plan_.stages.size(); ++s) {
+    for (const WorkerId holder : plan_.stages[s].holders) {
+      held_[at(holder.value)].push_back({static_cast<int32_t>(s)});
+    }
+  }
+  return {};
+}
+
+Fault Checker::check_fields() {
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    const auto& ops = list({w});
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const Place place{{w}, static_cast<int32_t>(i)};
+      if (Fault found = check_op(place, ops[i])) return found;
+    }
+  }
+  return {};
+}
+
+Fault Checker::check_op(Place place, const Op& op) const {
+  const bool belongs =
+      evaluation_ ? op.kind == OpKind::Evaluate || is_message(op) : op.kind != OpKind::Evaluate;
+  if (!belongs) {
+    return fault(place, evaluation_ ? "a held-out pass has Evaluate ops and messages only"
+                                    : "an Evaluate op belongs to the held-out pass");
+  }
+  if (op.stage.value < 0 || op.stage.value >= schedule_.stage_count) {
+    return fault(place, cat("there is no stage ", op.stage.value, " of ", schedule_.stage_count));
+  }
+  if (has_micro(op)) {
+    const int32_t end = micro_first() + schedule_.micro_count;
+    if (op.micro.value < micro_first() || op.micro.value >= end) {
+      return fault(place, cat("there is no micro-batch ", op.micro.value, ": expected ",
+                              micro_first(), " to ", end - 1));
+    }
+  } else if (op.micro.value != -1) {
+    return fault(place, "this op is of the whole step and must not name a micro-batch");
+  }
+  if (is_message(op)) {
+    if (!can_travel(op.moved) || op.part != -1) return fault(place, "this value cannot travel");
+    if (op.peer.value < 0 || op.peer.value >= worker_count() || op.peer == place.worker) {
+      return fault(place, cat("the peer must be another worker of ", worker_count(), ", found ",
+                              op.peer.value));
+    }
+    return {};
+  }
+  if (op.kind == OpKind::Reduce &&
+      (op.group.value < 0 || at(op.group.value) >= schedule_.groups.size())) {
+    return fault(place, cat("there is no group ", op.group.value, " of ", schedule_.groups.size()));
+  }
+  const auto& stages = held_[at(place.worker.value)];
+  if (std::find(stages.begin(), stages.end(), op.stage) == stages.end()) {
+    return fault(place, cat("worker ", place.worker, " does not hold stage ", op.stage,
+                            ": give the op to a holder or make it one"));
+  }
+  return {};
+}
+
+// Every micro-batch has exactly one op of `kind` at every stage; notes who has it.
+Fault Checker::check_kind(OpKind kind, std::vector<Place>& owner) const {
+  const int64_t wanted = int64_t{schedule_.stage_count} * schedule_.micro_count;
+  int64_t count = 0;
+  for (const auto& ops : schedule_.lists) {
+    count += std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
+  }
+  // With too few ops one of the first count + 1 is missing: no more room than ops is needed.
+  owner.assign(static_cast<size_t>(std::min(wanted, count + 1)), Place{});
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    const auto& ops = list({w});
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].kind != kind) continue;
+      const int64_t key =
+          int64_t{ops[i].micro.value - micro_first()} * schedule_.stage_count + ops[i].stage.value;
+      if (key >= static_cast<int64_t>(owner.size())) continue;
+      Place& place = owner[static_cast<size_t>(key)];
+      const Place here{{w}, static_cast<int32_t>(i)};
+      if (place.index >= 0) {
+        return fault(here, cat(to_text(ops[i]), " runs twice: worker ", place.worker,
+                               " has it as op ", place.index, " too; drop one"));
+      }
+      place = here;
+    }
+  }
+  for (size_t key = 0; key < owner.size(); ++key) {
+    if (owner[key].index >= 0) continue;
+    Op op;
+    op.kind = kind;
+    op.stage = {static_cast<int32_t>(key % at(schedule_.stage_count))};
+    op.micro = {micro_first() + static_cast<int32_t>(key / at(schedule_.stage_count))};
+    std::vector<Mark> marks;
+    for (const WorkerId holder : plan_.stages[at(op.stage.value)].holders) {
+      marks.push_back({holder, static_cast<int32_t>(list(holder).size())});
+    }
+    return plain(cat("no worker runs ", to_text(op), ": add it to a list of a holder of stage ",
+                     op.stage, "\n", table(schedule_, marks)));
+  }
+  return {};
+}
+
+Fault Checker::check_work() {
+  if (evaluation_) {
+    std::vector<Place> owner;
+    return check_kind(OpKind::Evaluate, owner);
+  }
+  std::vector<Place> forward;
+  if (Fault found = check_kind(OpKind::Forward, forward)) return found;
+  for (const OpKind kind : {OpKind::BackwardInput, OpKind::BackwardWeight}) {
+    std::vector<Place> backward;
+    if (Fault found = check_kind(kind, backward)) return found;
+    for (size_t key = 0; key < forward.size(); ++key) {
+      if (forward[key].worker == backward[key].worker) continue;
+      return fault(backward[key],
+                   cat("the forward of this micro-batch runs at worker ", forward[key].worker,
+                       ": all its ops of a stage must run at", " one worker, where its stash is"));
+    }
+  }
+  return {};
+}
+
+// Sums repeat bit for bit because weight gradients are added in micro-batch order; under ready
+// dispatch every kind must keep that order, which is what makes it free of deadlock.
+Fault Checker::check_order() const {
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    std::vector<std::tuple<OpKind, StageId, MicroId>> last;
+    const auto& ops = list({w});
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const Op& op = ops[i];
+      if (is_message(op) || !has_micro(op)) continue;
+      if (plan_.dispatch == Dispatch::Listed && op.kind != OpKind::BackwardWeight) continue;
+      const auto same = std::find_if(last.begin(), last.end(), [&](const auto& it) {
+        return std::get<0>(it) == op.kind && std::get<1>(it) == op.stage;
+      });
+      if (same == last.end()) {
+        last.emplace_back(op.kind, op.stage, op.micro);
+        continue;
+      }
+      if (op.micro < std::get<2>(*same)) {
+        return fault({{w}, static_cast<int32_t>(i)},
+                     cat("it stands behind micro-batch ", std::get<2>(*same),
+                         ": ops of this kind must stand in ascending order of micro-batches"));
+      }
+      std::get<2>(*same) = op.micro;
+    }
+  }
+  return {};
+}
+
+// Every holder of every stage has exactly one op of `kind`.
+Fault Checker::check_once(OpKind kind) const {
+  const std::string name = kind == OpKind::Step ? "Step" : "Measure";
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    for (const StageId stage : held_[at(w)]) {
+      const auto& ops = list({w});
+      int32_t found = -1;
+      for (size_t i = 0; i < ops.size(); ++i) {
+        if (ops[i].kind != kind || ops[i].stage != stage) continue;
+        const Place here{{w}, static_cast<int32_t>(i)};
+        if (found >= 0) return fault(here, cat("it runs twice, also as op ", found));
+        found = here.index;
+      }
+      if (found < 0) {
+        return fault({{w}, static_cast<int32_t>(ops.size())},
+                     cat("holds stage ", stage, " and has no ", name, " of it: add one"));
+      }
+    }
+  }
+  return {};
+}
+
+// One use of a group by a worker.
+struct Use {
+  StageId stage;
+  int16_t part = -1;
+  WorkerId worker;
+  GroupId group;
+  int32_t index = 0;
+};
+
+Fault Checker::check_reductions() const {
+  std::vector<Use> uses;
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    const auto& ops = list({w});
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].kind != OpKind::Reduce) continue;
+      uses.push_back({ops[i].stage, ops[i].part, {w}, ops[i].group, static_cast<int32_t>(i)});
+    }
+  }
+  std::stable_sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
+    return std::tie(a.stage, a.part, a.worker) < std::tie(b.stage, b.part, b.worker);
+  });
+  std::vector<std::vector<StageId>> users(schedule_.groups.size());
+  std::vector<bool> reduced(plan_.stages.size(), false), whole(plan_.stages.size(), false);
+  for (size_t i = 0; i < uses.size();) {
+    size_t end = i;
+    const Use& head = uses[i];
+    const auto& holders = plan_.stages[at(head.stage.value)].holders;
+    for (; end < uses.size() && uses[end].stage == head.stage && uses[end].part == head.part;
+         ++end) {
+      const Place here{uses[end].worker, uses[end].index};
+      if (end > i && uses[end].worker == uses[end - 1].worker) {
+        return fault(here, cat("it runs twice, also as op ", uses[end - 1].index));
+      }
+      if (uses[end].group != head.group) {
+        return fault(here, cat("worker ", head.worker, " sums this gradient in group ", head.group,
+                               ": all holders must do it in one group"));
+      }
+    }
+    for (const WorkerId holder : end - i < holders.size() ? holders : std::vector<WorkerId>{}) {
+      const bool there = std::any_of(uses.begin() + static_cast<std::ptrdiff_t>(i),
+                                     uses.begin() + static_cast<std::ptrdiff_t>(end),
+                                     [&](const Use& use) { return use.worker == holder; });
+      if (there) continue;
+      return fault({holder, static_cast<int32_t>(list(holder).size())},
+                   cat("does not take part in the reduction ",
+                       to_text(list(head.worker)[at(head.index)]), " of its stage: add it"));
+    }
+    if (reduced[at(head.stage.value)] && whole[at(head.stage.value)]) {
+      return fault({head.worker, head.index}, "the whole gradient was reduced already");
+    }
+    reduced[at(head.stage.value)] = true;
+    whole[at(head.stage.value)] = head.part < 0;
+    users[at(head.group.value)].push_back(head.stage);
+    i = end;
+  }
+  for (size_t s = 0; s < reduced.size(); ++s) {
+    if (!reduced[s]) return plain(cat("nobody reduces the gradient of stage ", s, ": add Reduce"));
+  }
+  for (size_t g = 0; g < users.size(); ++g) {
+    if (Fault found = check_group({static_cast<int32_t>(g)}, users[g])) return found;
+  }
+  return {};
+}
+
+// A group's members are the holders of its stages, and it is used once for each of them.
+Fault Checker::check_group(GroupId id, const std::vector<StageId>& users) const {
+  const Group& group = schedule_.groups[at(id.value)];
+  std::vector<StageId> stages = group.stages;
+  std::sort(stages.begin(), stages.end());
+  if (stages != users) {
+    return plain(cat("group ", id, " is for ", stages.size(), " stages and is used for ",
+                     users.size(), ": each of its stages must reduce in it once, no other"));
+  }
+  std::vector<WorkerId> holders, members = group.members;
+  for (const StageId stage : stages) {
+    const auto& more = plan_.stages[at(stage.value)].holders;
+    holders.insert(holders.end(), more.begin(), more.end());
+  }
+  std::sort(holders.begin(), holders.end());
+  std::sort(members.begin(), members.end());
+  if (holders != members) {
+    return plain(cat("the members of group ", id, " are not the holders of its stages, each once:",
+                     " every contribution must be in the sum exactly once"));
+  }
+  if (group.collective.value < 0 || at(group.collective.value) >= schedule_.collectives.size()) {
+    return plain(cat("group ", id, " names collective ", group.collective.value, " of ",
+                     schedule_.collectives.size()));
+  }
+  if (schedule_.collectives[at(group.collective.value)].members != group.members) {
+    return plain(
+        cat("group ", id, " and its collective ", group.collective, " have different members"));
+  }
+  return {};
+}
+
+Fault Checker::check_update() const {
+  for (const OpKind kind : {OpKind::Measure, OpKind::Step}) {
+    if (Fault found = check_once(kind)) return found;
+  }
+  if (Fault found = check_reductions()) return found;
+  for (size_t c = 0; c < schedule_.collectives.size(); ++c) {
+    const Status status = check(schedule_.collectives[c]);
+    if (status.ok()) continue;
+    return plain(cat("collective ", c, ": ", status.error().message));
+  }
+  return {};
+}
+
+// A listed plan keeps its limits by its lists alone.
+Fault Checker::check_memory() const {
+  if (plan_.dispatch != Dispatch::Listed || evaluation_) return {};
+  for (size_t w = 0; w < plan_.limits.size(); ++w) {
+    const Limit& limit = plan_.limits[w];
+    const auto& ops = schedule_.lists[w];
+    int32_t held = 0, peak = 0, peak_index = 0, ahead = 0, first_backward = -1, forwards = 0;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].kind == OpKind::BackwardWeight) --held;
+      if (ops[i].kind == OpKind::BackwardInput && first_backward < 0) {
+        first_backward = static_cast<int32_t>(i);
+        ahead = forwards;
+      }
+      if (ops[i].kind != OpKind::Forward) continue;
+      ++forwards;
+      if (++held <= peak) continue;
+      peak = held;
+      peak_index = static_cast<int32_t>(i);
+    }
+    const WorkerId worker{static_cast<int32_t>(w)};
+    if (limit.micros > 0 && peak > limit.micros) {
+      const StageId stage = ops[at(peak_index)].stage;
+      const std::string bytes =
+          at(stage.value) < sizes_.of.size()
+              ? cat(" (",
+                    int64_t{peak} * sizes_.of[at(stage.value)][at(int(ValueKind::Stash))].count,
+                    " bytes)")
+              : std::string();
+      return fault(
+          {worker, peak_index},
+          cat("here it would hold ", peak, " micro-batches", bytes, " and its limit is ",
+              limit.micros, ": raise the limit to ", peak, " or run weight gradients sooner"),
+          Code::Exhausted, Reach::Worker);
+    }
+    if (first_backward >= 0 && ahead < std::min(limit.warm_up, forwards)) {
+      return fault({worker, first_backward},
+                   cat("the first backward stands behind ", ahead, " forwards and the limit asks",
+                       " for ", limit.warm_up));
+    }
+  }
+  return {};
+}
+
+std::string Checker::wait_of(const Walk& walk, WorkerId worker, int32_t index) const {
+  std::string text = cat("worker ", worker, " at ", to_text(walk.op(index)), " for ");
+  const auto missing = walk.missing(index);
+  if (!missing.empty()) return text + to_text(missing.front());
+  if (lane_of(walk.op(index)) == LaneKind::Compute) {
+    return text + (walk.op(index).kind == OpKind::Forward ? "room under its limit"
+                                                          : "its warm-up forwards");
+  }
+  return text + "a buffer";
+}
+
+Fault Checker::stuck(const std::vector<Walk>& walks, int64_t ended, int64_t total) const {
+  std::string waits;
+  std::vector<Mark> marks;
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    // The compute lane's wait is the one that matters; what waits for it says nothing new.
+    auto heads = walks[at(w)].waiting();
+    const auto computes = [&](int32_t index) {
+      return lane_of(walks[at(w)].op(index)) == LaneKind::Compute;
+    };
+    const auto others = std::stable_partition(heads.begin(), heads.end(), computes);
+    if (others != heads.begin()) heads.erase(others, heads.end());
+    for (const int32_t index : heads) {
+      if (marks.size() < 4) {
+        waits += cat(marks.empty() ? "" : ", ", wait_of(walks[at(w)], {w}, index));
+      }
+      marks.push_back({{w}, index});
+    }
+  }
+  return plain(cat("nothing can move after ", ended, " of ", total, " ops under ",
+                   plan_.dispatch == Dispatch::Ready ? "ready" : "listed",
+                   " dispatch; waiting: ", waits, marks.size() > 4 ? ", ..." : "",
+                   ": change the lists so that what each waits for comes first\n",
+                   table(schedule_, marks)));
+}
+
+// Runs the lists without a clock. Every way to run them starts the same ops (see Walk), so one run
+// decides.
+Fault Checker::check_progress() {
+  std::vector<Walk> walks;
+  walks.reserve(schedule_.lists.size());
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    walks.emplace_back(plan_, schedule_, WorkerId{w});
+    const int32_t twice = walks.back().double_writer();
+    if (twice >= 0) {
+      return fault({{w}, twice}, "another op of this list makes the same value: double work");
+    }
+  }
+  std::vector<int32_t> arrived(schedule_.groups.size(), 0);
+  std::vector<std::vector<Place>> at_group(schedule_.groups.size());
+  std::vector<bool> started(at(pairing_.first.back()), false);
+  std::deque<int32_t> busy;
+  std::vector<bool> queued(schedule_.lists.size(), true);
+  for (int32_t w = 0; w < worker_count(); ++w) busy.push_back(w);
+  int64_t ended = 0;
+  const auto finish = [&](Place place) {
+    walks[at(place.worker.value)].finish(place.index);
+    ++ended;
+    if (!queued[at(place.worker.value)]) busy.push_back(place.worker.value);
+    queued[at(place.worker.value)] = true;
+  };
+  while (!busy.empty()) {
+    const WorkerId self{busy.front()};
+    busy.pop_front();
+    queued[at(self.value)] = false;
+    Walk& walk = walks[at(self.value)];
+    for (auto able = walk.startable(); !able.empty(); able = walk.startable()) {
+      const Place here{self, able.front()};
+      const Op& op = walk.op(here.index);
+      walk.start(here.index);
+      if (is_message(op)) {
+        const int32_t number = pairing_.number(self, here.index);
+        const int32_t other = pairing_.partner[at(number)];
+        started[at(number)] = true;
+        if (!started[at(other)]) continue;
+        finish(here);
+        finish({op.peer, pairing_.index_of(other)});
+      } else if (op.kind == OpKind::Reduce) {
+        auto& waiting = at_group[at(op.group.value)];
+        waiting.push_back(here);
+        if (waiting.size() < schedule_.groups[at(op.group.value)].members.size()) continue;
+        for (const Place& place : waiting) finish(place);
+      } else {
+        finish(here);
+      }
+    }
+  }
+  if (ended < pairing_.first.back()) return stuck(walks, ended, pairing_.first.back());
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    for (const Value& value : walks[at(w)].stored()) {
+      if (lives_to_end(value.kind)) continue;
+      return fault({{w}, static_cast<int32_t>(list({w}).size())},
+                   cat(to_text(value), " is still stored at the end: nobody needs it, or an op",
+                       " that frees it is missing"));
+    }
+  }
+  return {};
+}
+
+// Layers without gap, holders and limits that exist.
+Fault check_stages(const Plan& plan) {
+  const auto worker_count = static_cast<int32_t>(plan.schedule.lists.size());
+  if (plan.stages.empty() || worker_count == 0) {
+    return job_fault("a plan needs at least one stage and one worker");
+  }
+  int32_t layer = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    if (stage.layer_first != layer || stage.layer_end <= layer) {
+      return job_fault(cat("stage ", s, " has layers ", stage.layer_first, " to ", stage.layer_end,
+                           ": expected a run that starts at ", layer));
+    }
+    layer = stage.layer_end;
+    if (stage.holders.empty()) return job_fault(cat("stage ", s, " has no holder"));
+    std::vector<WorkerId> holders = stage.holders;
+    std::sort(holders.begin(), holders.end());
+    if (holders.front().value < 0 || holders.back().value >= worker_count ||
+        std::adjacent_find(holders.begin(), holders.end()) != holders.end()) {
+      return job_fault(cat("stage ", s, " must name different workers of 0 to ", worker_count - 1,
+                           " as its holders"));
+    }
+  }
+  if (!plan.limits.empty() && plan.limits.size() != plan.schedule.lists.size()) {
+    return job_fault(cat("there are ", plan.limits.size(), " limits for ", worker_count,
+                         " workers: expected one for each, or none"));
+  }
+  for (size_t w = 0; w < plan.limits.size(); ++w) {
+    if (plan.limits[w].micros >= 0 && plan.limits[w].warm_up >= 0) continue;
+    return job_fault(cat("worker ", w, " has a limit below 0"));
+  }
+  for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {
+    for (const Group& group : schedule->groups) {
+      for (const StageId stage : group.stages) {
+        if (stage.value >= 0 && at(stage.value) < plan.stages.size()) continue;
+        return job_fault(cat("a group names stage ", stage.value, " of ", plan.stages.size()));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check(const Plan& plan, const Sizes& sizes) {
+  if (Fault fault = check_stages(plan)) return *fault;
+  if (Fault fault = Checker(plan, plan.schedule, false, sizes).run()) return *fault;
+  const bool no_pass = plan.evaluation == Schedule{};
+  if (!no_pass) {
+    if (Fault fault = Checker(plan, plan.evaluation, true, sizes).run()) return *fault;
+  }
+  return ok();
+}
+
+}  // namespace tenuto

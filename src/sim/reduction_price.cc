@@ -1,0 +1,65 @@
+#include "sim/reduction_price.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+namespace {
+
+// One directed link between two members.
+struct Wire {
+  Link link;
+  Duration free_at{};
+};
+
+// Chunk c of `size` bytes in `count` nearly equal pieces.
+Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
+  const auto edge = [&](int64_t c) {
+    // In two steps: size x c would overflow for large tensors in many chunks.
+    return size.count / count * c + size.count % count * c / count;
+  };
+  return {edge(int64_t{chunk} + 1) - edge(chunk)};
+}
+
+}  // namespace
+
+std::vector<Duration> reduction_finish(const Collective& collective,
+                                       const std::vector<Duration>& starts, Bytes size,
+                                       const Cluster& cluster) {
+  CHECK(starts.size() == collective.members.size(), "a start for each member");
+  const auto chunks = static_cast<size_t>(collective.chunk_count);
+  std::map<WorkerId, size_t> member;
+  for (size_t i = 0; i < collective.members.size(); ++i) member[collective.members[i]] = i;
+  std::vector<Duration> here(starts.size() * chunks);  // when member i has chunk c as it is now
+  for (size_t i = 0; i < here.size(); ++i) here[i] = starts[i / chunks];
+  std::vector<Duration> finish = starts;
+  std::map<std::pair<WorkerId, WorkerId>, Wire> wires;
+  std::vector<Duration> found;
+  for (const Round& round : collective.rounds) {
+    found.clear();
+    for (const Move& move : round.moves) {
+      found.push_back(here[member[move.from] * chunks + static_cast<size_t>(move.chunk.value)]);
+    }
+    for (size_t i = 0; i < round.moves.size(); ++i) {
+      const Move& move = round.moves[i];
+      const auto [place, fresh] = wires.try_emplace({move.from, move.to});
+      Wire& wire = place->second;
+      if (fresh) wire.link = cluster.link(move.from, move.to);
+      const Bytes bytes = chunk_size(size, collective.chunk_count, move.chunk.value);
+      const Duration begin = std::max(found[i], wire.free_at);
+      wire.free_at = begin + transfer_time(bytes, wire.link.bytes_per_second);
+      const size_t target = member[move.to];
+      Duration& at = here[target * chunks + static_cast<size_t>(move.chunk.value)];
+      const Duration arrival = wire.free_at + wire.link.latency;
+      at = move.add ? std::max(at, arrival) : arrival;
+      finish[target] = std::max(finish[target], at);
+      finish[member[move.from]] = std::max(finish[member[move.from]], wire.free_at);
+    }
+  }
+  return finish;
+}
+
+}  // namespace tenuto

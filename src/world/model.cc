@@ -1,0 +1,53 @@
+#include "world/model.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+namespace {
+
+// Norm and Verdict are a few numbers, whatever the model.
+constexpr Bytes kFewNumbers{16};
+
+}  // namespace
+
+StageCost stage_cost(const Model& model, const Stage& stage) {
+  CHECK(stage.layer_first >= 0 && stage.layer_first <= stage.layer_end &&
+            static_cast<size_t>(stage.layer_end) <= model.layers.size(),
+        "a stage's layers lie outside the model");
+  StageCost cost;
+  for (int32_t i = stage.layer_first; i < stage.layer_end; ++i) {
+    const Layer& layer = model.layers[static_cast<size_t>(i)];
+    cost.forward += layer.forward;
+    cost.backward_input += layer.backward_input;
+    cost.backward_weight += layer.backward_weight;
+    cost.activation = layer.activation;
+    cost.stash = cost.stash + layer.stash;
+    cost.parameters = cost.parameters + layer.parameters;
+  }
+  return cost;
+}
+
+Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weight_share) {
+  Sizes sizes;
+  Bytes before;  // the activation that comes into the stage
+  for (const Stage& stage : stages) {
+    const StageCost cost = stage_cost(model, stage);
+    auto& of = sizes.of.emplace_back();
+    const auto set = [&](ValueKind kind, Bytes size) { of[static_cast<size_t>(kind)] = size; };
+    set(ValueKind::Activation, cost.activation);
+    set(ValueKind::Gradient, before);
+    set(ValueKind::Stash, cost.stash);
+    set(ValueKind::WeightWork,
+        {std::llround(static_cast<double>(cost.stash.count) * weight_share)});
+    set(ValueKind::Total, cost.parameters);
+    set(ValueKind::Norm, kFewNumbers);
+    set(ValueKind::Verdict, kFewNumbers);
+    before = cost.activation;
+  }
+  return sizes;
+}
+
+}  // namespace tenuto
