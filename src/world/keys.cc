@@ -264,7 +264,7 @@ std::vector<Key> device_keys() {
        "paced: nominal hides late wake-ups and records them; real lets them count"},
       {"device.message_bytes",
        slot<&Job::device, &DeviceSettings::message_bytes>,
-       whole(16, kManyBytes),
+       whole(64, kManyBytes),
        {},
        "paced: size of an activation and of a gradient"},
       {"device.parameter_bytes",

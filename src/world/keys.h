@@ -47,7 +47,7 @@ std::string expected(const Key& key);
 std::string value_text(const Key& key, const Job& job);
 
 // `text` as a TOML string, quoted and escaped.
-std::string quoted(std::string_view text);
+std::string toml_string(std::string_view text);
 
 // A name that this version does not know yet, or will never know, and the sentence that says so.
 struct LaterName {

