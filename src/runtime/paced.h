@@ -10,32 +10,41 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "ir/plan.h"
 #include "runtime/compute.h"
+#include "runtime/lag.h"
 #include "world/job.h"
 
 namespace tenuto {
 
-// How far behind its nominal clock a device was.
-struct Lag {
-  Duration median{}, p99{}, worst{};
-  Duration typical_op{};
-  // False when p99 exceeds a fifth of a typical op: the run's times mean nothing.
-  bool valid() const { return p99 * 5 <= typical_op; }
-};
-
 // A Compute that also tells its lag.
 class PacedCompute : public Compute {
  public:
-  // Over all ops since construction.
+  // Over the ops since construction, the last million of them.
   virtual Lag lag() const = 0;
+  // Nominal clock: it shows `moment` at the next begin, so that several devices start a rehearsal
+  // together. Without it a device starts at the moment of its first begin.
+  virtual void set_clock(Duration moment) = 0;
+  // The weights as they are between two steps: to compare with a plain run.
+  virtual const std::vector<float>& weights() const = 0;
 };
 
-// A paced device that holds stage `stage` of `job`.
+// A paced device that holds stage `stage` of `job`. Its numbers are those of paced_math.h; a
+// message has job.device.message_bytes (64 at least), of which the first elements say whose it is:
+// a value that is not what it should be ends the op with Corrupt/Link. A pause between two steps
+// that is longer than a typical op (set-up, a checkpoint) sets the nominal clock to the present
+// moment.
+//
+// Requires: stage is one of the plan's
 std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan, StageId stage,
                                          const Clock& clock, Mailbox& mailbox);
+
+// The length of each op of a stage of a paced job; a backward that is not split lasts as long as
+// both halves.
+Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind,
+                      StageId stage);
 
 }  // namespace tenuto

@@ -1,0 +1,582 @@
+#include "runtime/paced.h"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "ir/text.h"
+#include "runtime/paced_file.h"
+#include "runtime/paced_math.h"
+
+namespace tenuto {
+
+namespace {
+
+// A message begins with whose it is; then come the numbers, then ballast.
+struct Label {
+  float kind, stage, micro, sum;
+};
+constexpr size_t kLabel = sizeof(Label) / sizeof(float);
+constexpr size_t kLeastElements = 16;
+// Norm and Verdict: the running square and 1 when all is finite.
+struct Running {
+  double square, finite;
+};
+
+using Floats = std::vector<float>;
+
+// One weight bucket: a run of the stage's weights that is reduced by itself.
+struct Bucket {
+  int16_t part = -1;
+  StageId owner;  // whose first weights it has: the first stage of a tied pair
+  size_t first = 0, end = 0;
+};
+
+// What Forward leaves for the backward of one micro-batch.
+struct Kept {
+  Floats x, y, dy;
+};
+
+// One op with all that its thread touches; the store itself belongs to the worker's thread.
+struct Work {
+  Op op;
+  Ticket ticket{};
+  Duration start{}, length{};
+  const Floats* input = nullptr;     // activation before
+  const Floats* gradient = nullptr;  // gradient after
+  Floats* output = nullptr;          // activation or gradient of this stage
+  Kept* kept = nullptr;
+  const Floats* norm = nullptr;                  // Measure: before this stage; Step: the verdict
+  Floats* measured = nullptr;                    // Measure: its result
+  std::vector<const Floats*> totals;             // Measure, Step: one per bucket
+  std::vector<std::pair<MicroId, double>> loss;  // made by the op
+};
+
+double length_of(const std::vector<double>& lengths, StageId stage) {
+  CHECK(!lengths.empty(), "a paced device needs op lengths");
+  const auto wanted = static_cast<size_t>(stage.value);
+  return lengths[std::min(wanted, lengths.size() - 1)];
+}
+
+Running running_of(const Floats& from) {
+  Running running{};
+  std::memcpy(&running, from.data(), sizeof(running));
+  return running;
+}
+
+std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) {
+  std::map<int16_t, StageId> parts;
+  for (const std::vector<Op>& list : plan.schedule.lists) {
+    for (const Op& op : list) {
+      if (op.kind != OpKind::Reduce || op.stage != stage) continue;
+      const auto group = static_cast<size_t>(op.group.value);
+      const bool tied =
+          group < plan.schedule.groups.size() && plan.schedule.groups[group].stages.size() > 1;
+      parts[op.part] = tied ? plan.schedule.groups[group].stages.front() : stage;
+    }
+  }
+  if (parts.empty()) parts[-1] = stage;
+  std::vector<Bucket> buckets;
+  for (const auto& [part, owner] : parts) {
+    const size_t b = buckets.size();
+    buckets.push_back({part, owner, b * weights / parts.size(), (b + 1) * weights / parts.size()});
+  }
+  return buckets;
+}
+
+class Paced : public PacedCompute {
+ public:
+  Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox);
+  ~Paced() override;
+  Paced(const Paced&) = delete;
+  Paced& operator=(const Paced&) = delete;
+
+  Status begin(int64_t step) override;
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
+  Result<std::span<const std::byte>> bytes(const Value& value) override;
+  Result<std::span<std::byte>> room(const Value& value) override;
+  Status reduced(const Value& total) override;
+  void discard(const Value& value) override;
+  StepOutcome outcome() override;
+  int64_t version() const override { return version_; }
+  Status undo() override;
+  Status save(const std::string& path) override;
+  Status load(const std::vector<std::string>& paths, int64_t version) override;
+  Lag lag() const override;
+  void set_clock(Duration moment) override { nominal_ = moment; }
+  const std::vector<float>& weights() const override { return weights_; }
+
+ private:
+  Status prepare(Work& work);
+  Status prepare_backward(Work& work);
+  Result<const Floats*> find(const Value& value) const;
+  Floats* make(const Value& value);
+  size_t size_of(const Value& value) const;
+  const Bucket* bucket(int16_t part) const;
+  std::span<float> live(Floats& message) const;
+  std::span<const float> live(const Floats& message) const;
+
+  void serve();
+  Status compute(Work& work);
+  Status compute_forward(Work& work);
+  Status compute_backward(Work& work);
+  void compute_measure(Work& work);
+  void compute_step(Work& work);
+  Status verify(const Floats& message, ValueKind kind, StageId stage, MicroId micro) const;
+  void label(Floats& message, ValueKind kind, MicroId micro) const;
+
+  const DeviceSettings device_;
+  const bool split_, nominal_clock_;
+  const StageId stage_;
+  const int32_t stage_count_, micro_count_;
+  const Clock& clock_;
+  Mailbox& mailbox_;
+  const size_t elements_, live_;
+
+  Floats weights_, sums_;
+  std::optional<Floats> before_;  // the weights before the last Step
+  std::vector<Bucket> buckets_;
+  int64_t version_ = 0, step_ = 0;
+  std::map<Value, Floats> store_;
+  std::map<MicroId, Kept> kept_;
+  std::vector<Floats> spare_;  // message buffers to use again
+  std::vector<Kept> spare_kept_;
+  StepOutcome outcome_;
+  Duration nominal_{-1};
+
+  mutable std::mutex mutex_;  // guards the fields below; nothing else is locked while it is held
+  std::condition_variable changed_;
+  std::optional<Work> work_;
+  bool closing_ = false;
+  LagRecord lags_;
+  std::thread thread_;
+};
+
+Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox)
+    : device_(job.device),
+      split_(plan.split_backward),
+      nominal_clock_(job.device.clock == "nominal"),
+      stage_(stage),
+      stage_count_(static_cast<int32_t>(plan.stages.size())),
+      micro_count_(plan.schedule.micro_count),
+      clock_(clock),
+      mailbox_(mailbox),
+      elements_(
+          std::max(kLeastElements, static_cast<size_t>(job.device.message_bytes) / sizeof(float))),
+      live_(std::min(elements_ - kLabel, static_cast<size_t>(kPacedLive))) {
+  CHECK(stage.value >= 0 && stage.value < stage_count_, "a paced device holds a stage of its plan");
+  const auto count =
+      std::max<size_t>(1, static_cast<size_t>(job.device.parameter_bytes) / sizeof(float));
+  buckets_ = buckets_of(plan, stage, count);
+  for (const Bucket& each : buckets_) {
+    const Floats first =
+        paced_weights(job.seed, each.owner, static_cast<int64_t>(each.end - each.first));
+    weights_.insert(weights_.end(), first.begin(), first.end());
+  }
+  sums_.resize(count);
+  thread_ = std::thread([this] { serve(); });
+}
+
+Paced::~Paced() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+Lag Paced::lag() const {
+  const std::lock_guard lock(mutex_);
+  return lags_.summary();
+}
+
+Status Paced::begin(int64_t step) {
+  if (step != version_) {
+    return invalid(cat("step ", step, " begins on version ", version_, " of the parameters"));
+  }
+  step_ = step;
+  store_.clear();
+  kept_.clear();
+  std::fill(sums_.begin(), sums_.end(), 0.0F);
+  outcome_ = {};
+  const Duration now = clock_.now();
+  const Duration pause = paced_length(device_, split_, OpKind::Forward, stage_);
+  if (nominal_.count() < 0 || now - nominal_ > pause) nominal_ = now;
+  return ok();
+}
+
+size_t Paced::size_of(const Value& value) const {
+  switch (value.kind) {
+    case ValueKind::Activation:
+    case ValueKind::Gradient:
+      return elements_;
+    case ValueKind::Norm:
+    case ValueKind::Verdict:
+      return sizeof(Running) / sizeof(float);
+    case ValueKind::Total:
+      if (const Bucket* found = bucket(value.part); found != nullptr) {
+        return found->end - found->first;
+      }
+      return 0;
+    default:
+      return 0;
+  }
+}
+
+const Bucket* Paced::bucket(int16_t part) const {
+  for (const Bucket& each : buckets_) {
+    if (each.part == part) return &each;
+  }
+  return nullptr;
+}
+
+std::span<float> Paced::live(Floats& message) const {
+  return std::span(message).subspan(kLabel, live_);
+}
+
+std::span<const float> Paced::live(const Floats& message) const {
+  return std::span(message).subspan(kLabel, live_);
+}
+
+Result<const Floats*> Paced::find(const Value& value) const {
+  const auto found = store_.find(value);
+  if (found != store_.end()) return &found->second;
+  return invalid(cat(to_text(value), " is not in the store of stage ", stage_));
+}
+
+Floats* Paced::make(const Value& value) {
+  Floats& buffer = store_[value];
+  const size_t size = size_of(value);
+  if (size == elements_ && !spare_.empty()) {
+    buffer = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  buffer.resize(size);
+  return &buffer;
+}
+
+Result<std::span<const std::byte>> Paced::bytes(const Value& value) {
+  if (value.kind == ValueKind::Partial) {
+    const Bucket* found = bucket(value.part);
+    if (found == nullptr) return invalid(cat("stage ", stage_, " has no bucket ", value.part));
+    const std::span<const float> all(sums_);
+    return std::as_bytes(all.subspan(found->first, found->end - found->first));
+  }
+  const Result<const Floats*> found = find(value);
+  if (!found.ok()) return found.error();
+  return std::as_bytes(std::span<const float>(*found.value()));
+}
+
+Result<std::span<std::byte>> Paced::room(const Value& value) {
+  if (size_of(value) == 0 && (value.kind != ValueKind::Total || bucket(value.part) == nullptr)) {
+    return invalid(cat("there is no room for ", to_text(value), " at stage ", stage_));
+  }
+  return std::as_writable_bytes(std::span(*make(value)));
+}
+
+Status Paced::reduced(const Value& total) {
+  const auto found = store_.find(total);
+  if (found == store_.end()) return invalid(cat(to_text(total), " was never given room"));
+  for (float& element : found->second) element /= static_cast<float>(micro_count_);
+  return ok();
+}
+
+void Paced::discard(const Value& value) {
+  if (value.kind == ValueKind::WeightWork) {
+    const auto found = kept_.find(value.micro);
+    if (found == kept_.end()) return;
+    spare_kept_.push_back(std::move(found->second));
+    kept_.erase(found);
+    return;
+  }
+  const auto found = store_.find(value);
+  if (found == store_.end()) return;
+  if (found->second.size() == elements_) spare_.push_back(std::move(found->second));
+  store_.erase(found);
+}
+
+StepOutcome Paced::outcome() {
+  std::sort(outcome_.losses.begin(), outcome_.losses.end(),
+            [](const MicroLoss& left, const MicroLoss& right) { return left.micro < right.micro; });
+  return outcome_;
+}
+
+Status Paced::undo() {
+  if (!before_) return invalid(cat("stage ", stage_, " has no Step to take back"));
+  weights_ = std::move(*before_);
+  before_.reset();
+  --version_;
+  return ok();
+}
+
+Status Paced::save(const std::string& path) {
+  return save_paced(path, stage_, stage_count_, version_, weights_);
+}
+
+Status Paced::load(const std::vector<std::string>& paths, int64_t version) {
+  Result<Floats> loaded = load_paced(paths, stage_, stage_count_, version, weights_.size());
+  if (!loaded.ok()) return loaded.error();
+  weights_ = std::move(loaded).value();
+  version_ = version;
+  before_.reset();
+  return ok();
+}
+
+// Finds what the op reads and makes room for what it writes.
+Status Paced::prepare(Work& work) {
+  const Op& op = work.op;
+  const bool last = stage_.value == stage_count_ - 1;
+  const auto read = [&](const Value& value, const Floats*& place) -> Status {
+    const Result<const Floats*> found = find(value);
+    if (!found.ok()) return found.error();
+    place = found.value();
+    return ok();
+  };
+  switch (op.kind) {
+    case OpKind::Forward:
+    case OpKind::Evaluate:
+      if (stage_.value > 0) {
+        const Value before{ValueKind::Activation, -1, {stage_.value - 1}, op.micro};
+        if (Status status = read(before, work.input); !status.ok()) return status;
+      }
+      if (!last) work.output = make({ValueKind::Activation, -1, stage_, op.micro});
+      work.kept = &kept_[op.micro];
+      if (!spare_kept_.empty()) {
+        *work.kept = std::move(spare_kept_.back());
+        spare_kept_.pop_back();
+      }
+      return ok();
+    case OpKind::BackwardInput:
+    case OpKind::BackwardWeight:
+      return prepare_backward(work);
+    default:
+      break;
+  }
+  for (const Bucket& each : buckets_) {
+    work.totals.push_back(nullptr);
+    const Value total{ValueKind::Total, each.part, stage_, {}};
+    if (Status status = read(total, work.totals.back()); !status.ok()) return status;
+  }
+  if (op.kind == OpKind::Step) {
+    return read({ValueKind::Verdict, -1, {stage_count_ - 1}, {}}, work.norm);
+  }
+  if (stage_.value > 0) {
+    const Value before{ValueKind::Norm, -1, {stage_.value - 1}, {}};
+    if (Status status = read(before, work.norm); !status.ok()) return status;
+  }
+  work.measured = make({last ? ValueKind::Verdict : ValueKind::Norm, -1, stage_, {}});
+  return ok();
+}
+
+Status Paced::prepare_backward(Work& work) {
+  const Op& op = work.op;
+  const auto kept = kept_.find(op.micro);
+  if (kept == kept_.end()) {
+    return invalid(cat("stage ", stage_, " has no stash of micro-batch ", op.micro));
+  }
+  work.kept = &kept->second;
+  if (op.kind == OpKind::BackwardWeight) return ok();
+  if (stage_.value < stage_count_ - 1) {
+    const auto found = find({ValueKind::Gradient, -1, {stage_.value + 1}, op.micro});
+    if (!found.ok()) return found.error();
+    work.gradient = found.value();
+  }
+  if (stage_.value > 0) work.output = make({ValueKind::Gradient, -1, stage_, op.micro});
+  return ok();
+}
+
+Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
+  if (op.stage != stage_) {
+    return invalid(cat(to_text(op), " is not an op of stage ", stage_));
+  }
+  Work work;
+  work.op = op;
+  work.ticket = ticket;
+  if (Status status = prepare(work); !status.ok()) return status;
+  work.length = paced_length(device_, split_, op.kind, stage_);
+  work.start = clock_.now();
+  if (nominal_clock_) {
+    work.start = std::max(nominal_, inputs_at);
+    nominal_ = work.start + work.length;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(!work_, "a paced device runs one op at a time");
+    work_ = std::move(work);
+  }
+  changed_.notify_one();
+  return ok();
+}
+
+// The device's own thread: the mathematics at once, then sleep until the op's end.
+void Paced::serve() {
+  sharpen_timer();
+  while (true) {
+    Work work;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return closing_ || work_; });
+      if (closing_) return;
+      work = std::move(*work_);
+    }
+    Done done;
+    done.ticket = work.ticket;
+    done.start = work.start;
+    done.status = compute(work);
+    const Duration end = work.start + work.length;
+    if (work.length.count() > 0) sleep_until(end);
+    const Duration now = clock_.now();
+    done.finish = nominal_clock_ ? end : now;
+    {
+      const std::lock_guard lock(mutex_);
+      work_.reset();
+      if (nominal_clock_) lags_.note(now - end, work.length);
+    }
+    mailbox_.post(std::move(done));
+  }
+}
+
+Status Paced::compute(Work& work) {
+  switch (work.op.kind) {
+    case OpKind::Forward:
+    case OpKind::Evaluate:
+      return compute_forward(work);
+    case OpKind::BackwardInput:
+      return compute_backward(work);
+    case OpKind::BackwardWeight:
+      if (split_) paced_backward_weight(work.kept->x, work.kept->dy, sums_);
+      return ok();
+    case OpKind::Measure:
+      compute_measure(work);
+      return ok();
+    case OpKind::Step:
+      compute_step(work);
+      return ok();
+    default:
+      return invalid(cat(to_text(work.op), " is not for a device"));
+  }
+}
+
+Status Paced::compute_forward(Work& work) {
+  const MicroId micro = work.op.micro;
+  Kept& kept = *work.kept;
+  if (work.input == nullptr) {
+    kept.x = paced_input(step_, micro, static_cast<int64_t>(live_));
+  } else {
+    const StageId before{stage_.value - 1};
+    if (Status status = verify(*work.input, ValueKind::Activation, before, micro); !status.ok()) {
+      return status;
+    }
+    const std::span<const float> x = live(*work.input);
+    kept.x.assign(x.begin(), x.end());
+  }
+  kept.y.resize(live_);
+  paced_forward(weights_, kept.x, kept.y);
+  if (work.output == nullptr) {
+    outcome_.losses.push_back({micro, paced_loss(kept.y)});
+    return ok();
+  }
+  std::copy(kept.y.begin(), kept.y.end(), live(*work.output).begin());
+  label(*work.output, ValueKind::Activation, micro);
+  return ok();
+}
+
+Status Paced::compute_backward(Work& work) {
+  const MicroId micro = work.op.micro;
+  Kept& kept = *work.kept;
+  if (work.gradient == nullptr) {
+    kept.dy = kept.y;  // the derivative of y^2 / 2
+  } else {
+    const StageId after{stage_.value + 1};
+    if (Status status = verify(*work.gradient, ValueKind::Gradient, after, micro); !status.ok()) {
+      return status;
+    }
+    const std::span<const float> dy = live(*work.gradient);
+    kept.dy.assign(dy.begin(), dy.end());
+  }
+  if (work.output != nullptr) {
+    paced_backward_input(kept.dy, live(*work.output));
+    label(*work.output, ValueKind::Gradient, micro);
+  }
+  if (!split_) paced_backward_weight(kept.x, kept.dy, sums_);
+  return ok();
+}
+
+void Paced::compute_measure(Work& work) {
+  Running running = work.norm == nullptr ? Running{0, 1} : running_of(*work.norm);
+  for (const Floats* total : work.totals) running.square = paced_square(running.square, *total);
+  running.finite = running.finite != 0 && running.square - running.square == 0 ? 1 : 0;
+  std::memcpy(work.measured->data(), &running, sizeof(running));
+}
+
+void Paced::compute_step(Work& work) {
+  const Running verdict = running_of(*work.norm);
+  outcome_.gradient_norm = std::sqrt(verdict.square);
+  outcome_.learning_rate = 1;
+  outcome_.finite = verdict.finite != 0;
+  before_ = weights_;
+  ++version_;
+  if (!outcome_.finite) return;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& each = buckets_[b];
+    paced_update(std::span(weights_).subspan(each.first, each.end - each.first), *work.totals[b]);
+  }
+}
+
+void Paced::label(Floats& message, ValueKind kind, MicroId micro) const {
+  Label is{static_cast<float>(kind), static_cast<float>(stage_.value),
+           static_cast<float>(micro.value), 0};
+  for (const float number : live(message)) is.sum += number;
+  std::memcpy(message.data(), &is, sizeof(is));
+}
+
+Status Paced::verify(const Floats& message, ValueKind kind, StageId stage, MicroId micro) const {
+  Label is{};
+  std::memcpy(&is, message.data(), sizeof(is));
+  float sum = 0;
+  for (const float number : live(message)) sum += number;
+  if (is.kind == static_cast<float>(kind) && is.stage == static_cast<float>(stage.value) &&
+      is.micro == static_cast<float>(micro.value) && is.sum == sum) {
+    return ok();
+  }
+  return Error{Code::Corrupt, Reach::Link,
+               cat(to_text(Value{kind, -1, stage, micro}), " arrived with the label kind ", is.kind,
+                   " stage ", is.stage, " micro ", is.micro, " and the sum ", is.sum,
+                   ", its numbers add up to ", sum)};
+}
+
+}  // namespace
+
+Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind,
+                      StageId stage) {
+  const Duration input = from_milliseconds(length_of(device.backward_input_ms, stage));
+  const Duration weight = from_milliseconds(length_of(device.backward_weight_ms, stage));
+  switch (kind) {
+    case OpKind::Forward:
+    case OpKind::Evaluate:
+      return from_milliseconds(length_of(device.forward_ms, stage));
+    case OpKind::BackwardInput:
+      return split_backward ? input : input + weight;
+    case OpKind::BackwardWeight:
+      return split_backward ? weight : Duration{};
+    default:
+      return {};
+  }
+}
+
+std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan, StageId stage,
+                                         const Clock& clock, Mailbox& mailbox) {
+  return std::make_unique<Paced>(job, plan, stage, clock, mailbox);
+}
+
+}  // namespace tenuto

@@ -1,0 +1,24 @@
+// The paced device's weights as a safetensors file, one per stage.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "base/result.h"
+
+namespace tenuto {
+
+// Writes the weights of a stage to `path`, durable when it returns.
+Status save_paced(const std::string& path, StageId stage, int32_t stage_count, int64_t version,
+                  const std::vector<float>& weights);
+
+// Reads the weights of a stage from whichever of `paths` has them.
+//
+// Errors: Corrupt/Job for a damaged file, Invalid/Job when no file has this stage of `stage_count`,
+//         or another version or size.
+Result<std::vector<float>> load_paced(const std::vector<std::string>& paths, StageId stage,
+                                      int32_t stage_count, int64_t version, size_t count);
+
+}  // namespace tenuto

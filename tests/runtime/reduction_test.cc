@@ -1,0 +1,217 @@
+// A reduction as a dataflow: whatever the order in which messages travel, all members end with the
+// same bits, and those are the bits of the collective's own order of additions.
+#include "runtime/reduction.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "base/random.h"
+#include "collective/ring.h"
+
+namespace tenuto {
+namespace {
+
+using Floats = std::vector<float>;
+
+std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
+  std::vector<WorkerId> all;
+  for (int32_t m = 0; m < count; ++m) all.push_back({first + m});
+  return all;
+}
+
+// Round by round with a copy of the state before each round: what the words of ir/collective.h say.
+std::vector<Floats> by_the_book(const Collective& collective, std::vector<Floats> state) {
+  const auto chunks = static_cast<size_t>(collective.chunk_count);
+  std::map<WorkerId, size_t> place;
+  for (const WorkerId id : collective.members) place.emplace(id, place.size());
+  for (const Round& round : collective.rounds) {
+    const std::vector<Floats> before = state;
+    for (const Move& move : round.moves) {
+      const Floats& from = before[place[move.from]];
+      Floats& to = state[place[move.to]];
+      const auto c = static_cast<size_t>(move.chunk.value);
+      for (size_t i = c * from.size() / chunks; i < (c + 1) * from.size() / chunks; ++i) {
+        to[i] = move.add ? to[i] + from[i] : from[i];
+      }
+    }
+  }
+  return state;
+}
+
+// All members on one thread; messages wait for their receive and arrive in a random order.
+class Net {
+ public:
+  Net(const Collective& collective, std::vector<Floats>& own, uint64_t seed)
+      : collective_(collective), random_(seed) {
+    totals_.assign(own.size(), {});
+    for (size_t m = 0; m < own.size(); ++m) {
+      totals_[m].assign(own[m].size(), -77.0F);
+      parts_.push_back(std::make_unique<Reduction>(collective, collective.members[m], own[m],
+                                                   totals_[m], Duration(0), Floats{}));
+    }
+  }
+
+  // Delivers until nothing moves.
+  void run() {
+    for (size_t m = 0; m < parts_.size(); ++m) collect(m);
+    while (!ready_.empty()) {
+      const auto pick = static_cast<size_t>(random_.below(static_cast<int64_t>(ready_.size())));
+      const Pair pair = ready_[pick];
+      ready_.erase(ready_.begin() + static_cast<int64_t>(pick));
+      ASSERT_EQ(pair.out.source.size(), pair.in.target.size());
+      std::memcpy(pair.in.target.data(), pair.out.source.data(), pair.out.source.size());
+      const bool sender_first = random_.below(2) == 0;
+      if (sender_first) parts_[pair.from]->finish(pair.out.index, {});
+      if (sender_first) collect(pair.from);
+      parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10));
+      collect(pair.to);
+      if (!sender_first) parts_[pair.from]->finish(pair.out.index, {});
+      if (!sender_first) collect(pair.from);
+    }
+  }
+
+  const Reduction& part(size_t m) const { return *parts_[m]; }
+  const Floats& total(size_t m) const { return totals_[m]; }
+
+ private:
+  struct Pair {
+    size_t from, to;
+    ReductionCall out, in;
+  };
+  using Name = std::tuple<WorkerId, WorkerId, int32_t, ChunkId>;
+
+  size_t place(WorkerId id) const {
+    for (size_t m = 0; m < collective_.members.size(); ++m) {
+      if (collective_.members[m] == id) return m;
+    }
+    ADD_FAILURE() << "no member " << id.value;
+    return 0;
+  }
+
+  void collect(size_t m) {
+    const WorkerId self = collective_.members[m];
+    for (const ReductionCall& call : parts_[m]->startable()) {
+      ASSERT_LT(call.index, Reduction::call_count(collective_, self));
+      const Name name{call.send ? self : call.peer, call.send ? call.peer : self, call.round,
+                      call.chunk};
+      auto& here = call.send ? sends_ : receives_;
+      auto& there = call.send ? receives_ : sends_;
+      ASSERT_TRUE(here.emplace(name, call).second) << "a message was asked for twice";
+      const auto match = there.find(name);
+      if (match == there.end()) continue;
+      const ReductionCall& out = call.send ? call : match->second;
+      const ReductionCall& in = call.send ? match->second : call;
+      ready_.push_back({place(std::get<0>(name)), place(std::get<1>(name)), out, in});
+    }
+  }
+
+  const Collective& collective_;
+  Random random_;
+  std::vector<Floats> totals_;
+  std::vector<std::unique_ptr<Reduction>> parts_;
+  std::map<Name, ReductionCall> sends_, receives_;
+  std::vector<Pair> ready_;
+};
+
+std::vector<Floats> random_sums(size_t member_count, size_t elements, uint64_t seed) {
+  Random random(seed);
+  std::vector<Floats> own(member_count, Floats(elements));
+  for (Floats& each : own) {
+    for (float& number : each) number = static_cast<float>(random.uniform() * 2 - 1);
+  }
+  return own;
+}
+
+void expect_right(const Collective& collective, size_t elements, uint64_t seed) {
+  std::vector<Floats> own = random_sums(collective.members.size(), elements, seed);
+  const std::vector<Floats> untouched = own;
+  const std::vector<Floats> expected = by_the_book(collective, own);
+  Net net(collective, own, seed);
+  net.run();
+  for (size_t m = 0; m < own.size(); ++m) {
+    SCOPED_TRACE(testing::Message() << "member " << m << " of " << own.size() << ", " << elements
+                                    << " elements, seed " << seed);
+    ASSERT_TRUE(net.part(m).done());
+    EXPECT_EQ(own[m], untouched[m]) << "the worker's own sum was written";
+    ASSERT_EQ(net.total(m).size(), elements);
+    if (elements == 0) continue;
+    EXPECT_EQ(std::memcmp(net.total(m).data(), expected[m].data(), elements * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(net.total(m).data(), net.total(0).data(), elements * sizeof(float)), 0);
+  }
+}
+
+TEST(Reduction, RingsOfEverySizeSumBitForBit) {
+  for (int32_t count = 1; count <= 9; ++count) {
+    const Collective ring = make_ring(members(count, 3));
+    for (const size_t elements : {0, 1, 2, 5, 8, 9, 64, 1001}) {
+      for (uint64_t seed = 1; seed <= 5; ++seed) expect_right(ring, elements, seed);
+    }
+  }
+}
+
+// Everybody sends everything to the first, who sends the sum back: many adds into one chunk in one
+// round, more than there are scratch slots.
+TEST(Reduction, StarAddsInTheOrderOfItsRound) {
+  Collective star{members(8), 1, {Round{}, Round{}}};
+  for (int32_t m = 1; m < 8; ++m) {
+    star.rounds[0].moves.push_back({{m}, {0}, {0}, true});
+    star.rounds[1].moves.push_back({{0}, {m}, {0}, false});
+  }
+  for (uint64_t seed = 1; seed <= 50; ++seed) expect_right(star, 33, seed);
+}
+
+// Partners exchange everything and add, at doubling distance: each sends the chunk that it also
+// receives in the same round.
+TEST(Reduction, ExchangeReadsTheStateBeforeTheRound) {
+  Collective exchange{members(8), 1, {}};
+  for (int32_t distance = 1; distance < 8; distance *= 2) {
+    Round round;
+    for (int32_t m = 0; m < 8; ++m) round.moves.push_back({{m}, {m ^ distance}, {0}, true});
+    exchange.rounds.push_back(round);
+  }
+  for (uint64_t seed = 1; seed <= 50; ++seed) expect_right(exchange, 17, seed);
+}
+
+// Two members swap a chunk by plain moves, twice: neither may land on what it still sends.
+TEST(Reduction, ASwapDoesNotWaitForItself) {
+  const Round both{{{{0}, {1}, {0}, false}, {{1}, {0}, {0}, false}}};
+  const Collective swap{members(2), 1, {both, both, both}};
+  std::vector<Floats> own = random_sums(2, 6, 4);
+  Net net(swap, own, 9);
+  net.run();
+  ASSERT_TRUE(net.part(0).done());
+  ASSERT_TRUE(net.part(1).done());
+  EXPECT_EQ(net.total(0), own[1]);
+  EXPECT_EQ(net.total(1), own[0]);
+}
+
+TEST(Reduction, ReceivesAheadAreBounded) {
+  Collective star{members(40), 1, {Round{}}};
+  for (int32_t m = 1; m < 40; ++m) star.rounds[0].moves.push_back({{m}, {0}, {0}, true});
+  const Floats own(10);
+  Floats total(10);
+  Reduction root(star, {0}, own, total, {}, {});
+  EXPECT_EQ(root.startable().size(), static_cast<size_t>(kScratchSlots));
+  EXPECT_TRUE(root.startable().empty());
+  root.finish(0, {});
+  EXPECT_EQ(root.startable().size(), 1U);
+  EXPECT_FALSE(root.done());
+}
+
+// On the nominal clock: each of the 2 (n - 1) rounds of a ring takes the 10 ns that a message
+// takes.
+TEST(Reduction, PassesTheTimesOn) {
+  const Collective ring = make_ring(members(4));
+  std::vector<Floats> own = random_sums(4, 16, 2);
+  Net net(ring, own, 3);
+  net.run();
+  for (size_t m = 0; m < 4; ++m) EXPECT_EQ(net.part(m).done_at(), Duration(60));
+}
+
+}  // namespace
+}  // namespace tenuto

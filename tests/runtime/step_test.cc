@@ -1,0 +1,189 @@
+// Whole clusters in one process: every order, layout and dispatch comes to the numbers of one plain
+// loop, bit for bit.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "test_cluster.h"
+
+namespace tenuto {
+namespace {
+
+using Layout = std::tuple<int32_t, int32_t, std::string, std::string, bool>;
+
+class Layouts : public testing::TestWithParam<Layout> {};
+
+TEST_P(Layouts, ComeToThePlainNumbers) {
+  const auto& [pipelines, stages, order, dispatch, split] = GetParam();
+  for (const int32_t micros : {1, 3, 8}) {
+    SCOPED_TRACE(testing::Message() << micros << " micro-batches per pipeline");
+    Job job = instant_job(stages, pipelines, micros);
+    job.parallel.order = order;
+    job.parallel.dispatch = dispatch;
+    job.parallel.split_backward = split;
+    job.seed = 5 + micros;
+    TestCluster cluster(job, plan_of(job));
+    cluster.connect();
+    PlainRun plain(job);
+    std::vector<StepOutcome> outcomes;
+    for (int step = 0; step < 4; ++step) outcomes.push_back(plain.step());
+    expect_equal_runs(cluster, cluster.run(0, 4), outcomes, plain);
+  }
+}
+
+std::string layout_name(const testing::TestParamInfo<Layout>& layout) {
+  const auto& [pipelines, stages, order, dispatch, split] = layout.param;
+  std::string name = std::to_string(pipelines) + "x" + std::to_string(stages) + "_" + order + "_" +
+                     dispatch + (split ? "_split" : "_fused");
+  std::erase(name, '-');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts,
+                         testing::Combine(testing::Values(1, 2, 4), testing::Values(1, 2, 4),
+                                          testing::Values("gpipe", "1f1b", "zb-h1"),
+                                          testing::Values("listed", "ready"), testing::Bool()),
+                         layout_name);
+
+TEST(Step, EvaluationSeesTheNewWeights) {
+  Job job = instant_job(4, 2, 4);
+  job.validate_micros = 5;
+  TestCluster cluster(job, plan_of(job));
+  cluster.connect();
+  PlainRun plain(job);
+  const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
+  expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
+  std::map<int32_t, double> losses;
+  for (const WorkerRun& run : cluster.run(2, 1, true)) {
+    ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+    for (const MicroLoss& loss : run.outcomes[0].losses) losses[loss.micro.value] = loss.loss;
+  }
+  const std::vector<MicroLoss> expected = plain.evaluate(job.micro_count(), 5);
+  ASSERT_EQ(losses.size(), expected.size());
+  for (const MicroLoss& loss : expected) EXPECT_EQ(losses[loss.micro.value], loss.loss);
+  EXPECT_EQ(cluster.device(0).version(), 2);
+}
+
+TEST(Step, EventsNameEveryOpOnceWithItsBytes) {
+  const Job job = instant_job(2, 2, 3);
+  const Plan plan = plan_of(job);
+  TestCluster cluster(job, plan);
+  cluster.connect();
+  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  for (size_t w = 0; w < runs.size(); ++w) {
+    ASSERT_TRUE(runs[w].status.ok()) << runs[w].status.error().message;
+    std::multiset<Op> listed(plan.schedule.lists[w].begin(), plan.schedule.lists[w].end());
+    std::multiset<Op> seen;
+    for (const Event& event : runs[w].events[0]) {
+      seen.insert(event.op);
+      EXPECT_EQ(event.worker.value, static_cast<int32_t>(w));
+      EXPECT_EQ(event.step, 0);
+      EXPECT_LE(event.start, event.finish);
+      const bool message = event.op.kind == OpKind::Send || event.op.kind == OpKind::Recv;
+      const bool large =
+          event.op.moved == ValueKind::Activation || event.op.moved == ValueKind::Gradient;
+      EXPECT_EQ(event.moved.count, !message ? 0 : large ? 256 : 16);
+      if (event.op.kind == OpKind::Recv) {
+        EXPECT_GT(event.sent.count(), 0);
+      }
+    }
+    EXPECT_EQ(seen, listed);
+  }
+}
+
+TEST(Step, WaitsForTheCommitBeforeItsUpdate) {
+  const Job job = instant_job(2, 1, 2);
+  TestCluster cluster(job, plan_of(job));
+  cluster.connect();
+  ASSERT_TRUE(cluster.run(0, 1)[0].status.ok());
+  cluster.set_standing({0, false});  // version 1 is not final yet
+  Duration committed_at{};
+  std::thread control([&] {
+    sleep_until(monotonic_clock().now() + std::chrono::milliseconds(60));
+    EXPECT_EQ(cluster.device(0).version(), 1);
+    EXPECT_EQ(cluster.device(1).version(), 1);
+    committed_at = monotonic_clock().now();
+    cluster.set_standing({1, false});
+  });
+  const std::vector<WorkerRun> runs = cluster.run(1, 1);
+  control.join();
+  for (const WorkerRun& run : runs) {
+    ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+    for (const Event& event : run.events[0]) {
+      if (event.op.kind == OpKind::Step) {
+        EXPECT_GE(event.start, committed_at);
+      }
+    }
+    EXPECT_EQ(run.events[0].back().op.kind, OpKind::Step);
+  }
+}
+
+TEST(Step, LateAndDoubledReportsOfOthersAreDropped) {
+  const Job job = instant_job(2, 1, 4);
+  TestCluster cluster(job, plan_of(job));
+  cluster.connect();
+  cluster.double_reports();
+  PlainRun plain(job);
+  const std::vector<StepOutcome> outcomes{plain.step()};
+  expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);
+}
+
+TEST(Step, APlanOfAnotherClusterIsRefused) {
+  const Job job = instant_job(2, 1, 2);
+  Plan plan = plan_of(job);
+  QueueMailbox mailbox;
+  MemoryNetwork network;
+  const auto transport =
+      make_memory_transport(network, {"test", "token", kWireVersion, {0}, 1}, mailbox);
+  const auto device = make_paced(job, plan, {0}, monotonic_clock(), mailbox);
+  const Machine machine{transport.get(), device.get(), &mailbox, &monotonic_clock(), nullptr};
+  StepInput input;
+  input.plan = &plan;
+  input.self = {2};
+  input.silence_limit = std::chrono::seconds(1);
+  Result<std::vector<Event>> result = run_step(input, machine);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().message,
+            "worker 2 has no list in a plan of 2 workers: the plan is of another cluster");
+  input.self = {0};
+  for (Op& op : plan.schedule.lists[0]) {
+    if (op.kind == OpKind::Reduce) op.group = {7};
+  }
+  result = run_step(input, machine);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, Code::Invalid);
+  EXPECT_NE(result.error().message.find("group 7 is not one of the 2 groups"), std::string::npos)
+      << result.error().message;
+}
+
+TEST(Tags, NamesOfValuesAndMovesNeverMeet) {
+  std::set<Tag> tags;
+  size_t count = 0;
+  for (int kind = 1; kind < kValueKindCount; ++kind) {
+    for (const int16_t part : {-1, 0, 4000}) {
+      for (const int32_t stage : {-1, 0, 200'000}) {
+        for (const int32_t micro : {-1, 0, 1, 30'000'000}) {
+          tags.insert(tag_of({static_cast<ValueKind>(kind), part, {stage}, {micro}}, 1, 2));
+          ++count;
+        }
+      }
+    }
+  }
+  for (const int32_t group : {0, 1, 32'767}) {
+    for (const int16_t part : {-1, 0, 1}) {
+      for (const int32_t round : {0, 1, 1'000'000}) {
+        for (const int32_t chunk : {0, 1, 65'535}) {
+          tags.insert(tag_of_move({group}, part, round, {chunk}, 1, 2));
+          ++count;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(tags.size(), count);
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,229 @@
+#include "test_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "runtime/paced_math.h"
+
+namespace tenuto {
+
+void TestMailbox::post(Done done) {
+  if (doubling && done.ticket != kNoTicket) {
+    Done stranger = done;
+    stranger.ticket = Ticket{static_cast<uint64_t>(done.ticket) + (uint64_t{1} << 40)};
+    stranger.status = invalid("a report that nobody asked for");
+    QueueMailbox::post(std::move(stranger));
+    QueueMailbox::post(done);
+  }
+  QueueMailbox::post(std::move(done));
+}
+
+Job instant_job(int32_t stages, int32_t pipelines, int32_t micros) {
+  Job job;
+  job.parallel.stages = stages;
+  job.parallel.pipelines = pipelines;
+  job.parallel.micros = micros;
+  job.device.kind = "paced";
+  job.device.forward_ms = {0};
+  job.device.backward_input_ms = {0};
+  job.device.backward_weight_ms = {0};
+  job.device.message_bytes = 256;
+  job.device.parameter_bytes = 400;
+  job.device.clock = "real";
+  return job;
+}
+
+Plan plan_of(const Job& job) {
+  Shape shape;
+  shape.stages = job.parallel.stages;
+  shape.pipelines = job.parallel.pipelines;
+  shape.micros = job.parallel.micros;
+  shape.layers = job.parallel.stages;
+  shape.order = job.parallel.order;
+  shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  shape.split_backward = job.parallel.split_backward;
+  shape.evaluation_micros = job.validate_micros;
+  const Result<Plan> plan = make_plan(shape);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  return plan.ok() ? plan.value() : Plan{};
+}
+
+TestCluster::TestCluster(const Job& job, const Plan& plan, const Clock& clock)
+    : job_(job), plan_(plan), clock_(clock) {
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    auto worker = std::make_unique<Worker>();
+    for (size_t s = 0; s < plan.stages.size(); ++s) {
+      const auto& holders = plan.stages[s].holders;
+      const WorkerId self{static_cast<int32_t>(w)};
+      if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
+      worker->stage = {static_cast<int32_t>(s)};
+    }
+    worker->device = make_paced(job_, plan_, worker->stage, clock_, worker->mailbox);
+    if (job.device.clock == "nominal") {
+      worker->links = std::make_unique<LinkClock>(make_link_clock(job));
+    }
+    workers_.push_back(std::move(worker));
+  }
+}
+
+TestCluster::~TestCluster() {
+  for (const auto& worker : workers_) worker->transport.reset();
+}
+
+void TestCluster::connect() {
+  for (const auto& worker : workers_) worker->transport.reset();
+  network_ = std::make_unique<MemoryNetwork>();
+  ++epoch_;
+  abandon_ = false;
+  for (int32_t w = 0; w < size(); ++w) {
+    Worker& worker = *workers_[static_cast<size_t>(w)];
+    while (worker.mailbox.wait(Duration(0)).ok()) {
+    }
+    const Hello hello{"test", "token", kWireVersion, {w}, epoch_};
+    worker.transport = make_memory_transport(*network_, hello, worker.mailbox, clock_);
+    if (wrap_transport) worker.transport = wrap_transport({w}, std::move(worker.transport));
+    if (wrap_compute) worker.compute = wrap_compute({w}, *worker.device);
+  }
+  for (int32_t from = 0; from < size(); ++from) {
+    for (int32_t to = from + 1; to < size(); ++to) {
+      const Address address = workers_[static_cast<size_t>(to)]->transport->address();
+      Transport& transport = *workers_[static_cast<size_t>(from)]->transport;
+      const Status status = transport.connect({to}, address, fresh_ticket());
+      ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+  }
+}
+
+void TestCluster::set_standing(Standing standing) {
+  committed_ = standing.committed;
+  abandon_ = standing.abandon;
+  for (const auto& worker : workers_) worker->mailbox.post({});
+}
+
+void TestCluster::double_reports() {
+  for (const auto& worker : workers_) worker->mailbox.doubling = true;
+}
+
+WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, bool evaluation) {
+  Worker& worker = *workers_[static_cast<size_t>(index)];
+  Compute* compute = worker.compute ? worker.compute.get() : worker.device.get();
+  Runner runner({worker.transport.get(), compute, &worker.mailbox, &clock_, worker.links.get()});
+  WorkerRun run;
+  StepInput input;
+  input.plan = &plan_;
+  input.evaluation = evaluation;
+  input.self = {index};
+  input.epoch = epoch_;
+  input.silence_limit = silence_limit;
+  input.standing = [this] { return Standing{committed_, abandon_}; };
+  input.lost = [&run](WorkerId peer, const Error& error) {
+    run.lost.emplace_back(peer, error.message);
+  };
+  for (int64_t step = first; step < first + count; ++step) {
+    input.step = step;
+    Result<std::vector<Event>> events = runner.run_step(input);
+    if (!events.ok()) {
+      run.status = events.error();
+      if (abandon_on_failure) set_standing({committed_, true});
+      return run;
+    }
+    run.events.push_back(std::move(events).value());
+    run.outcomes.push_back(compute->outcome());
+  }
+  return run;
+}
+
+std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evaluation) {
+  std::vector<WorkerRun> runs(workers_.size());
+  std::vector<std::thread> threads;
+  for (int32_t w = 0; w < size(); ++w) {
+    threads.emplace_back(
+        [&, w] { runs[static_cast<size_t>(w)] = run_worker(w, first, count, evaluation); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return runs;
+}
+
+PlainRun::PlainRun(const Job& job) : job_(job) {
+  live_ = std::min<int64_t>(job.device.message_bytes / 4 - 4, kPacedLive);
+  for (int32_t s = 0; s < job.parallel.stages; ++s) {
+    weights_.push_back(paced_weights(job.seed, {s}, job.device.parameter_bytes / 4));
+  }
+}
+
+// The input of every stage, then the output of the last.
+std::vector<std::vector<float>> PlainRun::forward(MicroId micro) const {
+  std::vector<std::vector<float>> values{paced_input(step_, micro, live_)};
+  for (const std::vector<float>& weights : weights_) {
+    std::vector<float> y(static_cast<size_t>(live_));
+    paced_forward(weights, values.back(), y);
+    values.push_back(std::move(y));
+  }
+  return values;
+}
+
+StepOutcome PlainRun::step() {
+  StepOutcome outcome;
+  outcome.learning_rate = 1;
+  std::vector<std::vector<float>> sums;
+  for (const std::vector<float>& weights : weights_) sums.emplace_back(weights.size());
+  for (int32_t m = 0; m < job_.micro_count(); ++m) {
+    const std::vector<std::vector<float>> values = forward({m});
+    outcome.losses.push_back({{m}, paced_loss(values.back())});
+    std::vector<float> dy = values.back();
+    for (size_t s = weights_.size(); s-- > 0;) {
+      paced_backward_weight(values[s], dy, sums[s]);
+      std::vector<float> dx(dy.size());
+      paced_backward_input(dy, dx);
+      dy = dx;
+    }
+  }
+  double square = 0;
+  for (std::vector<float>& sum : sums) {
+    for (float& element : sum) element /= static_cast<float>(job_.micro_count());
+    square = paced_square(square, sum);
+  }
+  outcome.gradient_norm = std::sqrt(square);
+  for (size_t s = 0; s < weights_.size(); ++s) paced_update(weights_[s], sums[s]);
+  ++step_;
+  return outcome;
+}
+
+std::vector<MicroLoss> PlainRun::evaluate(int32_t first, int32_t count) const {
+  std::vector<MicroLoss> losses;
+  for (int32_t m = first; m < first + count; ++m) {
+    losses.push_back({{m}, paced_loss(forward({m}).back())});
+  }
+  return losses;
+}
+
+void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
+                       const std::vector<StepOutcome>& plain, const PlainRun& end) {
+  std::vector<std::map<int32_t, double>> losses(plain.size());
+  for (int32_t w = 0; w < cluster.size(); ++w) {
+    const WorkerRun& run = runs[static_cast<size_t>(w)];
+    ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+    ASSERT_EQ(run.outcomes.size(), plain.size());
+    EXPECT_EQ(cluster.device(w).weights(), end.weights(cluster.stage_of(w).value))
+        << "worker " << w;
+    for (size_t step = 0; step < plain.size(); ++step) {
+      EXPECT_EQ(run.outcomes[step].gradient_norm, plain[step].gradient_norm) << "step " << step;
+      EXPECT_TRUE(run.outcomes[step].finite);
+      for (const MicroLoss& loss : run.outcomes[step].losses) {
+        EXPECT_TRUE(losses[step].emplace(loss.micro.value, loss.loss).second);
+      }
+    }
+  }
+  for (size_t step = 0; step < plain.size(); ++step) {
+    ASSERT_EQ(losses[step].size(), plain[step].losses.size());
+    for (const MicroLoss& loss : plain[step].losses) {
+      EXPECT_EQ(losses[step][loss.micro.value], loss.loss) << "micro " << loss.micro.value;
+    }
+  }
+}
+
+}  // namespace tenuto

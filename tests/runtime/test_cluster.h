@@ -1,0 +1,173 @@
+// A whole cluster in one process: a thread per worker, the memory wire, paced devices whose ops
+// take no time unless the job says otherwise.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/plan.h"
+#include "plan/make_plan.h"
+#include "runtime/paced.h"
+#include "runtime/worker.h"
+#include "transport/memory.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// Hands every call on: tests override what they hinder.
+class ForwardingCompute : public Compute {
+ public:
+  explicit ForwardingCompute(Compute& under) : under_(under) {}
+  Status begin(int64_t step) override { return under_.begin(step); }
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    return under_.start(op, inputs_at, ticket);
+  }
+  Result<std::span<const std::byte>> bytes(const Value& value) override {
+    return under_.bytes(value);
+  }
+  Result<std::span<std::byte>> room(const Value& value) override { return under_.room(value); }
+  Status reduced(const Value& total) override { return under_.reduced(total); }
+  void discard(const Value& value) override { under_.discard(value); }
+  StepOutcome outcome() override { return under_.outcome(); }
+  int64_t version() const override { return under_.version(); }
+  Status undo() override { return under_.undo(); }
+  Status save(const std::string& path) override { return under_.save(path); }
+  Status load(const std::vector<std::string>& paths, int64_t version) override {
+    return under_.load(paths, version);
+  }
+
+ protected:
+  Compute& under_;
+};
+
+// Hands every call on: tests override what they hinder.
+class ForwardingTransport : public Transport {
+ public:
+  explicit ForwardingTransport(std::unique_ptr<Transport> under) : under_(std::move(under)) {}
+  Address address() const override { return under_->address(); }
+  Status connect(WorkerId peer, const Address& address, Ticket ticket) override {
+    return under_->connect(peer, address, ticket);
+  }
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    return under_->recv(from, tag, bytes, ticket);
+  }
+  Status drop(WorkerId peer) override { return under_->drop(peer); }
+  Status close(Duration limit) override { return under_->close(limit); }
+
+ protected:
+  std::unique_ptr<Transport> under_;
+};
+
+// A mailbox that can deliver every report twice, and with it one that nobody asked for.
+class TestMailbox : public QueueMailbox {
+ public:
+  void post(Done done) override;
+  std::atomic<bool> doubling{false};
+};
+
+// What one worker's thread came to.
+struct WorkerRun {
+  Status status = ok();
+  std::vector<std::vector<Event>> events;  // per finished step
+  std::vector<StepOutcome> outcomes;       // per finished step
+  std::vector<std::pair<WorkerId, std::string>> lost;
+};
+
+// A job whose ops take no time, with a message of 256 and weights of 400 bytes.
+Job instant_job(int32_t stages, int32_t pipelines, int32_t micros);
+
+// The plan of a job's shape; the test fails where there is none.
+Plan plan_of(const Job& job);
+
+// All workers of a plan.
+class TestCluster {
+ public:
+  // Wraps what a worker runs on: a test may count or hinder calls. Null or empty = as it is.
+  using WrapTransport =
+      std::function<std::unique_ptr<Transport>(WorkerId, std::unique_ptr<Transport>)>;
+  using WrapCompute = std::function<std::unique_ptr<Compute>(WorkerId, Compute&)>;
+
+  TestCluster(const Job& job, const Plan& plan, const Clock& clock = monotonic_clock());
+  ~TestCluster();
+  TestCluster(const TestCluster&) = delete;
+  TestCluster& operator=(const TestCluster&) = delete;
+
+  WrapTransport wrap_transport;
+  WrapCompute wrap_compute;
+  Duration silence_limit = std::chrono::seconds(20);
+  bool abandon_on_failure = true;  // as control does: one failure, and all abandon the step
+
+  // Connects all workers anew, under the next epoch, and forgets what the mailboxes hold.
+  void connect();
+  // Runs steps [first, first + count) on all workers, each on its own thread, until all have
+  // returned.
+  std::vector<WorkerRun> run(int64_t first, int64_t count, bool evaluation = false);
+  // Control's side: what standing says from now on, with news to all.
+  void set_standing(Standing standing);
+
+  // From now on reports come twice.
+  void double_reports();
+
+  PacedCompute& device(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
+  MemoryNetwork& network() { return *network_; }
+  int32_t size() const { return static_cast<int32_t>(workers_.size()); }
+  StageId stage_of(int32_t worker) const { return workers_[static_cast<size_t>(worker)]->stage; }
+
+ private:
+  struct Worker {
+    TestMailbox mailbox;
+    StageId stage;
+    std::unique_ptr<PacedCompute> device;
+    std::unique_ptr<Compute> compute;  // the wrapped device, or none
+    std::unique_ptr<Transport> transport;
+    std::unique_ptr<LinkClock> links;
+  };
+
+  WorkerRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
+
+  const Job job_;
+  const Plan plan_;
+  const Clock& clock_;
+  std::unique_ptr<MemoryNetwork> network_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  int64_t epoch_ = 0;
+  std::atomic<int64_t> committed_{1'000'000};
+  std::atomic<bool> abandon_{false};
+};
+
+// One plain loop over all stages and micro-batches: what every layout must come to.
+class PlainRun {
+ public:
+  // Of a job without a tied weight.
+  explicit PlainRun(const Job& job);
+  // One training step.
+  StepOutcome step();
+  // The losses of `count` micro-batches from `first` on, on the weights as they are.
+  std::vector<MicroLoss> evaluate(int32_t first, int32_t count) const;
+  // Weights of a stage.
+  const std::vector<float>& weights(int32_t stage) const {
+    return weights_[static_cast<size_t>(stage)];
+  }
+
+ private:
+  std::vector<std::vector<float>> forward(MicroId micro) const;
+
+  const Job job_;
+  int64_t live_;
+  int64_t step_ = 0;
+  std::vector<std::vector<float>> weights_;
+};
+
+// Compares a finished run with a plain one: weights of every holder, losses and norms of every
+// step.
+void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
+                       const std::vector<StepOutcome>& plain, const PlainRun& end);
+
+}  // namespace tenuto
