@@ -1,0 +1,30 @@
+// What every wire checks before the first message, and the sentences that all wires share.
+#pragma once
+
+#include "base/id.h"
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// Whether `theirs` belongs to the same run as `mine`; `where` names the other side in the sentence.
+// The tokens themselves never appear in it.
+//
+// Errors: Invalid/Link: another wire version, job or token, in this order of looking.
+Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& where);
+
+// The errors that all wires answer alike.
+Error size_error(WorkerId from, WorkerId to, const Tag& tag, Bytes sent, Bytes posted);
+Error lost_error(WorkerId peer, const std::string& why);
+Error dropped_error(WorkerId peer);
+Error twice_error(const char* call, WorkerId peer, const Tag& tag);
+Error closed_error(WorkerId self);
+
+// A tag as people read it.
+std::string to_text(const Tag& tag);
+
+// The report of a received message: arrived at its nominal moment, or `now` when it has none.
+Done received(Ticket ticket, WorkerId from, const Stamp& stamp, Duration now);
+
+}  // namespace tenuto
