@@ -11,6 +11,7 @@ namespace tenuto {
 namespace {
 
 constexpr int32_t kAround = 4;       // ops shown before the first and after the last waiting one
+constexpr size_t kMostValues = 4;    // named in one line
 constexpr size_t kMostReasons = 12;  // lines of reasons: enough for every lane of a worker
 
 std::string reason(const Walk& walk, int32_t index, bool under_way) {
@@ -29,7 +30,9 @@ std::string reason(const Walk& walk, int32_t index, bool under_way) {
     return text + " waits for its turn";
   }
   text += " misses";
-  for (const Value& value : missing) {
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (i == kMostValues) return cat(text, " and ", missing.size() - i, " more");
+    const Value& value = missing[i];
     text += cat(" ", to_text(value));
     for (const Op& other : walk.list()) {
       if (other.kind == OpKind::Recv && moved_value(other) == value) {
@@ -44,9 +47,10 @@ std::string reason(const Walk& walk, int32_t index, bool under_way) {
 }  // namespace
 
 std::string hang_report(const Walk& walk, std::span<const uint8_t> done,
-                        std::span<const uint8_t> under_way) {
+                        std::span<const uint8_t> under_way, std::span<const int32_t> held_back) {
   const auto count = static_cast<int32_t>(walk.list().size());
   std::vector<int32_t> waiting = walk.waiting();
+  waiting.insert(waiting.end(), held_back.begin(), held_back.end());
   for (int32_t i = 0; i < count; ++i) {
     if (under_way[static_cast<size_t>(i)]) waiting.push_back(i);
   }
@@ -60,7 +64,7 @@ std::string hang_report(const Walk& walk, std::span<const uint8_t> done,
   std::string text = first > 0 ? "  ..." : " ";
   for (int32_t i = first; i < end; ++i) {
     const bool waits = std::binary_search(waiting.begin(), waiting.end(), i);
-    text += cat(waits ? " =>" : " ", to_text(walk.op(i)));
+    text += cat(waits ? " => " : " ", to_text(walk.op(i)));
   }
   if (end < count) text += " ...";
   for (size_t i = 0; i < shown; ++i) {

@@ -136,6 +136,7 @@ class Paced : public PacedCompute {
 
   const DeviceSettings device_;
   const bool split_, nominal_clock_;
+  const bool sleeps_;  // no clock but the monotonic one can be slept by
   const StageId stage_;
   const int32_t stage_count_, micro_count_;
   const Clock& clock_;
@@ -165,6 +166,7 @@ Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock
     : device_(job.device),
       split_(plan.split_backward),
       nominal_clock_(job.device.clock == "nominal"),
+      sleeps_(dynamic_cast<const MonotonicClock*>(&clock) != nullptr),
       stage_(stage),
       stage_count_(static_cast<int32_t>(plan.stages.size())),
       micro_count_(plan.schedule.micro_count),
@@ -434,7 +436,7 @@ void Paced::serve() {
     done.start = work.start;
     done.status = compute(work);
     const Duration end = work.start + work.length;
-    if (work.length.count() > 0) sleep_until(end);
+    if (sleeps_ && work.length.count() > 0) sleep_until(end);
     const Duration now = clock_.now();
     done.finish = nominal_clock_ ? end : now;
     {

@@ -210,6 +210,7 @@ void Reduction::finish(int32_t index, Duration at) {
   if (entry.send) {
     entry.state = State::Done;
     --open_;
+    done_at_ = std::max(done_at_, at);
   } else {
     entry.state = State::Landed;
     entry.at = at;

@@ -54,12 +54,13 @@ class Reduction {
   // Calls that can be made now and have not been returned before. Valid until the next call of this
   // object.
   std::span<const ReductionCall> startable();
-  // The call has ended: what was sent may be overwritten, what was received is here since `at`.
+  // The call has ended: what was sent has left at `at` and may be overwritten, what was received is
+  // here since `at`.
   void finish(int32_t index, Duration at);
   // True when the total is complete and no call is under way.
   bool done() const { return open_ == 0; }
-  // When the total was complete: the latest arrival that it is made of, `own_at` for a group of
-  // one. Requires done().
+  // When all was over: the latest arrival that the total is made of or departure of what was sent,
+  // `own_at` for a group of one. Requires done().
   Duration done_at() const { return done_at_; }
   // Call `index` as it was returned: for reports.
   WorkerId peer_of(int32_t index) const;

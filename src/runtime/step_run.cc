@@ -41,6 +41,7 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
       choosing_(machine.links != nullptr && input.plan->dispatch == Dispatch::Ready) {
   heads_.reserve(list_.size());
   events_.reserve(list_.size());
+  if (machine.links != nullptr) left_.resize(calls_.size());
 }
 
 Result<std::vector<Event>> StepRun::run() {
@@ -255,6 +256,7 @@ Status StepRun::make_calls(int32_t index, Reduction& reduction) {
         const Bytes size{static_cast<int64_t>(call.source.size())};
         const Passage passage = machine_.links->send(call.peer, size, call.ready);
         stamp = {passage.start, passage.arrival};
+        left_[static_cast<size_t>(number)] = passage.finish;
       }
       status = machine_.transport->send(call.peer, tag, call.source, stamp, begin_call(number));
     } else {
@@ -347,7 +349,10 @@ Status StepRun::take_message(int32_t call, const Done& done) {
   const int32_t index = table_.reduce_of(call);
   if (!done.status.ok()) return fail(index, peer_of_call(call), done.status.error());
   Reduction& reduction = *reductions_[static_cast<size_t>(index)];
-  const Duration at = done.finish.count() != 0 ? done.finish : machine_.clock->now();
+  Duration at = done.finish.count() != 0 ? done.finish : machine_.clock->now();
+  if (!left_.empty() && left_[static_cast<size_t>(call)].count() != 0) {
+    at = left_[static_cast<size_t>(call)];
+  }
   reduction.finish(call - table_.first_call(index), at);
   Status status = make_calls(index, reduction);
   if (!status.ok()) return explain(index, status.error(), {});
@@ -430,10 +435,15 @@ Error StepRun::silence() const {
     ended += rows_[i].done;
     under_way[i] = calls_[i] == Call::UnderWay || reductions_[i] != nullptr;
   }
-  return {
-      Code::Timeout, Reach::Worker,
-      cat(place(), ": nothing ended for ", fixed(to_milliseconds(input_.silence_limit), 0), " ms; ",
-          ended, " of ", list_.size(), " ops are done\n", hang_report(walk_, done, under_way))};
+  std::vector<int32_t> held_back;
+  for (const int32_t index : heads_) {
+    const auto i = static_cast<size_t>(index);
+    if (done[i] == 0 && under_way[i] == 0) held_back.push_back(index);
+  }
+  return {Code::Timeout, Reach::Worker,
+          cat(place(), ": nothing ended for ", fixed(to_milliseconds(input_.silence_limit), 0),
+              " ms; ", ended, " of ", list_.size(), " ops are done\n",
+              hang_report(walk_, done, under_way, held_back))};
 }
 
 // Leaves nothing under way, see run_step.
@@ -449,7 +459,7 @@ Error StepRun::retire(Error error) {
       error.message += cat("; worker ", peer, " could not be dropped: ", status.error().message);
     }
   }
-  const Duration end = machine_.clock->now() + kRetireLimit;
+  const Duration end = machine_.clock->now() + input_.retire_limit;
   while (under_way_ > 0) {
     const Duration left = end - machine_.clock->now();
     if (left.count() <= 0) break;
@@ -471,7 +481,7 @@ Error StepRun::retire(Error error) {
   if (under_way_ == 0) return error;
   error.reach = Reach::Job;
   error.message += cat("; ", under_way_, " calls are still under way after ",
-                       fixed(to_milliseconds(kRetireLimit), 0),
+                       fixed(to_milliseconds(input_.retire_limit), 0),
                        " ms, so their memory is in use: this process must end");
   keep_forever(std::move(reductions_));
   return error;

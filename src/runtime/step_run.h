@@ -80,6 +80,7 @@ class StepRun {
   std::vector<Row> rows_;
   std::vector<Call> calls_;
   int32_t under_way_ = 0;
+  std::vector<Duration> left_;  // nominal clock: when the last byte of a sent chunk left, by call
   std::vector<std::unique_ptr<Reduction>> reductions_;  // by place in the list; mostly null
   std::vector<int32_t> heads_;                          // a copy of what the walk says
   Standing standing_;

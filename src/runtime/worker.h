@@ -39,6 +39,9 @@ struct Standing {
   bool abandon = false;   // stop in the middle of the step
 };
 
+// How long a failed step waits for what is under way, unless told otherwise.
+inline constexpr Duration kRetireLimit = std::chrono::seconds(5);
+
 // One step's circumstances.
 struct StepInput {
   const Plan* plan = nullptr;
@@ -50,6 +53,7 @@ struct StepInput {
   // Told once of each peer that is lost while the step runs, also of those that this step no longer
   // needs; may be empty.
   std::function<void(WorkerId, const Error&)> lost = nullptr;
+  Duration retire_limit = kRetireLimit;  // see run_step
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
@@ -57,7 +61,7 @@ struct StepInput {
 //
 // At a failure exit nothing is left under way: every peer with an open call is dropped
 // (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), a
-// compute op is waited for, at most kRetireLimit in all. Should something still be under way then,
+// compute op is waited for, at most retire_limit in all. Should something still be under way then,
 // its memory is in use, the reach is Job, and the process must end.
 //
 // Errors: Cancelled/Call       standing said abandon
@@ -68,9 +72,6 @@ struct StepInput {
 //         Invalid/Job          the plan's list cannot be run by this worker
 //         others as compute and wire report them
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine);
-
-// How long a failed step waits for what is under way.
-inline constexpr Duration kRetireLimit = std::chrono::seconds(5);
 
 // A ticket that no other call of this process has: for connects and other calls around the steps.
 Ticket fresh_ticket();

@@ -66,11 +66,11 @@ class Net {
       ASSERT_EQ(pair.out.source.size(), pair.in.target.size());
       std::memcpy(pair.in.target.data(), pair.out.source.data(), pair.out.source.size());
       const bool sender_first = random_.below(2) == 0;
-      if (sender_first) parts_[pair.from]->finish(pair.out.index, {});
+      if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (sender_first) collect(pair.from);
       parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10));
       collect(pair.to);
-      if (!sender_first) parts_[pair.from]->finish(pair.out.index, {});
+      if (!sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (!sender_first) collect(pair.from);
     }
   }

@@ -119,6 +119,7 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   input.self = {index};
   input.epoch = epoch_;
   input.silence_limit = silence_limit;
+  input.retire_limit = retire_limit;
   input.standing = [this] { return Standing{committed_, abandon_}; };
   input.lost = [&run](WorkerId peer, const Error& error) {
     run.lost.emplace_back(peer, error.message);
@@ -128,7 +129,7 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     Result<std::vector<Event>> events = runner.run_step(input);
     if (!events.ok()) {
       run.status = events.error();
-      if (abandon_on_failure) set_standing({committed_, true});
+      if (mute.value != index) set_standing({committed_, true});
       return run;
     }
     run.events.push_back(std::move(events).value());

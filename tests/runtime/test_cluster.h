@@ -102,7 +102,9 @@ class TestCluster {
   WrapTransport wrap_transport;
   WrapCompute wrap_compute;
   Duration silence_limit = std::chrono::seconds(20);
-  bool abandon_on_failure = true;  // as control does: one failure, and all abandon the step
+  Duration retire_limit = kRetireLimit;
+  // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
+  WorkerId mute;
 
   // Connects all workers anew, under the next epoch, and forgets what the mailboxes hold.
   void connect();

@@ -1,0 +1,321 @@
+// What can go wrong in a step: every thread returns, the sentence says who and where, nothing is
+// left under way, and the step can be run again.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <thread>
+
+#include "test_cluster.h"
+
+namespace tenuto {
+namespace {
+
+// Counts the calls of one worker to compute and wire, and at the chosen one does the deed.
+struct Trap {
+  std::atomic<int64_t> calls{0};
+  int64_t at = -1;
+  std::function<void()> deed;
+  void step() {
+    if (calls++ == at) deed();
+  }
+};
+
+class TrapCompute : public ForwardingCompute {
+ public:
+  TrapCompute(Compute& under, Trap& trap) : ForwardingCompute(under), trap_(trap) {}
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    trap_.step();
+    return under_.start(op, inputs_at, ticket);
+  }
+
+ private:
+  Trap& trap_;
+};
+
+class TrapTransport : public ForwardingTransport {
+ public:
+  TrapTransport(std::unique_ptr<Transport> under, Trap& trap)
+      : ForwardingTransport(std::move(under)), trap_(trap) {}
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    trap_.step();
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    trap_.step();
+    return under_->recv(from, tag, bytes, ticket);
+  }
+
+ private:
+  Trap& trap_;
+};
+
+void set_trap(TestCluster& cluster, WorkerId victim, Trap& trap) {
+  cluster.wrap_compute = [&trap, victim](WorkerId self,
+                                         Compute& under) -> std::unique_ptr<Compute> {
+    if (self != victim) return nullptr;
+    return std::make_unique<TrapCompute>(under, trap);
+  };
+  cluster.wrap_transport = [&trap, victim](
+                               WorkerId self,
+                               std::unique_ptr<Transport> under) -> std::unique_ptr<Transport> {
+    if (self != victim) return under;
+    return std::make_unique<TrapTransport>(std::move(under), trap);
+  };
+}
+
+// The wire of one worker is cut at each of its calls in turn: all threads come back, someone says
+// who was lost, and after taking early Steps back the same step gives the plain numbers.
+TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
+  const Job job = instant_job(2, 2, 2);
+  const Plan plan = plan_of(job);
+  for (int32_t victim = 0; victim < 4; ++victim) {
+    bool reached = true;
+    for (int64_t at = 0; reached; ++at) {
+      SCOPED_TRACE(testing::Message() << "worker " << victim << " lost at call " << at);
+      TestCluster cluster(job, plan);
+      Trap trap;
+      trap.at = at;
+      trap.deed = [&] { cluster.network().lose({victim}); };
+      set_trap(cluster, {victim}, trap);
+      cluster.mute = {victim};
+      cluster.connect();
+      const std::vector<WorkerRun> runs = cluster.run(0, 1);
+      reached = trap.calls > at;
+      if (!reached) break;
+      int32_t failed = 0, named = 0;
+      for (int32_t w = 0; w < 4; ++w) {
+        const WorkerRun& run = runs[static_cast<size_t>(w)];
+        if (run.status.ok()) continue;
+        ++failed;
+        const Error& error = run.status.error();
+        EXPECT_TRUE(error.code == Code::Disconnected || error.code == Code::Cancelled)
+            << error.message;
+        EXPECT_EQ(error.message.find("worker " + std::to_string(w) + " (stage " +
+                                     std::to_string(w % 2) + "), step 0: "),
+                  0U)
+            << error.message;
+        const bool names =
+            error.message.find("worker " + std::to_string(victim), 10) != std::string::npos;
+        if (w != victim && names) ++named;
+      }
+      if (failed > 0 && !(failed == 1 && !runs[static_cast<size_t>(victim)].status.ok())) {
+        EXPECT_GT(named, 0) << "nobody names the lost worker";
+      }
+      trap.at = -1;
+      cluster.connect();
+      for (int32_t w = 0; w < 4; ++w) {
+        if (cluster.device(w).version() == 0) continue;
+        ASSERT_TRUE(cluster.device(w).undo().ok());
+      }
+      PlainRun plain(job);
+      const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
+      expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(Failure, ALostPeerIsToldOfAndNamed) {
+  const Job job = instant_job(2, 1, 2);
+  TestCluster cluster(job, plan_of(job));
+  Trap trap;
+  trap.at = 5;
+  trap.deed = [&] { cluster.network().lose({1}); };
+  set_trap(cluster, {1}, trap);
+  cluster.mute = {1};
+  cluster.connect();
+  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  ASSERT_FALSE(runs[0].status.ok());
+  EXPECT_EQ(runs[0].status.error().code, Code::Disconnected);
+  EXPECT_EQ(runs[0].status.error().reach, Reach::Worker);
+  ASSERT_EQ(runs[0].lost.size(), 1U);
+  EXPECT_EQ(runs[0].lost[0].first, WorkerId{1});
+}
+
+TEST(Failure, AbandonStopsInTheMiddle) {
+  Job job = instant_job(2, 2, 4);
+  job.device.forward_ms = {2};
+  TestCluster cluster(job, plan_of(job));
+  Trap trap;
+  trap.at = 12;
+  trap.deed = [&] { cluster.set_standing({0, true}); };
+  set_trap(cluster, {2}, trap);
+  cluster.connect();
+  for (const WorkerRun& run : cluster.run(0, 1)) {
+    ASSERT_FALSE(run.status.ok());
+    // A worker that abandons drops its peers: who hears that first sees a loss.
+    const Code code = run.status.error().code;
+    EXPECT_TRUE(code == Code::Cancelled || code == Code::Disconnected)
+        << run.status.error().message;
+  }
+  cluster.connect();
+  PlainRun plain(job);
+  const std::vector<StepOutcome> outcomes{plain.step()};
+  cluster.wrap_compute = nullptr;
+  expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);
+}
+
+TEST(Failure, AbandonedBeforeItBegins) {
+  const Job job = instant_job(1, 1, 1);
+  TestCluster cluster(job, plan_of(job));
+  cluster.connect();
+  cluster.set_standing({0, true});
+  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  ASSERT_FALSE(runs[0].status.ok());
+  EXPECT_EQ(runs[0].status.error().code, Code::Cancelled);
+  EXPECT_EQ(runs[0].status.error().message,
+            "worker 0 (stage 0), step 0: control has asked to abandon the step");
+}
+
+void expect_golden(const std::string& name, const std::string& text) {
+  const std::string path = std::string(TENUTO_SOURCE_DIR) + "/tests/runtime/golden/" + name;
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(path) << text << "\n";
+    return;
+  }
+  std::ifstream file(path);
+  const std::string expected{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(text + "\n", expected) << "UPDATE_GOLDEN=1 rewrites " << path;
+}
+
+// Only one worker of the pair runs: it says what it waits for and of whom.
+TEST(Failure, SilenceShowsTheListWithArrows) {
+  const Job job = instant_job(2, 1, 3);
+  const Plan plan = plan_of(job);
+  for (int32_t alone = 0; alone < 2; ++alone) {
+    QueueMailbox mailbox, other_mailbox;
+    MemoryNetwork network;
+    const auto transport =
+        make_memory_transport(network, {"test", "token", kWireVersion, {alone}, 1}, mailbox);
+    const auto other = make_memory_transport(
+        network, {"test", "token", kWireVersion, {1 - alone}, 1}, other_mailbox);
+    ASSERT_TRUE(transport->connect({1 - alone}, other->address(), fresh_ticket()).ok());
+    const auto device = make_paced(job, plan, {alone}, monotonic_clock(), mailbox);
+    StepInput input;
+    input.plan = &plan;
+    input.self = {alone};
+    input.silence_limit = std::chrono::milliseconds(150);
+    const auto result =
+        run_step(input, {transport.get(), device.get(), &mailbox, &monotonic_clock(), nullptr});
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::Timeout);
+    EXPECT_EQ(result.error().reach, Reach::Worker);
+    expect_golden("silence" + std::to_string(alone) + ".txt", result.error().message);
+  }
+}
+
+TEST(Failure, SilenceAtTheCommitGateSaysSo) {
+  const Job job = instant_job(1, 1, 1);
+  TestCluster cluster(job, plan_of(job));
+  cluster.connect();
+  ASSERT_TRUE(cluster.run(0, 1)[0].status.ok());
+  cluster.silence_limit = std::chrono::milliseconds(100);
+  cluster.set_standing({0, false});
+  const std::vector<WorkerRun> runs = cluster.run(1, 1);
+  ASSERT_FALSE(runs[0].status.ok());
+  expect_golden("gate.txt", runs[0].status.error().message);
+}
+
+// Changes one number of one message on its way.
+class MutatingTransport : public ForwardingTransport {
+ public:
+  explicit MutatingTransport(std::unique_ptr<Transport> under)
+      : ForwardingTransport(std::move(under)) {}
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    if (tag == tag_of({ValueKind::Activation, -1, {0}, {1}}, tag.epoch, tag.step)) {
+      changed_.assign(bytes.begin(), bytes.end());
+      changed_[40] ^= std::byte{0x40};
+      bytes = changed_;
+    }
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+
+ private:
+  std::vector<std::byte> changed_;
+};
+
+TEST(Failure, AMutatedMessageIsSeen) {
+  const Job job = instant_job(2, 1, 3);
+  TestCluster cluster(job, plan_of(job));
+  cluster.wrap_transport = [](WorkerId self,
+                              std::unique_ptr<Transport> under) -> std::unique_ptr<Transport> {
+    if (self.value != 0) return under;
+    return std::make_unique<MutatingTransport>(std::move(under));
+  };
+  cluster.connect();
+  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  ASSERT_FALSE(runs[1].status.ok());
+  EXPECT_EQ(runs[1].status.error().code, Code::Corrupt);
+  EXPECT_EQ(runs[1].status.error().message.find(
+                "worker 1 (stage 1), step 0: F1.1 failed: a0.1 arrived with the label"),
+            0U)
+      << runs[1].status.error().message;
+}
+
+// A message of another size than its room ends both sides with a sentence.
+TEST(Failure, AMessageOfAnotherSizeIsRefused) {
+  Job job = instant_job(2, 1, 1);
+  const Plan plan = plan_of(job);
+  TestCluster cluster(job, plan);
+  Job larger = job;
+  larger.device.message_bytes = 512;
+  TestMailbox mailbox;
+  const auto device = make_paced(larger, plan, {0}, monotonic_clock(), mailbox);
+  class Swapped : public ForwardingCompute {
+   public:
+    Swapped(Compute& under, std::vector<std::byte>& wrong)
+        : ForwardingCompute(under), wrong_(wrong) {}
+    Result<std::span<const std::byte>> bytes(const Value& value) override {
+      if (value.kind == ValueKind::Activation) return std::span<const std::byte>(wrong_);
+      return under_.bytes(value);
+    }
+
+   private:
+    std::vector<std::byte>& wrong_;
+  };
+  std::vector<std::byte> wrong(512);
+  cluster.wrap_compute = [&](WorkerId self, Compute& under) -> std::unique_ptr<Compute> {
+    if (self.value != 0) return nullptr;
+    return std::make_unique<Swapped>(under, wrong);
+  };
+  cluster.connect();
+  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  for (const WorkerRun& run : runs) ASSERT_FALSE(run.status.ok());
+  EXPECT_NE(runs[1].status.error().message.find("512"), std::string::npos)
+      << runs[1].status.error().message;
+}
+
+// A wire that never ends what it was given: the memory is in use, so the process must end.
+class StuckTransport : public ForwardingTransport {
+ public:
+  explicit StuckTransport(std::unique_ptr<Transport> under)
+      : ForwardingTransport(std::move(under)) {}
+  Status recv(WorkerId, Tag, std::span<std::byte>, Ticket) override { return ok(); }
+};
+
+TEST(Failure, WhatCannotBeEndedEndsTheJob) {
+  const Job job = instant_job(2, 1, 1);
+  TestCluster cluster(job, plan_of(job));
+  cluster.wrap_transport = [](WorkerId self,
+                              std::unique_ptr<Transport> under) -> std::unique_ptr<Transport> {
+    if (self.value != 1) return under;
+    return std::make_unique<StuckTransport>(std::move(under));
+  };
+  cluster.silence_limit = std::chrono::milliseconds(100);
+  cluster.retire_limit = std::chrono::milliseconds(200);
+  cluster.connect();
+  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  ASSERT_FALSE(runs[1].status.ok());
+  EXPECT_EQ(runs[1].status.error().reach, Reach::Job);
+  EXPECT_NE(runs[1].status.error().message.find("this process must end"), std::string::npos)
+      << runs[1].status.error().message;
+}
+
+}  // namespace
+}  // namespace tenuto
