@@ -59,7 +59,7 @@ class Tree:
             return folder in ("build", "runs", ".venv", ".git") or folder.startswith("build-")
         return folder == "__pycache__"
 
-    def paths(self, *starts, ends=WRITTEN):
+    def paths(self, *starts, ends=""):
         return [p for p in self.text if p.endswith(ends) and (not starts or p.startswith(starts))]
 
     def lines(self, path):

@@ -4,9 +4,33 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "plan/make_plan.h"
 #include "world/keys.h"
 
 namespace tenuto {
+
+Result<LoadedJob> load_effective_job(const std::string& path,
+                                     const std::vector<std::string>& overrides) {
+  Result<LoadedJob> loaded = load_job(path, overrides);
+  if (!loaded.ok()) return loaded;
+  ParallelSettings& parallel = loaded.value().job.parallel;
+  std::map<std::string, std::string>& origin = loaded.value().origin;
+  std::vector<std::string_view> names;
+  for (const OrderCard& card : order_cards()) {
+    names.push_back(card.name);
+    if (card.name != parallel.order) continue;
+    std::string& from = origin["parallel.split_backward"];
+    if (from != "default") return loaded;
+    parallel.split_backward = card.splits_backward;
+    from = "order " + card.name;
+    return loaded;
+  }
+  const std::string near = nearest(parallel.order, names.data(), names.size());
+  return invalid(cat(origin["parallel.order"], ": parallel.order \"", parallel.order,
+                     "\" is no known order",
+                     near.empty() ? std::string() : cat(", did you mean ", near, "?"),
+                     "; tenuto schedule list shows all"));
+}
 
 std::string config_text(const LoadedJob& loaded) { return to_toml(loaded.job, &loaded.origin); }
 

@@ -2,13 +2,22 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "base/result.h"
 #include "world/load.h"
 
 namespace tenuto {
 
+// load_job, with the values that others imply filled in: parallel.split_backward, unless it is
+// given, is as the order wants (origin: "order 1f1b").
+//
+// Errors: load_job's; Invalid/Call for an unknown order, with the nearest name
+Result<LoadedJob> load_effective_job(const std::string& path,
+                                     const std::vector<std::string>& overrides);
+
 // The text of `tenuto train --print-config`: a job file that reads back equal, each line with the
-// origin of its value: default, FILE:LINE or flag.
+// origin of its value: default, FILE:LINE, flag or the order.
 std::string config_text(const LoadedJob& loaded);
 
 // The same for programs: one JSON object, {"section.key": {"value": ..., "origin": "..."}, ...}.
