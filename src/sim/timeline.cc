@@ -267,7 +267,7 @@ void write_trace(std::ostream& out, const std::vector<Span>& spans, const Plan& 
     const int32_t tid = threads[lane_key(span)];
     // Receives are posted ahead and overlap; slices of one thread must not.
     const Duration start = std::min(std::max(span.start, lane_end[at(tid)]), span.finish);
-    lane_end[at(tid)] = span.finish;
+    lane_end[at(tid)] = std::max(lane_end[at(tid)], span.finish);
     std::string fields =
         cat("\"name\": \"", trace_name(span.op, plan.split_backward),
             "\", \"ts\": ", microseconds(start), ", \"dur\": ", microseconds(span.finish - start),

@@ -1,0 +1,218 @@
+#include "app/schedule.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/file.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "ir/text.h"
+#include "plan/make_plan.h"
+#include "sim/price.h"
+#include "sim/timeline.h"
+
+namespace tenuto {
+
+namespace {
+
+// Who lists an op of a stage holds it; messages say nothing about their worker's stages.
+std::vector<Stage> stages_of(const Schedule& schedule) {
+  std::vector<Stage> stages(static_cast<size_t>(schedule.stage_count));
+  for (size_t s = 0; s < stages.size(); ++s) {
+    stages[s].layer_first = static_cast<int32_t>(s);
+    stages[s].layer_end = static_cast<int32_t>(s) + 1;
+  }
+  for (size_t w = 0; w < schedule.lists.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    for (const Op& op : schedule.lists[w]) {
+      if (op.kind == OpKind::Send || op.kind == OpKind::Recv) continue;
+      if (static_cast<size_t>(op.stage.value) >= stages.size()) continue;
+      auto& holders = stages[static_cast<size_t>(op.stage.value)].holders;
+      if (holders.empty() || holders.back() != worker) holders.push_back(worker);
+    }
+  }
+  return stages;
+}
+
+// More stages than ops cannot be held by anybody: refused before room is made for them.
+Status sane_count(const Schedule& schedule, const std::string& path) {
+  size_t ops = 0;
+  for (const auto& list : schedule.lists) ops += list.size();
+  if (schedule.stage_count >= 1 && static_cast<size_t>(schedule.stage_count) <= ops) return ok();
+  return invalid(cat(path, ":1:8: expected a count of stages from 1 to the number of ops, ", ops,
+                     ", found ", schedule.stage_count));
+}
+
+Result<Plan> plan_of(const ScheduleOptions& options) {
+  if (!options.file.empty()) return plan_from_file(options.file);
+  Shape shape;
+  shape.stages = shape.layers = options.stages;
+  shape.pipelines = options.pipelines;
+  shape.micros = options.micros;
+  shape.order = options.order;
+  const std::string dispatch = options.dispatch.value_or("listed");
+  if (dispatch != "listed" && dispatch != "ready") {
+    return invalid(cat("--dispatch ", dispatch, ": expected listed or ready"));
+  }
+  shape.dispatch = dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  for (const OrderCard& card : order_cards()) {
+    if (card.name == shape.order) shape.split_backward = card.splits_backward;
+  }
+  if (options.split_backward) {
+    if (*options.split_backward != "yes" && *options.split_backward != "no") {
+      return invalid(cat("--split-backward ", *options.split_backward, ": expected yes or no"));
+    }
+    shape.split_backward = *options.split_backward == "yes";
+  }
+  return make_plan(shape);
+}
+
+// One unit for every op, so that the picture shows the order and nothing else.
+Model unit_model(const Plan& plan) {
+  Layer layer;
+  layer.forward = layer.backward_input = layer.backward_weight = from_milliseconds(1);
+  Model model;
+  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
+  for (const Stage& stage : plan.stages) {
+    model.layers[static_cast<size_t>(stage.layer_first)] = layer;
+  }
+  return model;
+}
+
+int refuse(const Error& error, std::ostream& errors) {
+  errors << "tenuto schedule: " << error.message << "\n";
+  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
+}
+
+}  // namespace
+
+Result<Plan> plan_from_file(const std::string& path) {
+  const auto text = read_file(path);
+  if (!text.ok()) return text.error();
+  const size_t first = text.value().find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text.value()[first] == '{') {
+    return plan_from_json(text.value(), path);
+  }
+  auto schedule = schedule_from_text(text.value(), path);
+  if (!schedule.ok()) return schedule.error();
+  if (const Status status = sane_count(schedule.value(), path); !status.ok()) {
+    return status.error();
+  }
+  Plan plan;
+  plan.order = "text";
+  plan.split_backward = true;
+  plan.stages = stages_of(schedule.value());
+  plan.schedule = std::move(schedule).value();
+  return plan;
+}
+
+int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {
+  if (options.json) {
+    nlohmann::ordered_json orders = nlohmann::ordered_json::array();
+    for (const OrderCard& card : order_cards()) {
+      orders.push_back({{"name", card.name},
+                        {"splits_backward", card.splits_backward},
+                        {"summary", card.summary}});
+    }
+    out << nlohmann::ordered_json{{"orders", std::move(orders)}}.dump() << "\n";
+    return 0;
+  }
+  for (const OrderCard& card : order_cards()) {
+    std::string name = card.name;
+    name.resize(std::max<size_t>(name.size(), 8), ' ');
+    out << cat(name, card.summary, "\n");
+  }
+  return 0;
+}
+
+int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::ostream& errors) {
+  const auto plan = plan_of(options);
+  if (!plan.ok()) return refuse(plan.error(), errors);
+  if (const Status status = check(plan.value()); !status.ok()) {
+    return refuse(status.error(), errors);
+  }
+  const Cluster cluster =
+      uniform_cluster(static_cast<int32_t>(plan.value().schedule.lists.size()), {});
+  PriceOptions price_options;
+  price_options.spans = true;
+  price_options.update = false;
+  const auto timeline = price(plan.value(), unit_model(plan.value()), cluster, price_options);
+  if (!timeline.ok()) return refuse(timeline.error(), errors);
+  const std::string picture = gantt(timeline.value().spans, plan.value());
+  if (options.json) {
+    out << nlohmann::ordered_json{{"order", plan.value().order},
+                                  {"schedule", to_text(plan.value().schedule)},
+                                  {"gantt", picture},
+                                  {"ops", timeline.value().ops}}
+               .dump()
+        << "\n";
+    return 0;
+  }
+  out << to_text(plan.value().schedule) << "\n" << picture;
+  return 0;
+}
+
+int run_schedule_check(const ScheduleOptions& options, std::ostream& out, std::ostream& errors) {
+  const auto plan = plan_from_file(options.file);
+  if (!plan.ok()) return refuse(plan.error(), errors);
+  const Status status = check(plan.value());
+  if (!status.ok()) {
+    Error error = status.error();
+    error.message = cat(options.file, " is refused: ", error.message);
+    if (options.json) {
+      out << nlohmann::ordered_json{{"ok", false}, {"reason", error.message}}.dump(
+                 -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+          << "\n";
+      return 3;
+    }
+    errors << "tenuto schedule: " << error.message << "\n";
+    return 3;
+  }
+  size_t ops = 0;
+  for (const auto& list : plan.value().schedule.lists) ops += list.size();
+  if (options.json) {
+    out << nlohmann::ordered_json{{"ok", true}, {"ops", ops}}.dump() << "\n";
+    return 0;
+  }
+  out << cat(options.file, " is right: ", plan.value().stages.size(), " stages, ",
+             plan.value().schedule.lists.size(), " workers, ", plan.value().schedule.micro_count,
+             " micro-batches, ", ops, " ops\n");
+  return 0;
+}
+
+void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+  auto options = std::make_shared<ScheduleOptions>();
+  CLI::App* command =
+      app.add_subcommand("schedule", "Orders and schedules to look at and to check");
+  command->require_subcommand(1);
+  CLI::App* list = command->add_subcommand("list", "every known order");
+  list->footer("Example: tenuto schedule list");
+  list->add_flag("--json", options->json, "one JSON object on stdout");
+  list->callback([options, chosen] { chosen([options] { return run_schedule_list(*options); }); });
+
+  CLI::App* show = command->add_subcommand("show", "a schedule as text and as picture");
+  show->footer("Example: tenuto schedule show --order zb-h1 --stages 4 --micros 6");
+  CLI::Option* file = show->add_option("file", options->file, "a schedule's text or PLAN.json");
+  for (CLI::Option* flag :
+       {show->add_option("--order", options->order, "a name from tenuto schedule list (1f1b)"),
+        show->add_option("--stages", options->stages, "stages of a pipeline (4)"),
+        show->add_option("--pipelines", options->pipelines, "pipelines side by side (1)"),
+        show->add_option("--micros", options->micros, "micro-batches of a pipeline (8)"),
+        show->add_option("--dispatch", options->dispatch, "listed or ready (listed)"),
+        show->add_option("--split-backward", options->split_backward, "yes or no")}) {
+    flag->excludes(file);
+  }
+  show->add_flag("--json", options->json, "one JSON object on stdout");
+  show->callback([options, chosen] { chosen([options] { return run_schedule_show(*options); }); });
+
+  CLI::App* check = command->add_subcommand("check", "is it right? exit code 3 when it is refused");
+  check->footer("Example: tenuto schedule check my.sched");
+  check->add_option("file", options->file, "a schedule's text or PLAN.json")->required();
+  check->add_flag("--json", options->json, "one JSON object on stdout");
+  check->callback(
+      [options, chosen] { chosen([options] { return run_schedule_check(*options); }); });
+}
+
+}  // namespace tenuto

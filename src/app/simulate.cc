@@ -1,0 +1,434 @@
+#include "app/simulate.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "app/config.h"
+#include "app/file.h"
+#include "app/make_job_plan.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "ir/text.h"
+#include "plan/make_plan.h"
+#include "sim/price.h"
+#include "sim/timeline.h"
+#include "world/load.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr double kOpMilliseconds = 10;  // of every op that no flag gives a time
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// What is to be priced.
+struct Case {
+  Plan plan;
+  Model model;
+  Cluster cluster;
+  bool update = false;
+  std::string reason;
+};
+
+// A refusal of the plan, as opposed to one of the flags.
+int exit_code_of(const Error& error) {
+  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
+}
+
+// What later work will bring is refused by name, not ignored.
+Status refuse_unknown(const SimulateOptions& options) {
+  if (!options.lost.empty()) {
+    return invalid("--lost: re-routing around lost workers is not built in yet: leave it out");
+  }
+  if (options.send && *options.send != "offloaded") {
+    return invalid(cat("--send ", *options.send, ": only 'offloaded' can be priced so far"));
+  }
+  if (options.optimizer && *options.optimizer != "barrier") {
+    return invalid(
+        cat("--optimizer ", *options.optimizer, ": only 'barrier' can be priced so far"));
+  }
+  if (options.chunks && *options.chunks != 1) {
+    return invalid(cat("--chunks ", *options.chunks, ": no known order has several chunks: use 1"));
+  }
+  if (options.weight_memory && *options.weight_memory != 1.0) {
+    return invalid(cat("--weight-memory ", *options.weight_memory,
+                       ": only 1, a whole micro-batch, can be priced so far"));
+  }
+  if (options.iterations < 1 || options.iterations > 1'000'000'000) {
+    return invalid(cat("--iterations ", options.iterations, ": expected 1 to 1,000,000,000"));
+  }
+  return ok();
+}
+
+// One number for all stages, or one for each.
+Result<std::vector<double>> per_stage(const char* flag, const std::vector<double>& given,
+                                      int32_t stages) {
+  std::vector<double> all = given.empty() ? std::vector<double>{kOpMilliseconds} : given;
+  for (const double value : all) {
+    if (std::isfinite(value) && value >= 0 && value <= 1e9) continue;
+    return invalid(cat(flag, " ", value, ": expected milliseconds from 0 to 1e9"));
+  }
+  if (all.size() == 1) all.assign(at(stages), all[0]);
+  if (all.size() == at(stages)) return all;
+  return invalid(cat(flag, " has ", all.size(), " numbers for ", stages,
+                     " stages: give one, or one for each stage"));
+}
+
+// The times as a model: each stage's are those of its first layer.
+struct StageTimes {
+  std::vector<double> forward, backward_input, backward_weight;
+  Bytes message, parameters;
+};
+
+Model model_of(const Plan& plan, const StageTimes& times) {
+  Model model;
+  model.layers.resize(at(plan.stages.back().layer_end));
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    Layer& layer = model.layers[at(plan.stages[s].layer_first)];
+    layer.forward = from_milliseconds(times.forward[s]);
+    layer.backward_input = from_milliseconds(times.backward_input[s]);
+    layer.backward_weight = from_milliseconds(times.backward_weight[s]);
+    layer.parameters = times.parameters;
+    model.layers[at(plan.stages[s].layer_end) - 1].activation = times.message;
+  }
+  return model;
+}
+
+Result<StageTimes> times_of(const SimulateOptions& options, int32_t stages) {
+  StageTimes times;
+  const auto forward = per_stage("--forward-ms", options.forward_ms, stages);
+  if (!forward.ok()) return forward.error();
+  const auto input = per_stage("--backward-input-ms", options.backward_input_ms, stages);
+  if (!input.ok()) return input.error();
+  const auto weight = per_stage("--backward-weight-ms", options.backward_weight_ms, stages);
+  if (!weight.ok()) return weight.error();
+  times.forward = forward.value();
+  times.backward_input = input.value();
+  times.backward_weight = weight.value();
+  return times;
+}
+
+Result<bool> yes_or_no(const char* flag, const std::string& text) {
+  if (text == "yes" || text == "no") return text == "yes";
+  return invalid(cat(flag, " ", text, ": expected yes or no"));
+}
+
+Result<Shape> shape_of(const SimulateOptions& options) {
+  Shape shape;
+  shape.stages = options.stages.value_or(4);
+  shape.pipelines = options.pipelines.value_or(1);
+  shape.micros = options.micros.value_or(8);
+  shape.layers = shape.stages;
+  shape.order = options.order.value_or("1f1b");
+  shape.memory = options.memory.value_or(0);
+  if (options.memory && *options.memory < 1) {
+    return invalid(cat("--memory ", *options.memory, ": expected at least 1 micro-batch"));
+  }
+  const std::string dispatch = options.dispatch.value_or("listed");
+  if (dispatch != "listed" && dispatch != "ready") {
+    return invalid(cat("--dispatch ", dispatch, ": expected listed or ready"));
+  }
+  shape.dispatch = dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  for (const OrderCard& card : order_cards()) {
+    if (card.name == shape.order) shape.split_backward = card.splits_backward;
+  }
+  if (options.split_backward) {
+    const auto split = yes_or_no("--split-backward", *options.split_backward);
+    if (!split.ok()) return split.error();
+    shape.split_backward = split.value();
+  }
+  return shape;
+}
+
+bool gives_shape(const SimulateOptions& options) {
+  return options.stages || options.pipelines || options.micros || options.memory || options.order ||
+         options.dispatch || options.split_backward;
+}
+
+Result<Case> case_of_flags(const SimulateOptions& options) {
+  const auto shape = shape_of(options);
+  if (!shape.ok()) return shape.error();
+  auto plan = make_plan(shape.value());
+  if (!plan.ok()) return plan.error();
+  const auto times = times_of(options, shape.value().stages);
+  if (!times.ok()) return times.error();
+  Case it{std::move(plan).value(), {}, {}, false, cat("order ", shape.value().order, " as asked")};
+  it.model = model_of(it.plan, times.value());
+  const Link link{from_milliseconds(options.link_ms.value_or(0)), 0};
+  it.cluster = uniform_cluster(shape.value().stages * shape.value().pipelines, link);
+  return it;
+}
+
+Result<Case> case_of_plan(const SimulateOptions& options) {
+  const auto text = read_file(options.file);
+  if (!text.ok()) return text.error();
+  auto plan = plan_from_json(text.value(), options.file);
+  if (!plan.ok()) return plan.error();
+  if (const Status status = check(plan.value()); !status.ok()) {
+    Error error = status.error();
+    error.message = cat(options.file, " is refused: ", error.message);
+    return error;
+  }
+  const auto times = times_of(options, static_cast<int32_t>(plan.value().stages.size()));
+  if (!times.ok()) return times.error();
+  Case it{std::move(plan).value(), {}, {}, false, cat("the plan of ", options.file)};
+  it.model = model_of(it.plan, times.value());
+  const Link link{from_milliseconds(options.link_ms.value_or(0)), 0};
+  it.cluster = uniform_cluster(static_cast<int32_t>(it.plan.schedule.lists.size()), link);
+  return it;
+}
+
+Result<Case> case_of_job(const SimulateOptions& options) {
+  const auto loaded = load_effective_job(options.file, {});
+  if (!loaded.ok()) return loaded.error();
+  const Job& job = loaded.value().job;
+  auto plan = make_job_plan(job);
+  if (!plan.ok()) return plan.error();
+  SimulateOptions merged = options;
+  const auto fill = [](std::vector<double>& flag, const std::vector<double>& setting) {
+    if (flag.empty()) flag = setting;
+  };
+  fill(merged.forward_ms, job.device.forward_ms);
+  fill(merged.backward_input_ms, job.device.backward_input_ms);
+  fill(merged.backward_weight_ms, job.device.backward_weight_ms);
+  auto times = times_of(merged, job.parallel.stages);
+  if (!times.ok()) return times.error();
+  StageTimes stage_times = std::move(times).value();
+  stage_times.message = {job.device.message_bytes};
+  stage_times.parameters = {job.device.parameter_bytes};
+  Case it{std::move(plan).value(), {}, {}, true, cat("the job of ", options.file)};
+  it.model = model_of(it.plan, stage_times);
+  const Link link{from_milliseconds(options.link_ms.value_or(job.network.latency_ms)),
+                  job.network.megabytes_per_second * 1e6};
+  it.cluster = uniform_cluster(job.worker_count(), link);
+  return it;
+}
+
+// A whole number and what follows it.
+bool take_number(std::string_view& text, int32_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value < 0) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+bool take_letter(std::string_view& text, char letter) {
+  if (text.empty() || text.front() != letter) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+bool take_real(std::string_view text, double& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+Status slow_links(const SimulateOptions& options, Case& it) {
+  if (options.link_ms && !(*options.link_ms >= 0 && *options.link_ms <= 1e9)) {
+    return invalid(cat("--link-ms ", *options.link_ms, ": expected milliseconds from 0 to 1e9"));
+  }
+  const auto links = static_cast<int32_t>(it.plan.stages.size()) - 1;
+  for (const std::string& given : options.slow_links) {
+    std::string_view text = given;
+    int32_t link = 0;
+    double extra = 0;
+    if (!take_number(text, link) || !take_letter(text, ':') || !take_real(text, extra) ||
+        extra < 0 || extra > 1e9) {
+      return invalid(cat("--slow-link ", given, ": expected LINK:MILLISECONDS, such as 0:20"));
+    }
+    if (link >= links) {
+      return invalid(cat("--slow-link ", given, ": ", it.plan.stages.size(), " stages have ", links,
+                         " links", links > 0 ? cat(", 0 to ", links - 1) : std::string()));
+    }
+    const auto& before = it.plan.stages[at(link)].holders;
+    const auto& behind = it.plan.stages[at(link) + 1].holders;
+    for (size_t p = 0; p < std::min(before.size(), behind.size()); ++p) {
+      for (const auto& ends : {std::pair(before[p], behind[p]), std::pair(behind[p], before[p])}) {
+        Link slow = it.cluster.link(ends.first, ends.second);
+        slow.latency += from_milliseconds(extra);
+        it.cluster.exceptions[ends] = slow;
+      }
+    }
+  }
+  return ok();
+}
+
+Status slow_workers(const SimulateOptions& options, Case& it) {
+  for (const std::string& given : options.slow_workers) {
+    std::string_view text = given;
+    int32_t pipeline = 0, stage = 0;
+    double factor = 0;
+    if (!take_number(text, pipeline) || !take_letter(text, '.') || !take_number(text, stage) ||
+        !take_letter(text, ':') || !take_real(text, factor) || factor < 1e-6 || factor > 1e6) {
+      return invalid(cat("--slow-worker ", given,
+                         ": expected PIPELINE.STAGE:FACTOR, such as 0.2:0.5 for half speed"));
+    }
+    if (at(stage) >= it.plan.stages.size() ||
+        at(pipeline) >= it.plan.stages[at(stage)].holders.size()) {
+      return invalid(cat("--slow-worker ", given, ": there is no such worker among ",
+                         it.plan.stages.front().holders.size(), " pipelines of ",
+                         it.plan.stages.size(), " stages"));
+    }
+    const WorkerId worker = it.plan.stages[at(stage)].holders[at(pipeline)];
+    it.cluster.workers[at(worker.value)].speed = factor;
+  }
+  return ok();
+}
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+Result<Case> case_of(const SimulateOptions& options) {
+  if (const Status status = refuse_unknown(options); !status.ok()) return status.error();
+  if (!options.file.empty() && gives_shape(options)) {
+    return invalid(cat(options.file, " says stages, order and the like: leave those flags out"));
+  }
+  Result<Case> it = options.file.empty()               ? case_of_flags(options)
+                    : ends_with(options.file, ".toml") ? case_of_job(options)
+                                                       : case_of_plan(options);
+  if (!it.ok()) return it;
+  if (options.update) {
+    const auto update = yes_or_no("--update", *options.update);
+    if (!update.ok()) return update.error();
+    it.value().update = update.value();
+  }
+  for (const Status& status :
+       {slow_links(options, it.value()), slow_workers(options, it.value())}) {
+    if (!status.ok()) return status.error();
+  }
+  return it;
+}
+
+void print_json(const SimulateOptions& options, const Case& it, const Timeline& timeline,
+                Duration planning, std::ostream& out) {
+  const double makespan = to_milliseconds(timeline.makespan);
+  const nlohmann::ordered_json tree = {
+      {"makespan_ms", makespan},
+      {"period_ms", makespan},
+      {"lower_bound_ms", to_milliseconds(timeline.lower_bound)},
+      {"bubble_fraction", timeline.bubble_fraction},
+      {"peak_micros", timeline.peak_micros},
+      {"order", it.plan.order},
+      {"plan_ms", to_milliseconds(planning)},
+      {"ops", timeline.ops},
+      {"reason", it.reason},
+      {"dispatch", it.plan.dispatch == Dispatch::Ready ? "ready" : "listed"},
+      {"split_backward", it.plan.split_backward},
+      {"update", it.update},
+      {"iterations", options.iterations},
+      {"total_ms", makespan * static_cast<double>(options.iterations)},
+      {"seed", options.seed},
+  };
+  out << tree.dump() << "\n";
+}
+
+void print_text(const SimulateOptions& options, const Case& it, const Timeline& timeline,
+                std::ostream& out) {
+  const double bound = to_milliseconds(timeline.lower_bound);
+  const double makespan = to_milliseconds(timeline.makespan);
+  const auto peak = std::max_element(timeline.peak_micros.begin(), timeline.peak_micros.end());
+  out << cat(it.reason, ": ", it.plan.stages.size(), " stages, ", it.plan.schedule.lists.size(),
+             " workers, ", it.plan.schedule.micro_count, " micro-batches, ", timeline.ops,
+             " ops\n");
+  out << cat("makespan    ", makespan, " ms",
+             it.update ? " with reductions and update" : " to the last weight gradient", "\n");
+  if (options.iterations > 1) {
+    out << cat("in all      ", makespan * static_cast<double>(options.iterations), " ms for ",
+               options.iterations, " iterations\n");
+  }
+  out << cat("lower bound ", bound, " ms",
+             bound > 0 ? cat(" (", fixed(makespan / bound, 3), "x)") : std::string(), "\n");
+  out << cat("bubble      ", fixed(100 * timeline.bubble_fraction, 1), " %\n");
+  out << cat("held        ", *peak, " micro-batches at most, at worker ",
+             peak - timeline.peak_micros.begin(), "\n");
+  if (options.gantt) out << gantt(timeline.spans, it.plan);
+}
+
+}  // namespace
+
+int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
+  const Duration before = monotonic_clock().now();
+  const auto found = case_of(options);
+  const Duration planning = monotonic_clock().now() - before;
+  if (!found.ok()) {
+    errors << "tenuto simulate: " << found.error().message << "\n";
+    return exit_code_of(found.error());
+  }
+  const Case& it = found.value();
+  PriceOptions price_options;
+  price_options.update = it.update;
+  price_options.spans = options.gantt || !options.trace.empty();
+  const auto timeline = price(it.plan, it.model, it.cluster, price_options);
+  if (!timeline.ok()) {
+    errors << "tenuto simulate: " << timeline.error().message << "\n";
+    return 3;
+  }
+  if (!options.trace.empty()) {
+    std::ofstream file(options.trace);
+    write_trace(file, timeline.value().spans, it.plan);
+    file.close();
+    if (!file) {
+      errors << "tenuto simulate: " << options.trace
+             << " cannot be written: is the folder there and is there room?\n";
+      return 1;
+    }
+  }
+  if (options.json) {
+    print_json(options, it, timeline.value(), planning, out);
+  } else {
+    print_text(options, it, timeline.value(), out);
+  }
+  return 0;
+}
+
+void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+  auto options = std::make_shared<SimulateOptions>();
+  CLI::App* command = app.add_subcommand("simulate", "What would a step cost? Prices a plan");
+  command->footer(
+      "Example: tenuto simulate --stages 4 --micros 12 --order zb-h1 --slow-link 0:20 --gantt");
+  command->add_option("file", options->file, "JOB.toml or PLAN.json; without it the flags say all");
+  command->add_option("--stages", options->stages, "stages of a pipeline (4)");
+  command->add_option("--pipelines", options->pipelines, "pipelines side by side (1)");
+  command->add_option("--micros", options->micros, "micro-batches of a pipeline (8)");
+  command->add_option("--order", options->order, "a name from tenuto schedule list (1f1b)");
+  const auto list = [&](const char* name, auto& target, const char* help) {
+    command->add_option(name, target, help)->delimiter(',')->expected(1, 1 << 20);
+  };
+  list("--forward-ms", options->forward_ms, "time of a forward; one, or one a stage (10)");
+  list("--backward-input-ms", options->backward_input_ms, "time of an input gradient (10)");
+  list("--backward-weight-ms", options->backward_weight_ms, "time of a weight gradient (10)");
+  command->add_option("--link-ms", options->link_ms, "one-way latency of every link (0)");
+  list("--slow-link", options->slow_links, "I:X, X ms more between stages I and I+1");
+  list("--slow-worker", options->slow_workers, "P.S:FACTOR, speed of a worker; 0.5 = half");
+  list("--lost", options->lost, "P.S, dead workers");
+  command->add_option("--memory", options->memory, "micro-batches a worker may hold (unlimited)");
+  command->add_option("--weight-memory", options->weight_memory,
+                      "share of a micro-batch held until its weight gradient (1)");
+  command->add_option("--dispatch", options->dispatch, "listed or ready (listed)");
+  command->add_option("--split-backward", options->split_backward,
+                      "yes or no (as the order wants)");
+  command->add_option("--send", options->send, "offloaded");
+  command->add_option("--optimizer", options->optimizer, "barrier");
+  command->add_option("--chunks", options->chunks, "chunks of a worker");
+  command->add_option("--update", options->update,
+                      "yes or no: price reductions, norm and update too (yes for a job, else no)");
+  command->add_option("--iterations", options->iterations, "steps (1)");
+  command->add_option("--seed", options->seed, "of what is random; nothing is so far");
+  command->add_option("--trace", options->trace, "write a Chrome trace to this file");
+  command->add_flag("--json", options->json, "one JSON object on stdout");
+  command->add_flag("--gantt", options->gantt, "draw the compute lanes");
+  command->callback([options, chosen = std::move(chosen)] {
+    chosen([options] { return run_simulate(*options); });
+  });
+}
+
+}  // namespace tenuto

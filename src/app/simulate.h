@@ -1,0 +1,45 @@
+// tenuto simulate: what would a step cost? Prices a plan on a cluster with slow links and slow
+// workers, without a GPU and without a framework.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace tenuto {
+
+// The flags as given. Times in milliseconds; lists hold one number, or one per stage.
+struct SimulateOptions {
+  std::string file;  // JOB.toml or PLAN.json; empty: the flags say everything
+  std::optional<int32_t> stages, pipelines, micros, memory;
+  std::optional<std::string> order, dispatch, split_backward;
+  std::optional<double> link_ms;
+  std::vector<double> forward_ms, backward_input_ms, backward_weight_ms;
+  std::vector<std::string> slow_links;    // I:X
+  std::vector<std::string> slow_workers;  // P.S:FACTOR
+  std::vector<std::string> lost;          // P.S
+  std::optional<std::string> send, optimizer, update;
+  std::optional<int32_t> chunks;
+  std::optional<double> weight_memory;
+  int64_t iterations = 1;
+  int64_t seed = 0;
+  std::string trace;  // file for the Chrome trace
+  bool json = false, gantt = false;
+};
+
+// Simulates and prints. Returns the exit code: 0; 1 a file could not be written; 2 wrong flags or
+// an unreadable file; 3 the plan is refused. On 2 and 3 nothing is written to `out`.
+int run_simulate(const SimulateOptions& options, std::ostream& out = std::cout,
+                 std::ostream& errors = std::cerr);
+
+// Adds `simulate` to the command line; `chosen` gets what it does, which returns the exit code.
+void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);
+
+}  // namespace tenuto
