@@ -29,9 +29,10 @@ int64_t next_save(const State& state) {
   if (state.situation == Situation::Salvaging) {
     return state.salvage.target == state.saved ? -1 : state.salvage.target;
   }
-  int64_t next = state.stop_at > state.committed ? state.stop_at : -1;
+  if (state.committed >= state.stop_at) return state.saved < state.stop_at ? state.stop_at : -1;
+  int64_t next = state.stop_at;
   const auto consider = [&](int64_t version) {
-    if (version > state.committed && (next < 0 || version < next)) next = version;
+    if (version > state.committed) next = std::min(next, version);
   };
   const int64_t every = state.rules.checkpoint_every;
   if (every > 0) consider((state.committed / every + 1) * every);
@@ -135,6 +136,7 @@ class Turn {
   void hear(const Exited& exited);
   void hear(const Request& request);
   void hear(const Stored& stored);
+  void hear(const Trouble& trouble);
   void hear(const Tick&) {}
 
   // Whatever follows from the state as it is now.
@@ -201,7 +203,11 @@ void Turn::hear(const Report& report) {
   for (const SavedShard& shard : report.shards) {
     if (shard.version > state().saved) state().shards[shard.version][stage] = shard;
   }
-  if (report.epoch == state().epoch) {
+  // While steps are abandoned, living peers drop each other.
+  const bool together =
+      state().situation == Situation::Gathering ||
+      (state().situation == Situation::Running && state().committed < state().stop_at);
+  if (report.epoch == state().epoch && together) {
     for (const WorkerId peer : report.lost_peers) {
       suspect(peer, cat("was lost to ", name_of(state().rules, report.worker)));
     }
@@ -210,7 +216,11 @@ void Turn::hear(const Report& report) {
 
 void Turn::hear(const StreamEnded& ended) {
   if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
-  suspect(ended.worker, "lost its connection to the coordinator");
+  if (state().situation == Situation::Ended) return;
+  Member& of = member(ended.worker);
+  of.stream_ended = true;
+  of.suspicion = "lost its connection to the coordinator";
+  if (!of.suspect_since) of.suspect_since = now_;
 }
 
 void Turn::hear(const Exited& exited) {
@@ -255,6 +265,12 @@ void Turn::hear(const Stored& stored) {
   s.shards.erase(s.shards.begin(), s.shards.upper_bound(stored.version));
 }
 
+void Turn::hear(const Trouble& trouble) {
+  if (state().situation == Situation::Gathering) return end(1, trouble.sentence);
+  if (state().situation != Situation::Running) return;
+  abandon({.cause = trouble.sentence, .exit_saved = 1});
+}
+
 void Turn::suspect(WorkerId worker, const std::string& why) {
   if (!known(worker) || state().situation == Situation::Ended) return;
   Member& of = member(worker);
@@ -284,15 +300,22 @@ void Turn::bury(WorkerId worker, const std::string& fate) {
 
 void Turn::bury_the_missing() {
   State& s = state();
+  // The first to be suspected goes: the others may only have been dropped because of it. A worker
+  // that has left the coordinator too goes before one that peers alone have lost.
+  const Member* first = nullptr;
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
-    if (!of.alive || s.situation == Situation::Ended) continue;
-    if (of.suspect_since && now_ - *of.suspect_since >= s.rules.explain_limit) {
-      bury(id(worker), of.suspicion);
-    } else if (of.heard && now_ - of.heard_at >= s.rules.silence_limit) {
-      bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
+    if (!of.alive) continue;
+    if (of.heard && now_ - of.heard_at >= s.rules.silence_limit) {
+      return bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
     }
+    if (!of.suspect_since || now_ - *of.suspect_since < s.rules.explain_limit) continue;
+    const auto urgency = [](const Member& m) {
+      return std::pair(!m.stream_ended, *m.suspect_since);
+    };
+    if (first == nullptr || urgency(of) < urgency(*first)) first = &of;
   }
+  if (first != nullptr) bury(id(static_cast<size_t>(first - s.members.data())), first->suspicion);
 }
 
 // Begins a new epoch in which nothing runs. Everybody's next report shows what can be saved.
@@ -301,6 +324,9 @@ void Turn::abandon(Salvage salvage) {
   s.situation = Situation::Salvaging;
   s.epoch += 1;
   s.salvage = std::move(salvage);
+  for (Member& of : s.members) {
+    if (!of.stream_ended) of.suspect_since.reset();
+  }
   s.salvage.target = -1;
   s.salvage.deadline = now_ + s.rules.salvage_limit;
   note(cat(s.salvage.cause, ": the step is abandoned, epoch ", s.epoch));
@@ -327,7 +353,9 @@ bool Turn::committable(int64_t version) {
       return false;
     }
   }
-  return version != next_save(s) || complete(version);
+  // The version to stop at is saved after its commit: nobody goes beyond it, and whoever has begun
+  // the next step abandons that only when nobody needs it any more.
+  return version != next_save(s) || version == s.stop_at || complete(version);
 }
 
 void Turn::commit(int64_t version) {
@@ -414,7 +442,7 @@ void Turn::run() {
   while (s.committed < s.stop_at && committable(s.committed + 1)) {
     const bool saved = next_save(s) == s.committed + 1;
     commit(s.committed + 1);
-    if (saved) store(s.committed);
+    if (saved && s.committed < s.stop_at) store(s.committed);
   }
   bury_the_missing();
   if (s.situation == Situation::Running) stop();
@@ -423,7 +451,10 @@ void Turn::run() {
 void Turn::stop() {
   State& s = state();
   if (s.committed >= s.stop_at) {
-    if (s.saved != s.stop_at) return;  // its manifest is being written
+    if (s.saved != s.stop_at) {
+      if (s.storing < 0 && complete(s.stop_at)) store(s.stop_at);
+      return;
+    }
     if (s.stop_at == s.rules.steps) return end(0, "");
     return end(128 + s.signal, cat("stopped by signal ", s.signal, " after step ", s.stop_at - 1));
   }

@@ -52,6 +52,7 @@ struct Member {
   Duration heard_at{};
   std::optional<Duration> suspect_since;  // someone has lost it, or its stream has ended
   std::string suspicion;                  // the sentence of that
+  bool stream_ended = false;              // its conversation is over
 };
 
 // Where a run is.
@@ -116,13 +117,17 @@ struct Stored {
   int64_t version = 0;
   std::string failure;  // empty = it is there
 };
+// The coordinator's own side cannot go on, for example because the disk is full.
+struct Trouble {
+  std::string sentence;
+};
 // Nothing but time.
 struct Tick {};
 
 // One thing heard, and when (on the coordinator's clock).
 struct Input {
   Duration now{};
-  std::variant<Report, StreamEnded, Exited, Request, Stored, Tick> what;
+  std::variant<Report, StreamEnded, Exited, Request, Stored, Trouble, Tick> what;
 };
 
 // A step that is now final, as the metrics tell it.

@@ -49,6 +49,10 @@ class GrpcServer : public Server {
       : settings_(settings), wake_(std::move(wake)) {}
 
   ~GrpcServer() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;  // a queue that is shut down takes no new calls
+    }
     if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
     if (queue_) queue_->Shutdown();
     if (thread_.joinable()) thread_.join();
@@ -102,6 +106,7 @@ class GrpcServer : public Server {
  private:
   // A place for the next worker that calls. Lock held, or not yet serving.
   void open_next() {
+    if (closing_) return;
     streams_.push_back(std::make_unique<Stream>());
     Stream* stream = streams_.back().get();
     stream->pending = 1;
@@ -147,6 +152,7 @@ class GrpcServer : public Server {
   }
 
   void read(Stream& stream) {
+    if (closing_) return;
     stream.pending += 1;
     stream.call.Read(&stream.incoming, &stream.read);
   }
@@ -184,7 +190,7 @@ class GrpcServer : public Server {
   }
 
   void refuse(Stream& stream, const std::string& refusal) {
-    if (stream.finishing) return;
+    if (stream.finishing || closing_) return;
     stream.finishing = true;
     stream.pending += 1;
     if (stream.writing) {
@@ -198,7 +204,7 @@ class GrpcServer : public Server {
 
   bool hung_up(Stream& stream) {
     stream.reading_over = true;
-    if (!stream.finishing) {
+    if (!stream.finishing && !closing_) {
       stream.finishing = true;
       stream.pending += 1;
       stream.call.Finish(grpc::Status::OK, &stream.finished);
@@ -209,7 +215,7 @@ class GrpcServer : public Server {
   }
 
   void write(Stream& stream) {
-    if (!stream.last || stream.finishing || !instruction_) return;
+    if (!stream.last || stream.finishing || closing_ || !instruction_) return;
     stream.due = stream.writing;
     if (stream.writing) return;
     wire::Order order = to_wire(*instruction_);
@@ -235,6 +241,7 @@ class GrpcServer : public Server {
   std::map<int32_t, Report> reports_;  // at most one per worker
   std::vector<StreamEnded> ended_;     // at most one per admitted stream since the last take
   std::optional<Instruction> instruction_;
+  bool closing_ = false;
   std::thread thread_;
 };
 

@@ -1,0 +1,271 @@
+// The conversation over real gRPC, both ends in one process.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/text.h"
+#include "control/client.h"
+#include "control/message.grpc.pb.h"
+#include "control/server.h"
+#include "control/wire.h"
+#include "ir/text.h"
+
+// gRPC and protobuf are not built with the sanitizer, which then misses how they hand memory from
+// thread to thread; what our own code does is checked in full.
+extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kLimit = std::chrono::seconds(20);
+
+// A server and what it has heard.
+class Coordinator {
+ public:
+  Coordinator() {
+    Plan plan;
+    plan.order = "1f1b";
+    plan.stages = {{0, 1, {{0}}}};
+    plan.schedule.lists.resize(2);
+    ServerSettings settings{.listen = "127.0.0.1:0",
+                            .job = "choir",
+                            .token = "secret",
+                            .worker_count = 2,
+                            .plan = to_json(plan),
+                            .job_toml = "# settings"};
+    auto made = start_server(settings, [this] {
+      const std::lock_guard lock(mutex_);
+      news_ = true;
+      changed_.notify_all();
+    });
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    server = std::move(made).value();
+  }
+
+  // The first report of `worker` with a sequence of at least `sequence`, or the end of its stream.
+  bool hears(int32_t worker, bool end, int64_t version = -1) {
+    const Duration until = monotonic() + kLimit;
+    while (monotonic() < until) {
+      for (const auto& heard : server->take()) {
+        if (const auto* report = std::get_if<Report>(&heard)) last[report->worker.value] = *report;
+        if (const auto* ended = std::get_if<StreamEnded>(&heard)) gone[ended->worker.value] = true;
+      }
+      if (end ? gone[worker] : last.contains(worker) && last[worker].version >= version)
+        return true;
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, std::chrono::milliseconds(200), [this] { return news_; });
+      news_ = false;
+    }
+    return false;
+  }
+
+  static Duration monotonic() {
+    return std::chrono::duration_cast<Duration>(
+        std::chrono::steady_clock::now().time_since_epoch());
+  }
+
+  std::map<int32_t, Report> last;
+  std::map<int32_t, bool> gone;
+  std::unique_ptr<Server> server;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool news_ = false;
+};
+
+ClientSettings settings_for(const Coordinator& of, int32_t worker) {
+  return {.coordinator = of.server->address(),
+          .job = "choir",
+          .token = "secret",
+          .self = {worker},
+          .connect_limit = kLimit,
+          .heartbeat = std::chrono::milliseconds(50),
+          .silence_limit = std::chrono::minutes(1)};
+}
+
+// A worker's end with its mailbox.
+struct Singer {
+  explicit Singer(const ClientSettings& settings, const Report& first = {}) {
+    auto made = connect_client(settings, first, mailbox, [this](const std::string& sentence) {
+      const std::lock_guard lock(mutex);
+      ended = sentence;
+    });
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    if (made.ok()) client = std::move(made).value();
+  }
+  // Waits until the client's state or what it was told satisfies `question`.
+  template <class Question>
+  bool until(const Question& question) {
+    for (int i = 0; i < 400; ++i) {
+      if (question()) return true;
+      (void)mailbox.wait(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+  std::string end() {
+    const std::lock_guard lock(mutex);
+    return ended;
+  }
+  QueueMailbox mailbox;
+  std::mutex mutex;
+  std::string ended;
+  std::unique_ptr<Client> client;
+};
+
+TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
+  Coordinator coordinator;
+  Instruction instruction;
+  instruction.sequence = 1;
+  instruction.order.members = {{0}, {1}};
+  instruction.addresses = {"", "here:1"};
+  coordinator.server->tell(instruction);
+  Singer singer(settings_for(coordinator, 1), {.version = 3, .address = "here:1"});
+  ASSERT_TRUE(coordinator.hears(1, false, 3));
+  EXPECT_EQ(coordinator.last[1].address, "here:1");
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
+  const auto first = singer.client->told();
+  EXPECT_EQ(first->instruction, instruction);
+  ASSERT_TRUE(first->plan);
+  EXPECT_EQ(first->plan->order, "1f1b");
+  EXPECT_EQ(*first->job_toml, "# settings");
+  instruction.sequence = 2;
+  instruction.order.committed = 7;
+  instruction.save_version = 8;
+  instruction.savers = {{1}};
+  instruction.save_directory = "runs/choir/checkpoint-8.tmp";
+  coordinator.server->tell(instruction);
+  ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 2; }));
+  EXPECT_EQ(singer.client->told()->instruction, instruction);
+  EXPECT_EQ(singer.client->told()->plan, first->plan);  // kept, not sent again
+}
+
+TEST(Conversation, EveryFieldOfAReportArrives) {
+  Report report{.worker = {1},
+                .incarnation = 0,
+                .term = 2,
+                .epoch = 3,
+                .phase = Phase::Running,
+                .version = 5,
+                .seen = 4,
+                .address = "a:1",
+                .connected = true,
+                .steps = {{.step = 4,
+                           .losses = {{0, 1.5}, {2, 0.1}},
+                           .evaluation = {{8, 2.5}},
+                           .gradient_norm = 3.25,
+                           .learning_rate = 1e-3,
+                           .finite = false,
+                           .start_ns = 10,
+                           .finish_ns = 20,
+                           .lag_p99_ns = 30,
+                           .lag_valid = false,
+                           .events = "{}\n"}},
+                .shards = {{5, "stage-1.safetensors", 100, "0badcafe"}},
+                .lost_peers = {{0}},
+                .failure = "it broke",
+                .failure_code = Code::Exhausted};
+  EXPECT_EQ(from_wire(to_wire(report, {"choir", "secret"})), report);
+}
+
+TEST(Conversation, OnlyTheNewestOfManyReportsMatters) {
+  Coordinator coordinator;
+  Singer singer(settings_for(coordinator, 0));
+  for (int64_t version = 0; version < 500; ++version) singer.client->report({.version = version});
+  ASSERT_TRUE(coordinator.hears(0, false, 499));
+  EXPECT_EQ(coordinator.last[0].sequence, 501);
+}
+
+TEST(Conversation, StrangersAreRefusedWithASentence) {
+  Coordinator coordinator;
+  const auto refused = [&](const ClientSettings& settings) {
+    Singer singer(settings);
+    EXPECT_TRUE(singer.until([&] { return !singer.client->state().ok(); }));
+    singer.until([&] { return !singer.end().empty(); });
+    return singer.end();
+  };
+  ClientSettings settings = settings_for(coordinator, 0);
+  settings.token = "guess!";
+  EXPECT_EQ(refused(settings),
+            "the token of worker 0 is not the one of job 'choir': set TENUTO_TOKEN to the "
+            "coordinator's token");
+  settings = settings_for(coordinator, 0);
+  settings.job = "band";
+  EXPECT_EQ(refused(settings),
+            "worker belongs to job 'band', this is the coordinator of 'choir': give it the address "
+            "of its own coordinator");
+  EXPECT_EQ(refused(settings_for(coordinator, 2)),
+            "there is no worker 2 in job 'choir': it has 2, numbered from 0");
+  EXPECT_TRUE(coordinator.server->take().empty());  // none of this is heard
+}
+
+TEST(Conversation, ANumberIsTakenOnce) {
+  Coordinator coordinator;
+  Singer first(settings_for(coordinator, 0));
+  ASSERT_TRUE(coordinator.hears(0, false));
+  Singer second(settings_for(coordinator, 0));
+  EXPECT_TRUE(second.until([&] { return !second.end().empty(); }));
+  EXPECT_EQ(second.end(), "worker 0 of job 'choir' is already there: start each number once");
+  EXPECT_TRUE(first.client->state().ok());
+}
+
+TEST(Conversation, AnotherVersionIsRefused) {
+  Coordinator coordinator;
+  const auto channel =
+      grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
+  const auto stub = wire::Coordinator::NewStub(channel);
+  grpc::ClientContext context;
+  const auto stream = stub->Converse(&context);
+  wire::Report report = to_wire(Report{.worker = {0}}, {"choir", "secret"});
+  report.set_protocol(99);
+  ASSERT_TRUE(stream->Write(report));
+  wire::Order order;
+  ASSERT_TRUE(stream->Read(&order));
+  EXPECT_EQ(order.refusal(),
+            "worker speaks protocol 99, the coordinator 1: install the same version of tenuto on "
+            "every host");
+  EXPECT_FALSE(stream->Read(&order));
+  (void)stream->Finish();
+}
+
+TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
+  auto coordinator = std::make_unique<Coordinator>();
+  auto leaving = std::make_unique<Singer>(settings_for(*coordinator, 0));
+  Singer staying(settings_for(*coordinator, 1));
+  ASSERT_TRUE(coordinator->hears(0, false));
+  ASSERT_TRUE(coordinator->hears(1, false));
+  leaving->client->report({.version = 42});  // the last word is not lost
+  leaving.reset();
+  EXPECT_TRUE(coordinator->hears(0, true));
+  EXPECT_EQ(coordinator->last[0].version, 42);
+  coordinator.reset();
+  EXPECT_TRUE(staying.until([&] { return !staying.end().empty(); }));
+  EXPECT_NE(staying.end().find("worker 1: the coordinator at 127.0.0.1:"), std::string::npos);
+}
+
+TEST(Conversation, NobodyAnswers) {
+  QueueMailbox mailbox;
+  const ClientSettings settings{.coordinator = "127.0.0.1:1",
+                                .job = "choir",
+                                .token = "secret",
+                                .self = {4},
+                                .connect_limit = std::chrono::milliseconds(300),
+                                .heartbeat = std::chrono::milliseconds(50),
+                                .silence_limit = kLimit};
+  const auto client = connect_client(settings, {}, mailbox, [](const std::string&) {});
+  ASSERT_FALSE(client.ok());
+  EXPECT_EQ(client.error().message,
+            "worker 4: no coordinator answers at 127.0.0.1:1: is it running, and is the port the "
+            "right one?");
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,412 @@
+// decide against a small world of its own: workers that follow the rules, a network that loses,
+// doubles and reorders, deaths and signals at any moment. What must always hold is checked after
+// every input.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "control/decide.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
+
+// A worker as it is, not as it is known.
+struct Puppet {
+  bool alive = true;
+  bool exit_told = false;
+  Instruction heard;  // newest
+  Report report;      // what it says now
+  int64_t version = 0;
+  int64_t step_epoch = 0;  // the epoch in which it has taken its last step
+};
+
+struct Chances {
+  int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
+  int32_t deaths_at_most = 0;
+};
+
+class World {
+ public:
+  World(uint64_t seed, int32_t stages, int32_t pipelines, Rules rules, Chances chances)
+      : random_(seed), chances_(chances), stages_(stages) {
+    for (int32_t stage = 0; stage < stages; ++stage) {
+      Stage of{stage, stage + 1, {}};
+      for (int32_t pipe = 0; pipe < pipelines; ++pipe)
+        of.holders.push_back({pipe * stages + stage});
+      rules.stages.push_back(of);
+    }
+    state_ = begin(rules, now_);
+    puppets_.resize(static_cast<size_t>(stages * pipelines));
+    for (size_t i = 0; i < puppets_.size(); ++i) {
+      puppets_[i].report.worker = {static_cast<int32_t>(i)};
+      puppets_[i].version = rules.first_step;
+      tell(i);
+    }
+    broadcast();
+  }
+
+  // Moves at random, then fairly until the end or `limit` moves more.
+  void run(int32_t wild, int32_t limit) {
+    for (int32_t i = 0; i < wild && !state_.ending && !failed(); ++i) move(true);
+    for (int32_t i = 0; i < limit && !state_.ending && !failed(); ++i) move(false);
+  }
+
+  const State& state() const { return state_; }
+  int32_t deaths() const { return deaths_; }
+  bool stopped() const { return stopped_; }
+  bool failed() const { return !fault_.empty(); }
+  const std::string& fault() const { return fault_; }
+  // Does every stage still have a living holder?
+  bool whole() const {
+    for (const Stage& stage : state_.rules.stages) {
+      const auto lives = [&](WorkerId w) { return puppets_[static_cast<size_t>(w.value)].alive; };
+      if (std::none_of(stage.holders.begin(), stage.holders.end(), lives)) return false;
+    }
+    return true;
+  }
+
+ private:
+  void expect(bool holds, const std::string& what) {
+    if (!holds && fault_.empty()) fault_ = what;
+  }
+
+  void tell(size_t worker) {
+    puppets_[worker].report.sequence += 1;
+    post(worker);
+  }
+  void post(size_t worker) { reports_.push_back(puppets_[worker].report); }
+  void broadcast() {
+    for (size_t i = 0; i < puppets_.size(); ++i) orders_.push_back({i, state_.told});
+  }
+
+  size_t any_worker() {
+    return static_cast<size_t>(random_.below(static_cast<int64_t>(puppets_.size())));
+  }
+
+  void move(bool wild) {
+    now_ += kMillisecond;
+    if (wild && fault_move()) return;
+    const int64_t dice = random_.below(10);
+    if (dice < 4) {
+      act(any_worker());
+    } else if (dice < 6) {
+      deliver_report(wild);
+    } else if (dice < 8) {
+      deliver_order(wild);
+    } else if (dice == 8) {
+      const size_t worker = any_worker();
+      if (puppets_[worker].alive) post(worker);
+      orders_.push_back({worker, state_.told});
+    } else {
+      hear_exits();
+      hear(Tick{});
+    }
+  }
+
+  bool fault_move() {
+    const int64_t dice = random_.below(1000);
+    if (dice < chances_.death && deaths_ < chances_.deaths_at_most) {
+      const size_t worker = any_worker();
+      if (!puppets_[worker].alive) return false;
+      puppets_[worker].alive = false;
+      ++deaths_;
+      return true;
+    }
+    if (dice >= 500 && dice < 500 + chances_.stop && !stopped_) {
+      stopped_ = true;
+      hear(Request{Request::Kind::Stop, 15});
+      return true;
+    }
+    if (dice >= 800 && dice < 800 + chances_.checkpoint) {
+      hear(Request{Request::Kind::Checkpoint, 10});
+      return true;
+    }
+    return false;
+  }
+
+  void hear_exits() {
+    for (size_t i = 0; i < puppets_.size(); ++i) {
+      if (puppets_[i].alive || puppets_[i].exit_told || random_.below(2) == 0) continue;
+      puppets_[i].exit_told = true;
+      hear(Exited{{static_cast<int32_t>(i)}, true, 9});
+    }
+  }
+
+  void deliver_report(bool wild) {
+    if (reports_.empty()) return;
+    const size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(reports_.size())));
+    const Report report = reports_[at];
+    const bool doubled = wild && random_.below(4) == 0;
+    if (!doubled) reports_.erase(reports_.begin() + static_cast<int64_t>(at));
+    if (wild && random_.below(5) == 0) return;  // lost
+    hear(report);
+  }
+
+  void deliver_order(bool wild) {
+    if (orders_.empty()) return;
+    const size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(orders_.size())));
+    const auto [worker, order] = orders_[at];
+    const bool doubled = wild && random_.below(4) == 0;
+    if (!doubled) orders_.erase(orders_.begin() + static_cast<int64_t>(at));
+    if (wild && random_.below(5) == 0) return;
+    Puppet& puppet = puppets_[worker];
+    if (puppet.alive && order.sequence > puppet.heard.sequence) puppet.heard = order;
+  }
+
+  // One thing that the worker would do now; the rules of app/worker_run.
+  void act(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const Order& order = puppet.heard.order;
+    if (!puppet.alive || order.epoch == 0 || order.phase == Phase::Out) return;
+    if (puppet.report.epoch != order.epoch) {
+      puppet.report.epoch = order.epoch;
+      puppet.report.term = order.term;
+      puppet.report.phase = Phase::Frozen;
+      puppet.report.version = puppet.version;
+      puppet.report.connected = true;
+      puppet.report.address = cat("worker-", worker);
+      return tell(worker);
+    }
+    if (order.phase == Phase::Frozen) return frozen(worker);
+    if (puppet.report.phase != Phase::Running) {
+      puppet.report.phase = Phase::Running;
+      return tell(worker);
+    }
+    if (save(worker)) return;
+    if (puppet.report.version != puppet.version) {
+      puppet.report.version = puppet.version;
+      return tell(worker);
+    }
+    if (order.stop_at >= 0 && puppet.version >= order.stop_at) return;
+    take_step(worker);
+  }
+
+  void frozen(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const Instruction& heard = puppet.heard;
+    if (heard.save_version >= 0 && is_saver(worker) && puppet.version == heard.save_version + 1) {
+      expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
+      puppet.version -= 1;
+      puppet.report.version = puppet.version;
+      return tell(worker);
+    }
+    save(worker);
+  }
+
+  bool is_saver(size_t worker) const {
+    const auto& savers = puppets_[worker].heard.savers;
+    return std::find(savers.begin(), savers.end(), WorkerId{static_cast<int32_t>(worker)}) !=
+           savers.end();
+  }
+
+  bool save(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const int64_t version = puppet.heard.save_version;
+    if (version != puppet.version || !is_saver(worker)) return false;
+    for (const SavedShard& shard : puppet.report.shards) {
+      if (shard.version == version) return false;
+    }
+    puppet.report.shards = {
+        {version, cat("stage-", static_cast<int32_t>(worker) % stages_), 1, ""}};
+    puppet.report.version = puppet.version;
+    tell(worker);
+    return true;
+  }
+
+  // A step needs something of everybody, so it ends only where all have got as far.
+  void take_step(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const Order& order = puppet.heard.order;
+    if (order.committed < puppet.version) return;
+    for (const Puppet& other : puppets_) {
+      const bool has_sent = other.version > puppet.version;
+      const bool sends = other.alive && other.version == puppet.version &&
+                         other.report.epoch == order.epoch &&
+                         other.heard.order.phase == Phase::Running;
+      if (!has_sent && !sends) return;
+    }
+    const int64_t step = puppet.version;
+    puppet.version += 1;
+    puppet.step_epoch = order.epoch;
+    expect(puppet.version <= state_.committed + 1, "a worker is two versions ahead");
+    std::erase_if(puppet.report.steps,
+                  [&](const StepSummary& of) { return of.step < order.committed; });
+    StepSummary summary{.step = step, .start_ns = 1, .finish_ns = 2};
+    const bool last = static_cast<int32_t>(worker) % stages_ == stages_ - 1;
+    if (last) summary.losses = {{static_cast<int32_t>(worker) / stages_, 1.0}};
+    puppet.report.steps.push_back(summary);
+    puppet.report.seen = order.committed;
+  }
+
+  void hear(decltype(Input::what) what) {
+    std::vector<decltype(Input::what)> inputs{std::move(what)};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const State before = state_;
+      Decision decision = decide(state_, {now_, inputs[i]});
+      const Decision again = decide(before, {now_, inputs[i]});
+      expect(again.reason == decision.reason && again.state.told == decision.state.told,
+             "the same question has two answers");
+      state_ = std::move(decision.state);
+      judge(before, decision);
+      if (decision.order) broadcast();
+      if (decision.checkpoint) inputs.push_back(Stored{decision.checkpoint->version, ""});
+    }
+  }
+
+  void judge(const State& before, const Decision& decision) {
+    expect(state_.committed >= before.committed, "a commit was taken back");
+    expect(state_.epoch >= before.epoch, "an epoch was taken back");
+    expect(state_.saved >= before.saved, "a checkpoint was forgotten");
+    expect(!before.ending || state_.ending == before.ending, "an end was taken back");
+    if (state_.committed > before.committed && state_.situation != Situation::Salvaging &&
+        before.situation == Situation::Running) {
+      for (size_t i = 0; i < puppets_.size(); ++i) {
+        expect(puppets_[i].version >= state_.committed,
+               cat("version ", state_.committed, " is committed and worker ", i, " holds ",
+                   puppets_[i].version));
+      }
+    }
+    if (before.situation == Situation::Running) {
+      for (const StepRecord& step : decision.steps) {
+        expect(step.complete || state_.situation != Situation::Running,
+               cat("step ", step.step, " is committed without all its losses"));
+      }
+    }
+    if (state_.salvage.target >= 0 && before.salvage.target < 0) judge_target();
+    if (decision.checkpoint) {
+      const auto& shards = decision.checkpoint->shards;
+      std::set<std::string> files;
+      for (const SavedShard& shard : shards) {
+        files.insert(shard.file);
+        expect(shard.version == decision.checkpoint->version, "a shard of another version");
+      }
+      expect(static_cast<int32_t>(files.size()) == stages_, "a checkpoint lacks a stage");
+    }
+  }
+
+  void judge_target() {
+    const int64_t target = state_.salvage.target;
+    expect(target >= state_.committed, "the target is below what is committed");
+    for (const Stage& stage : state_.rules.stages) {
+      bool reachable = false, possible = false;
+      for (const WorkerId holder : stage.holders) {
+        const Puppet& puppet = puppets_[static_cast<size_t>(holder.value)];
+        if (!state_.members[static_cast<size_t>(holder.value)].alive) continue;
+        possible = true;
+        reachable = reachable || puppet.version == target || puppet.version == target + 1;
+      }
+      expect(!possible || reachable, cat("no holder can give version ", target));
+    }
+  }
+
+  Random random_;
+  const Chances chances_;
+  const int32_t stages_;
+  Duration now_{};
+  State state_;
+  std::vector<Puppet> puppets_;
+  std::vector<Report> reports_;
+  std::vector<std::pair<size_t, Instruction>> orders_;
+  int32_t deaths_ = 0;
+  bool stopped_ = false;
+  std::string fault_;
+};
+
+Rules rules_for(Random& random, int32_t pipelines) {
+  Rules rules;
+  rules.steps = 2 + random.below(6);
+  rules.checkpoint_every = random.below(4);
+  rules.micro_count = pipelines;
+  rules.directory = "runs/random";
+  rules.start_limit = std::chrono::hours(1);
+  rules.silence_limit = std::chrono::hours(1);
+  rules.explain_limit = std::chrono::milliseconds(50);
+  rules.stop_limit = std::chrono::hours(1);
+  rules.salvage_limit = std::chrono::hours(1);
+  return rules;
+}
+
+struct Case {
+  uint64_t seed = 0;
+  int32_t stages = 1, pipelines = 1;
+  Rules rules;
+};
+
+Case make_case(uint64_t seed) {
+  Random random(seed * 977 + 5);
+  Case of{.seed = seed};
+  of.stages = static_cast<int32_t>(1 + random.below(3));
+  of.pipelines = static_cast<int32_t>(1 + random.below(3));
+  of.rules = rules_for(random, of.pipelines);
+  return of;
+}
+
+TEST(DecideRandom, AnUndisturbedRunEndsWithAllStepsAndACheckpoint) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Case of = make_case(seed);
+    World world(seed, of.stages, of.pipelines, of.rules, {});
+    world.run(400, 40000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    EXPECT_EQ(*world.state().ending, (Ending{0, ""})) << "seed " << seed;
+    EXPECT_EQ(world.state().committed, of.rules.steps);
+    EXPECT_EQ(world.state().saved, of.rules.steps);
+  }
+}
+
+TEST(DecideRandom, AStopAtAnyMomentEndsWithACheckpointOfTheLastCommittedStep) {
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    const Case of = make_case(seed);
+    World world(seed, of.stages, of.pipelines, of.rules, {.stop = 8, .checkpoint = 10});
+    world.run(600, 40000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    const State& state = world.state();
+    const bool early = state.saved < 0;  // before the first step
+    const bool done = state.committed == of.rules.steps;
+    if (!early) {
+      EXPECT_EQ(state.saved, state.committed) << "seed " << seed;
+    }
+    const int expected = done ? 0 : 128 + 15;
+    EXPECT_EQ(state.ending->exit_code, expected) << "seed " << seed;
+  }
+}
+
+TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
+  int32_t salvaged = 0, hopeless = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    const Case of = make_case(seed);
+    World world(seed, of.stages, of.pipelines, of.rules,
+                {.death = 6, .stop = 1, .checkpoint = 5, .deaths_at_most = 3});
+    world.run(800, 60000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    const State& state = world.state();
+    const int exit_code = state.ending->exit_code;
+    if (world.deaths() == 0) continue;
+    const bool begun = state.situation == Situation::Ended && state.salvage.cause != "";
+    if (begun && world.whole()) {
+      ++salvaged;
+      EXPECT_GE(state.saved, state.committed) << "seed " << seed << ": " << state.ending->sentence;
+      EXPECT_EQ(exit_code, 75) << "seed " << seed << ": " << state.ending->sentence;
+    }
+    if (begun && !world.whole()) {
+      ++hopeless;
+      EXPECT_EQ(exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(salvaged, 100);  // the cases must have been met at all
+  EXPECT_GT(hopeless, 100);
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,531 @@
+// What control decides, case by case: each situation, each way to end, each sentence.
+#include "control/decide.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kSecond = std::chrono::seconds(1);
+
+Rules small_rules() {
+  Rules rules;
+  rules.steps = 10;
+  rules.checkpoint_every = 4;
+  rules.micro_count = 2;
+  rules.evaluation_count = 1;
+  rules.stages = {{0, 1, {{0}, {2}}}, {1, 2, {{1}, {3}}}};  // two pipelines of two stages
+  rules.directory = "runs/small";
+  rules.start_limit = 30 * kSecond;
+  rules.silence_limit = 60 * kSecond;
+  rules.explain_limit = kSecond / 2;
+  rules.stop_limit = 10 * kSecond;
+  rules.salvage_limit = 10 * kSecond;
+  return rules;
+}
+
+// A run whose workers are played by the test, on a clock that it turns.
+class Play {
+ public:
+  explicit Play(const Rules& rules = small_rules()) : state(begin(rules, {})) {
+    reports.resize(state.members.size());
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].worker = {static_cast<int32_t>(i)};
+      reports[i].epoch = rules.epoch;
+    }
+  }
+
+  Decision hear(decltype(Input::what) what) {
+    Decision decision = decide(state, {now, std::move(what)});
+    state = decision.state;
+    return decision;
+  }
+  Decision report(size_t worker) {
+    reports[worker].sequence += 1;
+    return hear(reports[worker]);
+  }
+  Decision pass(Duration time) {
+    now += time;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (state.members[i].heard && state.members[i].alive && !mute) hear(reports[i]);
+    }
+    return hear(Tick{});
+  }
+  void connect() {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].address = cat("127.0.0.1:", 7000 + i);
+      reports[i].connected = true;
+      reports[i].version = state.committed;
+      report(i);
+    }
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].phase = Phase::Running;
+      report(i);
+    }
+  }
+  // Worker `i` has taken a step, and saved when that was asked of it.
+  Decision step(size_t i) {
+    Report& of = reports[i];
+    StepSummary summary{.step = of.version, .start_ns = 100, .finish_ns = 100 + int64_t(i)};
+    if (i % 2 == 1) {
+      summary.losses = {{static_cast<int32_t>(i / 2), 2.0 + static_cast<double>(i)}};
+      summary.learning_rate = 0.5;
+    }
+    of.steps = {summary};
+    of.version += 1;
+    if (state.told.save_version == of.version) save(i);
+    return report(i);
+  }
+  void save(size_t i) {
+    for (const WorkerId saver : state.told.savers) {
+      if (saver.value != static_cast<int32_t>(i)) continue;
+      reports[i].shards = {
+          {state.told.save_version, cat("stage-", i % 2, ".safetensors"), 7, "00"}};
+    }
+  }
+  // All take steps until version `version` is committed.
+  void advance_to(int64_t version) {
+    while (state.committed < version && !state.ending) {
+      for (size_t i = 0; i < reports.size(); ++i) {
+        const Decision decision = step(i);
+        if (decision.checkpoint) hear(Stored{decision.checkpoint->version, ""});
+      }
+    }
+  }
+  // The living answer the newest order: frozen, in its epoch.
+  Decision freeze() {
+    Decision last;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!state.members[i].alive) continue;
+      reports[i].epoch = state.told.order.epoch;
+      reports[i].phase = Phase::Frozen;
+      reports[i].lost_peers.clear();
+      reports[i].failure.clear();
+      last = report(i);
+    }
+    return last;
+  }
+  // The savers go to the version that is asked for and save it; what came of the last shard.
+  Decision save_all() {
+    Decision last;
+    for (const WorkerId saver : std::vector<WorkerId>(state.told.savers)) {
+      const size_t i = static_cast<size_t>(saver.value);
+      reports[i].version = state.told.save_version;
+      save(i);
+      Decision decision = report(i);
+      if (decision.checkpoint) last = std::move(decision);
+    }
+    return last;
+  }
+
+  State state;
+  std::vector<Report> reports;
+  Duration now{};
+  bool mute = false;
+};
+
+TEST(Decide, NobodyRunsBeforeAllAreConnected) {
+  Play run;
+  EXPECT_EQ(run.state.told.order.phase, Phase::Frozen);
+  for (size_t i = 0; i < 3; ++i) {
+    run.reports[i].address = cat("host:", i);
+    run.reports[i].connected = true;
+    const Decision decision = run.report(i);
+    ASSERT_TRUE(decision.order);
+    EXPECT_EQ(decision.order->addresses[i], cat("host:", i));
+    EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
+  }
+  run.reports[3].connected = true;
+  const Decision decision = run.report(3);
+  ASSERT_TRUE(decision.order);
+  EXPECT_EQ(decision.order->order.phase, Phase::Running);
+  EXPECT_EQ(decision.reason, "all 4 workers are connected: step 0 begins");
+}
+
+TEST(Decide, WhoDoesNotComeForwardIsNamed) {
+  Play run;
+  run.reports[2].connected = true;
+  run.report(2);
+  run.pass(29 * kSecond);
+  EXPECT_FALSE(run.state.ending);
+  run.pass(31 * kSecond);
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(run.state.ending->exit_code, 1);
+  EXPECT_EQ(run.state.ending->sentence,
+            "for 30.0 s no worker came forward; not ready: worker 0, worker 1, worker 3; see their "
+            "logs, or raise network.connect_seconds");
+}
+
+TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsSentence) {
+  Play run;
+  run.reports[1].failure = "there is no file a.txt";
+  run.reports[1].failure_code = Code::Invalid;
+  run.report(1);
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(*run.state.ending,
+            (Ending{2, "worker 1 (stage 1 of pipeline 0): there is no file a.txt"}));
+  EXPECT_EQ(run.state.told.order.phase, Phase::Out);
+}
+
+TEST(Decide, AStepIsCommittedWhenEveryMemberHasReportedIt) {
+  Play run;
+  run.connect();
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(run.step(i).steps.empty());
+    EXPECT_EQ(run.state.committed, 0);
+  }
+  const Decision decision = run.step(3);
+  EXPECT_EQ(run.state.committed, 1);
+  ASSERT_TRUE(decision.order);
+  EXPECT_EQ(decision.order->order.committed, 1);
+  ASSERT_EQ(decision.steps.size(), 1u);
+  const StepRecord& step = decision.steps[0];
+  EXPECT_EQ(step.step, 0);
+  EXPECT_TRUE(step.complete);
+  EXPECT_EQ(step.loss, (3.0 + 5.0) / 2);  // of micro 0 and micro 1
+  EXPECT_EQ(step.learning_rate, 0.5);
+  EXPECT_EQ(step.duration.count(), 3);  // of the slowest
+  EXPECT_FALSE(step.validation_loss);
+}
+
+TEST(Decide, ReportsOfAnotherEpochOrPhaseDoNotCommit) {
+  Play run;
+  run.connect();
+  for (size_t i = 0; i < 3; ++i) run.step(i);
+  run.reports[3].phase = Phase::Frozen;
+  run.step(3);
+  EXPECT_EQ(run.state.committed, 0);
+  run.reports[3].phase = Phase::Running;
+  run.reports[3].epoch = 0;
+  run.report(3);
+  EXPECT_EQ(run.state.committed, 0);
+  run.reports[3].epoch = 1;
+  run.report(3);
+  EXPECT_EQ(run.state.committed, 1);
+}
+
+TEST(Decide, AnOvertakenReportChangesNothing) {
+  Play run;
+  run.connect();
+  const Report early = run.reports[0];
+  for (size_t i = 0; i < 3; ++i) run.step(i);
+  run.hear(early);
+  run.step(3);
+  EXPECT_EQ(run.state.committed, 1);
+  Report stranger = run.reports[0];
+  stranger.incarnation = 1;
+  stranger.version = 0;
+  stranger.sequence += 100;
+  run.hear(stranger);
+  EXPECT_EQ(run.state.members[0].report.version, 1);
+}
+
+TEST(Decide, AVersionThatIsSavedIsCommittedWithItsShards) {
+  Play run;
+  run.connect();
+  EXPECT_EQ(run.state.told.save_version, 4);
+  EXPECT_EQ(run.state.told.save_directory, "runs/small/checkpoint-4.tmp");
+  EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{0}, {1}}));
+  run.advance_to(3);
+  for (size_t i = 0; i < 4; ++i) {
+    run.reports[i].version = 4;
+    run.reports[i].steps = {{.step = 3}};
+    run.report(i);
+  }
+  EXPECT_EQ(run.state.committed, 3);  // no shard yet
+  run.save(0);
+  run.report(0);
+  EXPECT_EQ(run.state.committed, 3);
+  run.save(1);
+  const Decision decision = run.report(1);
+  EXPECT_EQ(run.state.committed, 4);
+  ASSERT_TRUE(decision.checkpoint);
+  EXPECT_EQ(decision.checkpoint->version, 4);
+  EXPECT_EQ(decision.checkpoint->shards[1].file, "stage-1.safetensors");
+  EXPECT_EQ(run.state.told.save_version, 8);
+  run.hear(Stored{4, ""});
+  EXPECT_EQ(run.state.saved, 4);
+}
+
+TEST(Decide, TheJobEndsWithACheckpoint) {
+  Play run;
+  run.connect();
+  run.advance_to(10);
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(*run.state.ending, (Ending{0, ""}));
+  EXPECT_EQ(run.state.saved, 10);
+}
+
+TEST(Decide, ACheckpointThatIsAskedForComesTwoVersionsLater) {
+  Play run;
+  run.connect();
+  run.advance_to(1);
+  run.hear(Request{Request::Kind::Checkpoint, 10});
+  EXPECT_EQ(run.state.told.save_version, 3);
+  run.advance_to(3);
+  EXPECT_EQ(run.state.saved, 3);
+  EXPECT_EQ(run.state.told.save_version, 4);
+}
+
+TEST(Decide, ASignalStopsAfterTheStepThatSomeoneMayHaveEnded) {
+  Play run;
+  run.connect();
+  run.advance_to(2);
+  run.step(0);  // is at version 3 already
+  const Decision decision = run.hear(Request{Request::Kind::Stop, 15});
+  ASSERT_TRUE(decision.order);
+  EXPECT_EQ(decision.order->order.stop_at, 3);
+  EXPECT_EQ(decision.order->save_version, 3);
+  for (size_t i = 1; i < 4; ++i) run.step(i);
+  EXPECT_EQ(run.state.committed, 3);  // so that who has begun step 3 may abandon it
+  EXPECT_FALSE(run.state.ending);
+  run.reports[2].lost_peers = {{0}};  // which then drops its peers
+  run.report(2);
+  run.pass(kSecond);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  const Decision saved = run.save_all();
+  ASSERT_TRUE(saved.checkpoint);
+  run.hear(Stored{3, ""});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(*run.state.ending, (Ending{143, "stopped by signal 15 after step 2"}));
+}
+
+TEST(Decide, ASecondSignalEndsAtOnce) {
+  Play run;
+  run.connect();
+  run.hear(Request{Request::Kind::Stop, 2});
+  run.hear(Request{Request::Kind::Stop, 2});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(run.state.ending->exit_code, 130);
+}
+
+TEST(Decide, AStepThatDoesNotEndInTimeIsAbandonedAtAStop) {
+  Play run;
+  run.connect();
+  run.advance_to(2);
+  run.hear(Request{Request::Kind::Stop, 15});
+  run.pass(9 * kSecond);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  run.pass(2 * kSecond);
+  EXPECT_EQ(run.state.situation, Situation::Salvaging);
+  run.freeze();
+  EXPECT_EQ(run.state.told.save_version, 2);
+  run.save_all();
+  run.hear(Stored{2, ""});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(run.state.ending->exit_code, 143);
+  EXPECT_EQ(run.state.saved, 2);
+}
+
+TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionIsSaved) {
+  Play run;
+  run.connect();
+  run.advance_to(2);
+  run.step(0);
+  run.step(1);  // pipeline 0 has ended step 2; worker 3 dies in it
+  const Decision decision = run.hear(Exited{{3}, true, 9});
+  ASSERT_TRUE(decision.order);
+  EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
+  EXPECT_EQ(decision.order->order.epoch, 2);
+  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  run.freeze();
+  // Stage 1 is left to worker 1, which has version 3; so has worker 0 of stage 0.
+  EXPECT_EQ(run.state.told.save_version, 3);
+  EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{0}, {1}}));
+  const Decision saved = run.save_all();
+  ASSERT_TRUE(saved.checkpoint);
+  ASSERT_EQ(saved.steps.size(), 1u);
+  EXPECT_FALSE(saved.steps[0].complete);  // worker 3 has taken its loss with it
+  run.hear(Stored{3, ""});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(*run.state.ending,
+            (Ending{75, "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2"}));
+}
+
+TEST(Decide, WhoIsAheadTakesItsStepBack) {
+  Play run;
+  run.connect();
+  run.advance_to(2);
+  run.step(0);
+  run.step(2);  // stage 0 has stepped on both pipelines, stage 1 on none
+  run.hear(Exited{{2}, true, 9});
+  run.freeze();
+  EXPECT_EQ(run.state.told.save_version, 2);
+  EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{0}, {1}}));
+  run.save_all();
+  run.hear(Stored{2, ""});
+  EXPECT_EQ(run.state.saved, 2);
+  EXPECT_EQ(run.state.ending->exit_code, 75);
+}
+
+TEST(Decide, WithoutAHolderTheLastCheckpointCounts) {
+  for (const int64_t steps : {2, 5}) {
+    Play run;
+    run.connect();
+    run.advance_to(steps);
+    run.hear(Exited{{1}, true, 9});
+    run.hear(Exited{{3}, false, 1});
+    ASSERT_TRUE(run.state.ending);
+    EXPECT_EQ(run.state.ending->exit_code, steps == 5 ? 75 : 1);
+    EXPECT_EQ(run.state.ending->sentence,
+              cat("worker 1 (stage 1 of pipeline 0) was killed by signal 9 in step ", steps,
+                  "; then worker 3 (stage 1 of pipeline 1) ended with exit code 1 in step ", steps,
+                  "; no worker holds stage 1 any more"));
+  }
+}
+
+TEST(Decide, ALostPeerIsExplainedByItsDeath) {
+  Play run;
+  run.connect();
+  run.reports[2].lost_peers = {{3}};
+  run.report(2);
+  run.reports[0].lost_peers = {{2}};  // dropped by 2, which has given up
+  run.report(0);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  run.hear(Exited{{3}, true, 11});
+  EXPECT_EQ(run.state.salvage.cause,
+            "worker 3 (stage 1 of pipeline 1) was killed by signal 11 in step 0");
+  run.pass(2 * kSecond);
+  EXPECT_TRUE(run.state.members[2].alive);
+}
+
+TEST(Decide, AWorkerThatNobodyReachesIsDeadAfterAWhile) {
+  Play run;
+  run.connect();
+  run.reports[2].lost_peers = {{3}};
+  run.report(2);
+  run.pass(kSecond / 10);
+  run.reports[0].lost_peers = {{2}};
+  run.report(0);
+  run.hear(StreamEnded{{3}, 0});
+  run.pass(kSecond);
+  EXPECT_FALSE(run.state.members[3].alive);
+  EXPECT_TRUE(run.state.members[2].alive);
+  EXPECT_EQ(run.state.salvage.cause,
+            "worker 3 (stage 1 of pipeline 1) lost its connection to the coordinator in step 0");
+}
+
+TEST(Decide, ASilentWorkerIsDead) {
+  Play run;
+  run.connect();
+  run.mute = true;
+  run.pass(59 * kSecond);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  for (size_t i = 0; i < 3; ++i) run.hear(run.reports[i]);
+  run.pass(2 * kSecond);
+  EXPECT_EQ(run.state.salvage.cause,
+            "worker 3 (stage 1 of pipeline 1) said nothing for 61.0 s in step 0");
+}
+
+TEST(Decide, WhoDoesNotAnswerWhileSalvagingIsDeadToo) {
+  Play run;
+  run.connect();
+  run.advance_to(1);
+  run.hear(Exited{{3}, true, 9});
+  run.reports[0].epoch = run.reports[1].epoch = 2;
+  run.reports[0].phase = run.reports[1].phase = Phase::Frozen;
+  run.report(0);
+  run.report(1);
+  run.pass(11 * kSecond);
+  EXPECT_FALSE(run.state.members[2].alive);
+  EXPECT_EQ(run.state.epoch, 3);
+  run.freeze();
+  run.save_all();
+  run.hear(Stored{1, ""});
+  EXPECT_EQ(run.state.ending->exit_code, 75);
+}
+
+TEST(Decide, ALossThatIsNoNumberEndsTheRunBeforeItsStep) {
+  for (const bool skipped : {true, false}) {
+    Play run;
+    run.connect();
+    run.advance_to(2);
+    StepSummary summary{.step = 2, .losses = {{0, std::nan("")}}, .finite = !skipped};
+    run.reports[1].steps = {summary};
+    run.reports[1].version = 3;
+    run.report(1);
+    EXPECT_EQ(run.state.situation, Situation::Salvaging);
+    for (size_t i = 0; i < 4; ++i) run.reports[i].version = 3;
+    run.freeze();
+    EXPECT_EQ(run.state.told.save_version, 2);
+    run.save_all();
+    run.hear(Stored{2, ""});
+    ASSERT_TRUE(run.state.ending);
+    EXPECT_EQ(*run.state.ending,
+              (Ending{1,
+                      "loss or gradient of step 2 is not finite (seen by worker 1 (stage 1 of "
+                      "pipeline 0)): the step was not taken; lower the learning rate or clip "
+                      "more"}));
+  }
+}
+
+TEST(Decide, AFullDiskEndsInASentenceAndKeepsTheLastCheckpoint) {
+  Play run;
+  run.connect();
+  run.advance_to(5);
+  run.reports[0].failure = "cannot write runs/small/checkpoint-8.tmp: No space left on device";
+  run.reports[0].failure_code = Code::Exhausted;
+  run.report(0);
+  EXPECT_EQ(run.state.situation, Situation::Salvaging);
+  run.freeze();
+  run.reports[0].failure = "No space left on device";
+  run.report(0);
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(run.state.ending->exit_code, 1);
+  EXPECT_EQ(run.state.saved, 4);
+  EXPECT_EQ(run.state.ending->sentence,
+            "worker 0 (stage 0 of pipeline 0): cannot write runs/small/checkpoint-8.tmp: No space "
+            "left on device; saving was not possible: worker 0 (stage 0 of pipeline 0): No space "
+            "left on device");
+}
+
+TEST(Decide, AHangIsResumable) {
+  Play run;
+  run.connect();
+  run.advance_to(1);
+  run.reports[2].failure = "nothing ended for 60000 ms";
+  run.reports[2].failure_code = Code::Timeout;
+  run.report(2);
+  run.freeze();
+  run.save_all();
+  run.hear(Stored{1, ""});
+  EXPECT_EQ(*run.state.ending,
+            (Ending{75, "worker 2 (stage 0 of pipeline 1): nothing ended for 60000 ms"}));
+}
+
+TEST(Decide, AManifestThatCannotBeWrittenEndsTheRun) {
+  Play run;
+  run.connect();
+  run.advance_to(3);
+  for (size_t i = 0; i < 4; ++i) run.step(i);
+  run.hear(Stored{4, "cannot write manifest.json"});
+  EXPECT_EQ(*run.state.ending, (Ending{1, "cannot write manifest.json"}));
+  EXPECT_EQ(run.state.saved, -1);
+}
+
+TEST(Decide, AResumedRunBeginsWhereItWasSaved) {
+  Rules rules = small_rules();
+  rules.first_step = rules.saved = 4;
+  rules.epoch = 3;
+  rules.resume_shards = {"a", "b"};
+  Play run(rules);
+  EXPECT_EQ(run.state.told.resume_shards.size(), 2u);
+  run.connect();
+  EXPECT_EQ(run.state.told.order.committed, 4);
+  EXPECT_EQ(run.state.told.order.first_step, 4);
+  EXPECT_EQ(run.state.told.save_version, 8);
+  run.hear(Exited{{0}, true, 9});  // before anything was done: nothing has to be saved
+  run.freeze();
+  EXPECT_EQ(run.state.ending->exit_code, 75);
+  EXPECT_EQ(run.state.saved, 4);
+}
+
+}  // namespace
+}  // namespace tenuto
