@@ -7,6 +7,7 @@
 #include <thread>
 #include <tuple>
 
+#include "base/random.h"
 #include "test_cluster.h"
 
 namespace tenuto {
@@ -47,6 +48,34 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts,
                                           testing::Values("gpipe", "1f1b", "zb-h1"),
                                           testing::Values("listed", "ready"), testing::Bool()),
                          layout_name);
+
+// Random shapes, and ops of random real length, so that messages and choices fall differently each
+// time: the numbers must not notice.
+TEST(Step, TimingChangesNothing) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed);
+    const auto pick = [&](int32_t most) { return static_cast<int32_t>(random.below(most)); };
+    Job job = instant_job(1 + pick(4), 1 + pick(3), 1 + pick(6));
+    job.seed = static_cast<int64_t>(seed);
+    job.parallel.order = std::vector<std::string>{"gpipe", "1f1b", "zb-h1"}[random.below(3)];
+    job.parallel.dispatch = "ready";
+    job.parallel.split_backward = random.below(2) == 0;
+    job.device.message_bytes = 80 + 4 * pick(4000);
+    job.device.parameter_bytes = 4 * (1 + pick(3000));
+    DeviceSettings& device = job.device;
+    for (auto* lengths :
+         {&device.forward_ms, &device.backward_input_ms, &device.backward_weight_ms}) {
+      lengths->clear();
+      for (int32_t s = 0; s < job.parallel.stages; ++s) lengths->push_back(random.uniform() * 0.4);
+    }
+    TestCluster cluster(job, plan_of(job));
+    cluster.connect();
+    PlainRun plain(job);
+    const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
+    expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
+  }
+}
 
 TEST(Step, EvaluationSeesTheNewWeights) {
   Job job = instant_job(4, 2, 4);
