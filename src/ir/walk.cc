@@ -20,6 +20,13 @@ bool is_backward(ValueKind kind) {
   return kind == ValueKind::Gradient || kind == ValueKind::Verdict;
 }
 
+// What tells the lanes of a worker apart.
+std::pair<LaneKind, WorkerId> lane_key(const Op& op) {
+  const LaneKind kind = lane_of(op);
+  const bool has_peer = kind != LaneKind::Compute && kind != LaneKind::Reduce;
+  return {kind, has_peer ? op.peer : WorkerId{}};
+}
+
 // Gives values small numbers: open addressing over the names.
 class Names {
  public:
@@ -102,29 +109,22 @@ Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t re
 
 // Sorts the ops into lanes, each in list order; the compute lane under Ready into its queues.
 void Walk::index_lanes() {
-  lanes_.push_back({LaneKind::Compute, {}, 0, 0, 0, false});
-  std::map<std::pair<LaneKind, WorkerId>, int32_t> numbers;
-  lane_.resize(list_.size());
+  std::map<std::pair<LaneKind, WorkerId>, int32_t> numbers = {{{LaneKind::Compute, {}}, 0}};
   std::array<int32_t, kQueueCount> queued{};
-  std::vector<int32_t> count(1, 0);
-  for (size_t i = 0; i < list_.size(); ++i) {
-    const LaneKind kind = lane_of(list_[i]);
-    int32_t lane = 0;
-    if (kind == LaneKind::Compute) {
-      ++queued[queue_of(list_[i].kind)];
-      if (list_[i].kind == OpKind::Forward) ++forwards_;
-    } else {
-      const WorkerId peer = kind == LaneKind::Reduce ? WorkerId{} : list_[i].peer;
-      const auto [place, fresh] =
-          numbers.try_emplace({kind, peer}, static_cast<int32_t>(lanes_.size()));
-      lane = place->second;
-      if (fresh) {
-        lanes_.push_back({kind, peer, 0, 0, 0, false});
-        count.push_back(0);
-      }
-    }
-    lane_[i] = lane;
-    ++count[at(lane)];
+  for (const Op& op : list_) {
+    numbers.try_emplace(lane_key(op), 0);
+    if (lane_of(op) == LaneKind::Compute) ++queued[queue_of(op.kind)];
+    if (op.kind == OpKind::Forward) ++forwards_;
+  }
+  for (auto& [key, number] : numbers) {
+    number = static_cast<int32_t>(lanes_.size());
+    lanes_.push_back({key.first, key.second, 0, 0, 0, false});
+  }
+  std::vector<int32_t> count(lanes_.size(), 0);
+  lane_.reserve(list_.size());
+  for (const Op& op : list_) {
+    lane_.push_back(numbers.find(lane_key(op))->second);
+    ++count[at(lane_.back())];
   }
   int32_t place = 0;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {

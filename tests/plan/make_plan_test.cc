@@ -1,0 +1,150 @@
+// Plans from shapes: right, as the golden files show them, and refused in clear words.
+#include "plan/make_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "ir/check.h"
+#include "ir/golden.h"
+#include "ir/text.h"
+#include "plan/lower.h"
+
+namespace tenuto {
+namespace {
+
+Shape shape_of(int32_t stages, int32_t pipelines, int32_t micros, const std::string& order) {
+  Shape shape;
+  shape.stages = shape.layers = stages;
+  shape.pipelines = pipelines;
+  shape.micros = micros;
+  shape.order = order;
+  return shape;
+}
+
+TEST(MakePlan, Golden) {
+  const auto golden = [](const std::string& name, const Shape& shape) {
+    const auto plan = make_plan(shape);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    expect_golden("plan/golden/" + name + ".sched", to_text(plan.value().schedule));
+    if (shape.evaluation_micros == 0) return;
+    expect_golden("plan/golden/" + name + "-evaluation.sched", to_text(plan.value().evaluation));
+  };
+  golden("gpipe-3x1x3", shape_of(3, 1, 3, "gpipe"));
+  golden("1f1b-2x2x2", shape_of(2, 2, 2, "1f1b"));
+  golden("1f1b-4x1x8", shape_of(4, 1, 8, "1f1b"));
+  golden("zb-h1-4x1x6", shape_of(4, 1, 6, "zb-h1"));
+  Shape tied = shape_of(3, 2, 2, "1f1b");
+  tied.tied = true;
+  tied.evaluation_micros = 3;
+  golden("1f1b-tied-3x2x2", tied);
+}
+
+// Every small shape makes a plan that check accepts, whatever else is asked for.
+TEST(MakePlan, EverySmallShapeIsRight) {
+  Random random(17);
+  for (const OrderCard& card : order_cards()) {
+    for (int32_t stages = 1; stages <= 5; ++stages) {
+      for (int32_t pipelines = 1; pipelines <= 4; ++pipelines) {
+        for (int32_t micros = 1; micros <= 7; ++micros) {
+          Shape shape = shape_of(stages, pipelines, micros, card.name);
+          shape.layers = stages + static_cast<int32_t>(random.below(4));
+          shape.tied = random.below(2) == 0;
+          shape.dispatch = random.below(2) == 0 ? Dispatch::Ready : Dispatch::Listed;
+          shape.evaluation_micros = static_cast<int32_t>(random.below(6));
+          shape.memory = random.below(2) == 0 ? 0 : 7;
+          const auto plan = make_plan(shape);
+          ASSERT_TRUE(plan.ok()) << plan.error().message;
+          const Status status = check(plan.value());
+          ASSERT_TRUE(status.ok()) << card.name << " " << stages << " " << pipelines << " "
+                                   << micros << ": " << status.error().message;
+          EXPECT_EQ(make_plan(shape).value(), plan.value());
+        }
+      }
+    }
+  }
+}
+
+// A micro-batch that is given to another pipeline's worker needs nothing but the same passes.
+TEST(MakePlan, WorkMovesToAnotherWorker) {
+  const auto made = make_plan(shape_of(3, 2, 3, "1f1b"));
+  ASSERT_TRUE(made.ok());
+  Plan plan = made.value();
+  for (auto& list : plan.schedule.lists) {
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [](const Op& op) {
+                                return op.micro.value < 0 || op.kind == OpKind::Send ||
+                                       op.kind == OpKind::Recv;
+                              }),
+               list.end());
+  }
+  // Worker 4 (stage 1 of pipeline 1) takes micro-batch 2 from worker 1, in the global order.
+  auto& from = plan.schedule.lists[1];
+  auto& to = plan.schedule.lists[4];
+  for (auto op = from.begin(); op != from.end();) {
+    if (op->micro.value != 2) {
+      ++op;
+      continue;
+    }
+    const auto place = std::find_if(to.begin(), to.end(), [&](const Op& other) {
+      return other.kind == op->kind && other.micro.value > 2;
+    });
+    to.insert(place, *op);
+    op = from.erase(op);
+  }
+  plan.schedule.groups.clear();
+  plan.schedule.collectives.clear();
+  insert_messages(plan.schedule);
+  append_update(plan.schedule, plan.stages, false);
+  for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+    plan.dispatch = dispatch;
+    const Status status = check(plan);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+  EXPECT_NE(to_text(plan.schedule).find("<a0.2@0"), std::string::npos);
+}
+
+TEST(MakePlan, Limits) {
+  Shape shape = shape_of(4, 1, 8, "1f1b");
+  shape.dispatch = Dispatch::Ready;
+  const Plan plan = make_plan(shape).value();
+  ASSERT_EQ(plan.limits.size(), 4u);
+  for (int32_t s = 0; s < 4; ++s) {
+    EXPECT_EQ(plan.limits[static_cast<size_t>(s)], (Limit{4 - s, 4 - s}));
+  }
+}
+
+TEST(MakePlan, Refusals) {
+  const auto message = [](const Shape& shape, Code code) {
+    const auto plan = make_plan(shape);
+    EXPECT_FALSE(plan.ok());
+    if (plan.ok()) return std::string();
+    EXPECT_EQ(plan.error().code, code);
+    return plan.error().message;
+  };
+  EXPECT_EQ(message(shape_of(2, 1, 2, "1f1c"), Code::Invalid),
+            "order '1f1c' is not known, did you mean 1f1b? (known: gpipe, 1f1b, zb-h1)");
+  EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected at least 1");
+  EXPECT_EQ(message(shape_of(2, 1, -1, "1f1b"), Code::Invalid),
+            "micros is -1: expected at least 1");
+  EXPECT_NE(message(shape_of(2000, 2000, 2000, "1f1b"), Code::Invalid).find("ask for fewer"),
+            std::string::npos);
+  Shape shape = shape_of(4, 1, 8, "gpipe");
+  shape.memory = 4;
+  EXPECT_EQ(message(shape, Code::Exhausted),
+            "order gpipe with 4 stages and 8 micro-batches a pipeline holds up to 8 of them at "
+            "worker 0, and memory allows 4: raise memory to 8 or take another order");
+  shape.order = "1f1b";
+  EXPECT_TRUE(make_plan(shape).ok());
+  shape.memory = 3;
+  EXPECT_NE(message(shape, Code::Exhausted).find("raise memory to 4"), std::string::npos);
+  shape.layers = 3;
+  EXPECT_NE(message(shape, Code::Invalid).find("the model has 3 layers"), std::string::npos);
+  shape.layers = 4;
+  shape.layer_cost = {1, 2};
+  EXPECT_NE(message(shape, Code::Invalid).find("layer_cost has 2 numbers"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tenuto
