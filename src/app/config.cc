@@ -25,9 +25,10 @@ Result<LoadedJob> load_effective_job(const std::string& path,
     from = "order " + card.name;
     return loaded;
   }
+  const std::string& from = origin["parallel.order"];
   const std::string near = nearest(parallel.order, names.data(), names.size());
-  return invalid(cat(origin["parallel.order"], ": parallel.order \"", parallel.order,
-                     "\" is no known order",
+  return invalid(cat(from == "flag" ? cat("--parallel.order=", parallel.order) : from,
+                     ": parallel.order \"", parallel.order, "\" is no known order",
                      near.empty() ? std::string() : cat(", did you mean ", near, "?"),
                      "; tenuto schedule list shows all"));
 }

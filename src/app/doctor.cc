@@ -116,7 +116,7 @@ Finding examine_worker() {
       "and tenuto simulate work";
   const auto program = find_program("tenuto-worker");
   if (!program.ok()) return {"devices", Mark::Missing, program.error().message, advice};
-  const auto described = output_of({program.value(), "describe"}, kWorkerLimit);
+  const auto described = output_of({program.value(), "--describe"}, kWorkerLimit);
   if (!described.ok()) return {"devices", Mark::Missing, described.error().message, advice};
   return {"devices", Mark::Good, one_line(described.value()), ""};
 }
