@@ -118,7 +118,9 @@ Finding examine_worker() {
   if (!program.ok()) return {"devices", Mark::Missing, program.error().message, advice};
   const auto described = output_of({program.value(), "--describe"}, kWorkerLimit);
   if (!described.ok()) return {"devices", Mark::Missing, described.error().message, advice};
-  return {"devices", Mark::Good, one_line(described.value()), ""};
+  const std::string found = one_line(described.value());
+  if (found.find("no torch") == std::string::npos) return {"devices", Mark::Good, found, ""};
+  return {"devices", Mark::Poor, found, advice};
 }
 
 Finding examine_compiler_cache() {

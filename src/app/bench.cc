@@ -1,0 +1,123 @@
+#include "app/bench.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "app/commit.h"
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSuffix = "_bench";
+
+// Where benchmark programs lie: in the build, beside tenuto, installed.
+std::vector<fs::path> places() {
+  std::error_code failure;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failure).parent_path();
+  return {self.parent_path().parent_path() / "bench", self,
+          self.parent_path() / "libexec" / "tenuto"};
+}
+
+std::vector<fs::path> programs() {
+  std::vector<fs::path> found;
+  std::set<std::string> names;
+  for (const fs::path& place : places()) {
+    std::error_code failure;
+    for (const auto& entry : fs::directory_iterator(place, failure)) {
+      const std::string name = entry.path().filename().string();
+      if (name.size() <= kSuffix.size() || !name.ends_with(kSuffix)) continue;
+      if (access(entry.path().c_str(), X_OK) != 0 || !entry.is_regular_file(failure)) continue;
+      if (names.insert(name).second) found.push_back(entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& left, const auto& right) { return left.filename() < right.filename(); });
+  return found;
+}
+
+std::string short_name(const fs::path& program) {
+  const std::string name = program.filename().string();
+  return name.substr(0, name.size() - kSuffix.size());
+}
+
+std::string processor() {
+  std::ifstream lines("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(lines, line)) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+int list() {
+  const std::vector<fs::path> found = programs();
+  for (const fs::path& program : found) std::printf("%s\n", short_name(program).c_str());
+  if (found.empty()) {
+    std::fprintf(stderr,
+                 "tenuto: no benchmark was built: configure with TENUTO_BENCHMARKS=ON "
+                 "(./run build does)\n");
+  }
+  return found.empty() ? 1 : 0;
+}
+
+int run(const std::string& name, const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  for (const fs::path& program : programs()) {
+    if (short_name(program) != name && program.filename() != name) {
+      names.push_back(short_name(program));
+      continue;
+    }
+    utsname machine{};
+    uname(&machine);
+    std::fprintf(stderr,
+                 "machine: %s, %ld cores, %s %s\ncommit: %s (%s)\nsettings:", processor().c_str(),
+                 sysconf(_SC_NPROCESSORS_ONLN), machine.sysname, machine.release, commit_text(),
+                 build_type_text());
+    std::vector<std::string> all = {program.string()};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& of : all) pointers.push_back(of.data());
+    for (const std::string& of : arguments) std::fprintf(stderr, " %s", of.c_str());
+    std::fprintf(stderr, "%s\n", arguments.empty() ? " as built in" : "");
+    pointers.push_back(nullptr);
+    execv(program.c_str(), pointers.data());
+    std::fprintf(stderr, "tenuto: cannot start %s: %s\n", program.c_str(), std::strerror(errno));
+    return 1;
+  }
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string near = nearest(name, views.data(), views.size());
+  std::fprintf(stderr, "tenuto: there is no benchmark '%s'%s; `tenuto bench list` names them\n",
+               name.c_str(), near.empty() ? "" : cat(": did you mean '", near, "'?").c_str());
+  return 2;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+  static std::string name;
+  CLI::App* command = app.add_subcommand("bench", "a reproducible table of measurements");
+  command->allow_extras();
+  command->add_option("name", name, "of the benchmark, or `list`")->required();
+  command->footer("What follows the name goes to the benchmark.\nExample: tenuto bench paced");
+  command->callback([chosen = std::move(chosen), command] {
+    chosen([command] { return name == "list" ? list() : run(name, command->remaining()); });
+  });
+}
+
+}  // namespace tenuto

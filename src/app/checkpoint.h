@@ -1,0 +1,58 @@
+// Checkpoints on disk: a folder checkpoint-STEP with one safetensors file a stage and, written
+// last, a manifest that names them with size and checksum. A folder under that name is whole, or it
+// has been damaged since: it is filled under checkpoint-STEP.tmp and renamed when all is durable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "control/report.h"
+#include "ir/plan.h"
+
+namespace tenuto {
+
+// What the manifest says.
+struct Manifest {
+  int64_t step = 0;  // version of the parameters: steps taken since initialisation
+  int64_t epoch = 0;
+  std::string job;                // effective settings, TOML
+  std::vector<Stage> partition;   // layers of each stage (holders are not kept)
+  std::vector<SavedShard> files;  // one a stage
+};
+
+// crc32c (Castagnoli) of `size` bytes, continuing from `before` (0 to begin).
+uint32_t crc32c(const void* bytes, size_t size, uint32_t before = 0);
+
+// Size and checksum of a shard that has just been written to `directory`/`file`.
+Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
+                                  int64_t version);
+
+// Writes the manifest into RUN/checkpoint-STEP.tmp, makes all of it durable and renames the folder
+// to checkpoint-STEP; returns that path.
+//
+// Errors: Exhausted/Job or Invalid/Job with the path and the system's reason
+Result<std::string> finish_checkpoint(const std::string& run, const Manifest& manifest);
+
+// The steps of all checkpoint folders in `run`, ascending.
+std::vector<int64_t> list_checkpoints(const std::string& run);
+
+// RUN/checkpoint-STEP.
+std::string checkpoint_path(const std::string& run, int64_t step);
+
+// Reads the manifest of a checkpoint and checks every file against it.
+//
+// Errors: Corrupt/Job  missing or malformed manifest, missing, truncated or changed file
+Result<Manifest> verify_checkpoint(const std::string& path);
+
+// The checkpoint of `step` (-1 = the newest), verified.
+//
+// Errors: Invalid/Job  there is none
+//         Corrupt/Job  it is damaged; the sentence names an older one that is whole
+Result<Manifest> find_checkpoint(const std::string& run, int64_t step);
+
+// Removes the oldest checkpoints until `keep` are left, and what unfinished ones left behind.
+void prune_checkpoints(const std::string& run, int32_t keep);
+
+}  // namespace tenuto

@@ -1,0 +1,262 @@
+#include "app/coordinate.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "app/checkpoint.h"
+#include "app/file.h"
+#include "app/record.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "control/server.h"
+#include "ir/text.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kRepeat = std::chrono::milliseconds(500);
+// For workers to leave by themselves: after a job well done, and after anything else.
+constexpr Duration kLeave = std::chrono::seconds(5);
+constexpr Duration kLeaveInTrouble = std::chrono::milliseconds(500);
+
+sigset_t claimed_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// A file descriptor that is closed with its owner.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+class Coordinator {
+ public:
+  explicit Coordinator(const RunInput& input)
+      : input_(input), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), signals_([] {
+          const sigset_t claimed = claimed_signals();
+          return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
+        }()) {}
+
+  Status start();
+  Ending run();
+
+ private:
+  void wait();
+  void collect();
+  void collect_signals();
+  void hear(decltype(Input::what) what);
+  // Does what was decided; returns what came of it, to be heard in turn.
+  std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
+  Status open_record();
+  Stored store_checkpoint(const CheckpointRecord& checkpoint);
+  void note(const std::string& kind, const std::string& sentence);
+  void leave();
+
+  const RunInput& input_;
+  const Descriptor wake_, signals_;
+  std::optional<Record> record_;
+  MemoryStore store_;
+  State state_;
+  std::unique_ptr<Server> server_;
+  Launcher launcher_;  // before the server goes, nobody is left to speak
+  Duration repeated_at_{};
+};
+
+Status Coordinator::start() {
+  const Job& job = *input_.job;
+  const int wake = wake_.number();
+  ServerSettings settings{.listen = job.coordinator.listen,
+                          .job = job.name,
+                          .token = input_.token,
+                          .worker_count = input_.rules.worker_count(),
+                          .plan = to_json(*input_.plan),
+                          .job_toml = to_toml(job)};
+  auto server = start_server(settings, [wake] {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake, &one, sizeof(one));
+  });
+  if (!server.ok()) return server.error();
+  server_ = std::move(server).value();
+  state_ = begin(input_.rules, monotonic_clock().now());
+  server_->tell(state_.told);
+  if (input_.program.empty()) {
+    input_.progress->event(cat("waiting for ", settings.worker_count, " workers at ",
+                               server_->address(), ": start each with `tenuto worker --job ",
+                               job.name, " --coordinator ", server_->address(),
+                               " --worker N` and the same TENUTO_TOKEN"));
+    return ok();
+  }
+  return launcher_.start({.program = input_.program,
+                          .coordinator = server_->address(),
+                          .job = job.name,
+                          .token = input_.token,
+                          .directory = input_.directory->path(),
+                          .worker_count = settings.worker_count});
+}
+
+Ending Coordinator::run() {
+  while (!state_.ending) {
+    wait();
+    collect();
+    hear(Tick{});
+    const Duration now = monotonic_clock().now();
+    if (now - repeated_at_ >= kRepeat) {
+      repeated_at_ = now;
+      server_->repeat();
+    }
+  }
+  leave();
+  return *state_.ending;
+}
+
+void Coordinator::wait() {
+  std::vector<pollfd> waits = {{wake_.number(), POLLIN, 0}, {signals_.number(), POLLIN, 0}};
+  for (const int descriptor : launcher_.descriptors()) waits.push_back({descriptor, POLLIN, 0});
+  poll(waits.data(), waits.size(), static_cast<int>(to_milliseconds(kTick)));
+}
+
+void Coordinator::collect() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t drained = read(wake_.number(), &count, sizeof(count));
+  collect_signals();
+  for (auto& heard : server_->take()) {
+    std::visit([&](auto& of) { hear(std::move(of)); }, heard);
+  }
+  for (const Exited& exited : launcher_.reap()) hear(exited);
+}
+
+void Coordinator::collect_signals() {
+  signalfd_siginfo info;
+  while (read(signals_.number(), &info, sizeof(info)) == sizeof(info)) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGUSR1) {
+      hear(Request{Request::Kind::Checkpoint, number});
+    } else {
+      hear(Request{Request::Kind::Stop, number});
+    }
+  }
+}
+
+void Coordinator::hear(decltype(Input::what) what) {
+  std::vector<decltype(Input::what)> inputs;
+  inputs.push_back(std::move(what));
+  for (size_t next = 0; next < inputs.size(); ++next) {
+    const Situation before = state_.situation;
+    const Input input{monotonic_clock().now(), std::move(inputs[next])};
+    Decision decision = decide(state_, input);
+    state_ = std::move(decision.state);
+    for (auto& follows : apply(decision, before)) inputs.push_back(std::move(follows));
+  }
+}
+
+std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, Situation before) {
+  std::vector<decltype(Input::what)> follows;
+  const auto check = [&](const Status& status) {
+    if (!status.ok()) follows.push_back(Trouble{status.error().message});
+    return status.ok();
+  };
+  check(store_.write(facts_of(state_)));
+  const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
+  if (begins && !check(open_record())) return follows;  // the workers are not told to run
+  if (decision.order) server_->tell(*decision.order);
+  const Duration now = monotonic_clock().now();
+  for (const StepRecord& step : decision.steps) {
+    input_.progress->step(step, now);
+    if (record_) check(record_->step(step));
+  }
+  if (!decision.reason.empty()) {
+    note(state_.ending ? "end" : begins ? "start" : "decision", decision.reason);
+    const bool person = !begins && !state_.ending;
+    if (person) input_.progress->event(decision.reason);
+  }
+  if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
+  return follows;
+}
+
+Status Coordinator::open_record() {
+  const std::string& path = input_.directory->path();
+  const Status cleared = input_.directory->clear(input_.rules.first_step);
+  if (!cleared.ok()) return cleared;
+  const Status config = write_file(path + "/config.toml", to_toml(*input_.job));
+  if (!config.ok()) return config;
+  const Status plan =
+      write_file(cat(path, "/plan-", input_.rules.epoch, ".json"), to_json(*input_.plan) + "\n");
+  if (!plan.ok()) return plan;
+  Result<Record> record = Record::open(path, *input_.job, *input_.plan);
+  if (!record.ok()) return record.error();
+  record_ = std::move(record).value();
+  if (!input_.rules.resume_shards.empty()) {
+    note("resume", cat("from the checkpoint of step ", input_.rules.first_step));
+  }
+  return ok();
+}
+
+Stored Coordinator::store_checkpoint(const CheckpointRecord& checkpoint) {
+  const std::string& path = input_.directory->path();
+  const Manifest manifest{.step = checkpoint.version,
+                          .epoch = state_.epoch,
+                          .job = to_toml(*input_.job),
+                          .partition = input_.plan->stages,
+                          .files = checkpoint.shards};
+  const Result<std::string> finished = finish_checkpoint(path, manifest);
+  if (!finished.ok()) return {checkpoint.version, finished.error().message};
+  prune_checkpoints(path, input_.job->keep);
+  note("checkpoint", finished.value());
+  input_.progress->event(cat("checkpoint of step ", checkpoint.version));
+  return {checkpoint.version, ""};
+}
+
+void Coordinator::note(const std::string& kind, const std::string& sentence) {
+  if (!record_) return;
+  // What cannot be noted is not worth ending a run: a full disk shows at the metrics.
+  (void)record_->event(kind, state_.epoch, state_.committed, sentence);
+}
+
+void Coordinator::leave() {
+  const bool well = state_.ending->exit_code == 0;
+  const Duration end = monotonic_clock().now() + (well ? kLeave : kLeaveInTrouble);
+  launcher_.finish(end - monotonic_clock().now());
+  // An unfinished checkpoint only takes room.
+  prune_checkpoints(input_.directory->path(), input_.job->keep);
+}
+
+}  // namespace
+
+void claim_signals() {
+  const sigset_t claimed = claimed_signals();
+  pthread_sigmask(SIG_BLOCK, &claimed, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+Result<Ending> coordinate(const RunInput& input) {
+  Coordinator coordinator(input);
+  const Status started = coordinator.start();
+  if (!started.ok()) return started.error();
+  return coordinator.run();
+}
+
+}  // namespace tenuto

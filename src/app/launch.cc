@@ -1,0 +1,170 @@
+#include "app/launch.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+// posix_spawn's two attribute objects, freed together.
+struct SpawnPlan {
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  SpawnPlan() {
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+  }
+  ~SpawnPlan() {
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+  }
+};
+
+// This process's environment with the worker's own entries in front.
+std::vector<std::string> environment_with(const std::vector<std::string>& own) {
+  std::vector<std::string> all = own;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('=') + 1);
+    bool replaced = false;
+    for (const std::string& of : own) replaced = replaced || of.rfind(name, 0) == 0;
+    if (!replaced) all.push_back(text);
+  }
+  return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  for (std::string& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+}  // namespace
+
+Launcher::~Launcher() { finish(Duration{}); }
+
+Status Launcher::start(const LaunchSettings& settings) {
+  for (int32_t worker = 0; worker < settings.worker_count; ++worker) {
+    const Status started = start_one(settings, {worker});
+    if (!started.ok()) {
+      finish(Duration{});
+      return started;
+    }
+  }
+  return ok();
+}
+
+Status Launcher::start_one(const LaunchSettings& settings, WorkerId worker) {
+  const std::string log = cat(settings.directory, "/worker-", worker, ".log");
+  SpawnPlan plan;
+  posix_spawn_file_actions_addopen(&plan.files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&plan.files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                   0644);
+  posix_spawn_file_actions_adddup2(&plan.files, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&plan.files, 3);
+  sigset_t none, standard;
+  sigemptyset(&none);
+  sigemptyset(&standard);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) {
+    sigaddset(&standard, signal);
+  }
+  posix_spawnattr_setsigmask(&plan.attributes, &none);
+  posix_spawnattr_setsigdefault(&plan.attributes, &standard);
+  posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  std::vector<std::string> arguments = {
+      settings.program, "run",      "--coordinator", settings.coordinator, "--job",
+      settings.job,     "--worker", cat(worker),     "--parent",           cat(getpid())};
+  std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings.token});
+  int pid = -1;
+  const int failure = posix_spawn(&pid, settings.program.c_str(), &plan.files, &plan.attributes,
+                                  pointers(arguments).data(), pointers(environment).data());
+  if (failure != 0) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("cannot start worker ", worker, " (", settings.program, ", log ", log,
+                     "): ", std::strerror(failure))};
+  }
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  children_.push_back({worker, pid, descriptor});
+  return ok();
+}
+
+std::vector<int> Launcher::descriptors() const {
+  std::vector<int> all;
+  for (const Child& child : children_) {
+    if (child.pid >= 0 && child.descriptor >= 0) all.push_back(child.descriptor);
+  }
+  return all;
+}
+
+std::vector<Exited> Launcher::reap() {
+  std::vector<Exited> ended;
+  for (Child& child : children_) {
+    int status = 0;
+    if (child.pid < 0 || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    const bool signalled = WIFSIGNALED(status);
+    ended.push_back({child.worker, signalled, signalled ? WTERMSIG(status) : WEXITSTATUS(status)});
+    if (child.descriptor >= 0) close(child.descriptor);
+    child.pid = child.descriptor = -1;
+  }
+  return ended;
+}
+
+int32_t Launcher::alive() const {
+  int32_t count = 0;
+  for (const Child& child : children_) count += child.pid >= 0 ? 1 : 0;
+  return count;
+}
+
+void Launcher::finish(Duration limit) {
+  const Duration end = monotonic_clock().now() + limit;
+  reap();
+  while (alive() > 0 && monotonic_clock().now() < end) {
+    std::vector<pollfd> waits;
+    for (const int descriptor : descriptors()) waits.push_back({descriptor, POLLIN, 0});
+    poll(waits.data(), waits.size(), 20);
+    reap();
+  }
+  for (const Child& child : children_) {
+    if (child.pid >= 0) kill(child.pid, SIGKILL);
+  }
+  for (Child& child : children_) {
+    if (child.pid < 0) continue;
+    while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    if (child.descriptor >= 0) close(child.descriptor);
+    child.pid = child.descriptor = -1;
+  }
+}
+
+Result<std::string> find_program(const std::string& name) {
+  std::error_code failure;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failure);
+  const fs::path beside = self.parent_path() / name;
+  const fs::path inside = self.parent_path().parent_path() / "libexec" / "tenuto" / name;
+  for (const fs::path& path : {beside, inside}) {
+    if (access(path.c_str(), X_OK) == 0) return path.string();
+  }
+  return Error{Code::Invalid, Reach::Job,
+               cat("cannot find the program ", name, ": searched ", beside.string(), " and ",
+                   inside.string(), "; build or install it there")};
+}
+
+}  // namespace tenuto

@@ -1,0 +1,62 @@
+// Worker processes of this host: started, watched, and never left behind.
+//
+// A worker asks the kernel to be killed with the thread that started it, so start() must be called
+// from a thread that lives as long as the process; and it ends by itself when its conversation
+// with the coordinator ends.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "control/decide.h"
+
+namespace tenuto {
+
+// What workers are started with.
+struct LaunchSettings {
+  std::string program;      // path of tenuto-worker
+  std::string coordinator;  // host:port
+  std::string job, token;   // the token travels in the environment, never on the command line
+  std::string directory;    // for worker-N.log
+  int32_t worker_count = 0;
+};
+
+// The workers of one run on this host.
+class Launcher {
+ public:
+  Launcher() = default;
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  // Kills and buries whoever is left.
+  ~Launcher();
+
+  // Starts all workers; on an error none is left.
+  Status start(const LaunchSettings& settings);
+  // One descriptor per living worker that becomes readable when it ends; may be fewer where the
+  // kernel has none to give: call reap() now and then anyhow.
+  std::vector<int> descriptors() const;
+  // Who has ended since the last call.
+  std::vector<Exited> reap();
+  // How many live.
+  int32_t alive() const;
+  // Waits until all have ended, `limit` at most; kills those that have not.
+  void finish(Duration limit);
+
+ private:
+  struct Child {
+    WorkerId worker;
+    int pid = -1;         // -1 = ended
+    int descriptor = -1;  // pidfd
+  };
+  Status start_one(const LaunchSettings& settings, WorkerId worker);
+  std::vector<Child> children_;
+};
+
+// The path of a program that is installed with this one: beside it, or in libexec/tenuto.
+//
+// Errors: Invalid/Job with the places that were searched
+Result<std::string> find_program(const std::string& name);
+
+}  // namespace tenuto

@@ -1,0 +1,220 @@
+// tenuto: the command line.
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/bench.h"
+#include "app/commit.h"
+#include "app/config.h"
+#include "app/doctor.h"
+#include "app/launch.h"
+#include "app/run_directory.h"
+#include "app/schedule.h"
+#include "app/simulate.h"
+#include "app/train.h"
+#include "base/text.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+constexpr int kUsage = 2;
+constexpr Duration kDescribeLimit = std::chrono::seconds(30);
+
+// Takes what the chosen subcommand does; it returns the exit code.
+using Chosen = std::function<void(std::function<int()>)>;
+
+int fail(const std::string& sentence, int exit_code) {
+  std::fprintf(stderr, "tenuto: %s\n", sentence.c_str());
+  return exit_code;
+}
+
+// Becomes another program of this installation; returns only when that fails.
+int become(const std::string& name, const std::vector<std::string>& arguments) {
+  const Result<std::string> program = find_program(name);
+  if (!program.ok()) return fail(program.error().message, 1);
+  std::vector<std::string> all = {program.value()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  for (std::string& of : all) pointers.push_back(of.data());
+  pointers.push_back(nullptr);
+  execv(program.value().c_str(), pointers.data());
+  return fail(cat("cannot start ", program.value(), ": ", std::strerror(errno)), 1);
+}
+
+// "--section.key=value" as "section.key=value"; anything else is refused.
+Result<std::vector<std::string>> overrides_in(const std::vector<std::string>& extras) {
+  std::vector<std::string> overrides;
+  for (const std::string& extra : extras) {
+    const size_t equals = extra.find('=');
+    const size_t dot = extra.find('.');
+    if (extra.rfind("--", 0) != 0 || equals == std::string::npos || dot > equals) {
+      return invalid(cat("unknown argument '", extra,
+                         "': settings of the job are given as --section.key=value"));
+    }
+    overrides.push_back(extra.substr(2));
+  }
+  return overrides;
+}
+
+int print_config(const TrainOptions& options) {
+  const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
+  if (!loaded.ok()) return fail(loaded.error().message, kUsage);
+  const std::string text = options.json ? config_json(loaded.value()) : config_text(loaded.value());
+  std::printf("%s%s", text.c_str(), text.empty() || text.back() == '\n' ? "" : "\n");
+  return 0;
+}
+
+// What train and coordinator have in common.
+struct TrainCommand {
+  TrainOptions options;
+  bool resume = false, overwrite = false, print = false;
+};
+
+int run_train(CLI::App& command, TrainCommand& asked) {
+  Result<std::vector<std::string>> overrides = overrides_in(command.remaining());
+  if (!overrides.ok()) return fail(overrides.error().message, kUsage);
+  asked.options.overrides = std::move(overrides).value();
+  if (asked.print) return print_config(asked.options);
+  if (asked.resume && asked.overwrite) {
+    return fail("--resume continues a run and --overwrite replaces it: give one of them", kUsage);
+  }
+  if (asked.options.from_step >= 0 && !asked.resume) {
+    return fail("--from-step chooses the checkpoint to continue from: give --resume too", kUsage);
+  }
+  asked.options.beginning = asked.resume      ? Beginning::Resume
+                            : asked.overwrite ? Beginning::Overwrite
+                                              : Beginning::Fresh;
+  return train(asked.options);
+}
+
+void add_train_options(CLI::App& command, TrainCommand& asked) {
+  command.allow_extras();
+  command.add_option("job", asked.options.job_file, "job file (TOML)")->required();
+  command.add_flag("--resume", asked.resume, "continue from the newest checkpoint of the run");
+  command.add_option("--from-step", asked.options.from_step,
+                     "with --resume: continue from the checkpoint of this step");
+  command.add_flag("--overwrite", asked.overwrite, "replace an earlier run of the same name");
+  command.add_flag("--print-config", asked.print, "show each setting and where it came from");
+  command.add_flag("--json", asked.options.json, "one JSON object on stdout");
+}
+
+void add_train_commands(CLI::App& app, const Chosen& chosen) {
+  static TrainCommand train_asked, coordinator_asked;
+  CLI::App* train = app.add_subcommand("train", "train a model: the main job");
+  add_train_options(*train, train_asked);
+  train->footer(
+      "Settings of the job file are replaced by --section.key=value.\n"
+      "Example: tenuto train examples/quickstart.toml --parallel.stages=4 --job.name=four\n\n" +
+      key_help());
+  train->callback([chosen, train] { chosen([train] { return run_train(*train, train_asked); }); });
+  CLI::App* coordinator =
+      app.add_subcommand("coordinator", "train with workers that are started by `tenuto worker`");
+  add_train_options(*coordinator, coordinator_asked);
+  coordinator_asked.options.start_workers = false;
+  coordinator->footer(
+      "The token of the job is taken from coordinator.token, else from TENUTO_TOKEN.\n"
+      "Example: TENUTO_TOKEN=secret tenuto coordinator job.toml "
+      "--coordinator.listen=10.0.0.1:7000 --network.device=eth0");
+  coordinator->callback([chosen, coordinator] {
+    chosen([coordinator] { return run_train(*coordinator, coordinator_asked); });
+  });
+}
+
+void add_worker_command(CLI::App& app, const Chosen& chosen) {
+  static std::string address, job;
+  static int worker = 0;
+  CLI::App* command = app.add_subcommand("worker", "one worker of a run on several hosts");
+  command->add_option("--coordinator", address, "host:port of the coordinator")->required();
+  command->add_option("--job", job, "name of the job")->required();
+  command->add_option("--worker", worker, "number of this worker, from 0")->required();
+  command->footer(
+      "The token is taken from TENUTO_TOKEN. Checkpoints go to the run's folder, which all hosts "
+      "must see.\n"
+      "Example: TENUTO_TOKEN=secret tenuto worker --coordinator 10.0.0.1:7000 --job run --worker "
+      "0");
+  command->callback([chosen] {
+    chosen([] {
+      return become("tenuto-worker",
+                    {"run", "--coordinator", address, "--job", job, "--worker", cat(worker)});
+    });
+  });
+}
+
+void add_sample_command(CLI::App& app, const Chosen& chosen) {
+  static std::string run, prompt = "\n", bytes = "500", temperature = "0.8", seed = "1",
+                          step = "-1";
+  CLI::App* command = app.add_subcommand("sample", "print text from the model of a run");
+  command->add_option("run", run, "folder of the run, or its name under runs/")->required();
+  command->add_option("--prompt", prompt, "text to continue");
+  command->add_option("--bytes", bytes, "how many to print (500)");
+  command->add_option("--temperature", temperature, "0 = always the likeliest byte (0.8)");
+  command->add_option("--seed", seed, "of the random choices (1)");
+  command->add_option("--step", step, "of the checkpoint (the newest)");
+  command->footer("Example: tenuto sample runs/quickstart --prompt 'The ' --bytes 300");
+  command->callback([chosen] {
+    chosen([] {
+      const Result<std::string> folder = find_run(run);
+      if (!folder.ok()) return fail(folder.error().message, kUsage);
+      return become("tenuto-worker",
+                    {"sample", folder.value(), "--prompt", prompt, "--bytes", bytes,
+                     "--temperature", temperature, "--seed", seed, "--step", step});
+    });
+  });
+}
+
+int print_version() {
+  std::printf("tenuto %s (commit %s)\n", version_text(), commit_text());
+  std::printf("UCX %s\n", ucp_get_version_string());
+  const Result<std::string> worker = find_program("tenuto-worker");
+  if (!worker.ok()) {
+    std::printf("tenuto-worker: not found\n");
+    return 0;
+  }
+  const Result<std::string> devices = output_of({worker.value(), "--describe"}, kDescribeLimit);
+  const std::string text = devices.ok() ? devices.value() : devices.error().message + "\n";
+  std::printf("%s", text.c_str());
+  return 0;
+}
+
+int run(int count, char** arguments) {
+  CLI::App app("Tenuto trains deep networks over pipelines and replicas and keeps its tempo.",
+               "tenuto");
+  app.footer(
+      "Example: tenuto train examples/quickstart.toml\nHelp on a command: tenuto train "
+      "--help");
+  app.require_subcommand(0, 1);
+  bool version = false;
+  app.add_flag("--version", version, "versions of tenuto, UCX and torch");
+  std::function<int()> action;
+  const Chosen chosen = [&action](std::function<int()> what) { action = std::move(what); };
+  add_train_commands(app, chosen);
+  add_simulate_command(app, chosen);
+  add_schedule_command(app, chosen);
+  add_sample_command(app, chosen);
+  add_doctor_command(app, chosen);
+  add_bench_command(app, chosen);
+  add_worker_command(app, chosen);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {  // the library's way to say no, and to say help
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (version) return print_version();
+  if (action) return action();
+  std::printf("%s", app.help().c_str());
+  return kUsage;
+}
+
+}  // namespace
+}  // namespace tenuto
+
+int main(int count, char** arguments) { return tenuto::run(count, arguments); }

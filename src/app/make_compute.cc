@@ -1,0 +1,135 @@
+#include "app/make_compute.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "app/checkpoint.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/ucx.h"
+#include "world/load.h"
+
+#if TENUTO_TORCH
+#include "engine/engine.h"
+#endif
+
+namespace tenuto {
+namespace {
+
+#if !TENUTO_TORCH
+Error no_torch(const std::string& what) {
+  return {Code::Invalid, Reach::Job,
+          cat(what,
+              " needs torch, and this tenuto-worker was built without it: build with "
+              "TENUTO_TORCH=ON, or use device.kind = \"paced\"")};
+}
+#endif
+
+Result<std::unique_ptr<Compute>> make_real(const Job& job, const Plan& plan, StageId stage,
+                                           Mailbox& mailbox) {
+#if TENUTO_TORCH
+  return make_engine(job, plan, stage, mailbox);
+#else
+  (void)plan, (void)stage, (void)mailbox;
+  return no_torch(cat("device.kind = \"", job.device.kind, "\""));
+#endif
+}
+
+// The IPv4 address of a network device; empty when it has none.
+std::string address_of(const std::string& device) {
+  ifaddrs* all = nullptr;
+  std::string address;
+  if (getifaddrs(&all) != 0) return address;
+  for (const ifaddrs* of = all; of != nullptr; of = of->ifa_next) {
+    if (of->ifa_addr == nullptr || of->ifa_addr->sa_family != AF_INET || device != of->ifa_name) {
+      continue;
+    }
+    char text[INET_ADDRSTRLEN] = {};
+    const auto* in = reinterpret_cast<const sockaddr_in*>(of->ifa_addr);
+    if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text)) != nullptr) address = text;
+    break;
+  }
+  freeifaddrs(all);
+  return address;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const Hello& hello,
+                                                         Mailbox& mailbox) {
+  const NetworkSettings& network = job.network;
+  UcxSettings settings;
+  settings.device = network.device;
+  settings.listen_host = address_of(network.device);
+  if (settings.listen_host.empty()) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("network.device = \"", network.device,
+                     "\" is no network device of this "
+                     "machine that is up and has an IPv4 address: `ip -4 address` lists them")};
+  }
+  if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
+  if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
+  settings.connect_limit = from_milliseconds(network.connect_seconds * 1000);
+  Result<std::unique_ptr<UcxTransport>> made = make_ucx_transport(settings, hello, mailbox);
+  if (!made.ok()) return made.error();
+  return std::unique_ptr<Transport>(std::move(made).value());
+}
+
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, StageId stage,
+                                   Mailbox& mailbox) {
+  WorkerCompute made;
+  if (job.device.kind == "paced") {
+    sharpen_timer();
+    std::unique_ptr<PacedCompute> paced = make_paced(job, plan, stage, monotonic_clock(), mailbox);
+    made.paced = paced.get();
+    made.compute = std::move(paced);
+    if (job.device.clock == "nominal") {
+      made.links = std::make_unique<LinkClock>(make_link_clock(job));
+    }
+    return made;
+  }
+  Result<std::unique_ptr<Compute>> real = make_real(job, plan, stage, mailbox);
+  if (!real.ok()) return real.error();
+  made.compute = std::move(real).value();
+  return made;
+}
+
+Status print_sample(const SampleRequest& request) {
+  const Result<Manifest> manifest = find_checkpoint(request.run, request.step);
+  if (!manifest.ok()) return manifest.error();
+  const std::string path = checkpoint_path(request.run, manifest.value().step);
+  const Result<Job> job = job_from_toml(manifest.value().job, path + "/manifest.json");
+  if (!job.ok()) return job.error();
+  if (job.value().device.kind == "paced" || job.value().model.kind != "gpt") {
+    return invalid(cat(request.run, " has trained no text model (model.kind = \"",
+                       job.value().model.kind, "\", device.kind = \"", job.value().device.kind,
+                       "\"): there is nothing to sample"));
+  }
+  std::vector<std::string> shards;
+  for (const SavedShard& file : manifest.value().files) {
+    shards.push_back(cat(path, "/", file.file));
+  }
+#if TENUTO_TORCH
+  return sample(job.value(), shards, request.prompt, request.bytes, request.temperature,
+                request.seed, [](const std::string& text) {
+                  std::fwrite(text.data(), 1, text.size(), stdout);
+                  std::fflush(stdout);
+                });
+#else
+  return no_torch("tenuto sample");
+#endif
+}
+
+std::string device_description() {
+#if TENUTO_TORCH
+  return engine_description();
+#else
+  return "no torch in this build: paced devices only";
+#endif
+}
+
+}  // namespace tenuto

@@ -1,0 +1,54 @@
+// What a worker of a job runs on: its device and its wire.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "ir/plan.h"
+#include "runtime/compute.h"
+#include "runtime/link_clock.h"
+#include "runtime/paced.h"
+#include "transport/transport.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// A worker's device.
+struct WorkerCompute {
+  std::unique_ptr<Compute> compute;
+  PacedCompute* paced = nullptr;     // the same, when it is a paced device
+  std::unique_ptr<LinkClock> links;  // paced on the nominal clock
+};
+
+// The device that the job asks for, holding `stage`.
+//
+// Errors: Invalid/Job  no such device in this build or on this machine, or as the engine says
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, StageId stage,
+                                   Mailbox& mailbox);
+
+// The wire that the job asks for.
+Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const Hello& hello,
+                                                         Mailbox& mailbox);
+
+// What `tenuto sample` is asked for.
+struct SampleRequest {
+  std::string run;  // its folder
+  std::string prompt;
+  int64_t bytes = 500;
+  double temperature = 0.8;
+  int64_t seed = 1;
+  int64_t step = -1;  // of the checkpoint; -1 = the newest
+};
+
+// Prints text from the model of a run on stdout.
+//
+// Errors: as find_checkpoint and the engine say; Invalid/Call without torch
+Status print_sample(const SampleRequest& request);
+
+// Version of torch and the devices it can use; a sentence when this build has none.
+std::string device_description();
+
+}  // namespace tenuto

@@ -1,0 +1,50 @@
+#include "app/make_job_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "plan/make_plan.h"
+#include "world/fit.h"
+
+namespace tenuto {
+namespace {
+
+// Relative cost of each layer: multiplications per target.
+std::vector<double> layer_costs(const Job& job) {
+  const ModelSettings& model = job.model;
+  const double width = model.width;
+  std::vector<double> costs;
+  if (model.kind == "gpt") {
+    costs.push_back(width);  // embedding: a look-up and an addition
+    const double block = 12 * width * width + 2.0 * model.sequence * width;
+    costs.insert(costs.end(), static_cast<size_t>(model.layers), block);
+    costs.push_back(256 * width);  // head
+  }
+  return costs;
+}
+
+}  // namespace
+
+int32_t layers_of(const Job& job) {
+  const int32_t layers = cut_layers(job.model);
+  // A paced stage is a length of time: any number of stages can be rehearsed.
+  return job.device.kind == "paced" ? std::max(layers, job.parallel.stages) : layers;
+}
+
+Result<Plan> make_job_plan(const Job& job) {
+  Shape shape;
+  shape.stages = job.parallel.stages;
+  shape.pipelines = job.parallel.pipelines;
+  shape.micros = job.parallel.micros;
+  shape.layers = layers_of(job);
+  shape.order = job.parallel.order;
+  shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  shape.split_backward = job.parallel.split_backward;
+  shape.memory = job.parallel.memory;
+  shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
+  shape.evaluation_micros = job.validate_micros;
+  if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
+  return make_plan(shape);
+}
+
+}  // namespace tenuto

@@ -1,0 +1,52 @@
+// What a person sees while a run goes on: one living line on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "base/unit.h"
+#include "control/decide.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// The figures of a run so far.
+struct Figures {
+  int64_t steps_done = 0;  // in this process
+  std::optional<double> first_loss, last_loss, validation_loss;
+  int64_t tokens = 0;     // of the timed steps
+  Duration duration{};    // of the timed steps
+  bool lag_valid = true;  // paced device: the times mean something
+  // Tokens per second over all timed steps; 0 before the first.
+  double tokens_per_second() const;
+};
+
+// Writes to one stream. The living line is rewritten in place.
+class Progress {
+ public:
+  // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.
+  Progress(std::FILE* stream, const Job& job, std::string plan);
+  // A step is final; `now` on the monotonic clock.
+  void step(const StepRecord& step, Duration now);
+  // Something that a person should know; stays visible.
+  void event(const std::string& sentence);
+  // Ends the living line.
+  void finish();
+  // The figures so far.
+  const Figures& figures() const { return figures_; }
+
+ private:
+  std::string line(const StepRecord& step) const;
+  std::FILE* stream_;
+  const Job& job_;
+  std::string plan_;
+  bool terminal_ = false;
+  bool living_ = false;  // the cursor stands behind a living line
+  Duration written_at_{};
+  std::string last_event_;
+  double recent_rate_ = 0;
+  Figures figures_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,90 @@
+#include "app/record.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/trace.h"
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Seconds since 1970, to the millisecond: for people who compare runs.
+double wall_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) /
+         1000;
+}
+
+}  // namespace
+
+int64_t tokens_of_step(const Job& job) {
+  const int64_t rows = int64_t{job.micro_count()} * job.parallel.micro_rows;
+  return job.model.kind == "gpt" ? rows * job.model.sequence : rows;
+}
+
+Result<Record> Record::open(const std::string& directory, const Job& job, const Plan& plan) {
+  Record record;
+  record.directory_ = directory;
+  record.job_ = &job;
+  record.plan_ = &plan;
+  Result<LineFile> metrics = LineFile::open(directory + "/metrics.jsonl");
+  if (!metrics.ok()) return metrics.error();
+  Result<LineFile> events = LineFile::open(directory + "/events.jsonl");
+  if (!events.ok()) return events.error();
+  record.metrics_ = std::move(metrics).value();
+  record.events_ = std::move(events).value();
+  return record;
+}
+
+Status Record::step(const StepRecord& step) {
+  const double milliseconds = to_milliseconds(step.duration);
+  const int64_t tokens = tokens_of_step(*job_);
+  Json line = {{"step", step.step}};
+  line["loss"] = step.complete ? Json(step.loss) : Json(nullptr);
+  if (step.validation_loss) line["validation_loss"] = *step.validation_loss;
+  line["tokens"] = tokens;
+  if (milliseconds > 0) {
+    line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
+    line["step_ms"] = milliseconds;
+  }
+  line["gradient_norm"] = step.gradient_norm;
+  line["learning_rate"] = step.learning_rate;
+  if (job_->device.kind == "paced") {
+    line["lag_p99_ms"] = to_milliseconds(step.lag);
+    line["lag_valid"] = step.lag_valid;
+  }
+  line["plan"] = plan_->order;
+  line["epoch"] = step.epoch;
+  const Status written = metrics_.write(line.dump());
+  if (!written.ok()) return written;
+  const auto& traced = job_->trace_steps;
+  const bool wanted = std::find(traced.begin(), traced.end(), step.step) != traced.end();
+  return wanted ? trace(step) : ok();
+}
+
+Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
+                     const std::string& sentence) {
+  Json line = {{"time", wall_seconds()},
+               {"event", kind},
+               {"epoch", epoch},
+               {"step", step},
+               {"reason", sentence}};
+  return events_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Status Record::trace(const StepRecord& step) const {
+  std::vector<Event> events;
+  for (const std::string& lines : step.events) {
+    const Result<std::vector<Event>> of = events_from_text(lines);
+    if (!of.ok()) return of.error();
+    events.insert(events.end(), of.value().begin(), of.value().end());
+  }
+  return write_file(cat(directory_, "/trace-", step.step, ".json"), trace_of(events, *plan_));
+}
+
+}  // namespace tenuto

@@ -1,0 +1,39 @@
+// What a run leaves to be read: metrics.jsonl, events.jsonl and traces (docs/formats.md).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/file.h"
+#include "base/result.h"
+#include "base/unit.h"
+#include "control/decide.h"
+#include "ir/plan.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// Targets (bytes of text, or samples) that one step learns from.
+int64_t tokens_of_step(const Job& job);
+
+// The open files of one run.
+class Record {
+ public:
+  // Opens both files in `directory`, for appending.
+  static Result<Record> open(const std::string& directory, const Job& job, const Plan& plan);
+  // One line of metrics; and the trace, when the step is one of job.trace_steps.
+  Status step(const StepRecord& step);
+  // One line of events: `kind` and a sentence.
+  Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence);
+
+ private:
+  Record() = default;
+  Status trace(const StepRecord& step) const;
+  std::string directory_;
+  const Job* job_ = nullptr;
+  const Plan* plan_ = nullptr;
+  LineFile metrics_, events_;
+};
+
+}  // namespace tenuto

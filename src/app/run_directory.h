@@ -1,0 +1,47 @@
+// The folder of one run: locked while the run lasts, never overwritten silently.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace tenuto {
+
+// How a run begins.
+enum class Beginning : uint8_t { Fresh, Resume, Overwrite };
+
+// RUNS/NAME, held by this process.
+class RunDirectory {
+ public:
+  // Makes the folder when there is none and locks it. What lies there is untouched.
+  //
+  // Errors: Invalid/Job  another process holds it; or it holds a run and `beginning` is Fresh; or
+  // it
+  //         holds no checkpoint and `beginning` is Resume; or it cannot be made
+  static Result<RunDirectory> open(const std::string& path, Beginning beginning);
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&& other) = delete;
+  ~RunDirectory();
+
+  // Absolute.
+  const std::string& path() const { return path_; }
+  // The epoch that a new plan gets: one above the newest plan file; 1 for a fresh run.
+  int64_t next_epoch() const;
+  // Clears the way for the first step: Overwrite removes what the earlier run wrote (and nothing
+  // else); Resume drops the metrics of steps from `first_step` on, which will be done again.
+  Status clear(int64_t first_step) const;
+
+ private:
+  RunDirectory() = default;
+  std::string path_;
+  Beginning beginning_ = Beginning::Fresh;
+  int lock_ = -1;
+};
+
+// The folder of a run that a user names: a path, or a name under `runs`.
+//
+// Errors: Invalid/Call when there is no such folder
+Result<std::string> find_run(const std::string& name);
+
+}  // namespace tenuto

@@ -1,0 +1,23 @@
+// What happened in a step: from a worker's events to a picture that Chrome and Perfetto show.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/plan.h"
+#include "world/event.h"
+
+namespace tenuto {
+
+// Events as JSON lines (docs/formats.md), the form in which workers report them.
+std::string to_text(const std::vector<Event>& events);
+// Reads them back; Invalid/Call with the number of the line at fault.
+Result<std::vector<Event>> events_from_text(std::string_view text);
+
+// The Chrome trace of a step that all workers' events make up. Times are taken as of one clock and
+// count from the first event's start.
+std::string trace_of(const std::vector<Event>& events, const Plan& plan);
+
+}  // namespace tenuto

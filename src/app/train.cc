@@ -1,0 +1,252 @@
+#include "app/train.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "app/checkpoint.h"
+#include "app/config.h"
+#include "app/coordinate.h"
+#include "app/launch.h"
+#include "app/make_job_plan.h"
+#include "app/progress.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+// Between a lost connection and the news of how the worker ended.
+constexpr Duration kExplainLimit = std::chrono::milliseconds(500);
+// For the step under way when asked to stop.
+constexpr Duration kStopLimit = std::chrono::seconds(10);
+// For one answer of a worker whose step has been abandoned.
+constexpr Duration kSalvageLimit = std::chrono::seconds(10);
+
+Duration from_seconds(double seconds) { return from_milliseconds(seconds * 1000); }
+
+int fail(const Error& error, int exit_code) {
+  std::fprintf(stderr, "tenuto: %s\n", error.message.c_str());
+  return exit_code;
+}
+
+std::string random_token() {
+  unsigned char bytes[16];
+  CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "the kernel gives random bytes");
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    char pair[3];
+    std::snprintf(pair, sizeof(pair), "%02x", byte);
+    text += pair;
+  }
+  return text;
+}
+
+std::string token_of(const Job& job, bool start_workers) {
+  if (!job.coordinator.token.empty()) return job.coordinator.token;
+  const char* given = start_workers ? nullptr : std::getenv("TENUTO_TOKEN");
+  return given != nullptr && *given != '\0' ? std::string(given) : random_token();
+}
+
+// What only a run can refuse: the job file itself may be right.
+Status check_runnable(const Job& job) {
+  if (job.network.transport != "ucx") {
+    return invalid(cat("network.transport is '", job.network.transport,
+                       "', which joins threads of one process; `tenuto train` starts processes: "
+                       "use 'ucx'"));
+  }
+  if (job.device.kind == "paced") return ok();
+  for (const std::string& path : job.data.paths) {
+    std::error_code failure;
+    if (!std::filesystem::exists(path, failure)) {
+      return invalid(
+          cat("data.paths: there is no file or folder ", path, ": give the text to learn from"));
+    }
+  }
+  return ok();
+}
+
+// A checkpoint goes on only with the model that it was made with.
+Status check_same_model(const Job& job, const Manifest& manifest, const std::string& path) {
+  const Result<Job> before = job_from_toml(manifest.job, path + "/manifest.json");
+  if (!before.ok()) return before.error();
+  const ModelSettings& old = before.value().model;
+  const ModelSettings& now = job.model;
+  const auto differs = [&](const char* key, const auto& was, const auto& is) -> Status {
+    if (was == is) return ok();
+    return invalid(cat(path, " was made with ", key, " = ", was, ", the job says ", is,
+                       ": a run is resumed with the model it began with"));
+  };
+  for (const Status& same :
+       {differs("model.kind", old.kind, now.kind), differs("model.layers", old.layers, now.layers),
+        differs("model.width", old.width, now.width), differs("model.heads", old.heads, now.heads),
+        differs("model.tied", old.tied, now.tied),
+        differs("model.sequence", old.sequence, now.sequence),
+        differs("optimizer.kind", before.value().optimizer.kind, job.optimizer.kind)}) {
+    if (!same.ok()) return same;
+  }
+  return ok();
+}
+
+// What a run starts from: nothing, or a checkpoint.
+struct Start {
+  int64_t first_step = 0;
+  int64_t saved = -1;
+  std::vector<std::string> shards;
+};
+
+Result<Start> find_start(const TrainOptions& options, const Job& job, const std::string& run) {
+  if (options.beginning != Beginning::Resume) return Start{};
+  const Result<Manifest> manifest = find_checkpoint(run, options.from_step);
+  if (!manifest.ok()) return manifest.error();
+  const std::string path = checkpoint_path(run, manifest.value().step);
+  const Status same = check_same_model(job, manifest.value(), path);
+  if (!same.ok()) return same.error();
+  Start start{manifest.value().step, manifest.value().step, {}};
+  for (const SavedShard& shard : manifest.value().files) {
+    start.shards.push_back(cat(path, "/", shard.file));
+  }
+  return start;
+}
+
+Rules make_rules(const Job& job, const Plan& plan, const Start& start, const RunDirectory& run) {
+  Rules rules;
+  rules.epoch = run.next_epoch();
+  rules.first_step = start.first_step;
+  rules.steps = job.steps;
+  rules.checkpoint_every = job.checkpoint_every;
+  rules.saved = start.saved;
+  rules.micro_count = plan.schedule.micro_count;
+  rules.evaluation_count = job.validate_micros;
+  rules.stages = plan.stages;
+  rules.resume_shards = start.shards;
+  rules.directory = run.path();
+  rules.start_limit = from_seconds(job.network.connect_seconds);
+  rules.silence_limit = from_seconds(job.network.silence_seconds);
+  rules.explain_limit = kExplainLimit;
+  rules.stop_limit = kStopLimit;
+  rules.salvage_limit = kSalvageLimit;
+  return rules;
+}
+
+// The one object of --json.
+void print_json(const RunDirectory& run, const Ending& ending, const Figures& figures,
+                std::optional<int64_t> checkpoint) {
+  nlohmann::ordered_json json = {{"run", run.path()}, {"exit_code", ending.exit_code}};
+  const auto put = [&](const char* key, const auto& value) {
+    json[key] = value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+  };
+  json["steps"] = figures.steps_done;
+  put("first_loss", figures.first_loss);
+  put("last_loss", figures.last_loss);
+  put("validation_loss", figures.validation_loss);
+  json["tokens_per_second"] = figures.tokens_per_second();
+  put("checkpoint_step", checkpoint);
+  json["checkpoint"] = checkpoint ? nlohmann::ordered_json(checkpoint_path(run.path(), *checkpoint))
+                                  : nlohmann::ordered_json(nullptr);
+  if (!ending.sentence.empty()) json["sentence"] = ending.sentence;
+  std::printf("%s\n",
+              json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+}
+
+void print_figures(const Figures& figures, const Job& job) {
+  if (figures.first_loss) {
+    std::printf("first loss       %s nats\n", fixed(*figures.first_loss, 4).c_str());
+    std::printf("last loss        %s nats\n", fixed(*figures.last_loss, 4).c_str());
+  }
+  if (figures.validation_loss) {
+    std::printf("validation loss  %s nats\n", fixed(*figures.validation_loss, 4).c_str());
+  }
+  if (figures.duration.count() > 0) {
+    std::printf("tokens/s         %s\n", fixed(figures.tokens_per_second(), 0).c_str());
+  }
+  if (job.device.kind == "paced" && job.device.clock == "nominal" && !figures.lag_valid) {
+    std::printf(
+        "the paced devices lagged behind their clock by more than a fifth of an op: this "
+        "machine is too busy, the times of this run mean nothing\n");
+  }
+}
+
+// Says how the run ended, and what to do next.
+void say_ending(const TrainOptions& options, const Job& job, const RunDirectory& run,
+                const Ending& ending, const Figures& figures) {
+  const std::vector<int64_t> steps = list_checkpoints(run.path());
+  const std::optional<int64_t> checkpoint =
+      steps.empty() ? std::nullopt : std::optional(steps.back());
+  if (ending.exit_code != 0) {
+    const std::string next =
+        checkpoint ? cat("; the checkpoint of step ", *checkpoint, " is in ",
+                         checkpoint_path(run.path(), *checkpoint), "; continue with: tenuto train ",
+                         options.job_file, " --resume")
+                   : std::string("; there is no checkpoint yet");
+    std::fprintf(stderr, "tenuto: %s%s\n", ending.sentence.c_str(), next.c_str());
+  }
+  if (options.json) return print_json(run, ending, figures, checkpoint);
+  print_figures(figures, job);
+  if (ending.exit_code == 0 && checkpoint) {
+    std::printf("checkpoint       %s\n", checkpoint_path(run.path(), *checkpoint).c_str());
+    if (job.model.kind == "gpt" && job.device.kind != "paced") {
+      std::printf("print text from it with: tenuto sample %s\n", run.path().c_str());
+    }
+  }
+}
+
+}  // namespace
+
+int train(const TrainOptions& options) {
+  const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
+  if (!loaded.ok()) return fail(loaded.error(), 2);
+  const Job& job = loaded.value().job;
+  const Status runnable = check_runnable(job);
+  if (!runnable.ok()) return fail(runnable.error(), 2);
+  const Result<Plan> plan = make_job_plan(job);
+  if (!plan.ok()) return fail(plan.error(), plan.error().code == Code::Invalid ? 2 : 3);
+  const Status right = check(plan.value());
+  if (!right.ok()) return fail(right.error(), 3);
+  std::string program;
+  if (options.start_workers) {
+    const Result<std::string> found = find_program("tenuto-worker");
+    if (!found.ok()) return fail(found.error(), 1);
+    program = found.value();
+  }
+  const Result<RunDirectory> run =
+      RunDirectory::open(cat(job.directory, "/", job.name), options.beginning);
+  if (!run.ok()) return fail(run.error(), 2);
+  const Result<Start> start = find_start(options, job, run.value().path());
+  if (!start.ok()) return fail(start.error(), 2);
+
+  std::FILE* stream = options.json ? stderr : stdout;
+  const std::string shape =
+      cat(plan.value().order, " ", job.parallel.pipelines, "x", job.parallel.stages);
+  Progress progress(stream, job, shape);
+  if (start.value().first_step >= job.steps) {
+    say_ending(options, job, run.value(), {0, ""}, progress.figures());
+    std::fprintf(stderr,
+                 "tenuto: all %s steps of this run are done: ask for more with "
+                 "--job.steps=N\n",
+                 cat(job.steps).c_str());
+    return 0;
+  }
+  claim_signals();
+  const Result<Ending> ending =
+      coordinate({.job = &job,
+                  .plan = &plan.value(),
+                  .directory = &run.value(),
+                  .rules = make_rules(job, plan.value(), start.value(), run.value()),
+                  .token = token_of(job, options.start_workers),
+                  .program = program,
+                  .progress = &progress});
+  progress.finish();
+  if (!ending.ok()) return fail(ending.error(), 1);
+  say_ending(options, job, run.value(), ending.value(), progress.figures());
+  return ending.value().exit_code;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,29 @@
+// `tenuto train`: from a job file to a trained model, or to a sentence that says why not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/run_directory.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tenuto {
+
+// What the command line says.
+struct TrainOptions {
+  std::string job_file;
+  std::vector<std::string> overrides;  // "section.key=value"
+  Beginning beginning = Beginning::Fresh;
+  int64_t from_step = -1;  // Resume: the checkpoint to begin from; -1 = the newest
+  bool json = false;
+  bool start_workers = true;  // false: they are started by someone else (`tenuto coordinator`)
+};
+
+// Trains; returns the exit code. Must be called from the main thread, before any other is started.
+int train(const TrainOptions& options);
+
+}  // namespace tenuto

@@ -1,0 +1,71 @@
+// tenuto-worker: one worker of a run, or the text that its model writes. Started by `tenuto`.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "app/make_compute.h"
+#include "app/worker_run.h"
+
+namespace {
+
+// The launcher answers signals for all its workers; it sees to it that none of them is left behind.
+bool tie_to_parent(int parent) {
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
+  if (parent == 0) return true;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return getppid() == parent;  // it may have died before the call above
+}
+
+int say(const tenuto::Status& status, int exit_code) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "tenuto: %s\n", status.error().message.c_str());
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app("One worker of a Tenuto run; started by tenuto.", "tenuto-worker");
+  app.require_subcommand(0, 1);
+  tenuto::WorkerSettings worker;
+  int parent = 0;
+  CLI::App* run = app.add_subcommand("run", "take part in a run (token in TENUTO_TOKEN)");
+  run->add_option("--coordinator", worker.coordinator, "host:port")->required();
+  run->add_option("--job", worker.job, "name of the job")->required();
+  run->add_option("--worker", worker.self.value, "number of this worker, from 0")->required();
+  run->add_option("--incarnation", worker.incarnation, "how often it has been started");
+  run->add_option("--parent", parent, "process to live and die with; 0 = none");
+  tenuto::SampleRequest request;
+  CLI::App* sample = app.add_subcommand("sample", "print text from a run's model");
+  sample->add_option("run", request.run, "folder of the run")->required();
+  sample->add_option("--prompt", request.prompt, "text to continue");
+  sample->add_option("--bytes", request.bytes, "how many to print");
+  sample->add_option("--temperature", request.temperature, "0 = always the likeliest");
+  sample->add_option("--seed", request.seed, "of the random choices");
+  sample->add_option("--step", request.step, "of the checkpoint; -1 = the newest");
+  bool describe = false;
+  app.add_flag("--describe", describe, "print versions and devices");
+  CLI11_PARSE(app, count, arguments);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  if (describe || (!sample->parsed() && !run->parsed())) {
+    std::printf("%s\n", tenuto::device_description().c_str());
+    return 0;
+  }
+  if (sample->parsed()) {
+    const int exit_code = say(tenuto::print_sample(request), 2);
+    if (exit_code == 0) std::printf("\n");
+    return exit_code;
+  }
+  if (!tie_to_parent(parent)) return 1;
+  const char* token = std::getenv("TENUTO_TOKEN");
+  worker.token = token == nullptr ? "" : token;
+  unsetenv("TENUTO_TOKEN");
+  return say(tenuto::run_worker(worker), 1);
+}

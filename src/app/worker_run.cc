@@ -1,0 +1,462 @@
+#include "app/worker_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/checkpoint.h"
+#include "app/make_compute.h"
+#include "app/trace.h"
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/text.h"
+#include "control/client.h"
+#include "runtime/worker.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
+constexpr Duration kAnswerLimit = std::chrono::seconds(20);   // for the coordinator to answer
+constexpr Duration kSilenceLimit = std::chrono::seconds(30);  // without a word from it
+// After the conversation has ended, the process may be in a long op: it is not waited for.
+constexpr Duration kLeaveLimit = std::chrono::seconds(1);
+constexpr Duration kCloseLimit = std::chrono::seconds(2);
+constexpr Duration kIdle = std::chrono::seconds(1);
+// Steps between two looks at a paced device's lag.
+constexpr int64_t kLagInterval = 10;
+
+void say(const std::string& sentence) {
+  std::fprintf(stderr, "%s\n", sentence.c_str());
+  std::fflush(stderr);
+}
+
+// The peers that the worker exchanges messages with under the plan.
+std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
+  std::set<WorkerId> peers;
+  for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {
+    if (static_cast<size_t>(self.value) < schedule->lists.size()) {
+      for (const Op& op : schedule->lists[static_cast<size_t>(self.value)]) {
+        if (op.peer.value >= 0) peers.insert(op.peer);
+      }
+    }
+    for (const Collective& collective : schedule->collectives) {
+      for (const Round& round : collective.rounds) {
+        for (const Move& move : round.moves) {
+          if (move.from == self) peers.insert(move.to);
+          if (move.to == self) peers.insert(move.from);
+        }
+      }
+    }
+  }
+  return peers;
+}
+
+StageId stage_of(const Plan& plan, WorkerId self) {
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    const auto& holders = plan.stages[stage].holders;
+    if (std::find(holders.begin(), holders.end(), self) != holders.end()) {
+      return {static_cast<int32_t>(stage)};
+    }
+  }
+  return {};
+}
+
+bool is_finite(const StepSummary& summary) {
+  return summary.finite &&
+         std::all_of(summary.losses.begin(), summary.losses.end(),
+                     [](const LossOfMicro& of) { return std::isfinite(of.loss); });
+}
+
+class WorkerRun {
+ public:
+  explicit WorkerRun(const WorkerSettings& settings) : settings_(settings) {}
+  Status run();
+
+ private:
+  Status connect_control();
+  Status set_up();
+  Status make_parts();
+  Status connect_peers();
+  Status load();
+  Status go_on();
+  void freeze(const Told& told);
+  void run_steps(const Told& told);
+  bool save_if_asked(const Told& told);
+  void step(const Told& told);
+  bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
+  void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
+  void fail(const Error& error);
+  void wait(Duration limit);
+  void tell();
+  std::shared_ptr<const Told> told() const { return client_->told(); }
+  Status conversation() const { return client_->state(); }
+  std::string name() const { return cat("worker ", settings_.self); }
+  bool is_saver(const Told& told) const {
+    const auto& savers = told.instruction.savers;
+    return std::find(savers.begin(), savers.end(), settings_.self) != savers.end();
+  }
+
+  const WorkerSettings settings_;
+  QueueMailbox mailbox_;
+  Report report_;
+  std::unique_ptr<Client> client_;
+  std::shared_ptr<const Plan> plan_;
+  Job job_;
+  StageId stage_;
+  // The mailbox above must outlive these.
+  WorkerCompute compute_;
+  std::unique_ptr<Transport> transport_;
+  std::optional<Runner> runner_;
+  bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
+};
+
+Status WorkerRun::connect_control() {
+  const ClientSettings settings{.coordinator = settings_.coordinator,
+                                .job = settings_.job,
+                                .token = settings_.token,
+                                .self = settings_.self,
+                                .incarnation = settings_.incarnation,
+                                .connect_limit = kAnswerLimit,
+                                .heartbeat = kHeartbeat,
+                                .silence_limit = kSilenceLimit};
+  Result<std::unique_ptr<Client>> client =
+      connect_client(settings, report_, mailbox_, [](const std::string& sentence) {
+        say(sentence);
+        std::this_thread::sleep_for(kLeaveLimit);
+        _exit(1);
+      });
+  if (!client.ok()) return client.error();
+  client_ = std::move(client).value();
+  const Duration end = monotonic_clock().now() + kAnswerLimit;
+  while (!told() && monotonic_clock().now() < end) {
+    wait(kIdle);
+    if (!conversation().ok()) return conversation();
+  }
+  if (told()) return ok();
+  return Error{Code::Timeout, Reach::Job,
+               cat(name(), ": the coordinator at ", settings_.coordinator, " has not said a word")};
+}
+
+// Everything up to the first step. What goes wrong is reported, not returned.
+Status WorkerRun::set_up() {
+  for (const auto part : {&WorkerRun::make_parts, &WorkerRun::connect_peers, &WorkerRun::load}) {
+    const Status done = (this->*part)();
+    if (!conversation().ok()) return conversation();
+    if (done.ok()) continue;
+    if (told()->instruction.order.phase == Phase::Out) return ok();
+    fail(done.error());
+    return ok();
+  }
+  report_.connected = true;
+  tell();
+  return ok();
+}
+
+Status WorkerRun::make_parts() {
+  const auto first = told();
+  report_.term = first->instruction.order.term;
+  report_.epoch = first->instruction.order.epoch;
+  plan_ = first->plan;
+  Result<Job> job = job_from_toml(*first->job_toml, "the coordinator's settings");
+  if (!job.ok()) return job.error();
+  job_ = std::move(job).value();
+  stage_ = stage_of(*plan_, settings_.self);
+  if (stage_.value < 0) return invalid("the plan gives no stage to this worker");
+  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, report_.epoch};
+  Result<std::unique_ptr<Transport>> transport = make_worker_transport(job_, hello, mailbox_);
+  if (!transport.ok()) return transport.error();
+  transport_ = std::move(transport).value();
+  report_.address = transport_->address().text;
+  tell();
+  Result<WorkerCompute> compute = make_compute(job_, *plan_, stage_, mailbox_);
+  if (!compute.ok()) return compute.error();
+  compute_ = std::move(compute).value();
+  runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
+                          compute_.links.get()});
+  return ok();
+}
+
+// Of each pair the lower number connects; its ticket says that both ends have agreed.
+Status WorkerRun::connect_peers() {
+  const Duration limit = from_milliseconds(job_.network.connect_seconds * 1000);
+  const Duration end = monotonic_clock().now() + limit;
+  std::set<WorkerId> due;
+  for (const WorkerId peer : peers_of(*plan_, settings_.self)) {
+    if (settings_.self < peer) due.insert(peer);
+  }
+  std::map<Ticket, WorkerId> under_way;
+  while (!due.empty() || !under_way.empty()) {
+    const Instruction& now = told()->instruction;
+    if (now.order.phase == Phase::Out || !conversation().ok()) return invalid("told to go");
+    for (size_t i = 0; i < now.order.members.size(); ++i) {
+      const WorkerId peer = now.order.members[i];
+      if (now.addresses[i].empty() || due.erase(peer) == 0) continue;
+      const Ticket ticket = fresh_ticket();
+      under_way.emplace(ticket, peer);
+      const Status begun = transport_->connect(peer, {now.addresses[i]}, ticket);
+      if (!begun.ok()) return begun;
+    }
+    const Duration left = end - monotonic_clock().now();
+    if (left.count() <= 0) {
+      const WorkerId peer = due.empty() ? under_way.begin()->second : *due.begin();
+      return Error{Code::Timeout, Reach::Link,
+                   cat("no connection to worker ", peer, " within ",
+                       fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")};
+    }
+    const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
+    if (!done.ok()) continue;
+    const auto ended = under_way.find(done.value().ticket);
+    if (ended == under_way.end()) continue;
+    if (!done.value().status.ok()) return done.value().status;
+    under_way.erase(ended);
+  }
+  return ok();
+}
+
+Status WorkerRun::load() {
+  const auto now = told();
+  const std::vector<std::string>& shards = now->instruction.resume_shards;
+  if (!shards.empty()) {
+    const Status loaded = compute_.compute->load(shards, now->instruction.order.first_step);
+    if (!loaded.ok()) return loaded;
+  }
+  report_.version = compute_.compute->version();
+  return ok();
+}
+
+Status WorkerRun::run() {
+  const Status connected = connect_control();
+  if (!connected.ok()) return connected;
+  const Status ready = set_up();
+  if (!ready.ok()) return ready;
+  say(cat(name(), ": stage ", stage_, " of job ", settings_.job, ", process ", getpid()));
+  const Status gone = go_on();
+  say(cat(name(), gone.ok() ? ": told to go" : ": " + gone.error().message));
+  // Peers may still wait for what is on its way.
+  if (transport_) (void)transport_->close(kCloseLimit);
+  return gone;
+}
+
+Status WorkerRun::go_on() {
+  while (true) {
+    if (!conversation().ok()) return conversation();
+    const auto now = told();
+    const Order& order = now->instruction.order;
+    if (order.phase == Phase::Out) return ok();
+    if (order.epoch != report_.epoch) {
+      halted_ = false;
+      if (report_.connected) report_.version = compute_.compute->version();
+      report_.epoch = order.epoch;
+      report_.phase = Phase::Frozen;
+      report_.failure.clear();
+      report_.lost_peers.clear();
+      tell();
+    }
+    if (halted_ || !report_.failure.empty() || !report_.connected) {
+      wait(kIdle);
+    } else if (order.phase == Phase::Frozen) {
+      freeze(*now);
+    } else {
+      run_steps(*now);
+    }
+  }
+}
+
+// Nothing runs; at most the version that is asked for is saved.
+void WorkerRun::freeze(const Told& now) {
+  const int64_t version = now.instruction.save_version;
+  if (is_saver(now) && compute_.compute->version() == version + 1 && version >= 0) {
+    const Status undone = compute_.compute->undo();
+    if (!undone.ok()) return fail(undone.error());
+    report_.version = compute_.compute->version();
+    tell();
+  }
+  if (!save_if_asked(now)) wait(kIdle);
+}
+
+// True when something was saved or could not be.
+bool WorkerRun::save_if_asked(const Told& now) {
+  const Instruction& asked = now.instruction;
+  const int64_t version = compute_.compute->version();
+  if (asked.save_version != version || !is_saver(now)) return false;
+  for (const SavedShard& shard : report_.shards) {
+    if (shard.version == version) return false;
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(asked.save_directory, failure);
+  const std::string file = cat("stage-", stage_, ".safetensors");
+  const Status saved = compute_.compute->save(cat(asked.save_directory, "/", file));
+  if (!saved.ok()) {
+    fail(saved.error());
+    return true;
+  }
+  Result<SavedShard> shard = describe_shard(asked.save_directory, file, version);
+  if (!shard.ok()) {
+    fail(shard.error());
+    return true;
+  }
+  report_.shards = {std::move(shard).value()};
+  report_.version = version;
+  tell();
+  return true;
+}
+
+void WorkerRun::run_steps(const Told& now) {
+  const Order& order = now.instruction.order;
+  if (report_.phase != Phase::Running) {
+    report_.phase = Phase::Running;
+    tell();
+  }
+  if (save_if_asked(now)) return;
+  if (report_.version < compute_.compute->version()) {
+    report_.version = compute_.compute->version();
+    tell();
+  }
+  const bool there = order.stop_at >= 0 && compute_.compute->version() >= order.stop_at;
+  if (there || !report_.lost_peers.empty()) return wait(kIdle);
+  step(now);
+}
+
+void WorkerRun::step(const Told& now) {
+  const int64_t version = compute_.compute->version();
+  const int64_t epoch = now.instruction.order.epoch;
+  const auto standing = [this, epoch, version]() -> Standing {
+    const auto newest = told();
+    const Order& order = newest->instruction.order;
+    const bool over =
+        order.stop_at >= 0 && version >= order.stop_at && order.committed >= order.stop_at;
+    return {order.committed,
+            order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
+  };
+  StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
+  const StepInput input{.plan = plan_.get(),
+                        .self = settings_.self,
+                        .epoch = epoch,
+                        .step = version,
+                        .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
+                        .standing = standing,
+                        .lost = [this](WorkerId peer, const Error& error) {
+                          say(cat(name(), ": ", error.message));
+                          report_.lost_peers.push_back(peer);
+                        }};
+  const Result<std::vector<Event>> events = runner_->run_step(input);
+  if (!events.ok()) {
+    if (events.error().code != Code::Cancelled) say(events.error().message);
+    if (!report_.lost_peers.empty()) return tell();
+    if (events.error().code != Code::Cancelled) fail(events.error());
+    return;
+  }
+  report_.lost_peers.clear();  // of peers that have gone home early, after their last message
+  summary.finish_ns = monotonic_clock().now().count();
+  finish_summary(events.value(), version, summary);
+  if (!is_finite(summary)) {  // control decides what becomes of the run
+    halted_ = true;
+    report_.steps.push_back(std::move(summary));
+    return tell();
+  }
+  const bool due = job_.validate_every > 0 && (version + 1) % job_.validate_every == 0;
+  const bool evaluates = !plan_->evaluation.lists.empty() && job_.validate_micros > 0;
+  if (evaluates && (due || version + 1 == job_.steps)) {
+    if (!evaluate(version + 1, standing, summary)) {
+      report_.steps.push_back(std::move(summary));
+      return;
+    }
+  }
+  const int64_t seen = told()->instruction.order.committed;
+  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step < seen; });
+  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version < seen; });
+  report_.seen = seen;
+  report_.steps.push_back(std::move(summary));
+  if (told()->instruction.save_version == compute_.compute->version() && is_saver(*told())) return;
+  report_.version = compute_.compute->version();
+  tell();
+}
+
+// The held-out pass with the parameters of `version`; false when it was not finished.
+bool WorkerRun::evaluate(int64_t version, const std::function<Standing()>& standing,
+                         StepSummary& summary) {
+  const StepInput input{
+      .plan = plan_.get(),
+      .evaluation = true,
+      .self = settings_.self,
+      .epoch = report_.epoch,
+      .step = version,
+      .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
+      .standing = standing,
+      .lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); }};
+  const Result<std::vector<Event>> events = runner_->run_step(input);
+  if (events.ok()) {
+    report_.lost_peers.clear();
+    for (const MicroLoss& of : compute_.compute->outcome().losses) {
+      summary.evaluation.push_back({of.micro.value, of.loss});
+    }
+    return true;
+  }
+  if (events.error().code == Code::Cancelled) return false;
+  say(events.error().message);
+  if (report_.lost_peers.empty()) {
+    fail(events.error());
+  } else {
+    tell();
+  }
+  return false;
+}
+
+void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,
+                               StepSummary& summary) {
+  const StepOutcome outcome = compute_.compute->outcome();
+  for (const MicroLoss& of : outcome.losses) summary.losses.push_back({of.micro.value, of.loss});
+  summary.gradient_norm = outcome.gradient_norm;
+  summary.learning_rate = outcome.learning_rate;
+  summary.finite = outcome.finite;
+  const bool look = step % kLagInterval == 0 || step + 1 == job_.steps;
+  if (compute_.paced != nullptr && look) {
+    const Lag lag = compute_.paced->lag();
+    summary.lag_p99_ns = lag.p99.count();
+    summary.lag_valid = lag.valid();
+  }
+  const auto& traced = job_.trace_steps;
+  if (std::find(traced.begin(), traced.end(), step) != traced.end()) {
+    summary.events = to_text(events);
+  }
+}
+
+void WorkerRun::fail(const Error& error) {
+  say(cat(name(), ": ", error.message));
+  report_.failure = error.message;
+  report_.failure_code = error.code;
+  tell();
+}
+
+// One report at most: news from control is read from the client, a lost peer is noted, what belongs
+// to an abandoned call is dropped.
+void WorkerRun::wait(Duration limit) {
+  const Result<Done> done = mailbox_.wait(limit);
+  if (!done.ok()) return;
+  const Done& heard = done.value();
+  if (heard.ticket != kNoTicket || heard.peer.value < 0) return;
+  const auto& lost = report_.lost_peers;
+  if (std::find(lost.begin(), lost.end(), heard.peer) != lost.end()) return;
+  report_.lost_peers.push_back(heard.peer);
+  tell();
+}
+
+void WorkerRun::tell() { client_->report(report_); }
+
+}  // namespace
+
+Status run_worker(const WorkerSettings& settings) { return WorkerRun(settings).run(); }
+
+}  // namespace tenuto
