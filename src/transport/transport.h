@@ -43,6 +43,7 @@ struct Hello {
   WorkerId self;
   int64_t epoch = 0;
 };
+// Of the bytes on the wire, hello included; raised with every change of them.
 inline constexpr int32_t kWireVersion = 1;
 
 // Times that travel with a message; see runtime/paced.h for the nominal clock.
