@@ -112,6 +112,10 @@ class Declaration:
     def is_type(self):
         return bool(self.bare) and self.bare[0] in ("class", "struct", "union", "enum")
 
+    def result_type(self):
+        """What a function returns, as its words."""
+        return self.bare[: self.name_index() - 1] if self.is_function() else None
+
     def is_function(self):
         return not self.is_type() and self.name_index() > 0
 
@@ -337,7 +341,13 @@ def listed_in(tree, path):
     lists = os.path.join(place, "CMakeLists.txt")
     text = re.sub(r"#[^\n]*", "", tree.text.get(lists, ""))
     text = text.replace("${CMAKE_CURRENT_SOURCE_DIR}/", "")
-    return lists, os.path.relpath(path, place or ".") in re.split(r"[\s()\"]+", text)
+    words = re.split(r"[\s()\"]+", text)
+    name = os.path.relpath(path, place or ".")
+    stem = os.path.splitext(name)[0]
+    # A benchmark is listed by its name, a case of Python's unittest as module.Class.
+    by_stem = path.startswith("bench/") and stem in words
+    by_stem |= path.endswith(".py") and any(word.startswith(stem + ".") for word in words)
+    return lists, name in words or by_stem
 
 
 def check_built(tree):
@@ -391,7 +401,7 @@ def check_documented(tree):
         lines = tree.lines(path)
         if not lines[0].startswith("//"):
             yield path, 1, "the first line is not a comment that says what the header is for"
-        before = None
+        before, said = None, False
         for found in sorted(Scanner(tree.text[path]).read(), key=lambda f: f.first):
             names = found.scope[0]
             above = lines[found.first - 2].strip() if found.first > 1 else ""
@@ -399,12 +409,14 @@ def check_documented(tree):
             beside = re.search(r";\s+//", lines[found.first - 1])
             documented |= found.first == found.last and beside is not None
             constant = "constexpr" in found.words and not found.is_function()
-            if before is not None and above:
-                # Overloads and constants may share the comment of what they follow.
-                documented |= constant or before.name() == found.name()
+            if before is not None and above and said and before.scope == found.scope:
+                # Overloads and functions with the same result share the comment of the first.
+                alike = found.is_function() and before.result_type() == found.result_type()
+                documented |= alike or before.name() == found.name()
+            documented |= constant and bool(above) and said
             if not documented and needs_comment(found, names[-1] if names else ""):
                 yield path, found.first, f"{found.name()} has no comment directly above it"
-            before = found
+            before, said = found, documented
 
 
 def check_words(tree):

@@ -128,6 +128,15 @@ class Tidy(unittest.TestCase):
             self.assertEqual({("documented", "src/ir/op.h")}, {f[:2] for f in found})
             self.assertIn(f"{name} has no comment", found[0][3])
 
+    def test_documented_groups(self):
+        group = "// Both ways.\nvoid send(int);\nvoid recv(int);\n"
+        changes = {"src/ir/op.cc": '#include "ir/more.h"\n#include "ir/op.h"\n'}
+        for text, faults in ((group, 0), (group + "bool closed();\n", 1),
+                             (group.replace("// Both ways.\n", ""), 2),
+                             (group.replace("\nvoid recv", "\n\nvoid recv"), 1)):
+            changes["src/ir/more.h"] = f"// More.\n#pragma once\n\n{text}"
+            self.assertEqual(faults, len(faults_of({**CLEAN, **changes})), text)
+
     def test_documented_kinds(self):
         for text in ("using Name = int;", "enum class Kind { A, B };",
                      "inline constexpr int k = 1;",
