@@ -108,6 +108,7 @@ struct Exited {
 };
 // Somebody asks: stop (number = the signal; 0 = a friendly request), or save soon.
 struct Request {
+  // What is asked for.
   enum class Kind : uint8_t { Stop, Checkpoint };
   Kind kind = Kind::Stop;
   int number = 0;
