@@ -102,6 +102,14 @@ class Run(unittest.TestCase):
         self.assertIn("libgtest-dev", test)
         self.assertIn("ctest --test-dir build/release", test)
 
+    def test_benchmarks_are_built_when_asked_for_and_stay(self):
+        _, train = self.call("train")
+        _, bench = self.call("bench", "list")
+        _, again = self.call("train")
+        self.assertIn("-DTENUTO_BENCHMARKS=OFF", train)
+        self.assertRegex(bench, r"cmake [^\n]*-DTENUTO_TESTS=OFF -DTENUTO_BENCHMARKS=ON")
+        self.assertNotIn("cmake --preset", again)
+
     def test_options_reach_ctest(self):
         _, log = self.call("test", "-R", "house")
         self.assertIn("-R house\n", log)
