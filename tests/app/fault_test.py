@@ -1,0 +1,213 @@
+"""Signals, deaths, full disks, numbers that are none: each ends in a sentence and a way on."""
+import os
+import random
+import re
+import subprocess
+import time
+import unittest
+
+from harness import Case, INT, KILL, TENUTO, TERM
+
+SENTENCE = re.compile(r"worker (\d) \(stage (\d) of pipeline (\d)\) was killed by signal 9 in step "
+                      r"(\d+).*; the checkpoint of step (\d+) is in (.*); continue with: tenuto "
+                      r"train .* --resume")
+
+
+class Signals(Case):
+    def stopped(self, signal, expected):
+        run = self.start("--job.steps=5000", "--job.checkpoint_every=0")
+        run.wait_for_steps(3)
+        workers = run.workers()
+        self.assertEqual(len(workers), 4)
+        begin = time.monotonic()
+        run.process.send_signal(signal)
+        self.assertEqual(run.finish(), expected, run.errors)
+        print(f"signal {signal}: ended after {time.monotonic() - begin:.3f} s")
+        self.assert_gone(workers)
+        # The checkpoint holds exactly the steps that the metrics tell of.
+        self.assertEqual(run.checkpoints(), [len(run.metrics())])
+        self.assertIn(f"stopped by signal {int(signal)} after step {len(run.metrics()) - 1}",
+                      run.errors)
+        return run
+
+    def test_terminate(self):
+        run = self.stopped(TERM, 143)
+        steps = len(run.metrics())
+        more = self.train("--resume", f"--job.steps={steps + 2}")
+        self.assertEqual([line["step"] for line in more.metrics()], list(range(steps + 2)))
+
+    def test_interrupt(self):
+        self.stopped(INT, 130)
+
+    def test_a_long_step_is_not_waited_for(self):
+        run = self.start("--job.steps=100", "--device.forward_ms=100", "--parallel.micros=16")
+        run.wait_for_steps(1)
+        run.process.send_signal(TERM)
+        time.sleep(0.3)
+        run.process.send_signal(TERM)
+        self.assertEqual(run.finish(), 143)
+        self.assertIn("twice", run.errors)
+
+    def test_before_the_first_step(self):
+        run = self.start()
+        while not run.workers() and run.process.poll() is None:
+            time.sleep(0.001)
+        run.process.send_signal(TERM)
+        self.assertIn(run.finish(), (143, 0, -TERM))
+
+    def test_a_checkpoint_on_demand(self):
+        run = self.start("--job.steps=5000", "--job.checkpoint_every=0")
+        run.wait_for_steps(2)
+        run.process.send_signal(10)  # SIGUSR1
+        end = time.monotonic() + 60
+        while not run.checkpoints() and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(len(run.checkpoints()), 1)
+        self.assertIsNone(run.process.poll())
+        run.process.send_signal(TERM)
+        self.assertEqual(run.finish(), 143)
+
+
+class Deaths(Case):
+    def test_a_killed_launcher_leaves_nobody(self):
+        for moment in (0.0, 0.02, 0.2):
+            run = self.start("--job.steps=5000", name=f"moment-{moment}")
+            run.wait_for_steps(1)
+            time.sleep(moment)
+            workers = run.workers()
+            self.assertEqual(len(workers), 4)
+            run.process.kill()
+            print(f"no worker was left after {self.assert_gone(workers):.3f} s")
+        # The folder is free again, and what was finished counts.
+        run = self.start("--overwrite", "--job.steps=3", name="moment-0.0")
+        self.assertEqual(run.finish(), 0)
+
+    def test_a_killed_worker_is_named_and_nothing_is_lost(self):
+        chance = random.Random(5)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        for victim in range(4):
+            name = f"victim-{victim}"
+            run = self.start("--job.checkpoint_every=0", name=name)
+            run.wait_for_steps(2)
+            time.sleep(chance.random() * 0.1)
+            workers = run.workers()
+            if victim not in workers:
+                self.assertEqual(run.finish(), 0)
+                continue
+            begin = time.monotonic()
+            os.kill(workers[victim], KILL)
+            code = run.finish()
+            print(f"worker {victim} killed: ended after {time.monotonic() - begin:.3f} s")
+            if code == 0:  # it had done its part already
+                continue
+            self.assertEqual(code, 75, run.errors)
+            self.assert_gone(workers)
+            found = SENTENCE.search(run.errors)
+            self.assertTrue(found, run.errors)
+            self.assertEqual((int(found[1]), int(found[2]), int(found[3])),
+                             (victim, victim % 2, victim // 2))
+            steps = int(found[5])
+            self.assertEqual(run.checkpoints(), [steps])
+            self.assertIn(steps - int(found[4]), (0, 1))
+            again = self.train("--resume", name=name)
+            losses = self.losses(again)
+            self.assertEqual(list(losses), list(range(20)))
+            for step, loss in losses.items():
+                if loss is not None:  # a part of the loss of the broken step died with the worker
+                    self.assertEqual(loss, undisturbed[step])
+
+    def test_without_another_holder_the_last_checkpoint_counts(self):
+        run = self.start("--parallel.pipelines=1", "--job.steps=5000", "--job.checkpoint_every=4")
+        run.wait_for_steps(6)
+        os.kill(run.workers()[1], KILL)
+        self.assertEqual(run.finish(), 75, run.errors)
+        self.assertIn("no worker holds stage 1 any more", run.errors)
+        self.assertEqual(run.checkpoints()[-1] % 4, 0)
+
+    def test_without_any_checkpoint_the_run_has_failed(self):
+        run = self.start("--parallel.pipelines=1", "--job.steps=5000", "--job.checkpoint_every=0")
+        run.wait_for_steps(2)
+        os.kill(run.workers()[0], KILL)
+        self.assertEqual(run.finish(), 1, run.errors)
+        self.assertIn("there is no checkpoint yet", run.errors)
+
+    def test_a_stopped_worker_is_a_hang(self):
+        run = self.start("--job.steps=5000", "--network.silence_seconds=2")
+        run.wait_for_steps(2)
+        workers = run.workers()
+        os.kill(workers[2], 19)  # SIGSTOP
+        self.assertEqual(run.finish(), 75, run.errors)
+        self.assert_gone(workers)
+        self.assertRegex(run.errors, "nothing ended for 2000 ms|said nothing for")
+
+
+class Disk(Case):
+    def test_a_full_disk(self):
+        # A file may not grow beyond the limit: the shards do, the metrics do not.
+        self.write_job(device__parameter_bytes=4 << 20, job__checkpoint_every=3)
+        run = self.start(limit_file=1 << 20)
+        self.assertEqual(run.finish(), 1, run.errors)
+        self.assertRegex(run.errors, r"worker \d \(stage \d of pipeline \d\): .*stage-\d.*")
+        self.assertIn("File too large", run.errors)
+        self.assertEqual(run.checkpoints(), [])
+        self.assertFalse(list(run.folder.glob("*.tmp")))
+
+    def test_a_disk_that_is_full_for_the_metrics(self):
+        run = self.start("--job.steps=5000", "--job.checkpoint_every=50", limit_file=20000)
+        self.assertEqual(run.finish(), 1, run.errors)
+        self.assertIn("metrics.jsonl", run.errors)
+        lines = run.metrics()  # each line is whole
+        self.assertEqual([line["step"] for line in lines], list(range(len(lines))))
+
+
+class Numbers(Case):
+    def test_a_loss_that_is_no_number(self):
+        self.write_job(optimizer__learning_rate=1e30, optimizer__warm_up_steps=0,
+                       optimizer__kind="sgd", optimizer__clip=0.0, job__checkpoint_every=0)
+        run = self.start("--job.steps=200")
+        self.assertEqual(run.finish(), 1, run.errors)
+        found = re.search(r"loss or gradient of step (\d+) is not finite \(seen by worker \d", run.errors)
+        self.assertTrue(found, run.errors)
+        self.assertEqual(run.checkpoints(), [int(found[1])])
+
+
+class Strangers(Case):
+    def coordinator(self):
+        run = self.start("--parallel.stages=1", "--parallel.pipelines=1", command="coordinator",
+                         environment={"TENUTO_TOKEN": "secret"})
+        line = run.process.stdout.readline()
+        return run, re.search(r"--coordinator (\S+)", line)[1]
+
+    def worker(self, address, token, job="small", number=0):
+        return subprocess.run(
+            [TENUTO, "worker", "--coordinator", address, "--job", job, "--worker", str(number)],
+            env={**os.environ, "TENUTO_TOKEN": token}, text=True, capture_output=True, timeout=100)
+
+    def test_only_who_knows_the_token_takes_part(self):
+        run, address = self.coordinator()
+        wrong = self.worker(address, "guess!")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("the token of worker 0 is not the one of job 'small'", wrong.stderr)
+        self.assertIn("there is no worker 7", self.worker(address, "secret", number=7).stderr)
+        self.assertIn("belongs to job 'other'", self.worker(address, "secret", job="other").stderr)
+        right = self.worker(address, "secret")
+        self.assertEqual(right.returncode, 0, right.stderr)
+        self.assertEqual(run.finish(), 0, run.errors)
+        self.assertEqual(len(run.metrics()), 20)
+
+    def test_the_token_is_on_no_command_line(self):
+        run = self.start("--job.steps=5000", "--coordinator.token=a-secret-to-keep")
+        run.wait_for_steps(1)
+        for process in run.workers().values():
+            with open(f"/proc/{process}/cmdline", "rb") as arguments:
+                self.assertNotIn(b"a-secret-to-keep", arguments.read())
+        run.process.send_signal(TERM)
+        run.finish()
+
+    def test_nobody_answers(self):
+        sentence = self.worker("127.0.0.1:1", "secret").stderr
+        self.assertIn("no coordinator answers at 127.0.0.1:1", sentence)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,157 @@
+"""Starts tenuto as a user would, and looks at what it leaves behind."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+TENUTO = os.environ["TENUTO"]
+# Nothing here takes so long; a limit so that nothing hangs.
+LIMIT = 120
+
+
+class Run:
+    """One `tenuto train` under way."""
+
+    def __init__(self, process, folder):
+        self.process = process
+        self.folder = folder
+        self.output = self.errors = ""
+
+    def metrics(self):
+        try:
+            text = (self.folder / "metrics.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines()]
+
+    def events(self):
+        return [json.loads(line) for line in (self.folder / "events.jsonl").read_text().splitlines()]
+
+    def wait_for_steps(self, count):
+        end = time.monotonic() + LIMIT
+        while len(self.metrics()) < count:
+            if self.process.poll() is not None:
+                self.finish()
+                raise AssertionError(f"ended before step {count}: {self.errors}{self.output}")
+            if time.monotonic() > end:
+                raise AssertionError(f"no step {count} within {LIMIT} s")
+            time.sleep(0.01)
+
+    def workers(self):
+        """Process of each worker, by number."""
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                arguments = (entry / "cmdline").read_bytes().decode().split("\0")
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if "--parent" not in arguments or "--worker" not in arguments:
+                continue
+            if arguments[arguments.index("--parent") + 1] == str(self.process.pid):
+                found[int(arguments[arguments.index("--worker") + 1])] = int(entry.name)
+        return found
+
+    def finish(self):
+        """Waits for the end; the exit code."""
+        self.output, self.errors = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode
+
+    def checkpoints(self):
+        names = [entry.name for entry in self.folder.glob("checkpoint-*")]
+        return sorted(int(name.split("-")[1]) for name in names)
+
+
+def alive(process):
+    """Whether a process exists and has not ended."""
+    try:
+        state = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+class Case(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tenuto-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.job = self.folder / "job.toml"
+        self.write_job()
+
+    def write_job(self, **more):
+        """A paced job of 2 pipelines x 2 stages; `more` as section__key=value."""
+        settings = {
+            "job": {"name": "small", "steps": 20, "directory": str(self.folder / "runs"),
+                    "checkpoint_every": 5, "validate_every": 10, "validate_micros": 2},
+            "parallel": {"stages": 2, "pipelines": 2, "micros": 2},
+            "device": {"kind": "paced", "forward_ms": [2.0], "backward_input_ms": [2.0],
+                       "backward_weight_ms": [2.0], "message_bytes": 4096},
+            "network": {"connect_seconds": 60.0},
+        }
+        for name, value in more.items():
+            section, key = name.split("__")
+            settings.setdefault(section, {})[key] = value
+        lines = []
+        for section, keys in settings.items():
+            lines.append(f"[{section}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        self.job.write_text("\n".join(lines) + "\n")
+
+    def start(self, *arguments, name="small", command="train", environment=None, limit_file=None):
+        def limits():
+            if limit_file is not None:
+                import resource
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file, limit_file))
+
+        process = subprocess.Popen(
+            [TENUTO, command, str(self.job), f"--job.name={name}", *arguments], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            env={**os.environ, **(environment or {})}, preexec_fn=limits)
+        run = Run(process, self.folder / "runs" / name)
+        self.addCleanup(self.clean_up, run)
+        return run
+
+    @staticmethod
+    def clean_up(run):
+        if run.process.poll() is None:
+            run.process.kill()
+        for stream in (run.process.stdout, run.process.stderr):
+            if stream:
+                stream.close()
+        run.process.wait()
+
+    def train(self, *arguments, expected=0, **more):
+        """Trains to the end and expects the exit code."""
+        run = self.start(*arguments, **more)
+        code = run.finish()
+        self.assertEqual(code, expected, f"stderr: {run.errors}\nstdout: {run.output}\n"
+                                         f"logs: {self.logs(run)}")
+        return run
+
+    @staticmethod
+    def logs(run):
+        return {entry.name: entry.read_text()[-2000:] for entry in run.folder.glob("worker-*.log")}
+
+    def assert_gone(self, workers, limit=20):
+        """None of the processes is left; how long that took."""
+        begin = time.monotonic()
+        while any(alive(process) for process in workers.values()):
+            self.assertLess(time.monotonic() - begin, limit, f"still alive of {workers}")
+            time.sleep(0.01)
+        return time.monotonic() - begin
+
+    def losses(self, run):
+        return {line["step"]: line["loss"] for line in run.metrics()}
+
+
+KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT

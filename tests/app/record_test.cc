@@ -1,0 +1,99 @@
+// What workers tell of a step, as text and back; what a run writes of it.
+#include "app/record.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/trace.h"
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+std::vector<Event> two_events() {
+  Event forward{
+      .worker = {1}, .step = 3, .op = {.kind = OpKind::Forward, .stage = {1}, .micro = {0}}};
+  forward.start = Duration(5000);
+  forward.finish = Duration(9000);
+  Event receive{.worker = {1}, .step = 3};
+  receive.op = {OpKind::Recv, ValueKind::Activation, -1, {0}, {0}, {0}, {}};
+  receive.start = Duration(1000);
+  receive.finish = Duration(4000);
+  receive.moved = {4096};
+  receive.sent = Duration(900);
+  return {receive, forward};
+}
+
+TEST(Events, AsTextAndBack) {
+  const std::vector<Event> events = two_events();
+  const Result<std::vector<Event>> back = events_from_text(to_text(events));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  ASSERT_EQ(back.value().size(), events.size());
+  EXPECT_EQ(to_text(back.value()), to_text(events));
+  EXPECT_EQ(back.value()[0].op, events[0].op);
+  EXPECT_EQ(back.value()[0].sent, events[0].sent);
+}
+
+TEST(Events, NonsenseIsRefusedWithItsLine) {
+  const std::string text = to_text(two_events());
+  for (const std::string& nonsense : {std::string("nonsense"), std::string("{\"worker\":1}"),
+                                      std::string("{\"worker\":\"one\"}")}) {
+    const Result<std::vector<Event>> read = events_from_text(text + nonsense + "\n");
+    ASSERT_FALSE(read.ok());
+    EXPECT_NE(read.error().message.find("line 3"), std::string::npos) << read.error().message;
+  }
+}
+
+TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  Job job;
+  job.trace_steps = {3};
+  Plan plan;
+  plan.order = "1f1b";
+  plan.schedule.lists.resize(2);
+  Result<Record> record = Record::open(folder, job, plan);
+  ASSERT_TRUE(record.ok());
+  StepRecord step{.step = 3, .epoch = 2, .complete = true, .loss = 2.5, .gradient_norm = 0.125};
+  step.duration = std::chrono::milliseconds(250);
+  step.validation_loss = 2.25;
+  step.events = {"", to_text(two_events())};
+  ASSERT_TRUE(record.value().step(step).ok());
+  step.step = 4;
+  step.complete = false;
+  ASSERT_TRUE(record.value().step(step).ok());
+  const std::string text = read_file(folder + "/metrics.jsonl").value();
+  const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')));
+  EXPECT_EQ(first["loss"], 2.5);
+  EXPECT_EQ(first["validation_loss"], 2.25);
+  EXPECT_EQ(first["step_ms"], 250);
+  EXPECT_EQ(first["tokens"], 4 * 4 * 128);
+  EXPECT_EQ(first["tokens_per_second"], 4 * 4 * 128 * 4);
+  const auto second = nlohmann::json::parse(text.substr(text.find('\n') + 1));
+  EXPECT_TRUE(second["loss"].is_null());
+  const std::string trace = read_file(folder + "/trace-3.json").value();
+  EXPECT_FALSE(nlohmann::json::parse(trace, nullptr, false).is_discarded());
+  EXPECT_NE(trace.find("PP:1F0"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/trace-4.json"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LineFile, AFullDiskLeavesWholeLines) {
+  const Result<LineFile> full = LineFile::open("/dev/full");
+  ASSERT_TRUE(full.ok());
+  Result<LineFile> file = LineFile::open("/dev/full");
+  const Status written = file.value().write("a line");
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, Code::Exhausted);
+  EXPECT_EQ(written.error().message,
+            "cannot write /dev/full: No space left on device; make room there and continue with "
+            "--resume");
+}
+
+}  // namespace
+}  // namespace tenuto
