@@ -1,6 +1,10 @@
 // CHECK: a programmer's mistake ends the process, in every build. Never reachable from a file, a
 // message or a flag: what comes from outside is answered with a Result.
-#pragma once
+//
+// Torch's headers have a CHECK of their own, which they define and undefine. So this header, unlike
+// all others, takes effect each time that it is included: after theirs, ours is in force.
+#ifndef TENUTO_BASE_CHECK_H
+#define TENUTO_BASE_CHECK_H
 
 #include <string>
 
@@ -12,6 +16,9 @@ namespace tenuto {
 
 }  // namespace tenuto
 
+#endif
+
+#undef CHECK
 #define CHECK(condition, what)                                        \
   do {                                                                \
     if (!(condition)) [[unlikely]]                                    \

@@ -1,0 +1,16 @@
+// CRC-32C: the checksum of files that are read back after a crash or a copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tenuto {
+
+// The CRC-32C (Castagnoli) of `bytes`, going on from `before`: crc32c(b, crc32c(a)) is that of a
+// and b one after the other. With the processor's instruction where it has one.
+//
+// Source: RFC 3720, appendix B.4 (its known answers are the test).
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
+
+}  // namespace tenuto

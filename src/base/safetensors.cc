@@ -1,0 +1,266 @@
+#include "base/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kHeaderLimit = 64 << 20;  // far above any model's list of names
+constexpr std::string_view kMetadata = "__metadata__";
+
+// Bytes of one element, 0 for an unknown dtype.
+int64_t element_bytes(std::string_view dtype) {
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
+  return 0;
+}
+
+Error system_error(const std::string& doing, const std::string& path) {
+  const int number = errno;
+  const Code code = number == ENOSPC || number == EDQUOT ? Code::Exhausted : Code::Invalid;
+  const char* advice = code == Code::Exhausted ? ": make room on the disk and resume" : "";
+  return {code, Reach::Job, cat(path, ": cannot ", doing, ": ", std::strerror(number), advice)};
+}
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags) : number_(::open(path.c_str(), flags, 0644)) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  bool open() const { return number_ >= 0; }
+  int number() const { return number_; }
+  bool write(const void* data, size_t count) const {
+    const char* next = static_cast<const char*>(data);
+    while (count > 0) {
+      const ssize_t written = ::write(number_, next, count);
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return false;
+      next += written;
+      count -= static_cast<size_t>(written);
+    }
+    return true;
+  }
+
+ private:
+  int number_;
+};
+
+std::string make_header(const std::vector<NamedTensor>& tensors,
+                        const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
+  int64_t place = 0;
+  for (const NamedTensor& tensor : tensors) {
+    const int64_t end = place + static_cast<int64_t>(tensor.bytes.size());
+    CHECK(!header.contains(tensor.name), cat("tensor ", tensor.name, " is written twice"));
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {place, end}}};
+    place = end;
+  }
+  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data starts aligned
+  return text;
+}
+
+Status write_all(const std::string& path, const std::vector<NamedTensor>& tensors,
+                 const std::string& header) {
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+  if (!file.open()) return system_error("create this file", path);
+  const uint64_t length = header.size();
+  bool written = file.write(&length, sizeof(length)) && file.write(header.data(), header.size());
+  for (const NamedTensor& tensor : tensors) {
+    written = written && file.write(tensor.bytes.data(), tensor.bytes.size());
+  }
+  if (!written) return system_error("write", path);
+  if (::fsync(file.number()) != 0) return system_error("sync", path);
+  return ok();
+}
+
+// The JSON of a header, refused when a name comes twice: which one would count?
+Result<Json> parse_header(std::string_view header, const std::string& path) {
+  std::set<std::string> names;
+  std::string twice;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1) {
+      if (!names.insert(parsed.get<std::string>()).second) twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json json = Json::parse(header.begin(), header.end(), watch, false);
+  if (json.is_discarded() || !json.is_object()) {
+    return Error{Code::Corrupt, Reach::Job,
+                 cat(path, ": the header is not a JSON object: the file is damaged")};
+  }
+  if (!twice.empty()) {
+    return Error{Code::Corrupt, Reach::Job, cat(path, ": the header names ", twice, " twice")};
+  }
+  return json;
+}
+
+bool is_count(const Json& json) {
+  return json.is_number_integer() &&
+         (!json.is_number_unsigned() ||
+          json.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}) &&
+         json.get<int64_t>() >= 0;
+}
+
+// The place that one header entry names, or what is wrong with it.
+Result<TensorPlace> read_place(const Json& entry) {
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
+      !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
+      !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2) {
+    return invalid("needs dtype, shape and two data_offsets");
+  }
+  TensorPlace place;
+  place.dtype = entry["dtype"].get<std::string>();
+  const int64_t element = element_bytes(place.dtype);
+  if (element == 0) return invalid(cat("has the unknown dtype ", place.dtype));
+  const Json& offsets = entry["data_offsets"];
+  if (!is_count(offsets[0]) || !is_count(offsets[1])) return invalid("has a wrong data offset");
+  place.first = offsets[0].get<int64_t>();
+  place.end = offsets[1].get<int64_t>();
+  int64_t bytes = element;
+  for (const Json& extent : entry["shape"]) {
+    if (!is_count(extent) || __builtin_mul_overflow(bytes, extent.get<int64_t>(), &bytes)) {
+      return invalid("has a wrong shape");
+    }
+    place.shape.push_back(extent.get<int64_t>());
+  }
+  if (place.end < place.first || place.end - place.first != bytes) {
+    return invalid(cat("has ", place.end - place.first, " bytes where its shape needs ", bytes));
+  }
+  return place;
+}
+
+}  // namespace
+
+Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  for (const NamedTensor& tensor : tensors) {
+    int64_t bytes = element_bytes(tensor.dtype);
+    for (const int64_t extent : tensor.shape) bytes *= extent;
+    CHECK(bytes == static_cast<int64_t>(tensor.bytes.size()),
+          cat("tensor ", tensor.name, " has ", tensor.bytes.size(), " bytes, not ", bytes));
+  }
+  const std::string temporary = cat(path, ".writing-", static_cast<int64_t>(::getpid()));
+  Status written = write_all(temporary, tensors, make_header(tensors, metadata));
+  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    written = system_error("rename the temporary file to this name", path);
+  }
+  if (!written.ok()) {
+    ::unlink(temporary.c_str());
+    return written;
+  }
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  const Descriptor folder(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (!folder.open() || ::fsync(folder.number()) != 0) return system_error("sync", parent);
+  return ok();
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  SafetensorsFile file;
+  file.path_ = path;
+  std::error_code failure;
+  const auto size = std::filesystem::file_size(path, failure);
+  file.stream_.open(path, std::ios::binary);
+  if (failure || !file.stream_) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat(path, ": cannot be opened: ",
+                     failure ? failure.message() : std::string("not readable"))};
+  }
+  const auto corrupt = [&](const std::string& what) {
+    return Error{Code::Corrupt, Reach::Job,
+                 cat(path, ": ", what, ": take another checkpoint, this file is damaged")};
+  };
+  const auto file_bytes = static_cast<int64_t>(size);
+  uint64_t length = 0;
+  file.stream_.read(reinterpret_cast<char*>(&length), kLengthBytes);
+  if (!file.stream_) return corrupt(cat("has ", file_bytes, " bytes, too few for a header"));
+  if (length > uint64_t{kHeaderLimit} || static_cast<int64_t>(length) > file_bytes - kLengthBytes) {
+    return corrupt(cat("names a header of ", length, " bytes in a file of ", file_bytes));
+  }
+  std::string header(length, '\0');
+  file.stream_.read(header.data(), static_cast<std::streamsize>(length));
+  if (!file.stream_) return corrupt("ends within its header");
+  file.data_first_ = kLengthBytes + static_cast<int64_t>(length);
+  Status read = file.read_header(header, file_bytes - file.data_first_);
+  if (!read.ok()) return read.error();
+  return file;
+}
+
+Status SafetensorsFile::read_header(std::string_view header, int64_t data_bytes) {
+  const auto corrupt = [&](const std::string& what) {
+    return Error{Code::Corrupt, Reach::Job,
+                 cat(path_, ": ", what, ": take another checkpoint, this file is damaged")};
+  };
+  const Result<Json> json = parse_header(header, path_);
+  if (!json.ok()) return json.error();
+  std::vector<std::pair<int64_t, int64_t>> taken;
+  for (const auto& [name, entry] : json.value().items()) {
+    if (name == kMetadata) {
+      if (!entry.is_object()) return corrupt("its metadata is not an object");
+      for (const auto& [key, text] : entry.items()) {
+        if (!text.is_string()) return corrupt(cat("metadata ", key, " is not a string"));
+        metadata_[key] = text.get<std::string>();
+      }
+      continue;
+    }
+    Result<TensorPlace> place = read_place(entry);
+    if (!place.ok()) return corrupt(cat("tensor ", name, " ", place.error().message));
+    if (place.value().end > data_bytes) {
+      return corrupt(cat("tensor ", name, " ends at byte ", place.value().end, " of ", data_bytes,
+                         " (truncated?)"));
+    }
+    taken.emplace_back(place.value().first, place.value().end);
+    tensors_[name] = std::move(place).value();
+  }
+  std::sort(taken.begin(), taken.end());
+  int64_t covered = 0;
+  for (const auto& [first, end] : taken) {
+    if (first != covered) return corrupt(cat("tensors overlap or leave a gap at byte ", covered));
+    covered = end;
+  }
+  if (covered != data_bytes) {
+    return corrupt(cat("its tensors cover ", covered, " bytes and the file has ", data_bytes));
+  }
+  return ok();
+}
+
+Status SafetensorsFile::read(const std::string& name, std::span<std::byte> into) {
+  const auto found = tensors_.find(name);
+  CHECK(found != tensors_.end(), cat(path_, " has no tensor ", name));
+  const int64_t bytes = found->second.end - found->second.first;
+  CHECK(bytes == static_cast<int64_t>(into.size()), cat("room of ", into.size(), " for ", bytes));
+  stream_.clear();
+  stream_.seekg(data_first_ + found->second.first);
+  stream_.read(reinterpret_cast<char*>(into.data()), bytes);
+  if (!stream_) {
+    return Error{Code::Corrupt, Reach::Job,
+                 cat(path_, ": ends within tensor ", name, ": the file was cut short")};
+  }
+  return ok();
+}
+
+}  // namespace tenuto

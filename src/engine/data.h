@@ -1,0 +1,51 @@
+// What the model learns from: bytes of text, classes of files, or tables of numbers; which rows a
+// micro-batch has is a function of (seed, step, micro-batch, row), the same at whoever asks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+#include "engine/parameters.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// Names the rows of one micro-batch: of a training step, or of the held-out pass (then `micro` is
+// counted from 0 and the rows are the same every time).
+struct Draw {
+  bool held_out = false;
+  int64_t step = 0;
+  int32_t micro = 0;
+};
+
+// An opened data set. Rows are job.parallel.micro_rows a micro-batch.
+class Data {
+ public:
+  virtual ~Data() = default;
+  // What the model must know of it.
+  virtual DataExtent extent() const = 0;
+  // Text: rows x sequence bytes, and the byte after each of them. Either span may be empty.
+  virtual void fill_text(const Draw& draw, std::span<int64_t> inputs,
+                         std::span<int64_t> targets) const = 0;
+  // Classes and tables: rows x features numbers, and each row's class. Either span may be empty.
+  virtual void fill_features(const Draw& draw, std::span<float> features,
+                             std::span<int64_t> classes) const = 0;
+};
+
+// Opens what job.data names. A folder stands for every regular file in it, at any depth, that has
+// no NUL byte; symbolic links in it are not followed. Files are taken in the order of their paths,
+// and of each the last data.held_out is kept for validation.
+//
+// text     the files one after the other; a row is a window of sequence + 1 bytes
+// classes  each file is one class; a row is a window of `sequence` bytes as counts of its 256 byte
+//          values, scaled to mean 1
+// csv      a line of numbers a row, the last one its class; columns scaled to mean 0 and deviation
+//          1 over the training lines; a first line that is not numbers is a heading
+//
+// Errors: Invalid/Job for a missing file, too little of it (how much is needed), a line that is not
+//         numbers, and a kind that the model cannot learn from
+Result<std::unique_ptr<Data>> open_data(const Job& job);
+
+}  // namespace tenuto

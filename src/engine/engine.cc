@@ -1,0 +1,575 @@
+#include "engine/engine.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/text.h"
+#include "engine/data.h"
+#include "engine/device.h"
+#include "engine/layers.h"
+#include "engine/weights.h"
+
+namespace tenuto {
+namespace {
+
+// What a Norm carries from stage to stage.
+struct NormForm {
+  double squared_sum = 0;
+  int64_t bad = 0;
+};
+
+// What a Verdict carries back.
+struct VerdictForm {
+  double norm = 0;
+  int64_t skip = 0;
+};
+static_assert(sizeof(NormForm) == 16 && sizeof(VerdictForm) == 16);
+
+// What a forward keeps for its backward.
+struct Stash {
+  at::Tensor input;   // leaf; undefined at the first stage
+  at::Tensor output;  // at the last stage the loss
+};
+
+bool is_small(ValueKind kind) { return kind == ValueKind::Norm || kind == ValueKind::Verdict; }
+
+Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
+
+class Engine : public Compute {
+ public:
+  Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
+         std::unique_ptr<Data> data, Mailbox& mailbox);
+  ~Engine() override;
+
+  Status begin(int64_t step) override;
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
+  Result<std::span<const std::byte>> bytes(const Value& value) override;
+  Result<std::span<std::byte>> room(const Value& value) override;
+  Status reduced(const Value& total) override;
+  void discard(const Value& value) override;
+  StepOutcome outcome() override;
+  int64_t version() const override { return version_; }
+  Status undo() override;
+  Status save(const std::string& path) override;
+  Status load(const std::vector<std::string>& paths, int64_t version) override;
+
+ private:
+  // What was asked of the compute thread.
+  struct Call {
+    Op op;
+    Ticket ticket;
+  };
+  // How the last Step can be taken back.
+  enum class Undo { None, Skipped, Kept };
+
+  void serve();
+  Status run(const Op& op);
+  Status forward(const Op& op, bool keep);
+  Status backward_input(const Op& op);
+  Status backward_weight(const Op& op);
+  Status measure();
+  Status step();
+
+  bool first_stage() const { return stage_.value == 0; }
+  bool last_stage() const { return stage_.value == stage_count_ - 1; }
+  Pass pass_of(const Op& op, bool keep);
+  Draw draw_of(const Op& op) const;
+  at::Tensor inputs_of(const Op& op) const;
+  at::Tensor targets_of(const Op& op) const;
+  void clear_once();
+  void settle();
+
+  // The store: values by name, shared by the worker's thread and the compute thread.
+  void put(const Value& value, const at::Tensor& source);
+  Result<at::Tensor> take(const Value& value);
+  template <class Form>
+  void put_form(const Value& value, const Form& form);
+  template <class Form>
+  Result<Form> take_form(const Value& value);
+  HostValue& host_sums(bool total);
+
+  const Job job_;
+  const StageId stage_;
+  const int32_t stage_count_, micro_count_;
+  const bool split_, keeps_back_up_;
+  const Device device_;
+  const std::unique_ptr<Data> data_;
+  const DataExtent extent_;
+  Mailbox& mailbox_;
+  Weights weights_;
+  Layers layers_;
+
+  int64_t version_ = 0, step_ = 0;
+  Undo undo_ = Undo::None;
+  StepOutcome outcome_;
+  std::map<int32_t, Stash> stashes_;
+  std::map<int32_t, WeightWork> work_;  // nodes stay where they are: the graph points to them
+  at::Tensor scratch_;
+  bool sums_clear_ = false;
+
+  std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::condition_variable changed_;
+  std::map<Value, HostValue> stored_;
+  HostValue partial_, total_;
+  std::optional<Call> call_;
+  bool busy_ = false, quit_ = false;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
+               std::unique_ptr<Data> data, Mailbox& mailbox)
+    : job_(job),
+      stage_(stage),
+      stage_count_(static_cast<int32_t>(plan.stages.size())),
+      micro_count_(plan.schedule.micro_count),
+      split_(plan.split_backward),
+      keeps_back_up_(plan.stages.size() > 1 || plan.stages[0].holders.size() > 1),
+      device_(std::move(device)),
+      data_(std::move(data)),
+      extent_(extent),
+      mailbox_(mailbox),
+      weights_(job,
+               parameters_of(job.model, extent,
+                             plan.stages[static_cast<size_t>(stage.value)].layer_first,
+                             plan.stages[static_cast<size_t>(stage.value)].layer_end),
+               device_.place()),
+      layers_(job.model, weights_, plan.stages[static_cast<size_t>(stage.value)].layer_first,
+              plan.stages[static_cast<size_t>(stage.value)].layer_end),
+      thread_([this] { serve(); }) {}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+// --- The worker's side -------------------------------------------------------------------------
+
+void Engine::settle() {
+  std::unique_lock lock(mutex_);
+  // An op always ends: it waits for nothing but the device.
+  changed_.wait(lock, [this] { return !busy_; });
+}
+
+Status Engine::begin(int64_t step) {
+  settle();
+  const std::lock_guard lock(mutex_);
+  stored_.clear();
+  stashes_.clear();
+  work_.clear();
+  partial_ = {};
+  step_ = step;
+  sums_clear_ = false;
+  outcome_ = {};
+  return ok();
+}
+
+Status Engine::start(const Op& op, Duration, Ticket ticket) {
+  CHECK(op.stage == stage_, cat("an op of stage ", stage_, ", got one of ", op.stage));
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(!busy_, "one op at a time");
+    call_ = Call{op, ticket};
+    busy_ = true;
+  }
+  changed_.notify_all();
+  return ok();
+}
+
+// The flat gradient sums or totals as the wire sees them.
+HostValue& Engine::host_sums(bool total) {
+  HostValue& sums = total ? total_ : partial_;
+  if (sums.host.defined()) return sums;
+  if (!device_.accelerator()) {
+    sums.host = total ? weights_.totals() : weights_.gradients();
+  } else {
+    sums.host = device_.host_room(weights_.totals().sizes());
+    if (!total) sums.host.copy_(weights_.gradients());
+  }
+  return sums;
+}
+
+Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
+  if (value.kind == ValueKind::Partial) {
+    clear_once();
+    const std::lock_guard lock(mutex_);
+    const auto [first, end] = weights_.bucket(value.part);
+    const at::Tensor part = host_sums(false).host.narrow(0, first, end - first);
+    return std::span(static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes());
+  }
+  std::unique_lock lock(mutex_);
+  const auto found = stored_.find(value);
+  if (found == stored_.end()) {
+    return failed(cat("stage ", stage_, " has no value of kind ", static_cast<int>(value.kind),
+                      " of stage ", value.stage, ", micro ", value.micro, " to send"));
+  }
+  HostValue& held = found->second;  // a node of the map: only discard, by this thread, removes it
+  lock.unlock();
+  Device::wait(held);
+  return std::span(static_cast<const std::byte*>(held.host.const_data_ptr()), held.host.nbytes());
+}
+
+Result<std::span<std::byte>> Engine::room(const Value& value) {
+  if (value.kind == ValueKind::Total) {
+    const std::lock_guard lock(mutex_);
+    const auto [first, end] = weights_.bucket(value.part);
+    const at::Tensor part = host_sums(true).host.narrow(0, first, end - first);
+    return std::span(static_cast<std::byte*>(part.mutable_data_ptr()), part.nbytes());
+  }
+  at::Tensor host;
+  if (is_small(value.kind)) {
+    host = at::empty({static_cast<int64_t>(sizeof(NormForm))}, at::kByte);
+  } else if (job_.model.kind == "gpt") {
+    host = device_.host_room({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
+  } else {
+    host = device_.host_room({job_.parallel.micro_rows, job_.model.width});
+  }
+  const std::lock_guard lock(mutex_);
+  stored_[value] = {host, {}, nullptr};
+  return std::span(static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes());
+}
+
+// The division by the micro-batch count is left to Measure: it runs on the compute thread.
+Status Engine::reduced(const Value&) { return ok(); }
+
+void Engine::discard(const Value& value) {
+  HostValue freed;  // let go after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = stored_.find(value);
+  if (found == stored_.end()) return;
+  freed = std::move(found->second);
+  stored_.erase(found);
+}
+
+StepOutcome Engine::outcome() {
+  settle();
+  std::sort(outcome_.losses.begin(), outcome_.losses.end(),
+            [](const MicroLoss& left, const MicroLoss& right) { return left.micro < right.micro; });
+  return outcome_;
+}
+
+Status Engine::undo() {
+  settle();
+  if (undo_ == Undo::None) {
+    return failed(cat("stage ", stage_, " has no step to take back at version ", version_));
+  }
+  if (undo_ == Undo::Kept) weights_.take_back();
+  undo_ = Undo::None;
+  --version_;
+  return ok();
+}
+
+Status Engine::save(const std::string& path) {
+  settle();
+  return weights_.save(path, version_);
+}
+
+Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
+  settle();
+  const Status loaded = weights_.load(paths, version);
+  if (!loaded.ok()) return loaded;
+  version_ = version;
+  undo_ = Undo::None;
+  return ok();
+}
+
+// --- The store ---------------------------------------------------------------------------------
+
+void Engine::put(const Value& value, const at::Tensor& source) {
+  HostValue held = device_.to_host(source);
+  const std::lock_guard lock(mutex_);
+  stored_[value] = std::move(held);
+}
+
+Result<at::Tensor> Engine::take(const Value& value) {
+  at::Tensor host;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = stored_.find(value);
+    if (found == stored_.end()) {
+      return failed(cat("stage ", stage_, " was asked to run without its input from stage ",
+                        value.stage, ", micro ", value.micro));
+    }
+    host = found->second.host;
+  }
+  return device_.to_device(host);
+}
+
+template <class Form>
+void Engine::put_form(const Value& value, const Form& form) {
+  const at::Tensor held = at::empty({static_cast<int64_t>(sizeof(form))}, at::kByte);
+  std::memcpy(held.mutable_data_ptr(), &form, sizeof(form));
+  const std::lock_guard lock(mutex_);
+  stored_[value] = {held, {}, nullptr};
+}
+
+template <class Form>
+Result<Form> Engine::take_form(const Value& value) {
+  const std::lock_guard lock(mutex_);
+  const auto found = stored_.find(value);
+  if (found == stored_.end()) {
+    return failed(cat("stage ", stage_, " was asked to measure or step without the norm"));
+  }
+  Form form;
+  std::memcpy(&form, found->second.host.const_data_ptr(), sizeof(form));
+  return form;
+}
+
+// --- The compute thread ------------------------------------------------------------------------
+
+void Engine::serve() {
+  at::set_num_threads(job_.device.threads);
+  while (true) {
+    std::optional<Call> call;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return quit_ || call_.has_value(); });
+      if (quit_) return;
+      call.swap(call_);
+    }
+    Done done;
+    done.ticket = call->ticket;
+    done.start = monotonic_clock().now();
+    done.status = run(call->op);
+    done.finish = monotonic_clock().now();
+    {
+      const std::lock_guard lock(mutex_);
+      busy_ = false;
+    }
+    changed_.notify_all();
+    mailbox_.post(std::move(done));
+  }
+}
+
+// Torch speaks by exceptions; here is where they become sentences.
+Status Engine::run(const Op& op) {
+  try {
+    Status status = ok();
+    switch (op.kind) {
+      case OpKind::Forward:
+        status = forward(op, true);
+        break;
+      case OpKind::Evaluate:
+        status = forward(op, false);
+        break;
+      case OpKind::BackwardInput:
+        status = backward_input(op);
+        break;
+      case OpKind::BackwardWeight:
+        status = backward_weight(op);
+        break;
+      case OpKind::Measure:
+        status = measure();
+        break;
+      case OpKind::Step:
+        status = step();
+        break;
+      default:
+        CHECK(false, "Send, Recv and Reduce are not for compute");
+    }
+    device_.finish();
+    return status;
+  } catch (const std::bad_alloc&) {
+    return Error{Code::Exhausted, Reach::Worker,
+                 cat("stage ", stage_, " has no memory left: fewer rows or a smaller model")};
+  } catch (const std::exception& exception) {
+    const std::string text = exception.what();
+    return failed(cat("stage ", stage_, ": torch: ", text.substr(0, text.find('\n'))));
+  }
+}
+
+Pass Engine::pass_of(const Op& op, bool keep) {
+  return {keep, dropout_key(job_.seed, step_, op.micro.value),
+          keep && split_ ? &work_[op.micro.value] : nullptr};
+}
+
+Draw Engine::draw_of(const Op& op) const {
+  const bool held_out = op.kind == OpKind::Evaluate;
+  return {held_out, step_, held_out ? op.micro.value - micro_count_ : op.micro.value};
+}
+
+at::Tensor Engine::inputs_of(const Op& op) const {
+  const int64_t rows = job_.parallel.micro_rows;
+  if (job_.model.kind == "gpt") {
+    const at::Tensor inputs = at::empty({rows, job_.model.sequence}, at::kLong);
+    data_->fill_text(draw_of(op),
+                     {inputs.mutable_data_ptr<int64_t>(), static_cast<size_t>(inputs.numel())}, {});
+    return inputs.to(device_.place());
+  }
+  const at::Tensor inputs = at::empty({rows, extent_.features}, at::kFloat);
+  data_->fill_features(draw_of(op),
+                       {inputs.mutable_data_ptr<float>(), static_cast<size_t>(inputs.numel())}, {});
+  return inputs.to(device_.place());
+}
+
+at::Tensor Engine::targets_of(const Op& op) const {
+  const bool gpt = job_.model.kind == "gpt";
+  const int64_t count = int64_t{job_.parallel.micro_rows} * (gpt ? job_.model.sequence : 1);
+  const at::Tensor targets = at::empty({count}, at::kLong);
+  const std::span<int64_t> into{targets.mutable_data_ptr<int64_t>(), static_cast<size_t>(count)};
+  if (gpt) {
+    data_->fill_text(draw_of(op), {}, into);
+  } else {
+    data_->fill_features(draw_of(op), {}, into);
+  }
+  return targets.to(device_.place());
+}
+
+// Forward (keep) or Evaluate.
+Status Engine::forward(const Op& op, bool keep) {
+  const at::AutoGradMode mode(keep);
+  at::Tensor input;
+  if (first_stage()) {
+    input = inputs_of(op);
+  } else {
+    Result<at::Tensor> taken = take({ValueKind::Activation, -1, {stage_.value - 1}, op.micro});
+    if (!taken.ok()) return taken.error();
+    input = std::move(taken).value();
+    if (keep) input = input.detach().requires_grad_(true);
+  }
+  at::Tensor output = layers_.run(input, pass_of(op, keep));
+  if (last_stage()) {
+    output = loss_of(output, targets_of(op));
+    outcome_.losses.push_back({op.micro, output.item<double>()});
+  } else {
+    output = output.contiguous();
+    put({ValueKind::Activation, -1, stage_, op.micro}, output.detach());
+  }
+  if (keep) {
+    stashes_[op.micro.value] = {first_stage() ? at::Tensor() : input, output};
+  }
+  return ok();
+}
+
+void Engine::clear_once() {
+  if (sums_clear_) return;
+  weights_.clear_gradients();
+  sums_clear_ = true;
+}
+
+Status Engine::backward_input(const Op& op) {
+  clear_once();
+  const auto found = stashes_.find(op.micro.value);
+  if (found == stashes_.end()) {
+    return failed(cat("stage ", stage_, " was asked for the backward of micro ", op.micro,
+                      " without its forward"));
+  }
+  const Stash stash = std::move(found->second);
+  stashes_.erase(found);
+  at::Tensor gradient;
+  if (!last_stage()) {
+    Result<at::Tensor> taken = take({ValueKind::Gradient, -1, {stage_.value + 1}, op.micro});
+    if (!taken.ok()) return taken.error();
+    gradient = std::move(taken).value();
+  }
+  torch::autograd::backward({stash.output}, {gradient});
+  if (!first_stage()) {
+    put({ValueKind::Gradient, -1, stage_, op.micro}, stash.input.grad().contiguous());
+  }
+  return ok();
+}
+
+Status Engine::backward_weight(const Op& op) {
+  if (!split_) return ok();
+  const auto found = work_.find(op.micro.value);
+  if (found == work_.end()) {
+    return failed(cat("stage ", stage_, " was asked for the weight gradient of micro ", op.micro,
+                      " without its backward"));
+  }
+  drain(found->second, scratch_);
+  work_.erase(found);
+  return ok();
+}
+
+Status Engine::measure() {
+  Measured before;
+  if (!first_stage()) {
+    const Result<NormForm> norm =
+        take_form<NormForm>({ValueKind::Norm, -1, {stage_.value - 1}, {}});
+    if (!norm.ok()) return norm.error();
+    before = {norm.value().squared_sum, norm.value().bad};
+  }
+  if (device_.accelerator()) weights_.totals().copy_(total_.host, /*non_blocking=*/true);
+  const Measured after = weights_.measure(micro_count_, before);
+  if (last_stage()) {
+    const double norm = std::sqrt(after.squared_sum);
+    const bool skip = after.bad > 0 || !std::isfinite(norm);
+    put_form({ValueKind::Verdict, -1, stage_, {}}, VerdictForm{norm, skip ? 1 : 0});
+  } else {
+    put_form({ValueKind::Norm, -1, stage_, {}}, NormForm{after.squared_sum, after.bad});
+  }
+  return ok();
+}
+
+Status Engine::step() {
+  const Result<VerdictForm> verdict =
+      take_form<VerdictForm>({ValueKind::Verdict, -1, {stage_count_ - 1}, {}});
+  if (!verdict.ok()) return verdict.error();
+  const double norm = verdict.value().norm;
+  outcome_.gradient_norm = norm;
+  outcome_.learning_rate = learning_rate(job_.optimizer, step_, job_.steps);
+  outcome_.finite = verdict.value().skip == 0;
+  undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
+  if (outcome_.finite) {
+    if (keeps_back_up_) {
+      weights_.back_up();
+      undo_ = Undo::Kept;
+    }
+    const double clip = job_.optimizer.clip;
+    weights_.update(job_.optimizer, outcome_.learning_rate,
+                    clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
+  }
+  ++version_;
+  return ok();
+}
+
+}  // namespace
+
+int32_t layer_count(const ModelSettings& model) {
+  return model.layers + (model.kind == "gpt" ? 2 : 1);
+}
+
+Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan, StageId stage,
+                                             Mailbox& mailbox) {
+  const auto stages = static_cast<int32_t>(plan.stages.size());
+  CHECK(stage.value >= 0 && stage.value < stages, cat("a stage of ", stages, ", not ", stage));
+  CHECK(plan.stages.back().layer_end == layer_count(job.model), "a plan of this model's layers");
+  if (job.model.kind == "gpt" && job.model.width % job.model.heads != 0) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("model.width = ", job.model.width,
+                     " is no multiple of model.heads = ", job.model.heads)};
+  }
+  Result<Device> device = Device::open(job.device);
+  if (!device.ok()) return device.error();
+  std::unique_ptr<Data> data;
+  DataExtent extent;
+  if (stage.value == 0 || stage.value == stages - 1) {
+    Result<std::unique_ptr<Data>> opened = open_data(job);
+    if (!opened.ok()) return opened.error();
+    data = std::move(opened).value();
+    extent = data->extent();
+  }
+  return std::unique_ptr<Compute>(std::make_unique<Engine>(
+      job, plan, stage, std::move(device).value(), extent, std::move(data), mailbox));
+}
+
+}  // namespace tenuto

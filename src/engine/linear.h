@@ -1,0 +1,36 @@
+// A linear layer whose weight gradient can wait: the backward returns the input's gradient at once
+// and leaves the weight's as work to be done later. Private to engine/.
+//
+// Bitwise equal to torch's own backward: the same products of the same 2-D views, added to the
+// gradient micro-batch by micro-batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "engine/weights.h"
+
+namespace tenuto {
+
+// The weight gradient of one linear layer and one micro-batch, not yet computed. With R rows, I
+// inputs and O outputs: x [R, I], dy [R, O].
+struct LinearWork {
+  at::Tensor x, dy;
+  const Weight* weight = nullptr;
+  const Weight* bias = nullptr;  // may be null
+};
+
+// The deferred work of one stage and micro-batch, in the order in which the backward met it.
+using WeightWork = std::vector<LinearWork>;
+
+// x [..., I] -> [..., O]. With `deferred`, the weight's and bias's gradient become work in it when
+// the backward runs; without, autograd adds them. It must live until that backward. Where the
+// weight has a low-precision form the product is made in it and the result has its type.
+at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
+                  WeightWork* deferred);
+
+// Does the work: adds to the gradients. Memory of one product is kept in `scratch` between calls.
+void drain(WeightWork& work, at::Tensor& scratch);
+
+}  // namespace tenuto

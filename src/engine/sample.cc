@@ -1,0 +1,83 @@
+// Text from a trained model, and what the engine is built on.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/softmax.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "engine/device.h"
+#include "engine/engine.h"
+#include "engine/layers.h"
+#include "engine/weights.h"
+
+namespace tenuto {
+namespace {
+
+// The byte that `draw`, uniform in [0, 1), falls on.
+int64_t choose(const at::Tensor& logits, double temperature, double draw) {
+  if (temperature <= 0) return logits.argmax().item<int64_t>();
+  const at::Tensor shares = at::softmax(logits.to(at::kDouble) / temperature, 0).cpu();
+  const double* share = shares.const_data_ptr<double>();
+  double sum = 0;
+  for (int64_t byte = 0; byte < kVocabulary; ++byte) {
+    sum += share[byte];
+    if (draw < sum) return byte;
+  }
+  return kVocabulary - 1;
+}
+
+Status generate(const Job& job, const Layers& layers, at::Device place, std::string text,
+                int64_t byte_count, double temperature, int64_t seed,
+                const std::function<void(const std::string&)>& write) {
+  Random random(static_cast<uint64_t>(seed));
+  const auto window = static_cast<size_t>(job.model.sequence);
+  for (int64_t i = 0; i < byte_count; ++i) {
+    if (text.size() > window) text.erase(0, text.size() - window);
+    const at::Tensor bytes = at::empty({1, static_cast<int64_t>(text.size())}, at::kLong);
+    std::transform(text.begin(), text.end(), bytes.mutable_data_ptr<int64_t>(),
+                   [](char letter) { return static_cast<unsigned char>(letter); });
+    const at::Tensor logits = layers.run(bytes.to(place), {});
+    const at::Tensor last = logits.select(1, logits.size(1) - 1).select(0, 0);
+    const auto next = static_cast<char>(choose(last, temperature, random.uniform()));
+    text += next;
+    write(std::string(1, next));
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status sample(const Job& job, const std::vector<std::string>& shards, const std::string& prompt,
+              int64_t byte_count, double temperature, int64_t seed,
+              const std::function<void(const std::string&)>& write) {
+  if (job.model.kind != "gpt") {
+    return invalid(cat("model.kind = \"", job.model.kind, "\" writes no text: only gpt does"));
+  }
+  const Result<Device> device = Device::open(job.device);
+  if (!device.ok()) return device.error();
+  try {
+    const at::NoGradGuard guard;
+    at::set_num_threads(job.device.threads);
+    const at::Device place = device.value().place();
+    Weights weights(job, parameters_of(job.model, {}, 0, layer_count(job.model)), place);
+    if (Status loaded = weights.load_values(shards); !loaded.ok()) return loaded;
+    const Layers layers(job.model, weights, 0, layer_count(job.model));
+    return generate(job, layers, place, prompt.empty() ? "\n" : prompt, byte_count, temperature,
+                    seed, write);
+  } catch (const std::exception& exception) {
+    const std::string text = exception.what();
+    return Error{Code::Invalid, Reach::Job, cat("torch: ", text.substr(0, text.find('\n')))};
+  }
+}
+
+std::string engine_description() {
+  return cat("libtorch ", TORCH_VERSION, ", devices: ", usable_devices());
+}
+
+}  // namespace tenuto

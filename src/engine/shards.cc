@@ -1,0 +1,169 @@
+// How a stage's weights go to a checkpoint shard and come back from the shards of any partition.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+
+#include <charconv>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "engine/weights.h"
+
+namespace tenuto {
+namespace {
+
+constexpr const char* kForm = "1";  // of the shards' names and metadata
+constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kUpdates = "optimizer_updates";
+constexpr const char* kVersion = "version";
+
+Error refuse(std::string message) { return {Code::Invalid, Reach::Job, std::move(message)}; }
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t extent : shape) text += cat(text.size() > 1 ? ", " : "", extent);
+  return text + "]";
+}
+
+// The opened shards, and which of them has a tensor.
+struct Shards {
+  std::vector<std::unique_ptr<SafetensorsFile>> files;
+  std::map<std::string, SafetensorsFile*> home;
+  std::string optimizer;
+  int64_t updates = 0;
+};
+
+Result<std::string> metadata(const SafetensorsFile& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  if (found != file.metadata().end()) return found->second;
+  return Error{Code::Corrupt, Reach::Job,
+               cat(file.path(), ": its metadata has no ", key, ": not a checkpoint of Tenuto")};
+}
+
+Result<int64_t> number(const SafetensorsFile& file, const std::string& key) {
+  const Result<std::string> text = metadata(file, key);
+  if (!text.ok()) return text.error();
+  int64_t value = 0;
+  const char* end = text.value().data() + text.value().size();
+  const auto read = std::from_chars(text.value().data(), end, value);
+  if (read.ec != std::errc() || read.ptr != end) {
+    return Error{Code::Corrupt, Reach::Job,
+                 cat(file.path(), ": metadata ", key, " is not a number: ", text.value())};
+  }
+  return value;
+}
+
+// Opens all shards; with `version` >= 0 each must be of it.
+Result<Shards> open_shards(const std::vector<std::string>& paths, int64_t version) {
+  Shards shards;
+  for (const std::string& path : paths) {
+    Result<SafetensorsFile> file = SafetensorsFile::open(path);
+    if (!file.ok()) return file.error();
+    const Result<int64_t> found = number(file.value(), kVersion);
+    const Result<int64_t> updates = number(file.value(), kUpdates);
+    const Result<std::string> optimizer = metadata(file.value(), kOptimizer);
+    if (!found.ok()) return found.error();
+    if (!updates.ok()) return updates.error();
+    if (!optimizer.ok()) return optimizer.error();
+    if (version >= 0 && found.value() != version) {
+      return Error{Code::Corrupt, Reach::Job,
+                   cat(path, ": is of step ", found.value(), ", expected ", version,
+                       ": shards of two checkpoints are mixed")};
+    }
+    shards.updates = updates.value();
+    shards.optimizer = optimizer.value();
+    shards.files.push_back(std::make_unique<SafetensorsFile>(std::move(file).value()));
+    SafetensorsFile* opened = shards.files.back().get();
+    for (const auto& [name, place] : opened->tensors()) shards.home.emplace(name, opened);
+  }
+  return shards;
+}
+
+Status read_tensor(const Shards& shards, const std::string& name, const ParameterCard& card,
+                   const at::Tensor& flat, int64_t first) {
+  const auto found = shards.home.find(name);
+  if (found == shards.home.end()) {
+    return refuse(cat("no shard has the tensor ", name, " (of ", shards.files.size(),
+                      " shards): they are of another model, or one is missing"));
+  }
+  const TensorPlace& place = found->second->tensors().at(name);
+  if (place.dtype != "F32" || place.shape != card.shape) {
+    return refuse(cat(found->second->path(), ": tensor ", name, " is ", place.dtype, " ",
+                      text_of(place.shape), ", this job's model needs F32 ", text_of(card.shape),
+                      ": resume with the settings of [model] that wrote it"));
+  }
+  return found->second->read(name, bytes_of(flat.narrow(0, first, card.count())));
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> Weights::state() const {
+  if (optimizer_ == "adamw") return {{"exp_avg", first_moment_}, {"exp_avg_sq", second_moment_}};
+  return {{"momentum", first_moment_}};
+}
+
+Status Weights::save(const std::string& path, int64_t version) {
+  std::vector<std::pair<std::string, at::Tensor>> flats = state();
+  flats.insert(flats.begin(), {"", values_});
+  std::vector<NamedTensor> tensors;
+  for (auto& [suffix, flat] : flats) {
+    flat = flat.cpu();
+    for (const Weight& weight : all_) {
+      if (!weight.card.counted) continue;  // the tied weight is in the first stage's shard
+      const std::string name =
+          suffix.empty() ? weight.card.name : cat("optimizer.", weight.card.name, ".", suffix);
+      tensors.push_back({name, "F32", weight.card.shape,
+                         bytes_of(flat.narrow(0, weight.first, weight.card.count()))});
+    }
+  }
+  return write_safetensors(path, tensors,
+                           {{"format", "pt"},
+                            {"tenuto", kForm},
+                            {kVersion, cat(version)},
+                            {kOptimizer, optimizer_},
+                            {kUpdates, cat(updates_)}});
+}
+
+Status Weights::load(const std::vector<std::string>& paths, int64_t version) {
+  return read_into(paths, version, true);
+}
+
+Status Weights::load_values(const std::vector<std::string>& paths) {
+  return read_into(paths, -1, false);
+}
+
+Status Weights::read_into(const std::vector<std::string>& paths, int64_t version, bool with_state) {
+  const at::NoGradGuard guard;
+  const Result<Shards> shards = open_shards(paths, version);
+  if (!shards.ok()) return shards.error();
+  if (with_state && !paths.empty() && shards.value().optimizer != optimizer_) {
+    return refuse(cat(paths.front(), ": was trained with optimizer.kind = \"",
+                      shards.value().optimizer, "\", the job says \"", optimizer_,
+                      "\": resume with the same"));
+  }
+  std::vector<std::pair<std::string, at::Tensor>> flats;
+  if (with_state) flats = state();
+  flats.insert(flats.begin(), {"", values_});
+  std::vector<at::Tensor> read;
+  for (const auto& [suffix, flat] : flats) {
+    read.push_back(at::empty_like(flat, flat.options().device(at::kCPU)).zero_());
+    for (const Weight& weight : all_) {
+      const std::string name =
+          suffix.empty() ? weight.card.name : cat("optimizer.", weight.card.name, ".", suffix);
+      Status one = read_tensor(shards.value(), name, weight.card, read.back(), weight.first);
+      if (!one.ok()) return one;
+    }
+  }
+  for (size_t i = 0; i < flats.size(); ++i) flats[i].second.copy_(read[i]);
+  if (with_state) updates_ = shards.value().updates;
+  refresh_low();
+  return ok();
+}
+
+}  // namespace tenuto

@@ -1,0 +1,85 @@
+// One stage's parameters, their gradients and the optimizer's state, each in one flat fp32 tensor:
+// one tensor to reduce, one to clip, one to back up. Private to engine/.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/parameters.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// One parameter: views into the flat tensors.
+struct Weight {
+  ParameterCard card;
+  int64_t first = 0;    // element in the flat tensors
+  at::Tensor value;     // leaf, requires grad
+  at::Tensor gradient;  // the worker's own sum of the step
+  at::Tensor low;       // the value in bf16; undefined in fp32
+};
+
+// What Measure found.
+struct Measured {
+  double squared_sum = 0;
+  int64_t bad = 0;  // tensors with a value that is not finite
+};
+
+// All parameters of one stage.
+//
+// Layout: matrices (decayed), then vectors, then the shared tied weight; each tensor starts at a
+// multiple of 64 bytes, as torch would place it, so that matrix products take the same path.
+class Weights {
+ public:
+  // Initialised from the job's seed.
+  Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place);
+  // In the order of the whole model.
+  const std::vector<Weight>& all() const { return all_; }
+  // The elements [first, end) of a gradient bucket: -1 the whole, 0 all but the shared weight, 1
+  // the shared weight.
+  std::pair<int64_t, int64_t> bucket(int part) const;
+  // The worker's own gradient sums and their totals over the group, flat.
+  const at::Tensor& gradients() const { return gradients_; }
+  const at::Tensor& totals() const { return totals_; }
+  // Sets the gradient sums to zero.
+  void clear_gradients();
+  // Divides the totals by `micro_count` and goes on with the left fold of their squares.
+  Measured measure(int64_t micro_count, Measured before);
+  // Keeps a copy of parameters and optimizer state for take_back.
+  void back_up();
+  // The optimizer's update from the totals, which are scaled by `clip` (at most 1) first.
+  void update(const OptimizerSettings& optimizer, double rate, double clip);
+  // Back to what back_up kept.
+  void take_back();
+  // Writes one shard; metadata tells `version`.
+  Status save(const std::string& path, int64_t version);
+  // Reads all that this stage needs; Corrupt/Job when a shard is not of `version`, Invalid/Job for
+  // a missing or misshapen tensor. Nothing is changed unless all could be read.
+  Status load(const std::vector<std::string>& paths, int64_t version);
+  // Reads the values alone, of whatever version: what sampling needs.
+  Status load_values(const std::vector<std::string>& paths);
+
+ private:
+  // The optimizer's flat tensors and their names in a shard.
+  std::vector<std::pair<std::string, at::Tensor>> state() const;
+  Status read_into(const std::vector<std::string>& paths, int64_t version, bool with_state);
+  void refresh_low();
+
+  std::string optimizer_;
+  double momentum_;
+  bool bf16_;
+  std::vector<Weight> all_;
+  int64_t decayed_end_ = 0;  // [0, decayed_end_) and the shared weight are pulled to zero
+  int64_t shared_first_ = 0, count_ = 0;
+  at::Tensor values_, gradients_, totals_, low_;
+  at::Tensor first_moment_, second_moment_;  // adamw: of gradient and square; sgd: momentum, none
+  at::Tensor scratch_;                       // adamw: the denominator
+  at::Tensor kept_values_, kept_first_, kept_second_;
+  int64_t updates_ = 0, kept_updates_ = 0;  // skipped steps do not count
+};
+
+}  // namespace tenuto
