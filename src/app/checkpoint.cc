@@ -4,17 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
+#include <span>
 
 #include "app/file.h"
+#include "base/checksum.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -27,25 +26,6 @@ constexpr int kManifestVersion = 1;
 constexpr const char* kManifestName = "manifest.json";
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".tmp";
-
-using Tables = std::array<std::array<uint32_t, 256>, 8>;
-
-// Eight tables, so that eight bytes are taken at a time.
-Tables make_tables() {
-  Tables tables;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    uint32_t value = byte;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0x82f63b78u : 0);
-    tables[0][byte] = value;
-  }
-  for (size_t table = 1; table < 8; ++table) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const uint32_t before = tables[table - 1][byte];
-      tables[table][byte] = (before >> 8) ^ tables[0][before & 255];
-    }
-  }
-  return tables;
-}
 
 std::string hexadecimal(uint32_t value) {
   char text[9];
@@ -138,19 +118,6 @@ Status verify_file(const std::string& path, const SavedShard& expected) {
 
 }  // namespace
 
-uint32_t crc32c(const void* bytes, size_t size, uint32_t before) {
-  static const Tables tables = make_tables();
-  const auto* at = static_cast<const unsigned char*>(bytes);
-  uint32_t value = ~before;
-  for (; size >= 8; size -= 8, at += 8) {
-    value = tables[7][(value ^ at[0]) & 255] ^ tables[6][((value >> 8) ^ at[1]) & 255] ^
-            tables[5][((value >> 16) ^ at[2]) & 255] ^ tables[4][((value >> 24) ^ at[3]) & 255] ^
-            tables[3][at[4]] ^ tables[2][at[5]] ^ tables[1][at[6]] ^ tables[0][at[7]];
-  }
-  for (; size > 0; --size, ++at) value = (value >> 8) ^ tables[0][(value ^ *at) & 255];
-  return ~value;
-}
-
 Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
                                   int64_t version) {
   const std::string path = cat(directory, "/", file);
@@ -161,7 +128,8 @@ Result<SavedShard> describe_shard(const std::string& directory, const std::strin
   uint32_t checksum = 0;
   ssize_t count = 0;
   while ((count = read(descriptor, buffer.data(), buffer.size())) > 0) {
-    checksum = crc32c(buffer.data(), static_cast<size_t>(count), checksum);
+    const std::span<const char> part(buffer.data(), static_cast<size_t>(count));
+    checksum = crc32c(std::as_bytes(part), checksum);
     shard.bytes += count;
   }
   const int failure = errno;

@@ -22,9 +22,6 @@ struct Manifest {
   std::vector<SavedShard> files;  // one a stage
 };
 
-// crc32c (Castagnoli) of `size` bytes, continuing from `before` (0 to begin).
-uint32_t crc32c(const void* bytes, size_t size, uint32_t before = 0);
-
 // Size and checksum of a shard that has just been written to `directory`/`file`.
 Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
                                   int64_t version);

@@ -245,7 +245,10 @@ Status WorkerRun::run() {
   const Status gone = go_on();
   say(cat(name(), gone.ok() ? ": told to go" : ": " + gone.error().message));
   // Peers may still wait for what is on its way.
-  if (transport_) (void)transport_->close(kCloseLimit);
+  if (transport_) {
+    const Status closed = transport_->close(kCloseLimit);
+    if (!closed.ok()) say(cat(name(), ": ", closed.error().message));
+  }
   return gone;
 }
 

@@ -45,22 +45,6 @@ class Checkpoint : public testing::Test {
   std::string run_;
 };
 
-TEST(Crc32c, KnownValues) {
-  EXPECT_EQ(crc32c("", 0), 0u);
-  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);  // the check value of CRC-32C
-  const std::string zeros(32, '\0');
-  EXPECT_EQ(crc32c(zeros.data(), zeros.size()), 0x8a9136aau);  // RFC 3720, B.4
-}
-
-TEST(Crc32c, InPiecesAsInOne) {
-  const std::string text = "the note is held for its full value, and not a moment longer";
-  for (size_t cut = 0; cut <= text.size(); ++cut) {
-    const uint32_t first = crc32c(text.data(), cut);
-    EXPECT_EQ(crc32c(text.data() + cut, text.size() - cut, first),
-              crc32c(text.data(), text.size()));
-  }
-}
-
 TEST_F(Checkpoint, WhatIsWrittenIsRead) {
   make(7);
   const Result<Manifest> found = find_checkpoint(run_, -1);

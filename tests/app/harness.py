@@ -30,7 +30,8 @@ class Run:
         return [json.loads(line) for line in text.splitlines()]
 
     def events(self):
-        return [json.loads(line) for line in (self.folder / "events.jsonl").read_text().splitlines()]
+        text = (self.folder / "events.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
 
     def wait_for_steps(self, count):
         end = time.monotonic() + LIMIT
@@ -64,8 +65,8 @@ class Run:
         return self.process.returncode
 
     def checkpoints(self):
-        names = [entry.name for entry in self.folder.glob("checkpoint-*")]
-        return sorted(int(name.split("-")[1]) for name in names)
+        names = [entry.name.split("-")[1] for entry in self.folder.glob("checkpoint-*")]
+        return sorted(int(name) for name in names if name.isdigit())
 
 
 def alive(process):
