@@ -114,6 +114,7 @@ Status print_sample(const SampleRequest& request) {
     shards.push_back(cat(path, "/", file.file));
   }
 #if TENUTO_TORCH
+  if (request.prompt != "\n") std::fwrite(request.prompt.data(), 1, request.prompt.size(), stdout);
   return sample(job.value(), shards, request.prompt, request.bytes, request.temperature,
                 request.seed, [](const std::string& text) {
                   std::fwrite(text.data(), 1, text.size(), stdout);
