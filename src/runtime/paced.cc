@@ -411,6 +411,15 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
     work.start = std::max(nominal_, inputs_at);
     nominal_ = work.start + work.length;
   }
+  if (work.length.count() == 0) {  // an instant: not worth two changes of thread
+    Done done;
+    done.ticket = ticket;
+    done.start = work.start;
+    done.status = compute(work);
+    done.finish = nominal_clock_ ? work.start : clock_.now();
+    mailbox_.post(std::move(done));
+    return ok();
+  }
   {
     const std::lock_guard lock(mutex_);
     CHECK(!work_, "a paced device runs one op at a time");
@@ -436,7 +445,7 @@ void Paced::serve() {
     done.start = work.start;
     done.status = compute(work);
     const Duration end = work.start + work.length;
-    if (sleeps_ && work.length.count() > 0) sleep_until(end);
+    if (sleeps_) sleep_until(end);
     const Duration now = clock_.now();
     done.finish = nominal_clock_ ? end : now;
     {

@@ -5,8 +5,9 @@
 // Nominal clock: the device keeps its own time T. An op starts at s = max(T, when its inputs were
 // here nominally), sleeps until the absolute moment s + d, and sets T = s + d, so that a late
 // wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls; therefore
-// the lag (real finish - nominal finish) of every op is recorded, and a run whose 99th percentile
-// exceeds a fifth of an op is declared invalid. Real clock: an op starts when it is started.
+// the lag (real finish - nominal finish) of every op that takes time is recorded, and a run whose
+// 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts when it is
+// started.
 #pragma once
 
 #include <memory>
