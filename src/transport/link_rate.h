@@ -1,0 +1,61 @@
+// What a link is worth, learned from the messages that went over it, and the choice that follows.
+#pragma once
+
+#include "base/unit.h"
+
+namespace tenuto {
+
+// The estimate for one direction of one link. Some messages ask to be acknowledged; the time from
+// their start to the acknowledgement contains the transfer, the queue before it and the way back,
+// that is, all that a hand-shake would wait for. So a link with high latency counts as slow too.
+//
+// Rendezvous is chosen for messages of at least kLargeMessage bytes on links that carried at least
+// kFastLink bytes/s; all else goes eager, also the first messages of a new link.
+class LinkRate {
+ public:
+  static constexpr Bytes kLargeMessage{64 << 10};
+  static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
+
+  // Whether a message of `size` that starts now should ask for an acknowledgement: not while one
+  // is awaited, often at first and then every kProbePause.
+  bool wants_probe(Bytes size, Duration now) const {
+    if (size < kLargeMessage || awaited_) return false;
+    return samples_ < kEarlySamples || now - last_ >= kProbePause;
+  }
+
+  // A probe has started; `ahead` bytes were under way before it.
+  void start(Bytes size, Bytes ahead, Duration now) {
+    awaited_ = true;
+    carried_ = size + ahead;
+    last_ = now;
+  }
+
+  // Its acknowledgement has come.
+  void finish(Duration now) {
+    if (!awaited_) return;
+    awaited_ = false;
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    if (seconds <= 0) return;
+    const double sample = static_cast<double>(carried_.count) / seconds;
+    rate_ = samples_ == 0 ? sample : rate_ + (sample - rate_) / 4;
+    ++samples_;
+  }
+
+  // Bytes per second; 0 while nothing is known.
+  double bytes_per_second() const { return rate_; }
+
+  // The choice for a message of `size`.
+  bool rendezvous(Bytes size) const { return size >= kLargeMessage && rate_ >= kFastLink; }
+
+ private:
+  static constexpr int kEarlySamples = 4;
+  static constexpr Duration kProbePause = std::chrono::milliseconds(10);
+
+  bool awaited_ = false;
+  int samples_ = 0;
+  double rate_ = 0;
+  Bytes carried_;
+  Duration last_{};
+};
+
+}  // namespace tenuto

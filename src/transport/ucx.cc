@@ -1,0 +1,291 @@
+#include "transport/ucx.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/ucx_engine.h"
+
+namespace tenuto {
+
+namespace {
+
+// A call on its way to the communication thread.
+struct Command {
+  enum class Kind : uint8_t { Connect, Send, Recv, Drop, Close } kind = Kind::Close;
+  WorkerId peer;
+  Tag tag;
+  Stamp stamp;
+  Ticket ticket = kNoTicket;
+  std::span<const std::byte> sent;
+  std::span<std::byte> received;
+  std::string name;
+  SocketAddress to;
+  Duration limit{};
+};
+
+class Wire : public UcxTransport {
+ public:
+  Wire(const UcxSettings& settings, Hello self, Mailbox& mailbox)
+      : settings_(settings), self_(std::move(self)), mailbox_(mailbox) {}
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  ~Wire() override;
+
+  // Starts the communication thread and waits until it listens or has said why it cannot.
+  Status start();
+
+  Address address() const override { return {address_}; }
+  Status connect(WorkerId peer, const Address& address, Ticket ticket) override;
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override;
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override;
+  Status drop(WorkerId peer) override;
+  Status close(Duration limit) override;
+  UcxCounters counters() const override;
+
+ private:
+  Status submit(Command command);
+  void run();
+  void open_and_serve(UcxEngine& engine);
+  void serve(UcxEngine& engine);
+  void apply(UcxEngine& engine);
+  bool sleep_allowed();
+
+  UcxSettings settings_;
+  Hello self_;
+  Mailbox& mailbox_;
+  UcxTally tally_;
+  std::string address_;
+  std::thread thread_;
+  int wake_ = -1, poll_ = -1;
+  std::atomic<bool> pending_{false};  // queue_ is not empty
+
+  std::mutex mutex_;  // guards what follows; nothing else is locked while it is held
+  std::condition_variable changed_;
+  std::vector<Command> queue_;
+  bool sleeping_ = false;  // the thread must be woken for a new command
+  bool open_ = true;       // calls are taken
+  bool started_ = false, finished_ = false;
+  Status outcome_ = ok();  // of starting, then of closing
+};
+
+Status Wire::start() {
+  wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  poll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (wake_ < 0 || poll_ < 0) {
+    open_ = false;
+    return Error{Code::Exhausted, Reach::Worker,
+                 "no more file descriptors for a wire: raise `ulimit -n`"};
+  }
+  thread_ = std::thread([this] { run(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return started_; });
+  return outcome_;
+}
+
+Wire::~Wire() {
+  [[maybe_unused]] const Status status = close(Duration::zero());
+  if (thread_.joinable()) thread_.join();
+  if (wake_ >= 0) ::close(wake_);
+  if (poll_ >= 0) ::close(poll_);
+}
+
+Status Wire::submit(Command command) {
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!open_) return closed_error(self_.self);
+    if (command.kind == Command::Kind::Close) open_ = false;
+    queue_.push_back(std::move(command));
+    pending_.store(true, std::memory_order_release);
+    wake = std::exchange(sleeping_, false);
+  }
+  if (wake) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+  }
+  return ok();
+}
+
+Status Wire::connect(WorkerId peer, const Address& address, Ticket ticket) {
+  const auto to = resolve(address.text);
+  if (!to.ok()) return to.error();
+  Command command;
+  command.kind = Command::Kind::Connect;
+  command.peer = peer;
+  command.name = address.text;
+  command.to = to.value();
+  command.ticket = ticket;
+  return submit(std::move(command));
+}
+
+Status Wire::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+                  Ticket ticket) {
+  Command command;
+  command.kind = Command::Kind::Send;
+  command.peer = to;
+  command.tag = tag;
+  command.sent = bytes;
+  command.stamp = stamp;
+  command.ticket = ticket;
+  return submit(std::move(command));
+}
+
+Status Wire::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) {
+  Command command;
+  command.kind = Command::Kind::Recv;
+  command.peer = from;
+  command.tag = tag;
+  command.received = bytes;
+  command.ticket = ticket;
+  return submit(std::move(command));
+}
+
+Status Wire::drop(WorkerId peer) {
+  Command command;
+  command.kind = Command::Kind::Drop;
+  command.peer = peer;
+  return submit(std::move(command));
+}
+
+Status Wire::close(Duration limit) {
+  if (!thread_.joinable()) return ok();
+  Command command;
+  command.kind = Command::Kind::Close;
+  command.limit = limit;
+  if (!submit(std::move(command)).ok()) return ok();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return finished_; });
+  return outcome_;
+}
+
+UcxCounters Wire::counters() const {
+  return {tally_.eager_sent, tally_.rendezvous_sent, tally_.refused,
+          tally_.malformed,  tally_.unknown_grants,  tally_.wake_ups};
+}
+
+// The whole life of the communication thread. Closing is finished when UCX is gone too: until then
+// it may hold buffers and the mailbox.
+void Wire::run() {
+  {
+    UcxEngine engine(settings_, self_, mailbox_, tally_);
+    open_and_serve(engine);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Wire::open_and_serve(UcxEngine& engine) {
+  const Status opened = engine.open();
+  address_ = engine.address();
+  if (opened.ok()) {
+    for (const int descriptor : {engine.descriptor(), wake_}) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = descriptor;
+      CHECK(epoll_ctl(poll_, EPOLL_CTL_ADD, descriptor, &event) == 0, "epoll refuses a descriptor");
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    started_ = true;
+    outcome_ = opened;
+    if (!opened.ok()) open_ = false;
+  }
+  changed_.notify_all();
+  if (opened.ok()) serve(engine);
+}
+
+void Wire::apply(UcxEngine& engine) {
+  if (!pending_.load(std::memory_order_acquire)) return;
+  std::vector<Command> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    commands.swap(queue_);
+    pending_.store(false, std::memory_order_release);
+  }
+  for (const Command& each : commands) {
+    switch (each.kind) {
+      case Command::Kind::Connect:
+        engine.connect(each.peer, each.name, each.to, each.ticket);
+        break;
+      case Command::Kind::Send:
+        engine.send(each.peer, each.tag, each.sent, each.stamp, each.ticket);
+        break;
+      case Command::Kind::Recv:
+        engine.recv(each.peer, each.tag, each.received, each.ticket);
+        break;
+      case Command::Kind::Drop:
+        engine.drop(each.peer);
+        break;
+      case Command::Kind::Close:
+        engine.close(each.limit);
+        break;
+    }
+  }
+}
+
+// Whether no command waits; from here on the next one wakes the thread.
+bool Wire::sleep_allowed() {
+  const std::lock_guard lock(mutex_);
+  sleeping_ = queue_.empty();
+  return sleeping_;
+}
+
+// Works while there is work, then sleeps until UCX, a command or a limit has something to do.
+void Wire::serve(UcxEngine& engine) {
+  while (true) {
+    apply(engine);
+    if (engine.progress()) continue;
+    const Duration next = engine.tick();
+    if (engine.closed()) break;
+    if (!engine.arm() || !sleep_allowed()) continue;
+    int milliseconds = -1;
+    if (next != Duration::max()) {
+      const Duration left = std::max(next - monotonic_clock().now(), Duration::zero());
+      milliseconds = static_cast<int>(left / std::chrono::milliseconds(1)) + 1;
+    }
+    epoll_event events[2];
+    const int count = epoll_wait(poll_, events, 2, milliseconds);
+    ++tally_.wake_ups;
+    for (int i = 0; i < count; ++i) {
+      uint64_t ignored = 0;
+      if (events[i].data.fd == wake_) {
+        [[maybe_unused]] const ssize_t size = read(wake_, &ignored, sizeof(ignored));
+      }
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  outcome_ = engine.verdict();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
+                                                         Mailbox& mailbox) {
+  if (self.job.size() > kFrameText || self.token.size() > kFrameText) {
+    return invalid(cat("the name of the job has ", self.job.size(), " bytes and its token ",
+                       self.token.size(), ", at most ", kFrameText, " each"));
+  }
+  if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
+  auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
+  if (const Status status = wire->start(); !status.ok()) return status.error();
+  return std::unique_ptr<UcxTransport>(std::move(wire));
+}
+
+std::string ucx_version() { return ucp_get_version_string(); }
+
+}  // namespace tenuto

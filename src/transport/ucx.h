@@ -1,0 +1,68 @@
+// The wire between processes: UCX over TCP, event-driven, with its own communication thread.
+//
+// A receive sends its sender a small grant (tag, grant id, size); the sender pairs it with the send
+// of that tag and answers with the bytes, which go straight into the posted buffer (rendezvous) or
+// through one staging copy of UCX (eager). Rendezvous costs a hand-shake for each message, which
+// on a slow link waits behind the bulk of the other direction; eager costs the copy, which only a
+// fast link feels. LinkRate (transport/link_rate.h) holds the rule by which Automatic chooses.
+//
+// Sources: M. Shamis et al., "UCX: an open source framework for HPC network APIs and beyond",
+// HOTI 2015; the API reference of UCX 1.13.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// How the bytes of a message travel.
+enum class UcxProtocol : uint8_t {
+  Automatic,   // by link and message
+  Eager,       // pushed at once, copied once by the receiver
+  Rendezvous,  // announced, then pulled into the posted buffer (0 bytes: eager)
+};
+
+// What a worker may choose about its wire.
+struct UcxSettings {
+  std::string device;                     // network device ("lo", "eth0"); empty = listen_host's
+  std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
+  uint16_t listen_port = 0;
+  std::string advertised_host;  // what peers connect to; empty = listen_host
+  UcxProtocol protocol = UcxProtocol::Automatic;
+  Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
+  Duration hello_limit = std::chrono::seconds(5);     // for a stranger to say who it is
+};
+
+// What went over a wire and what was refused, since the start.
+struct UcxCounters {
+  int64_t eager_sent = 0, rendezvous_sent = 0;
+  int64_t refused = 0;         // connections with a wrong hello, or with none in time
+  int64_t malformed = 0;       // control messages that cannot be read or come out of turn
+  int64_t unknown_grants = 0;  // messages and answers for a grant that is not open
+  int64_t wake_ups = 0;        // of the communication thread: a quiet wire has none
+};
+
+// A Transport that can be looked into.
+class UcxTransport : public Transport {
+ public:
+  // Any thread.
+  virtual UcxCounters counters() const = 0;
+};
+
+// Listens and starts the communication thread. A call that cannot be made (peer lost, name already
+// in use) is answered through its ticket; only a call on a closed wire is refused at once
+// (Cancelled/Call). connect() tries again with a growing pause while nobody listens there. The
+// mailbox must outlive the transport.
+//
+// Errors: Invalid       no such device or host, a job or token of more than 1024 bytes
+//         Disconnected  cannot listen there; UCX's own words
+Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
+                                                         Mailbox& mailbox);
+
+// Version of the UCX library that is linked, for `tenuto doctor` and `--version`.
+std::string ucx_version();
+
+}  // namespace tenuto

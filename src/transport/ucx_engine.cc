@@ -1,0 +1,492 @@
+#include "transport/ucx_engine.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <ucs/config/global_opts.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr unsigned kControlId = 1, kDataId = 2;
+constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
+
+Duration now() { return monotonic_clock().now(); }
+
+std::string words(ucs_status_t status) { return ucs_status_string(status); }
+
+bool same_host(const sockaddr* left, const SocketAddress& right) {
+  if (left == nullptr || left->sa_family != right.storage.ss_family) return false;
+  if (left->sa_family == AF_INET) {
+    const auto* a = reinterpret_cast<const sockaddr_in*>(left);
+    const auto* b = reinterpret_cast<const sockaddr_in*>(&right.storage);
+    const bool loop = (ntohl(b->sin_addr.s_addr) >> 24) == 127;
+    return a->sin_addr.s_addr == b->sin_addr.s_addr ||
+           (loop && (ntohl(a->sin_addr.s_addr) >> 24) == 127);
+  }
+  if (left->sa_family != AF_INET6) return false;
+  const auto* a = reinterpret_cast<const sockaddr_in6*>(left);
+  const auto* b = reinterpret_cast<const sockaddr_in6*>(&right.storage);
+  return std::memcmp(&a->sin6_addr, &b->sin6_addr, sizeof(a->sin6_addr)) == 0;
+}
+
+}  // namespace
+
+Result<SocketAddress> resolve(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon == std::string::npos ? 0 : colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (host.empty() || colon + 1 >= address.size()) {
+    return invalid(cat("'", address, "' is no address: expected host:port"));
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  if (code != 0 || found == nullptr) {
+    return invalid(cat("'", address, "' cannot be resolved: ", gai_strerror(code)));
+  }
+  SocketAddress resolved;
+  std::memcpy(&resolved.storage, found->ai_addr, found->ai_addrlen);
+  resolved.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return resolved;
+}
+
+Result<std::string> device_of(const std::string& host) {
+  const bool bare_v6 = host.find(':') != std::string::npos && host.front() != '[';
+  const auto wanted = resolve(bare_v6 ? cat("[", host, "]:0") : cat(host, ":0"));
+  if (!wanted.ok()) return wanted.error();
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return invalid("this machine's network devices cannot be listed");
+  std::string name;
+  for (const ifaddrs* one = all; one != nullptr && name.empty(); one = one->ifa_next) {
+    if (same_host(one->ifa_addr, wanted.value())) name = one->ifa_name;
+  }
+  freeifaddrs(all);
+  if (name.empty()) {
+    return invalid(cat("no network device of this machine has the address '", host,
+                       "': name the device or listen at an address of this machine"));
+  }
+  return name;
+}
+
+UcxEngine::UcxEngine(const UcxSettings& settings, Hello self, Mailbox& mailbox, UcxTally& tally)
+    : settings_(settings), self_(std::move(self)), mailbox_(mailbox), tally_(tally) {
+  next_id_ = mix(static_cast<uint64_t>(now().count()), static_cast<uint64_t>(getpid()),
+                 static_cast<uint64_t>(self_.self.value)) |
+             1;
+}
+
+UcxEngine::~UcxEngine() {
+  if (worker_ != nullptr) {
+    for (ucp_conn_request_h request : requests_) ucp_listener_reject(listener_, request);
+    if (listener_ != nullptr) ucp_listener_destroy(listener_);
+    ucp_worker_destroy(worker_);
+  }
+  if (context_ != nullptr) ucp_cleanup(context_);
+  abandon_flights();
+}
+
+// After the worker is gone nothing touches the buffers any more; whatever UCX did not complete ends
+// here.
+void UcxEngine::abandon_flights() {
+  for (Flight* flight : flights_) {
+    if (flight->kind != Flight::Kind::Control) {
+      report(flight->ticket, flight->link->peer, closed_error(self_.self));
+    }
+    delete flight;
+  }
+  flights_.clear();
+}
+
+Status UcxEngine::open() {
+  if (settings_.device.empty()) {
+    const auto device = device_of(settings_.listen_host);
+    if (!device.ok()) return device.error();
+    settings_.device = device.value();
+  }
+  if (const Status status = open_context(); !status.ok()) return status;
+  if (const Status status = open_worker(); !status.ok()) return status;
+  return listen();
+}
+
+Status UcxEngine::open_context() {
+  // UCX tells of every broken connection on stdout; here each is a report in a mailbox.
+  if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  ucp_config_t* config = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
+    return invalid("UCX cannot read its configuration: look at the UCX_ variables set here");
+  }
+  const std::pair<const char*, const char*> wanted[] = {
+      {"TLS", "tcp"}, {"NET_DEVICES", settings_.device.c_str()}, {"TCP_CM_REUSEADDR", "y"}};
+  for (const auto& [name, value] : wanted) {
+    if (ucp_config_modify(config, name, value) != UCS_OK) {
+      ucp_config_release(config);
+      return invalid(cat("UCX refuses the setting ", name, " = ", value));
+    }
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  const ucs_status_t status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
+  if (status == UCS_OK) return ok();
+  context_ = nullptr;
+  return invalid(cat("UCX offers no TCP on the device '", settings_.device, "' (", words(status),
+                     "): `ip link` lists the devices of this machine"));
+}
+
+void UcxEngine::set_handler(unsigned id, ucp_am_recv_callback_t callback) {
+  ucp_am_handler_param_t params{};
+  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  params.id = id;
+  params.cb = callback;
+  params.arg = this;
+  const ucs_status_t status = ucp_worker_set_am_recv_handler(worker_, &params);
+  CHECK(status == UCS_OK, words(status));
+}
+
+Status UcxEngine::open_worker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
+  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  params.events = UCP_WAKEUP_TX | UCP_WAKEUP_RX;
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) {
+    worker_ = nullptr;
+    return invalid(cat("UCX cannot use the device '", settings_.device, "': ", words(status)));
+  }
+  status = ucp_worker_get_efd(worker_, &descriptor_);
+  if (status != UCS_OK) return invalid(cat("UCX gives no event descriptor: ", words(status)));
+  set_handler(kControlId, &UcxEngine::on_control);
+  set_handler(kDataId, &UcxEngine::on_data);
+  return ok();
+}
+
+Status UcxEngine::listen() {
+  const bool bare_v6 = settings_.listen_host.find(':') != std::string::npos;
+  const auto bracketed = [&](const std::string& host) {
+    return host.find(':') != std::string::npos ? cat("[", host, "]") : host;
+  };
+  const std::string wanted =
+      cat(bare_v6 ? cat("[", settings_.listen_host, "]") : settings_.listen_host, ":",
+          settings_.listen_port);
+  const auto where = resolve(wanted);
+  if (!where.ok()) return where.error();
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&where.value().storage);
+  params.sockaddr.addrlen = where.value().length;
+  params.conn_handler = {&UcxEngine::on_connection, this};
+  ucs_status_t status = ucp_listener_create(worker_, &params, &listener_);
+  if (status != UCS_OK) {
+    listener_ = nullptr;
+    return Error{Code::Disconnected, Reach::Link,
+                 cat("worker ", self_.self, " cannot listen at ", wanted, ": ", words(status),
+                     "; is the port in use?")};
+  }
+  ucp_listener_attr_t attributes{};
+  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  status = ucp_listener_query(listener_, &attributes);
+  if (status != UCS_OK) return invalid(cat("UCX hides where it listens: ", words(status)));
+  const auto& bound = attributes.sockaddr;
+  const uint16_t port =
+      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
+                                        : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  const std::string& host =
+      settings_.advertised_host.empty() ? settings_.listen_host : settings_.advertised_host;
+  address_ = cat(bracketed(host), ":", port);
+  return ok();
+}
+
+UcxEngine::Link& UcxEngine::add_link(LinkState state, WorkerId peer) {
+  auto link = std::make_unique<Link>();
+  link->engine = this;
+  link->id = next_id_++;
+  link->state = state;
+  link->peer = peer;
+  Link& added = *link;
+  links_.emplace(added.id, std::move(link));
+  return added;
+}
+
+void UcxEngine::accept(ucp_conn_request_h request) {
+  Link& link = add_link(LinkState::Accepted, WorkerId{});
+  link.limit = now() + settings_.hello_limit;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.conn_request = request;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxEngine::on_error, &link};
+  if (ucp_ep_create(worker_, &params, &link.endpoint) != UCS_OK) links_.erase(link.id);
+}
+
+// One try to reach a peer; `connecting` says where and until when.
+void UcxEngine::attempt(WorkerId peer, Connecting& connecting, Duration moment) {
+  Link& link = add_link(LinkState::Greeting, peer);
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&connecting.to.storage);
+  params.sockaddr.addrlen = connecting.to.length;
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxEngine::on_error, &link};
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &link.endpoint);
+  connecting.pause = connecting.pause == Duration::zero()
+                         ? kRetryFirst
+                         : std::min<Duration>(connecting.pause * 2, 40 * kRetryFirst);
+  connecting.retry = moment + connecting.pause;
+  if (status != UCS_OK) {
+    connecting.last_error = words(status);
+    links_.erase(link.id);
+    return;
+  }
+  connecting.attempt = &link;
+  Frame hello;
+  hello.kind = FrameKind::Hello;
+  hello.own_channel = link.id;
+  hello.hello = self_;
+  hello.expected = peer;
+  control(link, hello);
+}
+
+// Sends a control frame, always eager; a hello lets the other side answer.
+void UcxEngine::control(Link& link, const Frame& frame) {
+  auto* flight = new Flight;
+  flight->kind = Flight::Kind::Control;
+  flight->link = &link;
+  flight->bytes = encode(frame);
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.cb.send = &UcxEngine::on_sent;
+  params.user_data = flight;
+  params.flags = UCP_AM_SEND_FLAG_EAGER;
+  if (frame.kind == FrameKind::Hello) params.flags |= UCP_AM_SEND_FLAG_REPLY;
+  flights_.insert(flight);
+  ++link.requests;
+  const ucs_status_ptr_t request = ucp_am_send_nbx(
+      link.endpoint, kControlId, nullptr, 0, flight->bytes.data(), flight->bytes.size(), &params);
+  if (!UCS_PTR_IS_PTR(request)) landed(flight, UCS_PTR_STATUS(request));
+}
+
+// Hands the bytes of a message to UCX.
+void UcxEngine::transmit(Link& link, const Sending& sending, const Granted& granted) {
+  const Bytes size{static_cast<int64_t>(sending.bytes.size())};
+  const bool rendezvous =
+      size.count > 0 &&
+      (settings_.protocol == UcxProtocol::Rendezvous ||
+       (settings_.protocol == UcxProtocol::Automatic && link.rate.rendezvous(size)));
+  auto* flight = new Flight;
+  flight->kind = Flight::Kind::Send;
+  flight->link = &link;
+  flight->size = size.count;
+  flight->ticket = sending.ticket;
+  flight->header = {link.remote_id, granted.grant, sending.stamp.sent.count(),
+                    sending.stamp.arrival.count(), 0};
+  if (settings_.protocol == UcxProtocol::Automatic) {
+    if (const Duration moment = now(); link.rate.wants_probe(size, moment)) {
+      flight->header.acknowledge = 1;
+      link.probe = granted.grant;
+      link.rate.start(size, {link.sending}, moment);
+    }
+  }
+  ++(rendezvous ? tally_.rendezvous_sent : tally_.eager_sent);
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.cb.send = &UcxEngine::on_sent;
+  params.user_data = flight;
+  params.flags = rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  flights_.insert(flight);
+  link.sending += size.count;
+  ++link.requests;
+  ++sends_in_flight_;
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(link.endpoint, kDataId, &flight->header, sizeof(flight->header),
+                      sending.bytes.data(), sending.bytes.size(), &params);
+  if (!UCS_PTR_IS_PTR(request)) landed(flight, UCS_PTR_STATUS(request));
+}
+
+// A request of UCX has completed, and with it the use of its buffers.
+void UcxEngine::landed(Flight* flight, ucs_status_t status) {
+  const std::unique_ptr<Flight> owner(flight);
+  Link& link = *flight->link;
+  flights_.erase(flight);
+  --link.requests;
+  if (flight->kind == Flight::Kind::Send) {
+    link.sending -= flight->size;
+    --sends_in_flight_;
+  }
+  if (status != UCS_OK && !link.ended) fail(link, words(status));
+  if (flight->kind == Flight::Kind::Control) return;
+  if (status != UCS_OK) return report(flight->ticket, link.peer, *link.ended);
+  if (flight->kind == Flight::Kind::Send) return report(flight->ticket, link.peer, ok());
+  mailbox_.post(received(flight->ticket, link.peer,
+                         {Duration(flight->header.sent), Duration(flight->header.arrival)}, now()));
+  if (flight->header.acknowledge == 1 && !link.ended) {
+    Frame got;
+    got.kind = FrameKind::Got;
+    got.channel = link.remote_id;
+    got.grant = flight->header.grant;
+    control(link, got);
+  }
+}
+
+// The bytes of a message, or its announcement, have come. What is not expected is dropped.
+ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t length,
+                                bool rendezvous) {
+  const auto found = links_.find(header.channel);
+  if (found == links_.end() || found->second->state != LinkState::Open) {
+    ++tally_.unknown_grants;
+    return UCS_OK;
+  }
+  Link& link = *found->second;
+  const auto granted = link.posted.find(header.grant);
+  if (granted == link.posted.end()) {
+    ++tally_.unknown_grants;
+    return UCS_OK;
+  }
+  const Tag tag = granted->second;
+  link.posted.erase(granted);
+  Peer& peer = peers_[link.peer];
+  const auto place = peer.receives.find(tag);
+  CHECK(place != peer.receives.end(), "a grant without its receive");
+  const Receiving posted = place->second;
+  peer.receives.erase(place);
+  if (length != posted.bytes.size()) {
+    report(posted.ticket, link.peer,
+           size_error(link.peer, self_.self, tag, {static_cast<int64_t>(length)},
+                      {static_cast<int64_t>(posted.bytes.size())}));
+    return UCS_OK;
+  }
+  if (rendezvous && length > 0) return fetch(link, header, data, posted);
+  if (length > 0) std::memcpy(posted.bytes.data(), data, length);
+  auto* flight = new Flight;
+  flight->kind = Flight::Kind::Receive;
+  flight->link = &link;
+  flight->header = header;
+  flight->ticket = posted.ticket;
+  flights_.insert(flight);
+  ++link.requests;
+  landed(flight, UCS_OK);
+  return UCS_OK;
+}
+
+// Lets UCX bring an announced message straight into the posted buffer.
+ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data,
+                              const Receiving& posted) {
+  auto* flight = new Flight;
+  flight->kind = Flight::Kind::Receive;
+  flight->link = &link;
+  flight->header = header;
+  flight->size = static_cast<int64_t>(posted.bytes.size());
+  flight->ticket = posted.ticket;
+  flights_.insert(flight);
+  ++link.requests;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.recv_am = &UcxEngine::on_received;
+  params.user_data = flight;
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(worker_, data, posted.bytes.data(), posted.bytes.size(), &params);
+  if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
+  landed(flight, UCS_PTR_STATUS(request));
+  return UCS_OK;
+}
+
+// Closes the endpoints of ended links, by force: nothing that is still queued may leave. A link
+// goes when its endpoint is closed and UCX has given back every buffer.
+void UcxEngine::end_closing_links() {
+  for (auto it = links_.begin(); it != links_.end();) {
+    Link& link = *it->second;
+    if (link.state == LinkState::Ended && !link.closing) {
+      link.closing = true;
+      ucp_request_param_t params{};
+      params.op_attr_mask =
+          UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+      params.cb.send = &UcxEngine::on_closed;
+      params.user_data = &link;
+      params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      const ucs_status_ptr_t request = ucp_ep_close_nbx(link.endpoint, &params);
+      if (!UCS_PTR_IS_PTR(request)) link.closed = true;
+    }
+    const bool gone = link.closed && link.requests == 0;
+    it = gone ? links_.erase(it) : std::next(it);
+  }
+}
+
+void UcxEngine::on_connection(ucp_conn_request_h request, void* self) {
+  static_cast<UcxEngine*>(self)->requests_.push_back(request);
+}
+
+void UcxEngine::on_error(void* link, ucp_ep_h, ucs_status_t status) {
+  auto& broken = *static_cast<Link*>(link);
+  broken.engine->fail(broken, words(status));
+}
+
+ucs_status_t UcxEngine::on_control(void* self, const void*, size_t, void* data, size_t length,
+                                   const ucp_am_recv_param_t* param) {
+  auto& engine = *static_cast<UcxEngine*>(self);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    ++engine.tally_.malformed;
+    return UCS_OK;
+  }
+  const auto frame = decode({static_cast<const std::byte*>(data), length});
+  if (!frame.ok()) {
+    ++engine.tally_.malformed;
+    return UCS_OK;
+  }
+  const bool reply = (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0;
+  engine.handle(frame.value(), reply ? param->reply_ep : nullptr);
+  return UCS_OK;
+}
+
+ucs_status_t UcxEngine::on_data(void* self, const void* header, size_t header_length, void* data,
+                                size_t length, const ucp_am_recv_param_t* param) {
+  auto& engine = *static_cast<UcxEngine*>(self);
+  DataHeader read;
+  if (header_length != sizeof(read)) {
+    ++engine.tally_.malformed;
+    return UCS_OK;
+  }
+  std::memcpy(&read, header, sizeof(read));
+  const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  return engine.arrived(read, data, length, rendezvous);
+}
+
+void UcxEngine::on_sent(void* request, ucs_status_t status, void* flight) {
+  auto* done = static_cast<Flight*>(flight);
+  done->link->engine->landed(done, status);
+  ucp_request_free(request);
+}
+
+void UcxEngine::on_received(void* request, ucs_status_t status, size_t length, void* flight) {
+  auto* done = static_cast<Flight*>(flight);
+  const bool whole = length == static_cast<size_t>(done->size);
+  done->link->engine->landed(done, status == UCS_OK && !whole ? UCS_ERR_MESSAGE_TRUNCATED : status);
+  ucp_request_free(request);
+}
+
+void UcxEngine::on_closed(void* request, ucs_status_t, void* link) {
+  static_cast<Link*>(link)->closed = true;
+  ucp_request_free(request);
+}
+
+}  // namespace tenuto

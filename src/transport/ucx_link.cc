@@ -1,0 +1,430 @@
+// The agreed half of UcxEngine: who may speak, what is granted, how links end. No call to UCX.
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/ucx_engine.h"
+
+namespace tenuto {
+
+namespace {
+
+// A peer may have so many receives posted with us, or strangers so many connections: far more than
+// any schedule needs, and a bound on what a broken peer can make us hold.
+constexpr size_t kMostGrants = 1 << 20;
+constexpr size_t kMostStrangers = 1024;
+constexpr Duration kRefuseLimit = std::chrono::seconds(2);
+// After a forced close UCX completes what it held within moments; beyond this the worker is torn
+// down with it.
+constexpr Duration kEndLimit = std::chrono::seconds(2);
+
+Duration now() { return monotonic_clock().now(); }
+
+Bytes size_of(size_t count) { return {static_cast<int64_t>(count)}; }
+
+}  // namespace
+
+void UcxEngine::report(Ticket ticket, WorkerId peer, Status status) {
+  Done done;
+  done.ticket = ticket;
+  done.peer = peer;
+  done.status = std::move(status);
+  mailbox_.post(std::move(done));
+}
+
+void UcxEngine::connect(WorkerId peer, const std::string& name, const SocketAddress& to,
+                        Ticket ticket) {
+  if (phase_ != Phase::Running) return report(ticket, peer, closed_error(self_.self));
+  if (peer == self_.self) return report(ticket, peer, invalid("a worker connects to itself"));
+  if (peers_[peer].link != nullptr || connecting_.contains(peer)) {
+    return report(ticket, peer,
+                  invalid(cat("worker ", self_.self, " and worker ", peer,
+                              " are already connected: of a pair exactly one end connects")));
+  }
+  Connecting& connecting = connecting_[peer];
+  connecting.name = name;
+  connecting.to = to;
+  connecting.ticket = ticket;
+  connecting.limit = now() + settings_.connect_limit;
+}
+
+void UcxEngine::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+                     Ticket ticket) {
+  if (phase_ != Phase::Running) return report(ticket, to, closed_error(self_.self));
+  Peer& peer = peers_[to];
+  if (peer.lost) return report(ticket, to, lost_error(to, *peer.lost));
+  if (peer.sends.contains(tag)) return report(ticket, to, twice_error("send", to, tag));
+  const Sending sending{bytes, stamp, ticket};
+  if (peer.link != nullptr) {
+    const auto granted = peer.link->granted.find(tag);
+    if (granted != peer.link->granted.end()) {
+      const Granted grant = granted->second;
+      peer.link->granted.erase(granted);
+      return pair(*peer.link, tag, sending, grant);
+    }
+  }
+  peer.sends.emplace(tag, sending);
+}
+
+void UcxEngine::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) {
+  if (phase_ != Phase::Running) return report(ticket, from, closed_error(self_.self));
+  Peer& peer = peers_[from];
+  if (peer.lost) return report(ticket, from, lost_error(from, *peer.lost));
+  if (!peer.receives.emplace(tag, Receiving{bytes, ticket}).second) {
+    return report(ticket, from, twice_error("receive", from, tag));
+  }
+  if (peer.link != nullptr) grant(*peer.link, tag, {bytes, ticket});
+}
+
+void UcxEngine::drop(WorkerId peer) {
+  const Error error = dropped_error(peer);
+  if (const auto found = connecting_.find(peer); found != connecting_.end()) {
+    give_up(peer, error);
+  }
+  Peer& side = peers_[peer];
+  if (side.link != nullptr) end(*side.link, error);
+  end_calls(side, peer, error);
+  side.lost.reset();
+}
+
+// Ends an attempt to connect with `error`.
+void UcxEngine::give_up(WorkerId peer, const Error& error) {
+  const auto node = connecting_.extract(peer);
+  if (node.mapped().attempt != nullptr) end(*node.mapped().attempt, error);
+  report(node.mapped().ticket, peer, error);
+}
+
+void UcxEngine::grant(Link& link, const Tag& tag, const Receiving& posted) {
+  Frame frame;
+  frame.kind = FrameKind::Grant;
+  frame.channel = link.remote_id;
+  frame.grant = next_grant_++;
+  frame.size = posted.bytes.size();
+  frame.tag = tag;
+  link.posted.emplace(frame.grant, tag);
+  control(link, frame);
+}
+
+// A send has met its grant.
+void UcxEngine::pair(Link& link, const Tag& tag, const Sending& sending, const Granted& granted) {
+  if (granted.size == sending.bytes.size()) return transmit(link, sending, granted);
+  Frame frame;
+  frame.kind = FrameKind::Mismatch;
+  frame.channel = link.remote_id;
+  frame.grant = granted.grant;
+  frame.size = sending.bytes.size();
+  const WorkerId peer = link.peer;
+  control(link, frame);
+  report(sending.ticket, peer,
+         size_error(self_.self, peer, tag, size_of(sending.bytes.size()), size_of(granted.size)));
+}
+
+void UcxEngine::handle(const Frame& frame, ucp_ep_h reply) {
+  if (frame.kind == FrameKind::Hello) return on_hello(frame, reply);
+  const auto found = links_.find(frame.channel);
+  if (found == links_.end()) {
+    ++tally_.unknown_grants;
+    return;
+  }
+  Link& link = *found->second;
+  if (link.state == LinkState::Ended) return;
+  const bool greeting = link.state == LinkState::Greeting;
+  const bool open = link.state == LinkState::Open || link.state == LinkState::Parted;
+  if (greeting && frame.kind == FrameKind::Welcome) return on_welcome(link, frame);
+  if (greeting && frame.kind == FrameKind::Refuse) return on_refuse(link, frame);
+  if (open && frame.kind == FrameKind::Grant) return on_grant(link, frame);
+  if (open && frame.kind == FrameKind::Mismatch) return on_mismatch(link, frame);
+  if (open && frame.kind == FrameKind::Bye) return on_bye(link);
+  if (open && frame.kind == FrameKind::Got) {
+    if (frame.grant == link.probe && link.probe != 0) {
+      link.probe = 0;
+      return link.rate.finish(now());
+    }
+    ++tally_.unknown_grants;
+    return;
+  }
+  ++tally_.malformed;
+}
+
+void UcxEngine::on_hello(const Frame& frame, ucp_ep_h reply) {
+  Link* link = nullptr;
+  for (auto& [id, each] : links_) {
+    if (reply != nullptr && each->endpoint == reply) link = each.get();
+  }
+  if (link == nullptr || link->state != LinkState::Accepted) {
+    ++tally_.malformed;
+    return;
+  }
+  const WorkerId peer = frame.hello.self;
+  Status verdict = verify_hello(self_, frame.hello, cat("worker ", peer));
+  if (verdict.ok() && frame.expected != self_.self) {
+    verdict = invalid(cat("at ", address_, " listens worker ", self_.self, ", expected worker ",
+                          frame.expected, ": check the list of addresses"));
+  }
+  if (verdict.ok() && (phase_ != Phase::Running || peer == self_.self)) {
+    verdict = closed_error(self_.self);
+  }
+  if (verdict.ok() && peers_[peer].link != nullptr) {
+    verdict = invalid(cat("worker ", peer, " and worker ", self_.self,
+                          " are already connected: of a pair exactly one end connects"));
+  }
+  link->remote_id = frame.own_channel;
+  Frame answer;
+  answer.channel = link->remote_id;
+  if (!verdict.ok()) {
+    ++tally_.refused;
+    answer.kind = FrameKind::Refuse;
+    answer.text = verdict.error().message;
+    link->state = LinkState::Refused;
+    link->limit = now() + kRefuseLimit;
+    return control(*link, answer);
+  }
+  answer.kind = FrameKind::Welcome;
+  answer.own_channel = link->id;
+  answer.hello = self_;
+  link->peer = peer;
+  link->state = LinkState::Open;
+  link->limit = Duration::max();
+  control(*link, answer);
+  if (!link->ended) become_open(*link);
+}
+
+void UcxEngine::on_welcome(Link& link, const Frame& frame) {
+  const auto found = connecting_.find(link.peer);
+  if (found == connecting_.end() || found->second.attempt != &link) return;
+  const std::string where = cat("worker ", frame.hello.self, " at ", found->second.name);
+  Status verdict = verify_hello(self_, frame.hello, where);
+  if (verdict.ok() && frame.hello.self != link.peer) {
+    verdict = invalid(cat(where, " answers, expected worker ", link.peer));
+  }
+  if (verdict.ok() && peers_[link.peer].link != nullptr) {
+    verdict = invalid(cat("worker ", link.peer, " connected from its end at the same time: of a ",
+                          "pair exactly one end connects"));
+  }
+  if (!verdict.ok()) return give_up(link.peer, verdict.error());
+  const Ticket ticket = found->second.ticket;
+  connecting_.erase(found);
+  link.remote_id = frame.own_channel;
+  link.state = LinkState::Open;
+  report(ticket, link.peer, ok());
+  become_open(link);
+}
+
+void UcxEngine::on_refuse(Link& link, const Frame& frame) {
+  const auto found = connecting_.find(link.peer);
+  if (found == connecting_.end() || found->second.attempt != &link) return;
+  give_up(link.peer,
+          {Code::Invalid, Reach::Link,
+           cat("worker ", link.peer, " at ", found->second.name, " refused: ", frame.text)});
+}
+
+void UcxEngine::become_open(Link& link) {
+  Peer& peer = peers_[link.peer];
+  peer.link = &link;
+  peer.lost.reset();
+  const std::map<Tag, Receiving> receives = peer.receives;  // a broken link empties the original
+  for (const auto& [tag, posted] : receives) {
+    if (!link.ended) grant(link, tag, posted);
+  }
+}
+
+void UcxEngine::on_grant(Link& link, const Frame& frame) {
+  if (link.state != LinkState::Open) return;
+  Peer& peer = peers_[link.peer];
+  const Granted granted{frame.grant, frame.size};
+  if (const auto found = peer.sends.find(frame.tag); found != peer.sends.end()) {
+    const Sending sending = found->second;
+    peer.sends.erase(found);
+    return pair(link, frame.tag, sending, granted);
+  }
+  if (link.granted.size() >= kMostGrants || !link.granted.emplace(frame.tag, granted).second) {
+    ++tally_.unknown_grants;
+  }
+}
+
+void UcxEngine::on_mismatch(Link& link, const Frame& frame) {
+  const auto found = link.posted.find(frame.grant);
+  if (found == link.posted.end()) {
+    ++tally_.unknown_grants;
+    return;
+  }
+  const Tag tag = found->second;
+  link.posted.erase(found);
+  Peer& peer = peers_[link.peer];
+  const auto place = peer.receives.find(tag);
+  CHECK(place != peer.receives.end(), "a grant without its receive");
+  const Receiving posted = place->second;
+  peer.receives.erase(place);
+  report(posted.ticket, link.peer,
+         size_error(link.peer, self_.self, tag, size_of(frame.size), size_of(posted.bytes.size())));
+}
+
+// The peer has ended in order: its calls end, but it is not reported lost. The answer tells it that
+// everything it sent has been received; it then closes the endpoint.
+void UcxEngine::on_bye(Link& link) {
+  if (link.state == LinkState::Parted) return;
+  link.state = LinkState::Parted;
+  Peer& peer = peers_[link.peer];
+  if (!link.said_bye) {
+    link.said_bye = true;
+    Frame bye;
+    bye.kind = FrameKind::Bye;
+    bye.channel = link.remote_id;
+    control(link, bye);
+  }
+  if (peer.link != &link) return;
+  peer.link = nullptr;
+  peer.lost = "it closed its wire";
+  end_calls(peer, link.peer, lost_error(link.peer, *peer.lost));
+}
+
+// The endpoint is broken: the peer is lost, or an attempt to reach it has failed.
+void UcxEngine::fail(Link& link, const std::string& why) {
+  if (link.ended) return;
+  const LinkState state = link.state;
+  const WorkerId peer = link.peer;
+  const Error error = lost_error(peer, why);
+  end(link, error);
+  if (state == LinkState::Greeting) {
+    if (const auto found = connecting_.find(peer); found != connecting_.end()) {
+      if (found->second.attempt == &link) {
+        found->second.attempt = nullptr;
+        found->second.last_error = why;
+      }
+    }
+  }
+  if (state != LinkState::Open) return;
+  Peer& side = peers_[peer];
+  side.lost = why;
+  if (phase_ == Phase::Running || phase_ == Phase::Flushing) report(kNoTicket, peer, error);
+  end_calls(side, peer, error);
+}
+
+// Takes a link out of use; tick() closes its endpoint, and requests in UCX's hands end with `error`
+// when UCX gives them back.
+void UcxEngine::end(Link& link, const Error& error) {
+  link.ended = error;
+  link.state = LinkState::Ended;
+  link.posted.clear();
+  link.granted.clear();
+  const auto found = peers_.find(link.peer);
+  if (found != peers_.end() && found->second.link == &link) found->second.link = nullptr;
+}
+
+// Ends every call with `peer` that UCX has no part in yet.
+void UcxEngine::end_calls(Peer& peer, WorkerId id, const Error& error) {
+  const auto sends = std::move(peer.sends);
+  const auto receives = std::move(peer.receives);
+  peer.sends.clear();
+  peer.receives.clear();
+  for (const auto& [tag, sending] : sends) report(sending.ticket, id, error);
+  for (const auto& [tag, posted] : receives) report(posted.ticket, id, error);
+}
+
+size_t UcxEngine::unsent() const {
+  size_t count = static_cast<size_t>(sends_in_flight_);
+  for (const auto& [id, peer] : peers_) count += peer.sends.size();
+  return count;
+}
+
+void UcxEngine::close(Duration limit) {
+  if (phase_ != Phase::Running) return;
+  close_limit_ = now() + limit;
+  phase_ = Phase::Flushing;
+  while (!connecting_.empty()) give_up(connecting_.begin()->first, closed_error(self_.self));
+}
+
+Duration UcxEngine::tick() {
+  const std::vector<ucp_conn_request_h> requests = std::move(requests_);
+  requests_.clear();
+  for (ucp_conn_request_h request : requests) {
+    if (phase_ == Phase::Running && links_.size() < peers_.size() + kMostStrangers) {
+      accept(request);
+    } else {
+      ucp_listener_reject(listener_, request);
+    }
+  }
+  const Duration moment = now();
+  Duration next = tick_connecting(moment);
+  next = std::min(next, tick_links(moment));
+  end_closing_links();  // first: the last link to go ends the closing
+  next = std::min(next, tick_closing(moment));
+  end_closing_links();
+  if (phase_ == Phase::Ending && links_.empty()) phase_ = Phase::Closed;
+  return next;
+}
+
+Duration UcxEngine::tick_connecting(Duration moment) {
+  Duration next = Duration::max();
+  std::vector<WorkerId> late;
+  for (auto& [peer, connecting] : connecting_) {
+    if (moment >= connecting.limit) {
+      late.push_back(peer);
+      continue;
+    }
+    if (connecting.attempt == nullptr && moment >= connecting.retry) {
+      attempt(peer, connecting, moment);
+    }
+    next = std::min(next, connecting.limit);
+    if (connecting.attempt == nullptr) next = std::min(next, connecting.retry);
+  }
+  for (const WorkerId peer : late) {
+    const Connecting& connecting = connecting_[peer];
+    const std::string last =
+        connecting.last_error.empty() ? std::string("no answer") : connecting.last_error;
+    give_up(peer,
+            {Code::Timeout, Reach::Link,
+             cat("worker ", self_.self, " could not reach worker ", peer, " at ", connecting.name,
+                 " within ", fixed(to_milliseconds(settings_.connect_limit), 0), " ms (", last,
+                 "): is it running, and is the address right?")});
+  }
+  return next;
+}
+
+Duration UcxEngine::tick_links(Duration moment) {
+  Duration next = Duration::max();
+  for (auto& [id, link] : links_) {
+    if (link->state != LinkState::Accepted && link->state != LinkState::Refused) continue;
+    if (moment < link->limit) {
+      next = std::min(next, link->limit);
+      continue;
+    }
+    if (link->state == LinkState::Accepted) ++tally_.refused;
+    end(*link, lost_error(link->peer, "it never said who it is"));
+  }
+  return next;
+}
+
+// Closing: first what was sent leaves, then both ends say bye, then the endpoints close.
+Duration UcxEngine::tick_closing(Duration moment) {
+  if (phase_ == Phase::Flushing && (unsent() == 0 || moment >= close_limit_)) {
+    if (const size_t left = unsent(); left > 0) {
+      verdict_ = Error{Code::Timeout, Reach::Call,
+                       cat("worker ", self_.self, " closed its wire with ", left,
+                           " messages that had not left within the limit")};
+    }
+    phase_ = Phase::Parting;
+    for (auto& [id, link] : links_) {
+      if (link->state != LinkState::Open) continue;
+      link->said_bye = true;
+      Frame bye;
+      bye.kind = FrameKind::Bye;
+      bye.channel = link->remote_id;
+      control(*link, bye);
+    }
+    for (auto& [id, peer] : peers_) end_calls(peer, id, closed_error(self_.self));
+  }
+  if (phase_ == Phase::Parting) {
+    bool waiting = false;
+    for (auto& [id, link] : links_) waiting |= link->state == LinkState::Open;
+    if (!waiting || moment >= close_limit_) {
+      phase_ = Phase::Ending;
+      close_limit_ = moment + kEndLimit;
+      for (auto& [id, link] : links_) {
+        if (!link->ended) end(*link, closed_error(self_.self));
+      }
+    }
+  }
+  if (phase_ == Phase::Ending && (links_.empty() || moment >= close_limit_)) phase_ = Phase::Closed;
+  return phase_ == Phase::Running || phase_ == Phase::Closed ? Duration::max() : close_limit_;
+}
+
+}  // namespace tenuto

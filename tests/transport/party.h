@@ -1,0 +1,132 @@
+// Workers on a wire, for the tests of every wire.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "transport/memory.h"
+#include "transport/transport.h"
+#include "transport/ucx.h"
+
+namespace tenuto {
+
+inline constexpr Duration kPatience = std::chrono::seconds(20);
+
+inline Hello hello_of(int worker) { return {"tale", "secret", kWireVersion, WorkerId{worker}, 0}; }
+
+// A mailbox, the wire that posts into it, and what was posted so far, by ticket.
+class Party {
+ public:
+  using Make = std::function<std::unique_ptr<Transport>(Hello, Mailbox&)>;
+  Party(const Make& make, Hello hello) : self(hello.self), wire(make(hello, mailbox)) {}
+
+  Ticket fresh() { return Ticket{++last_}; }
+
+  // Reads reports until `ticket` has ended; those of others are kept.
+  Done end_of(Ticket ticket) {
+    while (!ended_.contains(ticket)) {
+      const auto done = mailbox.wait(kPatience);
+      if (!done.ok()) {
+        ADD_FAILURE() << "worker " << self.value << ": ticket " << static_cast<uint64_t>(ticket)
+                      << " never ended";
+        return {ticket, done.error()};
+      }
+      keep(done.value());
+    }
+    Done done = ended_[ticket];
+    ended_.erase(ticket);
+    return done;
+  }
+
+  // Reads reports until one tells of a lost peer.
+  Done next_loss() {
+    while (losses.empty()) {
+      const auto done = mailbox.wait(kPatience);
+      if (!done.ok()) {
+        ADD_FAILURE() << "worker " << self.value << ": no loss was reported";
+        return {};
+      }
+      keep(done.value());
+    }
+    Done done = losses.front();
+    losses.erase(losses.begin());
+    return done;
+  }
+
+  // Takes what is in the mailbox until nothing came for `quiet`.
+  void settle(Duration quiet) {
+    while (true) {
+      const auto done = mailbox.wait(quiet);
+      if (!done.ok()) return;
+      keep(done.value());
+    }
+  }
+
+  Ticket send(int to, uint64_t name, std::span<const std::byte> bytes, Stamp stamp = {}) {
+    const Ticket ticket = fresh();
+    EXPECT_TRUE(wire->send(WorkerId{to}, {0, 0, name}, bytes, stamp, ticket).ok());
+    return ticket;
+  }
+
+  Ticket recv(int from, uint64_t name, std::span<std::byte> bytes) {
+    const Ticket ticket = fresh();
+    EXPECT_TRUE(wire->recv(WorkerId{from}, {0, 0, name}, bytes, ticket).ok());
+    return ticket;
+  }
+
+  Status connect(Party& peer) { return connect(peer.self, peer.wire->address()); }
+  Status connect(WorkerId peer, const Address& address) {
+    const Ticket ticket = fresh();
+    EXPECT_TRUE(wire->connect(peer, address, ticket).ok());
+    return end_of(ticket).status;
+  }
+
+  WorkerId self;
+  QueueMailbox mailbox;
+  std::unique_ptr<Transport> wire;
+  std::vector<Done> losses;
+
+ private:
+  void keep(const Done& done) {
+    if (done.ticket == kNoTicket) {
+      losses.push_back(done);
+      return;
+    }
+    EXPECT_FALSE(ended_.contains(done.ticket)) << "a ticket ended twice";
+    ended_[done.ticket] = done;
+  }
+
+  uint64_t last_ = 0;
+  std::map<Ticket, Done> ended_;
+};
+
+// Bytes that differ from message to message.
+inline std::vector<std::byte> pattern(uint64_t seed, size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (size_t i = 0; i < size; i += 8) {
+    const uint64_t word = mix(seed, i);
+    for (size_t k = 0; k < 8 && i + k < size; ++k) bytes[i + k] = std::byte(word >> (8 * k));
+  }
+  return bytes;
+}
+
+inline UcxSettings ucx_settings(UcxProtocol protocol = UcxProtocol::Automatic) {
+  UcxSettings settings;
+  settings.protocol = protocol;
+  return settings;
+}
+
+inline Party::Make make_ucx(UcxSettings settings) {
+  return [settings](Hello hello, Mailbox& mailbox) -> std::unique_ptr<Transport> {
+    auto made = make_ucx_transport(settings, std::move(hello), mailbox);
+    CHECK(made.ok(), made.error().message);
+    return std::move(made).value();
+  };
+}
+
+}  // namespace tenuto
