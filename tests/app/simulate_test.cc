@@ -1,0 +1,181 @@
+// tenuto simulate and tenuto schedule: figures, refusals, exit codes.
+#include "app/simulate.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "app/schedule.h"
+#include "ir/text.h"
+#include "plan/make_plan.h"
+
+namespace tenuto {
+namespace {
+
+SimulateOptions flags(int32_t stages, int32_t micros, const std::string& order) {
+  SimulateOptions options;
+  options.stages = stages;
+  options.micros = micros;
+  options.order = order;
+  return options;
+}
+
+nlohmann::json simulated(SimulateOptions options) {
+  options.json = true;
+  std::ostringstream out, errors;
+  EXPECT_EQ(run_simulate(options, out, errors), 0) << errors.str();
+  return nlohmann::json::parse(out.str());
+}
+
+// Refused with `code`: one sentence on stderr, nothing on stdout.
+std::string refused(const SimulateOptions& options, int code) {
+  std::ostringstream out, errors;
+  EXPECT_EQ(run_simulate(options, out, errors), code) << errors.str();
+  EXPECT_EQ(out.str(), "");
+  return errors.str();
+}
+
+// A file of this test's own, removed at its end.
+class Scratch {
+ public:
+  Scratch(const std::string& name, const std::string& text)
+      : path_(testing::TempDir() + "tenuto-" + std::to_string(::getpid()) + name) {
+    std::ofstream(path_) << text;
+  }
+  ~Scratch() { std::filesystem::remove(path_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Simulate, Figures) {
+  const auto tree = simulated(flags(4, 12, "zb-h1"));
+  EXPECT_EQ(tree["makespan_ms"], 390.0);
+  EXPECT_EQ(tree["period_ms"], 390.0);
+  EXPECT_EQ(tree["lower_bound_ms"], 390.0);
+  EXPECT_EQ(tree["peak_micros"], (std::vector<int>{4, 4, 4, 4}));
+  EXPECT_EQ(tree["order"], "zb-h1");
+  EXPECT_NEAR(tree["bubble_fraction"].get<double>(), 30.0 / 390, 1e-12);
+  for (const char* field : {"plan_ms", "ops", "reason"}) EXPECT_TRUE(tree.contains(field)) << field;
+}
+
+TEST(Simulate, LinksAndWorkers) {
+  SimulateOptions options = flags(4, 12, "gpipe");
+  options.link_ms = 2;
+  EXPECT_EQ(simulated(options)["makespan_ms"], 450.0 + 2 * 3 * 2);
+  options.slow_links = {"1:20"};
+  EXPECT_EQ(simulated(options)["makespan_ms"], 450.0 + 2 * 3 * 2 + 2 * 20);
+  options = flags(1, 5, "gpipe");
+  options.forward_ms = {1};
+  options.backward_input_ms = {2};
+  options.backward_weight_ms = {3};
+  options.slow_workers = {"0.0:0.5"};
+  options.iterations = 3;
+  EXPECT_EQ(simulated(options)["makespan_ms"], 60.0);
+  EXPECT_EQ(simulated(options)["total_ms"], 180.0);
+  options.split_backward = "yes";
+  EXPECT_EQ(simulated(options)["makespan_ms"], 60.0);
+}
+
+TEST(Simulate, Refusals) {
+  SimulateOptions options = flags(4, 12, "gpipe");
+  options.memory = 4;
+  EXPECT_NE(refused(options, 3).find("raise memory to 12"), std::string::npos);
+  EXPECT_NE(refused(flags(4, 12, "1f1c"), 2).find("did you mean 1f1b?"), std::string::npos);
+  EXPECT_NE(refused(flags(0, 12, "1f1b"), 2).find("stages is 0"), std::string::npos);
+  EXPECT_NE(refused(flags(4, 12, "auto"), 2).find("'auto' is not known"), std::string::npos);
+  const auto with = [](auto set) {
+    SimulateOptions changed;
+    set(changed);
+    return refused(changed, 2);
+  };
+  using O = SimulateOptions;
+  EXPECT_NE(with([](O& o) { o.lost = {"0.1"}; }).find("--lost"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.send = "blocking"; }).find("--send blocking"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.optimizer = "staggered"; }).find("--optimizer"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.chunks = 2; }).find("--chunks 2"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.memory = 0; }).find("--memory 0"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.dispatch = "fast"; }).find("--dispatch fast"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.forward_ms = {1, 2}; }).find("2 numbers for 4"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.forward_ms = {-1}; }).find("--forward-ms -1"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.link_ms = -1; }).find("--link-ms -1"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.slow_links = {"3:1"}; }).find("3 links, 0 to 2"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.slow_links = {"1"}; }).find("LINK:MILLI"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.slow_workers = {"0.4:1"}; }).find("no such"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.slow_workers = {"0.1:0"}; }).find("FACTOR"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.file = "none.json"; }).find("none.json"), std::string::npos);
+}
+
+TEST(Simulate, PlansAndTraces) {
+  Shape shape;
+  shape.stages = shape.layers = 2;
+  Plan plan = make_plan(shape).value();
+  const Scratch good("plan.json", to_json(plan));
+  SimulateOptions options;
+  options.file = good.path();
+  const Scratch trace("trace.json", "");
+  options.trace = trace.path();
+  EXPECT_EQ(simulated(options)["makespan_ms"], 60.0);
+  std::ifstream file(trace.path());
+  EXPECT_GT(nlohmann::json::parse(file)["traceEvents"].size(), 10u);
+  options.trace = trace.path() + "/not/there";
+  EXPECT_NE(refused(options, 1).find("cannot be written"), std::string::npos);
+  options.trace.clear();
+  options.stages = 3;
+  EXPECT_NE(refused(options, 2).find("leave those flags out"), std::string::npos);
+  plan.schedule.lists[0].pop_back();
+  const Scratch bad("bad.json", to_json(plan));
+  options.stages.reset();
+  options.file = bad.path();
+  EXPECT_NE(refused(options, 3).find("has no Step of it"), std::string::npos);
+}
+
+TEST(Schedule, ShowAndCheckAgree) {
+  ScheduleOptions options;
+  options.order = "zb-h1";
+  options.micros = 3;
+  std::ostringstream shown, errors;
+  ASSERT_EQ(run_schedule_show(options, shown, errors), 0) << errors.str();
+  const std::string text = shown.str().substr(0, shown.str().find("\n\n"));
+  const Scratch good("good.sched", text);
+  options.file = good.path();
+  std::ostringstream verdict;
+  EXPECT_EQ(run_schedule_check(options, verdict, errors), 0) << errors.str();
+  EXPECT_NE(verdict.str().find("is right: 4 stages, 4 workers, 3 micro-batches"),
+            std::string::npos);
+  std::ostringstream again;
+  EXPECT_EQ(run_schedule_show(options, again, errors), 0);
+  EXPECT_EQ(again.str().substr(0, text.size()), text);
+}
+
+TEST(Schedule, ExitCodes) {
+  const auto code = [](const std::string& text, std::string& message) {
+    const Scratch file("x.sched", text);
+    ScheduleOptions options;
+    options.file = file.path();
+    std::ostringstream out, errors;
+    const int result = run_schedule_check(options, out, errors);
+    EXPECT_EQ(out.str(), "");
+    message = errors.str();
+    return result;
+  };
+  std::string message;
+  EXPECT_EQ(code("stages 1 micros 1\nw0: F0.0 F0.0 B0.0 W0.0", message), 3);
+  EXPECT_NE(message.find("F0.0 runs twice"), std::string::npos) << message;
+  EXPECT_NE(message.find("\nw0: F0.0 F0.0 B0.0 W0.0\n         ^"), std::string::npos) << message;
+  EXPECT_EQ(code("stages 1 micros 1\nw0: F0.0 Q", message), 2);
+  EXPECT_NE(message.find("x.sched:2:10: expected an op"), std::string::npos) << message;
+  EXPECT_EQ(code("stages 2000000000 micros 1\nw0: F0.0", message), 2);
+  EXPECT_EQ(code("", message), 2);
+  EXPECT_EQ(code("{", message), 2);
+}
+
+}  // namespace
+}  // namespace tenuto
