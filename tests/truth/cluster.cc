@@ -1,0 +1,133 @@
+#include "truth/cluster.h"
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/text.h"
+#include "engine/engine.h"
+#include "plan/make_plan.h"
+#include "runtime/worker.h"
+#include "transport/memory.h"
+
+namespace tenuto {
+
+namespace {
+
+template <class T>
+T expect(Result<T> result) {
+  CHECK(result.ok(), result.error().message);
+  return std::move(result).value();
+}
+
+void expect(const Status& status) { CHECK(status.ok(), status.error().message); }
+
+// One worker's thread and what it found.
+struct Seat {
+  WorkerId self;
+  QueueMailbox mailbox;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Compute> compute;
+  std::map<int64_t, std::vector<MicroLoss>> losses;
+  std::string shard;
+};
+
+StageId stage_of(const Plan& plan, WorkerId worker) {
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    for (const WorkerId holder : plan.stages[stage].holders) {
+      if (holder == worker) return {static_cast<int32_t>(stage)};
+    }
+  }
+  CHECK(false, "a worker holds a stage");
+  return {};
+}
+
+void connect_to_higher(Seat& seat, int32_t worker_count) {
+  for (int32_t peer = seat.self.value + 1; peer < worker_count; ++peer) {
+    const Ticket ticket = fresh_ticket();
+    expect(seat.transport->connect({peer}, {cat("worker-", peer)}, ticket));
+    const Done done = expect(seat.mailbox.wait(std::chrono::seconds(30)));
+    CHECK(done.ticket == ticket, "the answer to connect");
+    expect(done.status);
+  }
+}
+
+void train(Seat& seat, const Plan& plan, int64_t first, int64_t last) {
+  Runner runner({seat.transport.get(), seat.compute.get(), &seat.mailbox, &monotonic_clock()});
+  for (int64_t step = first; step < last; ++step) {
+    StepInput input;
+    input.plan = &plan;
+    input.self = seat.self;
+    input.epoch = 1;
+    input.step = step;
+    input.silence_limit = std::chrono::seconds(60);
+    expect(runner.run_step(input));
+    seat.losses[step] = seat.compute->outcome().losses;
+  }
+}
+
+double mean_loss(std::vector<std::unique_ptr<Seat>>& seats, int64_t step) {
+  std::map<int32_t, double> losses;
+  for (const auto& seat : seats) {
+    for (const MicroLoss& loss : seat->losses[step]) losses[loss.micro.value] = loss.loss;
+  }
+  double sum = 0;
+  for (const auto& [micro, loss] : losses) sum += loss;
+  return sum / static_cast<double>(losses.size());
+}
+
+}  // namespace
+
+Plan plan_of(const Job& job) {
+  Shape shape;
+  shape.stages = job.parallel.stages;
+  shape.pipelines = job.parallel.pipelines;
+  shape.micros = job.parallel.micros;
+  shape.layers = layer_count(job.model);
+  shape.order = job.parallel.order;
+  shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  shape.split_backward = job.parallel.split_backward;
+  shape.tied = job.model.tied;
+  return expect(make_plan(shape));
+}
+
+ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
+                          const std::vector<std::string>& resume, const std::string& directory) {
+  const Plan plan = plan_of(job);
+  MemoryNetwork network;
+  std::vector<std::unique_ptr<Seat>> seats;
+  for (int32_t worker = 0; worker < job.worker_count(); ++worker) {
+    auto seat = std::make_unique<Seat>();
+    seat->self = {worker};
+    const Hello hello{"truth", "token", kWireVersion, seat->self, 1};
+    seat->transport = make_memory_transport(network, hello, seat->mailbox);
+    seats.push_back(std::move(seat));
+  }
+  std::filesystem::create_directories(directory);
+  std::vector<std::thread> threads;
+  for (auto& seat : seats) {
+    threads.emplace_back([&, self = seat.get()] {
+      const StageId stage = stage_of(plan, self->self);
+      self->compute = expect(make_engine(job, plan, stage, self->mailbox));
+      if (!resume.empty()) expect(self->compute->load(resume, first));
+      connect_to_higher(*self, job.worker_count());
+      train(*self, plan, first, last);
+      if (plan.stages[static_cast<size_t>(stage.value)].holders.front() != self->self) return;
+      self->shard = cat(directory, "/stage-", stage, ".safetensors");
+      expect(self->compute->save(self->shard));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ClusterResult result;
+  for (int64_t step = first; step < last; ++step) result.losses.push_back(mean_loss(seats, step));
+  for (const auto& seat : seats) {
+    if (!seat->shard.empty()) result.shards.push_back(seat->shard);
+  }
+  return result;
+}
+
+}  // namespace tenuto

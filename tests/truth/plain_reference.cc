@@ -1,0 +1,275 @@
+#include "truth/plain_reference.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "engine/data.h"
+#include "engine/layers.h"
+#include "engine/parameters.h"
+// After torch's headers, which have a CHECK of their own.
+#include "base/check.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+namespace functional = torch::nn::functional;
+
+// The model as one would write it with torch::nn: parameters by name, one forward.
+class PlainModel : public torch::nn::Module {
+ public:
+  PlainModel(const Job& job, const DataExtent& extent, torch::Device place);
+  // Mean loss of one micro-batch.
+  torch::Tensor forward(const torch::Tensor& inputs, const torch::Tensor& targets, uint64_t key);
+
+  std::vector<std::pair<std::string, torch::Tensor>> named;  // in the order of the whole model
+  // Perturbed runs of a tied model: the head's own leaf, so that its terms can be told apart.
+  torch::Tensor head_copy;
+
+ private:
+  torch::Tensor weight(const std::string& name) const;
+  torch::Tensor gpt(const torch::Tensor& bytes, uint64_t key);
+  torch::Tensor block(const torch::Tensor& x, int32_t index, uint64_t key);
+  torch::Tensor mlp(torch::Tensor x, uint64_t key);
+  torch::Tensor dropout(const torch::Tensor& x, int32_t layer, uint64_t place, uint64_t key) const;
+  torch::Tensor norm(const torch::Tensor& x, const std::string& name) const;
+  torch::Tensor product(const torch::Tensor& x, const std::string& name) const;
+
+  const ModelSettings model_;
+};
+
+PlainModel::PlainModel(const Job& job, const DataExtent& extent, torch::Device place)
+    : model_(job.model) {
+  const int32_t layers = model_.layers + (model_.kind == "gpt" ? 2 : 1);
+  for (const ParameterCard& card : parameters_of(model_, extent, 0, layers)) {
+    torch::Tensor start = torch::zeros(card.shape);
+    initial_values(card, job.seed, {start.data_ptr<float>(), static_cast<size_t>(start.numel())});
+    std::string key = card.name;
+    for (char& letter : key) letter = letter == '.' ? '_' : letter;
+    named.emplace_back(card.name, register_parameter(key, start.to(place)));
+  }
+}
+
+torch::Tensor PlainModel::weight(const std::string& name) const {
+  for (const auto& [known, tensor] : named) {
+    if (known == name) return tensor;
+  }
+  CHECK(false, cat("the model has no ", name));
+  return {};
+}
+
+torch::Tensor PlainModel::forward(const torch::Tensor& inputs, const torch::Tensor& targets,
+                                  uint64_t key) {
+  const torch::Tensor logits = model_.kind == "gpt" ? gpt(inputs, key) : mlp(inputs, key);
+  return functional::cross_entropy(logits.reshape({-1, logits.size(-1)}), targets);
+}
+
+torch::Tensor PlainModel::gpt(const torch::Tensor& bytes, uint64_t key) {
+  torch::Tensor x = torch::embedding(weight("embedding.weight"), bytes) +
+                    weight("position.weight").narrow(0, 0, bytes.size(1));
+  x = dropout(x, 0, 0, key);
+  for (int32_t index = 1; index <= model_.layers; ++index) x = block(x, index, key);
+  const std::string last = "final_norm";
+  const torch::Tensor head =
+      head_copy.defined() ? head_copy : weight(model_.tied ? "embedding.weight" : "head.weight");
+  return torch::linear(norm(x, last), head);
+}
+
+torch::Tensor PlainModel::block(const torch::Tensor& x, int32_t index, uint64_t key) {
+  const std::string own = cat("block.", index - 1, ".");
+  const int64_t rows = x.size(0), length = x.size(1), width = x.size(2);
+  const torch::Tensor qkv = product(norm(x, own + "attention_norm"), own + "attention.qkv");
+  const auto parts =
+      qkv.view({rows, length, 3, model_.heads, -1}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const torch::Tensor mixed =
+      at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true);
+  const torch::Tensor attended =
+      product(mixed.transpose(1, 2).reshape({rows, length, width}), own + "attention.projection");
+  const torch::Tensor middle = x + dropout(attended, index, 0, key);
+  const torch::Tensor up = product(norm(middle, own + "feed_norm"), own + "feed.up");
+  return middle + dropout(product(functional::gelu(up), own + "feed.down"), index, 1, key);
+}
+
+torch::Tensor PlainModel::mlp(torch::Tensor x, uint64_t key) {
+  for (int32_t index = 0; index < model_.layers; ++index) {
+    x = dropout(torch::relu(product(x, cat("hidden.", index))), index, 0, key);
+  }
+  return product(x, "output");
+}
+
+torch::Tensor PlainModel::dropout(const torch::Tensor& x, int32_t layer, uint64_t place,
+                                  uint64_t key) const {
+  if (model_.dropout == 0) return x;
+  const uint64_t own = mix(key, static_cast<uint64_t>(layer), place);
+  return x * dropout_mask(x.sizes(), model_.dropout, own, x.device());
+}
+
+torch::Tensor PlainModel::norm(const torch::Tensor& x, const std::string& name) const {
+  return torch::layer_norm(x, {x.size(-1)}, weight(name + ".weight"), weight(name + ".bias"));
+}
+
+torch::Tensor PlainModel::product(const torch::Tensor& x, const std::string& name) const {
+  return torch::linear(x, weight(name + ".weight"), weight(name + ".bias"));
+}
+
+// Matrices are pulled to zero, gains and biases are not.
+std::vector<torch::optim::OptimizerParamGroup> groups_of(const PlainModel& model) {
+  std::vector<torch::Tensor> matrices, vectors;
+  for (const auto& [name, tensor] : model.named) {
+    (tensor.dim() > 1 ? matrices : vectors).push_back(tensor);
+  }
+  return {torch::optim::OptimizerParamGroup(matrices), torch::optim::OptimizerParamGroup(vectors)};
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerSettings& settings,
+                                                        const PlainModel& model) {
+  std::vector<torch::optim::OptimizerParamGroup> groups = groups_of(model);
+  const double decays[] = {settings.weight_decay, 0.0};
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (settings.kind == "adamw") {
+      auto options = std::make_unique<torch::optim::AdamWOptions>(settings.learning_rate);
+      options->betas({settings.beta1, settings.beta2}).eps(settings.epsilon);
+      options->weight_decay(decays[i]);
+      groups[i].set_options(std::move(options));
+    } else {
+      auto options = std::make_unique<torch::optim::SGDOptions>(settings.learning_rate);
+      options->momentum(settings.momentum).weight_decay(decays[i]);
+      groups[i].set_options(std::move(options));
+    }
+  }
+  if (settings.kind == "adamw") {
+    return std::make_unique<torch::optim::AdamW>(
+        groups, torch::optim::AdamWOptions(settings.learning_rate));
+  }
+  return std::make_unique<torch::optim::SGD>(groups,
+                                             torch::optim::SGDOptions(settings.learning_rate));
+}
+
+struct Batch {
+  torch::Tensor inputs, targets;
+};
+
+Batch batch_of(const Job& job, const Data& data, const DataExtent& extent, int64_t step,
+               int32_t micro, torch::Device place) {
+  const int64_t rows = job.parallel.micro_rows;
+  const Draw draw{false, step, micro};
+  const bool gpt = job.model.kind == "gpt";
+  Batch batch;
+  batch.targets = torch::empty({gpt ? rows * job.model.sequence : rows}, torch::kLong);
+  const std::span targets{batch.targets.data_ptr<int64_t>(),
+                          static_cast<size_t>(batch.targets.numel())};
+  if (gpt) {
+    batch.inputs = torch::empty({rows, job.model.sequence}, torch::kLong);
+    data.fill_text(draw,
+                   {batch.inputs.data_ptr<int64_t>(), static_cast<size_t>(batch.inputs.numel())},
+                   targets);
+  } else {
+    batch.inputs = torch::empty({rows, extent.features});
+    data.fill_features(
+        draw, {batch.inputs.data_ptr<float>(), static_cast<size_t>(batch.inputs.numel())}, targets);
+  }
+  return {batch.inputs.to(place), batch.targets.to(place)};
+}
+
+// Moves each gradient element by the bound, up or down.
+void perturb(PlainModel& model, const std::vector<torch::Tensor>& magnitudes, int64_t terms,
+             uint64_t key) {
+  const double unit = 0x1.0p-24;
+  const double share = static_cast<double>(terms - 1) * unit;
+  const double bound = 2 * share / (1 - share);
+  for (size_t i = 0; i < model.named.size(); ++i) {
+    torch::Tensor gradient = model.named[i].second.grad();
+    torch::Tensor sign =
+        dropout_mask(gradient.sizes(), 0.5, mix(key, i), gradient.device()).sub_(1);  // +1 or -1
+    gradient.add_(magnitudes[i] * sign * bound);
+  }
+}
+
+void clip(PlainModel& model, double limit) {
+  double squared = 0;
+  for (const auto& [name, tensor] : model.named) {
+    const double norm =
+        at::linalg_vector_norm(tensor.grad(), 2, at::OptionalIntArrayRef(), false, torch::kDouble)
+            .item<double>();
+    squared += norm * norm;
+  }
+  const double share = limit / (std::sqrt(squared) + 1e-6);
+  if (limit <= 0 || share >= 1) return;
+  for (const auto& [name, tensor] : model.named) tensor.grad().mul_(share);
+}
+
+// One micro-batch the way perturbed runs need it: the magnitudes of its terms beside the gradient.
+void backward_with_magnitudes(PlainModel& model, const torch::Tensor& loss,
+                              std::vector<torch::Tensor>& magnitudes) {
+  std::vector<torch::Tensor> leaves;
+  for (const auto& [name, tensor] : model.named) leaves.push_back(tensor);
+  if (model.head_copy.defined()) leaves.push_back(model.head_copy);
+  const auto gradients = torch::autograd::grad({loss}, leaves);
+  const torch::NoGradGuard guard;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const size_t home = i < model.named.size() ? i : 0;  // the head's copy belongs to the embedding
+    model.named[home].second.mutable_grad().add_(gradients[i]);
+    magnitudes[home].add_(gradients[i].abs());
+  }
+}
+
+}  // namespace
+
+PlainResult run_plain(const Job& job, const Perturbation& perturbation) {
+  torch::set_num_threads(job.device.threads);
+  const torch::Device place(job.device.kind == "cuda" ? torch::kCUDA : torch::kCPU);
+  auto opened = open_data(job);
+  CHECK(opened.ok(), opened.error().message);
+  const Data& data = *opened.value();
+  const DataExtent extent = data.extent();
+  PlainModel model(job, extent, place);
+  const auto optimizer = make_optimizer(job.optimizer, model);
+  const bool disturbed = perturbation.seed != 0;
+  if (disturbed && job.model.tied) {
+    model.head_copy = model.named[0].second.detach().clone().requires_grad_(true);
+  }
+  PlainResult result;
+  for (int64_t step = 0; step < job.steps; ++step) {
+    std::vector<torch::Tensor> magnitudes;
+    for (const auto& [name, tensor] : model.named) {
+      tensor.mutable_grad() = torch::zeros_like(tensor);
+      magnitudes.push_back(torch::zeros_like(tensor));
+    }
+    double sum = 0;
+    for (int32_t micro = 0; micro < job.micro_count(); ++micro) {
+      const Batch batch = batch_of(job, data, extent, step, micro, place);
+      const torch::Tensor loss =
+          model.forward(batch.inputs, batch.targets, dropout_key(job.seed, step, micro));
+      sum += loss.item<double>();
+      if (disturbed) {
+        backward_with_magnitudes(model, loss, magnitudes);
+      } else {
+        loss.backward();
+      }
+    }
+    result.losses.push_back(sum / job.micro_count());
+    const torch::NoGradGuard guard;
+    if (disturbed) {
+      perturb(model, magnitudes, int64_t{job.micro_count()} * perturbation.terms_per_micro,
+              mix(perturbation.seed, static_cast<uint64_t>(step)));
+    }
+    for (const auto& [name, tensor] : model.named) tensor.grad().div_(job.micro_count());
+    clip(model, job.optimizer.clip);
+    for (auto& group : optimizer->param_groups()) {
+      group.options().set_lr(learning_rate(job.optimizer, step, job.steps));
+    }
+    optimizer->step();
+    if (model.head_copy.defined()) model.head_copy.copy_(model.named[0].second);
+  }
+  for (const auto& [name, tensor] : model.named) {
+    const torch::Tensor flat = tensor.detach().cpu().contiguous().view(-1);
+    result.parameters[name].assign(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
+  }
+  return result;
+}
+
+}  // namespace tenuto

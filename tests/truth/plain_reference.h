@@ -1,0 +1,36 @@
+// What one plain libtorch process computes for a job: modules, autograd's backward, torch::optim.
+// It shares with the engine what defines the job (data, initial values, dropout masks, learning
+// rate) and none of what is to be proved (layers, backward, sums, norm, optimizer, schedule).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "world/job.h"
+
+namespace tenuto {
+
+// Losses per step (folded in micro-batch order, divided by their count) and the final parameters.
+struct PlainResult {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<float>> parameters;
+};
+
+// Makes a plain run that is wrong by as much as another order of additions can be.
+//
+// Summing n terms g in fp32 in any order is off by at most (n - 1) u / (1 - (n - 1) u) times the
+// sum of |g|, u = 2^-24; two orders differ by at most twice that. With `terms_per_micro` terms of
+// each micro-batch (2 for a tied weight, which gathers from both its ends), every element of every
+// step's gradient is moved by exactly this bound, up or down by `seed`.
+struct Perturbation {
+  int32_t terms_per_micro = 1;
+  uint64_t seed = 0;  // 0 = an undisturbed run
+};
+
+// Trains all steps of the job in this process. Layout keys of the job matter only for the number of
+// micro-batches.
+PlainResult run_plain(const Job& job, const Perturbation& perturbation = {});
+
+}  // namespace tenuto

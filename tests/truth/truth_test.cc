@@ -1,0 +1,245 @@
+// Truth: a pipelined, data-parallel run computes what one plain libtorch process computes.
+//
+// One pipeline, untied head: the same additions in the same order, so the same bits. Several
+// pipelines, or a tied weight over several stages: gradients are summed in another order. Each step
+// then computes what the plain process would with every gradient element moved by at most the bound
+// in plain_reference.h; so the run must lie within the spread of plain runs that were moved by
+// exactly that bound in random directions, plus what rounding the results adds once runs differ at
+// all: a parameter is rounded once a step in either run, each time by at most u |parameter|
+// (u = 2^-24), a loss once in either run by at most u |loss|.
+//
+// TENUTO_TRUTH_DEVICE=cuda runs all of it on an accelerator.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "truth/cluster.h"
+#include "truth/plain_reference.h"
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSteps = 20;
+constexpr uint64_t kPerturbedRuns = 4;
+
+using Parameters = std::map<std::string, std::vector<float>>;
+
+// A folder of its own for each test, gone at its end.
+class Truth : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / cat("tenuto-truth-", getpid());
+    fs::create_directories(folder_);
+    text_ = folder_ / "text.txt";
+    std::ofstream out(text_);
+    // Sentences of numbers: enough structure to learn, none of it random.
+    for (int i = 0; i < 4000; ++i)
+      out << i << " and " << i * 7 % 101 << " make " << i * i % 97 << ".\n";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // 8 micro-batches a step whatever the layout.
+  Job job(int32_t pipelines, int32_t stages, const std::string& order) const {
+    Job job;
+    job.steps = kSteps;
+    job.seed = 5;
+    job.data.paths = {text_.string()};
+    job.model.layers = 3;
+    job.model.width = 32;
+    job.model.heads = 2;
+    job.model.sequence = 16;
+    job.model.dropout = 0.1;
+    job.optimizer.warm_up_steps = 5;
+    job.parallel.pipelines = pipelines;
+    job.parallel.stages = stages;
+    job.parallel.micros = 8 / pipelines;
+    job.parallel.micro_rows = 2;
+    job.parallel.order = order;
+    job.parallel.split_backward = order == "zb-h1";
+    if (const char* device = std::getenv("TENUTO_TRUTH_DEVICE")) job.device.kind = device;
+    return job;
+  }
+  std::string place(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  fs::path folder_, text_;
+};
+
+Parameters read(const std::vector<std::string>& shards) {
+  Parameters parameters;
+  for (const std::string& path : shards) {
+    auto file = SafetensorsFile::open(path);
+    EXPECT_TRUE(file.ok());
+    for (const auto& [name, tensor] : file.value().tensors()) {
+      if (name.starts_with("optimizer.")) continue;
+      std::vector<float>& values = parameters[name];
+      values.resize(static_cast<size_t>(tensor.end - tensor.first) / sizeof(float));
+      EXPECT_TRUE(file.value().read(name, std::as_writable_bytes(std::span(values))).ok());
+    }
+  }
+  return parameters;
+}
+
+// The largest difference of one element.
+double distance(const Parameters& left, const Parameters& right) {
+  EXPECT_EQ(left.size(), right.size());
+  double most = 0;
+  for (const auto& [name, values] : left) {
+    const std::vector<float>& others = right.at(name);
+    EXPECT_EQ(values.size(), others.size()) << name;
+    for (size_t i = 0; i < values.size(); ++i) {
+      most = std::max(most, std::abs(double{values[i]} - double{others[i]}));
+    }
+  }
+  return most;
+}
+
+double largest(const Parameters& parameters) {
+  double most = 0;
+  for (const auto& [name, values] : parameters) {
+    for (const float value : values) most = std::max(most, std::abs(double{value}));
+  }
+  return most;
+}
+
+double distance(const std::vector<double>& left, const std::vector<double>& right) {
+  EXPECT_EQ(left.size(), right.size());
+  double most = 0;
+  for (size_t i = 0; i < left.size(); ++i) most = std::max(most, std::abs(left[i] - right[i]));
+  return most;
+}
+
+void expect_same_bits(const PlainResult& plain, const std::vector<double>& losses,
+                      const Parameters& parameters) {
+  ASSERT_EQ(plain.losses.size(), losses.size());
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(plain.losses[i], losses[i]) << "step " << i;
+  ASSERT_EQ(plain.parameters.size(), parameters.size());
+  for (const auto& [name, values] : plain.parameters) {
+    ASSERT_TRUE(parameters.contains(name)) << name;
+    const std::vector<float>& found = parameters.at(name);
+    ASSERT_EQ(values.size(), found.size()) << name;
+    EXPECT_EQ(std::memcmp(values.data(), found.data(), values.size() * sizeof(float)), 0) << name;
+  }
+}
+
+// How far runs may be from the plain one, and how far the moved ones were.
+struct Spread {
+  double parameters = 0, losses = 0;
+};
+
+Spread spread_of(const Job& job, const PlainResult& plain, int32_t terms_per_micro) {
+  constexpr double kUnit = 0x1.0p-24;
+  Spread spread;
+  for (uint64_t seed = 1; seed <= kPerturbedRuns; ++seed) {
+    const PlainResult moved = run_plain(job, {terms_per_micro, seed});
+    spread.parameters = std::max(spread.parameters, distance(moved.parameters, plain.parameters));
+    spread.losses = std::max(spread.losses, distance(moved.losses, plain.losses));
+  }
+  spread.parameters += 2 * kUnit * static_cast<double>(kSteps) * largest(plain.parameters);
+  spread.losses += 2 * kUnit * *std::max_element(plain.losses.begin(), plain.losses.end());
+  return spread;
+}
+
+void expect_within(const Spread& spread, const PlainResult& plain,
+                   const std::vector<double>& losses, const Parameters& parameters) {
+  const double parameter = distance(parameters, plain.parameters);
+  const double loss = distance(losses, plain.losses);
+  EXPECT_LE(parameter, spread.parameters);
+  EXPECT_LE(loss, spread.losses);
+  std::printf("    parameters off by %.2e (bound %.2e), losses by %.2e (bound %.2e)\n", parameter,
+              spread.parameters, loss, spread.losses);
+}
+
+const char* const kOrders[] = {"gpipe", "1f1b", "zb-h1"};
+
+TEST_F(Truth, OnePipelineIsBitwiseEqual) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  for (const int32_t stages : {1, 4}) {
+    for (const char* order : kOrders) {
+      SCOPED_TRACE(cat(order, " 1x", stages));
+      const ClusterResult run = run_cluster(job(1, stages, order), 0, kSteps, {}, place("one"));
+      expect_same_bits(plain, run.losses, read(run.shards));
+    }
+  }
+}
+
+TEST_F(Truth, ReadyDispatchIsBitwiseEqual) {
+  Job ready = job(1, 4, "zb-h1");
+  ready.parallel.dispatch = "ready";
+  const PlainResult plain = run_plain(ready);
+  const ClusterResult run = run_cluster(ready, 0, kSteps, {}, place("ready"));
+  expect_same_bits(plain, run.losses, read(run.shards));
+}
+
+TEST_F(Truth, MomentumIsBitwiseEqual) {
+  Job momentum = job(1, 2, "zb-h1");
+  momentum.optimizer.kind = "sgd";
+  momentum.optimizer.learning_rate = 0.1;
+  const PlainResult plain = run_plain(momentum);
+  const ClusterResult run = run_cluster(momentum, 0, kSteps, {}, place("momentum"));
+  expect_same_bits(plain, run.losses, read(run.shards));
+}
+
+TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  const Spread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
+  for (const auto& [pipelines, stages] : {std::pair{2, 2}, {2, 4}, {4, 2}}) {
+    for (const char* order : kOrders) {
+      SCOPED_TRACE(cat(order, " ", pipelines, "x", stages));
+      const Job own = job(pipelines, stages, order);
+      const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("several"));
+      expect_within(spread, plain, run.losses, read(run.shards));
+    }
+  }
+}
+
+TEST_F(Truth, TiedHeadIsWithinTheBound) {
+  Job tied = job(1, 1, "1f1b");
+  tied.model.tied = true;
+  const PlainResult plain = run_plain(tied);
+  const ClusterResult alone = run_cluster(tied, 0, kSteps, {}, place("tied"));
+  const Spread spread = spread_of(tied, plain, 2);
+  expect_within(spread, plain, alone.losses, read(alone.shards));
+  for (const auto& [pipelines, stages] : {std::pair{1, 4}, {2, 2}, {2, 4}, {4, 2}}) {
+    SCOPED_TRACE(cat(pipelines, "x", stages));
+    Job own = job(pipelines, stages, "zb-h1");
+    own.model.tied = true;
+    const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("tied"));
+    expect_within(spread, plain, run.losses, read(run.shards));
+  }
+}
+
+TEST_F(Truth, ResumedOnAnotherLayoutContinuesWithTheSameNumbers) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  const ClusterResult first = run_cluster(job(1, 4, "zb-h1"), 0, kSteps / 2, {}, place("first"));
+  for (const auto& [stages, order] : {std::pair{1, "1f1b"}, {2, "gpipe"}, {4, "1f1b"}}) {
+    SCOPED_TRACE(cat(order, " 1x", stages));
+    const ClusterResult second =
+        run_cluster(job(1, stages, order), kSteps / 2, kSteps, first.shards, place("second"));
+    std::vector<double> losses = first.losses;
+    losses.insert(losses.end(), second.losses.begin(), second.losses.end());
+    expect_same_bits(plain, losses, read(second.shards));
+  }
+  const Spread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
+  const ClusterResult wide =
+      run_cluster(job(2, 2, "1f1b"), kSteps / 2, kSteps, first.shards, place("wide"));
+  std::vector<double> losses = first.losses;
+  losses.insert(losses.end(), wide.losses.begin(), wide.losses.end());
+  expect_within(spread, plain, losses, read(wide.shards));
+}
+
+}  // namespace
+}  // namespace tenuto
