@@ -204,7 +204,13 @@ Result<Case> case_of_job(const SimulateOptions& options) {
   StageTimes stage_times = std::move(times).value();
   stage_times.message = {job.device.message_bytes};
   stage_times.parameters = {job.device.parameter_bytes};
-  Case it{std::move(plan).value(), {}, {}, true, cat("the job of ", options.file)};
+  Case it{
+      std::move(plan).value(),
+      {},
+      {},
+      true,
+      cat("the job of ", options.file,
+          job.device.kind == "paced" ? "" : ", with the op times of [device], not measured ones")};
   it.model = model_of(it.plan, stage_times);
   const Link link{from_milliseconds(options.link_ms.value_or(job.network.latency_ms)),
                   job.network.megabytes_per_second * 1e6};
