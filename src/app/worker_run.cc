@@ -198,7 +198,8 @@ Status WorkerRun::connect_peers() {
   }
   std::map<Ticket, WorkerId> under_way;
   while (!due.empty() || !under_way.empty()) {
-    const Instruction& now = told()->instruction;
+    const auto newest = told();
+    const Instruction& now = newest->instruction;
     if (now.order.phase == Phase::Out || !conversation().ok()) return invalid("told to go");
     for (size_t i = 0; i < now.order.members.size(); ++i) {
       const WorkerId peer = now.order.members[i];

@@ -62,6 +62,12 @@ class Run:
     def finish(self):
         """Waits for the end; the exit code."""
         self.output, self.errors = self.process.communicate(timeout=LIMIT)
+        for log in self.folder.glob("worker-*.log"):
+            text = log.read_text()
+            fault = text.find("Sanitizer: ")
+            fault = text.find("runtime error: ") if fault < 0 else fault
+            if fault >= 0:
+                raise AssertionError(f"{log.name}: {text[max(0, fault - 200):][:8000]}")
         return self.process.returncode
 
     def checkpoints(self):
