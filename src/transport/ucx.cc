@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -256,7 +257,8 @@ void Wire::serve(UcxEngine& engine) {
     int milliseconds = -1;
     if (next != Duration::max()) {
       const Duration left = std::max(next - monotonic_clock().now(), Duration::zero());
-      milliseconds = static_cast<int>(left / std::chrono::milliseconds(1)) + 1;
+      milliseconds =
+          static_cast<int>((left + std::chrono::microseconds(999)) / std::chrono::milliseconds(1));
     }
     epoll_event events[2];
     const int count = epoll_wait(poll_, events, 2, milliseconds);
@@ -281,6 +283,9 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
                        self.token.size(), ", at most ", kFrameText, " each"));
   }
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
+  // UCX takes this one from the environment alone: a worker may come back to its port at once.
+  static const int port_reuse = setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
+  if (port_reuse != 0) return invalid("the environment of this process is full");
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
   return std::unique_ptr<UcxTransport>(std::move(wire));

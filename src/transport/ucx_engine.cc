@@ -7,6 +7,7 @@
 #include <ucs/config/global_opts.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,6 +21,8 @@ namespace {
 
 constexpr unsigned kControlId = 1, kDataId = 2;
 constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
+constexpr Duration kLinger = std::chrono::seconds(1);
+constexpr Duration kLingerPause = std::chrono::milliseconds(1);
 
 Duration now() { return monotonic_clock().now(); }
 
@@ -130,8 +133,8 @@ Status UcxEngine::open_context() {
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
     return invalid("UCX cannot read its configuration: look at the UCX_ variables set here");
   }
-  const std::pair<const char*, const char*> wanted[] = {
-      {"TLS", "tcp"}, {"NET_DEVICES", settings_.device.c_str()}, {"TCP_CM_REUSEADDR", "y"}};
+  const std::pair<const char*, const char*> wanted[] = {{"TLS", "tcp"},
+                                                        {"NET_DEVICES", settings_.device.c_str()}};
   for (const auto& [name, value] : wanted) {
     if (ucp_config_modify(config, name, value) != UCS_OK) {
       ucp_config_release(config);
@@ -412,12 +415,16 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data,
 }
 
 // Closes the endpoints of ended links, by force: nothing that is still queued may leave. A link
-// goes when its endpoint is closed and UCX has given back every buffer.
-void UcxEngine::end_closing_links() {
+// goes when its endpoint is closed and UCX has given back every buffer. UCX closes the sockets in
+// later rounds of progress and wakes nobody for them; so for a while after a close the thread comes
+// back by itself, at growing pauses. Returns when.
+Duration UcxEngine::tick_ended(Duration moment) {
+  bool waiting = false;
   for (auto it = links_.begin(); it != links_.end();) {
     Link& link = *it->second;
     if (link.state == LinkState::Ended && !link.closing) {
       link.closing = true;
+      last_close_ = moment;
       ucp_request_param_t params{};
       params.op_attr_mask =
           UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -428,8 +435,12 @@ void UcxEngine::end_closing_links() {
       if (!UCS_PTR_IS_PTR(request)) link.closed = true;
     }
     const bool gone = link.closed && link.requests == 0;
+    waiting |= link.state == LinkState::Ended && !gone;
     it = gone ? links_.erase(it) : std::next(it);
   }
+  const Duration since = moment - last_close_;
+  if (!waiting && (last_close_ == Duration::zero() || since > kLinger)) return Duration::max();
+  return moment + std::clamp<Duration>(since / 4, kLingerPause, 50 * kLingerPause);
 }
 
 void UcxEngine::on_connection(ucp_conn_request_h request, void* self) {

@@ -145,7 +145,7 @@ class UcxEngine {
   ucs_status_t arrived(const DataHeader& header, void* data, size_t length, bool rendezvous);
   ucs_status_t fetch(Link& link, const DataHeader& header, void* data, const Receiving& posted);
   void landed(Flight* flight, ucs_status_t status);
-  void end_closing_links();
+  Duration tick_ended(Duration moment);
   void abandon_flights();
 
   // ucx_link.cc: what the two ends have agreed.
@@ -197,7 +197,7 @@ class UcxEngine {
   int sends_in_flight_ = 0;
   uint64_t next_id_ = 1, next_grant_ = 1;
   Phase phase_ = Phase::Running;
-  Duration close_limit_{};
+  Duration close_limit_{}, last_close_{};
   Status verdict_ = ok();
 };
 

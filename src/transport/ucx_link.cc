@@ -345,9 +345,8 @@ Duration UcxEngine::tick() {
   const Duration moment = now();
   Duration next = tick_connecting(moment);
   next = std::min(next, tick_links(moment));
-  end_closing_links();  // first: the last link to go ends the closing
   next = std::min(next, tick_closing(moment));
-  end_closing_links();
+  next = std::min(next, tick_ended(moment));
   if (phase_ == Phase::Ending && links_.empty()) phase_ = Phase::Closed;
   return next;
 }
