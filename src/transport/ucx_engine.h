@@ -71,6 +71,7 @@ class UcxEngine {
   void drop(WorkerId peer);
   // Starts to close; tick() carries it on until closed().
   void close(Duration limit);
+  // True when no endpoint is left, after close().
   bool closed() const { return phase_ == Phase::Closed; }
   // How closing went, once closed().
   const Status& verdict() const { return verdict_; }

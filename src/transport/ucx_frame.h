@@ -41,6 +41,7 @@ struct DataHeader {
 
 // Frame to bytes and back. Errors: Corrupt/Link for anything but a whole frame.
 std::string encode(const Frame& frame);
+// The frame in `bytes`.
 Result<Frame> decode(std::span<const std::byte> bytes);
 
 }  // namespace tenuto
