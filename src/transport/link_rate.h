@@ -10,16 +10,19 @@ namespace tenuto {
 // that is, all that a hand-shake would wait for. So a link with high latency counts as slow too.
 //
 // Rendezvous is chosen for messages of at least kLargeMessage bytes on links that carried at least
-// kFastLink bytes/s; all else goes eager, also the first messages of a new link.
+// kFastLink bytes/s; all else goes eager, also the first messages of a new link. Over loopback the
+// two are even between 256 and 512 KiB (`tenuto bench transport`): below, the hand-shake costs more
+// than the copy.
 class LinkRate {
  public:
-  static constexpr Bytes kLargeMessage{64 << 10};
+  static constexpr Bytes kLargeMessage{512 << 10};
+  static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones measure latency alone
   static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
 
   // Whether a message of `size` that starts now should ask for an acknowledgement: not while one
-  // is awaited, often at first and then every kProbePause.
+  // is awaited, often at first and then once in a while.
   bool wants_probe(Bytes size, Duration now) const {
-    if (size < kLargeMessage || awaited_) return false;
+    if (size < kProbeMessage || awaited_) return false;
     return samples_ < kEarlySamples || now - last_ >= kProbePause;
   }
 

@@ -1,20 +1,25 @@
 // The contract of transport.h, the same cases over every wire.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "party.h"
+#include "transport/faulty.h"
 
 namespace tenuto {
 namespace {
 
-enum class Kind { Memory, UcxAutomatic, UcxEager, UcxRendezvous };
+enum class Kind { Memory, Faulty, UcxAutomatic, UcxEager, UcxRendezvous };
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
   switch (info.param) {
     case Kind::Memory:
       return "Memory";
+    case Kind::Faulty:
+      return "FaultyMemory";
     case Kind::UcxAutomatic:
       return "UcxAutomatic";
     case Kind::UcxEager:
@@ -32,6 +37,8 @@ class Wires : public testing::TestWithParam<Kind> {
         return [this](Hello hello, Mailbox& mailbox) {
           return make_memory_transport(network_, std::move(hello), mailbox);
         };
+      case Kind::Faulty:
+        return make_slow_memory();
       case Kind::UcxAutomatic:
         return make_ucx(ucx_settings());
       case Kind::UcxEager:
@@ -39,6 +46,22 @@ class Wires : public testing::TestWithParam<Kind> {
       default:
         return make_ucx(ucx_settings(UcxProtocol::Rendezvous));
     }
+  }
+  // The memory wire with a little latency and jitter on every link.
+  Party::Make make_slow_memory() {
+    return [this](Hello hello, Mailbox& mailbox) -> std::unique_ptr<Transport> {
+      FaultSettings settings;
+      settings.others.latency = std::chrono::microseconds(50);
+      settings.others.jitter = std::chrono::microseconds(50);
+      const WorkerId self = hello.self;
+      auto made =
+          make_faulty_transport(settings, self, mailbox, monotonic_clock(), FaultDrive::Thread,
+                                [&](Mailbox& gate) -> Result<std::unique_ptr<Transport>> {
+                                  return make_memory_transport(network_, std::move(hello), gate);
+                                });
+      CHECK(made.ok(), made.error().message);
+      return std::move(made).value();
+    };
   }
   Party party(int worker) { return Party(make(), hello_of(worker)); }
 
@@ -163,7 +186,11 @@ TEST_P(Pair, TheNominalArrivalIsTheSenders) {
   left_->end_of(left_->send(1, 1, sent, {Duration(5), Duration(77)}));
   const Done done = right_->end_of(receiving);
   EXPECT_EQ(done.sent, Duration(5));
-  EXPECT_EQ(done.finish, Duration(77));
+  if (GetParam() == Kind::Faulty) {
+    EXPECT_GE(done.finish, Duration(77));  // a faulty link only delays
+  } else {
+    EXPECT_EQ(done.finish, Duration(77));
+  }
 }
 
 TEST_P(Pair, DropCancelsHereAndIsALossThere) {
@@ -352,8 +379,8 @@ TEST_P(Wires, EightWorkersAllToAll) {
   for (auto& thread : threads) thread.join();
 }
 
-const auto kKinds =
-    testing::Values(Kind::Memory, Kind::UcxAutomatic, Kind::UcxEager, Kind::UcxRendezvous);
+const auto kKinds = testing::Values(Kind::Memory, Kind::Faulty, Kind::UcxAutomatic, Kind::UcxEager,
+                                    Kind::UcxRendezvous);
 INSTANTIATE_TEST_SUITE_P(All, Pair, kKinds, name_of);
 INSTANTIATE_TEST_SUITE_P(All, Wires, kKinds, name_of);
 

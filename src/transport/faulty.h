@@ -1,0 +1,63 @@
+// Any wire with faults added: latency, rate and jitter of a link, loss of a peer, a frozen worker.
+//
+// It sits between the wire and the worker's mailbox. A link's delay is realised at its receiver:
+// the report of a message is held back until the message would have arrived,
+//   leaves  = max(Stamp.sent, when the message before it left) + size / rate
+//   arrives = leaves + latency + jitter, never before the message ahead of it,
+// on the given clock (Stamp.sent of zero counts as now). The ends of sends are passed on as they
+// come: a sender is not slowed by the link, only the message is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// What one direction of one link adds to every message. Zero adds nothing; rate 0 = unlimited;
+// jitter is uniform in [0, jitter), by seed, link and count.
+struct LinkFault {
+  Duration latency{};
+  double bytes_per_second = 0;
+  Duration jitter{};
+};
+
+// The faults of a whole cluster; each worker's wire takes what concerns it.
+struct FaultSettings {
+  uint64_t seed = 0;
+  LinkFault others;                                          // of links not named
+  std::map<std::pair<WorkerId, WorkerId>, LinkFault> links;  // (from, to)
+};
+
+// How held reports are handed over: by a thread when their moment comes, or by pump() alone, for
+// tests that turn a HandClock on one thread.
+enum class FaultDrive : uint8_t { Thread, Pump };
+
+// A Transport that misbehaves on demand. Calls from one thread, the worker's.
+class FaultyTransport : public Transport {
+ public:
+  // From now on the link from `from` to this worker behaves so.
+  virtual void set_link(WorkerId from, LinkFault fault) = 0;
+  // The link with `peer` breaks, as if the peer had died: the loss is posted, every call with it
+  // and every message still in transit ends Disconnected/Worker, also at the peer's end.
+  virtual void lose(WorkerId peer) = 0;
+  // From now on nothing moves here: calls are held back, reports are kept.
+  virtual void freeze() = 0;
+  // Everything held since freeze() happens now.
+  virtual void thaw() = 0;
+  // Hands over what is due; returns when the next report is due, or Duration::max().
+  virtual Duration pump() = 0;
+};
+
+// Wraps the wire that `make` builds upon the mailbox it is given; `mailbox` is the worker's.
+// Errors: those of `make`.
+Result<std::unique_ptr<FaultyTransport>> make_faulty_transport(
+    const FaultSettings& settings, WorkerId self, Mailbox& mailbox, const Clock& clock,
+    FaultDrive drive, const std::function<Result<std::unique_ptr<Transport>>(Mailbox&)>& make);
+
+}  // namespace tenuto

@@ -1,0 +1,46 @@
+// The other process of ucx_test: connects as worker 1 to the address it is given and does one thing
+// until it is killed. ucx_peer ADDRESS idle|stream
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/ucx.h"
+
+namespace {
+
+constexpr int kCount = 8;
+constexpr size_t kSize = 16 << 20;
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  using namespace tenuto;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (count != 3) return 2;
+  QueueMailbox mailbox;
+  auto made = make_ucx_transport({}, {"tale", "secret", kWireVersion, WorkerId{1}, 0}, mailbox);
+  if (!made.ok()) return 1;
+  UcxTransport& wire = *made.value();
+  if (!wire.connect(WorkerId{0}, {arguments[1]}, Ticket{1}).ok()) return 1;
+  const auto done = mailbox.wait(std::chrono::seconds(20));
+  if (!done.ok() || !done.value().status.ok()) return 1;
+  const std::vector<std::byte> bytes(kSize);
+  std::vector<std::vector<std::byte>> room(kCount, std::vector<std::byte>(kSize));
+  uint64_t ticket = 1;
+  // Tells that the connection stands, then, as a stream, sends and receives for ever.
+  static_cast<void>(wire.send(WorkerId{0}, {0, 0, 1000}, {bytes.data(), 1}, {}, Ticket{++ticket}));
+  if (std::string(arguments[2]) == "stream") {
+    for (int i = 0; i < kCount; ++i) {
+      const Tag tag{0, 0, static_cast<uint64_t>(i)};
+      static_cast<void>(wire.recv(WorkerId{0}, tag, room[i], Ticket{++ticket}));
+      static_cast<void>(wire.send(WorkerId{0}, tag, bytes, {}, Ticket{++ticket}));
+    }
+  }
+  for (int i = 0; i < 600; ++i) {
+    static_cast<void>(mailbox.wait(std::chrono::milliseconds(100)));
+  }
+  return 0;
+}

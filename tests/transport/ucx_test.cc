@@ -1,0 +1,386 @@
+// What only real processes and real sockets show: death of a peer, strangers, an absent listener.
+#include "transport/ucx.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "party.h"
+#include "transport/link_rate.h"
+#include "transport/ucx_engine.h"
+#include "transport/ucx_frame.h"
+
+extern char** environ;
+
+namespace tenuto {
+namespace {
+
+constexpr int kCount = 8;
+constexpr size_t kSize = 16 << 20;
+
+// The helper program in a process of its own.
+class Process {
+ public:
+  Process(const std::string& address, const std::string& what) {
+    std::string program = TENUTO_UCX_PEER, where = address, mode = what;
+    char* arguments[] = {program.data(), where.data(), mode.data(), nullptr};
+    const int code = posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ);
+    CHECK(code == 0, "the helper program does not start");
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process() { kill(); }
+  void stop() { ::kill(pid_, SIGSTOP); }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+void expect_lost(const Done& done) {
+  ASSERT_FALSE(done.status.ok());
+  EXPECT_EQ(done.status.error().code, Code::Disconnected) << done.status.error().message;
+  EXPECT_EQ(done.status.error().reach, Reach::Worker) << done.status.error().message;
+  EXPECT_EQ(done.peer, WorkerId{1});
+}
+
+class Death : public testing::TestWithParam<UcxProtocol> {};
+
+TEST_P(Death, OfAnIdlePeerEndsWhatNobodyAnswered) {
+  Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
+  std::vector<std::byte> word(1), room(100);
+  const Ticket ready = host.recv(1, 1000, word);
+  Process peer(host.wire->address().text, "idle");
+  ASSERT_TRUE(host.end_of(ready).status.ok());
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < kCount; ++i) {
+    tickets.push_back(host.send(1, i, room));
+    tickets.push_back(host.recv(1, i, room));
+  }
+  peer.kill();
+  expect_lost(host.next_loss());
+  for (const Ticket ticket : tickets) expect_lost(host.end_of(ticket));
+  expect_lost(host.end_of(host.send(1, 50, room)));
+  host.settle(std::chrono::milliseconds(50));
+  EXPECT_TRUE(host.losses.empty()) << "one loss is reported once";
+}
+
+TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
+  Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
+  std::vector<std::byte> word(1);
+  const Ticket ready = host.recv(1, 1000, word);
+  Process peer(host.wire->address().text, "stream");
+  ASSERT_TRUE(host.end_of(ready).status.ok());
+  std::vector<std::vector<std::byte>> out(kCount, std::vector<std::byte>(kSize)), in = out;
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < kCount; ++i) {
+    if (i == kCount / 2) peer.stop();  // some are half way, whatever the machine's pace
+    tickets.push_back(host.send(1, i, out[i]));
+    tickets.push_back(host.recv(1, i, in[i]));
+  }
+  peer.kill();
+  expect_lost(host.next_loss());
+  int lost = 0;
+  for (const Ticket ticket : tickets) {
+    const Done done = host.end_of(ticket);
+    if (done.status.ok()) continue;
+    ++lost;
+    expect_lost(done);
+  }
+  EXPECT_GT(lost, 0);
+  // The buffers are ours again: what is written now stays.
+  for (auto& buffer : in) std::fill(buffer.begin(), buffer.end(), std::byte{0x33});
+  host.settle(std::chrono::milliseconds(50));
+  for (auto& buffer : in) {
+    EXPECT_TRUE(buffer == std::vector<std::byte>(kSize, std::byte{0x33}));
+  }
+  EXPECT_TRUE(host.losses.empty());
+  // Another process may take the place of the dead one.
+  const Ticket back = host.recv(1, 2000, word);
+  expect_lost(host.end_of(back));
+  Process heir(host.wire->address().text, "idle");
+  const Duration limit = monotonic_clock().now() + kPatience;
+  Done done;
+  do {  // refused until the heir has said hello
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    done = host.end_of(host.recv(1, 1000, word));
+  } while (!done.status.ok() && monotonic_clock().now() < limit);
+  EXPECT_TRUE(done.status.ok());
+}
+
+TEST_P(Death, OfAStoppedPeerIsSettledByDrop) {
+  Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
+  std::vector<std::byte> word(1);
+  const Ticket ready = host.recv(1, 1000, word);
+  Process peer(host.wire->address().text, "stream");
+  ASSERT_TRUE(host.end_of(ready).status.ok());
+  peer.stop();
+  std::vector<std::byte> out(kSize), in(kSize);
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 3; ++i) tickets.push_back(host.send(1, i, out));
+  tickets.push_back(host.recv(1, 0, in));
+  EXPECT_TRUE(host.wire->drop(WorkerId{1}).ok());
+  for (const Ticket ticket : tickets) {
+    const Done done = host.end_of(ticket);
+    if (!done.status.ok()) {
+      EXPECT_EQ(done.status.error().code, Code::Cancelled);
+    }
+  }
+  EXPECT_TRUE(host.losses.empty());
+}
+
+std::string name_of(const testing::TestParamInfo<UcxProtocol>& info) {
+  switch (info.param) {
+    case UcxProtocol::Automatic:
+      return "Automatic";
+    case UcxProtocol::Eager:
+      return "Eager";
+    default:
+      return "Rendezvous";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Death,
+                         testing::Values(UcxProtocol::Automatic, UcxProtocol::Eager,
+                                         UcxProtocol::Rendezvous),
+                         name_of);
+
+TEST(Ucx, AnAbsentListenerIsNamed) {
+  UcxSettings settings = ucx_settings();
+  settings.connect_limit = std::chrono::milliseconds(100);
+  Party guest(make_ucx(settings), hello_of(0));
+  const Status status = guest.connect(WorkerId{1}, {"127.0.0.1:1"});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Code::Timeout);
+  EXPECT_EQ(status.error().reach, Reach::Link);
+  EXPECT_NE(status.error().message.find("127.0.0.1:1 within 100 ms"), std::string::npos)
+      << status.error().message;
+}
+
+TEST(Ucx, ConnectWaitsForTheListener) {
+  UcxSettings settings = ucx_settings();
+  {
+    Party first(make_ucx(settings), hello_of(1));
+    const std::string text = first.wire->address().text;
+    settings.listen_port = static_cast<uint16_t>(std::stoi(text.substr(text.rfind(':') + 1)));
+  }
+  Party guest(make_ucx(ucx_settings()), hello_of(0));
+  const Ticket ticket = guest.fresh();
+  const Address address{"127.0.0.1:" + std::to_string(settings.listen_port)};
+  ASSERT_TRUE(guest.wire->connect(WorkerId{1}, address, ticket).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  Party late(make_ucx(settings), hello_of(1));
+  const Done done = guest.end_of(ticket);
+  EXPECT_TRUE(done.status.ok()) << done.status.error().message;
+}
+
+TEST(Ucx, BadSettingsAreOneSentence) {
+  QueueMailbox mailbox;
+  UcxSettings settings;
+  settings.device = "nosuch0";
+  auto made = make_ucx_transport(settings, hello_of(0), mailbox);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("'nosuch0'"), std::string::npos) << made.error().message;
+  settings = {};
+  settings.listen_host = "192.0.2.1";
+  made = make_ucx_transport(settings, hello_of(0), mailbox);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("192.0.2.1"), std::string::npos) << made.error().message;
+  Party party(make_ucx(ucx_settings()), hello_of(0));
+  for (const char* bad : {"", "nowhere", ":5", "127.0.0.1:", "127.0.0.1:sixty"}) {
+    EXPECT_FALSE(party.wire->connect(WorkerId{1}, {bad}, Ticket{9}).ok()) << bad;
+  }
+}
+
+TEST(Ucx, AQuietWireSleeps) {
+  Party left(make_ucx(ucx_settings()), hello_of(0)), right(make_ucx(ucx_settings()), hello_of(1));
+  ASSERT_TRUE(left.connect(right).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto& wire = static_cast<const UcxTransport&>(*left.wire);
+  const int64_t before = wire.counters().wake_ups;
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LE(wire.counters().wake_ups - before, 5);
+}
+
+// A raw UCX client that speaks no wire at all.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address) {
+    ucp_config_t* config = nullptr;
+    EXPECT_EQ(ucp_config_read(nullptr, nullptr, &config), UCS_OK);
+    ucp_config_modify(config, "TLS", "tcp");
+    ucp_config_modify(config, "NET_DEVICES", "lo");
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_AM;
+    EXPECT_EQ(ucp_init(&params, config, &context_), UCS_OK);
+    ucp_config_release(config);
+    ucp_worker_params_t worker{};
+    EXPECT_EQ(ucp_worker_create(context_, &worker, &worker_), UCS_OK);
+    const auto to = resolve(address);
+    ucp_ep_params_t endpoint{};
+    endpoint.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+    endpoint.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+    endpoint.sockaddr.addr = reinterpret_cast<const sockaddr*>(&to.value().storage);
+    endpoint.sockaddr.addrlen = to.value().length;
+    endpoint.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    endpoint.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {};
+    EXPECT_EQ(ucp_ep_create(worker_, &endpoint, &endpoint_), UCS_OK);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+  ~Stranger() {
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    finish(ucp_ep_close_nbx(endpoint_, &params));
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+  }
+  void say(unsigned id, std::string_view header, std::string_view data, uint32_t flags) {
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = flags;
+    finish(ucp_am_send_nbx(endpoint_, id, header.data(), header.size(), data.data(), data.size(),
+                           &params));
+  }
+
+ private:
+  void finish(ucs_status_ptr_t request) {
+    if (!UCS_PTR_IS_PTR(request)) return;
+    const Duration limit = monotonic_clock().now() + std::chrono::seconds(5);
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && monotonic_clock().now() < limit) {
+      ucp_worker_progress(worker_);
+    }
+    ucp_request_free(request);
+  }
+
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  ucp_ep_h endpoint_ = nullptr;
+};
+
+TEST(Ucx, StrangersAreCountedAndSentAway) {
+  UcxSettings settings = ucx_settings();
+  settings.hello_limit = std::chrono::milliseconds(300);
+  Party host(make_ucx(settings), hello_of(0));
+  const auto& wire = static_cast<const UcxTransport&>(*host.wire);
+  {
+    Stranger stranger(host.wire->address().text);
+    Random random(5);
+    for (int i = 0; i < 20; ++i) {
+      std::string junk;
+      for (int64_t k = random.below(200); k >= 0; --k) junk += static_cast<char>(random.next());
+      stranger.say(1, "", junk, UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY);
+      stranger.say(2, junk.substr(0, 10), junk, UCP_AM_SEND_FLAG_EAGER);
+      stranger.say(2, std::string(sizeof(DataHeader), 'x'), junk, UCP_AM_SEND_FLAG_EAGER);
+    }
+    const std::string large(100000, 'y');
+    stranger.say(1, "", large, UCP_AM_SEND_FLAG_RNDV);
+    stranger.say(2, std::string(sizeof(DataHeader), 'x'), large, UCP_AM_SEND_FLAG_RNDV);
+    Frame grant;
+    grant.kind = FrameKind::Grant;
+    stranger.say(1, "", encode(grant), UCP_AM_SEND_FLAG_EAGER);
+    host.settle(std::chrono::milliseconds(400));
+  }
+  const UcxCounters counters = wire.counters();
+  EXPECT_GE(counters.malformed, 41);
+  EXPECT_GE(counters.unknown_grants, 21);
+  EXPECT_EQ(counters.refused, 1) << "it never said hello";
+  EXPECT_TRUE(host.losses.empty());
+  Party guest(make_ucx(ucx_settings()), hello_of(1));
+  EXPECT_TRUE(guest.connect(host).ok());
+}
+
+TEST(Ucx, APortScanDoesNoHarm) {
+  Party host(make_ucx(ucx_settings()), hello_of(0));
+  const auto to = resolve(host.wire->address().text);
+  for (int i = 0; i < 5; ++i) {
+    const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(
+        ::connect(probe, reinterpret_cast<const sockaddr*>(&to.value().storage), to.value().length),
+        0);
+    const std::string request = "GET / HTTP/1.0\r\n\r\n";
+    if (i > 0) {
+      EXPECT_GT(::send(probe, request.data(), request.size(), MSG_NOSIGNAL), 0);
+    }
+    ::close(probe);
+  }
+  Party guest(make_ucx(ucx_settings()), hello_of(1));
+  EXPECT_TRUE(guest.connect(host).ok());
+}
+
+TEST(UcxFrame, EveryKindReadsBackAndEveryPrefixIsRefused) {
+  for (int kind = 1; kind <= int(FrameKind::Bye); ++kind) {
+    Frame frame;
+    frame.kind = FrameKind(kind);
+    frame.channel = 7;
+    frame.own_channel = 8;
+    frame.hello = {"job", "token", 3, WorkerId{4}, 5};
+    frame.expected = WorkerId{6};
+    frame.text = "no";
+    frame.grant = 9;
+    frame.size = 10;
+    frame.tag = {1, 2, 3};
+    const std::string bytes = encode(frame);
+    const auto span = std::as_bytes(std::span(bytes.data(), bytes.size()));
+    const auto back = decode(span);
+    ASSERT_TRUE(back.ok()) << kind;
+    EXPECT_EQ(encode(back.value()), bytes);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_FALSE(decode(span.first(length)).ok()) << kind << " cut at " << length;
+    }
+  }
+}
+
+TEST(UcxFrame, RandomBytesNeverCrash) {
+  Random random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> bytes(random.below(120));
+    for (auto& each : bytes) each = std::byte(random.next());
+    if (!bytes.empty()) bytes[0] = std::byte(random.below(9));
+    const auto frame = decode(bytes);
+    if (frame.ok()) {
+      EXPECT_EQ(encode(frame.value()).size(), bytes.size());
+    }
+  }
+}
+
+TEST(LinkRate, LargeMessagesOnFastLinksAlone) {
+  using std::chrono::milliseconds;
+  LinkRate rate;
+  EXPECT_FALSE(rate.rendezvous({16 << 20})) << "nothing is known yet";
+  EXPECT_FALSE(rate.wants_probe({1000}, Duration(0)));
+  ASSERT_TRUE(rate.wants_probe({1000000}, Duration(0)));
+  rate.start({1000000}, {3000000}, Duration(0));
+  EXPECT_FALSE(rate.wants_probe({1000000}, Duration(0))) << "one at a time";
+  rate.finish(milliseconds(4));
+  EXPECT_DOUBLE_EQ(rate.bytes_per_second(), 1e9);
+  EXPECT_TRUE(rate.rendezvous({1 << 20}));
+  EXPECT_FALSE(rate.rendezvous({100 << 10}));
+  Duration now = milliseconds(4);
+  for (int i = 0; i < 8; ++i) {  // the link slows to 25 MB/s and is noticed
+    now += milliseconds(20);
+    ASSERT_TRUE(rate.wants_probe({1000000}, now));
+    rate.start({1000000}, {0}, now);
+    now += milliseconds(40);
+    rate.finish(now);
+  }
+  EXPECT_FALSE(rate.rendezvous({16 << 20}));
+}
+
+}  // namespace
+}  // namespace tenuto
