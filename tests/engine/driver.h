@@ -1,0 +1,52 @@
+// All workers of a plan on one thread: each step walks every list as far as it goes, messages are
+// copies, sums are made in member order. What the engine does is then its own doing alone.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "ir/plan.h"
+#include "runtime/compute.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// What a step came to, over all workers.
+struct DrivenStep {
+  std::map<int32_t, double> losses;   // by micro
+  std::vector<StepOutcome> outcomes;  // by worker
+};
+
+// The cluster. CHECKs where an op fails.
+class Driver {
+ public:
+  explicit Driver(const Job& job);
+  // Runs one step, or the held-out pass.
+  DrivenStep run(int64_t step, bool evaluation = false);
+  // Runs one compute op at one worker.
+  void run_op(size_t worker, const Op& op);
+  // One shard a stage into `folder`.
+  std::vector<std::string> save(const std::string& folder);
+  // The engine of one worker.
+  Compute& engine(int32_t worker) { return *seats_[static_cast<size_t>(worker)].compute; }
+  // Number of workers.
+  int32_t worker_count() const { return static_cast<int32_t>(seats_.size()); }
+  // The plan that is run.
+  const Plan& plan() const { return plan_; }
+
+ private:
+  struct Seat {
+    std::unique_ptr<QueueMailbox> mailbox;
+    std::unique_ptr<Compute> compute;
+    StageId stage;
+  };
+  class Round;
+  Job job_;
+  Plan plan_;
+  std::vector<Seat> seats_;
+};
+
+}  // namespace tenuto
