@@ -36,6 +36,8 @@ endfunction()
 # test (for programs that are slow to start).
 # Labels: threads = also run under the thread sanitizer; torch = needs the torch island;
 # processes = starts real processes.
+# UCX_MEM_EVENTS=n: when its library is loaded UCX hooks the memory calls of the process, which TCP
+# does not need and the thread sanitizer does not survive.
 function(tenuto_test name)
   cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -49,9 +51,11 @@ function(tenuto_test name)
                              TENUTO_BINARY_DIR="${CMAKE_BINARY_DIR}")
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                          ENVIRONMENT UCX_MEM_EVENTS=n)
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+                         PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                                    ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
 endfunction()

@@ -284,8 +284,8 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   }
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
   // UCX takes this one from the environment alone: a worker may come back to its port at once.
-  static const int port_reuse = setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
-  if (port_reuse != 0) return invalid("the environment of this process is full");
+  static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0;
+  if (!prepared) return invalid("the environment of this process is full");
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
   return std::unique_ptr<UcxTransport>(std::move(wire));
