@@ -217,58 +217,108 @@ void backward_with_magnitudes(PlainModel& model, const torch::Tensor& loss,
   }
 }
 
-}  // namespace
+torch::Device place_of(const Job& job) {
+  return torch::Device(job.device.kind == "cuda" ? torch::kCUDA : torch::kCPU);
+}
 
-PlainResult run_plain(const Job& job, const Perturbation& perturbation) {
-  torch::set_num_threads(job.device.threads);
-  const torch::Device place(job.device.kind == "cuda" ? torch::kCUDA : torch::kCPU);
+std::unique_ptr<Data> data_of(const Job& job) {
   auto opened = open_data(job);
   CHECK(opened.ok(), opened.error().message);
-  const Data& data = *opened.value();
-  const DataExtent extent = data.extent();
-  PlainModel model(job, extent, place);
-  const auto optimizer = make_optimizer(job.optimizer, model);
-  const bool disturbed = perturbation.seed != 0;
-  if (disturbed && job.model.tied) {
-    model.head_copy = model.named[0].second.detach().clone().requires_grad_(true);
-  }
-  PlainResult result;
-  for (int64_t step = 0; step < job.steps; ++step) {
-    std::vector<torch::Tensor> magnitudes;
-    for (const auto& [name, tensor] : model.named) {
-      tensor.mutable_grad() = torch::zeros_like(tensor);
-      magnitudes.push_back(torch::zeros_like(tensor));
-    }
-    double sum = 0;
-    for (int32_t micro = 0; micro < job.micro_count(); ++micro) {
-      const Batch batch = batch_of(job, data, extent, step, micro, place);
-      const torch::Tensor loss =
-          model.forward(batch.inputs, batch.targets, dropout_key(job.seed, step, micro));
-      sum += loss.item<double>();
-      if (disturbed) {
-        backward_with_magnitudes(model, loss, magnitudes);
-      } else {
-        loss.backward();
-      }
-    }
-    result.losses.push_back(sum / job.micro_count());
-    const torch::NoGradGuard guard;
-    if (disturbed) {
-      perturb(model, magnitudes, int64_t{job.micro_count()} * perturbation.terms_per_micro,
-              mix(perturbation.seed, static_cast<uint64_t>(step)));
-    }
-    for (const auto& [name, tensor] : model.named) tensor.grad().div_(job.micro_count());
-    clip(model, job.optimizer.clip);
-    for (auto& group : optimizer->param_groups()) {
-      group.options().set_lr(learning_rate(job.optimizer, step, job.steps));
-    }
-    optimizer->step();
-    if (model.head_copy.defined()) model.head_copy.copy_(model.named[0].second);
-  }
+  return std::move(opened).value();
+}
+
+}  // namespace
+
+struct PlainRun::State {
+  State(const Job& the_job, const Perturbation& the_perturbation)
+      : job(the_job),
+        perturbation(the_perturbation),
+        place(place_of(job)),
+        data(data_of(job)),
+        model(job, data->extent(), place),
+        optimizer(make_optimizer(job.optimizer, model)) {}
+  void clear();
+  double backward(int32_t micro);
+
+  const Job job;
+  const Perturbation perturbation;
+  const torch::Device place;
+  const std::unique_ptr<Data> data;
+  PlainModel model;
+  const std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::vector<torch::Tensor> magnitudes;  // perturbed runs: of each gradient's terms
+  int64_t next = 0;
+};
+
+void PlainRun::State::clear() {
+  optimizer->zero_grad(/*set_to_none=*/false);
+  magnitudes.clear();
   for (const auto& [name, tensor] : model.named) {
-    const torch::Tensor flat = tensor.detach().cpu().contiguous().view(-1);
-    result.parameters[name].assign(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
+    if (!tensor.grad().defined()) tensor.mutable_grad() = torch::zeros_like(tensor);
+    if (perturbation.seed != 0) magnitudes.push_back(torch::zeros_like(tensor));
   }
+}
+
+// One micro-batch, there and back; its loss.
+double PlainRun::State::backward(int32_t micro) {
+  const Batch batch = batch_of(job, *data, data->extent(), next, micro, place);
+  const torch::Tensor loss =
+      model.forward(batch.inputs, batch.targets, dropout_key(job.seed, next, micro));
+  const auto value = loss.item<double>();
+  if (perturbation.seed != 0) {
+    backward_with_magnitudes(model, loss, magnitudes);
+  } else {
+    loss.backward();
+  }
+  return value;
+}
+
+PlainRun::PlainRun(const Job& job, const Perturbation& perturbation) {
+  torch::set_num_threads(job.device.threads);
+  state_ = std::make_unique<State>(job, perturbation);
+  if (perturbation.seed != 0 && job.model.tied) {
+    state_->model.head_copy = state_->model.named[0].second.detach().clone().requires_grad_(true);
+  }
+}
+
+PlainRun::~PlainRun() = default;
+
+double PlainRun::step() {
+  State& own = *state_;
+  own.clear();
+  double sum = 0;
+  for (int32_t micro = 0; micro < own.job.micro_count(); ++micro) sum += own.backward(micro);
+  const torch::NoGradGuard guard;
+  if (own.perturbation.seed != 0) {
+    perturb(own.model, own.magnitudes,
+            int64_t{own.job.micro_count()} * own.perturbation.terms_per_micro,
+            mix(own.perturbation.seed, static_cast<uint64_t>(own.next)));
+  }
+  for (const auto& [name, tensor] : own.model.named) tensor.grad().div_(own.job.micro_count());
+  clip(own.model, own.job.optimizer.clip);
+  for (auto& group : own.optimizer->param_groups()) {
+    group.options().set_lr(learning_rate(own.job.optimizer, own.next, own.job.steps));
+  }
+  own.optimizer->step();
+  if (own.model.head_copy.defined()) own.model.head_copy.copy_(own.model.named[0].second);
+  ++own.next;
+  return sum / own.job.micro_count();
+}
+
+std::map<std::string, std::vector<float>> PlainRun::parameters() const {
+  std::map<std::string, std::vector<float>> parameters;
+  for (const auto& [name, tensor] : state_->model.named) {
+    const torch::Tensor flat = tensor.detach().cpu().contiguous().view(-1);
+    parameters[name].assign(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
+  }
+  return parameters;
+}
+
+PlainResult run_plain(const Job& job, const Perturbation& perturbation) {
+  PlainRun run(job, perturbation);
+  PlainResult result;
+  for (int64_t step = 0; step < job.steps; ++step) result.losses.push_back(run.step());
+  result.parameters = run.parameters();
   return result;
 }
 

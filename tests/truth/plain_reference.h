@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,23 @@ struct Perturbation {
   uint64_t seed = 0;  // 0 = an undisturbed run
 };
 
-// Trains all steps of the job in this process. Layout keys of the job matter only for the number of
+// The plain process, step by step. Layout keys of the job matter only for the number of
 // micro-batches.
+class PlainRun {
+ public:
+  explicit PlainRun(const Job& job, const Perturbation& perturbation = {});
+  ~PlainRun();
+  // Trains one step; its loss, folded in micro-batch order and divided by their count.
+  double step();
+  // The parameters now.
+  std::map<std::string, std::vector<float>> parameters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Trains all steps of the job in this process.
 PlainResult run_plain(const Job& job, const Perturbation& perturbation = {});
 
 }  // namespace tenuto
