@@ -1,8 +1,10 @@
 #include "control/server.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -23,10 +25,10 @@ constexpr std::chrono::milliseconds kFarewell{200};
 
 struct Stream;
 
-// What has ended at a stream when the queue yields it.
-enum class Happening : uint8_t { Opened, Read, Written, Finished };
+// What has ended at a stream when the queue yields it; Told: there is an instruction to write.
+enum class Happening : uint8_t { Opened, Read, Written, Finished, Told };
 struct Token {
-  Stream* stream;
+  Stream* stream;  // null for Told
   Happening happening;
 };
 
@@ -50,9 +52,11 @@ class GrpcServer : public Server {
 
   ~GrpcServer() override {
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      told_.wait_for(lock, kFarewell, [this] { return !telling_; });
       closing_ = true;  // a queue that is shut down takes no new calls
     }
+    alarm_.Cancel();
     if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
     if (queue_) queue_->Shutdown();
     if (thread_.joinable()) thread_.join();
@@ -95,15 +99,23 @@ class GrpcServer : public Server {
   void tell(const Instruction& instruction) override {
     const std::lock_guard lock(mutex_);
     instruction_ = instruction;
-    for (const auto& stream : streams_) write(*stream);
+    write_soon();
   }
 
   void repeat() override {
     const std::lock_guard lock(mutex_);
-    for (const auto& stream : streams_) write(*stream);
+    write_soon();
   }
 
  private:
+  // Every call of a stream is made by the thread that serves the queue, so that no two threads ever
+  // touch one call's buffers; others ring. Lock held.
+  void write_soon() {
+    if (telling_ || closing_) return;
+    telling_ = true;
+    alarm_.Set(queue_.get(), std::chrono::system_clock::now(), &tell_token_);
+  }
+
   // A place for the next worker that calls. Lock held, or not yet serving.
   void open_next() {
     if (closing_) return;
@@ -125,6 +137,12 @@ class GrpcServer : public Server {
 
   bool handle(const Token& token, bool succeeded) {
     const std::lock_guard lock(mutex_);
+    if (token.happening == Happening::Told) {
+      for (const auto& stream : streams_) write(*stream);
+      telling_ = false;
+      told_.notify_all();
+      return false;
+    }
     Stream& stream = *token.stream;
     stream.pending -= 1;
     bool news = false;
@@ -143,6 +161,7 @@ class GrpcServer : public Server {
         if (stream.due && succeeded) write(stream);
         break;
       case Happening::Finished:
+      case Happening::Told:
         break;
     }
     if (stream.pending == 0) {
@@ -242,6 +261,10 @@ class GrpcServer : public Server {
   std::vector<StreamEnded> ended_;     // at most one per admitted stream since the last take
   std::optional<Instruction> instruction_;
   bool closing_ = false;
+  bool telling_ = false;  // the alarm is set: its token has not come back yet
+  std::condition_variable told_;
+  Token tell_token_{nullptr, Happening::Told};
+  grpc::Alarm alarm_;
   std::thread thread_;
 };
 
