@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
@@ -92,7 +94,7 @@ class Engine : public Compute {
   at::Tensor inputs_of(const Op& op) const;
   at::Tensor targets_of(const Op& op) const;
   void clear_once();
-  void settle();
+  Status settle();
 
   // The store: values by name, shared by the worker's thread and the compute thread.
   void put(const Value& value, const at::Tensor& source);
@@ -114,7 +116,8 @@ class Engine : public Compute {
   Weights weights_;
   Layers layers_;
 
-  int64_t version_ = 0, step_ = 0;
+  std::atomic<int64_t> version_ = 0;  // read by whoever reports it while an op runs
+  int64_t step_ = 0;
   Undo undo_ = Undo::None;
   StepOutcome outcome_;
   std::map<int32_t, Stash> stashes_;
@@ -164,14 +167,19 @@ Engine::~Engine() {
 
 // --- The worker's side -------------------------------------------------------------------------
 
-void Engine::settle() {
+// Waits for the op under way. It waits for nothing but the device itself, so it always ends; the
+// limit is for a device that has stopped.
+Status Engine::settle() {
+  constexpr std::chrono::minutes kLimit(10);
   std::unique_lock lock(mutex_);
-  // An op always ends: it waits for nothing but the device.
-  changed_.wait(lock, [this] { return !busy_; });
+  if (changed_.wait_for(lock, kLimit, [this] { return !busy_; })) return ok();
+  return Error{Code::Timeout, Reach::Worker,
+               cat("stage ", stage_, " has been in one op for ", kLimit.count(),
+                   " minutes: the device has stopped")};
 }
 
 Status Engine::begin(int64_t step) {
-  settle();
+  if (Status settled = settle(); !settled.ok()) return settled;
   const std::lock_guard lock(mutex_);
   stored_.clear();
   stashes_.clear();
@@ -261,16 +269,16 @@ void Engine::discard(const Value& value) {
 }
 
 StepOutcome Engine::outcome() {
-  settle();
+  if (!settle().ok()) return {};
   std::sort(outcome_.losses.begin(), outcome_.losses.end(),
             [](const MicroLoss& left, const MicroLoss& right) { return left.micro < right.micro; });
   return outcome_;
 }
 
 Status Engine::undo() {
-  settle();
+  if (Status settled = settle(); !settled.ok()) return settled;
   if (undo_ == Undo::None) {
-    return failed(cat("stage ", stage_, " has no step to take back at version ", version_));
+    return failed(cat("stage ", stage_, " has no step to take back at version ", version()));
   }
   if (undo_ == Undo::Kept) weights_.take_back();
   undo_ = Undo::None;
@@ -279,12 +287,12 @@ Status Engine::undo() {
 }
 
 Status Engine::save(const std::string& path) {
-  settle();
+  if (Status settled = settle(); !settled.ok()) return settled;
   return weights_.save(path, version_);
 }
 
 Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
-  settle();
+  if (Status settled = settle(); !settled.ok()) return settled;
   const Status loaded = weights_.load(paths, version);
   if (!loaded.ok()) return loaded;
   version_ = version;
