@@ -174,6 +174,16 @@ void print_figures(const Figures& figures, const Job& job) {
   }
 }
 
+// The command that goes on with this run: the same flags, each as a shell takes it.
+std::string again(const TrainOptions& options) {
+  std::string command = cat("tenuto train ", options.job_file);
+  for (const std::string& entry : options.overrides) {
+    const bool plain = entry.find_first_of(" \t\"'[]{}()*?$&;<>|\\`!#~") == std::string::npos;
+    command += plain ? cat(" --", entry) : cat(" '--", entry, "'");
+  }
+  return command + " --resume";
+}
+
 // Says how the run ended, and what to do next.
 void say_ending(const TrainOptions& options, const Job& job, const RunDirectory& run,
                 const Ending& ending, const Figures& figures) {
@@ -181,11 +191,10 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   const std::optional<int64_t> checkpoint =
       steps.empty() ? std::nullopt : std::optional(steps.back());
   if (ending.exit_code != 0) {
-    const std::string next =
-        checkpoint ? cat("; the checkpoint of step ", *checkpoint, " is in ",
-                         checkpoint_path(run.path(), *checkpoint), "; continue with: tenuto train ",
-                         options.job_file, " --resume")
-                   : std::string("; there is no checkpoint yet");
+    const std::string next = checkpoint ? cat("; the checkpoint of step ", *checkpoint, " is in ",
+                                              checkpoint_path(run.path(), *checkpoint),
+                                              "; continue with: ", again(options))
+                                        : std::string("; there is no checkpoint yet");
     std::fprintf(stderr, "tenuto: %s%s\n", ending.sentence.c_str(), next.c_str());
   }
   if (options.json) return print_json(run, ending, figures, checkpoint);
