@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -105,14 +108,30 @@ class Party {
   std::map<Ticket, Done> ended_;
 };
 
-// Bytes that differ from message to message.
+// Bytes that differ from message to message and from place to place. Whole words, and comparison
+// and filling by the library below, keep the large messages quick under the sanitizers.
 inline std::vector<std::byte> pattern(uint64_t seed, size_t size) {
   std::vector<std::byte> bytes(size);
+  uint64_t word = mix(seed, size);
   for (size_t i = 0; i < size; i += 8) {
-    const uint64_t word = mix(seed, i);
-    for (size_t k = 0; k < 8 && i + k < size; ++k) bytes[i + k] = std::byte(word >> (8 * k));
+    word = word * 0x9e3779b97f4a7c15 + 0x632be59bd9b4e019;
+    std::memcpy(bytes.data() + i, &word, std::min<size_t>(8, size - i));
   }
   return bytes;
+}
+
+inline bool same(std::span<const std::byte> left, std::span<const std::byte> right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size()) == 0);
+}
+
+// Fills a buffer, and tells whether it still holds only that.
+inline void paint(std::span<std::byte> bytes, int value) {
+  if (!bytes.empty()) std::memset(bytes.data(), value, bytes.size());
+}
+inline bool painted(std::span<const std::byte> bytes, int value) {
+  return bytes.empty() ||
+         (bytes[0] == std::byte(value) && same(bytes.subspan(1), bytes.first(bytes.size() - 1)));
 }
 
 inline UcxSettings ucx_settings(UcxProtocol protocol = UcxProtocol::Automatic) {

@@ -94,7 +94,7 @@ class Pair : public Wires {
     const Done gone = left_->end_of(sending);
     EXPECT_TRUE(gone.status.ok());
     EXPECT_EQ(gone.peer, WorkerId{1});
-    EXPECT_TRUE(sent == got) << "the bytes of message " << name << " differ";
+    EXPECT_TRUE(same(sent, got)) << "the bytes of message " << name << " differ";
   }
   static void expect_code(const Done& done, Code code, Reach reach) {
     ASSERT_FALSE(done.status.ok());
@@ -232,17 +232,15 @@ TEST_P(Pair, DropWhileLargeMessagesAreUnderWay) {
   for (int i = 0; i < kCount; ++i) {
     const Done done = right_->end_of(receives[i]);
     if (done.status.ok()) {
-      EXPECT_TRUE(got[i] == sent);
+      EXPECT_TRUE(same(got[i], sent));
     } else {
       expect_code(done, Code::Disconnected, Reach::Worker);
     }
     // Whoever has the ticket owns the buffer again.
-    std::fill(got[i].begin(), got[i].end(), std::byte{0x5a});
+    paint(got[i], 0x5a);
   }
   right_->settle(std::chrono::milliseconds(50));
-  for (const auto& buffer : got) {
-    EXPECT_TRUE(buffer == std::vector<std::byte>(kSize, std::byte{0x5a}));
-  }
+  for (const auto& buffer : got) EXPECT_TRUE(painted(buffer, 0x5a));
 }
 
 TEST_P(Pair, CloseLetsEverythingSentArrive) {
@@ -261,7 +259,7 @@ TEST_P(Pair, CloseLetsEverythingSentArrive) {
   for (const Ticket ticket : sends) EXPECT_TRUE(left_->end_of(ticket).status.ok());
   for (int i = 0; i < kCount; ++i) {
     EXPECT_TRUE(right_->end_of(receives[i]).status.ok());
-    EXPECT_TRUE(got[i] == sent);
+    EXPECT_TRUE(same(got[i], sent));
   }
   expect_code(right_->end_of(open), Code::Disconnected, Reach::Worker);
   EXPECT_TRUE(right_->losses.empty()) << "an orderly close is not a loss";
@@ -371,7 +369,7 @@ TEST_P(Wires, EightWorkersAllToAll) {
         EXPECT_TRUE(done.status.ok());
         const auto [send, peer, message] = calls[i];
         if (!send) {
-          EXPECT_TRUE(buffers[i] == pattern(mix(peer, self, message), buffers[i].size()));
+          EXPECT_TRUE(same(buffers[i], pattern(mix(peer, self, message), buffers[i].size())));
         }
       }
     });

@@ -101,11 +101,9 @@ TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
   }
   EXPECT_GT(lost, 0);
   // The buffers are ours again: what is written now stays.
-  for (auto& buffer : in) std::fill(buffer.begin(), buffer.end(), std::byte{0x33});
+  for (auto& buffer : in) paint(buffer, 0x33);
   host.settle(std::chrono::milliseconds(50));
-  for (auto& buffer : in) {
-    EXPECT_TRUE(buffer == std::vector<std::byte>(kSize, std::byte{0x33}));
-  }
+  for (const auto& buffer : in) EXPECT_TRUE(painted(buffer, 0x33));
   EXPECT_TRUE(host.losses.empty());
   // Another process may take the place of the dead one.
   const Ticket back = host.recv(1, 2000, word);
