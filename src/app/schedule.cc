@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/file.h"
+#include "app/page.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"
@@ -140,6 +141,18 @@ int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::os
   price_options.update = false;
   const auto timeline = price(plan.value(), unit_model(plan.value()), cluster, price_options);
   if (!timeline.ok()) return refuse(timeline.error(), errors);
+  if (!options.page.empty()) {
+    const PageContent content{cat("Tenuto: ", plan.value().order),
+                              "Each op one unit of 1 ms",
+                              plan.value(),
+                              timeline.value(),
+                              {},
+                              ""};
+    if (const Status status = write_page_file(options.page, content); !status.ok()) {
+      errors << "tenuto schedule: " << status.error().message << "\n";
+      return 1;
+    }
+  }
   const std::string picture = gantt(timeline.value().spans, plan.value());
   if (options.json) {
     out << nlohmann::ordered_json{{"order", plan.value().order},
@@ -204,6 +217,7 @@ void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>
         show->add_option("--split-backward", options->split_backward, "yes or no")}) {
     flag->excludes(file);
   }
+  show->add_option("--page", options->page, "write an HTML page to look at to this file");
   show->add_flag("--json", options->json, "one JSON object on stdout");
   show->callback([options, chosen] { chosen([options] { return run_schedule_show(*options); }); });
 

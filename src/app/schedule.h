@@ -23,6 +23,7 @@ struct ScheduleOptions {
   std::string order = "1f1b";
   int32_t stages = 4, pipelines = 1, micros = 8;
   std::optional<std::string> dispatch, split_backward;
+  std::string page;  // file for the HTML page
   bool json = false;
 };
 
@@ -35,7 +36,7 @@ Result<Plan> plan_from_file(const std::string& path);
 // `tenuto schedule list`: every known order.
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out = std::cout);
 // `tenuto schedule show`: a schedule as text and as picture, each op one unit of time. Exit codes
-// as run_schedule_check.
+// as run_schedule_check; 1 = the page cannot be written.
 int run_schedule_show(const ScheduleOptions& options, std::ostream& out = std::cout,
                       std::ostream& errors = std::cerr);
 // `tenuto schedule check`: 0 = right; 2 = unreadable; 3 = refused, with the sentence and the lists.

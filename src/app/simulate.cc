@@ -12,6 +12,7 @@
 #include "app/config.h"
 #include "app/file.h"
 #include "app/make_job_plan.h"
+#include "app/page.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "ir/check.h"
@@ -61,6 +62,9 @@ Status refuse_unknown(const SimulateOptions& options) {
   if (options.weight_memory && *options.weight_memory != 1.0) {
     return invalid(cat("--weight-memory ", *options.weight_memory,
                        ": only 1, a whole micro-batch, can be priced so far"));
+  }
+  if (!options.measured.empty() && options.page.empty()) {
+    return invalid("--measured: what a run measured is shown on a page: give --page FILE.html too");
   }
   if (options.iterations < 1 || options.iterations > 1'000'000'000) {
     return invalid(cat("--iterations ", options.iterations, ": expected 1 to 1,000,000,000"));
@@ -359,6 +363,31 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
+// Returns the exit code.
+int write_page_of(const SimulateOptions& options, const Case& it, const Timeline& timeline,
+                  std::ostream& errors) {
+  const std::string file = options.file.substr(options.file.rfind('/') + 1);
+  PageContent content{cat("Tenuto: ", file, file.empty() ? "" : ", ", it.plan.order),
+                      it.reason,
+                      it.plan,
+                      timeline,
+                      {},
+                      ""};
+  if (!options.measured.empty()) {
+    auto measured = read_measured(options.measured, it.plan);
+    if (!measured.ok()) {
+      errors << "tenuto simulate: " << measured.error().message << "\n";
+      return exit_code_of(measured.error());
+    }
+    content.measured = std::move(measured.value().spans);
+    content.measured_source = measured.value().path;
+  }
+  const Status written = write_page_file(options.page, content);
+  if (written.ok()) return 0;
+  errors << "tenuto simulate: " << written.error().message << "\n";
+  return 1;
+}
+
 }  // namespace
 
 int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
@@ -372,7 +401,7 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   const Case& it = found.value();
   PriceOptions price_options;
   price_options.update = it.update;
-  price_options.spans = options.gantt || !options.trace.empty();
+  price_options.spans = options.gantt || !options.trace.empty() || !options.page.empty();
   const auto timeline = price(it.plan, it.model, it.cluster, price_options);
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << timeline.error().message << "\n";
@@ -387,6 +416,10 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
              << " cannot be written: is the folder there and is there room?\n";
       return 1;
     }
+  }
+  if (!options.page.empty()) {
+    const int code = write_page_of(options, it, timeline.value(), errors);
+    if (code != 0) return code;
   }
   if (options.json) {
     print_json(options, it, timeline.value(), planning, out);
@@ -430,6 +463,9 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--iterations", options->iterations, "steps (1)");
   command->add_option("--seed", options->seed, "of what is random; nothing is so far");
   command->add_option("--trace", options->trace, "write a Chrome trace to this file");
+  command->add_option("--page", options->page, "write an HTML page to look at to this file");
+  command->add_option("--measured", options->measured,
+                      "a run's folder or trace, to be shown on the page beside the promise");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   command->add_flag("--gantt", options->gantt, "draw the compute lanes");
   command->callback([options, chosen = std::move(chosen)] {

@@ -30,7 +30,9 @@ struct SimulateOptions {
   std::optional<double> weight_memory;
   int64_t iterations = 1;
   int64_t seed = 0;
-  std::string trace;  // file for the Chrome trace
+  std::string trace;     // file for the Chrome trace
+  std::string page;      // file for the HTML page
+  std::string measured;  // run's folder, or a trace: what the page shows beside the promise
   bool json = false, gantt = false;
 };
 

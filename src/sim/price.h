@@ -17,6 +17,7 @@ struct Span {
   WorkerId worker;
   Op op;
   Duration start{}, finish{};
+  int32_t after = -1;  // index of the span that it waited for last; -1: it is not said, or none
 };
 
 // What a price is made of.

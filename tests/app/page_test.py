@@ -1,0 +1,141 @@
+"""The HTML page in a browser: no script error, every op drawn, a picture with something on it."""
+import re
+import shutil
+import struct
+import subprocess
+import unittest
+import zlib
+
+from harness import Case, TENUTO
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+def tenuto(*arguments):
+    return subprocess.run([TENUTO, *map(str, arguments)], text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=60)
+
+
+def pixels(path):
+    """The rows of an 8-bit RGB or RGBA PNG as bytes, and the bytes of one pixel."""
+    data = path.read_bytes()
+    width, _, depth, colour = struct.unpack(">IIBB", data[16:26])
+    assert depth == 8 and colour in (2, 6), (depth, colour)
+    size = 3 if colour == 2 else 4
+    packed, place = b"", 8
+    while place < len(data):
+        length, kind = struct.unpack(">I4s", data[place:place + 8])
+        if kind == b"IDAT":
+            packed += data[place + 8:place + 8 + length]
+        place += length + 12
+    raw, before, stride = zlib.decompress(packed), bytearray(width * size), width * size + 1
+    for start in range(0, len(raw), stride):
+        row, how = bytearray(raw[start + 1:start + stride]), raw[start]
+        for i in range(len(row) if how else 0):
+            left = row[i - size] if i >= size else 0
+            above, corner = before[i], before[i - size] if i >= size else 0
+            if how == 4:
+                guess = left + above - corner
+                away = [abs(guess - value) for value in (left, above, corner)]
+                guess = (left, above, corner)[away.index(min(away))]
+            else:
+                guess = (0, left, above, (left + above) // 2)[how]
+            row[i] = (row[i] + guess) & 255
+        yield row, size
+        before = row
+
+
+@unittest.skipIf(BROWSER is None, "no browser is installed: apt-get install chromium, then again")
+class Page(Case):
+    def browse(self, page, *arguments, fragment="", height=1200):
+        # A profile of its own, so that runs side by side do not meet.
+        result = subprocess.run(
+            [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--disable-dev-shm-usage", "--disable-background-networking",
+             f"--user-data-dir={self.folder / 'profile'}", "--virtual-time-budget=2000",
+             f"--window-size=1000,{height}", *arguments, f"file://{page}{fragment}"],
+            text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def opened(self, page, **more):
+        """What the script says of itself in the page that it has drawn; the page's text."""
+        text = self.browse(page, "--dump-dom", **more)
+        body = re.search(r"<body([^>]*)>", text)
+        self.assertIsNotNone(body, text[:2000])
+        said = dict(re.findall(r'data-([a-z-]+)="([^"]*)"', body.group(1)))
+        self.assertNotIn("error", said)
+        self.assertEqual(said.get("ready"), "yes", said)
+        source = page.read_text()
+        self.assertNotRegex(source, r"(?i)https?:|//[a-z0-9-]+\.[a-z]|\bsrc=|\bhref=|url\(")
+        return said, text
+
+    def ops_of(self, *arguments):
+        """The forwards, backwards and weight gradients in the text of a schedule."""
+        shown = tenuto("schedule", "show", *arguments)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        lists = re.findall(r"^w\d+: (.*)$", shown.stdout, re.M)
+        return sum(len(re.findall(r"(?:^| )[FBW]\d+\.\d+", line)) for line in lists)
+
+    def test_a_priced_schedule(self):
+        page = self.folder / "page.html"
+        shape = ("--order", "zb-h1", "--stages", 4, "--micros", 12)
+        done = tenuto("simulate", *shape, "--slow-link", "1:20", "--page", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # Pointed at: the fifth op of worker 0, its first backward.
+        said, text = self.opened(page, fragment="#messages=1&op=0.0.4")
+        self.assertEqual(int(said["ops"]), self.ops_of(*shape))
+        self.assertEqual(said["drawn"], said["ops"])
+        self.assertEqual(int(said["messages"]), 2 * 3 * 12)
+        self.assertIn("B0.0 on worker 0", text)
+        self.assertIn("waited 70 ms for gradient 1.0 from worker 1 (link 1 -&gt; 0)", text)
+        picture = self.folder / "page.png"
+        self.browse(page, f"--screenshot={picture}", height=500)
+        found = {}
+        for row, size in pixels(picture):
+            for name, colour in (("forward", "56b4e9"), ("backward", "e69f00"),
+                                 ("weight", "1aa37a")):
+                found[name] = found.get(name, 0) + row.count(bytes.fromhex(colour) +
+                                                             b"\xff" * (size - 3))
+        # Each kind fills a third of what is busy.
+        for name, count in found.items():
+            self.assertGreater(count, 3000, (name, found))
+
+    def test_a_large_schedule(self):
+        page = self.folder / "page.html"
+        shape = ("--order", "zb-h1", "--stages", 64, "--micros", 512)
+        self.assertEqual(tenuto("simulate", *shape, "--page", page).returncode, 0)
+        said, _ = self.opened(page, height=3000)  # so that all rows are in sight
+        self.assertEqual(int(said["drawn"]), 64 * 512 * 3)
+        print(f"{page.stat().st_size} bytes, drawn in {said['draw-ms']} ms")
+
+    def test_a_run_beside_its_promise(self):
+        self.write_job(job__trace_steps=[3], job__steps=5)
+        run = self.train()
+        page = self.folder / "page.html"
+        done = tenuto("simulate", self.job, "--measured", run.folder, "--page", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said, text = self.opened(page)
+        # Two pipelines of two stages, two micro-batches each, forward and whole backward; and the
+        # norm and update of every worker. Once promised, once measured.
+        self.assertEqual(int(said["ops"]), 2 * (4 * 2 * 2 + 4 * 2))
+        self.assertEqual(said["drawn"], said["ops"])
+        self.assertIn("trace-3.json", text)
+        self.assertIn("times the promise", text)
+        other = tenuto("simulate", self.job, "--measured", self.folder, "--page", page)
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("has no trace-STEP.json", other.stderr)
+
+    def test_schedule_show(self):
+        page = self.folder / "page.html"
+        shape = ("--order", "1f1b", "--stages", 3, "--micros", 5)
+        done = tenuto("schedule", "show", *shape, "--page", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said, _ = self.opened(page)
+        # Whole backwards: the weight gradients that the text lists take no time and are not shown.
+        self.assertEqual(int(said["drawn"]), self.ops_of(*shape) * 2 // 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
