@@ -24,6 +24,13 @@ elseif(NOT TENUTO_SANITIZE STREQUAL "")
   message(FATAL_ERROR "TENUTO_SANITIZE is '${TENUTO_SANITIZE}': expected address, thread or empty")
 endif()
 
+if(TENUTO_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "TENUTO_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  target_compile_options(tenuto_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...])
 # makes the library tenuto_FOLDER, linked to the folders below it that it sees.
 function(tenuto_library folder)

@@ -355,11 +355,11 @@ def check_built(tree):
     included = set()
     for path in tree.paths(ends=CODE):
         included.update(re.findall(r'#\s*include\s*"([^"]+)"', tree.text[path]))
-    for path in tree.paths("src/", "tests/", "bench/", ends=(".cc", ".proto")):
+    for path in tree.paths("src/", "tests/", "bench/", "fuzz/", ends=(".cc", ".proto")):
         lists, listed = listed_in(tree, path)
         if not listed:
             yield path, 1, f"is not built: {lists} does not list it"
-    for path in tree.paths("src/", "tests/", ends=".h"):
+    for path in tree.paths("src/", "tests/", "fuzz/", ends=".h"):
         name = path.split("/", 1)[1] if path.startswith("src/") else os.path.basename(path)
         if not any(include == name or path.endswith("/" + include) for include in included):
             yield path, 1, "is included nowhere"

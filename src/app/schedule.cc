@@ -18,34 +18,6 @@ namespace tenuto {
 
 namespace {
 
-// Who lists an op of a stage holds it; messages say nothing about their worker's stages.
-std::vector<Stage> stages_of(const Schedule& schedule) {
-  std::vector<Stage> stages(static_cast<size_t>(schedule.stage_count));
-  for (size_t s = 0; s < stages.size(); ++s) {
-    stages[s].layer_first = static_cast<int32_t>(s);
-    stages[s].layer_end = static_cast<int32_t>(s) + 1;
-  }
-  for (size_t w = 0; w < schedule.lists.size(); ++w) {
-    const WorkerId worker{static_cast<int32_t>(w)};
-    for (const Op& op : schedule.lists[w]) {
-      if (op.kind == OpKind::Send || op.kind == OpKind::Recv) continue;
-      if (static_cast<size_t>(op.stage.value) >= stages.size()) continue;
-      auto& holders = stages[static_cast<size_t>(op.stage.value)].holders;
-      if (holders.empty() || holders.back() != worker) holders.push_back(worker);
-    }
-  }
-  return stages;
-}
-
-// More stages than ops cannot be held by anybody: refused before room is made for them.
-Status sane_count(const Schedule& schedule, const std::string& path) {
-  size_t ops = 0;
-  for (const auto& list : schedule.lists) ops += list.size();
-  if (schedule.stage_count >= 1 && static_cast<size_t>(schedule.stage_count) <= ops) return ok();
-  return invalid(cat(path, ":1:8: expected a count of stages from 1 to the number of ops, ", ops,
-                     ", found ", schedule.stage_count));
-}
-
 Result<Plan> plan_of(const ScheduleOptions& options) {
   if (!options.file.empty()) return plan_from_file(options.file);
   Shape shape;
@@ -98,15 +70,7 @@ Result<Plan> plan_from_file(const std::string& path) {
   }
   auto schedule = schedule_from_text(text.value(), path);
   if (!schedule.ok()) return schedule.error();
-  if (const Status status = sane_count(schedule.value(), path); !status.ok()) {
-    return status.error();
-  }
-  Plan plan;
-  plan.order = "text";
-  plan.split_backward = true;
-  plan.stages = stages_of(schedule.value());
-  plan.schedule = std::move(schedule).value();
-  return plan;
+  return plan_of_schedule(std::move(schedule).value(), path);
 }
 
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {

@@ -1,6 +1,7 @@
 #include "ir/check.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <optional>
 #include <tuple>
@@ -76,6 +77,13 @@ class Checker {
  private:
   const std::vector<Op>& list(WorkerId worker) const { return schedule_.lists[at(worker.value)]; }
   int32_t worker_count() const { return static_cast<int32_t>(schedule_.lists.size()); }
+  // The place of `stage` among those that the worker holds, -1 when it does not.
+  int32_t slot_of(WorkerId worker, StageId stage) const {
+    const auto& stages = held_[at(worker.value)];
+    const auto found = std::lower_bound(stages.begin(), stages.end(), stage);
+    if (found == stages.end() || *found != stage) return -1;
+    return static_cast<int32_t>(found - stages.begin());
+  }
   // The first number of this schedule's micro-batches.
   int32_t micro_first() const { return evaluation_ ? plan_.schedule.micro_count : 0; }
 
@@ -115,7 +123,7 @@ class Checker {
   bool evaluation_;
   const Sizes& sizes_;
   Pairing pairing_;
-  std::vector<std::vector<StageId>> held_;  // stages of each worker
+  std::vector<std::vector<StageId>> held_;  // stages of each worker, ascending
 };
 
 Fault Checker::check_counts() {
@@ -188,8 +196,7 @@ Fault Checker::check_op(Place place, const Op& op) const {
       (op.group.value < 0 || at(op.group.value) >= schedule_.groups.size())) {
     return fault(place, cat("there is no group ", op.group.value, " of ", schedule_.groups.size()));
   }
-  const auto& stages = held_[at(place.worker.value)];
-  if (std::find(stages.begin(), stages.end(), op.stage) == stages.end()) {
+  if (slot_of(place.worker, op.stage) < 0) {
     return fault(place, cat("worker ", place.worker, " does not hold stage ", op.stage,
                             ": give the op to a holder or make it one"));
   }
@@ -261,25 +268,22 @@ Fault Checker::check_work() {
 // dispatch every kind must keep that order, which is what makes it free of deadlock.
 Fault Checker::check_order() const {
   for (int32_t w = 0; w < worker_count(); ++w) {
-    std::vector<std::tuple<OpKind, StageId, MicroId>> last;
+    // The last micro-batch of each kind of op at each stage that the worker holds.
+    std::array<std::vector<MicroId>, 4> last;
+    last.fill(std::vector<MicroId>(held_[at(w)].size()));
     const auto& ops = list({w});
     for (size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
       if (is_message(op) || !has_micro(op)) continue;
       if (plan_.dispatch == Dispatch::Listed && op.kind != OpKind::BackwardWeight) continue;
-      const auto same = std::find_if(last.begin(), last.end(), [&](const auto& it) {
-        return std::get<0>(it) == op.kind && std::get<1>(it) == op.stage;
-      });
-      if (same == last.end()) {
-        last.emplace_back(op.kind, op.stage, op.micro);
-        continue;
-      }
-      if (op.micro < std::get<2>(*same)) {
+      const size_t kind = op.kind == OpKind::Evaluate ? 3 : static_cast<size_t>(op.kind);
+      MicroId& before = last[kind][at(slot_of({w}, op.stage))];
+      if (op.micro < before) {
         return fault({{w}, static_cast<int32_t>(i)},
-                     cat("it stands behind micro-batch ", std::get<2>(*same),
+                     cat("it stands behind micro-batch ", before,
                          ": ops of this kind must stand in ascending order of micro-batches"));
       }
-      std::get<2>(*same) = op.micro;
+      before = op.micro;
     }
   }
   return {};
@@ -289,20 +293,20 @@ Fault Checker::check_order() const {
 Fault Checker::check_once(OpKind kind) const {
   const std::string name = kind == OpKind::Step ? "Step" : "Measure";
   for (int32_t w = 0; w < worker_count(); ++w) {
-    for (const StageId stage : held_[at(w)]) {
-      const auto& ops = list({w});
-      int32_t found = -1;
-      for (size_t i = 0; i < ops.size(); ++i) {
-        if (ops[i].kind != kind || ops[i].stage != stage) continue;
-        const Place here{{w}, static_cast<int32_t>(i)};
-        if (found >= 0) return fault(here, cat("it runs twice, also as op ", found));
-        found = here.index;
-      }
-      if (found < 0) {
-        return fault({{w}, static_cast<int32_t>(ops.size())},
-                     cat("holds stage ", stage, " and has no ", name, " of it: add one"));
-      }
+    const auto& ops = list({w});
+    std::vector<int32_t> found(held_[at(w)].size(), -1);
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].kind != kind) continue;
+      int32_t& first = found[at(slot_of({w}, ops[i].stage))];
+      const Place here{{w}, static_cast<int32_t>(i)};
+      if (first >= 0) return fault(here, cat("it runs twice, also as op ", first));
+      first = here.index;
     }
+    const auto none = std::find(found.begin(), found.end(), -1);
+    if (none == found.end()) continue;
+    return fault({{w}, static_cast<int32_t>(ops.size())},
+                 cat("holds stage ", held_[at(w)][static_cast<size_t>(none - found.begin())],
+                     " and has no ", name, " of it: add one"));
   }
   return {};
 }

@@ -224,6 +224,9 @@ class TreeReader {
   std::optional<Error> error_;
 };
 
+// A plan's own depth is 6: the moves of a round of a collective of a schedule.
+constexpr int kMostDepth = 8;
+
 // Line and column of byte `at` (1-based, as the parser counts).
 std::string place_of(std::string_view text, size_t at) {
   const size_t end = std::min(at == 0 ? 0 : at - 1, text.size());
@@ -258,7 +261,14 @@ std::string to_json(const Plan& plan) {
 Result<Plan> plan_from_json(std::string_view text, std::string_view source) {
   std::vector<std::set<std::string>> keys;
   std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+  bool deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
+      // Printing a tree goes down as deep as it is: nothing deeper than a plan is kept.
+      deep = deep || depth >= kMostDepth;
+      if (deep) return false;
+    }
+    if (deep) return true;
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event != Json::parse_event_t::key) return true;
@@ -272,6 +282,12 @@ Result<Plan> plan_from_json(std::string_view text, std::string_view source) {
   } catch (const Json::parse_error& fault) {
     return invalid(cat(source, ":", place_of(text, fault.byte),
                        ": expected a plan as JSON, found a fault of form (is the file cut off?)"));
+  } catch (const Json::exception&) {
+    return invalid(cat(source, ": a number of the plan is too large to be read"));
+  }
+  if (deep) {
+    return invalid(cat(source, ": expected a plan, found lists or objects nested ", kMostDepth,
+                       " times and more"));
   }
   if (!twice.empty()) {
     return invalid(cat(source, ": the field ", twice.substr(0, 40), " stands twice"));

@@ -144,7 +144,8 @@ class Reader {
       if (line_ > 0 && line_end_ >= text_.size()) break;
       line_begin_ = at_;
       line_end_ = std::min(text_.find('\n', at_), text_.size());
-      end_ = std::min(text_.find('#', at_), line_end_);
+      const std::string_view line = text_.substr(at_, line_end_ - at_);
+      end_ = at_ + std::min(line.find('#'), line.size());
       if (end_ > at_ && text_[end_ - 1] == '\r') --end_;
       ++line_;
       if (!peek().empty()) return true;

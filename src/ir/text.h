@@ -41,6 +41,12 @@ Result<Op> op_from_text(std::string_view token);
 // Reads one move's token.
 Result<Move> move_from_text(std::string_view token);
 
+// The plan that a schedule by itself stands for: who lists an op of a stage holds it, a layer a
+// stage, listed dispatch, split backward, no held-out pass.
+//
+// Errors: Invalid/Call when the schedule has no stages, or more of them than ops
+Result<Plan> plan_of_schedule(Schedule schedule, std::string_view source);
+
 // A place in a schedule that a report points at.
 struct Mark {
   WorkerId worker;

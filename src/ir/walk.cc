@@ -150,7 +150,7 @@ void Walk::index_values(int32_t stage_count) {
   const size_t count = list_.size();
   names_.reserve(2 * count + 4);
   Names names(2 * count + 4, names_);
-  std::vector<int32_t> partials, totals;
+  std::map<StageId, std::vector<int32_t>> partials, totals;
   for (const Op& op : list_) {
     write_first_.push_back(static_cast<int32_t>(write_.size()));
     const Effect effect = effect_of(op, stage_count);
@@ -163,8 +163,8 @@ void Walk::index_values(int32_t stage_count) {
         continue;
       }
       recv_lane_.push_back(op.kind == OpKind::Recv ? lane_[write_first_.size() - 1] : -1);
-      if (value.kind == ValueKind::Partial) partials.push_back(id);
-      if (value.kind == ValueKind::Total) totals.push_back(id);
+      if (value.kind == ValueKind::Partial) partials[value.stage].push_back(id);
+      if (value.kind == ValueKind::Total) totals[value.stage].push_back(id);
     }
   }
   write_first_.push_back(static_cast<int32_t>(write_.size()));
@@ -173,9 +173,9 @@ void Walk::index_values(int32_t stage_count) {
       ids.push_back(names.number(value));
       return;
     }
-    for (const int32_t id : value.kind == ValueKind::Partial ? partials : totals) {
-      if (names_[at(id)].stage == value.stage) ids.push_back(id);
-    }
+    const auto& every = value.kind == ValueKind::Partial ? partials : totals;
+    const auto found = every.find(value.stage);
+    if (found != every.end()) ids.insert(ids.end(), found->second.begin(), found->second.end());
   };
   missing_.reserve(count);
   for (const Op& op : list_) {

@@ -11,9 +11,8 @@
 #include "base/text.h"
 #include "world/fit.h"
 #include "world/keys.h"
-
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
+#include "world/toml.h"
+#include "world/toml_text.h"
 
 namespace tenuto {
 
@@ -275,6 +274,9 @@ std::optional<Error> first_fault(const Reading& reading) {
 }
 
 Status read_text(Reading& reading, const std::string& text, const std::string& source) {
+  if (const auto deep = find_deep_name(text)) {
+    return error_of({{source, deep->line, deep->column}, cat("not TOML: ", deep->sentence)});
+  }
   const toml::parse_result parsed = toml::parse(text, source);
   if (!parsed) {
     return error_of({place_of(source, parsed.error().source()),
@@ -335,11 +337,14 @@ Status read_override(Reading& reading, const std::string& flag) {
     return error_of({place, section_known ? unknown_key(section, key) : unknown_section(section)});
   }
   const std::string value = body.substr(equals + 1);
-  const toml::parse_result parsed = toml::parse(cat("value = ", flag_toml(*known, value)));
-  if (!parsed || parsed.table().size() != 1) {
+  const std::string text = cat("value = ", flag_toml(*known, value));
+  const auto refuse = [&] {
     return error_of({place, cat(known->name, " expects ", expected(*known), ", found ",
                                 value.empty() ? std::string("nothing") : toml_string(value))});
-  }
+  };
+  if (find_deep_name(text)) return refuse();
+  const toml::parse_result parsed = toml::parse(text);
+  if (!parsed || parsed.table().size() != 1) return refuse();
   take_value(reading, *known, *parsed.table().get("value"), place);
   if (auto fault = first_fault(reading)) return *fault;
   return ok();

@@ -30,6 +30,7 @@ TEST(Checksum, KnownAnswers) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
   EXPECT_EQ(crc32c(bytes), 0x46dd794eU);
   EXPECT_EQ(crc32c({}), 0U);
+  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283U);  // what tables of checksums list
 }
 
 TEST(Checksum, GoesOnFromPieceToPiece) {

@@ -119,6 +119,31 @@ class Run(unittest.TestCase):
         self.assertIn("ctest --test-dir build/asan", log)
         self.assertRegex(log, r"ctest --test-dir build/tsan [^\n]*-L threads")
 
+    def fuzzer(self, name, script):
+        """A fuzzer that is there before the build, as the imitated ninja makes none."""
+        folder = os.path.join(self.root, "build", "fuzz", "fuzz")
+        os.makedirs(folder, exist_ok=True)
+        os.makedirs(os.path.join(self.root, "fuzz"), exist_ok=True)
+        open(os.path.join(self.root, "fuzz", f"{name}_fuzz.cc"), "w").close()
+        self.write(os.path.join(folder, f"{name}_fuzz"),
+                   f'echo "{name} $*" >>{self.log}\n{script}\n')
+
+    def test_every_fuzzer_runs_and_a_finding_ends_with_1(self):
+        self.fuzzer("first", "echo it broke; exit 77")
+        self.fuzzer("second", "echo 'stat::number_of_executed_units: 12'")
+        done, log = self.call("fuzz", "5")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("it broke", done.stderr)
+        self.assertIn("first ended with 77; the input is in build/fuzz/findings/first", done.stderr)
+        self.assertRegex(done.stdout, r"second +12 inputs")
+        self.assertIn("cmake --preset fuzz -DTENUTO_PYTHON=none", log)
+        self.assertRegex(log, r"second -max_total_time=5 [^\n]* build/fuzz/corpus/second")
+        done, log = self.call("fuzz", "5", "second")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertNotIn("first", log)
+        self.assertIn("no fuzzer 'third'", self.call("fuzz", "5", "third")[0].stderr)
+        self.assertIn("expected seconds", self.call("fuzz", "all")[0].stderr)
+
     def test_a_failed_build_ends_with_1(self):
         done, _ = self.call("train", NINJA_FAILS="3")
         self.assertEqual((1, ""), (done.returncode, done.stdout))

@@ -122,6 +122,63 @@ TEST(Json, Refusals) {
   EXPECT_FALSE(plan_from_json(good.substr(0, good.size() / 2), "p.json").ok());
 }
 
+// Found by the fuzzer `plan`, and thought of while it ran.
+TEST(Json, NumbersAndNestingHaveBounds) {
+  const auto message = [](const std::string& text) {
+    const auto plan = plan_from_json(text, "p.json");
+    return plan.ok() ? std::string() : plan.error().message;
+  };
+  EXPECT_EQ(message("1e910"), "p.json: a number of the plan is too large to be read");
+  for (const auto& [open, close] : {std::pair("[", "]"), std::pair("{\"a\":[", "]}")}) {
+    std::string text;
+    for (int i = 0; i < 300'000; ++i) text += open;
+    text += "1";
+    for (int i = 0; i < 300'000; ++i) text += close;
+    EXPECT_EQ(message(text),
+              "p.json: expected a plan, found lists or objects nested 8 times and more");
+  }
+}
+
+// The time that judging takes grows as the plan does, also where one worker holds every stage and
+// where lines are many.
+TEST(Text, ManyStagesAtOneWorker) {
+  constexpr int kStages = 20'000;
+  std::string forward, backward, update, groups;
+  for (int s = 0; s < kStages; ++s) {
+    const std::string name = std::to_string(s);
+    const std::string last = std::to_string(kStages - 1 - s);
+    forward += " F" + name + ".0";
+    backward += " B" + last + ".0 W" + last + ".0";
+    update += " R" + name + ":" + name + " M" + name;
+    groups += "group " + name + ": stages " + name + " members 0 collective 0\n";
+  }
+  for (int s = 0; s < kStages; ++s) update += " U" + std::to_string(s);
+  const std::string text = "stages " + std::to_string(kStages) + " micros 1\nw0:" + forward +
+                           backward + update + "\n" + groups + "collective 0: members 0 chunks 1\n";
+  const auto schedule = schedule_from_text(text, "x");
+  ASSERT_TRUE(schedule.ok()) << schedule.error().message;
+  auto plan = plan_of_schedule(schedule.value(), "x");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+    plan.value().dispatch = dispatch;
+    const Status status = check(plan.value());
+    EXPECT_TRUE(status.ok()) << status.error().message.substr(0, 1000);
+  }
+}
+
+TEST(Text, APlanNeedsAStageAndNoMoreThanOps) {
+  for (const std::string count : {"0", "2", "2147483647"}) {
+    const auto schedule = schedule_from_text("stages " + count + " micros 1\nw0: F0.0\n", "x");
+    ASSERT_TRUE(schedule.ok());
+    const auto plan = plan_of_schedule(schedule.value(), "x");
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.error().message,
+              "x:1:8: expected a count of stages from 1 to the number of "
+              "ops, 1, found " +
+                  count);
+  }
+}
+
 // Whatever the bytes, an answer comes back; what is read can be judged and written.
 TEST(Json, DamagedInput) {
   Random random(3);

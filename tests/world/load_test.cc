@@ -146,6 +146,25 @@ TEST(Load, RefusesWhatIsNotToml) {
   EXPECT_NE(load_job("/tmp", {}).error().message.find("not a file"), std::string::npos);
 }
 
+// What the parser itself would not survive: found by the fuzzers `job` and `flags`.
+TEST(Load, RefusesWhatTheParserCannotBear) {
+  EXPECT_EQ(refusal("[job]\n größe = 1\n").substr(0, 14), "2:4: not TOML:");
+  EXPECT_EQ(refusal("[job]\nsteps = 1\"é\"\n").substr(0, 2), "2:");
+  std::string parts = "a";
+  for (int i = 0; i < 400'000; ++i) parts += ".a";
+  EXPECT_EQ(refusal("# é\n" + parts + " = 1"),
+            "2:32: not TOML: a name of more than 16 parts is no setting's name");
+  EXPECT_EQ(refusal("[" + parts + "]"),
+            "1:33: not TOML: a name of more than 16 parts is no setting's name");
+  EXPECT_NE(refusal("", {"device.kind=paced", "job.steps=1\n" + parts + " = 1"}), "accepted");
+  EXPECT_NE(refusal("a = " + std::string(400'000, '[')), "accepted");
+  const std::string dots(100, '.');
+  EXPECT_EQ(refusal("\xEF\xBB\xBF# é" + dots + "\n[coordinator]\ntoken = \"é '' \\\" y" + dots +
+                    "\" # é\n[job]\ndirectory = '''é \\ ' " + dots +
+                    "'''''\n[device]\nkind = \"\"\"\\\n  paced\"\"\"\nforward_ms = [1.5]\n"),
+            "accepted");
+}
+
 TEST(Load, RefusesFlags) {
   const auto said = [](const std::string& flag) { return refusal(kData, {flag}); };
   EXPECT_EQ(said("--job.steps=many"),

@@ -1,0 +1,107 @@
+// Writes seeds for the corpus, each our own output: fuzz_seeds FOLDER makes FOLDER/NAME/* for every
+// target. Small shapes: a fuzzer goes through short inputs faster.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "ir/text.h"
+#include "plan/make_plan.h"
+#include "world/keys.h"
+#include "world/load.h"
+
+namespace fs = std::filesystem;
+using namespace tenuto;
+
+namespace {
+
+int fault(const std::string& sentence) {
+  std::fprintf(stderr, "fuzz_seeds: %s\n", sentence.c_str());
+  return 1;
+}
+
+bool put(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  return static_cast<bool>(std::ofstream(path, std::ios::binary) << text);
+}
+
+// Every order in a few shapes, as text and as JSON.
+int plan_seeds(const fs::path& folder) {
+  for (const OrderCard& card : order_cards()) {
+    for (const bool wide : {false, true}) {
+      Shape shape;
+      shape.stages = shape.layers = 2;
+      shape.pipelines = wide ? 2 : 1;
+      shape.micros = 2;
+      shape.order = card.name;
+      shape.split_backward = card.splits_backward;
+      shape.dispatch = wide ? Dispatch::Ready : Dispatch::Listed;
+      shape.tied = wide;
+      shape.evaluation_micros = wide ? 1 : 0;
+      const auto plan = make_plan(shape);
+      if (!plan.ok()) return fault(card.name + ": " + plan.error().message);
+      const std::string name = cat(card.name, wide ? "-wide" : "-plain");
+      if (!put(folder / "schedule" / name, to_text(plan.value().schedule)) ||
+          !put(folder / "plan" / name, to_json(plan.value()))) {
+        return fault("the seeds cannot be written");
+      }
+    }
+  }
+  return 0;
+}
+
+// A job as it is printed, one of the paced device, and the sections of the latter as flags.
+int job_seeds(const fs::path& folder) {
+  Job job;
+  job.data.paths = {"data/a.txt", "data/\"b\" \\ \u00e9"};
+  bool written = put(folder / "job" / "text", to_toml(job));
+  job.device.kind = "paced";
+  job.parallel.stages = 2;
+  job.parallel.order = "zb-h1";
+  job.parallel.dispatch = "ready";
+  job.device.forward_ms = {1.5, 2};
+  job.network.latency_ms = 0.25;
+  job.trace_steps = {1, 5};
+  written = written && put(folder / "job" / "paced", to_toml(job));
+  std::map<std::string, std::string> sections;
+  for (const Key& key : job_keys()) {
+    std::string& flags = sections[std::string(key.name.substr(0, key.name.find('.')))];
+    flags += cat(flags.empty() ? "" : "\n", "--", key.name, "=", value_text(key, job));
+  }
+  for (const auto& [section, flags] : sections) {
+    written = written && put(folder / "flags" / section, flags);
+  }
+  return written ? 0 : fault("the seeds cannot be written");
+}
+
+int safetensors_seeds(const fs::path& folder) {
+  fs::create_directories(folder / "safetensors");
+  const std::vector<std::byte> bytes(32, std::byte{0x3f});
+  const auto part = [&](size_t count) { return std::span(bytes).first(count); };
+  const auto write = [&](const char* name, const std::vector<NamedTensor>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+    return write_safetensors((folder / "safetensors" / name).string(), tensors, metadata).ok();
+  };
+  bool written = write("empty", {}, {});
+  written &= write("said", {}, {{"version", "3"}});
+  written &= write("one", {{"stage.0.weight", "F32", {2, 3}, part(24)}}, {});
+  std::vector<NamedTensor> all;
+  all.push_back({"a", "F64", {4}, part(32)});
+  all.push_back({"b", "I64", {}, part(8)});
+  all.push_back({"c", "BF16", {2, 0, 5}, part(0)});
+  all.push_back({"d", "BOOL", {1, 1}, part(1)});
+  all.push_back({"e", "U8", {3}, part(3)});
+  written &= write("all", all, {{"stages", "2"}, {"version", "10"}});
+  return written ? 0 : fault("the seeds cannot be written");
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 2) return fault("expected one word, the folder to write to");
+  const fs::path folder = words[1];
+  const int faults = plan_seeds(folder) + job_seeds(folder) + safetensors_seeds(folder);
+  return faults == 0 ? 0 : 1;
+}
