@@ -106,7 +106,8 @@ int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::os
   const auto timeline = price(plan.value(), unit_model(plan.value()), cluster, price_options);
   if (!timeline.ok()) return refuse(timeline.error(), errors);
   if (!options.page.empty()) {
-    const PageContent content{cat("Tenuto: ", plan.value().order),
+    const std::string file = options.file.substr(options.file.rfind('/') + 1);
+    const PageContent content{cat("Tenuto: ", file.empty() ? plan.value().order : file),
                               "Each op one unit of 1 ms",
                               plan.value(),
                               timeline.value(),

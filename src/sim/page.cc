@@ -150,17 +150,9 @@ class Lists {
 
 class Writer {
  public:
-  Writer(std::ostream& out, const PageContent& content) : out_(out), content_(content) {
+  Writer(std::ostream& out, const PageContent& content)
+      : out_(out), content_(content), stages_of_(stages_by_worker(content.plan)) {
     const Plan& plan = content.plan;
-    stages_of_.resize(plan.schedule.lists.size());
-    for (size_t s = 0; s < plan.stages.size(); ++s) {
-      for (const WorkerId holder : plan.stages[s].holders) {
-        auto& mine = stages_of_[at(holder.value)];
-        if (mine.empty() || mine.back() != static_cast<int32_t>(s)) {
-          mine.push_back(static_cast<int32_t>(s));
-        }
-      }
-    }
     lines_.push_back(line_of("promised", content.promised.spans, plan));
     if (!content.measured.empty()) lines_.push_back(line_of("measured", content.measured, plan));
   }
@@ -200,10 +192,12 @@ class Writer {
   void write_summary() {
     const Plan& plan = content_.plan;
     const Timeline& promised = content_.promised;
+    std::string reason = content_.reason;
+    if (!reason.empty() && reason[0] >= 'a' && reason[0] <= 'z') reason[0] += 'A' - 'a';
     out_ << "<h1>" << html(content_.title) << "</h1>\n<p>"
-         << html(cat(content_.reason, content_.reason.empty() ? "" : ": ", plan.stages.size(),
-                     " stages, ", plan.schedule.lists.size(), " workers, ",
-                     plan.schedule.micro_count, " micro-batches, ", promised.ops, " ops."));
+         << html(cat(reason, reason.empty() ? "" : ": ", plan.stages.size(), " stages, ",
+                     plan.schedule.lists.size(), " workers, ", plan.schedule.micro_count,
+                     " micro-batches, ", promised.ops, " ops."));
     if (lines_.size() > 1) out_ << html(cat(" Measured: ", content_.measured_source, "."));
     out_ << "</p>\n<ul class=\"facts\">\n";
     const Duration end = promised.makespan, bound = promised.lower_bound;
@@ -283,10 +277,10 @@ class Writer {
     for (const int32_t stage : stages_of_[worker]) stages += cat(stages.empty() ? "" : " ", stage);
     const bool measured = &line != &lines_[0];
     const auto& peaks = content_.promised.peak_micros;
-    out_ << cat("<tr", measured ? " class=\"measured\"" : "", "><td>", worker, "</td><td>", stages,
-                "</td>", lines_.size() > 1 ? cat("<td>", line.name, "</td>") : std::string(),
-                "<td>", measured || worker >= peaks.size() ? std::string() : piece(peaks[worker]),
-                "</td>");
+    out_ << cat(
+        "<tr", measured ? " class=\"measured\"" : "", "><td>", worker, "</td><td>", stages, "</td>",
+        lines_.size() > 1 ? cat("<td class=\"name\">", line.name, "</td>") : std::string(), "<td>",
+        measured || worker >= peaks.size() ? std::string() : piece(peaks[worker]), "</td>");
     const auto& uses = line.uses[worker];
     const double whole = to_milliseconds(line.end);
     const double busy = to_milliseconds(uses[static_cast<size_t>(Use::Busy)]);

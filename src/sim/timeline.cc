@@ -14,13 +14,15 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
+using StagesOf = std::vector<std::vector<int32_t>>;
+
 // "w3 s1": the worker and the stages that it holds.
-std::string row_name(WorkerId worker, const Plan& plan) {
+std::string row_name(WorkerId worker, const StagesOf& stages_of) {
+  constexpr size_t kNamed = 4;
+  const auto& stages = stages_of[at(worker.value)];
   std::string name = cat("w", worker);
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const auto& holders = plan.stages[s].holders;
-    if (std::find(holders.begin(), holders.end(), worker) != holders.end()) name += cat(" s", s);
-  }
+  if (stages.size() > kNamed) return cat(name, " s", stages.front(), "..s", stages.back());
+  for (const int32_t stage : stages) name += cat(" s", stage);
   return name;
 }
 
@@ -48,17 +50,27 @@ Duration round_step(Duration time) {
   }
 }
 
-void draw(std::string& row, const Span& span, Duration column) {
+// The op's letter, small for every second stage of its worker, and its whole name.
+std::pair<char, std::string> name_in_row(const Span& span, const StagesOf& stages_of) {
+  const auto& stages = stages_of[at(span.worker.value)];
+  const auto place = std::find(stages.begin(), stages.end(), span.op.stage.value) - stages.begin();
+  const char capital = letter_of(span.op.kind);
+  const char letter = place % 2 == 0 ? capital : static_cast<char>(capital - 'A' + 'a');
+  std::string name(1, letter);
+  if (span.op.micro.value < 0) return {letter, name};
+  if (stages.size() > 2) name += cat(span.op.stage, ".");
+  return {letter, name + piece(span.op.micro.value)};
+}
+
+void draw(std::string& row, const Span& span, Duration column, const StagesOf& stages_of) {
   const auto first = static_cast<size_t>(span.start / column);
   const auto end = std::min(static_cast<size_t>(span.finish / column), row.size());
   if (first >= row.size() || span.finish == span.start) return;
-  const char letter = letter_of(span.op.kind);
+  const auto [letter, name] = name_in_row(span, stages_of);
   if (end <= first) {  // shorter than a column: shown where nothing else is
     if (row[first] == '.') row[first] = letter;
     return;
   }
-  std::string name(1, letter);
-  if (span.op.micro.value >= 0) name += piece(span.op.micro.value);
   // A cut number would be another one.
   const bool fits = name.size() <= end - first;
   for (size_t i = first; i < end; ++i) {
@@ -128,12 +140,13 @@ class Writer {
 };
 
 void write_names(Writer& writer, const std::map<Lane, int32_t>& threads, const Plan& plan) {
+  const StagesOf stages_of = stages_by_worker(plan);
   WorkerId last;
   for (const auto& [lane, thread] : threads) {
     if (lane.worker != last) {
       writer.row('M', lane.worker.value, 0,
                  cat("\"name\": \"process_name\", \"args\": {\"name\": \"",
-                     row_name(lane.worker, plan), "\"}"));
+                     row_name(lane.worker, stages_of), "\"}"));
       last = lane.worker;
     }
     writer.row('M', lane.worker.value, thread,
@@ -169,7 +182,20 @@ std::vector<Span> spans_of(const std::vector<Event>& events) {
   return spans;
 }
 
+std::vector<std::vector<int32_t>> stages_by_worker(const Plan& plan) {
+  StagesOf stages_of(plan.schedule.lists.size());
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    for (const WorkerId holder : plan.stages[s].holders) {
+      auto& mine = stages_of[at(holder.value)];
+      const auto stage = static_cast<int32_t>(s);
+      if (mine.empty() || mine.back() != stage) mine.push_back(stage);
+    }
+  }
+  return stages_of;
+}
+
 std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width) {
+  const StagesOf stages_of = stages_by_worker(plan);
   std::map<WorkerId, std::string> rows;
   Duration last{};
   size_t widest = 0;
@@ -177,7 +203,7 @@ std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width
     if (lane_of(span.op) != LaneKind::Compute) continue;
     last = std::max(last, span.finish);
     if (rows.emplace(span.worker, "").second) {
-      widest = std::max(widest, row_name(span.worker, plan).size());
+      widest = std::max(widest, row_name(span.worker, stages_of).size());
     }
   }
   if (last.count() == 0) return "nothing takes time\n";
@@ -187,12 +213,18 @@ std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width
   const auto columns = static_cast<size_t>((last + column - Duration(1)) / column);
   for (auto& [worker, row] : rows) row.assign(columns, '.');
   for (const Span& span : spans) {
-    if (lane_of(span.op) == LaneKind::Compute) draw(rows[span.worker], span, column);
+    if (lane_of(span.op) == LaneKind::Compute) draw(rows[span.worker], span, column, stages_of);
   }
+  size_t most = 0;
+  for (const auto& stages : stages_of) most = std::max(most, stages.size());
   std::string text =
-      cat("one column = ", to_milliseconds(column), " ms, end at ", to_milliseconds(last), " ms\n");
+      cat("one column = ", to_milliseconds(column), " ms, end at ", to_milliseconds(last), " ms",
+          most < 2    ? ""
+          : most == 2 ? "; small letters: second stage"
+                      : "; small letters: every second stage",
+          "\n");
   for (const auto& [worker, row] : rows) {
-    std::string name = row_name(worker, plan);
+    std::string name = row_name(worker, stages_of);
     name.resize(widest, ' ');
     text += cat(name, " |", row, "\n");
   }

@@ -16,8 +16,13 @@ namespace tenuto {
 // different workers are taken as of one clock. The events are of one step.
 std::vector<Span> spans_of(const std::vector<Event>& events);
 
+// By worker, the stages that it holds, in the order of the model: chunk c of a worker is the c-th.
+std::vector<std::vector<int32_t>> stages_by_worker(const Plan& plan);
+
 // The compute lanes, one row a worker, at most `width` columns wide. An op is named by letter and
-// micro-batch where both fit (F B W E as in the text form, U the update), idle time is dots.
+// micro-batch where both fit (F B W E as in the text form, U the update), idle time is dots. Where
+// workers hold two stages, small letters are the second one's; where they hold more, small letters
+// are every second one's and a name is stage and micro-batch ("F5.4") where all of it fits.
 //
 // Shapes: spans as Timeline::spans
 std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width = 100);

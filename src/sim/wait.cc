@@ -129,6 +129,13 @@ Use use_of(const Span& span) {
   }
 }
 
+// For sentences: to the microsecond, shorter times to the nanosecond.
+std::string milliseconds(Duration time) {
+  if (time >= std::chrono::microseconds(1))
+    time = std::chrono::round<std::chrono::microseconds>(time);
+  return cat(to_milliseconds(time), " ms");
+}
+
 void replace(std::string& text, const char* mark, const std::string& by) {
   const size_t found = text.find(mark);
   if (found != std::string::npos) text.replace(found, 2, by);
@@ -192,8 +199,8 @@ std::string reason_form(const std::vector<Span>& spans, const Wait& wait, size_t
 std::string reason_of(const std::vector<Span>& spans, const Wait& wait, size_t index) {
   std::string text = reason_form(spans, wait, index);
   if (wait.after >= 0) replace(text, "%m", piece(spans[at(wait.after)].op.micro.value));
-  replace(text, "%t", cat(to_milliseconds(wait.idle), " ms"));
-  replace(text, "%l", cat(to_milliseconds(wait.late), " ms"));
+  replace(text, "%t", milliseconds(wait.idle));
+  replace(text, "%l", milliseconds(wait.late));
   return text;
 }
 

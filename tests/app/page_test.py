@@ -1,9 +1,11 @@
 """The HTML page in a browser: no script error, every op drawn, a picture with something on it."""
+import json
 import re
 import shutil
 import struct
 import subprocess
 import unittest
+import urllib.parse
 import zlib
 
 from harness import Case, TENUTO
@@ -44,6 +46,43 @@ def pixels(path):
             row[i] = (row[i] + guess) & 255
         yield row, size
         before = row
+
+
+# A browser without a screen draws no frames while its time is not real.
+FRAMES = "<script>window.requestAnimationFrame = (draw) => setTimeout(draw, 10);</script>"
+# What a hand would do, and what is then in view: one entry after each deed.
+DEEDS = """
+<script>
+const chart = document.getElementById("chart"), place = chart.getBoundingClientRect();
+const set = document.body.dataset, seen = [];
+chart.setPointerCapture = () => {};
+const at = (x, y) => ({ clientX: place.left + x, clientY: place.top + y, button: 0, bubbles: true });
+const deeds = [
+  () => chart.dispatchEvent(new WheelEvent("wheel", { ...at(500, 60), deltaY: -300 })),
+  () => chart.dispatchEvent(new MouseEvent("dblclick", at(500, 60))),
+  () => {
+    chart.dispatchEvent(new PointerEvent("pointerdown", at(300, 60)));
+    chart.dispatchEvent(new PointerEvent("pointermove", at(500, 60)));
+    chart.dispatchEvent(new PointerEvent("pointerup", at(500, 60)));
+  },
+  () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" })),
+  () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "-" })),
+  () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "0" })),
+  () => chart.dispatchEvent(new PointerEvent("pointermove", at(108, 40))),
+  () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "m" })),
+  () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "n" })),
+  () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "j" })),
+];
+function next() {
+  seen.push([Number(set.from), Number(set.to), document.getElementById("tip").textContent,
+    document.getElementById("status").textContent, document.getElementById("mail").checked]);
+  if (deeds.length === 0) { set.seen = encodeURIComponent(JSON.stringify(seen)); return; }
+  deeds.shift()();
+  setTimeout(next, 60);
+}
+setTimeout(next, 60);
+</script>
+"""
 
 
 @unittest.skipIf(BROWSER is None, "no browser is installed: apt-get install chromium, then again")
@@ -127,14 +166,41 @@ class Page(Case):
         self.assertEqual(other.returncode, 2)
         self.assertIn("has no trace-STEP.json", other.stderr)
 
+    def test_wheel_pointer_and_keys(self):
+        page = self.folder / "page.html"
+        done = tenuto("simulate", "--stages", 2, "--micros", 4, "--page", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text().replace("<body>", "<body>" + FRAMES)
+        page.write_text(text.replace("</body>", DEEDS + "</body>"))
+        said, _ = self.opened(page)
+        seen = json.loads(urllib.parse.unquote(said["seen"]))
+        (begin, wheel, whole, drag, right, farther, all_of_it, pointed, messages, first,
+         below) = seen
+        wide = [entry[1] - entry[0] for entry in seen]
+        self.assertEqual(begin[:2], [0, 150])
+        self.assertLess(wide[1], 100)
+        self.assertTrue(0 < wheel[0] < wheel[1] < 150)
+        self.assertEqual(whole[:2], [0, 150])
+        # 200 of the about 840 pixels that the rows are wide.
+        self.assertTrue(25 < wide[3] < 45, drag)
+        self.assertAlmostEqual(right[0] - drag[0], wide[3] / 5, places=6)
+        self.assertAlmostEqual(wide[5], wide[4] * 1.5, places=6)
+        self.assertEqual(all_of_it[:2], [0, 150])
+        self.assertIn("F0.0 on worker 0", pointed[2])
+        self.assertIn("started as early as its worker began", pointed[2])
+        self.assertEqual((pointed[4], messages[4]), (False, True))
+        self.assertIn("F0.0 on worker 0; forward, stage 0, micro-batch 0", first[3])
+        self.assertIn("waited 10 ms for activation 0.0 from worker 0 (link 0 -> 1)", below[3])
+
     def test_schedule_show(self):
         page = self.folder / "page.html"
         shape = ("--order", "1f1b", "--stages", 3, "--micros", 5)
         done = tenuto("schedule", "show", *shape, "--page", page)
         self.assertEqual(done.returncode, 0, done.stderr)
-        said, _ = self.opened(page)
+        numbers = re.search(r'id="data">(.*?)</script>', page.read_text(), re.S).group(1)
+        lanes = json.loads(numbers)["timelines"][0]["lanes"]
         # Whole backwards: the weight gradients that the text lists take no time and are not shown.
-        self.assertEqual(int(said["drawn"]), self.ops_of(*shape) * 2 // 3)
+        self.assertEqual(sum(map(len, lanes)) // 7, self.ops_of(*shape) * 2 // 3)
 
 
 if __name__ == "__main__":

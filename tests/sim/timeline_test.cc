@@ -61,6 +61,33 @@ TEST(Timeline, PictureFits) {
   EXPECT_EQ(gantt({}, it.plan), "nothing takes time\n");
 }
 
+// Two stages a worker: the second one's ops stand in small letters.
+TEST(Timeline, PictureTellsChunksApart) {
+  Plan plan;
+  plan.stages = {{0, 1, {{0}}}, {1, 2, {{1}}}, {2, 3, {{1}}}, {3, 4, {{0}}}};
+  plan.schedule.lists.resize(2);
+  const auto span = [](int32_t worker, OpKind kind, int32_t stage, int32_t micro, double start) {
+    Op op;
+    op.kind = kind;
+    op.stage = {stage};
+    op.micro = {micro};
+    return Span{{worker}, op, from_milliseconds(start), from_milliseconds(start + 10)};
+  };
+  const std::vector<Span> spans = {
+      span(0, OpKind::Forward, 0, 0, 0),        span(0, OpKind::Forward, 3, 0, 30),
+      span(0, OpKind::BackwardInput, 3, 0, 40), span(1, OpKind::Forward, 1, 0, 10),
+      span(1, OpKind::Forward, 2, 0, 20),       span(1, OpKind::BackwardInput, 2, 0, 50)};
+  EXPECT_EQ(gantt(spans, plan, 36),
+            "one column = 5 ms, end at 60 ms; small letters: second stage\n"
+            "w0 s0 s3 |F0....f0b0..\n"
+            "w1 s1 s2 |..F0f0....b0\n");
+  plan.stages.push_back({4, 5, {{0}}});
+  EXPECT_EQ(gantt(spans, plan, 60),
+            "one column = 2 ms, end at 60 ms; small letters: every second stage\n"
+            "w0 s0 s3 s4 |F0.0-..........f3.0-b3.0-.....\n"
+            "w1 s1 s2    |.....F0---f0---..........b0---\n");
+}
+
 TEST(Timeline, GoldenTrace) {
   expect_golden("sim/golden/1f1b-2x1x2.trace", trace(priced("1f1b", 2, 1, 2)));
 }

@@ -86,7 +86,7 @@
   // A time with as many digits as tell neighbours apart.
   function inMs(time) {
     const size = Math.abs(time);
-    const digits = size >= 1000 ? 1 : size >= 100 ? 2 : size >= 1 ? 3 : 6;
+    const digits = size >= 1000 ? 1 : size >= 100 ? 2 : size >= 0.001 ? 3 : 6;
     return String(Number(time.toFixed(digits))) + " ms";
   }
 
@@ -351,19 +351,25 @@
     pen.fillRect(0, AXIS - 1, width, 1);
   }
 
-  function drawEnds() {
-    const ends = lines.map((line) => [line.end, theme.text, line.name, []]);
-    if (data.bound_ms > 0) ends.push([data.bound_ms, theme.bound, "lower bound", [4, 4]]);
-    for (const [time, colour, , dash] of ends) {
-      if (time < view.from || time > view.to) continue;
-      pen.strokeStyle = colour;
-      pen.setLineDash(dash);
-      pen.beginPath();
-      pen.moveTo(xOf(time), AXIS);
-      pen.lineTo(xOf(time), height);
-      pen.stroke();
-    }
+  function drawLine(time, colour, dash, from, to) {
+    if (time < view.from || time > view.to) return;
+    pen.strokeStyle = colour;
+    pen.setLineDash(dash);
+    pen.beginPath();
+    pen.moveTo(xOf(time), from);
+    pen.lineTo(xOf(time), to);
+    pen.stroke();
     pen.setLineDash([]);
+  }
+
+  // The end of each timeline beside its own rows, the lower bound from top to bottom.
+  function drawEnds(first, last) {
+    if (data.bound_ms > 0) drawLine(data.bound_ms, theme.bound, [4, 4], AXIS, height);
+    lines.forEach((line, l) => {
+      for (let w = first; w < last; ++w) {
+        drawLine(line.end, theme.text, [], yOf(w, l) - 2, yOf(w, l) + lineHeight() + 2);
+      }
+    });
   }
 
   function drawNames(worker) {
@@ -438,7 +444,7 @@
       });
     }
     drawPointed();
-    drawEnds();
+    drawEnds(first, last);
     pen.fillStyle = theme.back;
     pen.fillRect(0, AXIS, GUTTER, height);
     for (let w = first; w < last; ++w) drawNames(w);
@@ -452,8 +458,9 @@
       pen.fillRect(left, AXIS, Math.abs(view.drag.now - view.drag.x), height);
       pen.globalAlpha = 1;
     }
-    document.body.dataset.drawn = drawn;
-    document.body.dataset.drawMs = (performance.now() - before).toFixed(1);
+    Object.assign(document.body.dataset, {
+      drawn, drawMs: (performance.now() - before).toFixed(1), from: view.from, to: view.to,
+    });
   }
 
   function drawLegend() {
@@ -666,6 +673,7 @@
     }
   }
   window.addEventListener("hashchange", goWhereAsked);
+  byId("chunks").hidden = data.chunks < 2;
   goWhereAsked();
   Object.assign(document.body.dataset, { ops, messages, ready: "yes" });
 })();
