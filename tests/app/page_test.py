@@ -56,7 +56,8 @@ DEEDS = """
 const chart = document.getElementById("chart"), place = chart.getBoundingClientRect();
 const set = document.body.dataset, seen = [];
 chart.setPointerCapture = () => {};
-const at = (x, y) => ({ clientX: place.left + x, clientY: place.top + y, button: 0, bubbles: true });
+const at = (x, y) =>
+  ({ clientX: place.left + x, clientY: place.top + y, button: 0, bubbles: true });
 const deeds = [
   () => chart.dispatchEvent(new WheelEvent("wheel", { ...at(500, 60), deltaY: -300 })),
   () => chart.dispatchEvent(new MouseEvent("dblclick", at(500, 60))),
