@@ -18,8 +18,25 @@ namespace tenuto {
 
 namespace {
 
-Result<Plan> plan_of(const ScheduleOptions& options) {
-  if (!options.file.empty()) return plan_from_file(options.file);
+// One unit for every op, so that the picture shows the order and nothing else.
+Model unit_model(const Plan& plan) {
+  Layer layer;
+  layer.forward = layer.backward_input = layer.backward_weight = from_milliseconds(1);
+  Model model;
+  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
+  for (const Stage& stage : plan.stages) {
+    model.layers[static_cast<size_t>(stage.layer_first)] = layer;
+  }
+  return model;
+}
+
+}  // namespace
+
+Result<Plan> plan_of_options(const ScheduleOptions& options) {
+  if (!options.file.empty()) {
+    if (!options.split_backward || !options.to.empty()) return plan_from_file(options.file);
+    return invalid("--split-backward: the file says it: leave the flag out");
+  }
   Shape shape;
   shape.stages = shape.layers = options.stages;
   shape.pipelines = options.pipelines;
@@ -34,43 +51,18 @@ Result<Plan> plan_of(const ScheduleOptions& options) {
     if (card.name == shape.order) shape.split_backward = card.splits_backward;
   }
   if (options.split_backward) {
-    if (*options.split_backward != "yes" && *options.split_backward != "no") {
-      return invalid(cat("--split-backward ", *options.split_backward, ": expected yes or no"));
+    const std::string& split = *options.split_backward;
+    if (split != "yes" && split != "no" && (split != "apart" || options.to.empty())) {
+      return invalid(cat("--split-backward ", split, ": expected yes or no"));
     }
-    shape.split_backward = *options.split_backward == "yes";
+    shape.split_backward = split != "no";
   }
   return make_plan(shape);
 }
 
-// One unit for every op, so that the picture shows the order and nothing else.
-Model unit_model(const Plan& plan) {
-  Layer layer;
-  layer.forward = layer.backward_input = layer.backward_weight = from_milliseconds(1);
-  Model model;
-  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
-  for (const Stage& stage : plan.stages) {
-    model.layers[static_cast<size_t>(stage.layer_first)] = layer;
-  }
-  return model;
-}
-
-int refuse(const Error& error, std::ostream& errors) {
+int refuse_schedule(const Error& error, std::ostream& errors) {
   errors << "tenuto schedule: " << error.message << "\n";
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
-}
-
-}  // namespace
-
-Result<Plan> plan_from_file(const std::string& path) {
-  const auto text = read_file(path);
-  if (!text.ok()) return text.error();
-  const size_t first = text.value().find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && text.value()[first] == '{') {
-    return plan_from_json(text.value(), path);
-  }
-  auto schedule = schedule_from_text(text.value(), path);
-  if (!schedule.ok()) return schedule.error();
-  return plan_of_schedule(std::move(schedule).value(), path);
 }
 
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {
@@ -93,10 +85,10 @@ int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {
 }
 
 int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::ostream& errors) {
-  const auto plan = plan_of(options);
-  if (!plan.ok()) return refuse(plan.error(), errors);
+  const auto plan = plan_of_options(options);
+  if (!plan.ok()) return refuse_schedule(plan.error(), errors);
   if (const Status status = check(plan.value()); !status.ok()) {
-    return refuse(status.error(), errors);
+    return refuse_schedule(status.error(), errors);
   }
   const Cluster cluster =
       uniform_cluster(static_cast<int32_t>(plan.value().schedule.lists.size()), {});
@@ -104,7 +96,7 @@ int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::os
   price_options.spans = true;
   price_options.update = false;
   const auto timeline = price(plan.value(), unit_model(plan.value()), cluster, price_options);
-  if (!timeline.ok()) return refuse(timeline.error(), errors);
+  if (!timeline.ok()) return refuse_schedule(timeline.error(), errors);
   if (!options.page.empty()) {
     const std::string file = options.file.substr(options.file.rfind('/') + 1);
     const PageContent content{cat("Tenuto: ", file.empty() ? plan.value().order : file),
@@ -134,7 +126,7 @@ int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::os
 
 int run_schedule_check(const ScheduleOptions& options, std::ostream& out, std::ostream& errors) {
   const auto plan = plan_from_file(options.file);
-  if (!plan.ok()) return refuse(plan.error(), errors);
+  if (!plan.ok()) return refuse_schedule(plan.error(), errors);
   const Status status = check(plan.value());
   if (!status.ok()) {
     Error error = status.error();
@@ -151,13 +143,30 @@ int run_schedule_check(const ScheduleOptions& options, std::ostream& out, std::o
   size_t ops = 0;
   for (const auto& list : plan.value().schedule.lists) ops += list.size();
   if (options.json) {
-    out << nlohmann::ordered_json{{"ok", true}, {"ops", ops}}.dump() << "\n";
+    out << nlohmann::ordered_json{{"ok", true}, {"ops", ops}, {"notices", notices(plan.value())}}
+               .dump()
+        << "\n";
     return 0;
   }
   out << cat(options.file, " is right: ", plan.value().stages.size(), " stages, ",
              plan.value().schedule.lists.size(), " workers, ", plan.value().schedule.micro_count,
              " micro-batches, ", ops, " ops\n");
+  for (const std::string& notice : notices(plan.value())) out << cat("Note: ", notice, "\n");
   return 0;
+}
+
+void add_source_options(CLI::App& command, ScheduleOptions& options) {
+  CLI::Option* file =
+      command.add_option("file", options.file, "a schedule's text, PLAN.json or PyTorch's CSV");
+  for (CLI::Option* flag :
+       {command.add_option("--order", options.order, "a name from tenuto schedule list (1f1b)"),
+        command.add_option("--stages", options.stages, "stages of a pipeline (4)"),
+        command.add_option("--pipelines", options.pipelines, "pipelines side by side (1)"),
+        command.add_option("--micros", options.micros, "micro-batches of a pipeline (8)"),
+        command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
+    flag->excludes(file);
+  }
+  command.add_option("--split-backward", options.split_backward, "yes or no");
 }
 
 void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
@@ -172,26 +181,31 @@ void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>
 
   CLI::App* show = command->add_subcommand("show", "a schedule as text and as picture");
   show->footer("Example: tenuto schedule show --order zb-h1 --stages 4 --micros 6");
-  CLI::Option* file = show->add_option("file", options->file, "a schedule's text or PLAN.json");
-  for (CLI::Option* flag :
-       {show->add_option("--order", options->order, "a name from tenuto schedule list (1f1b)"),
-        show->add_option("--stages", options->stages, "stages of a pipeline (4)"),
-        show->add_option("--pipelines", options->pipelines, "pipelines side by side (1)"),
-        show->add_option("--micros", options->micros, "micro-batches of a pipeline (8)"),
-        show->add_option("--dispatch", options->dispatch, "listed or ready (listed)"),
-        show->add_option("--split-backward", options->split_backward, "yes or no")}) {
-    flag->excludes(file);
-  }
+  add_source_options(*show, *options);
   show->add_option("--page", options->page, "write an HTML page to look at to this file");
   show->add_flag("--json", options->json, "one JSON object on stdout");
   show->callback([options, chosen] { chosen([options] { return run_schedule_show(*options); }); });
 
   CLI::App* check = command->add_subcommand("check", "is it right? exit code 3 when it is refused");
   check->footer("Example: tenuto schedule check my.sched");
-  check->add_option("file", options->file, "a schedule's text or PLAN.json")->required();
+  check->add_option("file", options->file, "a schedule's text, PLAN.json or PyTorch's CSV")
+      ->required();
   check->add_flag("--json", options->json, "one JSON object on stdout");
   check->callback(
       [options, chosen] { chosen([options] { return run_schedule_check(*options); }); });
+
+  CLI::App* convert = command->add_subcommand("convert", "the same schedule in another form");
+  convert->footer(
+      "csv is PyTorch's form, compute only; csv-comms has the messages too.\n"
+      "Example: tenuto schedule convert torch.csv --to text\n"
+      "Example: tenuto schedule convert --order zb-h1 --stages 4 --micros 8 --to csv --out zb.csv");
+  add_source_options(*convert, *options);
+  convert->add_option("--to", options->to, "text, json, csv or csv-comms")->required();
+  convert->add_option("--out", options->out, "write to this file instead of stdout");
+  convert->add_option("--pipeline", options->pipeline, "csv: which of several pipelines");
+  convert->add_flag("--json", options->json, "one JSON object on stdout");
+  convert->callback(
+      [options, chosen] { chosen([options] { return run_schedule_convert(*options); }); });
 }
 
 }  // namespace tenuto

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "app/plan_file.h"
 #include "base/result.h"
 #include "ir/plan.h"
 
@@ -17,21 +18,28 @@ class App;
 
 namespace tenuto {
 
-// The flags of `show` and `check`.
+// The flags of `show`, `check` and `convert`.
 struct ScheduleOptions {
   std::string file;  // a schedule's text or a plan's JSON
   std::string order = "1f1b";
   int32_t stages = 4, pipelines = 1, micros = 8;
   std::optional<std::string> dispatch, split_backward;
-  std::string page;  // file for the HTML page
+  std::string page;       // file for the HTML page
+  std::string to, out;    // convert: the form to write, the file to write to
+  int32_t pipeline = -1;  // convert to CSV: which one
   bool json = false;
 };
 
-// A plan from a plan's JSON or a schedule's text. A text's stages have one layer each, held by the
-// workers that list their ops; it is listed, and its backward is split.
+// The plan that the flags ask for: a file's, or an order's of the given shape.
 //
-// Errors: Invalid/Call with file, line and column
-Result<Plan> plan_from_file(const std::string& path);
+// Errors: plan_from_file's, make_plan's; Invalid/Call for a flag
+Result<Plan> plan_of_options(const ScheduleOptions& options);
+
+// The exit code of an error, told on `errors`: 2 = unreadable or wrong flags, 3 = refused.
+int refuse_schedule(const Error& error, std::ostream& errors);
+
+// Adds FILE and the flags of an order and its shape, which exclude each other, to a subcommand.
+void add_source_options(CLI::App& command, ScheduleOptions& options);
 
 // `tenuto schedule list`: every known order.
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out = std::cout);
@@ -42,6 +50,11 @@ int run_schedule_show(const ScheduleOptions& options, std::ostream& out = std::c
 // `tenuto schedule check`: 0 = right; 2 = unreadable; 3 = refused, with the sentence and the lists.
 int run_schedule_check(const ScheduleOptions& options, std::ostream& out = std::cout,
                        std::ostream& errors = std::cerr);
+
+// `tenuto schedule convert`: the plan in another form. Exit codes as run_schedule_check; 1 = the
+// file cannot be written.
+int run_schedule_convert(const ScheduleOptions& options, std::ostream& out = std::cout,
+                         std::ostream& errors = std::cerr);
 
 // Adds `schedule` to the command line; `chosen` gets what it does, which returns the exit code.
 void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);

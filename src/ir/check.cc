@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/effect.h"
 #include "ir/pairing.h"
+#include "ir/standstill.h"
 #include "ir/text.h"
 #include "ir/walk.h"
 
@@ -115,8 +116,8 @@ class Checker {
   Fault check_group(GroupId group, const std::vector<StageId>& users) const;
   Fault check_memory() const;
   Fault check_progress();
-  Fault stuck(const std::vector<Walk>& walks, int64_t ended, int64_t total) const;
-  std::string wait_of(const Walk& walk, WorkerId worker, int32_t index) const;
+  Fault stuck(const Standstill& standstill, int64_t count, int64_t total) const;
+  Fault check_room(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
 
   const Plan& plan_;
   const Schedule& schedule_;
@@ -264,9 +265,11 @@ Fault Checker::check_work() {
   return {};
 }
 
-// Sums repeat bit for bit because weight gradients are added in micro-batch order; under ready
-// dispatch every kind must keep that order, which is what makes it free of deadlock.
+// Under ready dispatch every kind must keep micro-batch order, which is what makes it free of
+// deadlock and its sums repeat bit for bit. Under listed dispatch sums are made in list order,
+// which is as fixed: lists may run micro-batches in any order.
 Fault Checker::check_order() const {
+  if (plan_.dispatch == Dispatch::Listed) return {};
   for (int32_t w = 0; w < worker_count(); ++w) {
     // The last micro-batch of each kind of op at each stage that the worker holds.
     std::array<std::vector<MicroId>, 4> last;
@@ -275,13 +278,13 @@ Fault Checker::check_order() const {
     for (size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
       if (is_message(op) || !has_micro(op)) continue;
-      if (plan_.dispatch == Dispatch::Listed && op.kind != OpKind::BackwardWeight) continue;
       const size_t kind = op.kind == OpKind::Evaluate ? 3 : static_cast<size_t>(op.kind);
       MicroId& before = last[kind][at(slot_of({w}, op.stage))];
       if (op.micro < before) {
         return fault({{w}, static_cast<int32_t>(i)},
                      cat("it stands behind micro-batch ", before,
-                         ": ops of this kind must stand in ascending order of micro-batches"));
+                         ": under ready dispatch ops of one kind must stand in ascending order of "
+                         "micro-batches; sort them or take listed dispatch"));
       }
       before = op.micro;
     }
@@ -419,6 +422,32 @@ Fault Checker::check_update() const {
   return {};
 }
 
+// The op at which a worker holds most, with the bytes of its stashes when they are known.
+Fault Checker::check_room(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
+  std::vector<int64_t> held;  // of each stage, in bytes and in the order of forwards
+  for (int32_t i = 0; i <= index; ++i) {
+    const Op& op = list(worker)[at(i)];
+    const bool known = at(op.stage.value) < sizes_.of.size();
+    const int64_t bytes =
+        known ? sizes_.of[at(op.stage.value)][at(int(ValueKind::Stash))].count : 0;
+    if (op.kind == OpKind::Forward) held.push_back(bytes);
+    const auto freed = std::find(held.begin(), held.end(), bytes);
+    if (op.kind == OpKind::BackwardWeight && freed != held.end()) held.erase(freed);
+  }
+  int64_t all = 0, allowed = 0;
+  for (size_t i = 0; i < held.size(); ++i) {
+    all += held[i];
+    if (i < at(limit)) allowed += held[i];
+  }
+  const std::string bytes =
+      all > 0 ? cat(" (", all, " bytes, ", all - allowed, " more than that)") : std::string();
+  return fault(
+      {worker, index},
+      cat("here it would hold ", peak, " micro-batches, ", peak - limit, " more than its limit of ",
+          limit, bytes, ": raise the limit to ", peak, " or run weight gradients sooner"),
+      Code::Exhausted, Reach::Worker);
+}
+
 // A listed plan keeps its limits by its lists alone.
 Fault Checker::check_memory() const {
   if (plan_.dispatch != Dispatch::Listed || evaluation_) return {};
@@ -440,18 +469,7 @@ Fault Checker::check_memory() const {
     }
     const WorkerId worker{static_cast<int32_t>(w)};
     if (limit.micros > 0 && peak > limit.micros) {
-      const StageId stage = ops[at(peak_index)].stage;
-      const std::string bytes =
-          at(stage.value) < sizes_.of.size()
-              ? cat(" (",
-                    int64_t{peak} * sizes_.of[at(stage.value)][at(int(ValueKind::Stash))].count,
-                    " bytes)")
-              : std::string();
-      return fault(
-          {worker, peak_index},
-          cat("here it would hold ", peak, " micro-batches", bytes, " and its limit is ",
-              limit.micros, ": raise the limit to ", peak, " or run weight gradients sooner"),
-          Code::Exhausted, Reach::Worker);
+      return check_room(worker, peak_index, peak, limit.micros);
     }
     if (first_backward >= 0 && ahead < std::min(limit.warm_up, forwards)) {
       return fault({worker, first_backward},
@@ -462,40 +480,13 @@ Fault Checker::check_memory() const {
   return {};
 }
 
-std::string Checker::wait_of(const Walk& walk, WorkerId worker, int32_t index) const {
-  std::string text = cat("worker ", worker, " at ", to_text(walk.op(index)), " for ");
-  const auto missing = walk.missing(index);
-  if (!missing.empty()) return text + to_text(missing.front());
-  if (lane_of(walk.op(index)) == LaneKind::Compute) {
-    return text + (walk.op(index).kind == OpKind::Forward ? "room under its limit"
-                                                          : "its warm-up forwards");
-  }
-  return text + "a buffer";
-}
-
-Fault Checker::stuck(const std::vector<Walk>& walks, int64_t ended, int64_t total) const {
-  std::string waits;
-  std::vector<Mark> marks;
-  for (int32_t w = 0; w < worker_count(); ++w) {
-    // The compute lane's wait is the one that matters; what waits for it says nothing new.
-    auto heads = walks[at(w)].waiting();
-    const auto computes = [&](int32_t index) {
-      return lane_of(walks[at(w)].op(index)) == LaneKind::Compute;
-    };
-    const auto others = std::stable_partition(heads.begin(), heads.end(), computes);
-    if (others != heads.begin()) heads.erase(others, heads.end());
-    for (const int32_t index : heads) {
-      if (marks.size() < 4) {
-        waits += cat(marks.empty() ? "" : ", ", wait_of(walks[at(w)], {w}, index));
-      }
-      marks.push_back({{w}, index});
-    }
-  }
-  return plain(cat("nothing can move after ", ended, " of ", total, " ops under ",
+Fault Checker::stuck(const Standstill& standstill, int64_t count, int64_t total) const {
+  const Explanation explanation = explain(standstill);
+  return plain(cat("nothing can move after ", count, " of ", total, " ops under ",
                    plan_.dispatch == Dispatch::Ready ? "ready" : "listed",
-                   " dispatch; waiting: ", waits, marks.size() > 4 ? ", ..." : "",
-                   ": change the lists so that what each waits for comes first\n",
-                   table(schedule_, marks)));
+                   " dispatch: ", explanation.sentence,
+                   "; change the lists so that what each waits for comes first\n",
+                   table(schedule_, explanation.marks)));
 }
 
 // Runs the lists without a clock. Every way to run them starts the same ops (see Walk), so one run
@@ -510,16 +501,17 @@ Fault Checker::check_progress() {
       return fault({{w}, twice}, "another op of this list makes the same value: double work");
     }
   }
-  std::vector<int32_t> arrived(schedule_.groups.size(), 0);
   std::vector<std::vector<Place>> at_group(schedule_.groups.size());
   std::vector<bool> started(at(pairing_.first.back()), false);
+  std::vector<bool> ended(started.size(), false);
   std::deque<int32_t> busy;
   std::vector<bool> queued(schedule_.lists.size(), true);
   for (int32_t w = 0; w < worker_count(); ++w) busy.push_back(w);
-  int64_t ended = 0;
+  int64_t count = 0;
   const auto finish = [&](Place place) {
     walks[at(place.worker.value)].finish(place.index);
-    ++ended;
+    ended[at(pairing_.number(place.worker, place.index))] = true;
+    ++count;
     if (!queued[at(place.worker.value)]) busy.push_back(place.worker.value);
     queued[at(place.worker.value)] = true;
   };
@@ -532,10 +524,10 @@ Fault Checker::check_progress() {
       const Place here{self, able.front()};
       const Op& op = walk.op(here.index);
       walk.start(here.index);
+      const int32_t number = pairing_.number(self, here.index);
+      started[at(number)] = true;
       if (is_message(op)) {
-        const int32_t number = pairing_.number(self, here.index);
         const int32_t other = pairing_.partner[at(number)];
-        started[at(number)] = true;
         if (!started[at(other)]) continue;
         finish(here);
         finish({op.peer, pairing_.index_of(other)});
@@ -549,7 +541,9 @@ Fault Checker::check_progress() {
       }
     }
   }
-  if (ended < pairing_.first.back()) return stuck(walks, ended, pairing_.first.back());
+  if (count < pairing_.first.back()) {
+    return stuck({schedule_, pairing_, walks, started, ended}, count, pairing_.first.back());
+  }
   for (int32_t w = 0; w < worker_count(); ++w) {
     for (const Value& value : walks[at(w)].stored()) {
       if (lives_to_end(value.kind)) continue;

@@ -105,7 +105,10 @@ TEST(Check, ReceiveBehindItsReader) {
   std::swap(list[1], list[2]);  // B1.0 before F1.0
   const std::string message = refusal(plan);
   EXPECT_NE(message.find("nothing can move after"), std::string::npos) << message;
-  EXPECT_NE(message.find("worker 1 at B1.0 for stash 1.0"), std::string::npos) << message;
+  EXPECT_NE(message.find("worker 1 waits at op 1 (B1.0) for stash 1.0, which its own op 2 (F1.0) "
+                         "makes, behind it"),
+            std::string::npos)
+      << message;
   EXPECT_NE(message.find("\nw1: <a0.0@0 B1.0 F1.0"), std::string::npos) << message;
 }
 
@@ -135,6 +138,7 @@ TEST(Check, UpdateOnceEverywhere) {
 
 TEST(Check, GradientOrder) {
   Plan plan = small_plan();
+  plan.dispatch = Dispatch::Ready;
   for (auto& op : plan.schedule.lists[1]) {
     if (op.kind == OpKind::BackwardWeight) op.micro = {1 - op.micro.value};
   }
@@ -149,7 +153,7 @@ TEST(Check, Memory) {
   EXPECT_EQ(status.error().code, Code::Exhausted);
   EXPECT_EQ(status.error().reach, Reach::Worker);
   EXPECT_EQ(status.error().message.substr(0, 80),
-            "worker 0, op 2 (F0.1): here it would hold 2 micro-batches and its limit is 1: ra");
+            "worker 0, op 2 (F0.1): here it would hold 2 micro-batches, 1 more than its limit");
   plan.limits[0].micros = 2;
   EXPECT_TRUE(check(plan).ok());
 }

@@ -152,9 +152,9 @@ class Executor {
     if (op.kind == OpKind::Recv) wire_.erase({op.peer, self, moved_value(op)});
     if (op.kind == OpKind::Forward) ++station.held, ++station.forwards;
     if (op.kind == OpKind::BackwardWeight) --station.held;
-    const bool ordered = op.kind == OpKind::BackwardWeight ||
-                         (plan_.dispatch == Dispatch::Ready &&
-                          (op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput));
+    const bool ordered = plan_.dispatch == Dispatch::Ready &&
+                         (op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput ||
+                          op.kind == OpKind::BackwardWeight);
     if (ordered) {
       const auto [last, fresh] = last_.try_emplace({op.kind, self, op.stage}, op.micro);
       if (!fresh && op.micro < last->second) fault_ = "out of order: " + to_text(op);

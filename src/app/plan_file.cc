@@ -1,0 +1,109 @@
+#include "app/plan_file.h"
+
+#include <algorithm>
+
+#include "app/file.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "ir/text.h"
+#include "ir/torch_csv.h"
+
+namespace tenuto {
+
+namespace {
+
+std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+Result<Plan> plan_from_text(std::string_view text, const std::string& source) {
+  auto schedule = schedule_from_text(text, source);
+  if (!schedule.ok()) return schedule.error();
+  return plan_of_schedule(std::move(schedule).value(), source);
+}
+
+Result<Plan> plan_from_csv(std::string_view text, const std::string& source) {
+  auto read = schedule_from_csv(text, source);
+  if (!read.ok()) return read.error();
+  Shape shape;
+  shape.layers = read.value().schedule.stage_count;
+  shape.order = base_name(source);
+  shape.split_backward = read.value().splits;
+  auto plan = make_given_plan({std::move(read.value().schedule), read.value().messages}, shape);
+  if (plan.ok()) return plan;
+  Error error = plan.error();
+  error.message = cat(source, ": ", error.message);
+  return error;
+}
+
+// True for what travels or is computed once per micro-batch.
+bool of_micro(const Op& op) {
+  switch (op.kind) {
+    case OpKind::Forward:
+    case OpKind::BackwardInput:
+    case OpKind::BackwardWeight:
+      return true;
+    case OpKind::Send:
+    case OpKind::Recv:
+      return op.moved == ValueKind::Activation || op.moved == ValueKind::Gradient;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+PlanForm form_of(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') return PlanForm::Json;
+  return looks_like_csv(text) ? PlanForm::Csv : PlanForm::Text;
+}
+
+Result<Plan> plan_from(std::string_view text, const std::string& source) {
+  switch (form_of(text)) {
+    case PlanForm::Json:
+      return plan_from_json(text, source);
+    case PlanForm::Csv:
+      return plan_from_csv(text, source);
+    case PlanForm::Text:
+      break;
+  }
+  return plan_from_text(text, source);
+}
+
+Result<Plan> plan_from_file(const std::string& path) {
+  const auto text = read_file(path);
+  if (!text.ok()) return text.error();
+  return plan_from(text.value(), path);
+}
+
+Result<FileLists> lists_from_file(const std::string& path) {
+  auto plan = plan_from_file(path);
+  if (!plan.ok()) return plan.error();
+  if (const Status status = check(plan.value()); !status.ok()) {
+    Error error = status.error();
+    error.message = cat(path, " is refused: ", error.message);
+    return error;
+  }
+  for (size_t s = 0; s < plan.value().stages.size(); ++s) {
+    const size_t holders = plan.value().stages[s].holders.size();
+    if (holders == 1) continue;
+    return Error{Code::Infeasible, Reach::Job,
+                 cat(path, ": stage ", s, " has ", holders,
+                     " holders: a schedule to train by is of "
+                     "one pipeline, which parallel.pipelines then copies; write one pipeline")};
+  }
+  FileLists result;
+  result.order = base_name(path);
+  result.splits = plan.value().split_backward;
+  result.lists.messages = true;
+  result.lists.schedule = std::move(plan.value().schedule);
+  Schedule& schedule = result.lists.schedule;
+  schedule.groups.clear();
+  schedule.collectives.clear();
+  for (auto& list : schedule.lists) {
+    list.erase(std::remove_if(list.begin(), list.end(), [](const Op& op) { return !of_micro(op); }),
+               list.end());
+  }
+  return result;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,42 @@
+// Schedules and plans in files, by content: our text, plan JSON, PyTorch's schedule CSV.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "ir/plan.h"
+#include "plan/given_plan.h"
+
+namespace tenuto {
+
+// The forms that a schedule can be written in.
+enum class PlanForm : uint8_t { Text, Json, Csv };
+
+// What `text` is, by its first letters; JSON begins with {, a CSV with an action such as 0F0 or a
+// blank cell, everything else is our text.
+PlanForm form_of(std::string_view text);
+
+// A plan from a file of any form. A text's or a CSV's stages have one layer each, held by the
+// workers that list their ops; it is listed. A text's backward is split, a CSV's where the file
+// splits one. A CSV gets the messages that it does not place, and the step's end.
+//
+// Errors: Invalid/Call    unreadable, with file, line and column
+//         Infeasible/Job  well formed and not for Tenuto (ir/torch_csv.h, plan/given_plan.h)
+Result<Plan> plan_from_file(const std::string& path);
+
+// The same for what has been read already; `source` is the file's name.
+Result<Plan> plan_from(std::string_view text, const std::string& source);
+
+// One pipeline's lists from a file, as training takes them (parallel.schedule).
+struct FileLists {
+  GivenLists lists;
+  bool splits = false;  // the file's backward is in two halves
+  std::string order;    // the file's name without its folder
+};
+
+// Errors: as plan_from_file; Infeasible/Job when the file holds several pipelines or is not right
+Result<FileLists> lists_from_file(const std::string& path);
+
+}  // namespace tenuto

@@ -1,0 +1,26 @@
+// From op lists that somebody wrote to a plan that can be checked, priced and trained.
+#pragma once
+
+#include "base/result.h"
+#include "ir/plan.h"
+#include "plan/make_plan.h"
+
+namespace tenuto {
+
+// Lists of one pipeline: the compute ops of each worker, and its messages if the lists place them.
+struct GivenLists {
+  Schedule schedule;      // without Reduce, Measure, Step; micros numbered by position
+  bool messages = false;  // no: messages are put in (plan/lower.h)
+};
+
+// Lays out `shape.pipelines` copies of the lists side by side and adds what makes the step: stages
+// with their layers and holders (who lists an op of a stage holds it), messages, reductions, norm,
+// update and the held-out pass. Of the shape, stages, micros and chunks are not read: the lists say
+// them. Under ready dispatch the limits are what the lists themselves need.
+//
+// Errors: Invalid/Call      fewer layers than stages, or a shape out of range
+//         Infeasible/Job    a stage that no worker, or more than one, lists ops of
+//         Exhausted/Worker  the lists hold more micro-batches than shape.memory
+Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape);
+
+}  // namespace tenuto
