@@ -76,26 +76,24 @@ LaneKind lane_of(const Op& op) {
   }
 }
 
-Walk::Queue Walk::queue_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::BackwardInput:
-      return Backward;
-    case OpKind::Forward:
-    case OpKind::Evaluate:
-      return Ahead;
-    case OpKind::BackwardWeight:
-      return Weight;
-    default:
-      return Update;
-  }
+namespace {
+
+Limit limit_of(const Plan& plan, WorkerId self) {
+  return at(self.value) < plan.limits.size() ? plan.limits[at(self.value)] : Limit{};
 }
 
-Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead)
-    : dispatch_(plan.dispatch), receives_ahead_(receives_ahead) {
+std::span<const Op> list_of(const Schedule& schedule, WorkerId self) {
   CHECK(self.value >= 0 && at(self.value) < schedule.lists.size(), "a walk needs a list");
+  return schedule.lists[at(self.value)];
+}
+
+}  // namespace
+
+Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead)
+    : list_(list_of(schedule, self)),
+      compute_(list_, plan.dispatch, limit_of(plan, self)),
+      receives_ahead_(receives_ahead) {
   CHECK(receives_ahead >= 1, "a receive needs a buffer");
-  list_ = schedule.lists[at(self.value)];
-  if (at(self.value) < plan.limits.size()) limit_ = plan.limits[at(self.value)];
   state_.assign(list_.size(), State::Waiting);
   index_lanes();
   index_values(schedule.stage_count);
@@ -107,14 +105,11 @@ Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t re
   }
 }
 
-// Sorts the ops into lanes, each in list order; the compute lane under Ready into its queues.
+// Sorts the ops of the other lanes into these, each in list order.
 void Walk::index_lanes() {
   std::map<std::pair<LaneKind, WorkerId>, int32_t> numbers = {{{LaneKind::Compute, {}}, 0}};
-  std::array<int32_t, kQueueCount> queued{};
   for (const Op& op : list_) {
     numbers.try_emplace(lane_key(op), 0);
-    if (lane_of(op) == LaneKind::Compute) ++queued[queue_of(op.kind)];
-    if (op.kind == OpKind::Forward) ++forwards_;
   }
   for (auto& [key, number] : numbers) {
     number = static_cast<int32_t>(lanes_.size());
@@ -124,24 +119,16 @@ void Walk::index_lanes() {
   lane_.reserve(list_.size());
   for (const Op& op : list_) {
     lane_.push_back(numbers.find(lane_key(op))->second);
-    ++count[at(lane_.back())];
+    if (lane_.back() != 0) ++count[at(lane_.back())];
   }
   int32_t place = 0;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane].next = lanes_[lane].end = place;
     place += count[lane];
   }
-  int32_t queue_place = 0;
-  for (size_t queue = 0; queue < kQueueCount; ++queue) {
-    runs_[queue].next = runs_[queue].end = queue_place;
-    queue_place += queued[queue];
-  }
-  lane_ops_.resize(list_.size());
+  lane_ops_.resize(at(place));
   for (size_t i = 0; i < list_.size(); ++i) {
-    int32_t& end = lane_[i] == 0 && dispatch_ == Dispatch::Ready
-                       ? runs_[queue_of(list_[i].kind)].end
-                       : lanes_[at(lane_[i])].end;
-    lane_ops_[at(end++)] = static_cast<int32_t>(i);
+    if (lane_[i] != 0) lane_ops_[at(lanes_[at(lane_[i])].end++)] = static_cast<int32_t>(i);
   }
 }
 
@@ -207,28 +194,6 @@ void Walk::index_readers() {
   }
 }
 
-// The op that the compute lane would run next, or -1.
-int32_t Walk::compute_candidate() const {
-  const Lane& lane = lanes_[0];
-  if (lane.busy) return -1;
-  if (dispatch_ == Dispatch::Listed) {
-    if (lane.next == lane.end) return -1;
-    const int32_t index = lane_ops_[at(lane.next)];
-    return missing_[at(index)] == 0 ? index : -1;
-  }
-  for (size_t queue = 0; queue < kQueueCount; ++queue) {
-    const Run& run = runs_[queue];
-    if (run.next == run.end) continue;
-    const int32_t index = lane_ops_[at(run.next)];
-    if (missing_[at(index)] != 0) continue;
-    if (queue == Backward && forwards_started_ < std::min(limit_.warm_up, forwards_)) continue;
-    const bool takes_slot = list_[at(index)].kind == OpKind::Forward;
-    if (takes_slot && limit_.micros > 0 && held_ >= limit_.micros) continue;
-    return index;
-  }
-  return -1;
-}
-
 void Walk::insert_offer(int32_t index, int32_t lane_index) {
   state_[at(index)] = State::Offered;
   auto place = offers_.end();
@@ -269,23 +234,12 @@ std::span<const int32_t> Walk::startable() {
   return startable_;
 }
 
-void Walk::begin_compute(const Op& op) {
-  Lane& lane = lanes_[0];
-  lane.busy = true;
-  int32_t& next = dispatch_ == Dispatch::Ready ? runs_[queue_of(op.kind)].next : lane.next;
-  ++next;
-  if (op.kind == OpKind::Forward) {
-    ++held_;
-    ++forwards_started_;
-  }
-}
-
 void Walk::start(int32_t index) {
   CHECK(index >= 0 && at(index) < list_.size(), "start: no such op");
   Lane& lane = lanes_[at(lane_[at(index)])];
   if (lane.kind == LaneKind::Compute) {
     CHECK(index == compute_candidate(), "start: the op is not startable");
-    begin_compute(list_[at(index)]);
+    compute_.begin(index);
   } else {
     CHECK(state_[at(index)] == State::Offered, "start: the op is not startable");
     remove_offer(index);
@@ -334,7 +288,6 @@ std::span<const Value> Walk::finish(int32_t index) {
   state_[at(index)] = State::Ended;
   ++ended_;
   freed_.clear();
-  if (list_[at(index)].kind == OpKind::BackwardWeight) --held_;
   for (int32_t k = write_first_[at(index)]; k < write_first_[at(index) + 1]; ++k) {
     appear(write_[at(k)]);
   }
@@ -342,29 +295,23 @@ std::span<const Value> Walk::finish(int32_t index) {
     vanish(free_[at(k)]);
   }
   Lane& lane = lanes_[at(lane_[at(index)])];
-  if (!is_recv(lane.kind)) {
+  if (lane.kind == LaneKind::Compute) {
+    compute_.end(list_[at(index)].kind);
+  } else if (!is_recv(lane.kind)) {
     lane.busy = false;
-    if (lane.kind != LaneKind::Compute) offer_from(lane, lane_[at(index)]);
+    offer_from(lane, lane_[at(index)]);
   }
   return freed_;
 }
 
 std::vector<int32_t> Walk::waiting() const {
   std::vector<int32_t> heads;
-  const auto add = [&](int32_t next, int32_t end) {
-    if (next < end) heads.push_back(lane_ops_[at(next)]);
-  };
-  if (!lanes_[0].busy && compute_candidate() < 0) {
-    if (dispatch_ == Dispatch::Listed) {
-      add(lanes_[0].next, lanes_[0].end);
-    } else {
-      for (const Run& run : runs_) add(run.next, run.end);
-    }
-  }
+  if (!compute_.busy() && compute_candidate() < 0) compute_.heads(heads);
   for (size_t lane = 1; lane < lanes_.size(); ++lane) {
     const Lane& it = lanes_[lane];
     if (it.busy || it.next == it.end) continue;
-    if (state_[at(lane_ops_[at(it.next)])] == State::Waiting) add(it.next, it.end);
+    const int32_t index = lane_ops_[at(it.next)];
+    if (state_[at(index)] == State::Waiting) heads.push_back(index);
   }
   return heads;
 }

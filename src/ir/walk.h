@@ -2,11 +2,11 @@
 // what an op waits for is decided in one place.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "ir/compute_lane.h"
 #include "ir/plan.h"
 
 namespace tenuto {
@@ -63,7 +63,7 @@ class Walk {
   // An op that writes what another op of the list writes too (double work), or -1.
   int32_t double_writer() const { return double_writer_; }
   // Micro-batches between the start of a forward and the end of its weight gradient.
-  int32_t held() const { return held_; }
+  int32_t held() const { return compute_.held(); }
   // The op at `index`.
   const Op& op(int32_t index) const { return list_[static_cast<size_t>(index)]; }
   // The list as a whole.
@@ -79,27 +79,18 @@ class Walk {
     int32_t granted = 0;        // receive lanes: buffers in use
     bool busy = false;
   };
-  // The compute lane's queues under Dispatch::Ready, in order of precedence.
-  enum Queue : uint8_t { Update, Backward, Ahead, Weight, kQueueCount };
-  struct Run {
-    int32_t next = 0, end = 0;  // into lane_ops_
-  };
-
   void index_lanes();
   void index_values(int32_t stage_count);
   void index_readers();
-  int32_t compute_candidate() const;
+  int32_t compute_candidate() const { return compute_.candidate(missing_.data()); }
   void offer_from(Lane& lane, int32_t lane_index);
   void insert_offer(int32_t index, int32_t lane_index);
   void remove_offer(int32_t index);
   void appear(int32_t value);
   void vanish(int32_t value);
-  void begin_compute(const Op& op);
-  static Queue queue_of(OpKind kind);
 
   std::span<const Op> list_;
-  Dispatch dispatch_;
-  Limit limit_;
+  ComputeLane compute_;
   int32_t receives_ahead_;
 
   // Ops, by place in the list. Runs of value ids: of op i, [first[i], first[i + 1]).
@@ -114,15 +105,13 @@ class Walk {
   std::vector<int32_t> recv_lane_;  // the receive lane whose buffer it lies in; -1 = none
   std::vector<int32_t> reader_first_, reader_;
 
-  std::vector<Lane> lanes_;  // [0] = compute
+  std::vector<Lane> lanes_;  // [0] = compute: its ops are compute_'s
   std::vector<int32_t> lane_ops_;
-  std::array<Run, kQueueCount> runs_;
 
   std::vector<int32_t> offers_;  // startable ops of the other lanes
   std::vector<int32_t> startable_;
   std::vector<Value> freed_;
-  int32_t ended_ = 0, held_ = 0;
-  int32_t forwards_ = 0, forwards_started_ = 0;
+  int32_t ended_ = 0;
   int32_t double_writer_ = -1;
 };
 

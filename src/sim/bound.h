@@ -1,24 +1,25 @@
 // What no schedule can beat.
 #pragma once
 
-#include <vector>
-
-#include "base/unit.h"
-#include "ir/plan.h"
-#include "world/cluster.h"
-#include "world/model.h"
+#include "sim/price.h"
 
 namespace tenuto {
 
-// A lower bound on the time from empty to the last weight gradient, for any order, dispatch and
-// memory, given who runs which op. Each op has a head (the longest way to it from the start of its
-// micro-batch) and a tail (the longest way from its end to the end); a worker that runs its ops one
-// at a time needs at least what it would need if it could interrupt them (Jackson's rule: of the
-// ops that are here, the one with the longest tail). The largest such time over the workers.
+// A lower bound on the time from empty to the last weight gradient, for any order and dispatch
+// under the plan's limits, given who runs which op. Each op has a head (when it can start at the
+// earliest: its way down and up the pipeline, what its worker must do before, the room that must
+// have been given back) and a tail (the least time from its end to the end); a worker that runs its
+// ops one at a time needs at least what it would need if it could interrupt them (Jackson's rule:
+// of the ops that are here, the one with the longest tail). The largest such time over the workers.
+//
+// Staggered: a bound on the period instead: a worker's work, and what it must idle between its
+// first forward and its first backward, and between its last backward and its next forward.
+//
+// Messages and update: bounds leave out that messages share links, and all reductions.
 //
 // Source: Carlier, "The one-machine sequencing problem", EJOR 1982 (the preemptive bound).
 // Cost:   O(n log n) for n ops
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
-                     const Cluster& cluster);
+                     const Cluster& cluster, const PriceOptions& options);
 
 }  // namespace tenuto

@@ -17,36 +17,58 @@ struct Span {
   WorkerId worker;
   Op op;
   Duration start{}, finish{};
-  int32_t after = -1;  // index of the span that it waited for last; -1: it is not said, or none
+  int32_t after = -1;  // index into the spans of what this op waited for last; -1 = of nothing
 };
 
 // What a price is made of.
 struct Timeline {
-  std::vector<Span> spans;           // by worker, then start; empty unless asked for
-  Duration makespan{};               // of one step from empty
-  Duration lower_bound{};            // no schedule of the same routing is faster
-  double bubble_fraction = 0;        // idle share of the compute lanes
-  std::vector<int32_t> peak_micros;  // per worker: micro-batches held at once, at most
+  std::vector<Span> spans;     // by worker, then start; empty unless asked for
+  Duration makespan{};         // of one step from empty
+  Duration period{};           // of one step among many; the makespan when steps do not overlap
+  Duration lower_bound{};      // on the period: no schedule of the same routing is faster
+  double bubble_fraction = 0;  // idle share of the compute lanes during a period
+  std::vector<double> peak_micros;  // per worker: micro-batches held at once, at most; a chunk of
+                                    // a worker with V of them counts 1/V
+  std::vector<Bytes> peak_bytes;    // per worker: activations, gradients, stashes, weight work; a
+                                    // message counts from when it sets out
   int64_t ops = 0;
 };
 
-// What to compute beside the makespan.
+// How messages leave a worker. Offloaded: by themselves, beside the compute lane. Blocking: through
+// the device's queue, where what comes later waits behind them. With a whole backward the messages
+// between two compute ops are exchanged together and waited for; with a split one each message is
+// an item of the launch queue: an item starts when all before it have started, and the two workers
+// of a link move their messages one at a time in one agreed order.
+enum class Sending : uint8_t { Offloaded, Blocking };
+
+// What to compute beside the makespan, and under which rules.
 struct PriceOptions {
   bool spans = false;
   bool lower_bound = true;
   bool update = true;       // no: the clock stops at the last weight gradient; reductions, norm and
                             // Step are left out of makespan, bubble and spans
   bool evaluation = false;  // price the held-out pass instead of the step
+  Sending sending = Sending::Offloaded;
+  bool staggered = false;    // each worker begins the next step when its own list is done; the norm
+                             // is checked behind, so Measure and its messages are left out
+  bool half_duplex = false;  // both directions of a link share its rate
+  Duration per_op{};         // constant cost of every compute op, at any speed
+  double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
+  int32_t steps = 0;         // staggered: steps to price for the period; 0 = enough for most
 };
 
-// Runs the plan's step on a clock of integer nanoseconds. Deterministic: ties by worker, lane,
-// place; what ends at a moment has ended before anything starts at it. A message goes out when it
-// is made and its receive is posted, occupies its directed link for bytes / rate (first come, first
-// served) and arrives a latency later. A reduction has its links to itself.
+// Runs the plan's step on a clock of integer nanoseconds. Deterministic: what ends at a moment has
+// ended and what arrives has arrived before a compute op is chosen; ties by worker, lane, place. A
+// message goes out when it is made and its receive is posted, occupies its directed link for bytes
+// / rate (first come, first served) and arrives a latency later. A reduction has its links to
+// itself.
 //
 // Requires: check(plan) is ok, the model has the plan's layers
 // Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
 //           Infeasible/Worker  a worker that is not alive, or without speed, has ops
+//           Invalid/Call       blocking messages and a staggered optimizer at once
+// Source:   Wu et al., "Attack of the Bubbles", NSDI 2026 (blocking messages: what they cost)
+// Cost:     O(n log workers) for n ops; some 80 bytes an op beside the plan
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,
                        const PriceOptions& options = {});
 

@@ -1,0 +1,80 @@
+#include "ir/compute_lane.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+bool is_compute(OpKind kind) {
+  return kind != OpKind::Send && kind != OpKind::Recv && kind != OpKind::Reduce;
+}
+
+ComputeLane::Queue ComputeLane::queue_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::BackwardInput:
+      return Backward;
+    case OpKind::Forward:
+    case OpKind::Evaluate:
+      return Ahead;
+    case OpKind::BackwardWeight:
+      return Weight;
+    default:
+      return Update;
+  }
+}
+
+ComputeLane::ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limit,
+                         bool (*keep)(const Op&))
+    : list_(list), dispatch_(dispatch), limit_(limit) {
+  const auto mine = [&](const Op& op) {
+    return is_compute(op.kind) && (keep == nullptr || keep(op));
+  };
+  const auto queue = [&](const Op& op) {
+    return dispatch == Dispatch::Ready ? static_cast<size_t>(queue_of(op.kind)) : 0;
+  };
+  std::array<int32_t, kQueueCount> count{};
+  for (const Op& op : list) {
+    if (!mine(op)) continue;
+    ++count[queue(op)];
+    if (op.kind == OpKind::Forward) ++forwards_;
+  }
+  int32_t place = 0;
+  for (size_t q = 0; q < kQueueCount; ++q) {
+    runs_[q] = {place, place, place};
+    place += count[q];
+  }
+  ops_.resize(static_cast<size_t>(place));
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!mine(list[i])) continue;
+    ops_[static_cast<size_t>(runs_[queue(list[i])].end++)] = static_cast<int32_t>(i);
+  }
+}
+
+int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
+  for (size_t queue = 0; queue < kQueueCount; ++queue) {
+    const Run& run = runs_[queue];
+    if (run.next == run.end) continue;
+    const int32_t index = ops_[static_cast<size_t>(run.next)];
+    if (missing[index] != 0) continue;
+    if (queue == Backward && forwards_begun_ < std::min(limit_.warm_up, forwards_)) continue;
+    const bool takes_slot = list_[static_cast<size_t>(index)].kind == OpKind::Forward;
+    if (takes_slot && limit_.micros > 0 && held_ >= limit_.micros) continue;
+    return index;
+  }
+  return -1;
+}
+
+void ComputeLane::heads(std::vector<int32_t>& into) const {
+  for (const Run& run : runs_) {
+    if (run.next < run.end) into.push_back(ops_[static_cast<size_t>(run.next)]);
+  }
+}
+
+void ComputeLane::restart() {
+  CHECK(done(), "a lane starts again when all its ops have ended");
+  for (Run& run : runs_) run.next = run.first;
+  ended_ = forwards_begun_ = 0;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,85 @@
+// The compute lane of one worker: which op it takes next. The dispatch rule stands here once; the
+// walk (check, runtime) and the price both ask it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/plan.h"
+
+namespace tenuto {
+
+// True for ops of the compute lane; Send, Recv and Reduce have lanes of their own.
+bool is_compute(OpKind kind);
+
+// A worker's compute ops on their way from begin to end. It knows which ops have begun; whether
+// their inputs are there, the caller knows.
+class ComputeLane {
+ public:
+  // Takes the compute ops of `list`, or of them only those that `keep` is true for. The list must
+  // outlive the lane.
+  ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limit,
+              bool (*keep)(const Op&) = nullptr);
+  // The op (its index in the list) to begin next; -1 when an op is running or none can begin.
+  // missing[i] = how many values that op i reads are not there.
+  //
+  // Listed: the next of the list. Ready: the first that has all it reads, in the order update,
+  // backward, forward, weight gradient, each kind in list order, forwards under the limit.
+  int32_t candidate(const int32_t* missing) const {
+    if (busy_) return -1;
+    if (dispatch_ == Dispatch::Ready) return ready_candidate(missing);
+    if (runs_[0].next == runs_[0].end) return -1;
+    const int32_t index = ops_[static_cast<size_t>(runs_[0].next)];
+    return missing[index] == 0 ? index : -1;
+  }
+  // The op at `index` begins. Requires: it is the candidate.
+  void begin(int32_t index) {
+    const OpKind kind = list_[static_cast<size_t>(index)].kind;
+    busy_ = true;
+    ++runs_[dispatch_ == Dispatch::Ready ? queue_of(kind) : 0].next;
+    if (kind == OpKind::Forward) {
+      ++held_;
+      ++forwards_begun_;
+    }
+  }
+  // The op that runs has ended; `kind` is its kind.
+  void end(OpKind kind) {
+    busy_ = false;
+    ++ended_;
+    if (kind == OpKind::BackwardWeight) --held_;
+  }
+  // Appends the ops that the lane would take next if their inputs were there.
+  void heads(std::vector<int32_t>& into) const;
+  // True while an op runs.
+  bool busy() const { return busy_; }
+  // True when every op has ended.
+  bool done() const { return static_cast<size_t>(ended_) == ops_.size(); }
+  // Goes back to the start of the list. Requires: done().
+  void restart();
+  // Micro-batches (of all the worker's stages) between the start of a forward and the end of its
+  // weight gradient.
+  int32_t held() const { return held_; }
+
+ private:
+  // The queues under Dispatch::Ready, in order of precedence.
+  enum Queue : uint8_t { Update, Backward, Ahead, Weight, kQueueCount };
+  struct Run {
+    int32_t first = 0, next = 0, end = 0;  // into ops_
+  };
+
+  int32_t ready_candidate(const int32_t* missing) const;
+  static Queue queue_of(OpKind kind);
+
+  std::span<const Op> list_;
+  Dispatch dispatch_;
+  Limit limit_;
+  std::vector<int32_t> ops_;  // indices into the list; under Ready queue by queue
+  std::array<Run, kQueueCount> runs_;
+  int32_t forwards_ = 0, forwards_begun_ = 0;
+  int32_t held_ = 0, ended_ = 0;
+  bool busy_ = false;
+};
+
+}  // namespace tenuto

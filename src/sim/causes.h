@@ -1,0 +1,33 @@
+// Why an op started when it did, and the chain of such reasons that makes a step as long as it is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/clockwork.h"
+
+namespace tenuto {
+
+// The first step's ops in time, by worker, then start, each with what it waited for last: the op
+// that held its lane until then, else the value that came last, else the message that held the
+// link, else the op that gave back the buffer. A Recv points at its Send.
+std::vector<Span> spans_with_causes(const Program& program, const Schedule& schedule,
+                                    const Outcome& outcome);
+
+// A part of the critical path.
+struct Share {
+  std::string what;  // "worker 2", "link 0->1", "waiting"
+  Duration time{};
+};
+
+// The chain from the last op back to the start: whatever stands on it, made faster, makes the step
+// faster until another chain is longer.
+struct CriticalPath {
+  std::vector<int32_t> spans;  // indices, first to last
+  std::vector<Share> shares;   // longest first; they add up to the makespan
+};
+
+// The critical path of a timeline with spans; empty without.
+CriticalPath critical_path(const std::vector<Span>& spans);
+
+}  // namespace tenuto

@@ -1,0 +1,63 @@
+// Runs a program on a clock: when each op starts and ends when messages leave by themselves.
+#pragma once
+
+#include <vector>
+
+#include "sim/price.h"
+#include "sim/program.h"
+
+namespace tenuto {
+
+// Which ops of a plan are priced under the options; nullptr = all.
+bool (*keep_of(const PriceOptions& options))(const Op&);
+
+// What an op costs where: times and bytes by class of op.
+class Tariff {
+ public:
+  // The costs of `program`'s classes. All arguments but the options must outlive the tariff.
+  Tariff(const Program& program, const Plan& plan, const Model& model, const Cluster& cluster,
+         const PriceOptions& options);
+  // The time of a compute op.
+  Duration time(int32_t op) const {
+    const Duration base = time_[at(program_.class_of(op))];
+    const double speed = cluster_.workers[at(program_.worker(op))].speed;
+    return (speed == 1.0 ? base : at_speed(base, speed)) + per_op_;
+  }
+  // Bytes that the op writes, and bytes that it frees at its end.
+  Bytes writes(int32_t op) const { return writes_[at(program_.class_of(op))]; }
+  Bytes frees(int32_t op) const { return frees_[at(program_.class_of(op))]; }
+  // Bytes of the value that a Send or Recv moves.
+  Bytes moves(int32_t op) const { return moves_[at(program_.class_of(op))]; }
+  // Bytes that a Reduce sums.
+  Bytes reduces(const Op& op) const;
+  // The cluster that the times are of.
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  static size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+  const Program& program_;
+  const Cluster& cluster_;
+  Duration per_op_;
+  Bytes tied_;
+  std::vector<StageCost> costs_;
+  std::vector<Duration> time_;
+  std::vector<Bytes> writes_, frees_, moves_;
+};
+
+// When everything happened. Times by op number; with several iterations iteration x size() +
+// number.
+struct Outcome {
+  std::vector<Duration> start, finish;                // -1 = never
+  std::vector<double> peak_micros;                    // per worker
+  std::vector<Bytes> peak_bytes;                      // per worker
+  int64_t ended = 0;                                  // ops
+  std::vector<std::pair<WorkerId, int32_t>> waiting;  // when nothing could move: ops of the lists
+};
+
+// Runs the program. Listed or ready dispatch as the plan says; `iterations` steps one behind the
+// other, each worker going on as soon as its own list is done.
+Outcome run_clockwork(const Program& program, const Plan& plan, const Schedule& schedule,
+                      const Tariff& tariff, const PriceOptions& options);
+
+}  // namespace tenuto

@@ -1,0 +1,124 @@
+// A schedule made ready for pricing: who waits for whom as dense arrays, all from effect_of.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/schedule.h"
+#include "ir/walk.h"
+
+namespace tenuto {
+
+// The ops of a schedule under one numbering, lists one after the other, with their dependences.
+// About 40 bytes an op beside the schedule itself, which must outlive the program.
+class Program {
+ public:
+  // One lane of one worker, as Walk has them; ops of other lanes than Compute are chained by
+  // `after_in_lane`.
+  struct Lane {
+    LaneKind kind = LaneKind::Compute;
+    int32_t worker = 0;
+    int32_t peer = -1;             // message lanes
+    int32_t head = -1, tail = -1;  // numbers of the first and the last op
+  };
+  // "When this op has ended, `to` misses one thing less."
+  struct Edge {
+    int32_t to = -1, next = -1;
+  };
+
+  // Takes in the ops of `schedule` that `keep` is true for (all when it is nullptr).
+  //
+  // Errors: Invalid/Job  a message without its other end
+  // Cost:   linear in the number of ops
+  static Result<Program> make(const Schedule& schedule, bool (*keep)(const Op&) = nullptr);
+
+  // Number of ops, kept or not.
+  int32_t size() const { return first_.back(); }
+  // Number of kept ops.
+  int64_t kept() const { return kept_; }
+  // The number of worker w's first op; one more at the end.
+  std::span<const int32_t> first() const { return first_; }
+  // All lanes; a worker's compute lane is lanes()[compute_lane(w)].
+  std::span<const Lane> lanes() const { return lanes_; }
+  // The lane of an op, -1 when it is not kept.
+  int32_t lane(int32_t op) const { return lane_[at(op)]; }
+  // The worker of a kept op.
+  int32_t worker(int32_t op) const { return lanes_[at(lane_[at(op)])].worker; }
+  // The next kept op of its Send, Recv or Reduce lane, or -1.
+  int32_t after_in_lane(int32_t op) const { return after_in_lane_[at(op)]; }
+  // What each op waits for: the number of values that it reads.
+  std::span<const int32_t> missing() const { return missing_; }
+  // The first edge out of an op, or -1.
+  int32_t edge_of(int32_t op) const { return edge_of_[at(op)]; }
+  // All edges; follow `next`.
+  const Edge& edge(int32_t index) const { return edges_[at(index)]; }
+  // The other end of a Send or a Recv.
+  int32_t partner(int32_t op) const { return partner_[at(op)]; }
+  // The receive lane that has a buffer free again when this op has ended, or -1.
+  int32_t release(int32_t op) const { return release_[at(op)]; }
+  // Ops of one kind, stage and moved value are of one class.
+  int32_t class_of(int32_t op) const { return class_of_[at(op)]; }
+  // One op of each class.
+  std::span<const Op> classes() const { return classes_; }
+  // The op itself.
+  const Op& op(int32_t number) const {
+    const Lane& lane = lanes_[at(lane_[at(number)])];
+    return schedule_->lists[at(lane.worker)][at(number - first_[at(lane.worker)])];
+  }
+
+ private:
+  // Where the values of a class of ops are noted: runs of `writer_`, one entry a micro-batch. -1 =
+  // none.
+  struct Place {
+    int32_t made = -1, received = -1;
+    bool freed = false;
+  };
+  struct Class {
+    std::vector<Place> reads;
+    std::vector<int32_t> writes;
+    bool whole_step = false;  // has values of the step, which are noted one by one
+  };
+  // A value of the step and the op of the present worker that writes it.
+  struct Writer {
+    Value value;
+    int32_t op = -1;
+  };
+
+  explicit Program(const Schedule& schedule) : schedule_(&schedule) {}
+
+  static size_t at(int32_t index) { return static_cast<size_t>(index); }
+  Status build(bool (*keep)(const Op&));
+  void make_room();
+  int32_t find_class(const Op& op);
+  Class describe(const Op& op) const;
+  int32_t run_of(const Value& value, bool received) const;
+  void note_writes(int32_t worker, bool (*keep)(const Op&));
+  void note_reads(int32_t worker);
+  void read_whole(const Op& op, int32_t number);
+  void read(const Class& kind, const Op& op, int32_t number);
+  int32_t find_lane(int32_t worker, const Op& op);
+  void join(int32_t writer, int32_t reader, bool freed);
+  Status pair();
+  bool pair_step_messages();
+
+  const Schedule* schedule_;
+  int32_t micro_first_ = 0;
+  int64_t kept_ = 0;
+  std::vector<int32_t> first_, lane_, after_in_lane_, missing_, edge_of_, partner_, release_,
+      class_of_;
+  std::vector<Edge> edges_;
+  std::vector<Lane> lanes_;
+  std::vector<Op> classes_;
+
+  // Only while it is built.
+  std::vector<Class> kinds_;
+  std::vector<int32_t> class_index_, writer_;
+  std::vector<Writer> step_values_;
+  std::vector<int32_t> step_messages_;
+  size_t lanes_begin_ = 0;  // of the present worker
+  bool all_kept_ = true;
+};
+
+}  // namespace tenuto
