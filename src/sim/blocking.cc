@@ -38,14 +38,14 @@ class Queues {
   }
   virtual ~Queues() = default;
 
-  Outcome run() {
+  Outcome run(const PriceOptions& options) {
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t w = 0; w < worker_count_; ++w) {
         while (place_[w] < queue_[w].size() && go(w)) moved = true;
       }
     }
-    note_peaks();
+    note_peaks(options);
     for (size_t w = 0; w < worker_count_; ++w) {
       if (place_[w] == queue_[w].size()) continue;
       result_.waiting.emplace_back(WorkerId{static_cast<int32_t>(w)},
@@ -85,29 +85,23 @@ class Queues {
   std::vector<size_t> place_;
 
  private:
-  void note_peaks();
+  void note_peaks(const PriceOptions& options);
 };
 
-// Micro-batches in list order; bytes in the order of time.
-void Queues::note_peaks() {
-  for (size_t w = 0; w < worker_count_; ++w) {
-    int32_t held = 0, most = 0;
-    std::vector<std::pair<Duration, int64_t>> changes;
-    for (const int32_t op : queue_[w]) {
+// Micro-batches in list order.
+void Queues::note_peaks(const PriceOptions& options) {
+  for (const auto& queue : queue_) {
+    int32_t whole = 0, late = 0;
+    double most = 0;
+    for (const int32_t op : queue) {
       const OpKind kind = program_.op(op).kind;
-      if (kind == OpKind::Forward) most = std::max(most, ++held);
-      if (kind == OpKind::BackwardWeight) --held;
-      if (result_.finish[at(op)] == kNotYet) continue;
-      const Bytes takes = kind == OpKind::Recv ? tariff_.moves(op) : tariff_.writes(op);
-      changes.emplace_back(result_.start[at(op)], takes.count);
-      changes.emplace_back(result_.finish[at(op)], -tariff_.frees(op).count);
+      if (kind == OpKind::Forward) most = std::max(most, ++whole + options.weight_share * late);
+      if (kind == OpKind::BackwardInput) --whole, ++late;
+      if (kind == OpKind::BackwardWeight) --late;
     }
-    std::sort(changes.begin(), changes.end());
-    int64_t bytes = 0, most_bytes = 0;
-    for (const auto& [time, change] : changes) most_bytes = std::max(most_bytes, bytes += change);
     result_.peak_micros.push_back(most);
-    result_.peak_bytes.push_back({most_bytes});
   }
+  if (options.bytes) note_bytes(program_, tariff_, result_);
 }
 
 // Whole backward: what stands between two timed ops is exchanged together and waited for.
@@ -262,9 +256,9 @@ std::vector<Duration> planned_starts(const Program& program, const Plan& plan,
 Outcome run_blocking(const Program& program, const Plan& plan, const Schedule& schedule,
                      const Tariff& tariff, const PriceOptions& options) {
   CHECK(!options.update, "blocking messages are priced to the last weight gradient");
-  if (!plan.split_backward) return Exchanges(program, schedule, tariff).run();
+  if (!plan.split_backward) return Exchanges(program, schedule, tariff).run(options);
   const std::vector<Duration> planned = planned_starts(program, plan, schedule);
-  return LaunchQueues(program, schedule, tariff, planned).run();
+  return LaunchQueues(program, schedule, tariff, planned).run(options);
 }
 
 }  // namespace tenuto

@@ -81,7 +81,6 @@ struct Way {
 // What one worker holds.
 struct Store {
   int32_t whole = 0, late = 0;  // micro-batches before and after their BackwardInput
-  Bytes bytes, most_bytes;
   double most = 0;
 };
 
@@ -129,8 +128,8 @@ class Clockwork {
     }
     for (const Store& store : stores_) {
       result_.peak_micros.push_back(store.most);
-      result_.peak_bytes.push_back(store.most_bytes);
     }
+    if (options_.bytes) note_bytes(program_, tariff_, result_);
     if (result_.ended < program_.kept() * steps_) note_waiting();
     return std::move(result_);
   }
@@ -187,13 +186,7 @@ class Clockwork {
       ++store.whole;
       store.most = std::max(store.most, store.whole + options_.weight_share * store.late);
     }
-    hold(store, tariff_.writes(op));
     end_at(instance, now_ + tariff_.time(op));
-  }
-
-  static void hold(Store& store, Bytes bytes) {
-    store.bytes = store.bytes + bytes;
-    store.most_bytes = std::max(store.most_bytes, store.bytes);
   }
 
   OpKind kind_of(int32_t op) const { return program_.classes()[at(program_.class_of(op))].kind; }
@@ -213,22 +206,21 @@ class Clockwork {
         advance(its_lane);
       }
     }
-    Store& store = stores_[at(where.worker)];
-    store.bytes = store.bytes - tariff_.frees(op);
     const int32_t release = program_.release(op);
     if (release >= 0) {
       --ways_[at(release)].granted;
       advance(release);
     }
     if (where.kind == LaneKind::Compute) {
-      end_compute(where.worker, kind_of(op), store);
+      end_compute(where.worker, kind_of(op));
     } else if (where.kind < LaneKind::RecvForward) {
       ways_[at(lane)].busy = false;
       advance(lane);
     }
   }
 
-  void end_compute(int32_t worker, OpKind kind, Store& store) {
+  void end_compute(int32_t worker, OpKind kind) {
+    Store& store = stores_[at(worker)];
     if (kind == OpKind::BackwardInput) --store.whole, ++store.late;
     if (kind == OpKind::BackwardWeight) --store.late;
     ComputeLane& lane = compute_[at(worker)];
@@ -289,7 +281,6 @@ class Clockwork {
     const Duration out = begin + way.last_time;
     free_at = out;
     result_.start[at(send)] = result_.start[at(recv)] = begin;
-    hold(stores_[at(program_.worker(op_of(recv)))], size);
     end_at(send, out);
     end_at(recv, out + way.link.latency);
   }
@@ -347,24 +338,11 @@ void Clockwork::set_ways() {
 // The last member to come starts the reduction for all.
 void Clockwork::reduce(int32_t instance) {
   const Op& op = program_.op(op_of(instance));
-  const Group& group = schedule_.groups[at(op.group.value)];
   auto& waiting = at_group_[at(step_of(instance)) * schedule_.groups.size() + at(op.group.value)];
   waiting.push_back(instance);
-  if (waiting.size() < group.members.size()) return;
-  std::vector<Duration> starts;
-  std::vector<int32_t> members;
-  for (const WorkerId member : group.members) {
-    const auto there = std::find_if(waiting.begin(), waiting.end(), [&](int32_t it) {
-      return program_.worker(op_of(it)) == member.value;
-    });
-    CHECK(there != waiting.end(), "a group with a stranger");
-    members.push_back(*there);
-    starts.push_back(result_.start[at(*there)]);
-  }
-  const auto finishes = reduction_finish(schedule_.collectives[at(group.collective.value)], starts,
-                                         tariff_.reduces(op), tariff_.cluster());
-  for (size_t i = 0; i < finishes.size(); ++i) {
-    end_at(members[i], std::max(now_, finishes[i]));
+  for (const auto& [member, finish] :
+       reduction_of(program_, schedule_, tariff_, waiting, result_.start)) {
+    end_at(member, std::max(now_, finish));
   }
 }
 
@@ -440,6 +418,50 @@ Bytes Tariff::reduces(const Op& op) const {
   if (op.part > 0) return tied_;
   const Bytes size = costs_[at(op.stage.value)].parameters;
   return op.part == 0 ? size - tied_ : size;
+}
+
+std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
+                                                       const Schedule& schedule,
+                                                       const Tariff& tariff,
+                                                       const std::vector<int32_t>& waiting,
+                                                       const std::vector<Duration>& start) {
+  const Op& op = program.op(waiting.front() % program.size());
+  const Group& group = schedule.groups[at(op.group.value)];
+  if (waiting.size() < group.members.size()) return {};
+  std::vector<Duration> starts;
+  std::vector<std::pair<int32_t, Duration>> ends;
+  for (const WorkerId member : group.members) {
+    const auto there = std::find_if(waiting.begin(), waiting.end(), [&](int32_t it) {
+      return program.worker(it % program.size()) == member.value;
+    });
+    CHECK(there != waiting.end(), "a group with a stranger");
+    ends.emplace_back(*there, Duration{});
+    starts.push_back(start[at(*there)]);
+  }
+  const auto finishes = reduction_finish(schedule.collectives[at(group.collective.value)], starts,
+                                         tariff.reduces(op), tariff.cluster());
+  for (size_t i = 0; i < finishes.size(); ++i) ends[i].second = finishes[i];
+  return ends;
+}
+
+void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome) {
+  std::vector<std::pair<Duration, int64_t>> changes;
+  for (size_t w = 0; w + 1 < program.first().size(); ++w) {
+    changes.clear();
+    for (int32_t op = program.first()[w]; op < program.first()[w + 1]; ++op) {
+      if (program.lane(op) < 0 || outcome.finish[at(op)] == kNotYet) continue;
+      const LaneKind lane = program.lanes()[at(program.lane(op))].kind;
+      const bool comes = lane == LaneKind::RecvForward || lane == LaneKind::RecvBackward;
+      changes.emplace_back(outcome.start[at(op)],
+                           (comes ? tariff.moves(op) : tariff.writes(op)).count);
+      changes.emplace_back(outcome.finish[at(op)], -tariff.frees(op).count);
+    }
+    // At one moment what ends gives back before what starts takes.
+    std::sort(changes.begin(), changes.end());
+    int64_t bytes = 0, most = 0;
+    for (const auto& [time, change] : changes) most = std::max(most, bytes += change);
+    outcome.peak_bytes.push_back({most});
+  }
 }
 
 Outcome run_clockwork(const Program& program, const Plan& plan, const Schedule& schedule,

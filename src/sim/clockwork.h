@@ -55,6 +55,17 @@ struct Outcome {
   std::vector<std::pair<WorkerId, int32_t>> waiting;  // when nothing could move: ops of the lists
 };
 
+// The ends of a reduction once all members of its group are in `waiting` (numbers of their ops, or
+// of instances; start by the same numbers); empty before.
+std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
+                                                       const Schedule& schedule,
+                                                       const Tariff& tariff,
+                                                       const std::vector<int32_t>& waiting,
+                                                       const std::vector<Duration>& start);
+
+// Fills in peak_bytes from the starts and ends of the first step.
+void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome);
+
 // Runs the program. Listed or ready dispatch as the plan says; `iterations` steps one behind the
 // other, each worker going on as soon as its own list is done.
 Outcome run_clockwork(const Program& program, const Plan& plan, const Schedule& schedule,

@@ -10,6 +10,7 @@
 #include "sim/bound.h"
 #include "sim/causes.h"
 #include "sim/clockwork.h"
+#include "sim/listed.h"
 
 namespace tenuto {
 
@@ -156,9 +157,10 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   const Tariff tariff(program.value(), plan, model, cluster, options);
   PriceOptions exact = options;
   exact.steps = steps_of(options, program.value());
-  const Outcome outcome = options.sending == Sending::Blocking
-                              ? run_blocking(program.value(), plan, schedule, tariff, exact)
-                              : run_clockwork(program.value(), plan, schedule, tariff, exact);
+  const bool blocking = options.sending == Sending::Blocking;
+  const bool in_list_order = !blocking && can_run_listed(program.value(), plan, tariff, options);
+  const auto run = blocking ? run_blocking : in_list_order ? run_listed : run_clockwork;
+  const Outcome outcome = run(program.value(), plan, schedule, tariff, exact);
   const Priced it{plan, schedule, program.value(), outcome, exact.steps};
   if (outcome.ended < program.value().kept() * it.steps) return stuck(it);
   Timeline result;

@@ -54,6 +54,7 @@ struct PriceOptions {
   bool half_duplex = false;  // both directions of a link share its rate
   Duration per_op{};         // constant cost of every compute op, at any speed
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
+  bool bytes = false;        // peak_bytes too
   int32_t steps = 0;         // staggered: steps to price for the period; 0 = enough for most
 };
 

@@ -1,0 +1,256 @@
+#include "sim/listed.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/compute_lane.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int64_t index) { return static_cast<size_t>(index); }
+
+constexpr Duration kNotYet{-1};
+constexpr int32_t kStarted = -1;  // in place of a message's count of missing values
+
+bool sends(LaneKind kind) {
+  return kind == LaneKind::SendForward || kind == LaneKind::SendBackward;
+}
+bool receives(LaneKind kind) {
+  return kind == LaneKind::RecvForward || kind == LaneKind::RecvBackward;
+}
+
+// A lane of messages or reductions on its way through its ops.
+struct Way {
+  int32_t next = -1;
+  int32_t granted = 0;
+  bool busy = false;
+  Duration free_at{};
+  Link link;
+  Bytes last_size{-1};
+  Duration last_time{};
+};
+
+class Lists {
+ public:
+  Lists(const Program& program, const Plan& plan, const Schedule& schedule, const Tariff& tariff,
+        const PriceOptions& options)
+      : program_(program), schedule_(schedule), tariff_(tariff), options_(options) {
+    result_.start.assign(at(program.size()), Duration{});
+    result_.finish.assign(at(program.size()), kNotYet);
+    missing_.assign(program.missing().begin(), program.missing().end());
+    at_group_.resize(schedule.groups.size());
+    for (size_t w = 0; w < schedule.lists.size(); ++w) {
+      compute_.emplace_back(schedule.lists[w], plan.dispatch, Limit{}, keep_of(options));
+    }
+    free_at_.assign(compute_.size(), Duration{});
+    held_.assign(compute_.size(), {});
+    awake_.assign(compute_.size(), 0);
+    for (const Program::Lane& lane : program.lanes()) {
+      Way& way = ways_.emplace_back();
+      if (lane.kind != LaneKind::Compute) way.next = lane.head;
+      if (sends(lane.kind)) way.link = tariff.cluster().link({lane.worker}, {lane.peer});
+    }
+  }
+
+  Outcome run() {
+    for (size_t lane = 0; lane < ways_.size(); ++lane) {
+      advance(static_cast<int32_t>(lane), Duration{});
+    }
+    for (size_t w = compute_.size(); w-- > 0;) wake(static_cast<int32_t>(w));
+    while (!stack_.empty()) {
+      const int32_t worker = stack_.back();
+      stack_.pop_back();
+      awake_[at(worker)] = 0;
+      go(worker);
+    }
+    for (size_t w = 0; w < compute_.size(); ++w) {
+      result_.peak_micros.push_back(held_[w].most);
+    }
+    if (options_.bytes) note_bytes(program_, tariff_, result_);
+    if (result_.ended < program_.kept()) note_waiting();
+    return std::move(result_);
+  }
+
+ private:
+  struct Held {
+    int32_t whole = 0, late = 0;
+    double most = 0;
+  };
+
+  void wake(int32_t worker) {
+    if (awake_[at(worker)] != 0) return;
+    awake_[at(worker)] = 1;
+    stack_.push_back(worker);
+  }
+
+  // Runs a worker's compute ops as far as their inputs are known.
+  void go(int32_t worker) {
+    ComputeLane& lane = compute_[at(worker)];
+    const int32_t base = program_.first()[at(worker)];
+    Duration free_at = free_at_[at(worker)];
+    for (int32_t index = lane.candidate(missing_.data() + base); index >= 0;
+         index = lane.candidate(missing_.data() + base)) {
+      const int32_t op = base + index;
+      lane.begin(index);
+      Duration& start = result_.start[at(op)];  // until now: when its inputs are there
+      start = std::max(start, free_at);
+      free_at = start + tariff_.time(op);
+      const OpKind kind = program_.classes()[at(program_.class_of(op))].kind;
+      note_held(held_[at(worker)], kind);
+      lane.end(kind);
+      end(op, free_at);
+    }
+    free_at_[at(worker)] = free_at;
+  }
+
+  void note_held(Held& held, OpKind kind) const {
+    if (kind == OpKind::Forward) {
+      ++held.whole;
+      held.most = std::max(held.most, held.whole + options_.weight_share * held.late);
+    }
+    if (kind == OpKind::BackwardInput) --held.whole, ++held.late;
+    if (kind == OpKind::BackwardWeight) --held.late;
+  }
+
+  // The op's end is known: so are its values' arrivals.
+  void end(int32_t op, Duration finish) {
+    result_.finish[at(op)] = finish;
+    ++result_.ended;
+    for (int32_t e = program_.edge_of(op); e >= 0; e = program_.edge(e).next) {
+      const int32_t reader = program_.edge(e).to;
+      result_.start[at(reader)] = std::max(result_.start[at(reader)], finish);
+      if (--missing_[at(reader)] > 0) continue;
+      const int32_t lane = program_.lane(reader);
+      const Program::Lane& where = program_.lanes()[at(lane)];
+      if (where.kind == LaneKind::Compute) {
+        wake(where.worker);
+      } else {
+        advance(lane, Duration{});
+      }
+    }
+    const int32_t release = program_.release(op);
+    if (release >= 0) {
+      --ways_[at(release)].granted;
+      advance(release, finish);
+    }
+  }
+
+  // Starts what can start on a lane; a receive not before `from`, when its buffer came free.
+  void advance(int32_t lane, Duration from) {
+    Way& way = ways_[at(lane)];
+    const LaneKind kind = program_.lanes()[at(lane)].kind;
+    if (receives(kind)) {
+      while (way.next >= 0 && way.granted < kReceivesAhead) {
+        const int32_t recv = way.next;
+        way.next = program_.after_in_lane(recv);
+        ++way.granted;
+        result_.start[at(recv)] = from;
+        missing_[at(recv)] = kStarted;
+        const int32_t send = program_.partner(recv);
+        if (missing_[at(send)] == kStarted) transfer(send, recv);
+      }
+      return;
+    }
+    while (!way.busy && way.next >= 0 && missing_[at(way.next)] == 0) {
+      const int32_t op = way.next;
+      way.next = program_.after_in_lane(op);
+      way.busy = true;
+      missing_[at(op)] = kStarted;
+      result_.start[at(op)] = std::max(result_.start[at(op)], way.free_at);
+      if (kind == LaneKind::Reduce) {
+        reduce(op);
+      } else if (missing_[at(program_.partner(op))] == kStarted) {
+        transfer(op, program_.partner(op));
+      }
+    }
+  }
+
+  // Both ends of the message are ready: it goes.
+  void transfer(int32_t send, int32_t recv) {
+    const int32_t lane = program_.lane(send);
+    Way& way = ways_[at(lane)];
+    const Bytes size = tariff_.moves(send);
+    if (size != way.last_size) {
+      way.last_size = size;
+      way.last_time = transfer_time(size, way.link.bytes_per_second);
+    }
+    const Duration begin = std::max(result_.start[at(send)], result_.start[at(recv)]);
+    const Duration out = begin + way.last_time;
+    result_.start[at(send)] = result_.start[at(recv)] = begin;
+    way.free_at = out;
+    way.busy = false;
+    end(send, out);
+    end(recv, out + way.link.latency);
+    advance(lane, Duration{});
+  }
+
+  void reduce(int32_t op) {
+    auto& waiting = at_group_[at(program_.op(op).group.value)];
+    waiting.push_back(op);
+    for (const auto& [member, finish] :
+         reduction_of(program_, schedule_, tariff_, waiting, result_.start)) {
+      const int32_t lane = program_.lane(member);
+      ways_[at(lane)].busy = false;
+      ways_[at(lane)].free_at = finish;
+      end(member, finish);
+      advance(lane, Duration{});
+    }
+  }
+
+  // What stands at the head of each lane.
+  void note_waiting() {
+    for (size_t i = 0; i < ways_.size(); ++i) {
+      const Program::Lane& lane = program_.lanes()[i];
+      std::vector<int32_t> heads;
+      if (lane.kind == LaneKind::Compute) {
+        compute_[at(lane.worker)].heads(heads);
+      } else if (ways_[i].next >= 0) {
+        heads.push_back(ways_[i].next - program_.first()[at(lane.worker)]);
+      }
+      for (const int32_t head : heads) result_.waiting.emplace_back(WorkerId{lane.worker}, head);
+    }
+  }
+
+  const Program& program_;
+  const Schedule& schedule_;
+  const Tariff& tariff_;
+  const PriceOptions& options_;
+  Outcome result_;
+  std::vector<int32_t> missing_;
+  std::vector<ComputeLane> compute_;
+  std::vector<Duration> free_at_;
+  std::vector<Held> held_;
+  std::vector<Way> ways_;
+  std::vector<std::vector<int32_t>> at_group_;
+  std::vector<uint8_t> awake_;
+  std::vector<int32_t> stack_;
+};
+
+}  // namespace
+
+bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
+                    const PriceOptions& options) {
+  if (plan.dispatch != Dispatch::Listed || options.staggered) return false;
+  std::map<std::pair<int32_t, int32_t>, int32_t> lanes_of;
+  for (const Program::Lane& lane : program.lanes()) {
+    if (!sends(lane.kind)) continue;
+    if (tariff.cluster().link({lane.worker}, {lane.peer}).bytes_per_second == 0) continue;
+    std::pair ends(lane.worker, lane.peer);
+    if (options.half_duplex && ends.first > ends.second) std::swap(ends.first, ends.second);
+    if (++lanes_of[ends] > 1) return false;
+  }
+  for (int32_t op = 0; op < program.size(); ++op) {
+    if (program.release(op) < 0) continue;
+    if (program.lanes()[at(program.lane(op))].kind != LaneKind::Compute) return false;
+  }
+  return true;
+}
+
+Outcome run_listed(const Program& program, const Plan& plan, const Schedule& schedule,
+                   const Tariff& tariff, const PriceOptions& options) {
+  return Lists(program, plan, schedule, tariff, options).run();
+}
+
+}  // namespace tenuto
