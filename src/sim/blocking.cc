@@ -129,6 +129,7 @@ class Exchanges : public Queues {
       if (missing_[at(op)] > 0) return false;
       result_.start[at(op)] = std::max(now_[worker], ready_[at(op)]);
       now_[worker] = result_.start[at(op)] + tariff_.time(op);
+      result_.busy += tariff_.time(op);
       end(op, now_[worker]);
       ++place_[worker];
       return true;
@@ -204,6 +205,7 @@ class LaunchQueues : public Queues {
       start = std::max(start, free_at_[worker]);
       result_.start[at(number)] = launched_[worker] = start;
       free_at_[worker] = start + tariff_.time(number);
+      result_.busy += tariff_.time(number);
       end(number, free_at_[worker]);
     } else {
       Duration& mine = stream(worker, op.peer);

@@ -186,7 +186,9 @@ class Clockwork {
       ++store.whole;
       store.most = std::max(store.most, store.whole + options_.weight_share * store.late);
     }
-    end_at(instance, now_ + tariff_.time(op));
+    const Duration time = tariff_.time(op);
+    if (op == instance) result_.busy += time;
+    end_at(instance, now_ + time);
   }
 
   OpKind kind_of(int32_t op) const { return program_.classes()[at(program_.class_of(op))].kind; }

@@ -48,10 +48,11 @@ class Tariff {
 // When everything happened. Times by op number; with several iterations iteration x size() +
 // number.
 struct Outcome {
-  std::vector<Duration> start, finish;                // -1 = never
-  std::vector<double> peak_micros;                    // per worker
-  std::vector<Bytes> peak_bytes;                      // per worker
-  int64_t ended = 0;                                  // ops
+  std::vector<Duration> start, finish;  // -1 = never
+  std::vector<double> peak_micros;      // per worker
+  std::vector<Bytes> peak_bytes;        // per worker
+  int64_t ended = 0;                    // ops
+  Duration busy{};                      // of all compute lanes together, in the first step
   std::vector<std::pair<WorkerId, int32_t>> waiting;  // when nothing could move: ops of the lists
 };
 

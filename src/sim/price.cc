@@ -60,18 +60,11 @@ Duration period_of(const Priced& it) {
   return (end_of(it, to) - end_of(it, from)) / (to - from);
 }
 
-double bubble_of(const Priced& it, const Tariff& tariff, Duration period) {
+double bubble_of(const Priced& it, Duration period) {
   int64_t workers = 0;
-  Duration busy{};
   for (const auto& list : it.schedule.lists) workers += list.empty() ? 0 : 1;
-  for (int32_t op = 0; op < it.program.size(); ++op) {
-    if (it.program.lane(op) < 0) continue;
-    if (it.program.lanes()[at(it.program.lane(op))].kind == LaneKind::Compute) {
-      busy += tariff.time(op);
-    }
-  }
   if (period.count() == 0) return 0;
-  return 1.0 - static_cast<double>(busy.count()) /
+  return 1.0 - static_cast<double>(it.outcome.busy.count()) /
                    (static_cast<double>(workers) * static_cast<double>(period.count()));
 }
 
@@ -170,7 +163,7 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   result.peak_micros = outcome.peak_micros;
   count_whole_micros(plan, result.peak_micros);
   result.peak_bytes = outcome.peak_bytes;
-  result.bubble_fraction = bubble_of(it, tariff, result.period);
+  result.bubble_fraction = bubble_of(it, result.period);
   if (options.spans) result.spans = spans_with_causes(program.value(), schedule, outcome);
   if (options.lower_bound) {
     result.lower_bound = lower_bound(plan, schedule, model, cluster, options);
