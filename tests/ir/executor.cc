@@ -1,9 +1,15 @@
 #include "ir/executor.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <thread>
 #include <tuple>
+#include <vector>
 
 #include "base/random.h"
 #include "ir/effect.h"
@@ -13,213 +19,298 @@ namespace tenuto {
 
 namespace {
 
-using Queue = std::vector<size_t>;  // places in a list, next one last
-
-bool forward_message(ValueKind kind) {
-  return kind == ValueKind::Activation || kind == ValueKind::Norm;
+bool every(const Value& value) {
+  return (value.kind == ValueKind::Partial && value.micro.value < 0) ||
+         (value.kind == ValueKind::Total && value.part < 0);
 }
 
-// One worker as the executor sees it.
+// A row of ops that one thread runs. Receives are posted ahead: that lane takes what comes.
+struct Lane {
+  size_t worker = 0;
+  bool receives = false;
+  std::vector<Op> ops;   // what is left, next one first
+  bool joined = false;   // its next op, a Reduce, waits for the other members
+  bool waiting = false;  // blocked, and nobody has called it
+  std::condition_variable called;
+};
+
+// One worker.
 struct Station {
-  std::vector<Op> list;
-  std::map<std::string, Queue> lanes;
+  std::vector<Lane*> lanes;
   std::set<Value> store, made;
+  std::map<std::pair<ValueKind, StageId>, std::vector<Value>> all;  // what "every" stands for
+  Limit limit;
   int32_t held = 0, forwards = 0, all_forwards = 0;
 };
 
-class Executor {
+class Run {
  public:
-  Executor(const Plan& plan, uint64_t seed) : plan_(plan), random_(seed) {
-    for (const auto& list : plan.schedule.lists) {
-      Station& station = stations_.emplace_back();
-      station.list = list;
-      for (size_t i = list.size(); i-- > 0;) station.lanes[lane_name(list[i], i)].push_back(i);
-      for (const Op& op : list) station.all_forwards += op.kind == OpKind::Forward ? 1 : 0;
-    }
-  }
-
-  std::string run() {
-    while (fault_.empty()) {
-      std::vector<std::pair<size_t, std::string>> able;
-      for (size_t w = 0; w < stations_.size(); ++w) {
-        for (const auto& [name, queue] : stations_[w].lanes) {
-          if (!queue.empty() && can_start(w, stations_[w].list[queue.back()])) {
-            able.emplace_back(w, name);
-          }
+  Run(const Plan& plan, uint64_t seed) : plan_(plan), random_(seed) {
+    stations_.resize(plan.schedule.lists.size());
+    std::map<std::tuple<size_t, int, WorkerId>, Lane*> lanes;
+    for (size_t w = 0; w < stations_.size(); ++w) {
+      if (w < plan.limits.size()) stations_[w].limit = plan.limits[w];
+      for (const Op& op : plan.schedule.lists[w]) {
+        Lane*& lane = lanes[lane_key(w, op)];
+        if (lane == nullptr) {
+          lanes_.push_back(std::make_unique<Lane>());
+          lane = lanes_.back().get();
+          lane->worker = w;
+          lane->receives = op.kind == OpKind::Recv;
+          stations_[w].lanes.push_back(lane);
+        }
+        lane->ops.push_back(op);
+        stations_[w].all_forwards += op.kind == OpKind::Forward ? 1 : 0;
+        for (const Value& value : effect_of(op, plan.schedule.stage_count).write) {
+          stations_[w].all[{value.kind, value.stage}].push_back(value);
         }
       }
-      if (able.empty()) break;
-      const auto& [worker, lane] =
-          able[static_cast<size_t>(random_.below(static_cast<int64_t>(able.size())))];
-      run_next(worker, lane);
     }
-    return fault_.empty() ? verdict() : fault_;
+    awake_ = lanes_.size();
+  }
+
+  Judgement run() {
+    std::vector<std::thread> threads;
+    for (const auto& lane : lanes_) threads.emplace_back([this, &lane] { serve(*lane); });
+    for (std::thread& thread : threads) thread.join();
+    if (judgement_.ending == Ending::Right) judge_work();
+    return judgement_;
   }
 
  private:
-  std::string lane_name(const Op& op, size_t place) const {
-    const std::string peer = std::to_string(op.peer.value);
-    if (op.kind == OpKind::Send) return (forward_message(op.moved) ? "s>" : "s<") + peer;
-    // Receives are posted ahead; the lists here are shorter than the buffers.
-    if (op.kind == OpKind::Recv) return "r" + std::to_string(place);
-    if (op.kind == OpKind::Reduce) return "reduce";
-    if (plan_.dispatch == Dispatch::Listed) return "compute";
-    switch (op.kind) {  // any lane that is able may go next: the rule's choice is one of them
-      case OpKind::BackwardInput:
-        return "compute b";
-      case OpKind::BackwardWeight:
-        return "compute w";
-      case OpKind::Forward:
-        return "compute f";
-      default:
-        return "compute u";
+  // Ops of one worker with the same key share a lane.
+  std::tuple<size_t, int, WorkerId> lane_key(size_t worker, const Op& op) const {
+    const bool down = op.moved == ValueKind::Activation || op.moved == ValueKind::Norm;
+    if (op.kind == OpKind::Send) return {worker, down ? 0 : 1, op.peer};
+    if (op.kind == OpKind::Recv) return {worker, down ? 2 : 3, op.peer};
+    if (op.kind == OpKind::Reduce) return {worker, 4, {}};
+    if (plan_.dispatch == Dispatch::Listed) return {worker, 5, {}};
+    // Whichever of these is able may go next: the rule's choice is one of them.
+    if (op.kind == OpKind::Forward) return {worker, 6, {}};
+    if (op.kind == OpKind::BackwardInput) return {worker, 7, {}};
+    if (op.kind == OpKind::BackwardWeight) return {worker, 8, {}};
+    return {worker, 9, {}};
+  }
+
+  // A lane's thread. The lock is held but while it is blocked and where it holds back.
+  void serve(Lane& lane) {
+    std::unique_lock lock(mutex_);
+    while (!lane.ops.empty() && !over_) {
+      if (random_.below(4) == 0) {
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+        continue;
+      }
+      const int next = able(lane);
+      if (next >= 0) {
+        perform(lane, static_cast<size_t>(next));
+        continue;
+      }
+      lane.waiting = true;
+      rest();
+      const auto limit = std::chrono::seconds(60);  // for a fault of this executor, never reached
+      if (!lane.called.wait_for(lock, limit, [&] { return !lane.waiting || over_; })) {
+        end(Ending::Hangs, "nothing happened for a minute");
+      }
+    }
+    if (!over_) rest();
+  }
+
+  // One thread less is awake. When it was the last, nobody is left to call the others.
+  void rest() {
+    if (--awake_ > 0) return;
+    for (const auto& lane : lanes_) {
+      if (!lane->ops.empty()) end(Ending::Hangs, "stuck at " + to_text(lane->ops.front()));
     }
   }
 
-  static bool every(const Value& value) {
-    return (value.kind == ValueKind::Partial && value.micro.value < 0) ||
-           (value.kind == ValueKind::Total && value.part < 0);
-  }
-  static bool matches(const Value& pattern, const Value& value) {
-    if (!every(pattern)) return pattern == value;
-    return pattern.kind == value.kind && pattern.stage == value.stage;
+  void end(Ending ending, const std::string& fault) {
+    if (over_) return;
+    over_ = true;
+    judgement_ = {ending, fault};
+    for (const auto& lane : lanes_) lane->called.notify_all();
   }
 
-  // Everything that this read means in this list is in the store.
-  bool here(const Station& station, const Value& read) const {
+  // Something has changed at this worker: calls the lanes that can go on.
+  void call(size_t worker) {
+    for (Lane* lane : stations_[worker].lanes) {
+      if (!lane->waiting || (!lane->ops.empty() && able(*lane) < 0)) continue;
+      lane->waiting = false;
+      ++awake_;
+      lane->called.notify_all();
+    }
+  }
+
+  bool is_here(const Station& station, const Value& read) const {
     if (!every(read)) return station.store.count(read) > 0;
-    for (const Op& op : station.list) {
-      for (const Value& value : effect_of(op, plan_.schedule.stage_count).write) {
-        if (matches(read, value) && station.store.count(value) == 0) return false;
-      }
-    }
-    return true;
+    const auto all = station.all.find({read.kind, read.stage});
+    return all == station.all.end() ||
+           std::all_of(all->second.begin(), all->second.end(),
+                       [&](const Value& value) { return station.store.count(value) > 0; });
   }
 
-  bool can_start(size_t worker, const Op& op) {
-    const Station& station = stations_[worker];
-    for (const Value& read : effect_of(op, plan_.schedule.stage_count).read) {
-      if (!here(station, read)) return false;
+  // The op of this lane that can run now, or -1.
+  int able(const Lane& lane) const {
+    if (lane.joined) return -1;
+    for (size_t i = 0; i < lane.ops.size(); ++i) {
+      if (can_run(lane, lane.ops[i])) return static_cast<int>(i);
+      if (!lane.receives) break;
     }
-    const Limit limit = worker < plan_.limits.size() ? plan_.limits[worker] : Limit{};
-    if (plan_.dispatch == Dispatch::Ready) {
-      if (op.kind == OpKind::Forward && limit.micros > 0 && station.held >= limit.micros) {
-        return false;
-      }
-      if (op.kind == OpKind::BackwardInput &&
-          station.forwards < std::min(limit.warm_up, station.all_forwards)) {
-        return false;
-      }
-    }
+    return -1;
+  }
+
+  bool can_run(const Lane& lane, const Op& op) const {
+    const Station& station = stations_[lane.worker];
     if (op.kind == OpKind::Recv) {
-      return wire_.count({op.peer, WorkerId{static_cast<int32_t>(worker)}, moved_value(op)}) > 0;
+      return wire_.count({op.peer, {static_cast<int32_t>(lane.worker)}, moved_value(op)}) > 0;
     }
-    if (op.kind != OpKind::Reduce) return true;
-    for (const WorkerId member :
-         plan_.schedule.groups[static_cast<size_t>(op.group.value)].members) {
-      const Station& other = stations_[static_cast<size_t>(member.value)];
-      const auto lane = other.lanes.find("reduce");
-      if (lane == other.lanes.end() || lane->second.empty()) return false;
-      const Op& theirs = other.list[lane->second.back()];
-      if (theirs.group != op.group || theirs.part != op.part) return false;
-      for (const Value& read : effect_of(theirs, plan_.schedule.stage_count).read) {
-        if (!here(other, read)) return false;
-      }
+    for (const Value& read : effect_of(op, plan_.schedule.stage_count).read) {
+      if (!is_here(station, read)) return false;
     }
-    return true;
+    return plan_.dispatch == Dispatch::Listed || allowed(station, op);
   }
 
-  void run_next(size_t worker, const std::string& lane) {
-    const Op op = stations_[worker].list[stations_[worker].lanes[lane].back()];
+  // The limits: what ready dispatch waits for, and what a list must keep by itself.
+  static bool allowed(const Station& station, const Op& op) {
+    const Limit& limit = station.limit;
+    if (op.kind == OpKind::Forward) return limit.micros == 0 || station.held < limit.micros;
+    return op.kind != OpKind::BackwardInput ||
+           station.forwards >= std::min(limit.warm_up, station.all_forwards);
+  }
+
+  void perform(Lane& lane, size_t place) {
+    const Op op = lane.ops[place];
     if (op.kind != OpKind::Reduce) {
-      apply(worker, lane);
+      lane.ops.erase(lane.ops.begin() + static_cast<std::ptrdiff_t>(place));
+      apply(lane.worker, op);
       return;
     }
-    for (const WorkerId member :
-         plan_.schedule.groups[static_cast<size_t>(op.group.value)].members) {
-      apply(static_cast<size_t>(member.value), lane);
+    const Group& group = plan_.schedule.groups[at(op.group.value)];
+    const auto& holders = plan_.stages[at(op.stage.value)].holders;
+    const WorkerId self{static_cast<int32_t>(lane.worker)};
+    if (std::count(group.stages.begin(), group.stages.end(), op.stage) == 0 ||
+        std::count(group.members.begin(), group.members.end(), self) == 0 ||
+        std::count(holders.begin(), holders.end(), self) == 0) {
+      return end(Ending::Work, "a sum that is not of this group: " + to_text(op));
+    }
+    lane.joined = true;
+    auto& joined = joined_[op.group];
+    joined.push_back(&lane);
+    for (const WorkerId member : group.members) {
+      const bool there = std::any_of(joined.begin(), joined.end(), [&](const Lane* other) {
+        return other->worker == at(member.value);
+      });
+      if (!there) return;
+    }
+    for (Lane* other : std::exchange(joined, {})) {
+      const Op theirs = other->ops.front();
+      other->ops.erase(other->ops.begin());
+      other->joined = false;
+      apply(other->worker, theirs);
     }
   }
 
-  void apply(size_t worker, const std::string& lane) {
+  // The op has run: what it wrote, freed and counts for.
+  void apply(size_t worker, const Op& op) {
     Station& station = stations_[worker];
-    const Op op = station.list[station.lanes[lane].back()];
-    station.lanes[lane].pop_back();
     const WorkerId self{static_cast<int32_t>(worker)};
+    keep_rules(station, self, op);
     if (op.kind == OpKind::Send && !wire_.insert({self, op.peer, moved_value(op)}).second) {
-      fault_ = "sent twice";
+      end(Ending::Work, "sent twice: " + to_text(op));
     }
     if (op.kind == OpKind::Recv) wire_.erase({op.peer, self, moved_value(op)});
-    if (op.kind == OpKind::Forward) ++station.held, ++station.forwards;
-    if (op.kind == OpKind::BackwardWeight) --station.held;
-    const bool ordered = plan_.dispatch == Dispatch::Ready &&
-                         (op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput ||
-                          op.kind == OpKind::BackwardWeight);
-    if (ordered) {
-      const auto [last, fresh] = last_.try_emplace({op.kind, self, op.stage}, op.micro);
-      if (!fresh && op.micro < last->second) fault_ = "out of order: " + to_text(op);
-      last->second = op.micro;
-    }
-    if (op.kind != OpKind::Send && op.kind != OpKind::Recv && op.kind != OpKind::Reduce) {
+    if (op.kind == OpKind::Reduce) {
+      reduced_.insert({self, op.stage});
+    } else if (op.kind != OpKind::Send && op.kind != OpKind::Recv) {
       done_[{op.kind, op.stage, op.micro, op.micro.value < 0 ? self : WorkerId{}}].push_back(self);
     }
-    if (op.kind == OpKind::Reduce) reduced_[{self, op.stage}].push_back(op.part);
     const Effect effect = effect_of(op, plan_.schedule.stage_count);
     for (const Value& value : effect.write) {
-      if (!station.made.insert(value).second) fault_ = "made twice: " + to_text(value);
+      if (!station.made.insert(value).second) end(Ending::Work, "made twice: " + to_text(value));
       station.store.insert(value);
     }
     for (const Value& free : effect.free) {
-      for (auto it = station.store.begin(); it != station.store.end();) {
-        it = matches(free, *it) ? station.store.erase(it) : std::next(it);
+      if (!every(free)) {
+        station.store.erase(free);
+        continue;
       }
+      for (const Value& value : station.all[{free.kind, free.stage}]) station.store.erase(value);
     }
+    call(worker);
+    if (op.kind == OpKind::Send) call(at(op.peer.value));
   }
 
-  // What was done, against what a step is.
-  std::string verdict() const {
+  void keep_rules(Station& station, WorkerId self, const Op& op) {
+    if (!allowed(station, op)) end(Ending::Rules, "beyond its limit: " + to_text(op));
+    if (op.kind == OpKind::Forward) ++station.held, ++station.forwards;
+    if (op.kind == OpKind::BackwardWeight) --station.held;
+    const bool ordered = op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput ||
+                         op.kind == OpKind::BackwardWeight;
+    if (!ordered || plan_.dispatch == Dispatch::Listed) return;
+    const auto [last, fresh] = last_.try_emplace({op.kind, self, op.stage}, op.micro);
+    if (!fresh && op.micro < last->second) end(Ending::Rules, "out of order: " + to_text(op));
+    last->second = op.micro;
+  }
+
+  // Every lane is at its end: what was done, against what a step is.
+  void judge_work() {
     for (const Station& station : stations_) {
-      for (const auto& [name, queue] : station.lanes) {
-        if (!queue.empty()) return "stuck at " + to_text(station.list[queue.back()]);
-      }
       for (const Value& value : station.store) {
-        if (value.kind != ValueKind::Verdict) return "left over: " + to_text(value);
+        if (value.kind != ValueKind::Verdict) {
+          return end(Ending::Work, "left over: " + to_text(value));
+        }
       }
     }
-    if (!wire_.empty()) return "a message that nobody takes";
+    if (!wire_.empty()) return end(Ending::Work, "a message that nobody takes");
     for (int32_t s = 0; s < plan_.schedule.stage_count; ++s) {
-      for (int32_t m = 0; m < plan_.schedule.micro_count; ++m) {
-        std::set<WorkerId> owners;
-        for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
-          const auto found = done_.find({kind, {s}, {m}, {}});
-          if (found == done_.end() || found->second.size() != 1) return "lost or doubled work";
-          owners.insert(found->second.begin(), found->second.end());
-        }
-        if (owners.size() != 1) return "scattered work";
-      }
-      for (const WorkerId holder : plan_.stages[static_cast<size_t>(s)].holders) {
+      for (int32_t m = 0; m < plan_.schedule.micro_count; ++m) judge_micro({s}, {m});
+      for (const WorkerId holder : plan_.stages[at(s)].holders) {
         for (const OpKind kind : {OpKind::Measure, OpKind::Step}) {
           const auto found = done_.find({kind, {s}, {}, holder});
-          if (found == done_.end() || found->second.size() != 1) return "lost or doubled update";
+          if (found == done_.end() || found->second.size() != 1) {
+            return end(Ending::Work, "lost or doubled update");
+          }
         }
-        if (reduced_.count({holder, {s}}) == 0) return "a gradient that is not reduced";
+        if (reduced_.count({holder, {s}}) == 0) {
+          return end(Ending::Work, "a gradient that is not reduced");
+        }
       }
     }
-    return "";
   }
 
+  void judge_micro(StageId stage, MicroId micro) {
+    std::set<WorkerId> owners;
+    for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
+      const auto found = done_.find({kind, stage, micro, {}});
+      if (found == done_.end() || found->second.size() != 1) {
+        return end(Ending::Work, "lost or doubled work");
+      }
+      owners.insert(found->second.begin(), found->second.end());
+    }
+    if (owners.size() != 1) return end(Ending::Work, "scattered work");
+  }
+
+  static size_t at(int32_t index) { return static_cast<size_t>(index); }
+
   const Plan& plan_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+
+  std::mutex mutex_;  // guards all that follows, and the lanes
   Random random_;
   std::vector<Station> stations_;
   std::set<std::tuple<WorkerId, WorkerId, Value>> wire_;
+  std::map<GroupId, std::vector<Lane*>> joined_;
   std::map<std::tuple<OpKind, StageId, MicroId, WorkerId>, std::vector<WorkerId>> done_;
-  std::map<std::pair<WorkerId, StageId>, std::vector<int16_t>> reduced_;
+  std::set<std::pair<WorkerId, StageId>> reduced_;
   std::map<std::tuple<OpKind, WorkerId, StageId>, MicroId> last_;
-  std::string fault_;
+  size_t awake_ = 0;
+  bool over_ = false;
+  Judgement judgement_;
 };
 
 }  // namespace
 
-std::string run_plainly(const Plan& plan, uint64_t seed) { return Executor(plan, seed).run(); }
+Judgement run_in_threads(const Plan& plan, uint64_t seed) { return Run(plan, seed).run(); }
 
 }  // namespace tenuto

@@ -1,5 +1,6 @@
-// A second opinion on `check`: runs a plan's step in the plainest way, with maps and sets, picking
-// what to do next at random. It shares nothing with the code under test but effect_of.
+// A second opinion on `check`: runs a plan's step for real, a thread for every lane of every
+// worker, each blocked until the values that its next op reads are there. It shares nothing with
+// the code under test but effect_of.
 #pragma once
 
 #include <string>
@@ -8,8 +9,21 @@
 
 namespace tenuto {
 
-// "" when the step runs to its end, with all work done exactly once, nothing left over and weight
-// gradients in ascending order; else what went wrong first.
-std::string run_plainly(const Plan& plan, uint64_t seed);
+// How a run ended.
+enum class Ending {
+  Right,  // every lane at its end, all work done exactly once, nothing left over
+  Hangs,  // every lane that is not at its end waits for another
+  Work,   // work or a value lost, doubled or left over
+  Rules,  // order or limits of the plan broken
+};
+
+// An ending, and what went wrong first.
+struct Judgement {
+  Ending ending = Ending::Right;
+  std::string fault;
+};
+
+// Runs the step; `seed` decides which lanes hold back now and then, so that runs differ.
+Judgement run_in_threads(const Plan& plan, uint64_t seed);
 
 }  // namespace tenuto

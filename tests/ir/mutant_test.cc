@@ -1,8 +1,10 @@
-// Every list of small plans is changed in every place; `check` and an executor that shares only
-// effect_of with it must agree on every one of them.
+// Valid plans of every order are changed at random; `check` and an executor that runs them in
+// threads and shares only effect_of with it must agree on every one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "base/random.h"
 #include "ir/check.h"
@@ -13,111 +15,178 @@
 namespace tenuto {
 namespace {
 
+// The thread sanitizer makes every run about ten times as long.
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+constexpr int kMutantsOfAPlan = 13;
+#else
+constexpr int kMutantsOfAPlan = 130;
+#endif
+
+// How many mutants ended how.
 struct Tally {
   int accepted = 0, refused = 0;
+  std::array<int, 4> endings{};  // by Ending
+  int of(Ending ending) const { return endings[static_cast<size_t>(ending)]; }
 };
 
-void judge(const Plan& mutant, const std::string& what, Tally& tally) {
+// A plan of this shape, with as many more micro-batches as the order needs, and untied where the
+// order cannot have it otherwise.
+Plan plan_of(Shape shape) {
+  shape.layers = 4 * shape.stages;
+  std::string refusal;
+  for (const int32_t micros : {shape.micros, 2 * shape.stages, 4 * shape.stages}) {
+    for (const bool tied : {shape.tied, false}) {
+      shape.micros = micros;
+      shape.tied = tied;
+      const auto plan = make_plan(shape);
+      if (plan.ok()) return plan.value();
+      refusal = plan.error().message;
+    }
+  }
+  ADD_FAILURE() << refusal;
+  return {};
+}
+
+// The plans of an order that are mutated, each with listed and with ready dispatch.
+std::vector<Plan> plans_of(const OrderCard& card) {
+  std::vector<Plan> plans;
+  for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+    for (const auto& [stages, pipelines, micros] :
+         {std::tuple(1, 1, 2), std::tuple(2, 1, 3), std::tuple(3, 1, 2), std::tuple(2, 2, 2)}) {
+      Shape shape;
+      shape.stages = stages;
+      shape.pipelines = pipelines;
+      shape.micros = micros;
+      shape.order = card.name;
+      shape.split_backward = card.splits_backward;
+      shape.dispatch = dispatch;
+      shape.tied = pipelines == 2;
+      plans.push_back(plan_of(shape));
+    }
+  }
+  return plans;
+}
+
+// Another number of 0 .. end - 1 than `before`, where there is one.
+int32_t another(Random& random, int32_t before, int32_t end) {
+  const auto drawn = static_cast<int32_t>(random.below(std::max(end - 1, 1)));
+  return drawn < before || end < 2 ? drawn : drawn + 1;
+}
+
+// Changes one op into another one; returns what was changed.
+std::string change(const Plan& plan, Op& op, Random& random) {
+  const Schedule& schedule = plan.schedule;
+  const int64_t choice = random.below(3);
+  const bool message = op.kind == OpKind::Send || op.kind == OpKind::Recv;
+  if (choice == 0 && message) {
+    const auto workers = static_cast<int32_t>(schedule.lists.size());
+    op.peer.value = another(random, op.peer.value, workers);
+    return "peer";
+  }
+  if (choice == 0 && op.kind == OpKind::Reduce) {
+    const auto groups = static_cast<int32_t>(schedule.groups.size());
+    op.group.value = another(random, op.group.value, groups);
+    return "group";
+  }
+  if (choice == 1 && op.micro.value >= 0) {
+    op.micro.value = another(random, op.micro.value, schedule.micro_count);
+    return "micro-batch";
+  }
+  op.stage.value = another(random, op.stage.value, schedule.stage_count);
+  return "stage";
+}
+
+// One random change of one list; returns what was done.
+std::string mutate(Plan& plan, Random& random) {
+  const auto worker =
+      static_cast<size_t>(random.below(static_cast<int64_t>(plan.schedule.lists.size())));
+  auto& list = plan.schedule.lists[worker];
+  const auto count = static_cast<int64_t>(list.size());
+  const auto from = static_cast<std::ptrdiff_t>(random.below(count));
+  const Op op = list[static_cast<size_t>(from)];
+  std::string deed;
+  switch (random.below(6)) {
+    case 0:
+      list.erase(list.begin() + from);
+      deed = "deleted";
+      break;
+    case 1:
+      list.insert(list.begin() + random.below(count + 1), op);
+      deed = "doubled";
+      break;
+    case 2:
+      if (from + 1 < count) std::swap(list[static_cast<size_t>(from)], list[size_t(from) + 1]);
+      deed = "swapped with the next";
+      break;
+    case 3:
+      list.erase(list.begin() + from);
+      list.insert(list.begin() + random.below(count), op);
+      deed = "moved";
+      break;
+    default:
+      deed = "given another " + change(plan, list[static_cast<size_t>(from)], random);
+  }
+  return "worker " + std::to_string(worker) + ", op " + std::to_string(from) + " " + deed;
+}
+
+void judge(const Plan& mutant, const std::string& what, uint64_t seed, Tally& tally) {
   const Status status = check(mutant);
-  const std::string fault = run_plainly(mutant, 7);
+  const Judgement judgement = run_in_threads(mutant, seed);
   ++(status.ok() ? tally.accepted : tally.refused);
-  EXPECT_EQ(status.ok(), fault.empty())
-      << what << "\nthe executor says: " << (fault.empty() ? "fine" : fault)
+  ++tally.endings[static_cast<size_t>(judgement.ending)];
+  EXPECT_EQ(status.ok(), judgement.ending == Ending::Right)
+      << mutant.order << (mutant.dispatch == Dispatch::Ready ? ", ready, " : ", listed, ") << what
+      << "\nthe executor says: " << (judgement.fault.empty() ? "fine" : judgement.fault)
       << "\ncheck says: " << (status.ok() ? "fine" : status.error().message) << "\n"
       << to_text(mutant.schedule);
 }
 
-void mutate(const Plan& plan, Tally& tally) {
-  Random random(11);
-  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
-    const auto count = static_cast<std::ptrdiff_t>(plan.schedule.lists[w].size());
-    for (std::ptrdiff_t i = 0; i < count; ++i) {
-      const std::string place = "worker " + std::to_string(w) + " op " + std::to_string(i);
-      Plan mutant = plan;
-      auto* list = &mutant.schedule.lists[w];
-      list->erase(list->begin() + i);
-      judge(mutant, place + " deleted", tally);
-
-      mutant = plan;
-      list = &mutant.schedule.lists[w];
-      list->insert(list->begin() + i, (*list)[static_cast<size_t>(i)]);
-      judge(mutant, place + " doubled", tally);
-
-      mutant = plan;
-      list = &mutant.schedule.lists[w];
-      if (i + 1 < count)
-        std::swap((*list)[static_cast<size_t>(i)], (*list)[static_cast<size_t>(i) + 1]);
-      judge(mutant, place + " swapped", tally);
-
-      mutant = plan;
-      list = &mutant.schedule.lists[w];
-      const Op op = (*list)[static_cast<size_t>(i)];
-      list->erase(list->begin() + i);
-      list->insert(list->begin() + random.below(count), op);
-      judge(mutant, place + " moved", tally);
-
-      mutant = plan;
-      list = &mutant.schedule.lists[w];
-      list->resize(static_cast<size_t>(i));
-      judge(mutant, place + " and all behind it cut off", tally);
-    }
-  }
-}
-
-Tally mutate_all(Dispatch dispatch) {
-  Tally tally;
+TEST(Mutants, CheckAndThreadsAgree) {
   for (const OrderCard& card : order_cards()) {
-    for (const auto& [stages, pipelines, micros] :
-         {std::tuple(1, 1, 2), std::tuple(2, 1, 3), std::tuple(3, 1, 2), std::tuple(2, 2, 2)}) {
-      Shape shape;
-      shape.stages = shape.layers = stages;
-      shape.pipelines = pipelines;
-      shape.micros = micros;
-      shape.order = card.name;
-      shape.dispatch = dispatch;
-      shape.tied = pipelines == 2;
-      const auto plan = make_plan(shape);
-      EXPECT_TRUE(plan.ok());
-      EXPECT_EQ(run_plainly(plan.value(), 1), "");
-      mutate(plan.value(), tally);
+    Tally tally;
+    uint64_t seed = 0;
+    for (const Plan& plan : plans_of(card)) {
+      judge(plan, "as it was made", ++seed, tally);
+      EXPECT_EQ(tally.refused, tally.accepted + tally.refused - tally.of(Ending::Right));
+      for (int i = 0; i < kMutantsOfAPlan; ++i) {
+        Random random(++seed);
+        Plan mutant = plan;
+        const std::string what = mutate(mutant, random);
+        judge(mutant, "seed " + std::to_string(seed) + ", " + what, seed, tally);
+        if (testing::Test::HasFailure()) return;  // one is enough to look at
+      }
     }
+    std::printf("%-14s %5d plans: %4d accepted, %4d refused", card.name.c_str(),
+                tally.accepted + tally.refused, tally.accepted, tally.refused);
+    std::printf(" (%d hang, %d lose or double work, %d break order or limits)\n",
+                tally.of(Ending::Hangs), tally.of(Ending::Work), tally.of(Ending::Rules));
+    EXPECT_GT(tally.accepted, kMutantsOfAPlan);
+    EXPECT_GT(tally.of(Ending::Hangs), kMutantsOfAPlan);
+    EXPECT_GT(tally.of(Ending::Work), kMutantsOfAPlan / 2);
   }
-  return tally;
 }
 
-TEST(Mutants, Listed) {
-  const Tally tally = mutate_all(Dispatch::Listed);
-  RecordProperty("accepted", tally.accepted);
-  RecordProperty("refused", tally.refused);
-  EXPECT_GT(tally.accepted, 100);
-  EXPECT_GT(tally.refused, 1000);
-}
-
-TEST(Mutants, Ready) {
-  const Tally tally = mutate_all(Dispatch::Ready);
-  EXPECT_GT(tally.accepted, 100);
-  EXPECT_GT(tally.refused, 1000);
-}
-
-// However the picks fall, a plan runs the same ops: what makes one run of `check` enough.
-TEST(Mutants, EveryPickEndsTheSame) {
+// However the threads fall, a plan runs the same ops: what makes one run of `check` enough.
+TEST(Mutants, EveryRunEndsTheSame) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     Shape shape;
-    shape.stages = shape.layers = 3;
+    shape.stages = 3;
     shape.pipelines = 2;
     shape.micros = 3;
     shape.order = order_cards()[seed % order_cards().size()].name;
     shape.dispatch = Dispatch::Ready;
-    auto plan = make_plan(shape);
-    ASSERT_TRUE(plan.ok());
-    EXPECT_EQ(run_plainly(plan.value(), seed), "");
+    Plan plan = plan_of(shape);
+    EXPECT_EQ(run_in_threads(plan, seed).fault, "");
     // A warm-up that the limits of the stages before cannot feed is stuck, always.
-    plan.value().limits[2].warm_up = 3;
-    plan.value().limits[2].micros = 3;
-    plan.value().limits[0].micros = 2;
-    plan.value().limits[0].warm_up = 1;
-    EXPECT_NE(run_plainly(plan.value(), seed), "");
-    EXPECT_FALSE(check(plan.value()).ok());
+    plan.limits[2].warm_up = 3;
+    plan.limits[2].micros = 3;
+    plan.limits[0].micros = 2;
+    plan.limits[0].warm_up = 1;
+    EXPECT_EQ(run_in_threads(plan, seed).ending, Ending::Hangs);
+    EXPECT_FALSE(check(plan).ok());
   }
 }
 

@@ -74,6 +74,19 @@ TestCluster::~TestCluster() {
   for (const auto& worker : workers_) worker->transport.reset();
 }
 
+std::unique_ptr<Transport> TestCluster::make_wire(Worker& worker, const Hello& hello) {
+  if (!faults) return make_memory_transport(*network_, hello, worker.mailbox, clock_);
+  using Made = Result<std::unique_ptr<Transport>>;
+  auto made =
+      make_faulty_transport(*faults, hello.self, worker.mailbox, clock_, FaultDrive::Thread,
+                            [&](Mailbox& mailbox) -> Made {
+                              return make_memory_transport(*network_, hello, mailbox, clock_);
+                            });
+  CHECK(made.ok(), "a wire of this process can always be made");
+  worker.faulty = made.value().get();
+  return std::move(made).value();
+}
+
 void TestCluster::connect() {
   for (const auto& worker : workers_) worker->transport.reset();
   network_ = std::make_unique<MemoryNetwork>();
@@ -84,7 +97,7 @@ void TestCluster::connect() {
     while (worker.mailbox.wait(Duration(0)).ok()) {
     }
     const Hello hello{"test", "token", kWireVersion, {w}, epoch_};
-    worker.transport = make_memory_transport(*network_, hello, worker.mailbox, clock_);
+    worker.transport = make_wire(worker, hello);
     if (wrap_transport) worker.transport = wrap_transport({w}, std::move(worker.transport));
     if (wrap_compute) worker.compute = wrap_compute({w}, *worker.device);
   }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "plan/make_plan.h"
 #include "runtime/paced.h"
 #include "runtime/worker.h"
+#include "transport/faulty.h"
 #include "transport/memory.h"
 #include "world/job.h"
 
@@ -100,6 +102,8 @@ class TestCluster {
   TestCluster& operator=(const TestCluster&) = delete;
 
   WrapTransport wrap_transport;
+  // When set, every worker's wire has these faults, handed over by a thread of its own.
+  std::optional<FaultSettings> faults;
   WrapCompute wrap_compute;
   Duration silence_limit = std::chrono::seconds(20);
   Duration retire_limit = kRetireLimit;
@@ -119,6 +123,8 @@ class TestCluster {
 
   PacedCompute& device(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
   MemoryNetwork& network() { return *network_; }
+  // The wire with its faults; to be called from the worker's own thread. Requires: faults.
+  FaultyTransport& faulty(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->faulty; }
   int32_t size() const { return static_cast<int32_t>(workers_.size()); }
   StageId stage_of(int32_t worker) const { return workers_[static_cast<size_t>(worker)]->stage; }
 
@@ -129,9 +135,11 @@ class TestCluster {
     std::unique_ptr<PacedCompute> device;
     std::unique_ptr<Compute> compute;  // the wrapped device, or none
     std::unique_ptr<Transport> transport;
+    FaultyTransport* faulty = nullptr;  // the transport, when it has faults
     std::unique_ptr<LinkClock> links;
   };
 
+  std::unique_ptr<Transport> make_wire(Worker& worker, const Hello& hello);
   WorkerRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
 
   const Job job_;

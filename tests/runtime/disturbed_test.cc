@@ -1,0 +1,213 @@
+// Whole clusters over wires that misbehave: whatever the delay, rate and jitter of the links, a
+// step ends with the numbers of one plain loop; when a link breaks or a worker freezes, every
+// thread comes back with a sentence that says who and where.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "test_cluster.h"
+
+namespace tenuto {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Orders whose workers hold one stage each, as a paced device does.
+std::vector<std::string> orders() {
+  std::vector<std::string> names;
+  for (const OrderCard& card : order_cards()) {
+    Shape shape;
+    shape.stages = 2;
+    shape.layers = 8;
+    shape.micros = 4;
+    shape.order = card.name;
+    const auto plan = make_plan(shape);
+    if (plan.ok() && plan.value().stages.size() == 2) names.push_back(card.name);
+  }
+  return names;
+}
+
+// What a seed stands for: a job, and links of all kinds.
+struct Case {
+  Job job;
+  FaultSettings faults;
+};
+
+int32_t pick(Random& random, int32_t low, int32_t high) {
+  return low + static_cast<int32_t>(random.below(high - low + 1));
+}
+
+LinkFault random_link(Random& random) {
+  LinkFault fault;
+  if (random.below(3) > 0) fault.latency = microseconds(random.below(500));
+  if (random.below(3) == 0) fault.bytes_per_second = 1e6 * pick(random, 1, 100);
+  if (random.below(2) == 0) fault.jitter = microseconds(1 + random.below(500));
+  return fault;
+}
+
+Case random_case(uint64_t seed, int32_t least_stages) {
+  static const std::vector<std::string> names = orders();
+  Random random(seed);
+  Case drawn{instant_job(pick(random, least_stages, 4), pick(random, 1, 2), pick(random, 1, 6)),
+             {}};
+  Job& job = drawn.job;
+  job.seed = static_cast<int64_t>(seed);
+  job.parallel.order = names[static_cast<size_t>(random.below(int64_t(names.size())))];
+  job.parallel.dispatch = random.below(2) == 0 ? "ready" : "listed";
+  job.parallel.split_backward = random.below(2) == 0;
+  job.device.message_bytes = 80 + 4 * pick(random, 0, 1000);
+  job.device.parameter_bytes = 4 * pick(random, 1, 500);
+  DeviceSettings& device = job.device;
+  for (auto* lengths :
+       {&device.forward_ms, &device.backward_input_ms, &device.backward_weight_ms}) {
+    *lengths = {random.below(2) == 0 ? 0 : random.uniform() * 0.2};
+  }
+  drawn.faults.seed = seed;
+  drawn.faults.others = random_link(random);
+  const int32_t workers = job.worker_count();
+  for (int i = 0; i < 3; ++i) {
+    const WorkerId from{pick(random, 0, workers - 1)}, to{pick(random, 0, workers - 1)};
+    drawn.faults.links[{from, to}] = random_link(random);
+  }
+  return drawn;
+}
+
+std::string name_of(uint64_t seed, const Job& job) {
+  return "seed " + std::to_string(seed) + ": " + job.parallel.order + " " + job.parallel.dispatch +
+         ", " + std::to_string(job.parallel.stages) + " stages, " +
+         std::to_string(job.parallel.pipelines) + " pipelines, " +
+         std::to_string(job.parallel.micros) + " micro-batches";
+}
+
+TEST(Disturbed, NoDelayChangesTheNumbers) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Case drawn = random_case(seed, 1);
+    SCOPED_TRACE(name_of(seed, drawn.job));
+    TestCluster cluster(drawn.job, plan_of(drawn.job));
+    cluster.faults = drawn.faults;
+    cluster.connect();
+    PlainRun plain(drawn.job);
+    const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
+    expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+// At the chosen call to its device, on the worker's own thread, a worker does the deed.
+class Trap : public ForwardingCompute {
+ public:
+  Trap(Compute& under, int64_t at, std::function<void()> deed)
+      : ForwardingCompute(under), at_(at), deed_(std::move(deed)) {}
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    count();
+    return under_.start(op, inputs_at, ticket);
+  }
+  Result<std::span<const std::byte>> bytes(const Value& value) override {
+    count();
+    return under_.bytes(value);
+  }
+  Result<std::span<std::byte>> room(const Value& value) override {
+    count();
+    return under_.room(value);
+  }
+
+ private:
+  void count() {
+    if (at_-- == 0) deed_();
+  }
+  int64_t at_;
+  std::function<void()> deed_;
+};
+
+// Sets `deed` for a random moment of the step of `victim`.
+void set_trap(TestCluster& cluster, int32_t victim, Random& random, std::function<void()> deed) {
+  const int64_t at = random.below(30);
+  cluster.wrap_compute = [victim, at, deed](WorkerId self,
+                                            Compute& under) -> std::unique_ptr<Compute> {
+    if (self.value != victim) return nullptr;
+    return std::make_unique<Trap>(under, at, deed);
+  };
+}
+
+// True when the sentence is this worker's and tells of a link with `peer` (-1: with any).
+bool names_link(const TestCluster& cluster, int32_t worker, const Error& error, int32_t peer) {
+  const std::string start = "worker " + std::to_string(worker) + " (stage " +
+                            std::to_string(cluster.stage_of(worker).value) + "), step 0: ";
+  EXPECT_EQ(error.message.compare(0, start.size(), start), 0) << error.message;
+  const std::string other = "worker " + (peer < 0 ? std::string() : std::to_string(peer));
+  return error.message.find(other, start.size()) != std::string::npos;
+}
+
+TEST(Disturbed, ABrokenLinkIsNamed) {
+  int broken = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const Case drawn = random_case(seed, 2);
+    SCOPED_TRACE(name_of(seed, drawn.job));
+    Random random(seed + 1000);
+    TestCluster cluster(drawn.job, plan_of(drawn.job));
+    cluster.faults = drawn.faults;
+    const int32_t victim = pick(random, 0, cluster.size() - 1);
+    const int32_t peer = (victim + pick(random, 1, cluster.size() - 1)) % cluster.size();
+    set_trap(cluster, victim, random, [&] { cluster.faulty(victim).lose({peer}); });
+    cluster.connect();
+    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    int failed = 0, named = 0;
+    for (int32_t w = 0; w < cluster.size(); ++w) {
+      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      if (run.status.ok()) continue;
+      ++failed;
+      const Error& error = run.status.error();
+      EXPECT_TRUE(error.code == Code::Disconnected || error.code == Code::Cancelled)
+          << error.message;
+      EXPECT_NE(error.reach, Reach::Job) << error.message;
+      const bool at_link = w == victim || w == peer;
+      if (names_link(cluster, w, error, w == victim ? peer : victim) && at_link) ++named;
+    }
+    // No failure: the two had nothing more to say to each other.
+    if (failed > 0) {
+      ++broken;
+      EXPECT_GT(named, 0) << "nobody names the link between " << victim << " and " << peer;
+    }
+  }
+  EXPECT_GT(broken, 20);
+}
+
+TEST(Disturbed, AFrozenWorkerEndsTheStepWithinTheLimit) {
+  int frozen = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    const Case drawn = random_case(seed, 2);
+    SCOPED_TRACE(name_of(seed, drawn.job));
+    Random random(seed + 2000);
+    TestCluster cluster(drawn.job, plan_of(drawn.job));
+    cluster.faults = drawn.faults;
+    cluster.silence_limit = milliseconds(200);
+    cluster.retire_limit = milliseconds(100);
+    const int32_t victim = pick(random, 0, cluster.size() - 1);
+    cluster.mute = {victim};
+    set_trap(cluster, victim, random, [&] { cluster.faulty(victim).freeze(); });
+    cluster.connect();
+    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    int failed = 0, timeouts = 0, named = 0;
+    for (int32_t w = 0; w < cluster.size(); ++w) {
+      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      if (run.status.ok()) continue;
+      ++failed;
+      const Error& error = run.status.error();
+      const bool pair = cluster.size() == 2 && w != victim;
+      const bool names = names_link(cluster, w, error, pair ? victim : -1);
+      if (error.code != Code::Timeout) continue;
+      ++timeouts;
+      if (names) ++named;
+    }
+    if (failed == 0) continue;  // it froze when nobody needed it any more
+    ++frozen;
+    EXPECT_GT(timeouts, 0);
+    EXPECT_EQ(named, timeouts) << "a worker waits and does not say for whom";
+  }
+  EXPECT_GT(frozen, 6);
+}
+
+}  // namespace
+}  // namespace tenuto
