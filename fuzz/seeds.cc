@@ -8,6 +8,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "ir/text.h"
+#include "ir/torch_csv.h"
 #include "plan/make_plan.h"
 #include "world/keys.h"
 #include "world/load.h"
@@ -27,12 +28,13 @@ bool put(const fs::path& path, const std::string& text) {
   return static_cast<bool>(std::ofstream(path, std::ios::binary) << text);
 }
 
-// Every order in a few shapes, as text and as JSON.
+// Every order in a few shapes: as text, as JSON, as CSV.
 int plan_seeds(const fs::path& folder) {
   for (const OrderCard& card : order_cards()) {
     for (const bool wide : {false, true}) {
       Shape shape;
-      shape.stages = shape.layers = 2;
+      shape.stages = 2;
+      shape.layers = 4;
       shape.pipelines = wide ? 2 : 1;
       shape.micros = 2;
       shape.order = card.name;
@@ -46,6 +48,18 @@ int plan_seeds(const fs::path& folder) {
       if (!put(folder / "schedule" / name, to_text(plan.value().schedule)) ||
           !put(folder / "plan" / name, to_json(plan.value()))) {
         return fault("the seeds cannot be written");
+      }
+      if (wide) continue;
+      for (const bool messages : {false, true}) {
+        CsvOptions options;
+        options.messages = messages;
+        options.backward = CsvBackward::Apart;
+        const auto csv = to_csv(plan.value(), options);
+        if (!csv.ok()) return fault(card.name + ": " + csv.error().message);
+        const std::string form = messages ? "-complete" : "-compute";
+        if (!put(folder / "csv" / (card.name + form), csv.value())) {
+          return fault("the seeds cannot be written");
+        }
       }
     }
   }
