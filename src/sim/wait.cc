@@ -64,6 +64,44 @@ class Makers {
   std::vector<Maker> all_;
 };
 
+// The messages of each worker by the moments of their end and their start: where messages go
+// through the device's queue, an op behind one starts at the very moment at which it is out of the
+// way.
+class QueueMoments {
+ public:
+  explicit QueueMoments(const std::vector<Span>& spans) {
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const Span& span = spans[i];
+      if (span.op.kind != OpKind::Send && span.op.kind != OpKind::Recv) continue;
+      all_.push_back({span.worker, span.finish, static_cast<int32_t>(i)});
+      if (span.start != span.finish) {
+        all_.push_back({span.worker, span.start, static_cast<int32_t>(i)});
+      }
+    }
+    std::sort(all_.begin(), all_.end());
+  }
+
+  // A message of the span's worker that ends or starts when the span starts, or -1.
+  int32_t find(const Span& span) const {
+    const Moment first{span.worker, span.start, -1};
+    const auto found = std::lower_bound(all_.begin(), all_.end(), first);
+    return found != all_.end() && found->worker == span.worker && found->time == span.start
+               ? found->span
+               : -1;
+  }
+
+ private:
+  struct Moment {
+    WorkerId worker;
+    Duration time{};
+    int32_t span = -1;
+    bool operator<(const Moment& other) const {
+      return std::tie(worker, time, span) < std::tie(other.worker, other.time, other.span);
+    }
+  };
+  std::vector<Moment> all_;
+};
+
 // A message of one worker to another: "activation 1.%m".
 std::string moved_name(const Op& op) {
   switch (op.moved) {
@@ -145,9 +183,8 @@ void replace(std::string& text, const char* mark, const std::string& by) {
 
 std::vector<Wait> waits_of(const std::vector<Span>& spans, const Plan& plan) {
   const auto stage_count = static_cast<int32_t>(plan.stages.size());
-  const bool said =
-      std::any_of(spans.begin(), spans.end(), [](const Span& span) { return span.after >= 0; });
-  const Makers makers(said ? std::vector<Span>{} : spans, stage_count);
+  const Makers makers(spans, stage_count);
+  const QueueMoments queue(spans);
   std::vector<Wait> waits(spans.size());
   int32_t before = -1;  // the op before on the compute lane
   Duration free_at{};
@@ -155,24 +192,24 @@ std::vector<Wait> waits_of(const std::vector<Span>& spans, const Plan& plan) {
     const Span& span = spans[i];
     Wait& wait = waits[i];
     if (i == 0 || spans[i - 1].worker != span.worker) before = -1, free_at = {};
-    if (said) {
-      wait.after = span.after;
-    } else {
-      const auto offer = [&](int32_t maker) {
-        if (maker < 0 || maker == static_cast<int32_t>(i)) return;
-        if (wait.after < 0 || spans[at(maker)].finish > spans[at(wait.after)].finish) {
-          wait.after = maker;
-        }
-      };
-      if (computes(span)) offer(before);  // first: of equal ones the lane is the reason
-      for (const Value& value : effect_of(span.op, stage_count).read) {
-        offer(makers.find(span.worker, whole(value), false, span.start));
+    wait.after = span.after;
+    const auto offer = [&](int32_t maker) {
+      if (span.after >= 0 || maker < 0 || maker == static_cast<int32_t>(i)) return;
+      if (wait.after < 0 || spans[at(maker)].finish > spans[at(wait.after)].finish) {
+        wait.after = maker;
       }
-      if (span.op.kind == OpKind::Recv) {
-        offer(makers.find(span.worker, moved_value(span.op), true, span.start));
-      }
+    };
+    if (computes(span)) offer(before);  // first: of equal ones the lane is the reason
+    for (const Value& value : effect_of(span.op, stage_count).read) {
+      offer(makers.find(span.worker, whole(value), false, span.start));
+    }
+    if (span.op.kind == OpKind::Recv) {
+      offer(makers.find(span.worker, moved_value(span.op), true, span.start));
     }
     if (!computes(span)) continue;
+    if ((wait.after < 0 ? free_at : spans[at(wait.after)].finish) < span.start) {
+      offer(queue.find(span));
+    }
     const Duration there = wait.after < 0 ? free_at : spans[at(wait.after)].finish;
     wait.idle = std::max(Duration{}, std::min(there, span.start) - free_at);
     wait.late = std::max(Duration{}, span.start - free_at - wait.idle);

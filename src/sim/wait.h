@@ -18,9 +18,10 @@ struct Wait {
   Duration late{};     // and for that long more until the op started: never in a price
 };
 
-// The wait of every span. Of compute ops all fields; of other ops `after` alone. Where the spans do
-// not say themselves what they waited for, it is the one that ended last of the op before on the
-// compute lane and of what made the values that effect_of reads.
+// The wait of every span. Of compute ops all fields; of other ops `after` alone. Where a span does
+// not say itself what it waited for, it is the one that ended last of the op before on the compute
+// lane and of what made the values that effect_of reads; where these leave a gap, a message of its
+// worker that was out of the way at that very moment.
 //
 // Shapes:   spans as Timeline::spans, the result by span
 // Requires: spans are of the plan's ops, one step or several one after the other
