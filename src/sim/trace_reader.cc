@@ -82,6 +82,8 @@ Result<std::vector<Span>> spans_of_trace(std::string_view text, const std::strin
     if (is_held_out(row, plan)) continue;
     auto span = span_of(row, cat(path, ": traceEvents[", i, "]"), ops);
     if (!span.ok()) return span.error();
+    // The whole backward has been measured as B.
+    if (!plan.split_backward && span.value().op.kind == OpKind::BackwardWeight) continue;
     spans.push_back(std::move(span).value());
   }
   if (spans.empty()) return invalid(cat(path, ": the trace shows no op"));

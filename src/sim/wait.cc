@@ -206,6 +206,11 @@ std::vector<Wait> waits_of(const std::vector<Span>& spans, const Plan& plan) {
     if (span.op.kind == OpKind::Recv) {
       offer(makers.find(span.worker, moved_value(span.op), true, span.start));
     }
+    // Part of a whole backward is no reason of its own: what stood before it is.
+    while (!plan.split_backward && wait.after >= 0 && wait.after < static_cast<int32_t>(i) &&
+           spans[at(wait.after)].op.kind == OpKind::BackwardWeight) {
+      wait.after = waits[at(wait.after)].after;
+    }
     if (!computes(span)) continue;
     if ((wait.after < 0 ? free_at : spans[at(wait.after)].finish) < span.start) {
       offer(queue.find(span));
