@@ -23,8 +23,9 @@ for name in "${names[@]}"; do
     [[ $(basename "$file") =~ ^[0-9a-f]{40}$ ]] && mv "$file" "$work/new" || cp "$file" "$work/kept"
   done
   cp "$work/seeds/$name"/* "$work/kept" 2>/dev/null || true
-  "$build/fuzz/${name}_fuzz" -set_cover_merge=1 -max_len=4096 -rss_limit_mb=2048 -timeout=10 \
-    "$work/kept" "$work/new" "$build/corpus/$name" >"$work/log" 2>&1 || {
+  "$build/fuzz/${name}_fuzz" -set_cover_merge=1 -use_counters=0 -max_len=4096 \
+    -rss_limit_mb=2048 -timeout=10 "$work/kept" "$work/new" "$build/corpus/$name" \
+    >"$work/log" 2>&1 || {
     tail -n 40 "$work/log" >&2
     exit 1
   }
