@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text.h"
 #include "plan/make_plan.h"
 #include "world/fit.h"
 
@@ -32,6 +33,13 @@ int32_t layers_of(const Job& job) {
 }
 
 Result<Plan> make_job_plan(const Job& job) {
+  const OrderCard* card = find_card(job.parallel.order);
+  if (card != nullptr && card->chunks > 1) {
+    return Error{Code::Invalid, Reach::Call,
+                 cat("order ", card->name, " gives each worker ", card->chunks,
+                     " stages: it can be simulated, not yet trained with; take gpipe, 1f1b, zb-h1 "
+                     "or zb-h2")};
+  }
   Shape shape;
   shape.stages = job.parallel.stages;
   shape.pipelines = job.parallel.pipelines;

@@ -7,6 +7,7 @@
 
 #include "app/file.h"
 #include "app/page.h"
+#include "base/check.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"
@@ -30,6 +31,54 @@ Model unit_model(const Plan& plan) {
   return model;
 }
 
+// What `list` shows beside each order.
+struct Example {
+  double makespan_ms = 0, bubble_fraction = 0, peak_micros = 0;
+};
+
+// The example's shape; every order can be made for it.
+const Shape kExample = [] {
+  Shape shape;
+  shape.stages = 4;
+  shape.micros = 8;
+  return shape;
+}();
+
+Example example_of(const OrderCard& card) {
+  Shape shape = kExample;
+  shape.order = card.name;
+  shape.split_backward = card.splits_backward;
+  const auto plan = make_plan(shape);
+  CHECK(plan.ok(), "an order that cannot be made for the example");
+  Layer layer;
+  layer.forward = layer.backward_input = layer.backward_weight =
+      from_milliseconds(1.0 / card.chunks);
+  Model model;
+  model.layers.assign(plan.value().stages.size(), layer);
+  PriceOptions price_options;
+  price_options.update = price_options.lower_bound = false;
+  const auto timeline =
+      price(plan.value(), model, uniform_cluster(shape.stages, {}), price_options);
+  CHECK(timeline.ok(), "an order that cannot be priced");
+  Example example{to_milliseconds(timeline.value().makespan), timeline.value().bubble_fraction, 0};
+  const OrderShape own{shape.stages, shape.micros, card.chunks, 0};
+  for (int32_t w = 0; w < shape.stages; ++w) {
+    example.peak_micros = std::max(example.peak_micros, card.peak_micros(own, w));
+  }
+  return example;
+}
+
+const char* name_of(Placement placement) {
+  switch (placement) {
+    case Placement::Linear:
+      return "linear";
+    case Placement::Loop:
+      return "loop";
+    default:
+      return "v";
+  }
+}
+
 }  // namespace
 
 Result<Plan> plan_of_options(const ScheduleOptions& options) {
@@ -38,7 +87,8 @@ Result<Plan> plan_of_options(const ScheduleOptions& options) {
     return invalid("--split-backward: the file says it: leave the flag out");
   }
   Shape shape;
-  shape.stages = shape.layers = options.stages;
+  shape.stages = options.stages;
+  shape.chunks = options.chunks;
   shape.pipelines = options.pipelines;
   shape.micros = options.micros;
   shape.order = options.order;
@@ -66,21 +116,43 @@ int refuse_schedule(const Error& error, std::ostream& errors) {
 }
 
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {
+  nlohmann::ordered_json orders = nlohmann::ordered_json::array();
+  std::string text;
+  for (const OrderCard& card : order_cards()) {
+    const Example example = example_of(card);
+    orders.push_back({{"name", card.name},
+                      {"summary", card.summary},
+                      {"placement", name_of(card.placement)},
+                      {"chunks", card.chunks},
+                      {"splits_backward", card.splits_backward},
+                      {"bubble", card.bubble},
+                      {"memory", card.memory},
+                      {"source", card.source},
+                      {"example",
+                       {{"stages", kExample.stages},
+                        {"micros", kExample.micros},
+                        {"makespan_ms", example.makespan_ms},
+                        {"bubble_fraction", example.bubble_fraction},
+                        {"peak_micros", example.peak_micros}}}});
+    std::string name = card.name;
+    name.resize(std::max<size_t>(name.size(), 16), ' ');
+    const std::string margin(16, ' ');
+    text +=
+        cat(name, card.summary, "\n", margin, name_of(card.placement), " placement, ", card.chunks,
+            card.chunks == 1 ? " chunk" : " chunks", " a worker; backward ",
+            card.splits_backward ? "split" : "whole", "\n", margin, "idle ", card.bubble, "\n",
+            margin, "holds ", card.memory, "\n", margin, "example: ", fixed(example.makespan_ms, 1),
+            " ms, ", fixed(100 * example.bubble_fraction, 1), " % idle, holds up to ",
+            fixed(example.peak_micros, 1), "\n", margin, card.source, "\n");
+  }
   if (options.json) {
-    nlohmann::ordered_json orders = nlohmann::ordered_json::array();
-    for (const OrderCard& card : order_cards()) {
-      orders.push_back({{"name", card.name},
-                        {"splits_backward", card.splits_backward},
-                        {"summary", card.summary}});
-    }
     out << nlohmann::ordered_json{{"orders", std::move(orders)}}.dump() << "\n";
     return 0;
   }
-  for (const OrderCard& card : order_cards()) {
-    std::string name = card.name;
-    name.resize(std::max<size_t>(name.size(), 8), ' ');
-    out << cat(name, card.summary, "\n");
-  }
+  out << text
+      << cat("S workers of a pipeline, M micro-batches of it, V chunks of a worker, i the worker; ",
+             "tF, tB, tW times of forward, input and weight gradient, t their sum. Example: S = ",
+             kExample.stages, ", M = ", kExample.micros, ", each time 1 ms.\n");
   return 0;
 }
 
@@ -160,9 +232,10 @@ void add_source_options(CLI::App& command, ScheduleOptions& options) {
       command.add_option("file", options.file, "a schedule's text, PLAN.json or PyTorch's CSV");
   for (CLI::Option* flag :
        {command.add_option("--order", options.order, "a name from tenuto schedule list (1f1b)"),
-        command.add_option("--stages", options.stages, "stages of a pipeline (4)"),
+        command.add_option("--stages", options.stages, "workers of a pipeline (4)"),
         command.add_option("--pipelines", options.pipelines, "pipelines side by side (1)"),
         command.add_option("--micros", options.micros, "micro-batches of a pipeline (8)"),
+        command.add_option("--chunks", options.chunks, "stages of one worker (as the order wants)"),
         command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
     flag->excludes(file);
   }

@@ -27,7 +27,8 @@ enum class Dispatch : uint8_t { Listed, Ready };
 // What ready dispatch obeys at one worker, and what check holds a listed plan to.
 struct Limit {
   int32_t micros = 0;   // micro-batches between the start of a forward and the end of its weight
-                        // gradient, at most; 0 = unlimited
+                        // gradient, at most, each counted once for each stage of the worker that
+                        // holds it; 0 = unlimited
   int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
   auto operator<=>(const Limit&) const = default;
 };

@@ -82,6 +82,60 @@ GroupId add_group(Schedule& schedule, std::vector<StageId> stages, std::vector<W
   return {static_cast<int32_t>(schedule.groups.size()) - 1};
 }
 
+// The reductions of each stage over its holders, the last stage first: its gradients are whole
+// first. A tied weight comes in a second round over the holders of both its stages.
+void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
+  const int32_t last = schedule.stage_count - 1;
+  const bool shared = tied && last > 0;
+  std::vector<GroupId> groups;
+  for (int32_t s = 0; s <= last; ++s) {
+    groups.push_back(add_group(schedule, {{s}}, stages[at(s)].holders));
+  }
+  for (int32_t s = last; s >= 0; --s) {
+    for (const WorkerId holder : stages[at(s)].holders) {
+      Op reduce = of_stage(OpKind::Reduce, {s});
+      reduce.group = groups[at(s)];
+      if (shared && (s == 0 || s == last)) reduce.part = 0;
+      schedule.lists[at(holder.value)].push_back(reduce);
+    }
+  }
+  if (!shared) return;
+  std::vector<WorkerId> both = stages.front().holders;
+  both.insert(both.end(), stages.back().holders.begin(), stages.back().holders.end());
+  const GroupId group = add_group(schedule, {{0}, {last}}, both);
+  for (const int32_t s : {0, last}) {
+    for (const WorkerId holder : stages[at(s)].holders) {
+      Op reduce = of_stage(OpKind::Reduce, {s});
+      reduce.group = group;
+      reduce.part = 1;
+      schedule.lists[at(holder.value)].push_back(reduce);
+    }
+  }
+}
+
+// The workers of pipeline p, each once, the one with the last stage first.
+std::vector<WorkerId> pipeline_of(const std::vector<Stage>& stages, size_t p) {
+  std::vector<WorkerId> workers;
+  for (size_t s = stages.size(); s-- > 0;) {
+    const WorkerId holder = stages[s].holders[p];
+    if (std::find(workers.begin(), workers.end(), holder) == workers.end()) {
+      workers.push_back(holder);
+    }
+  }
+  return workers;
+}
+
+// The verdict goes from the worker that makes it to the next, once to each, and stays there for all
+// its stages.
+void append_verdict(Schedule& schedule, const std::vector<WorkerId>& workers) {
+  const Value verdict{ValueKind::Verdict, -1, {schedule.stage_count - 1}, {}};
+  for (size_t i = 0; i < workers.size(); ++i) {
+    std::vector<Op>& list = schedule.lists[at(workers[i].value)];
+    if (i > 0) list.push_back(message(OpKind::Recv, verdict, workers[i - 1]));
+    if (i + 1 < workers.size()) list.push_back(message(OpKind::Send, verdict, workers[i + 1]));
+  }
+}
+
 }  // namespace
 
 void insert_messages(Schedule& schedule) {
@@ -107,48 +161,28 @@ void insert_messages(Schedule& schedule) {
 }
 
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
+  append_reductions(schedule, stages, tied);
   const int32_t last = schedule.stage_count - 1;
-  const bool shared = tied && last > 0;
-  for (int32_t s = 0; s <= last; ++s) {
-    const GroupId group = add_group(schedule, {{s}}, stages[at(s)].holders);
-    for (const WorkerId holder : stages[at(s)].holders) {
-      Op reduce = of_stage(OpKind::Reduce, {s});
-      reduce.group = group;
-      if (shared && (s == 0 || s == last)) reduce.part = 0;
-      schedule.lists[at(holder.value)].push_back(reduce);
-    }
-  }
-  if (shared) {
-    std::vector<WorkerId> both = stages.front().holders;
-    both.insert(both.end(), stages.back().holders.begin(), stages.back().holders.end());
-    const GroupId group = add_group(schedule, {{0}, {last}}, both);
-    for (const int32_t s : {0, last}) {
-      for (const WorkerId holder : stages[at(s)].holders) {
-        Op reduce = of_stage(OpKind::Reduce, {s});
-        reduce.group = group;
-        reduce.part = 1;
-        schedule.lists[at(holder.value)].push_back(reduce);
-      }
-    }
-  }
-  // The norm goes down each pipeline and the verdict back up, from holder p to holder p.
   for (int32_t s = 0; s <= last; ++s) {
     for (size_t p = 0; p < stages[at(s)].holders.size(); ++p) {
-      std::vector<Op>& list = schedule.lists[at(stages[at(s)].holders[p].value)];
+      const WorkerId self = stages[at(s)].holders[p];
+      std::vector<Op>& list = schedule.lists[at(self.value)];
       const auto peer = [&](int32_t stage) { return stages[at(stage)].holders[p]; };
-      const Value verdict{ValueKind::Verdict, -1, {last}, {}};
-      if (s > 0) {
-        const Value norm{ValueKind::Norm, -1, {s - 1}, {}};
-        list.push_back(message(OpKind::Recv, norm, peer(s - 1)));
+      if (s > 0 && peer(s - 1) != self) {
+        list.push_back(message(OpKind::Recv, {ValueKind::Norm, -1, {s - 1}, {}}, peer(s - 1)));
       }
       list.push_back(of_stage(OpKind::Measure, {s}));
-      if (s < last) {
-        const Value norm{ValueKind::Norm, -1, {s}, {}};
-        list.push_back(message(OpKind::Send, norm, peer(s + 1)));
-        list.push_back(message(OpKind::Recv, verdict, peer(s + 1)));
+      if (s < last && peer(s + 1) != self) {
+        list.push_back(message(OpKind::Send, {ValueKind::Norm, -1, {s}, {}}, peer(s + 1)));
       }
-      if (s > 0) list.push_back(message(OpKind::Send, verdict, peer(s - 1)));
-      list.push_back(of_stage(OpKind::Step, {s}));
+    }
+  }
+  for (size_t p = 0; p < stages.front().holders.size(); ++p) {
+    append_verdict(schedule, pipeline_of(stages, p));
+  }
+  for (int32_t s = 0; s <= last; ++s) {
+    for (const WorkerId holder : stages[at(s)].holders) {
+      schedule.lists[at(holder.value)].push_back(of_stage(OpKind::Step, {s}));
     }
   }
 }

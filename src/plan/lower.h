@@ -14,10 +14,13 @@ namespace tenuto {
 // Requires: lists hold compute ops only, and each op at most once over all lists
 void insert_messages(Schedule& schedule);
 
-// Puts at the end of each holder's list what makes the step: Reduce with the stage's group (a ring
-// over the holders), Measure with the norm passed down the pipeline, the verdict passed back up,
-// Step. With `tied`, and at least two stages, the first and the last stage reduce in two buckets:
-// 0 = what is theirs alone, 1 = the shared weight, over the holders of both.
+// Puts at the end of each holder's list what makes the step: Reduce with each of its stages' group
+// (a ring over the holders), Measure with the norm passed down the pipeline from stage to stage,
+// the verdict passed from worker to worker, once to each, then a Step for each of its stages. With
+// `tied`, and at least two stages, the first and the last stage reduce in two buckets: 0 = what is
+// theirs alone, 1 = the shared weight, over the holders of both.
+//
+// Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied);
 
 }  // namespace tenuto

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 #include "plan/lower.h"
@@ -25,15 +26,15 @@ Status check_shape(const Shape& shape) {
   };
   for (const Status& status :
        {at_least("stages", shape.stages, 1), at_least("pipelines", shape.pipelines, 1),
-        at_least("micros", shape.micros, 1), at_least("layers", shape.layers, 1),
-        at_least("memory", shape.memory, 0),
+        at_least("micros", shape.micros, 1), at_least("layers", shape.layers, 0),
+        at_least("chunks", shape.chunks, 0), at_least("memory", shape.memory, 0),
         at_least("evaluation_micros", shape.evaluation_micros, 0)}) {
     if (!status.ok()) return status;
   }
-  const double ops =
-      3.0 * shape.stages * shape.pipelines * shape.micros + 1.0 * shape.stages * shape.pipelines;
+  const double all_stages = 1.0 * shape.stages * std::max(shape.chunks, 1);
+  const double ops = all_stages * shape.pipelines * (3.0 * shape.micros + 1.0);
   if (ops > static_cast<double>(kMostOps) ||
-      1.0 * shape.stages * shape.evaluation_micros > static_cast<double>(kMostOps)) {
+      all_stages * shape.evaluation_micros > static_cast<double>(kMostOps)) {
     return invalid(
         cat("stages x pipelines x micros makes more than ", kMostOps, " ops: ask for fewer"));
   }
@@ -61,24 +62,70 @@ Error unknown_order(const std::string& name) {
                      " (known: ", all, ")"));
 }
 
-Result<std::vector<Stage>> make_stages(const Shape& shape) {
-  const std::vector<double> cost =
-      shape.layer_cost.empty() ? std::vector<double>(at(shape.layers), 1.0) : shape.layer_cost;
-  const auto cuts = partition(cost, shape.stages);
+// A shape and the order that is to fill it, with every default settled.
+struct Layout {
+  const Shape& shape;
+  const NamedOrder& order;
+  OrderShape own;  // of one pipeline
+
+  int32_t stage_count() const { return own.workers * own.chunks; }
+  int32_t layer_count() const { return shape.layers > 0 ? shape.layers : stage_count(); }
+  int32_t stage(int32_t worker, int32_t chunk) const {
+    return stage_of(order.card.placement, own, worker, chunk);
+  }
+  WorkerId worker(int32_t pipeline, int32_t place) const {
+    return {pipeline * own.workers + place};
+  }
+};
+
+Status check_chunks(const Layout& layout) {
+  const OrderCard& card = layout.order.card;
+  const auto refused = [&](const std::string& why) -> Status {
+    return invalid(cat("order ", card.name, ": ", why));
+  };
+  if (card.placement != Placement::Loop && layout.own.chunks != card.chunks) {
+    return refused(cat("chunks is ", layout.own.chunks, ": its workers hold ", card.chunks,
+                       card.chunks == 1 ? " stage" : " stages", " each"));
+  }
+  if (layout.own.chunks > 1 && layout.stage_count() > layout.layer_count()) {
+    return refused(cat("the model has ", layout.layer_count(), " layers and ", layout.own.workers,
+                       " workers with ", layout.own.chunks, " chunks each need at least ",
+                       layout.stage_count(), ": ask for fewer workers or chunks"));
+  }
+  const int32_t last_worker =
+      card.placement == Placement::V ? 0 : (layout.stage_count() - 1) % layout.own.workers;
+  if (layout.shape.tied && layout.stage_count() > 1 && last_worker == 0) {
+    return refused(
+        "it puts the first and the last stage on one worker, and a weight that both share is "
+        "supported between two workers only: set model.tied = false or take another order");
+  }
+  if (card.refusal == nullptr) return ok();
+  const std::string why = card.refusal(layout.own);
+  return why.empty() ? ok() : refused(why);
+}
+
+Result<std::vector<Stage>> make_stages(const Layout& layout) {
+  const Shape& shape = layout.shape;
+  const std::vector<double> cost = shape.layer_cost.empty()
+                                       ? std::vector<double>(at(layout.layer_count()), 1.0)
+                                       : shape.layer_cost;
+  const auto cuts = partition(cost, layout.stage_count());
   if (!cuts.ok()) return cuts.error();
   std::vector<Stage> stages;
-  for (int32_t s = 0; s < shape.stages; ++s) {
-    Stage stage{cuts.value()[at(s)], cuts.value()[at(s) + 1], {}};
-    for (int32_t p = 0; p < shape.pipelines; ++p) {
-      stage.holders.push_back({p * shape.stages + s});
+  for (int32_t s = 0; s < layout.stage_count(); ++s) {
+    stages.push_back({cuts.value()[at(s)], cuts.value()[at(s) + 1], {}});
+  }
+  for (int32_t p = 0; p < shape.pipelines; ++p) {
+    for (int32_t w = 0; w < layout.own.workers; ++w) {
+      for (int32_t c = 0; c < layout.own.chunks; ++c) {
+        stages[at(layout.stage(w, c))].holders.push_back(layout.worker(p, w));
+      }
     }
-    stages.push_back(std::move(stage));
   }
   return stages;
 }
 
-// What the list asks of a worker: micro-batches held at most, and forwards before the first
-// backward.
+// What the list asks of a worker: forwards held at most, and forwards before the first backward.
 Limit limit_of(const std::vector<Op>& list) {
   Limit limit;
   int32_t held = 0;
@@ -96,19 +143,21 @@ Limit limit_of(const std::vector<Op>& list) {
 
 // Numbers the positions of each pipeline: pipelines take turns, so that one order, the micro-batch
 // number, is the same everywhere whoever runs what.
-Schedule make_compute(const Shape& shape, OrderMaker make) {
+Schedule make_compute(const Layout& layout) {
+  const Shape& shape = layout.shape;
   Schedule schedule;
-  schedule.stage_count = shape.stages;
+  schedule.stage_count = layout.stage_count();
   schedule.micro_count = shape.micros * shape.pipelines;
   schedule.lists.resize(at(shape.stages) * at(shape.pipelines));
-  for (int32_t s = 0; s < shape.stages; ++s) {
-    const std::vector<Slot> slots = make(s, shape.stages, shape.micros);
+  for (int32_t w = 0; w < shape.stages; ++w) {
+    const std::vector<Slot> slots = layout.order.make(layout.own, w);
     for (int32_t p = 0; p < shape.pipelines; ++p) {
-      std::vector<Op>& list = schedule.lists[at(p * shape.stages + s)];
+      std::vector<Op>& list = schedule.lists[at(layout.worker(p, w).value)];
+      list.reserve(slots.size());
       for (const Slot& slot : slots) {
         Op op;
         op.kind = slot.kind;
-        op.stage = {s};
+        op.stage = {layout.stage(w, slot.chunk)};
         op.micro = {slot.position * shape.pipelines + p};
         list.push_back(op);
       }
@@ -117,26 +166,42 @@ Schedule make_compute(const Shape& shape, OrderMaker make) {
   return schedule;
 }
 
-Schedule make_evaluation(const Shape& shape) {
+// The held-out pass as a wave: position k is at stage s at tick k + s, and of two at one tick the
+// one that is further on goes first.
+Schedule make_evaluation(const Layout& layout) {
+  const Shape& shape = layout.shape;
   Schedule schedule;
-  schedule.stage_count = shape.stages;
+  schedule.stage_count = layout.stage_count();
   schedule.micro_count = shape.evaluation_micros;
   schedule.lists.resize(at(shape.stages) * at(shape.pipelines));
   for (int32_t k = 0; k < shape.evaluation_micros; ++k) {
-    for (int32_t s = 0; s < shape.stages; ++s) {
-      Op op;
-      op.kind = OpKind::Evaluate;
-      op.stage = {s};
-      op.micro = {shape.micros * shape.pipelines + k};
-      schedule.lists[at(k % shape.pipelines * shape.stages + s)].push_back(op);
+    for (int32_t w = 0; w < shape.stages; ++w) {
+      for (int32_t c = 0; c < layout.own.chunks; ++c) {
+        Op op;
+        op.kind = OpKind::Evaluate;
+        op.stage = {layout.stage(w, c)};
+        op.micro = {shape.micros * shape.pipelines + k};
+        schedule.lists[at(layout.worker(k % shape.pipelines, w).value)].push_back(op);
+      }
     }
+  }
+  const auto tick = [&](const Op& op) {
+    return (op.micro.value - shape.micros * shape.pipelines) / shape.pipelines + op.stage.value;
+  };
+  for (auto& list : schedule.lists) {
+    std::sort(list.begin(), list.end(), [&](const Op& a, const Op& b) {
+      return std::pair(tick(a), -a.stage.value) < std::pair(tick(b), -b.stage.value);
+    });
   }
   insert_messages(schedule);
   return schedule;
 }
 
-// Holds the lists to the memory, and keeps under ready dispatch what makes the order that order.
-Status set_limits(const Shape& shape, Plan& plan) {
+// Holds the lists to the memory, and keeps under ready dispatch what makes the order that order. A
+// micro-batch of memory is room for one forward of each chunk.
+Status set_limits(const Layout& layout, Plan& plan) {
+  const Shape& shape = layout.shape;
+  const int32_t chunks = layout.own.chunks;
   int32_t least = 0;
   WorkerId where;
   std::vector<Limit> wanted;
@@ -146,17 +211,18 @@ Status set_limits(const Shape& shape, Plan& plan) {
     least = wanted.back().micros;
     where = {static_cast<int32_t>(worker)};
   }
-  if (shape.memory > 0 && least > shape.memory) {
+  if (shape.memory > 0 && least > int64_t{shape.memory} * chunks) {
+    const int32_t micros = (least + chunks - 1) / chunks;
     return Error{Code::Exhausted, Reach::Worker,
                  cat("order ", shape.order, " with ", shape.stages, " stages and ", shape.micros,
-                     " micro-batches a pipeline holds up to ", least, " of them at worker ", where,
-                     ", and memory allows ", shape.memory, ": raise memory to ", least,
+                     " micro-batches a pipeline holds up to ", micros, " of them at worker ", where,
+                     ", and memory allows ", shape.memory, ": raise memory to ", micros,
                      " or take another order")};
   }
   if (plan.dispatch == Dispatch::Ready) {
     plan.limits = std::move(wanted);
   } else if (shape.memory > 0) {
-    plan.limits.assign(plan.schedule.lists.size(), {shape.memory, 0});
+    plan.limits.assign(plan.schedule.lists.size(), {shape.memory * chunks, 0});
   }
   return ok();
 }
@@ -165,20 +231,23 @@ Status set_limits(const Shape& shape, Plan& plan) {
 
 Result<Plan> make_plan(const Shape& shape) {
   if (const Status status = check_shape(shape); !status.ok()) return status.error();
-  const OrderMaker make = find_order(shape.order);
-  if (make == nullptr) return unknown_order(shape.order);
-  auto stages = make_stages(shape);
+  const NamedOrder* order = find_order(shape.order);
+  if (order == nullptr) return unknown_order(shape.order);
+  const int32_t chunks = shape.chunks > 0 ? shape.chunks : order->card.chunks;
+  const Layout layout{shape, *order, {shape.stages, shape.micros, chunks, shape.memory}};
+  if (const Status status = check_chunks(layout); !status.ok()) return status.error();
+  auto stages = make_stages(layout);
   if (!stages.ok()) return stages.error();
   Plan plan;
   plan.order = shape.order;
   plan.stages = std::move(stages).value();
   plan.dispatch = shape.dispatch;
   plan.split_backward = shape.split_backward;
-  plan.schedule = make_compute(shape, make);
-  if (const Status status = set_limits(shape, plan); !status.ok()) return status.error();
+  plan.schedule = make_compute(layout);
+  if (const Status status = set_limits(layout, plan); !status.ok()) return status.error();
   insert_messages(plan.schedule);
   append_update(plan.schedule, plan.stages, shape.tied);
-  plan.evaluation = make_evaluation(shape);
+  plan.evaluation = make_evaluation(layout);
   return plan;
 }
 

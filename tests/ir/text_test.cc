@@ -13,11 +13,11 @@ namespace {
 Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, const std::string& order,
              bool tied = false) {
   Shape shape;
-  shape.stages = shape.layers = stages;
+  shape.stages = stages;
   shape.pipelines = pipelines;
   shape.micros = micros;
   shape.order = order;
-  shape.tied = tied;
+  shape.tied = tied && stages > 1 && find_card(order)->placement != Placement::V;
   shape.memory = 64;
   shape.evaluation_micros = pipelines + 1;
   shape.dispatch = tied ? Dispatch::Ready : Dispatch::Listed;
@@ -30,7 +30,7 @@ TEST(Text, RoundTrip) {
   for (const OrderCard& card : order_cards()) {
     for (int32_t stages = 1; stages <= 4; ++stages) {
       for (int32_t pipelines = 1; pipelines <= 3; ++pipelines) {
-        const Plan plan = plan_of(stages, pipelines, 5, card.name, pipelines == 2);
+        const Plan plan = plan_of(stages, pipelines, 8, card.name, pipelines == 2);
         for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {
           const auto back = schedule_from_text(to_text(*schedule), "test");
           ASSERT_TRUE(back.ok()) << back.error().message;

@@ -35,6 +35,12 @@ TEST(MakePlan, Golden) {
   golden("1f1b-2x2x2", shape_of(2, 2, 2, "1f1b"));
   golden("1f1b-4x1x8", shape_of(4, 1, 8, "1f1b"));
   golden("zb-h1-4x1x6", shape_of(4, 1, 6, "zb-h1"));
+  for (const char* order : {"interleaved", "zb-v"}) {
+    Shape chunked = shape_of(2, 2, 2, order);
+    chunked.layers = 4;
+    chunked.evaluation_micros = 3;
+    golden(std::string(order) + "-2x2x2", chunked);
+  }
   Shape tied = shape_of(3, 2, 2, "1f1b");
   tied.tied = true;
   tied.evaluation_micros = 3;
@@ -49,11 +55,16 @@ TEST(MakePlan, EverySmallShapeIsRight) {
       for (int32_t pipelines = 1; pipelines <= 4; ++pipelines) {
         for (int32_t micros = 1; micros <= 7; ++micros) {
           Shape shape = shape_of(stages, pipelines, micros, card.name);
-          shape.layers = stages + static_cast<int32_t>(random.below(4));
-          shape.tied = random.below(2) == 0;
+          if (card.refusal != nullptr) shape.micros += 2 * stages;
+          if (card.placement == Placement::Loop) {
+            shape.chunks = 1 + static_cast<int32_t>(random.below(3));
+          }
+          shape.layers =
+              stages * std::max(shape.chunks, card.chunks) + static_cast<int32_t>(random.below(4));
+          shape.tied = random.below(2) == 0 && stages > 1 && card.placement != Placement::V;
           shape.dispatch = random.below(2) == 0 ? Dispatch::Ready : Dispatch::Listed;
           shape.evaluation_micros = static_cast<int32_t>(random.below(6));
-          shape.memory = random.below(2) == 0 ? 0 : 7;
+          shape.memory = random.below(2) == 0 ? 0 : 2 * stages + micros;
           const auto plan = make_plan(shape);
           ASSERT_TRUE(plan.ok()) << plan.error().message;
           const Status status = check(plan.value());
@@ -124,7 +135,8 @@ TEST(MakePlan, Refusals) {
     return plan.error().message;
   };
   EXPECT_EQ(message(shape_of(2, 1, 2, "1f1c"), Code::Invalid),
-            "order '1f1c' is not known, did you mean 1f1b? (known: gpipe, 1f1b, zb-h1)");
+            "order '1f1c' is not known, did you mean 1f1b? (known: gpipe, 1f1b, "
+            "zb-h1, zb-h2, interleaved, interleaved-zb, looped-bfs, zb-v, dualpipe-v)");
   EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected at least 1");
   EXPECT_EQ(message(shape_of(2, 1, -1, "1f1b"), Code::Invalid),
             "micros is -1: expected at least 1");
@@ -144,6 +156,43 @@ TEST(MakePlan, Refusals) {
   shape.layers = 4;
   shape.layer_cost = {1, 2};
   EXPECT_NE(message(shape, Code::Invalid).find("layer_cost has 2 numbers"), std::string::npos);
+}
+
+TEST(MakePlan, RefusalsOfChunks) {
+  const auto message = [](const Shape& shape) {
+    const auto plan = make_plan(shape);
+    EXPECT_FALSE(plan.ok());
+    return plan.ok() ? std::string() : plan.error().message;
+  };
+  Shape shape = shape_of(4, 1, 8, "1f1b");
+  shape.chunks = 2;
+  EXPECT_EQ(message(shape), "order 1f1b: chunks is 2: its workers hold 1 stage each");
+  shape.order = "zb-v";
+  shape.chunks = 3;
+  EXPECT_EQ(message(shape), "order zb-v: chunks is 3: its workers hold 2 stages each");
+  shape.chunks = 0;
+  EXPECT_EQ(message(shape),
+            "order zb-v: the model has 4 layers and 4 workers with 2 chunks each need at least 8: "
+            "ask for fewer workers or chunks");
+  shape.layers = 8;
+  shape.tied = true;
+  EXPECT_EQ(
+      message(shape),
+      "order zb-v: it puts the first and the last stage on one worker, and a weight that both "
+      "share is supported between two workers only: set model.tied = false or take another "
+      "order");
+  shape.tied = false;
+  shape.order = "dualpipe-v";
+  shape.micros = 7;
+  EXPECT_EQ(message(shape),
+            "order dualpipe-v: it needs at least 2 micro-batches for each of the 4 workers of a "
+            "pipeline, found 7: give micros >= 8 or take zb-v");
+  shape.order = "zb-v";
+  shape.micros = 8;
+  shape.memory = 3;
+  EXPECT_NE(message(shape).find("raise memory to 4"), std::string::npos);
+  shape.memory = 4;
+  EXPECT_TRUE(make_plan(shape).ok());
 }
 
 }  // namespace

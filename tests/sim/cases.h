@@ -21,10 +21,10 @@ inline Model equal_model(int32_t layers, double forward_ms, double backward_inpu
   return model;
 }
 
-// A shape with one layer a stage.
+// A shape with one layer a stage, its backward split as the order wants.
 inline Shape shape_of(int32_t stages, int32_t pipelines, int32_t micros, const std::string& order) {
   Shape shape;
-  shape.stages = shape.layers = stages;
+  shape.stages = stages;
   shape.pipelines = pipelines;
   shape.micros = micros;
   shape.order = order;

@@ -1,23 +1,35 @@
-// 1F1B. Idea: stage i of S runs S - i forwards ahead, then alternates one backward and one forward,
-// so that a micro-batch leaves as soon as it can. Bubble: (S-1)(tF+tB+tW) a stage, as GPipe.
-// Memory: S - i micro-batches at stage i. Source: Narayanan et al., "Memory-efficient
-// pipeline-parallel DNN training" (PipeDream-Flush), ICML 2021.
+// 1F1B. Idea: worker i of S runs S - i forwards ahead, then alternates one backward and one
+// forward, so that a micro-batch leaves as soon as it can. Source: Narayanan et al.,
+// "Memory-efficient pipeline-parallel DNN training" (PipeDream-Flush), ICML 2021.
 #include <algorithm>
 
 #include "plan/order/order.h"
 
 namespace tenuto {
 
-std::vector<Slot> order_one_f_one_b(int32_t stage, int32_t stages, int32_t micros) {
-  const int32_t ahead = std::min(micros, stages - stage);
-  std::vector<Slot> slots;
-  for (int32_t k = 0; k < ahead; ++k) slots.push_back({OpKind::Forward, k});
-  for (int32_t k = 0; k < micros; ++k) {
-    slots.push_back({OpKind::BackwardInput, k});
-    slots.push_back({OpKind::BackwardWeight, k});
-    if (k + ahead < micros) slots.push_back({OpKind::Forward, k + ahead});
-  }
-  return slots;
+namespace {
+
+std::vector<Slot> make(const OrderShape& shape, int32_t worker) {
+  const auto all = ascending(shape.micros);
+  return alternate(all, all, shape.workers - worker, 0);
+}
+
+}  // namespace
+
+NamedOrder order_one_f_one_b() {
+  OrderCard card;
+  card.name = "1f1b";
+  card.summary = "S-i forwards ahead, then one backward, one forward";
+  card.bubble = "(S-1) t";
+  card.memory = "S-i";
+  card.source = "Narayanan et al., PipeDream-Flush, ICML 2021";
+  card.makespan = [](const OrderShape& shape, const OpTimes& times) -> std::optional<double> {
+    return (shape.micros + shape.workers - 1) * times.all();
+  };
+  card.peak_micros = [](const OrderShape& shape, int32_t worker) {
+    return 1.0 * std::min(shape.micros, shape.workers - worker);
+  };
+  return {std::move(card), make};
 }
 
 }  // namespace tenuto
