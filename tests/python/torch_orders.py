@@ -1,0 +1,55 @@
+"""Writes what PyTorch's own schedules are: one CSV for each, and their names as JSON on stdout.
+
+    torch_orders.py FOLDER RANKS MICROS
+"""
+import csv
+import json
+import pathlib
+import sys
+import types
+
+import torch
+from torch.distributed.pipelining import schedules
+
+SINGLE = ("GPipe", "1F1B")
+CHUNKS = {"Interleaved1F1B": 2, "LoopedBFS": 2, "InterleavedZeroBubble": 2, "ZBVZeroBubble": 2,
+          "DualPipeV": 2}
+
+
+def stand_in(rank, ranks, stage, stages):
+    """What a schedule asks of a stage before it runs."""
+    return types.SimpleNamespace(
+        group_size=ranks, group_rank=rank, num_stages=stages, stage_index=stage,
+        is_first=stage == 0, is_last=stage == stages - 1, has_backward=False,
+        submod=torch.nn.Identity(), stage_index_to_group_rank=None, device=torch.device("cpu"))
+
+
+def write_rows(path, order):
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        for rank in sorted(order):
+            writer.writerow(order[rank])
+
+
+def main(folder, ranks, micros):
+    folder = pathlib.Path(folder)
+
+    def loss(output, target):
+        return (output - target).sum()
+
+    names = []
+    for name in SINGLE:
+        made = schedules.get_schedule_class(name)(stand_in(0, ranks, 0, ranks), micros, loss)
+        write_rows(folder / f"{name}.csv", made._get_pipeline_order())
+        names.append(name)
+    for name, chunks in CHUNKS.items():
+        stages = [stand_in(0, ranks, ranks * c, chunks * ranks) for c in range(chunks)]
+        made = schedules.get_schedule_class(name)(stages, micros, loss)
+        made._dump_csv(folder / f"{name}.csv", format="compute_only")
+        made._dump_csv(folder / f"{name}.comms", format="compute_comms")
+        names.append(name)
+    print(json.dumps(names))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
