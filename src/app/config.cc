@@ -3,11 +3,49 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "app/plan_file.h"
 #include "base/text.h"
 #include "plan/make_plan.h"
 #include "world/keys.h"
 
 namespace tenuto {
+
+namespace {
+
+// What a schedule file says, in place of what an order would.
+Status take_schedule(LoadedJob& loaded) {
+  ParallelSettings& parallel = loaded.job.parallel;
+  const auto file = lists_from_file(parallel.schedule);
+  if (!file.ok()) return file.error();
+  const std::string from = cat("schedule ", parallel.schedule);
+  const Schedule& lists = file.value().lists.schedule;
+  struct Number {
+    const char* key;
+    int32_t* value;
+    int32_t found;
+    const char* what;
+  };
+  for (const Number& number :
+       {Number{"parallel.stages", &parallel.stages, static_cast<int32_t>(lists.lists.size()),
+               "workers"},
+        Number{"parallel.micros", &parallel.micros, lists.micro_count, "micro-batches"}}) {
+    std::string& origin = loaded.origin[number.key];
+    if (origin != "default" && *number.value != number.found) {
+      return invalid(cat(origin == "flag" ? "--" : origin + ": ", number.key, " = ", *number.value,
+                         ": ", parallel.schedule, " has ", number.found, " ", number.what,
+                         ": leave the key out or make them equal"));
+    }
+    *number.value = number.found;
+    origin = from;
+  }
+  std::string& origin = loaded.origin["parallel.split_backward"];
+  if (origin != "default") return ok();
+  parallel.split_backward = file.value().splits;
+  origin = from;
+  return ok();
+}
+
+}  // namespace
 
 Result<LoadedJob> load_effective_job(const std::string& path,
                                      const std::vector<std::string>& overrides) {
@@ -15,6 +53,10 @@ Result<LoadedJob> load_effective_job(const std::string& path,
   if (!loaded.ok()) return loaded;
   ParallelSettings& parallel = loaded.value().job.parallel;
   std::map<std::string, std::string>& origin = loaded.value().origin;
+  if (!parallel.schedule.empty()) {
+    const Status status = take_schedule(loaded.value());
+    return status.ok() ? loaded : status.error();
+  }
   std::vector<std::string_view> names;
   for (const OrderCard& card : order_cards()) {
     names.push_back(card.name);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "app/plan_file.h"
 #include "base/text.h"
+#include "plan/given_plan.h"
 #include "plan/make_plan.h"
 #include "world/fit.h"
 
@@ -32,9 +34,30 @@ int32_t layers_of(const Job& job) {
   return job.device.kind == "paced" ? std::max(layers, job.parallel.stages) : layers;
 }
 
+namespace {
+
+// The lists of a file, laid out for the job.
+Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
+  const auto file = lists_from_file(job.parallel.schedule);
+  if (!file.ok()) return file.error();
+  const int32_t stages = file.value().lists.schedule.stage_count;
+  if (job.device.kind == "paced" && shape.layers < stages) {
+    shape.layers = stages;
+    shape.layer_cost.clear();
+  }
+  shape.order = file.value().order;
+  auto plan = make_given_plan(file.value().lists, shape);
+  if (plan.ok()) return plan;
+  Error error = plan.error();
+  error.message = cat(job.parallel.schedule, ": ", error.message);
+  return error;
+}
+
+}  // namespace
+
 Result<Plan> make_job_plan(const Job& job) {
   const OrderCard* card = find_card(job.parallel.order);
-  if (card != nullptr && card->chunks > 1) {
+  if (job.parallel.schedule.empty() && card != nullptr && card->chunks > 1) {
     return Error{Code::Invalid, Reach::Call,
                  cat("order ", card->name, " gives each worker ", card->chunks,
                      " stages: it can be simulated, not yet trained with; take gpipe, 1f1b, zb-h1 "
@@ -52,6 +75,7 @@ Result<Plan> make_job_plan(const Job& job) {
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
+  if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
   return make_plan(shape);
 }
 

@@ -13,6 +13,7 @@
 #include "app/file.h"
 #include "app/make_job_plan.h"
 #include "app/page.h"
+#include "app/plan_file.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "ir/check.h"
@@ -172,9 +173,7 @@ Result<Case> case_of_flags(const SimulateOptions& options) {
 }
 
 Result<Case> case_of_plan(const SimulateOptions& options) {
-  const auto text = read_file(options.file);
-  if (!text.ok()) return text.error();
-  auto plan = plan_from_json(text.value(), options.file);
+  auto plan = plan_from_file(options.file);
   if (!plan.ok()) return plan.error();
   if (const Status status = check(plan.value()); !status.ok()) {
     Error error = status.error();

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -68,6 +69,26 @@ Status check_runnable(const Job& job) {
     if (!std::filesystem::exists(path, failure)) {
       return invalid(
           cat("data.paths: there is no file or folder ", path, ": give the text to learn from"));
+    }
+  }
+  return ok();
+}
+
+// A refusal of the plan, as opposed to one of the settings.
+int exit_code_of(const Error& error) {
+  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
+}
+
+// A worker process holds one stage so far.
+Status check_trainable(const Plan& plan) {
+  std::map<WorkerId, size_t> stage_of;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    for (const WorkerId holder : plan.stages[s].holders) {
+      const auto [first, fresh] = stage_of.try_emplace(holder, s);
+      if (fresh) continue;
+      return invalid(cat("worker ", holder, " would hold stages ", first->second, " and ", s,
+                         ": such a plan can be checked and simulated, not yet trained with; take "
+                         "one with a stage a worker"));
     }
   }
   return ok();
@@ -211,14 +232,16 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
 
 int train(const TrainOptions& options) {
   const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
-  if (!loaded.ok()) return fail(loaded.error(), 2);
+  if (!loaded.ok()) return fail(loaded.error(), exit_code_of(loaded.error()));
   const Job& job = loaded.value().job;
   const Status runnable = check_runnable(job);
   if (!runnable.ok()) return fail(runnable.error(), 2);
   const Result<Plan> plan = make_job_plan(job);
-  if (!plan.ok()) return fail(plan.error(), plan.error().code == Code::Invalid ? 2 : 3);
+  if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
   const Status right = check(plan.value());
   if (!right.ok()) return fail(right.error(), 3);
+  const Status trainable = check_trainable(plan.value());
+  if (!trainable.ok()) return fail(trainable.error(), 2);
   std::string program;
   if (options.start_workers) {
     const Result<std::string> found = find_program("tenuto-worker");

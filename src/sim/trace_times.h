@@ -15,6 +15,7 @@ namespace tenuto {
 
 // What was seen in traces so far, by stage: how long each op lasted.
 struct TraceSamples {
+  // Of an op: a forward, a whole backward, its halves.
   enum Kind : uint8_t { Forward, Whole, Input, Weight, kKindCount };
   std::map<int32_t, std::array<std::vector<Duration>, kKindCount>> of;
 };

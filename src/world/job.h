@@ -51,6 +51,7 @@ struct ParallelSettings {
   std::string dispatch = "listed";  // listed | ready
   int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
   bool split_backward = false;      // default: as the order wants (yes for zb-h1)
+  std::string schedule;             // a file of lists instead of an order; empty = none
 };
 
 // [device]

@@ -222,6 +222,11 @@ std::vector<Key> parallel_keys() {
        kAnyNumber,
        {},
        "gradients of inputs and of weights as two ops; unless given, as the order wants"},
+      {"parallel.schedule",
+       slot<&Job::parallel, &ParallelSettings::schedule>,
+       kAnyNumber,
+       {},
+       "file with one pipeline's lists, instead of an order: text, JSON or PyTorch's CSV"},
   };
 }
 

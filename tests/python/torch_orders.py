@@ -11,9 +11,8 @@ import types
 import torch
 from torch.distributed.pipelining import schedules
 
-SINGLE = ("GPipe", "1F1B")
-CHUNKS = {"Interleaved1F1B": 2, "LoopedBFS": 2, "InterleavedZeroBubble": 2, "ZBVZeroBubble": 2,
-          "DualPipeV": 2}
+CHUNKS = {"1F1B": 1, "Interleaved1F1B": 2, "LoopedBFS": 2, "InterleavedZeroBubble": 2,
+          "ZBVZeroBubble": 2, "DualPipeV": 2}
 
 
 def stand_in(rank, ranks, stage, stages):
@@ -37,14 +36,17 @@ def main(folder, ranks, micros):
     def loss(output, target):
         return (output - target).sum()
 
-    names = []
-    for name in SINGLE:
+    for name in ("GPipe", "1F1B"):
         made = schedules.get_schedule_class(name)(stand_in(0, ranks, 0, ranks), micros, loss)
-        write_rows(folder / f"{name}.csv", made._get_pipeline_order())
-        names.append(name)
+        write_rows(folder / f"{name}.order", made._get_pipeline_order())
+    (folder / "GPipe.order").rename(folder / "GPipe.csv")
+    names = ["GPipe"]
     for name, chunks in CHUNKS.items():
         stages = [stand_in(0, ranks, ranks * c, chunks * ranks) for c in range(chunks)]
-        made = schedules.get_schedule_class(name)(stages, micros, loss)
+        # What 1F1B runs is the interleaved schedule of one stage a rank; the order that it lists
+        # itself (1F1B.order) begins with micro-batch 1 at the last rank.
+        made = schedules.get_schedule_class("Interleaved1F1B" if chunks == 1 else name)(
+            stages, micros, loss)
         made._dump_csv(folder / f"{name}.csv", format="compute_only")
         made._dump_csv(folder / f"{name}.comms", format="compute_comms")
         names.append(name)

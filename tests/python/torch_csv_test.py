@@ -1,0 +1,126 @@
+"""Schedules between Tenuto and PyTorch: its CSV here, ours there.
+
+Needs TENUTO_TORCH_PYTHON, a Python that has torch; without it every case is skipped.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+TENUTO = os.environ["TENUTO"]
+PYTHON = os.environ.get("TENUTO_TORCH_PYTHON", "")
+HERE = pathlib.Path(__file__).parent
+SAME = 1e-5  # relative
+
+
+def tenuto(*arguments):
+    return subprocess.run([TENUTO, *map(str, arguments)], text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=120)
+
+
+def python(script, *arguments):
+    ran = subprocess.run([PYTHON, HERE / script, *map(str, arguments)], text=True,
+                         capture_output=True, stdin=subprocess.DEVNULL, timeout=900)
+    if ran.returncode:
+        raise AssertionError(f"{script}: {ran.stderr[-4000:]}")
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(("{", "["))]
+
+
+@unittest.skipUnless(PYTHON, "no Python with torch is configured: set TENUTO_PYTHON")
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tenuto-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def run_tenuto(self, *arguments):
+        ran = tenuto(*arguments)
+        self.assertEqual(ran.returncode, 0, f"{arguments}: {ran.stderr}{ran.stdout}")
+        return ran.stdout
+
+
+class FromTorch(Case):
+    def orders(self, ranks, micros):
+        return python("torch_orders.py", self.folder, ranks, micros)[0]
+
+    def test_every_schedule_is_checked_converted_and_priced(self):
+        for name in self.orders(4, 8):
+            path = self.folder / f"{name}.csv"
+            told = json.loads(self.run_tenuto("schedule", "check", path, "--json"))
+            self.assertTrue(told["ok"], name)
+            self.assertEqual(bool(told["notices"]), name == "LoopedBFS", told)
+            # Text and JSON say the same plan; so does our own CSV of it.
+            plain = self.run_tenuto("schedule", "convert", path, "--to", "text")
+            for form in ("json", "csv", "csv-comms"):
+                other = self.folder / f"{name}.{form}"
+                self.run_tenuto("schedule", "convert", path, "--to", form, "--out", other)
+                if form != "csv-comms":  # which places messages anew
+                    again = self.run_tenuto("schedule", "convert", other, "--to", "text")
+                    self.assertEqual(again, plain, f"{name} {form}")
+                self.run_tenuto("schedule", "check", other)
+            priced = json.loads(self.run_tenuto("simulate", path, "--json"))
+            self.assertGreater(priced["lower_bound_ms"], 0, name)
+            self.assertGreaterEqual(priced["makespan_ms"], priced["lower_bound_ms"], name)
+
+    def test_sharded_weights_are_refused_by_name(self):
+        self.orders(2, 4)
+        told = tenuto("schedule", "check", self.folder / "ZBVZeroBubble.comms")
+        self.assertEqual(told.returncode, 3)
+        self.assertIn("UNSHARD gathers or drops sharded weights (FSDP)", told.stderr)
+        self.assertIn("compute_only", told.stderr)
+        # Without them the file is whole.
+        for name in ("LoopedBFS", "ZBVZeroBubble", "DualPipeV"):
+            rows = (self.folder / f"{name}.comms").read_text().splitlines()
+            path = self.folder / f"{name}.plain"
+            kept = [[cell for cell in row.split(",") if "SHARD" not in cell] for row in rows]
+            path.write_text("\n".join(",".join(row) for row in kept))
+            self.run_tenuto("schedule", "check", path)
+
+    def test_a_fault_in_a_listed_order_is_found(self):
+        """The order that PyTorch 2.13 lists for 1F1B begins with micro-batch 1 at the last rank."""
+        self.orders(4, 8)
+        path = self.folder / "1F1B.order"
+        if "3F0" in path.read_text():
+            self.skipTest("this PyTorch lists it right")
+        told = tenuto("schedule", "check", path)
+        self.assertEqual(told.returncode, 3)
+        self.assertIn("no worker runs F3.0", told.stderr)
+
+
+class ToTorch(Case):
+    def cases(self, stages, micros):
+        orders = json.loads(self.run_tenuto("schedule", "list", "--json"))["orders"]
+        self.assertGreater(len(orders), 2)
+        cases = []
+        for order in orders:
+            for form, name in (("csv", "compute_only"), ("csv-comms", "compute_comms")):
+                for split in ("yes", "no", "apart"):
+                    if form == "csv" and split != "apart":
+                        continue
+                    path = self.folder / f"{order['name']}-{split}.{form}"
+                    self.run_tenuto("schedule", "convert", "--order", order["name"], "--stages",
+                                    stages, "--micros", micros, "--to", form, "--split-backward",
+                                    split, "--out", path)
+                    cases.append(f"{name}:{path}")
+        return cases
+
+    def run_cases(self, stages, micros):
+        cases = self.cases(stages, micros)
+        results = python("torch_pipeline.py", stages, micros, *cases)
+        self.assertEqual(len(results), len(cases))
+        for result in results:
+            for what in ("loss", "norm"):
+                plain = result[f"plain_{what}"]
+                self.assertLessEqual(abs(result[what] - plain), SAME * abs(plain), result)
+
+    def test_every_order_runs_on_two_ranks(self):
+        self.run_cases(2, 4)
+
+    def test_every_order_runs_on_four_ranks(self):
+        self.run_cases(4, 8)
+
+
+if __name__ == "__main__":
+    unittest.main()
