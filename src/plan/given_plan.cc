@@ -35,6 +35,12 @@ Result<std::vector<WorkerId>> holders_of(const Schedule& lists) {
                        "one worker; give all its ops to one of them")};
     }
   }
+  for (size_t w = 0; w < lists.lists.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    if (std::find(holders.begin(), holders.end(), worker) != holders.end()) continue;
+    return Error{Code::Infeasible, Reach::Job,
+                 cat("worker ", worker, " lists no op of any stage: drop its list")};
+  }
   for (size_t s = 0; s < holders.size(); ++s) {
     if (holders[s].value >= 0) continue;
     return Error{

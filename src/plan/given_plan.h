@@ -19,7 +19,7 @@ struct GivenLists {
 // them. Under ready dispatch the limits are what the lists themselves need.
 //
 // Errors: Invalid/Call      fewer layers than stages, or a shape out of range
-//         Infeasible/Job    a stage that no worker, or more than one, lists ops of
+//         Infeasible/Job    a stage that no worker, or more than one, lists ops of; a worker without any
 //         Exhausted/Worker  the lists hold more micro-batches than shape.memory
 Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape);
 

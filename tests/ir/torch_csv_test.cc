@@ -163,6 +163,19 @@ TEST(TorchCsv, MovedWork) {
   EXPECT_NE(csv.error().message.find("worker 2 lists F0.0"), std::string::npos);
 }
 
+TEST(TorchCsv, StagesLieAtOneWorkerEach) {
+  const auto refused = [](std::string_view text) {
+    const auto plan = plan_of(read(text));
+    EXPECT_FALSE(plan.ok()) << text;
+    return plan.ok() ? "" : plan.error().message;
+  };
+  EXPECT_EQ(refused("0F0,1F0,1B0,0B0\n0F1,1F1,1B1,0B1\n").substr(0, 62),
+            "worker 1 lists F0.1 and worker 0 lists other ops of stage 0: a");
+  EXPECT_EQ(refused("0F0,2F0,2B0,0B0\n"),
+            "nobody lists an op of stage 1: stages are numbered from 0 without gaps");
+  EXPECT_EQ(refused("0F0,0B0\n\n1F0,1B0\n"), "worker 1 lists no op of any stage: drop its list");
+}
+
 // Every order, out and in: the same plan, whichever way it is written.
 TEST(TorchCsv, RoundTrip) {
   for (const OrderCard& card : order_cards()) {

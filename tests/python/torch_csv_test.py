@@ -12,6 +12,7 @@ import unittest
 
 TENUTO = os.environ["TENUTO"]
 PYTHON = os.environ.get("TENUTO_TORCH_PYTHON", "")
+ENGINE = os.environ.get("TENUTO_ENGINE") == "ON"
 HERE = pathlib.Path(__file__).parent
 SAME = 1e-5  # relative
 
@@ -87,6 +88,78 @@ class FromTorch(Case):
         told = tenuto("schedule", "check", path)
         self.assertEqual(told.returncode, 3)
         self.assertIn("no worker runs F3.0", told.stderr)
+
+
+@unittest.skipUnless(ENGINE, "this build has no torch: it cannot train")
+class Trained(Case):
+    STEPS = 6
+
+    def train(self, name, *settings):
+        """The losses of a run."""
+        job = self.folder / "job.toml"
+        data = self.folder / "data.csv"
+        data.write_text("".join(f"{(i * 7) % 11},{(i * 5) % 13},{i % 3},{(i * i) % 4}\n"
+                                for i in range(200)))
+        job.write_text(f"""
+[job]
+steps = {self.STEPS}
+directory = "{self.folder}/runs"
+validate_micros = 0
+[data]
+kind = "csv"
+paths = ["{data}"]
+[model]
+kind = "mlp"
+layers = 7
+width = 16
+[parallel]
+micros = 4
+""")
+        self.run_tenuto("train", job, f"--job.name={name}", *settings)
+        lines = (self.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+        losses = [json.loads(line)["loss"] for line in lines]
+        self.assertEqual(len(losses), self.STEPS)
+        return losses
+
+    def assert_same(self, name, losses, wanted):
+        for loss, right in zip(losses, wanted, strict=True):
+            self.assertLessEqual(abs(loss - right), SAME * abs(right), f"{name}: {losses} {wanted}")
+
+    def test_schedules_of_one_stage_a_rank(self):
+        python("torch_orders.py", self.folder, 2, 4)
+        wanted = self.train("own", "--parallel.stages=2", "--parallel.order=1f1b")
+        self.assertNotEqual(wanted[0], wanted[-1])
+        for name in ("GPipe", "1F1B"):
+            path = self.folder / f"{name}.csv"
+            self.assert_same(name, self.train(name, f"--parallel.schedule={path}"), wanted)
+        # Two pipelines by the same file.
+        two = self.train("own2", "--parallel.stages=2", "--parallel.pipelines=2")
+        path = self.folder / "1F1B.csv"
+        self.assert_same("two pipelines", self.train("file2", "--parallel.pipelines=2",
+                                                     f"--parallel.schedule={path}"), two)
+
+    def test_micro_batches_in_reverse(self):
+        path = self.folder / "reverse.csv"
+        path.write_text("0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n")
+        wanted = self.train("own", "--parallel.stages=2")
+        self.assert_same("reverse", self.train("reverse", f"--parallel.schedule={path}"), wanted)
+
+    def test_what_does_not_fit_is_told(self):
+        path = self.folder / "two.csv"
+        path.write_text("0F0,0B0\n1F0,1B0\n")
+        job = self.folder / "paced.toml"
+        job.write_text(f"[job]\ndirectory = '{self.folder}/runs'\n[device]\nkind = 'paced'\n")
+        told = tenuto("train", job, f"--parallel.schedule={path}", "--parallel.stages=3")
+        self.assertEqual(told.returncode, 2)
+        self.assertIn("--parallel.stages = 3: ", told.stderr)
+        self.assertIn("two.csv has 2 workers", told.stderr)
+        path.write_text("0F0,0B0\n1F0\n")
+        told = tenuto("train", job, f"--parallel.schedule={path}")
+        self.assertEqual(told.returncode, 3, told.stderr)
+        self.assertIn("no worker runs B1.0", told.stderr)
+        told = tenuto("train", job, f"--parallel.schedule={self.folder}/none.csv")
+        self.assertEqual(told.returncode, 2)
+        self.assertIn("none.csv", told.stderr)
 
 
 class ToTorch(Case):

@@ -45,10 +45,17 @@ def plain(stages, micros):
     return loss.item(), sum(p.grad.double().square().sum().item() for p in model.parameters())
 
 
+def stage_of(module, stage, count):
+    """A stage whose shapes are given: finding them out would need numpy."""
+    return PipelineStage(module, stage, count, torch.device("cpu"),
+                         input_args=torch.empty(ROWS, WIDTH, requires_grad=stage > 0),
+                         output_args=torch.empty(ROWS, WIDTH, requires_grad=True))
+
+
 def run_one(rank, micros, form, path):
     rows, count = stages_of(path)
     modules = {s: stage_module(s) for s in rows[rank]}
-    stages = [PipelineStage(modules[s], s, count, torch.device("cpu")) for s in rows[rank]]
+    stages = [stage_of(modules[s], s, count) for s in rows[rank]]
     runtime = _PipelineScheduleRuntime(stages, micros, loss_fn=torch.nn.functional.mse_loss)
     runtime._load_csv(path, format=form)
     inputs, targets = batch(micros)
