@@ -164,6 +164,13 @@ Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape) {
   }
   const auto holders = holders_of(lists.schedule);
   if (!holders.ok()) return holders.error();
+  if (shape.tied && holders.value().size() > 1 &&
+      holders.value().front() == holders.value().back()) {
+    return invalid(
+        cat("worker ", holders.value().front(),
+            " holds the first stage and the last, and a tied weight is supported between "
+            "two workers only: set model.tied = false or take another schedule"));
+  }
   auto stages =
       make_stages(holders.value(), static_cast<int32_t>(lists.schedule.lists.size()), shape);
   if (!stages.ok()) return stages.error();

@@ -18,8 +18,10 @@ struct GivenLists {
 // update and the held-out pass. Of the shape, stages, micros and chunks are not read: the lists say
 // them. Under ready dispatch the limits are what the lists themselves need.
 //
-// Errors: Invalid/Call      fewer layers than stages, or a shape out of range
-//         Infeasible/Job    a stage that no worker, or more than one, lists ops of; a worker without any
+// Errors: Invalid/Call      fewer layers than stages, a tied weight within one worker, or a shape
+//                           out of range
+//         Infeasible/Job    a stage that no worker, or more than one, lists ops of; a worker
+//                           without any
 //         Exhausted/Worker  the lists hold more micro-batches than shape.memory
 Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape);
 

@@ -173,6 +173,14 @@ TEST(Faults, OverTheLimit) {
       << status.error().message;
 }
 
+// One worker holds the first stage and the last.
+TEST(Faults, SeveralStagesOfAWorkerAreRight) {
+  const auto plan = plan_of("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const Status status = check(plan.value());
+  EXPECT_TRUE(status.ok()) << status.error().message;
+}
+
 // Micro-batches may run in any order, as breadth-first schedules do in backward; it is said.
 TEST(Faults, BackwardMayDescend) {
   const auto plan = plan_of("0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n");

@@ -182,7 +182,6 @@ TEST(TorchCsv, RoundTrip) {
     for (const int32_t stages : {1, 2, 4}) {
       Shape shape;
       shape.stages = stages;
-      shape.layers = 4 * stages;
       shape.micros = 8;
       shape.order = card.name;
       shape.split_backward = card.splits_backward;

@@ -28,7 +28,7 @@ std::vector<int64_t> nanoseconds(const std::vector<Duration>& times) {
 TEST(TraceTimes, OwnTrace) {
   for (const OrderCard& card : order_cards()) {
     Shape shape;
-    shape.stages = shape.layers = 3;
+    shape.stages = 3;
     shape.micros = 6;
     shape.pipelines = 2;
     shape.order = card.name;
