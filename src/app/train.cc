@@ -240,7 +240,7 @@ int train(const TrainOptions& options) {
   if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
   const Status right = check(plan.value());
   if (!right.ok()) return fail(right.error(), 3);
-  const Status trainable = check_trainable(plan.value());
+  const Status trainable = job.parallel.schedule.empty() ? ok() : check_trainable(plan.value());
   if (!trainable.ok()) return fail(trainable.error(), 2);
   std::string program;
   if (options.start_workers) {
