@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "ir/effect.h"
 #include "ir/pairing.h"
 
 namespace tenuto {
@@ -60,7 +59,7 @@ Status Program::build(bool (*keep)(const Op&)) {
   }
   if (const Status status = pair(); !status.ok()) return status;
   kinds_.clear();
-  class_index_ = writer_ = {};
+  class_index_ = writer_ = first_end_ = {};
   step_values_.clear();
   step_messages_.clear();
   return ok();
@@ -86,11 +85,9 @@ void Program::make_room() {
   CHECK(at(kSlotCount) * stages * micros < INT32_MAX, "more values than numbers");
   writer_.assign(at(kSlotCount) * stages * micros, -1);
   class_index_.assign(at(kValueKindCount) * 16 * stages, -1);
-  for (auto* each : {&lane_, &after_in_lane_, &edge_of_, &partner_, &release_}) {
-    each->assign(at(first_.back()), -1);
-  }
+  first_end_.assign(writer_.size(), -1);
+  nodes_.assign(at(first_.back()), {});
   missing_.assign(at(first_.back()), 0);
-  class_of_.assign(at(first_.back()), -1);
   edges_.reserve(at(first_.back()));
 }
 
@@ -108,16 +105,22 @@ Program::Class Program::describe(const Op& op) const {
   Class kind;
   for (const Value& value : effect.read) {
     if (!of_micro(value)) {
-      kind.whole_step = true;
+      kind.step_reads = true;
       continue;
     }
     const bool freed =
         std::find(effect.free.begin(), effect.free.end(), value) != effect.free.end();
-    kind.reads.push_back({run_of(value, false), run_of(value, true), freed});
+    kind.reads.push({run_of(value, false), run_of(value, true), freed});
   }
   for (const Value& value : effect.write) {
-    if (of_micro(value)) kind.writes.push_back(run_of(value, op.kind == OpKind::Recv));
-    if (!of_micro(value) && value.kind != ValueKind::Partial) kind.whole_step = true;
+    if (of_micro(value)) {
+      kind.writes.push(run_of(value, op.kind == OpKind::Recv));
+    } else {
+      kind.step_writes.push_back(value);
+    }
+  }
+  if (is_message(op.kind) && of_micro(moved_value(op))) {
+    kind.travels = run_of(moved_value(op), true);
   }
   return kind;
 }
@@ -158,40 +161,67 @@ void Program::note_writes(int32_t worker, bool (*keep)(const Op&)) {
     const int32_t number = first_[at(worker)] + static_cast<int32_t>(i);
     ++kept_;
     const int32_t lane_index = find_lane(worker, op);
-    lane_[at(number)] = lane_index;
+    Node& node = nodes_[at(number)];
+    node.lane = lane_index;
     Lane& lane = lanes_[at(lane_index)];
-    if (lane.tail >= 0) after_in_lane_[at(lane.tail)] = number;
+    if (lane.tail >= 0) nodes_[at(lane.tail)].after_in_lane = number;
     if (lane.head < 0) lane.head = number;
     lane.tail = number;
-    const int32_t class_index = find_class(op);
-    class_of_[at(number)] = class_index;
-    const Class& kind = kinds_[at(class_index)];
+    node.kind = find_class(op);
+    const Class& kind = kinds_[at(node.kind)];
     for (const int32_t run : kind.writes) {
       writer_[at(run + op.micro.value - micro_first_)] = number;
     }
-    if (op.kind == OpKind::BackwardWeight || kind.whole_step) {
-      for (const Value& value : effect_of(op, schedule_->stage_count).write) {
-        if (!of_micro(value)) step_values_.push_back({value, number});
-      }
+    for (Value value : kind.step_writes) {
+      if (value.micro.value >= 0) value.micro = op.micro;
+      step_values_.push_back({value, number});
     }
-    if (is_message(op.kind) && kind.whole_step) step_messages_.push_back(number);
+    if (!is_message(op.kind)) continue;
+    ++messages_;
+    if (kind.travels >= 0) {
+      meet(kind.travels + op.micro.value - micro_first_, number);
+    } else {
+      step_messages_.push_back(number);
+    }
   }
+}
+
+// One end of a message: the other may have been noted before.
+void Program::meet(int32_t run, int32_t number) {
+  int32_t& before = first_end_[at(run)];
+  if (before < 0) {
+    before = number;
+    return;
+  }
+  const Lane& mine = lanes_[at(lane(number))];
+  const Lane& other = lanes_[at(lane(before))];
+  const bool opposite = (mine.kind < LaneKind::RecvForward) != (other.kind < LaneKind::RecvForward);
+  if (opposite && mine.peer == other.worker && other.peer == mine.worker && partner(before) < 0) {
+    couple(before, number);
+  }
+}
+
+void Program::couple(int32_t one, int32_t other) {
+  nodes_[at(one)].partner = other;
+  nodes_[at(other)].partner = one;
+  paired_ += 2;
 }
 
 void Program::note_reads(int32_t worker) {
   const auto& list = schedule_->lists[at(worker)];
   for (size_t i = 0; i < list.size(); ++i) {
     const int32_t number = first_[at(worker)] + static_cast<int32_t>(i);
-    if (lane_[at(number)] < 0) continue;
-    const Class& kind = kinds_[at(class_of_[at(number)])];
+    if (lane(number) < 0) continue;
+    const Class& kind = kinds_[at(class_of(number))];
     read(kind, list[i], number);
-    if (kind.whole_step) read_whole(list[i], number);
+    if (kind.step_reads) read_whole(list[i], number);
   }
 }
 
 // Values of a micro-batch: the op of this worker that wrote it, made here or received here.
 void Program::read(const Class& kind, const Op& op, int32_t number) {
-  const int32_t low = first_[at(worker(number))], high = first_[at(worker(number)) + 1];
+  const int32_t self = worker(number);
+  const int32_t low = first_[at(self)], high = first_[at(self) + 1];
   for (const Place& place : kind.reads) {
     int32_t writer = -1;
     for (const int32_t run : {place.received, place.made}) {
@@ -230,12 +260,12 @@ void Program::read_whole(const Op& op, int32_t number) {
 void Program::join(int32_t writer, int32_t reader, bool freed) {
   ++missing_[at(reader)];
   if (writer < 0) return;  // nobody here writes it: the reader never starts
-  edges_.push_back({reader, edge_of_[at(writer)]});
-  edge_of_[at(writer)] = static_cast<int32_t>(edges_.size()) - 1;
-  const int32_t lane = lane_[at(writer)];
-  const LaneKind kind = lanes_[at(lane)].kind;
+  Node& node = nodes_[at(writer)];
+  edges_.push_back({reader, node.edge});
+  node.edge = static_cast<int32_t>(edges_.size()) - 1;
+  const LaneKind kind = lanes_[at(node.lane)].kind;
   if (freed && (kind == LaneKind::RecvForward || kind == LaneKind::RecvBackward)) {
-    release_[at(reader)] = lane;
+    nodes_[at(reader)].release = node.lane;
   }
 }
 
@@ -254,40 +284,20 @@ bool Program::pair_step_messages() {
     if (std::get<3>(recv) || !std::get<3>(send)) return false;
     std::get<3>(recv) = true;
     if (recv != send) return false;
-    partner_[at(step_messages_[i])] = step_messages_[i + 1];
-    partner_[at(step_messages_[i + 1])] = step_messages_[i];
+    couple(step_messages_[i], step_messages_[i + 1]);
   }
   return step_messages_.size() % 2 == 0;
 }
 
-// The two ends of each message. By value alone where a value crosses one wire only, else by the
-// general rule of pair_messages, which also has the words for an end without the other.
+// Most messages have found their other end while they were noted. The rest by the general rule of
+// pair_messages, which also has the words for an end without the other.
 Status Program::pair() {
-  bool simple = true;
-  for (int32_t number = 0; number < size() && simple; ++number) {
-    if (lane_[at(number)] < 0) continue;
-    const Lane& lane = lanes_[at(lane_[at(number)])];
-    if (lane.kind != LaneKind::SendForward && lane.kind != LaneKind::SendBackward) continue;
-    const Op& send = op(number);
-    if (send.micro.value < 0) continue;
-    const int32_t other =
-        writer_[at(run_of(moved_value(send), true) + send.micro.value - micro_first_)];
-    simple = other >= 0 && partner_[at(other)] < 0 && worker(other) == lane.peer &&
-             op(other).peer.value == lane.worker;
-    if (!simple) break;
-    partner_[at(number)] = other;
-    partner_[at(other)] = number;
-  }
-  simple = simple && pair_step_messages();
-  for (int32_t number = 0; number < size() && simple; ++number) {
-    if (lane_[at(number)] >= 0 && lanes_[at(lane_[at(number)])].kind >= LaneKind::SendForward) {
-      simple = partner_[at(number)] >= 0;
-    }
-  }
-  if (simple) return ok();
+  if (pair_step_messages() && paired_ == messages_) return ok();
   auto pairing = pair_messages(*schedule_);
   if (!pairing.ok()) return pairing.error();
-  partner_ = std::move(pairing.value().partner);
+  for (int32_t number = 0; number < size(); ++number) {
+    nodes_[at(number)].partner = pairing.value().partner[at(number)];
+  }
   return ok();
 }
 

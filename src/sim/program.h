@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ir/effect.h"
 #include "ir/schedule.h"
 #include "ir/walk.h"
 
@@ -43,29 +44,29 @@ class Program {
   // All lanes; a worker's compute lane is lanes()[compute_lane(w)].
   std::span<const Lane> lanes() const { return lanes_; }
   // The lane of an op, -1 when it is not kept.
-  int32_t lane(int32_t op) const { return lane_[at(op)]; }
+  int32_t lane(int32_t op) const { return nodes_[at(op)].lane; }
   // The worker of a kept op.
-  int32_t worker(int32_t op) const { return lanes_[at(lane_[at(op)])].worker; }
+  int32_t worker(int32_t op) const { return lanes_[at(lane(op))].worker; }
   // The next kept op of its Send, Recv or Reduce lane, or -1.
-  int32_t after_in_lane(int32_t op) const { return after_in_lane_[at(op)]; }
+  int32_t after_in_lane(int32_t op) const { return nodes_[at(op)].after_in_lane; }
   // What each op waits for: the number of values that it reads.
   std::span<const int32_t> missing() const { return missing_; }
   // The first edge out of an op, or -1.
-  int32_t edge_of(int32_t op) const { return edge_of_[at(op)]; }
+  int32_t edge_of(int32_t op) const { return nodes_[at(op)].edge; }
   // All edges; follow `next`.
   const Edge& edge(int32_t index) const { return edges_[at(index)]; }
   // The other end of a Send or a Recv.
-  int32_t partner(int32_t op) const { return partner_[at(op)]; }
+  int32_t partner(int32_t op) const { return nodes_[at(op)].partner; }
   // The receive lane that has a buffer free again when this op has ended, or -1.
-  int32_t release(int32_t op) const { return release_[at(op)]; }
+  int32_t release(int32_t op) const { return nodes_[at(op)].release; }
   // Ops of one kind, stage and moved value are of one class.
-  int32_t class_of(int32_t op) const { return class_of_[at(op)]; }
+  int32_t class_of(int32_t op) const { return nodes_[at(op)].kind; }
   // One op of each class.
   std::span<const Op> classes() const { return classes_; }
   // The op itself.
   const Op& op(int32_t number) const {
-    const Lane& lane = lanes_[at(lane_[at(number)])];
-    return schedule_->lists[at(lane.worker)][at(number - first_[at(lane.worker)])];
+    const int32_t self = worker(number);
+    return schedule_->lists[at(self)][at(number - first_[at(self)])];
   }
 
  private:
@@ -76,9 +77,15 @@ class Program {
     bool freed = false;
   };
   struct Class {
-    std::vector<Place> reads;
-    std::vector<int32_t> writes;
-    bool whole_step = false;  // has values of the step, which are noted one by one
+    InlineList<Place, 4> reads;
+    InlineList<int32_t, 4> writes;
+    std::vector<Value> step_writes;  // values of the whole step, which are noted one by one
+    bool step_reads = false;
+    int32_t travels = -1;  // Send, Recv of a value of a micro-batch: the run of its receivers
+  };
+  // What is known of one op; together, because who looks at one of these looks at most.
+  struct Node {
+    int32_t lane = -1, after_in_lane = -1, edge = -1, partner = -1, release = -1, kind = -1;
   };
   // A value of the step and the op of the present worker that writes it.
   struct Writer {
@@ -100,14 +107,16 @@ class Program {
   void read(const Class& kind, const Op& op, int32_t number);
   int32_t find_lane(int32_t worker, const Op& op);
   void join(int32_t writer, int32_t reader, bool freed);
+  void meet(int32_t run, int32_t number);
+  void couple(int32_t one, int32_t other);
   Status pair();
   bool pair_step_messages();
 
   const Schedule* schedule_;
   int32_t micro_first_ = 0;
   int64_t kept_ = 0;
-  std::vector<int32_t> first_, lane_, after_in_lane_, missing_, edge_of_, partner_, release_,
-      class_of_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> first_, missing_;
   std::vector<Edge> edges_;
   std::vector<Lane> lanes_;
   std::vector<Op> classes_;
@@ -115,6 +124,8 @@ class Program {
   // Only while it is built.
   std::vector<Class> kinds_;
   std::vector<int32_t> class_index_, writer_;
+  std::vector<int32_t> first_end_;  // of each travelling value: the end that was noted first
+  int64_t messages_ = 0, paired_ = 0;
   std::vector<Writer> step_values_;
   std::vector<int32_t> step_messages_;
   size_t lanes_begin_ = 0;  // of the present worker
