@@ -1,0 +1,141 @@
+// Blocking messages, slow links and staggered steps against published and derived figures.
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "sim/cases.h"
+
+namespace tenuto {
+namespace {
+
+// Eight stages of a 14B model on H800 with a delay on link 6-7, both ways: per-stage times in ms.
+// Source: Wu et al., "Attack of the Bubbles", NSDI 2026, released logs.
+Model measured_model() {
+  const std::vector<double> forward = {8, 9, 10, 9, 10, 9, 9, 10};
+  const std::vector<double> input = {9, 11, 11, 11, 10, 10, 10, 9};
+  const std::vector<double> weight = {5, 6, 6, 7, 6, 6, 6, 6};
+  Model model;
+  for (size_t s = 0; s < 8; ++s) {
+    Layer layer;
+    layer.forward = from_milliseconds(forward[s]);
+    layer.backward_input = from_milliseconds(input[s]);
+    layer.backward_weight = from_milliseconds(weight[s]);
+    model.layers.push_back(layer);
+  }
+  return model;
+}
+
+double makespan(const std::string& order, Sending sending, double delay) {
+  Cluster cluster = uniform_cluster(8, {});
+  cluster.exceptions[{{6}, {7}}] = cluster.exceptions[{{7}, {6}}] = {from_milliseconds(delay), 0};
+  PriceOptions options;
+  options.update = false;
+  options.sending = sending;
+  const Timeline timeline =
+      price_of(plan_of(shape_of(8, 1, 24, order)), measured_model(), cluster, options);
+  EXPECT_LE(timeline.lower_bound, timeline.makespan);
+  return to_milliseconds(timeline.makespan);
+}
+
+std::vector<double> sweep(const std::string& order, Sending sending) {
+  std::vector<double> column;
+  for (int delay = 0; delay <= 60; delay += 10) column.push_back(makespan(order, sending, delay));
+  return column;
+}
+
+// Simulated columns of a model that was held against the measurements, less the constant that was
+// fitted to each method at delay 0.
+TEST(Blocking, SimulatedColumns) {
+  EXPECT_EQ(sweep("1f1b", Sending::Blocking),
+            (std::vector<double>{817, 1018, 1258, 1498, 1738, 1978, 2218}));
+  EXPECT_EQ(sweep("zb-h2", Sending::Blocking),
+            (std::vector<double>{687, 913, 1177, 1657, 2137, 2617, 3097}));
+  EXPECT_EQ(sweep("zb-h2", Sending::Offloaded),
+            (std::vector<double>{687, 704, 860, 1020, 1180, 1340, 1500}));
+}
+
+// The largest relative error of a column plus one constant, the constant chosen best.
+double best_error(const std::vector<double>& simulated, const std::vector<double>& measured) {
+  double best = 1e9;
+  for (double offset = -200; offset <= 400; offset += 0.5) {
+    double worst = 0;
+    for (size_t i = 0; i < simulated.size(); ++i) {
+      worst = std::max(worst, std::abs(simulated[i] + offset - measured[i]) / measured[i]);
+    }
+    best = std::min(best, worst);
+  }
+  return best;
+}
+
+TEST(Blocking, MeasuredSweep) {
+  const char* shared = std::getenv("TENUTO_DATA");
+  const std::string path =
+      std::string(shared == nullptr ? TENUTO_SOURCE_DIR "/../shared/data" : shared) +
+      "/slow_link/measured_14b_sweep.tsv";
+  std::ifstream file(path);
+  if (!file) GTEST_SKIP() << "the measured sweep is not here: " << path;
+  std::map<std::string, std::vector<double>> medians;  // by method, delays ascending
+  std::string line;
+  std::getline(file, line);
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string name;
+    double batch = 0, median = 0;
+    fields >> name >> batch >> median;
+    const size_t method = name.find("14B/") + 4;
+    medians[name.substr(method, name.find('/', method) - method)].push_back(median);
+  }
+  const auto delayed = [](std::vector<double> column) {
+    column.erase(column.begin());
+    return column;
+  };
+  EXPECT_LE(best_error(delayed(sweep("1f1b", Sending::Blocking)), medians["1F1B"]), 0.04);
+  EXPECT_LE(best_error(delayed(sweep("zb-h2", Sending::Offloaded)), medians["ZB-CPU"]), 0.04);
+  // The blocking method's published means; the sweep's medians begin before the delay does.
+  EXPECT_LE(
+      best_error(sweep("zb-h2", Sending::Blocking), {767, 1007, 1359, 1825, 2299, 2828, 3257}),
+      0.08);
+}
+
+TEST(Blocking, RefusesWhatItCannotPrice) {
+  const Plan plan = plan_of(shape_of(2, 1, 2, "1f1b"));
+  PriceOptions options;
+  options.sending = Sending::Blocking;
+  auto timeline = price(plan, equal_model(2, 1, 1, 1), uniform_cluster(2, {}), options);
+  ASSERT_FALSE(timeline.ok());
+  EXPECT_EQ(timeline.error().message,
+            "blocking messages are priced to the last weight gradient: leave the update out");
+  options.staggered = true;
+  timeline = price(plan, equal_model(2, 1, 1, 1), uniform_cluster(2, {}), options);
+  ASSERT_FALSE(timeline.ok());
+  EXPECT_EQ(timeline.error().message,
+            "blocking messages cannot be priced with a staggered optimizer: take one");
+}
+
+Timeline staggered(const std::string& order, int32_t stages, int32_t micros, int32_t memory = 0) {
+  PriceOptions options;
+  options.update = false;
+  options.staggered = true;
+  Shape shape = shape_of(stages, 1, micros, order);
+  shape.memory = memory;
+  return price_of(plan_of(shape), equal_model(stages, 10, 10, 10), uniform_cluster(stages, {}),
+                  options);
+}
+
+// Without a barrier a whole backward gains nothing: the period stays (M+S-1)t, which its bound says
+// too. With a split one and room for 2S-1 micro-batches there is no bubble left.
+TEST(Staggered, Periods) {
+  for (int32_t stages = 2; stages <= 6; ++stages) {
+    const int32_t micros = 3 * stages;
+    const Timeline whole = staggered("1f1b", stages, micros);
+    EXPECT_EQ(to_milliseconds(whole.period), (micros + stages - 1) * 30);
+    EXPECT_LE(whole.lower_bound, whole.period);
+    const Timeline split = staggered("zb-h2", stages, micros, 2 * stages - 1);
+    EXPECT_EQ(to_milliseconds(split.period), micros * 30);
+    EXPECT_EQ(split.lower_bound, split.period);
+    EXPECT_NEAR(split.bubble_fraction, 0, 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

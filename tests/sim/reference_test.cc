@@ -1,0 +1,132 @@
+// The prices against a second, slow and independent one; and the two ways of running a list against
+// each other.
+#include "sim/reference.h"
+
+#include "base/random.h"
+#include "ir/check.h"
+#include "ir/text.h"
+#include "sim/cases.h"
+#include "sim/clockwork.h"
+#include "sim/listed.h"
+
+namespace tenuto {
+namespace {
+
+struct Chance {
+  Plan plan;
+  Model model;
+  Cluster cluster;
+  PriceOptions options;
+};
+
+// A random case of one order. Durations of many digits, so that no two things happen at once by
+// chance: who comes first at a shared wire is then not a matter of taste.
+Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
+  const auto below = [&](int64_t bound) { return static_cast<int32_t>(random.below(bound)); };
+  Shape shape = shape_of(2 + below(3), 1 + below(2), 2 + below(7), order);
+  shape.layers = 0;
+  shape.dispatch = dispatch;
+  while (!make_plan(shape).ok()) ++shape.micros;  // some orders need as many as twice the workers
+  Chance it;
+  it.plan = plan_of(shape);
+  for (size_t s = 0; s < it.plan.stages.size(); ++s) {
+    Layer layer;
+    layer.forward = Duration(1000 + below(1'000'000));
+    layer.backward_input = Duration(1000 + below(1'000'000));
+    layer.backward_weight = Duration(1000 + below(1'000'000));
+    layer.activation = {1000 + below(500'000)};
+    it.model.layers.push_back(layer);
+  }
+  const auto workers = static_cast<int32_t>(it.plan.schedule.lists.size());
+  it.cluster = uniform_cluster(workers, {Duration(below(800'000)), below(2) == 0 ? 0.0 : 1.03e9});
+  for (Worker& worker : it.cluster.workers) worker.speed = 1.0 / (1 + below(3));
+  for (int32_t k = below(4); k > 0; --k) {
+    it.cluster.exceptions[{{below(workers)}, {below(workers)}}] = {Duration(below(3'000'000)),
+                                                                   below(2) == 0 ? 0.0 : 1.7e8};
+  }
+  it.options.update = false;
+  it.options.spans = true;
+  it.options.half_duplex = below(3) == 0;
+  it.options.per_op = Duration(below(2) * below(5000));
+  return it;
+}
+
+void expect_same(const Chance& it) {
+  const Timeline timeline = price_of(it.plan, it.model, it.cluster, it.options);
+  const auto ends = reference_ends(it.plan, it.model, it.cluster, it.options);
+  Duration last{};
+  std::vector<std::vector<Duration>> mine;
+  for (const auto& list : it.plan.schedule.lists) mine.emplace_back(list.size(), Duration{-1});
+  for (const Span& span : timeline.spans) {
+    const auto& list = it.plan.schedule.lists[static_cast<size_t>(span.worker.value)];
+    const auto place = std::find(list.begin(), list.end(), span.op) - list.begin();
+    mine[static_cast<size_t>(span.worker.value)][static_cast<size_t>(place)] = span.finish;
+  }
+  for (size_t w = 0; w < ends.size(); ++w) {
+    for (size_t i = 0; i < ends[w].size(); ++i) {
+      last = std::max(last, ends[w][i]);
+      ASSERT_EQ(mine[w][i], ends[w][i])
+          << it.plan.order << " worker " << w << " " << to_text(it.plan.schedule.lists[w][i]);
+    }
+  }
+  EXPECT_EQ(timeline.makespan, last);
+  EXPECT_LE(timeline.lower_bound, timeline.makespan);
+}
+
+class EveryOrder : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryOrder, EqualsTheReference) {
+  Random random(101);
+  for (int i = 0; i < 12; ++i) {
+    expect_same(draw(random, GetParam(), Dispatch::Listed));
+    expect_same(draw(random, GetParam(), Dispatch::Ready));
+  }
+}
+
+// What lists are run by without a clock, and with one.
+TEST_P(EveryOrder, ListsWithAndWithoutAClock) {
+  Random random(103);
+  int compared = 0;
+  for (int i = 0; i < 40; ++i) {
+    Chance it = draw(random, GetParam(), Dispatch::Listed);
+    it.options.half_duplex = false;
+    it.options.update = i % 2 == 0;
+    it.options.bytes = true;
+    const auto program = Program::make(it.plan.schedule, keep_of(it.options));
+    ASSERT_TRUE(program.ok());
+    const Tariff tariff(program.value(), it.plan, it.model, it.cluster, it.options);
+    if (!can_run_listed(program.value(), it.plan, tariff, it.options)) continue;
+    ++compared;
+    const Outcome lists =
+        run_listed(program.value(), it.plan, it.plan.schedule, tariff, it.options);
+    const Outcome clock =
+        run_clockwork(program.value(), it.plan, it.plan.schedule, tariff, it.options);
+    EXPECT_EQ(lists.finish, clock.finish);
+    for (int32_t op = 0; op < program.value().size(); ++op) {
+      if (program.value().lane(op) < 0) continue;
+      const auto place = static_cast<size_t>(op);
+      EXPECT_EQ(lists.start[place], clock.start[place]) << to_text(program.value().op(op));
+    }
+    EXPECT_EQ(lists.peak_micros, clock.peak_micros);
+    EXPECT_EQ(lists.peak_bytes, clock.peak_bytes);
+    EXPECT_EQ(lists.busy, clock.busy);
+    EXPECT_EQ(lists.ended, clock.ended);
+  }
+  EXPECT_GE(compared, 10);
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const OrderCard& card : order_cards()) all.push_back(card.name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, EveryOrder, testing::ValuesIn(names()),
+                         [](const testing::TestParamInfo<std::string>& order) {
+                           std::string name = order.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tenuto
