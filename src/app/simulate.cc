@@ -5,8 +5,10 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "app/config.h"
@@ -19,6 +21,7 @@
 #include "ir/check.h"
 #include "ir/text.h"
 #include "plan/make_plan.h"
+#include "sim/causes.h"
 #include "sim/price.h"
 #include "sim/timeline.h"
 #include "world/load.h"
@@ -28,6 +31,8 @@ namespace tenuto {
 namespace {
 
 constexpr double kOpMilliseconds = 10;  // of every op that no flag gives a time
+constexpr size_t kMostOpsOfPath =
+    300'000;  // with more, the critical path only where spans are asked
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -45,27 +50,31 @@ int exit_code_of(const Error& error) {
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
-// What later work will bring is refused by name, not ignored.
-Status refuse_unknown(const SimulateOptions& options) {
+// What later work will bring is refused by name, not ignored; and what cannot be.
+Status check_flags(const SimulateOptions& options) {
   if (!options.lost.empty()) {
     return invalid("--lost: re-routing around lost workers is not built in yet: leave it out");
   }
-  if (options.send && *options.send != "offloaded") {
-    return invalid(cat("--send ", *options.send, ": only 'offloaded' can be priced so far"));
+  const auto one_of = [](const char* flag, const std::optional<std::string>& given,
+                         std::string_view first, std::string_view second) -> Status {
+    if (!given || *given == first || *given == second) return ok();
+    return invalid(cat(flag, " ", *given, ": expected ", first, " or ", second));
+  };
+  for (const Status& status : {one_of("--send", options.send, "offloaded", "blocking"),
+                               one_of("--optimizer", options.optimizer, "barrier", "staggered"),
+                               one_of("--duplex", options.duplex, "full", "half")}) {
+    if (!status.ok()) return status;
   }
-  if (options.optimizer && *options.optimizer != "barrier") {
-    return invalid(
-        cat("--optimizer ", *options.optimizer, ": only 'barrier' can be priced so far"));
-  }
-  if (options.chunks && *options.chunks != 1) {
-    return invalid(cat("--chunks ", *options.chunks, ": no known order has several chunks: use 1"));
-  }
-  if (options.weight_memory && *options.weight_memory != 1.0) {
+  if (options.weight_memory && !(*options.weight_memory >= 0 && *options.weight_memory <= 1)) {
     return invalid(cat("--weight-memory ", *options.weight_memory,
-                       ": only 1, a whole micro-batch, can be priced so far"));
+                       ": expected a share of a micro-batch from 0 to 1"));
   }
-  if (!options.measured.empty() && options.page.empty()) {
-    return invalid("--measured: what a run measured is shown on a page: give --page FILE.html too");
+  if (options.per_op_ms && !(*options.per_op_ms >= 0 && *options.per_op_ms <= 1e9)) {
+    return invalid(
+        cat("--per-op-ms ", *options.per_op_ms, ": expected milliseconds from 0 to 1e9"));
+  }
+  if (options.chunks && *options.chunks < 1) {
+    return invalid(cat("--chunks ", *options.chunks, ": expected at least 1"));
   }
   if (options.iterations < 1 || options.iterations > 1'000'000'000) {
     return invalid(cat("--iterations ", options.iterations, ": expected 1 to 1,000,000,000"));
@@ -73,47 +82,66 @@ Status refuse_unknown(const SimulateOptions& options) {
   return ok();
 }
 
-// One number for all stages, or one for each.
-Result<std::vector<double>> per_stage(const char* flag, const std::vector<double>& given,
-                                      int32_t stages) {
+// How many workers a pipeline has; the holder p of stage i < that is worker i of pipeline p,
+// however many stages a worker holds.
+int32_t workers_of_pipeline(const Plan& plan) {
+  std::set<WorkerId> workers;
+  for (const Stage& stage : plan.stages) {
+    if (!stage.holders.empty()) workers.insert(stage.holders.front());
+  }
+  return static_cast<int32_t>(workers.size());
+}
+
+// One number for all workers of a pipeline, or one for each.
+Result<std::vector<double>> per_worker(const char* flag, const std::vector<double>& given,
+                                       int32_t workers) {
   std::vector<double> all = given.empty() ? std::vector<double>{kOpMilliseconds} : given;
   for (const double value : all) {
     if (std::isfinite(value) && value >= 0 && value <= 1e9) continue;
     return invalid(cat(flag, " ", value, ": expected milliseconds from 0 to 1e9"));
   }
-  if (all.size() == 1) all.assign(at(stages), all[0]);
-  if (all.size() == at(stages)) return all;
-  return invalid(cat(flag, " has ", all.size(), " numbers for ", stages,
+  if (all.size() == 1) all.assign(at(workers), all[0]);
+  if (all.size() == at(workers)) return all;
+  return invalid(cat(flag, " has ", all.size(), " numbers for ", workers,
                      " stages: give one, or one for each stage"));
 }
 
-// The times as a model: each stage's are those of its first layer.
+// Times of the workers of a pipeline, and the bytes of a stage.
 struct StageTimes {
   std::vector<double> forward, backward_input, backward_weight;
   Bytes message, parameters;
 };
 
+// The times as a model: a stage's are those of its first layer. A worker's times are shared out
+// evenly among its stages.
 Model model_of(const Plan& plan, const StageTimes& times) {
+  std::map<WorkerId, std::pair<size_t, int32_t>> workers;  // place in the pipeline, stages held
+  for (const Stage& stage : plan.stages) {
+    const auto [place, fresh] =
+        workers.try_emplace(stage.holders.front(), std::pair(workers.size(), 0));
+    ++place->second.second;
+  }
   Model model;
   model.layers.resize(at(plan.stages.back().layer_end));
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    Layer& layer = model.layers[at(plan.stages[s].layer_first)];
-    layer.forward = from_milliseconds(times.forward[s]);
-    layer.backward_input = from_milliseconds(times.backward_input[s]);
-    layer.backward_weight = from_milliseconds(times.backward_weight[s]);
-    layer.parameters = times.parameters;
-    model.layers[at(plan.stages[s].layer_end) - 1].activation = times.message;
+  for (const Stage& stage : plan.stages) {
+    const auto [place, held] = workers.at(stage.holders.front());
+    Layer& layer = model.layers[at(stage.layer_first)];
+    layer.forward = from_milliseconds(times.forward[place] / held);
+    layer.backward_input = from_milliseconds(times.backward_input[place] / held);
+    layer.backward_weight = from_milliseconds(times.backward_weight[place] / held);
+    layer.parameters = {times.parameters.count / held};
+    model.layers[at(stage.layer_end) - 1].activation = times.message;
   }
   return model;
 }
 
-Result<StageTimes> times_of(const SimulateOptions& options, int32_t stages) {
+Result<StageTimes> times_of(const SimulateOptions& options, int32_t workers) {
   StageTimes times;
-  const auto forward = per_stage("--forward-ms", options.forward_ms, stages);
+  const auto forward = per_worker("--forward-ms", options.forward_ms, workers);
   if (!forward.ok()) return forward.error();
-  const auto input = per_stage("--backward-input-ms", options.backward_input_ms, stages);
+  const auto input = per_worker("--backward-input-ms", options.backward_input_ms, workers);
   if (!input.ok()) return input.error();
-  const auto weight = per_stage("--backward-weight-ms", options.backward_weight_ms, stages);
+  const auto weight = per_worker("--backward-weight-ms", options.backward_weight_ms, workers);
   if (!weight.ok()) return weight.error();
   times.forward = forward.value();
   times.backward_input = input.value();
@@ -131,7 +159,7 @@ Result<Shape> shape_of(const SimulateOptions& options) {
   shape.stages = options.stages.value_or(4);
   shape.pipelines = options.pipelines.value_or(1);
   shape.micros = options.micros.value_or(8);
-  shape.layers = shape.stages;
+  shape.chunks = options.chunks.value_or(0);
   shape.order = options.order.value_or("1f1b");
   shape.memory = options.memory.value_or(0);
   if (options.memory && *options.memory < 1) {
@@ -155,7 +183,7 @@ Result<Shape> shape_of(const SimulateOptions& options) {
 
 bool gives_shape(const SimulateOptions& options) {
   return options.stages || options.pipelines || options.micros || options.memory || options.order ||
-         options.dispatch || options.split_backward;
+         options.dispatch || options.split_backward || options.chunks;
 }
 
 Result<Case> case_of_flags(const SimulateOptions& options) {
@@ -180,7 +208,7 @@ Result<Case> case_of_plan(const SimulateOptions& options) {
     error.message = cat(options.file, " is refused: ", error.message);
     return error;
   }
-  const auto times = times_of(options, static_cast<int32_t>(plan.value().stages.size()));
+  const auto times = times_of(options, workers_of_pipeline(plan.value()));
   if (!times.ok()) return times.error();
   Case it{std::move(plan).value(), {}, {}, false, cat("the plan of ", options.file)};
   it.model = model_of(it.plan, times.value());
@@ -244,7 +272,7 @@ Status slow_links(const SimulateOptions& options, Case& it) {
   if (options.link_ms && !(*options.link_ms >= 0 && *options.link_ms <= 1e9)) {
     return invalid(cat("--link-ms ", *options.link_ms, ": expected milliseconds from 0 to 1e9"));
   }
-  const auto links = static_cast<int32_t>(it.plan.stages.size()) - 1;
+  const int32_t links = workers_of_pipeline(it.plan) - 1;
   for (const std::string& given : options.slow_links) {
     std::string_view text = given;
     int32_t link = 0;
@@ -254,8 +282,8 @@ Status slow_links(const SimulateOptions& options, Case& it) {
       return invalid(cat("--slow-link ", given, ": expected LINK:MILLISECONDS, such as 0:20"));
     }
     if (link >= links) {
-      return invalid(cat("--slow-link ", given, ": ", it.plan.stages.size(), " stages have ", links,
-                         " links", links > 0 ? cat(", 0 to ", links - 1) : std::string()));
+      return invalid(cat("--slow-link ", given, ": ", links + 1, " stages have ", links, " links",
+                         links > 0 ? cat(", 0 to ", links - 1) : std::string()));
     }
     const auto& before = it.plan.stages[at(link)].holders;
     const auto& behind = it.plan.stages[at(link) + 1].holders;
@@ -280,11 +308,11 @@ Status slow_workers(const SimulateOptions& options, Case& it) {
       return invalid(cat("--slow-worker ", given,
                          ": expected PIPELINE.STAGE:FACTOR, such as 0.2:0.5 for half speed"));
     }
-    if (at(stage) >= it.plan.stages.size() ||
-        at(pipeline) >= it.plan.stages[at(stage)].holders.size()) {
+    const int32_t workers = workers_of_pipeline(it.plan);
+    if (stage >= workers || at(pipeline) >= it.plan.stages[at(stage)].holders.size()) {
       return invalid(cat("--slow-worker ", given, ": there is no such worker among ",
-                         it.plan.stages.front().holders.size(), " pipelines of ",
-                         it.plan.stages.size(), " stages"));
+                         it.plan.stages.front().holders.size(), " pipelines of ", workers,
+                         " stages"));
     }
     const WorkerId worker = it.plan.stages[at(stage)].holders[at(pipeline)];
     it.cluster.workers[at(worker.value)].speed = factor;
@@ -297,7 +325,7 @@ bool ends_with(const std::string& text, std::string_view end) {
 }
 
 Result<Case> case_of(const SimulateOptions& options) {
-  if (const Status status = refuse_unknown(options); !status.ok()) return status.error();
+  if (const Status status = check_flags(options); !status.ok()) return status.error();
   if (!options.file.empty() && gives_shape(options)) {
     return invalid(cat(options.file, " says stages, order and the like: leave those flags out"));
   }
@@ -317,12 +345,35 @@ Result<Case> case_of(const SimulateOptions& options) {
   return it;
 }
 
+PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
+  PriceOptions price_options;
+  price_options.update = it.update;
+  price_options.sending =
+      options.send && *options.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
+  price_options.staggered = options.optimizer && *options.optimizer == "staggered";
+  price_options.half_duplex = options.duplex && *options.duplex == "half";
+  price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));
+  price_options.weight_share = options.weight_memory.value_or(1);
+  for (const Layer& layer : it.model.layers) {
+    if (layer.activation.count > 0 || layer.stash.count > 0) price_options.bytes = true;
+  }
+  size_t ops = 0;
+  for (const auto& list : it.plan.schedule.lists) ops += list.size();
+  price_options.spans =
+      options.gantt || !options.trace.empty() || !options.page.empty() || ops <= kMostOpsOfPath;
+  return price_options;
+}
+
+// From the first iteration's start to the last one's end.
+Duration total_of(const SimulateOptions& options, const Timeline& timeline) {
+  return timeline.makespan + (options.iterations - 1) * timeline.period;
+}
+
 void print_json(const SimulateOptions& options, const Case& it, const Timeline& timeline,
                 Duration planning, std::ostream& out) {
-  const double makespan = to_milliseconds(timeline.makespan);
-  const nlohmann::ordered_json tree = {
-      {"makespan_ms", makespan},
-      {"period_ms", makespan},
+  nlohmann::ordered_json tree = {
+      {"makespan_ms", to_milliseconds(timeline.makespan)},
+      {"period_ms", to_milliseconds(timeline.period)},
       {"lower_bound_ms", to_milliseconds(timeline.lower_bound)},
       {"bubble_fraction", timeline.bubble_fraction},
       {"peak_micros", timeline.peak_micros},
@@ -331,34 +382,68 @@ void print_json(const SimulateOptions& options, const Case& it, const Timeline& 
       {"ops", timeline.ops},
       {"reason", it.reason},
       {"dispatch", it.plan.dispatch == Dispatch::Ready ? "ready" : "listed"},
+      {"send", options.send.value_or("offloaded")},
+      {"optimizer", options.optimizer.value_or("barrier")},
       {"split_backward", it.plan.split_backward},
       {"update", it.update},
       {"iterations", options.iterations},
-      {"total_ms", makespan * static_cast<double>(options.iterations)},
+      {"total_ms", to_milliseconds(total_of(options, timeline))},
       {"seed", options.seed},
   };
+  if (!timeline.peak_bytes.empty()) {
+    for (const Bytes peak : timeline.peak_bytes) tree["peak_bytes"].push_back(peak.count);
+  }
+  if (!timeline.spans.empty()) {
+    tree["critical_path"] = nlohmann::ordered_json::array();
+    for (const Share& share : critical_path(timeline.spans).shares) {
+      tree["critical_path"].push_back({{"what", share.what}, {"ms", to_milliseconds(share.time)}});
+    }
+  }
   out << tree.dump() << "\n";
+}
+
+// What would help most: the largest parts of the critical path.
+void print_path(const Timeline& timeline, std::ostream& out) {
+  const std::vector<Share> shares = critical_path(timeline.spans).shares;
+  if (shares.empty()) return;
+  constexpr size_t kMost = 4;
+  out << "critical    ";
+  for (size_t i = 0; i < std::min(shares.size(), kMost); ++i) {
+    out << cat(i == 0 ? "" : ", ", shares[i].what, " ", to_milliseconds(shares[i].time), " ms");
+  }
+  out << (shares.size() > kMost ? cat(" and ", shares.size() - kMost, " more\n")
+                                : std::string("\n"));
 }
 
 void print_text(const SimulateOptions& options, const Case& it, const Timeline& timeline,
                 std::ostream& out) {
   const double bound = to_milliseconds(timeline.lower_bound);
-  const double makespan = to_milliseconds(timeline.makespan);
+  const double period = to_milliseconds(timeline.period);
   const auto peak = std::max_element(timeline.peak_micros.begin(), timeline.peak_micros.end());
   out << cat(it.reason, ": ", it.plan.stages.size(), " stages, ", it.plan.schedule.lists.size(),
              " workers, ", it.plan.schedule.micro_count, " micro-batches, ", timeline.ops,
              " ops\n");
-  out << cat("makespan    ", makespan, " ms",
+  out << cat("makespan    ", to_milliseconds(timeline.makespan), " ms",
              it.update ? " with reductions and update" : " to the last weight gradient", "\n");
+  if (timeline.period != timeline.makespan) {
+    out << cat("period      ", period, " ms, one iteration among many\n");
+  }
   if (options.iterations > 1) {
-    out << cat("in all      ", makespan * static_cast<double>(options.iterations), " ms for ",
+    out << cat("in all      ", to_milliseconds(total_of(options, timeline)), " ms for ",
                options.iterations, " iterations\n");
   }
   out << cat("lower bound ", bound, " ms",
-             bound > 0 ? cat(" (", fixed(makespan / bound, 3), "x)") : std::string(), "\n");
+             bound > 0 ? cat(" (", fixed(period / bound, 3), "x)") : std::string(), "\n");
   out << cat("bubble      ", fixed(100 * timeline.bubble_fraction, 1), " %\n");
   out << cat("held        ", *peak, " micro-batches at most, at worker ",
              peak - timeline.peak_micros.begin(), "\n");
+  if (!timeline.peak_bytes.empty()) {
+    const auto most = std::max_element(timeline.peak_bytes.begin(), timeline.peak_bytes.end());
+    out << cat("memory      ", fixed(static_cast<double>(most->count) / 1048576.0, 1),
+               " MiB of activations and messages at most, at worker ",
+               most - timeline.peak_bytes.begin(), "\n");
+  }
+  print_path(timeline, out);
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
@@ -398,13 +483,10 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
     return exit_code_of(found.error());
   }
   const Case& it = found.value();
-  PriceOptions price_options;
-  price_options.update = it.update;
-  price_options.spans = options.gantt || !options.trace.empty() || !options.page.empty();
-  const auto timeline = price(it.plan, it.model, it.cluster, price_options);
+  const auto timeline = price(it.plan, it.model, it.cluster, price_options_of(options, it));
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << timeline.error().message << "\n";
-    return 3;
+    return exit_code_of(timeline.error());
   }
   if (!options.trace.empty()) {
     std::ofstream file(options.trace);
@@ -433,7 +515,8 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   CLI::App* command = app.add_subcommand("simulate", "What would a step cost? Prices a plan");
   command->footer(
       "Example: tenuto simulate --stages 4 --micros 12 --order zb-h1 --slow-link 0:20 --gantt");
-  command->add_option("file", options->file, "JOB.toml or PLAN.json; without it the flags say all");
+  command->add_option("file", options->file,
+                      "JOB.toml, or a schedule's file; without it the flags say all");
   command->add_option("--stages", options->stages, "stages of a pipeline (4)");
   command->add_option("--pipelines", options->pipelines, "pipelines side by side (1)");
   command->add_option("--micros", options->micros, "micro-batches of a pipeline (8)");
@@ -454,9 +537,15 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--dispatch", options->dispatch, "listed or ready (listed)");
   command->add_option("--split-backward", options->split_backward,
                       "yes or no (as the order wants)");
-  command->add_option("--send", options->send, "offloaded");
-  command->add_option("--optimizer", options->optimizer, "barrier");
-  command->add_option("--chunks", options->chunks, "chunks of a worker");
+  command->add_option("--send", options->send,
+                      "offloaded or blocking, through the device's queue (offloaded)");
+  command->add_option("--optimizer", options->optimizer,
+                      "barrier or staggered: no barrier between iterations (barrier)");
+  command->add_option("--chunks", options->chunks,
+                      "stages of a worker, for orders that have several (2)");
+  command->add_option("--duplex", options->duplex,
+                      "full, or half: both directions of a link share its rate (full)");
+  command->add_option("--per-op-ms", options->per_op_ms, "constant cost of every compute op (0)");
   command->add_option("--update", options->update,
                       "yes or no: price reductions, norm and update too (yes for a job, else no)");
   command->add_option("--iterations", options->iterations, "steps (1)");

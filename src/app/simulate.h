@@ -15,7 +15,8 @@ class App;
 
 namespace tenuto {
 
-// The flags as given. Times in milliseconds; lists hold one number, or one per stage.
+// The flags as given. Times in milliseconds; lists hold one number, or one for
+// each worker of a pipeline.
 struct SimulateOptions {
   std::string file;  // JOB.toml or PLAN.json; empty: the flags say everything
   std::optional<int32_t> stages, pipelines, micros, memory;
@@ -25,9 +26,9 @@ struct SimulateOptions {
   std::vector<std::string> slow_links;    // I:X
   std::vector<std::string> slow_workers;  // P.S:FACTOR
   std::vector<std::string> lost;          // P.S
-  std::optional<std::string> send, optimizer, update;
+  std::optional<std::string> send, optimizer, update, duplex;
   std::optional<int32_t> chunks;
-  std::optional<double> weight_memory;
+  std::optional<double> weight_memory, per_op_ms;
   int64_t iterations = 1;
   int64_t seed = 0;
   std::string trace;     // file for the Chrome trace

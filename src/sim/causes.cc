@@ -21,6 +21,7 @@ class Causes {
     note_values();
     note_lanes();
     note_messages();
+    note_queues();
   }
 
   int32_t of(int32_t op) const { return cause_[at(op)]; }
@@ -89,6 +90,36 @@ class Causes {
       }
     }
   }
+
+  // Messages in the device's queue: behind the message before with the same peer, and other items
+  // behind the message that stood in front of them.
+  void note_queues() {
+    std::map<std::tuple<int32_t, int32_t, Duration>, int32_t> ends;  // worker, peer, when
+    std::map<std::pair<int32_t, Duration>, int32_t> starts;          // worker, when
+    const auto each_waiting = [&](const auto& look) {
+      for (int32_t op = 0; op < program_.size(); ++op) {
+        if (program_.lane(op) < 0 || cause_[at(op)] >= 0) continue;
+        if (outcome_.start[at(op)] > Duration{}) cause_[at(op)] = look(op);
+      }
+    };
+    for (int32_t op = 0; op < program_.size(); ++op) {
+      if (program_.lane(op) < 0 || lane_kind(op) < LaneKind::SendForward) continue;
+      ends[{program_.worker(op), peer_of(op), outcome_.finish[at(op)]}] = op;
+    }
+    each_waiting([&](int32_t op) {
+      const auto found = ends.find({program_.worker(op), peer_of(op), outcome_.start[at(op)]});
+      return found == ends.end() || found->second == op ? -1 : found->second;
+    });
+    for (const auto& [key, op] : ends) {
+      if (cause_[at(op)] >= 0) starts[{program_.worker(op), outcome_.start[at(op)]}] = op;
+    }
+    each_waiting([&](int32_t op) {
+      const auto found = starts.find({program_.worker(op), outcome_.start[at(op)]});
+      return found == starts.end() || found->second == op ? -1 : found->second;
+    });
+  }
+
+  int32_t peer_of(int32_t op) const { return program_.lanes()[at(program_.lane(op))].peer; }
 
   const Program& program_;
   const Outcome& outcome_;
