@@ -24,6 +24,7 @@
 #include "sim/causes.h"
 #include "sim/price.h"
 #include "sim/timeline.h"
+#include "sim/trace_times.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -320,6 +321,36 @@ Status slow_workers(const SimulateOptions& options, Case& it) {
   return ok();
 }
 
+// Measured times take the place of the given ones.
+Status measured_times(const SimulateOptions& options, Case& it) {
+  if (options.times.empty()) return ok();
+  if (!options.forward_ms.empty() || !options.backward_input_ms.empty() ||
+      !options.backward_weight_ms.empty()) {
+    return invalid("--times measures what --forward-ms and the like would say: take one");
+  }
+  TraceSamples samples;
+  for (const std::string& path : options.times) {
+    const auto text = read_file(path);
+    if (!text.ok()) return text.error();
+    if (const Status added = add_trace(text.value(), path, samples); !added.ok()) return added;
+  }
+  const auto times = times_of_traces(samples);
+  if (!times.ok()) return times.error();
+  if (times.value().forward.size() != it.plan.stages.size()) {
+    return invalid(cat(options.times.front(), ": has times of ", times.value().forward.size(),
+                       " stages, expected ", it.plan.stages.size(),
+                       ": give --stages, or the traces of all workers"));
+  }
+  for (size_t s = 0; s < it.plan.stages.size(); ++s) {
+    Layer& layer = it.model.layers[at(it.plan.stages[s].layer_first)];
+    layer.forward = times.value().forward[s];
+    layer.backward_input = times.value().backward_input[s];
+    layer.backward_weight = times.value().backward_weight[s];
+  }
+  it.reason += cat(", with the median times of ", times.value().ops, " measured ops");
+  return ok();
+}
+
 bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
@@ -338,8 +369,8 @@ Result<Case> case_of(const SimulateOptions& options) {
     if (!update.ok()) return update.error();
     it.value().update = update.value();
   }
-  for (const Status& status :
-       {slow_links(options, it.value()), slow_workers(options, it.value())}) {
+  for (const Status& status : {measured_times(options, it.value()), slow_links(options, it.value()),
+                               slow_workers(options, it.value())}) {
     if (!status.ok()) return status.error();
   }
   return it;
@@ -527,6 +558,8 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   list("--forward-ms", options->forward_ms, "time of a forward; one, or one a stage (10)");
   list("--backward-input-ms", options->backward_input_ms, "time of an input gradient (10)");
   list("--backward-weight-ms", options->backward_weight_ms, "time of a weight gradient (10)");
+  list("--times", options->times,
+       "a trace to take the op times from, ours or PyTorch's; or several, of one worker each");
   command->add_option("--link-ms", options->link_ms, "one-way latency of every link (0)");
   list("--slow-link", options->slow_links, "I:X, X ms more between stages I and I+1");
   list("--slow-worker", options->slow_workers, "P.S:FACTOR, speed of a worker; 0.5 = half");

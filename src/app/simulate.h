@@ -23,6 +23,7 @@ struct SimulateOptions {
   std::optional<std::string> order, dispatch, split_backward;
   std::optional<double> link_ms;
   std::vector<double> forward_ms, backward_input_ms, backward_weight_ms;
+  std::vector<std::string> times;         // traces with measured times
   std::vector<std::string> slow_links;    // I:X
   std::vector<std::string> slow_workers;  // P.S:FACTOR
   std::vector<std::string> lost;          // P.S

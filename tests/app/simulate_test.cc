@@ -84,6 +84,61 @@ TEST(Simulate, LinksAndWorkers) {
   EXPECT_EQ(simulated(options)["makespan_ms"], 60.0);
 }
 
+// Workers with several stages: times are a worker's, links and workers are counted once.
+TEST(Simulate, Chunks) {
+  SimulateOptions options = flags(4, 8, "interleaved");
+  EXPECT_EQ(simulated(options)["makespan_ms"], 8 * 30.0 + 3 * 15.0);
+  EXPECT_EQ(simulated(options)["peak_micros"], (std::vector<double>{5.5, 4.5, 3.5, 2.5}));
+  options.chunks = 4;
+  EXPECT_EQ(simulated(options)["makespan_ms"], 8 * 30.0 + 3 * 7.5);
+  options.slow_workers = {"0.2:0.5"};
+  EXPECT_GE(simulated(options)["makespan_ms"], 8 * 60.0);
+  options.slow_links = {"2:1"};
+  EXPECT_EQ(simulated(options)["critical_path"][0]["what"], "worker 2");
+  options.slow_links = {"3:1"};
+  EXPECT_NE(refused(options, 2).find("3 links, 0 to 2"), std::string::npos);
+}
+
+TEST(Simulate, BlockingAndStaggered) {
+  SimulateOptions options = flags(4, 12, "zb-h2");
+  options.slow_links = {"0:20"};
+  EXPECT_EQ(simulated(options)["makespan_ms"], 440.0);
+  options.send = "blocking";
+  EXPECT_GT(simulated(options)["makespan_ms"], 440.0);
+  options.optimizer = "staggered";
+  EXPECT_NE(refused(options, 2).find("take one"), std::string::npos);
+  options = flags(4, 12, "zb-h2");
+  options.memory = 7;
+  options.optimizer = "staggered";
+  options.iterations = 10;
+  const auto tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], 390.0);
+  EXPECT_EQ(tree["period_ms"], 360.0);
+  EXPECT_EQ(tree["lower_bound_ms"], 360.0);
+  EXPECT_EQ(tree["total_ms"], 390.0 + 9 * 360.0);
+  EXPECT_EQ(tree["peak_micros"], (std::vector<double>{7, 7, 7, 7}));
+  options.weight_memory = 0.5;
+  EXPECT_EQ(simulated(options)["peak_micros"][3], 1 + 6 * 0.5);
+}
+
+TEST(Simulate, MeasuredTimes) {
+  std::string events;
+  for (int stage = 0; stage < 2; ++stage) {
+    const std::string tail = std::to_string(stage);
+    events += (stage == 0 ? "" : ",") + ("{\"ph\":\"X\",\"name\":\"PP:" + tail) +
+              "F0\",\"ts\":0,\"dur\":4000},{\"ph\":\"X\",\"name\":\"PP:" + tail +
+              "B0\",\"ts\":9,\"dur\":6000}";
+  }
+  const Scratch trace("times.json", "{\"traceEvents\":[" + events + "]}");
+  SimulateOptions options = flags(2, 3, "1f1b");
+  options.times = {trace.path()};
+  EXPECT_EQ(simulated(options)["makespan_ms"], 4 * 10.0);
+  options.stages = 3;
+  EXPECT_NE(refused(options, 2).find("times of 2 stages, expected 3"), std::string::npos);
+  options.forward_ms = {1};
+  EXPECT_NE(refused(options, 2).find("take one"), std::string::npos);
+}
+
 TEST(Simulate, Refusals) {
   SimulateOptions options = flags(4, 12, "gpipe");
   options.memory = 4;
@@ -98,9 +153,14 @@ TEST(Simulate, Refusals) {
   };
   using O = SimulateOptions;
   EXPECT_NE(with([](O& o) { o.lost = {"0.1"}; }).find("--lost"), std::string::npos);
-  EXPECT_NE(with([](O& o) { o.send = "blocking"; }).find("--send blocking"), std::string::npos);
-  EXPECT_NE(with([](O& o) { o.optimizer = "staggered"; }).find("--optimizer"), std::string::npos);
-  EXPECT_NE(with([](O& o) { o.chunks = 2; }).find("--chunks 2"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.send = "slow"; }).find("--send slow"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.optimizer = "none"; }).find("--optimizer none"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.duplex = "no"; }).find("--duplex no"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.chunks = 2; }).find("hold 1 stage each"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.chunks = 0; }).find("--chunks 0"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.weight_memory = 2; }).find("--weight-memory 2"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.per_op_ms = -1; }).find("--per-op-ms -1"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.times = {"none.json"}; }).find("none.json"), std::string::npos);
   EXPECT_NE(with([](O& o) { o.memory = 0; }).find("--memory 0"), std::string::npos);
   EXPECT_NE(with([](O& o) { o.dispatch = "fast"; }).find("--dispatch fast"), std::string::npos);
   EXPECT_NE(with([](O& o) { o.forward_ms = {1, 2}; }).find("2 numbers for 4"), std::string::npos);

@@ -54,6 +54,21 @@ TEST(Blocking, SimulatedColumns) {
             (std::vector<double>{687, 704, 860, 1020, 1180, 1340, 1500}));
 }
 
+// The fixed zero-bubble order, S 4, M 12, t 10, a delay on link 0: what two spare forwards absorb.
+TEST(Blocking, FixedZeroBubble) {
+  for (const auto& [delay, expected] :
+       {std::pair(0, 390), std::pair(10, 400), std::pair(20, 440)}) {
+    Cluster cluster = uniform_cluster(4, {});
+    const Link slow{from_milliseconds(delay), 0};
+    cluster.exceptions[{{0}, {1}}] = cluster.exceptions[{{1}, {0}}] = slow;
+    PriceOptions options;
+    options.update = false;
+    const Timeline timeline = price_of(plan_of(shape_of(4, 1, 12, "zb-h2")),
+                                       equal_model(4, 10, 10, 10), cluster, options);
+    EXPECT_EQ(to_milliseconds(timeline.makespan), expected);
+  }
+}
+
 // The largest relative error of a column plus one constant, the constant chosen best.
 double best_error(const std::vector<double>& simulated, const std::vector<double>& measured) {
   double best = 1e9;
