@@ -65,7 +65,7 @@ Plan plan_of(const Job& job) {
 
 // One engine that is asked for single ops.
 struct Seat {
-  Seat(const Job& job, const Plan& plan) : compute(expect(make_engine(job, plan, {0}, mailbox))) {
+  Seat(const Job& job, const Plan& plan) : compute(expect(make_engine(job, plan, {{0}}, mailbox))) {
     CHECK(compute->begin(0).ok(), "a step begins");
   }
   double milliseconds(OpKind kind) {
@@ -108,7 +108,7 @@ Row engine_over_plain(const GptShape& of, const std::string& text, int rounds) {
   const Job job = job_of(of, text, false);
   const Plan plan = plan_of(job);
   QueueMailbox mailbox;
-  const auto compute = expect(make_engine(job, plan, {0}, mailbox));
+  const auto compute = expect(make_engine(job, plan, {{0}}, mailbox));
   MemoryNetwork network;
   const auto transport =
       make_memory_transport(network, {"bench", "", kWireVersion, {0}, 0}, mailbox);

@@ -156,7 +156,7 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
   Telling telling;
   {
     const StageId stage{self % job.parallel.stages};
-    const auto device = make_paced(job, plan, stage, monotonic_clock(), mailbox);
+    const auto device = make_paced(job, plan, {stage}, monotonic_clock(), mailbox);
     LinkClock links = make_link_clock(job);
     const bool nominal = job.device.clock == "nominal";
     Runner runner(

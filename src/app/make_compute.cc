@@ -29,12 +29,12 @@ Error no_torch(const std::string& what) {
 }
 #endif
 
-Result<std::unique_ptr<Compute>> make_real(const Job& job, const Plan& plan, StageId stage,
-                                           Mailbox& mailbox) {
+Result<std::unique_ptr<Compute>> make_real(const Job& job, const Plan& plan,
+                                           const std::vector<StageId>& stages, Mailbox& mailbox) {
 #if TENUTO_TORCH
-  return make_engine(job, plan, stage, mailbox);
+  return make_engine(job, plan, stages, mailbox);
 #else
-  (void)plan, (void)stage, (void)mailbox;
+  (void)plan, (void)stages, (void)mailbox;
   return no_torch(cat("device.kind = \"", job.device.kind, "\""));
 #endif
 }
@@ -79,12 +79,12 @@ Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const H
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
-Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, StageId stage,
-                                   Mailbox& mailbox) {
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
+                                   const std::vector<StageId>& stages, Mailbox& mailbox) {
   WorkerCompute made;
   if (job.device.kind == "paced") {
     sharpen_timer();
-    std::unique_ptr<PacedCompute> paced = make_paced(job, plan, stage, monotonic_clock(), mailbox);
+    std::unique_ptr<PacedCompute> paced = make_paced(job, plan, stages, monotonic_clock(), mailbox);
     made.paced = paced.get();
     made.compute = std::move(paced);
     if (job.device.clock == "nominal") {
@@ -92,7 +92,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, StageId sta
     }
     return made;
   }
-  Result<std::unique_ptr<Compute>> real = make_real(job, plan, stage, mailbox);
+  Result<std::unique_ptr<Compute>> real = make_real(job, plan, stages, mailbox);
   if (!real.ok()) return real.error();
   made.compute = std::move(real).value();
   return made;

@@ -23,11 +23,11 @@ struct WorkerCompute {
   std::unique_ptr<LinkClock> links;  // paced on the nominal clock
 };
 
-// The device that the job asks for, holding `stage`.
+// The device that the job asks for, holding `stages`.
 //
 // Errors: Invalid/Job  no such device in this build or on this machine, or as the engine says
-Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, StageId stage,
-                                   Mailbox& mailbox);
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
+                                   const std::vector<StageId>& stages, Mailbox& mailbox);
 
 // The wire that the job asks for.
 Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const Hello& hello,

@@ -31,7 +31,11 @@ std::vector<double> layer_costs(const Job& job) {
 int32_t layers_of(const Job& job) {
   const int32_t layers = cut_layers(job.model);
   // A paced stage is a length of time: any number of stages can be rehearsed.
-  return job.device.kind == "paced" ? std::max(layers, job.parallel.stages) : layers;
+  const OrderCard* card = find_card(job.parallel.order);
+  const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks
+                         : card != nullptr       ? card->chunks
+                                                 : 1;
+  return job.device.kind == "paced" ? std::max(layers, job.parallel.stages * chunks) : layers;
 }
 
 namespace {
@@ -56,15 +60,9 @@ Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
 }  // namespace
 
 Result<Plan> make_job_plan(const Job& job) {
-  const OrderCard* card = find_card(job.parallel.order);
-  if (job.parallel.schedule.empty() && card != nullptr && card->chunks > 1) {
-    return Error{Code::Invalid, Reach::Call,
-                 cat("order ", card->name, " gives each worker ", card->chunks,
-                     " stages: it can be simulated, not yet trained with; take gpipe, 1f1b, zb-h1 "
-                     "or zb-h2")};
-  }
   Shape shape;
   shape.stages = job.parallel.stages;
+  shape.chunks = job.parallel.chunks;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
   shape.layers = layers_of(job);

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -77,21 +76,6 @@ Status check_runnable(const Job& job) {
 // A refusal of the plan, as opposed to one of the settings.
 int exit_code_of(const Error& error) {
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
-}
-
-// A worker process holds one stage so far.
-Status check_trainable(const Plan& plan) {
-  std::map<WorkerId, size_t> stage_of;
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    for (const WorkerId holder : plan.stages[s].holders) {
-      const auto [first, fresh] = stage_of.try_emplace(holder, s);
-      if (fresh) continue;
-      return invalid(cat("worker ", holder, " would hold stages ", first->second, " and ", s,
-                         ": such a plan can be checked and simulated, not yet trained with; take "
-                         "one with a stage a worker"));
-    }
-  }
-  return ok();
 }
 
 // A checkpoint goes on only with the model that it was made with.
@@ -240,8 +224,6 @@ int train(const TrainOptions& options) {
   if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
   const Status right = check(plan.value());
   if (!right.ok()) return fail(right.error(), 3);
-  const Status trainable = job.parallel.schedule.empty() ? ok() : check_trainable(plan.value());
-  if (!trainable.ok()) return fail(trainable.error(), 2);
   std::string program;
   if (options.start_workers) {
     const Result<std::string> found = find_program("tenuto-worker");

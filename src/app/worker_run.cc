@@ -63,14 +63,21 @@ std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
   return peers;
 }
 
-StageId stage_of(const Plan& plan, WorkerId self) {
+// The stages that the worker holds, ascending.
+std::vector<StageId> stages_of(const Plan& plan, WorkerId self) {
+  std::vector<StageId> stages;
   for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
     const auto& holders = plan.stages[stage].holders;
-    if (std::find(holders.begin(), holders.end(), self) != holders.end()) {
-      return {static_cast<int32_t>(stage)};
-    }
+    if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
+    stages.push_back({static_cast<int32_t>(stage)});
   }
-  return {};
+  return stages;
+}
+
+std::string names_of(const std::vector<StageId>& stages) {
+  std::string names = stages.size() == 1 ? "stage" : "stages";
+  for (const StageId stage : stages) names += cat(stage == stages.front() ? " " : ", ", stage);
+  return names;
 }
 
 bool is_finite(const StepSummary& summary) {
@@ -114,7 +121,7 @@ class WorkerRun {
   std::unique_ptr<Client> client_;
   std::shared_ptr<const Plan> plan_;
   Job job_;
-  StageId stage_;
+  std::vector<StageId> stages_;
   // The mailbox above must outlive these.
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
@@ -172,15 +179,15 @@ Status WorkerRun::make_parts() {
   Result<Job> job = job_from_toml(*first->job_toml, "the coordinator's settings");
   if (!job.ok()) return job.error();
   job_ = std::move(job).value();
-  stage_ = stage_of(*plan_, settings_.self);
-  if (stage_.value < 0) return invalid("the plan gives no stage to this worker");
+  stages_ = stages_of(*plan_, settings_.self);
+  if (stages_.empty()) return invalid("the plan gives no stage to this worker");
   const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, report_.epoch};
   Result<std::unique_ptr<Transport>> transport = make_worker_transport(job_, hello, mailbox_);
   if (!transport.ok()) return transport.error();
   transport_ = std::move(transport).value();
   report_.address = transport_->address().text;
   tell();
-  Result<WorkerCompute> compute = make_compute(job_, *plan_, stage_, mailbox_);
+  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
   if (!compute.ok()) return compute.error();
   compute_ = std::move(compute).value();
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
@@ -242,7 +249,7 @@ Status WorkerRun::run() {
   if (!connected.ok()) return connected;
   const Status ready = set_up();
   if (!ready.ok()) return ready;
-  say(cat(name(), ": stage ", stage_, " of job ", settings_.job, ", process ", getpid()));
+  say(cat(name(), ": ", names_of(stages_), " of job ", settings_.job, ", process ", getpid()));
   const Status gone = go_on();
   say(cat(name(), gone.ok() ? ": told to go" : ": " + gone.error().message));
   // Peers may still wait for what is on its way.
@@ -300,18 +307,22 @@ bool WorkerRun::save_if_asked(const Told& now) {
   }
   std::error_code failure;
   std::filesystem::create_directories(asked.save_directory, failure);
-  const std::string file = cat("stage-", stage_, ".safetensors");
-  const Status saved = compute_.compute->save(cat(asked.save_directory, "/", file));
-  if (!saved.ok()) {
-    fail(saved.error());
-    return true;
+  std::vector<SavedShard> shards;
+  for (const StageId stage : stages_) {
+    const std::string file = cat("stage-", stage, ".safetensors");
+    const Status saved = compute_.compute->save(stage, cat(asked.save_directory, "/", file));
+    if (!saved.ok()) {
+      fail(saved.error());
+      return true;
+    }
+    Result<SavedShard> shard = describe_shard(asked.save_directory, file, version);
+    if (!shard.ok()) {
+      fail(shard.error());
+      return true;
+    }
+    shards.push_back(std::move(shard).value());
   }
-  Result<SavedShard> shard = describe_shard(asked.save_directory, file, version);
-  if (!shard.ok()) {
-    fail(shard.error());
-    return true;
-  }
-  report_.shards = {std::move(shard).value()};
+  report_.shards = std::move(shards);
   report_.version = version;
   tell();
   return true;

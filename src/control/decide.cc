@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/text.h"
@@ -14,13 +15,15 @@ constexpr int kSavePatience = 10;
 
 std::string seconds(Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); }
 
-StageId stage_of(const Rules& rules, WorkerId worker) {
+// The stages that the worker holds, ascending.
+std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker) {
+  std::vector<int32_t> stages;
   for (size_t stage = 0; stage < rules.stages.size(); ++stage) {
-    for (const WorkerId holder : rules.stages[stage].holders) {
-      if (holder == worker) return {static_cast<int32_t>(stage)};
-    }
+    const auto& holders = rules.stages[stage].holders;
+    if (std::find(holders.begin(), holders.end(), worker) == holders.end()) continue;
+    stages.push_back(static_cast<int32_t>(stage));
   }
-  return {};
+  return stages;
 }
 
 // The version that will be saved next; -1 = none.
@@ -154,6 +157,7 @@ class Turn {
   void note(const std::string& reason) {
     out_.reason += out_.reason.empty() ? reason : "; " + reason;
   }
+  void note_shards(const Report& report);
   void suspect(WorkerId worker, const std::string& why);
   void bury(WorkerId worker, const std::string& fate);
   void bury_the_missing();
@@ -189,6 +193,18 @@ bool Turn::overtaken(const Report& report) {
   return of.heard && report.sequence < of.report.sequence;
 }
 
+// The shards of one version are those of the worker's stages, in their order.
+void Turn::note_shards(const Report& report) {
+  if (report.shards.empty()) return;
+  const std::vector<int32_t> stages = stages_of(state().rules, report.worker);
+  std::map<int64_t, size_t> next;
+  for (const SavedShard& shard : report.shards) {
+    const size_t place = next[shard.version]++;
+    if (place >= stages.size() || shard.version <= state().saved) continue;
+    state().shards[shard.version][stages[place]] = shard;
+  }
+}
+
 void Turn::hear(const Report& report) {
   if (overtaken(report)) return;
   Member& of = member(report.worker);
@@ -199,10 +215,7 @@ void Turn::hear(const Report& report) {
   }
   of.heard = true;
   of.report = report;
-  const int32_t stage = stage_of(state().rules, report.worker).value;
-  for (const SavedShard& shard : report.shards) {
-    if (shard.version > state().saved) state().shards[shard.version][stage] = shard;
-  }
+  note_shards(report);
   // While steps are abandoned, living peers drop each other.
   const bool together =
       state().situation == Situation::Gathering ||
@@ -598,11 +611,14 @@ Facts facts_of(const State& state) {
 }
 
 std::string name_of(const Rules& rules, WorkerId worker) {
-  const StageId stage = stage_of(rules, worker);
-  if (stage.value < 0) return cat("worker ", worker);
-  const auto& holders = rules.stages[static_cast<size_t>(stage.value)].holders;
+  const std::vector<int32_t> stages = stages_of(rules, worker);
+  if (stages.empty()) return cat("worker ", worker);
+  const auto& holders = rules.stages[static_cast<size_t>(stages.front())].holders;
   const auto place = std::find(holders.begin(), holders.end(), worker) - holders.begin();
-  return cat("worker ", worker, " (stage ", stage, " of pipeline ", place, ")");
+  std::string names;
+  for (const int32_t stage : stages) names += cat(names.empty() ? "" : ", ", stage);
+  return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
+             " of pipeline ", place, ")");
 }
 
 }  // namespace tenuto

@@ -54,7 +54,8 @@ struct Report {
   std::string address;             // where its transport listens; empty = not yet
   bool connected = false;          // to every peer of its plan, parameters in place
   std::vector<StepSummary> steps;  // from step `seen` on
-  std::vector<SavedShard> shards;  // of checkpoints not yet complete
+  // Of checkpoints not yet complete; of one version one for each stage it holds, ascending.
+  std::vector<SavedShard> shards;
   std::vector<WorkerId> lost_peers;
   std::string failure;  // one sentence; empty = all is well
   Code failure_code = Code::Invalid;

@@ -24,7 +24,9 @@
 #include "engine/data.h"
 #include "engine/device.h"
 #include "engine/layers.h"
+#include "engine/value_store.h"
 #include "engine/weights.h"
+#include "runtime/stages.h"
 
 namespace tenuto {
 namespace {
@@ -55,7 +57,7 @@ Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, wh
 class Engine : public Compute {
  public:
   Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
-         std::unique_ptr<Data> data, Mailbox& mailbox);
+         std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store, Mailbox& mailbox);
   ~Engine() override;
 
   Status begin(int64_t step) override;
@@ -67,7 +69,7 @@ class Engine : public Compute {
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
   Status undo() override;
-  Status save(const std::string& path) override;
+  Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
 
  private:
@@ -96,7 +98,6 @@ class Engine : public Compute {
   void clear_once();
   Status settle();
 
-  // The store: values by name, shared by the worker's thread and the compute thread.
   void put(const Value& value, const at::Tensor& source);
   Result<at::Tensor> take(const Value& value);
   template <class Form>
@@ -110,7 +111,8 @@ class Engine : public Compute {
   const int32_t stage_count_, micro_count_;
   const bool split_, keeps_back_up_;
   const Device device_;
-  const std::unique_ptr<Data> data_;
+  const std::shared_ptr<Data> data_;         // of the worker's stages, one of which runs at a time
+  const std::shared_ptr<ValueStore> store_;  // of the worker's stages
   const DataExtent extent_;
   Mailbox& mailbox_;
   Weights weights_;
@@ -127,7 +129,6 @@ class Engine : public Compute {
 
   std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::condition_variable changed_;
-  std::map<Value, HostValue> stored_;
   HostValue partial_, total_;
   std::optional<Call> call_;
   bool busy_ = false, quit_ = false;
@@ -136,7 +137,7 @@ class Engine : public Compute {
 };
 
 Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
-               std::unique_ptr<Data> data, Mailbox& mailbox)
+               std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store, Mailbox& mailbox)
     : job_(job),
       stage_(stage),
       stage_count_(static_cast<int32_t>(plan.stages.size())),
@@ -145,6 +146,7 @@ Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, D
       keeps_back_up_(plan.stages.size() > 1 || plan.stages[0].holders.size() > 1),
       device_(std::move(device)),
       data_(std::move(data)),
+      store_(std::move(store)),
       extent_(extent),
       mailbox_(mailbox),
       weights_(job,
@@ -180,8 +182,8 @@ Status Engine::settle() {
 
 Status Engine::begin(int64_t step) {
   if (Status settled = settle(); !settled.ok()) return settled;
+  store_->clear();
   const std::lock_guard lock(mutex_);
-  stored_.clear();
   stashes_.clear();
   work_.clear();
   partial_ = {};
@@ -224,16 +226,13 @@ Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
     const at::Tensor part = host_sums(false).host.narrow(0, first, end - first);
     return std::span(static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes());
   }
-  std::unique_lock lock(mutex_);
-  const auto found = stored_.find(value);
-  if (found == stored_.end()) {
+  HostValue* held = store_->find(value);
+  if (held == nullptr) {
     return failed(cat("stage ", stage_, " has no value of kind ", static_cast<int>(value.kind),
                       " of stage ", value.stage, ", micro ", value.micro, " to send"));
   }
-  HostValue& held = found->second;  // a node of the map: only discard, by this thread, removes it
-  lock.unlock();
-  Device::wait(held);
-  return std::span(static_cast<const std::byte*>(held.host.const_data_ptr()), held.host.nbytes());
+  Device::wait(*held);
+  return std::span(static_cast<const std::byte*>(held->host.const_data_ptr()), held->host.nbytes());
 }
 
 Result<std::span<std::byte>> Engine::room(const Value& value) {
@@ -251,22 +250,14 @@ Result<std::span<std::byte>> Engine::room(const Value& value) {
   } else {
     host = device_.host_room({job_.parallel.micro_rows, job_.model.width});
   }
-  const std::lock_guard lock(mutex_);
-  stored_[value] = {host, {}, nullptr};
+  store_->put(value, {host, {}, nullptr});
   return std::span(static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes());
 }
 
 // The division by the micro-batch count is left to Measure: it runs on the compute thread.
 Status Engine::reduced(const Value&) { return ok(); }
 
-void Engine::discard(const Value& value) {
-  HostValue freed;  // let go after the lock
-  const std::lock_guard lock(mutex_);
-  const auto found = stored_.find(value);
-  if (found == stored_.end()) return;
-  freed = std::move(found->second);
-  stored_.erase(found);
-}
+void Engine::discard(const Value& value) { store_->remove(value); }
 
 StepOutcome Engine::outcome() {
   if (!settle().ok()) return {};
@@ -286,7 +277,8 @@ Status Engine::undo() {
   return ok();
 }
 
-Status Engine::save(const std::string& path) {
+Status Engine::save(StageId stage, const std::string& path) {
+  CHECK(stage == stage_, cat("a shard of stage ", stage_, ", not of ", stage));
   if (Status settled = settle(); !settled.ok()) return settled;
   return weights_.save(path, version_);
 }
@@ -303,42 +295,34 @@ Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
 // --- The store ---------------------------------------------------------------------------------
 
 void Engine::put(const Value& value, const at::Tensor& source) {
-  HostValue held = device_.to_host(source);
-  const std::lock_guard lock(mutex_);
-  stored_[value] = std::move(held);
+  store_->put(value, device_.to_host(source));
 }
 
 Result<at::Tensor> Engine::take(const Value& value) {
-  at::Tensor host;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = stored_.find(value);
-    if (found == stored_.end()) {
-      return failed(cat("stage ", stage_, " was asked to run without its input from stage ",
-                        value.stage, ", micro ", value.micro));
-    }
-    host = found->second.host;
+  const HostValue held = store_->get(value);
+  if (!held.host.defined()) {
+    return failed(cat("stage ", stage_, " was asked to run without its input from stage ",
+                      value.stage, ", micro ", value.micro));
   }
-  return device_.to_device(host);
+  // Made on this device by another stage of the worker: it needs no way over the host.
+  return held.source.defined() ? held.source : device_.to_device(held.host);
 }
 
 template <class Form>
 void Engine::put_form(const Value& value, const Form& form) {
   const at::Tensor held = at::empty({static_cast<int64_t>(sizeof(form))}, at::kByte);
   std::memcpy(held.mutable_data_ptr(), &form, sizeof(form));
-  const std::lock_guard lock(mutex_);
-  stored_[value] = {held, {}, nullptr};
+  store_->put(value, {held, {}, nullptr});
 }
 
 template <class Form>
 Result<Form> Engine::take_form(const Value& value) {
-  const std::lock_guard lock(mutex_);
-  const auto found = stored_.find(value);
-  if (found == stored_.end()) {
+  const HostValue held = store_->get(value);
+  if (!held.host.defined()) {
     return failed(cat("stage ", stage_, " was asked to measure or step without the norm"));
   }
   Form form;
-  std::memcpy(&form, found->second.host.const_data_ptr(), sizeof(form));
+  std::memcpy(&form, held.host.const_data_ptr(), sizeof(form));
   return form;
 }
 
@@ -556,28 +540,35 @@ int32_t layer_count(const ModelSettings& model) {
   return model.layers + (model.kind == "gpt" ? 2 : 1);
 }
 
-Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan, StageId stage,
-                                             Mailbox& mailbox) {
-  const auto stages = static_cast<int32_t>(plan.stages.size());
-  CHECK(stage.value >= 0 && stage.value < stages, cat("a stage of ", stages, ", not ", stage));
+Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
+                                             const std::vector<StageId>& stages, Mailbox& mailbox) {
+  const auto count = static_cast<int32_t>(plan.stages.size());
+  CHECK(!stages.empty(), "an engine holds a stage");
   CHECK(plan.stages.back().layer_end == layer_count(job.model), "a plan of this model's layers");
   if (job.model.kind == "gpt" && job.model.width % job.model.heads != 0) {
     return Error{Code::Invalid, Reach::Job,
                  cat("model.width = ", job.model.width,
                      " is no multiple of model.heads = ", job.model.heads)};
   }
-  Result<Device> device = Device::open(job.device);
-  if (!device.ok()) return device.error();
-  std::unique_ptr<Data> data;
-  DataExtent extent;
-  if (stage.value == 0 || stage.value == stages - 1) {
-    Result<std::unique_ptr<Data>> opened = open_data(job);
-    if (!opened.ok()) return opened.error();
-    data = std::move(opened).value();
-    extent = data->extent();
+  std::shared_ptr<Data> data;
+  const auto store = std::make_shared<ValueStore>();
+  std::vector<StagePart<Compute>> parts;
+  for (const StageId stage : stages) {
+    CHECK(stage.value >= 0 && stage.value < count, cat("a stage of ", count, ", not ", stage));
+    Result<Device> device = Device::open(job.device);
+    if (!device.ok()) return device.error();
+    const bool reads = stage.value == 0 || stage.value == count - 1;
+    if (reads && data == nullptr) {
+      Result<std::unique_ptr<Data>> opened = open_data(job);
+      if (!opened.ok()) return opened.error();
+      data = std::move(opened).value();
+    }
+    parts.push_back({stage, std::make_unique<Engine>(job, plan, stage, std::move(device).value(),
+                                                     reads ? data->extent() : DataExtent{},
+                                                     reads ? data : nullptr, store, mailbox)});
   }
-  return std::unique_ptr<Compute>(std::make_unique<Engine>(
-      job, plan, stage, std::move(device).value(), extent, std::move(data), mailbox));
+  if (parts.size() == 1) return std::move(parts.front().compute);
+  return std::unique_ptr<Compute>(std::make_unique<Stages<Compute>>(std::move(parts)));
 }
 
 }  // namespace tenuto

@@ -20,12 +20,14 @@ namespace tenuto {
 // Number of layers that the job's model is partitioned by (gpt: embedding, blocks, head).
 int32_t layer_count(const ModelSettings& model);
 
-// A Compute that holds `stage` of the job's model on the job's device. Reads the data that the
-// stage needs; parameters are initialised from (seed, parameter name), whatever the partition.
+// A Compute that holds `stages` of the job's model, one or several, on the job's device. Reads the
+// data that they need; parameters are initialised from (seed, parameter name), whatever the
+// partition.
 //
+// Requires: at least one stage, all of them the plan's and of one worker
 // Errors: Invalid/Job for a missing file, too little text, no such device.
-Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan, StageId stage,
-                                             Mailbox& mailbox);
+Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
+                                             const std::vector<StageId>& stages, Mailbox& mailbox);
 
 // Version of torch and the devices it can use, for `doctor` and `--version`.
 std::string engine_description();

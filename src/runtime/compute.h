@@ -59,11 +59,11 @@ class Compute {
   virtual int64_t version() const = 0;
   // Takes the last Step back, exactly; Invalid when there is none to take back.
   virtual Status undo() = 0;
-  // Writes parameters and optimizer state of this worker's stage to `path` (safetensors), durable
-  // when it returns; the file is not complete under another name before.
-  virtual Status save(const std::string& path) = 0;
-  // Reads parameters and optimizer state of this worker's stage from the shards in `paths`, which
-  // any partition may have written.
+  // Writes parameters and optimizer state of `stage`, which it holds, to `path` (safetensors),
+  // durable when it returns; the file is not complete under another name before.
+  virtual Status save(StageId stage, const std::string& path) = 0;
+  // Reads parameters and optimizer state of what it holds from the shards in `paths`, which any
+  // partition may have written.
   virtual Status load(const std::vector<std::string>& paths, int64_t version) = 0;
 };
 

@@ -7,10 +7,13 @@ namespace tenuto {
 Passage LinkClock::send(WorkerId peer, Bytes size, Duration ready) {
   const auto own = own_.find(peer);
   const Link& link = own == own_.end() ? every_ : own->second;
+  const Duration transfer = transfer_time(size, link.bytes_per_second);
+  // What takes no time on the link keeps nothing waiting, in whichever order the calls come.
+  if (transfer.count() == 0) return {ready, ready, ready + link.latency};
   Duration& free = free_[peer];
   Passage passage;
   passage.start = std::max(free, ready);
-  passage.finish = passage.start + transfer_time(size, link.bytes_per_second);
+  passage.finish = passage.start + transfer;
   passage.arrival = passage.finish + link.latency;
   free = passage.finish;
   return passage;

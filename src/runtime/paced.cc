@@ -16,6 +16,7 @@
 #include "ir/text.h"
 #include "runtime/paced_file.h"
 #include "runtime/paced_math.h"
+#include "runtime/stages.h"
 
 namespace tenuto {
 
@@ -61,11 +62,36 @@ struct Work {
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
 };
 
-double length_of(const std::vector<double>& lengths, StageId stage) {
+double length_of(const std::vector<double>& lengths, int32_t place) {
   CHECK(!lengths.empty(), "a paced device needs op lengths");
-  const auto wanted = static_cast<size_t>(stage.value);
+  const auto wanted = static_cast<size_t>(place);
   return lengths[std::min(wanted, lengths.size() - 1)];
 }
+
+// Where a stage's worker stands in its pipeline, and among how many stages it shares its time.
+struct Share {
+  int32_t place = 0, chunks = 1;
+};
+
+Share share_of(const Plan& plan, StageId stage) {
+  const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
+  Share share{holder.value, 0};
+  for (const Stage& other : plan.stages) {
+    if (other.holders.front() == holder) ++share.chunks;
+  }
+  return share;
+}
+
+// What all stages of a worker have in common: the values, the device's own time, its lag. The
+// worker's thread owns the first two.
+struct Common {
+  std::map<Value, Floats> store;
+  std::vector<Floats> spare;  // message buffers to use again
+  Duration nominal{-1};
+
+  std::mutex mutex;  // guards what follows; nothing else is locked while it is held
+  LagRecord lags;
+};
 
 Running running_of(const Floats& from) {
   Running running{};
@@ -95,7 +121,8 @@ std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) 
 
 class Paced : public PacedCompute {
  public:
-  Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox);
+  Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
+        std::shared_ptr<Common> common);
   ~Paced() override;
   Paced(const Paced&) = delete;
   Paced& operator=(const Paced&) = delete;
@@ -109,11 +136,11 @@ class Paced : public PacedCompute {
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
   Status undo() override;
-  Status save(const std::string& path) override;
+  Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   Lag lag() const override;
-  void set_clock(Duration moment) override { nominal_ = moment; }
-  const std::vector<float>& weights() const override { return weights_; }
+  void set_clock(Duration moment) override { common_->nominal = moment; }
+  std::vector<float> weights() const override { return weights_; }
 
  private:
   Status prepare(Work& work);
@@ -138,40 +165,41 @@ class Paced : public PacedCompute {
   const bool split_, nominal_clock_;
   const bool sleeps_;  // no clock but the monotonic one can be slept by
   const StageId stage_;
+  const Share share_;
   const int32_t stage_count_, micro_count_;
   const Clock& clock_;
   Mailbox& mailbox_;
+  const std::shared_ptr<Common> common_;
   const size_t elements_, live_;
 
   Floats weights_, sums_;
   std::optional<Floats> before_;  // the weights before the last Step
   std::vector<Bucket> buckets_;
   int64_t version_ = 0, step_ = 0;
-  std::map<Value, Floats> store_;
   std::map<MicroId, Kept> kept_;
-  std::vector<Floats> spare_;  // message buffers to use again
   std::vector<Kept> spare_kept_;
   StepOutcome outcome_;
-  Duration nominal_{-1};
 
-  mutable std::mutex mutex_;  // guards the fields below; nothing else is locked while it is held
+  std::mutex mutex_;  // guards the fields below; nothing else is locked while it is held
   std::condition_variable changed_;
   std::optional<Work> work_;
   bool closing_ = false;
-  LagRecord lags_;
   std::thread thread_;
 };
 
-Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox)
+Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
+             std::shared_ptr<Common> common)
     : device_(job.device),
       split_(plan.split_backward),
       nominal_clock_(job.device.clock == "nominal"),
       sleeps_(dynamic_cast<const MonotonicClock*>(&clock) != nullptr),
       stage_(stage),
+      share_(share_of(plan, stage)),
       stage_count_(static_cast<int32_t>(plan.stages.size())),
       micro_count_(plan.schedule.micro_count),
       clock_(clock),
       mailbox_(mailbox),
+      common_(std::move(common)),
       elements_(
           std::max(kLeastElements, static_cast<size_t>(job.device.message_bytes) / sizeof(float))),
       live_(std::min(elements_ - kLabel, static_cast<size_t>(kPacedLive))) {
@@ -198,8 +226,8 @@ Paced::~Paced() {
 }
 
 Lag Paced::lag() const {
-  const std::lock_guard lock(mutex_);
-  return lags_.summary();
+  const std::lock_guard lock(common_->mutex);
+  return common_->lags.summary();
 }
 
 Status Paced::begin(int64_t step) {
@@ -207,13 +235,14 @@ Status Paced::begin(int64_t step) {
     return invalid(cat("step ", step, " begins on version ", version_, " of the parameters"));
   }
   step_ = step;
-  store_.clear();
+  common_->store.clear();
   kept_.clear();
   std::fill(sums_.begin(), sums_.end(), 0.0F);
   outcome_ = {};
   const Duration now = clock_.now();
-  const Duration pause = paced_length(device_, split_, OpKind::Forward, stage_);
-  if (nominal_.count() < 0 || now - nominal_ > pause) nominal_ = now;
+  const Duration pause =
+      paced_length(device_, split_, OpKind::Forward, share_.place, share_.chunks);
+  if (common_->nominal.count() < 0 || now - common_->nominal > pause) common_->nominal = now;
   return ok();
 }
 
@@ -251,17 +280,17 @@ std::span<const float> Paced::live(const Floats& message) const {
 }
 
 Result<const Floats*> Paced::find(const Value& value) const {
-  const auto found = store_.find(value);
-  if (found != store_.end()) return &found->second;
+  const auto found = common_->store.find(value);
+  if (found != common_->store.end()) return &found->second;
   return invalid(cat(to_text(value), " is not in the store of stage ", stage_));
 }
 
 Floats* Paced::make(const Value& value) {
-  Floats& buffer = store_[value];
+  Floats& buffer = common_->store[value];
   const size_t size = size_of(value);
-  if (size == elements_ && !spare_.empty()) {
-    buffer = std::move(spare_.back());
-    spare_.pop_back();
+  if (size == elements_ && !common_->spare.empty()) {
+    buffer = std::move(common_->spare.back());
+    common_->spare.pop_back();
   }
   buffer.resize(size);
   return &buffer;
@@ -287,8 +316,8 @@ Result<std::span<std::byte>> Paced::room(const Value& value) {
 }
 
 Status Paced::reduced(const Value& total) {
-  const auto found = store_.find(total);
-  if (found == store_.end()) return invalid(cat(to_text(total), " was never given room"));
+  const auto found = common_->store.find(total);
+  if (found == common_->store.end()) return invalid(cat(to_text(total), " was never given room"));
   for (float& element : found->second) element /= static_cast<float>(micro_count_);
   return ok();
 }
@@ -301,10 +330,10 @@ void Paced::discard(const Value& value) {
     kept_.erase(found);
     return;
   }
-  const auto found = store_.find(value);
-  if (found == store_.end()) return;
-  if (found->second.size() == elements_) spare_.push_back(std::move(found->second));
-  store_.erase(found);
+  const auto found = common_->store.find(value);
+  if (found == common_->store.end()) return;
+  if (found->second.size() == elements_) common_->spare.push_back(std::move(found->second));
+  common_->store.erase(found);
 }
 
 StepOutcome Paced::outcome() {
@@ -321,7 +350,8 @@ Status Paced::undo() {
   return ok();
 }
 
-Status Paced::save(const std::string& path) {
+Status Paced::save(StageId stage, const std::string& path) {
+  CHECK(stage == stage_, "a shard of the stage that is held");
   return save_paced(path, stage_, stage_count_, version_, weights_);
 }
 
@@ -405,11 +435,11 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   work.op = op;
   work.ticket = ticket;
   if (Status status = prepare(work); !status.ok()) return status;
-  work.length = paced_length(device_, split_, op.kind, stage_);
+  work.length = paced_length(device_, split_, op.kind, share_.place, share_.chunks);
   work.start = clock_.now();
   if (nominal_clock_) {
-    work.start = std::max(nominal_, inputs_at);
-    nominal_ = work.start + work.length;
+    work.start = std::max(common_->nominal, inputs_at);
+    common_->nominal = work.start + work.length;
   }
   if (work.length.count() == 0) {  // an instant: not worth two changes of thread
     Done done;
@@ -451,7 +481,10 @@ void Paced::serve() {
     {
       const std::lock_guard lock(mutex_);
       work_.reset();
-      if (nominal_clock_) lags_.note(now - end, work.length);
+    }
+    if (nominal_clock_) {
+      const std::lock_guard lock(common_->mutex);
+      common_->lags.note(now - end, work.length);
     }
     mailbox_.post(std::move(done));
   }
@@ -566,16 +599,35 @@ Status Paced::verify(const Floats& message, ValueKind kind, StageId stage, Micro
                    ", its numbers add up to ", sum)};
 }
 
+// Several stages on one paced device.
+class PacedStages : public Stages<PacedCompute> {
+ public:
+  using Stages::Stages;
+  Lag lag() const override { return first().lag(); }
+  void set_clock(Duration moment) override { first().set_clock(moment); }
+  std::vector<float> weights() const override {
+    std::vector<float> all;
+    for (const auto& part : parts()) {
+      const std::vector<float> own = part.compute->weights();
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+};
+
 }  // namespace
 
-Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind,
-                      StageId stage) {
-  const Duration input = from_milliseconds(length_of(device.backward_input_ms, stage));
-  const Duration weight = from_milliseconds(length_of(device.backward_weight_ms, stage));
+Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
+                      int32_t chunks) {
+  const auto part = [&](const std::vector<double>& lengths) {
+    return from_milliseconds(length_of(lengths, place) / chunks);
+  };
+  const Duration input = part(device.backward_input_ms);
+  const Duration weight = part(device.backward_weight_ms);
   switch (kind) {
     case OpKind::Forward:
     case OpKind::Evaluate:
-      return from_milliseconds(length_of(device.forward_ms, stage));
+      return part(device.forward_ms);
     case OpKind::BackwardInput:
       return split_backward ? input : input + weight;
     case OpKind::BackwardWeight:
@@ -585,9 +637,17 @@ Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind 
   }
 }
 
-std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan, StageId stage,
-                                         const Clock& clock, Mailbox& mailbox) {
-  return std::make_unique<Paced>(job, plan, stage, clock, mailbox);
+std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
+                                         const std::vector<StageId>& stages, const Clock& clock,
+                                         Mailbox& mailbox) {
+  CHECK(!stages.empty(), "a paced device holds a stage");
+  const auto common = std::make_shared<Common>();
+  std::vector<StagePart<PacedCompute>> parts;
+  for (const StageId stage : stages) {
+    parts.push_back({stage, std::make_unique<Paced>(job, plan, stage, clock, mailbox, common)});
+  }
+  if (parts.size() == 1) return std::move(parts.front().compute);
+  return std::make_unique<PacedStages>(std::move(parts));
 }
 
 }  // namespace tenuto

@@ -29,23 +29,26 @@ class PacedCompute : public Compute {
   // Nominal clock: it shows `moment` at the next begin, so that several devices start a rehearsal
   // together. Without it a device starts at the moment of its first begin.
   virtual void set_clock(Duration moment) = 0;
-  // The weights as they are between two steps: to compare with a plain run.
-  virtual const std::vector<float>& weights() const = 0;
+  // The weights of its stages, one after the other, as they are between two steps: to compare with
+  // a plain run.
+  virtual std::vector<float> weights() const = 0;
 };
 
-// A paced device that holds stage `stage` of `job`. Its numbers are those of paced_math.h; a
-// message has job.device.message_bytes (64 at least), of which the first elements say whose it is:
-// a value that is not what it should be ends the op with Corrupt/Link. A pause between two steps
-// that is longer than a typical op (set-up, a checkpoint) sets the nominal clock to the present
-// moment.
+// A paced device that holds `stages` of `job`, one or several. Its numbers are those of
+// paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
+// say whose it is: a value that is not what it should be ends the op with Corrupt/Link. A pause
+// between two steps that is longer than a typical op (set-up, a checkpoint) sets the nominal clock
+// to the present moment.
 //
-// Requires: stage is one of the plan's
-std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan, StageId stage,
-                                         const Clock& clock, Mailbox& mailbox);
+// Requires: at least one stage, all of them the plan's and of one worker
+std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
+                                         const std::vector<StageId>& stages, const Clock& clock,
+                                         Mailbox& mailbox);
 
-// The length of each op of a stage of a paced job; a backward that is not split lasts as long as
-// both halves.
-Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind,
-                      StageId stage);
+// The length of each op of a paced job at worker `place` of a pipeline, of whose `chunks` stages
+// each takes an equal part of the worker's time; a backward that is not split lasts as long as both
+// halves.
+Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
+                      int32_t chunks = 1);
 
 }  // namespace tenuto

@@ -232,8 +232,11 @@ Status StepRun::start_reduce(int32_t index) {
     scratch = std::move(scratch_.back());
     scratch_.pop_back();
   }
-  const Duration own_at = inputs_at(index);
-  if (machine_.links != nullptr) row(index).start = own_at;
+  Duration own_at = inputs_at(index);
+  if (machine_.links != nullptr) {
+    own_at = std::max(own_at, reduced_at_);  // the lane takes one reduction after the other
+    row(index).start = own_at;
+  }
   reductions_[static_cast<size_t>(index)] = std::make_unique<Reduction>(
       table_.collective(schedule_, index), input_.self,
       std::span(reinterpret_cast<const float*>(own.value().data()), size / sizeof(float)),
@@ -275,6 +278,7 @@ Status StepRun::close_reduce(int32_t index) {
   Reduction& reduction = *reductions_[static_cast<size_t>(index)];
   scratch_.push_back(reduction.take_scratch());
   row(index).finish = machine_.links != nullptr ? reduction.done_at() : machine_.clock->now();
+  reduced_at_ = row(index).finish;
   reductions_[static_cast<size_t>(index)].reset();
   const Op& it = op(index);
   if (Status status = machine_.compute->reduced({ValueKind::Total, it.part, it.stage, {}});

@@ -93,6 +93,7 @@ class StepRun {
   const bool choosing_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> held_;
   Duration choice_at_{};
+  Duration reduced_at_{};   // nominal clock: the end of the last reduction
   Duration wake_at_{};      // zero = no reason to wake before a report
   int32_t awaited_ = 0;     // receives for compute ops that are posted and not here
   bool computing_ = false;  // a compute op is under way

@@ -1,5 +1,6 @@
 #include "world/fit.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/text.h"
@@ -96,7 +97,7 @@ Found misfit_of_workers(const Job& job) {
     return Misfit{"parallel.pipelines", cat("x parallel.stages makes ", workers,
                                             " workers: expected ", kMostWorkers, " at most")};
   }
-  if (workers * job.parallel.micros > kMostOps) {
+  if (workers * job.parallel.micros * std::max(job.parallel.chunks, 1) > kMostOps) {
     return Misfit{"parallel.micros", cat(job.parallel.micros, " on ", workers,
                                          " workers is more than ", kMostOps, " ops a step")};
   }

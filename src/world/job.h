@@ -43,14 +43,15 @@ struct OptimizerSettings {
 
 // [parallel]
 struct ParallelSettings {
-  int32_t stages = 1;
+  int32_t stages = 1;  // workers of a pipeline
   int32_t pipelines = 1;
+  int32_t chunks = 0;      // stages of one worker; 0 = as the order wants
   int32_t micros = 4;      // micro-batches per pipeline and step
   int32_t micro_rows = 4;  // rows (sequences, samples) of one micro-batch
   std::string order = "1f1b";
   std::string dispatch = "listed";  // listed | ready
   int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
-  bool split_backward = false;      // default: as the order wants (yes for zb-h1)
+  bool split_backward = false;      // default: as the order wants
   std::string schedule;             // a file of lists instead of an order; empty = none
 };
 

@@ -58,6 +58,17 @@ class Train(Case):
             self.assertEqual(self.losses(self.train(f"--parallel.order={order}", name=order)),
                              expected)
 
+    def test_workers_with_two_stages_each(self):
+        expected = self.losses(self.train("--parallel.stages=4", "--parallel.micros=4",
+                                          name="four"))
+        for order in ("interleaved", "interleaved-zb", "looped-bfs", "zb-v", "dualpipe-v"):
+            run = self.train(f"--parallel.order={order}", "--parallel.micros=4", name=order)
+            self.assertEqual(self.losses(run), expected)
+            manifest = json.loads((run.folder / "checkpoint-20" / "manifest.json").read_text())
+            self.assertEqual([file["name"] for file in manifest["files"]],
+                             [f"stage-{stage}.safetensors" for stage in range(4)])
+            self.assertIn("stages ", (run.folder / "worker-0.log").read_text())
+
     def test_two_runs_at_once(self):
         first, second = self.start(name="one"), self.start(name="two")
         self.assertEqual((first.finish(), second.finish()), (0, 0))

@@ -134,10 +134,12 @@ Driver::Driver(const Job& job) : job_(job), plan_(plan_of(job)) {
   for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     for (const WorkerId holder : plan_.stages[stage].holders) {
       Seat& seat = seats_[static_cast<size_t>(holder.value)];
-      seat.stage = {static_cast<int32_t>(stage)};
-      seat.mailbox = std::make_unique<QueueMailbox>();
-      seat.compute = expect(make_engine(job, plan_, seat.stage, *seat.mailbox));
+      seat.stages.push_back({static_cast<int32_t>(stage)});
     }
+  }
+  for (Seat& seat : seats_) {
+    seat.mailbox = std::make_unique<QueueMailbox>();
+    seat.compute = expect(make_engine(job, plan_, seat.stages, *seat.mailbox));
   }
 }
 
@@ -166,7 +168,8 @@ std::vector<std::string> Driver::save(const std::string& folder) {
   std::vector<std::string> shards;
   for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     shards.push_back(cat(folder, "/stage-", stage, "-of-", plan_.stages.size(), ".safetensors"));
-    const Status saved = engine(plan_.stages[stage].holders[0].value).save(shards.back());
+    const Status saved = engine(plan_.stages[stage].holders[0].value)
+                             .save({static_cast<int32_t>(stage)}, shards.back());
     CHECK(saved.ok(), saved.error().message);
   }
   return shards;

@@ -41,7 +41,7 @@ class Driver {
   struct Seat {
     std::unique_ptr<QueueMailbox> mailbox;
     std::unique_ptr<Compute> compute;
-    StageId stage;
+    std::vector<StageId> stages;
   };
   class Round;
   Job job_;

@@ -301,7 +301,7 @@ TEST_F(EngineTest, AnOpWithoutItsInputIsAReportNotACrash) {
   const Job two = job(2);
   Driver driver(two);
   QueueMailbox mailbox;
-  auto engine = make_engine(two, driver.plan(), {1}, mailbox);
+  auto engine = make_engine(two, driver.plan(), {{1}}, mailbox);
   ASSERT_TRUE(engine.ok());
   ASSERT_TRUE(engine.value()->begin(0).ok());
   for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight,
@@ -320,7 +320,7 @@ TEST_F(EngineTest, SaysWhichDevicesThereAre) {
   const Plan plan = Driver(absent).plan();
   absent.device.kind = "abacus";
   QueueMailbox mailbox;
-  const auto engine = make_engine(absent, plan, {0}, mailbox);
+  const auto engine = make_engine(absent, plan, {{0}}, mailbox);
   ASSERT_FALSE(engine.ok());
   EXPECT_NE(engine.error().message.find("abacus"), std::string::npos);
   EXPECT_NE(engine.error().message.find("cpu"), std::string::npos);

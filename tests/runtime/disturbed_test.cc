@@ -135,7 +135,7 @@ void set_trap(TestCluster& cluster, int32_t victim, Random& random, std::functio
 // True when the sentence is this worker's and tells of a link with `peer` (-1: with any).
 bool names_link(const TestCluster& cluster, int32_t worker, const Error& error, int32_t peer) {
   const std::string start = "worker " + std::to_string(worker) + " (stage " +
-                            std::to_string(cluster.stage_of(worker).value) + "), step 0: ";
+                            std::to_string(cluster.stages_of(worker).front().value) + "), step 0: ";
   EXPECT_EQ(error.message.compare(0, start.size(), start), 0) << error.message;
   const std::string other = "worker " + (peer < 0 ? std::string() : std::to_string(peer));
   return error.message.find(other, start.size()) != std::string::npos;

@@ -290,7 +290,7 @@ TEST(Failure, AMessageOfAnotherSizeIsRefused) {
   Job larger = job;
   larger.device.message_bytes = 512;
   TestMailbox mailbox;
-  const auto device = make_paced(larger, plan, {0}, monotonic_clock(), mailbox);
+  const auto device = make_paced(larger, plan, {{0}}, monotonic_clock(), mailbox);
   class Swapped : public ForwardingCompute {
    public:
     Swapped(Compute& under, std::vector<std::byte>& wrong)

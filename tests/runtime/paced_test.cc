@@ -167,7 +167,7 @@ TEST(Paced, ATiedBucketIsOneWeightAtTwoStages) {
         for (size_t step = 0; step < norms.size(); ++step) {
           EXPECT_EQ(run.outcomes[step].gradient_norm, norms[step]) << "step " << step;
         }
-        EXPECT_EQ(cluster.device(w).weights(), plain.weights(cluster.stage_of(w).value));
+        EXPECT_EQ(cluster.device(w).weights(), plain.weights(cluster.stages_of(w).front().value));
       }
       const std::vector<float> first = plain.shared(cluster.device(0).weights());
       EXPECT_EQ(plain.shared(cluster.device(stages - 1).weights()), first);
@@ -188,8 +188,8 @@ TEST(Paced, FilesContinueTheRun) {
     TestCluster first(job, plan);
     first.connect();
     ASSERT_TRUE(first.run(0, 2)[0].status.ok());
-    ASSERT_TRUE(first.device(0).save(files[0]).ok());
-    ASSERT_TRUE(first.device(1).save(files[1]).ok());
+    ASSERT_TRUE(first.device(0).save({0}, files[0]).ok());
+    ASSERT_TRUE(first.device(1).save({1}, files[1]).ok());
   }
   TestCluster second(job, plan);
   second.connect();
@@ -202,9 +202,9 @@ TEST(Paced, DamagedFilesAreRefused) {
   const Folder folder;
   const Job job = instant_job(2, 1, 1);
   QueueMailbox mailbox;
-  const auto device = make_paced(job, plan_of(job), {1}, monotonic_clock(), mailbox);
+  const auto device = make_paced(job, plan_of(job), {{1}}, monotonic_clock(), mailbox);
   const std::string path = folder.file("shard");
-  ASSERT_TRUE(device->save(path).ok());
+  ASSERT_TRUE(device->save({1}, path).ok());
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path).parent_path()), {}), 1);
   const std::vector<float> weights = device->weights();
   const std::string whole = read_all(path);
@@ -229,10 +229,10 @@ TEST(Paced, DamagedFilesAreRefused) {
     refused({path}, 0);
   }
   const Job other = instant_job(4, 1, 1);
-  const auto stranger = make_paced(other, plan_of(other), {1}, monotonic_clock(), mailbox);
+  const auto stranger = make_paced(other, plan_of(other), {{1}}, monotonic_clock(), mailbox);
   write_all(path, whole);
   EXPECT_FALSE(stranger->load({path}, 0).ok());
-  const Status nowhere = device->save(folder.file("no/such/folder"));
+  const Status nowhere = device->save({1}, folder.file("no/such/folder"));
   ASSERT_FALSE(nowhere.ok());
   EXPECT_NE(nowhere.error().message.find("cannot create"), std::string::npos);
 }
@@ -240,7 +240,7 @@ TEST(Paced, DamagedFilesAreRefused) {
 TEST(Paced, ABeginOnAnotherVersionIsRefused) {
   const Job job = instant_job(1, 1, 1);
   QueueMailbox mailbox;
-  const auto device = make_paced(job, plan_of(job), {0}, monotonic_clock(), mailbox);
+  const auto device = make_paced(job, plan_of(job), {{0}}, monotonic_clock(), mailbox);
   const Status status = device->begin(3);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().message, "step 3 begins on version 0 of the parameters");

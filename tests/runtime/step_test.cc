@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "plan/make_plan.h"
 #include "test_cluster.h"
 
 namespace tenuto {
@@ -23,6 +24,7 @@ TEST_P(Layouts, ComeToThePlainNumbers) {
     SCOPED_TRACE(testing::Message() << micros << " micro-batches per pipeline");
     Job job = instant_job(stages, pipelines, micros);
     job.parallel.order = order;
+    if (find_card(order)->refusal != nullptr) job.parallel.micros += 2 * stages;
     job.parallel.dispatch = dispatch;
     job.parallel.split_backward = split;
     job.seed = 5 + micros;
@@ -43,9 +45,15 @@ std::string layout_name(const testing::TestParamInfo<Layout>& layout) {
   return name;
 }
 
+std::vector<std::string> order_names() {
+  std::vector<std::string> names;
+  for (const OrderCard& card : order_cards()) names.push_back(card.name);
+  return names;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
-                         testing::Combine(testing::Values(1, 2, 4), testing::Values(1, 2, 4),
-                                          testing::Values("gpipe", "1f1b", "zb-h1"),
+                         testing::Combine(testing::Values(1, 3), testing::Values(1, 2, 4),
+                                          testing::ValuesIn(order_names()),
                                           testing::Values("listed", "ready"), testing::Bool()),
                          layout_name);
 
@@ -58,7 +66,9 @@ TEST(Step, TimingChangesNothing) {
     const auto pick = [&](int32_t most) { return static_cast<int32_t>(random.below(most)); };
     Job job = instant_job(1 + pick(4), 1 + pick(3), 1 + pick(6));
     job.seed = static_cast<int64_t>(seed);
-    job.parallel.order = std::vector<std::string>{"gpipe", "1f1b", "zb-h1"}[random.below(3)];
+    const OrderCard& card = order_cards()[random.below(order_cards().size())];
+    job.parallel.order = card.name;
+    if (card.refusal != nullptr) job.parallel.micros += 2 * job.parallel.stages;
     job.parallel.dispatch = "ready";
     job.parallel.split_backward = random.below(2) == 0;
     job.device.message_bytes = 80 + 4 * pick(4000);
@@ -167,7 +177,7 @@ TEST(Step, APlanOfAnotherClusterIsRefused) {
   MemoryNetwork network;
   const auto transport =
       make_memory_transport(network, {"test", "token", kWireVersion, {0}, 1}, mailbox);
-  const auto device = make_paced(job, plan, {0}, monotonic_clock(), mailbox);
+  const auto device = make_paced(job, plan, {{0}}, monotonic_clock(), mailbox);
   const Machine machine{transport.get(), device.get(), &mailbox, &monotonic_clock(), nullptr};
   StepInput input;
   input.plan = &plan;

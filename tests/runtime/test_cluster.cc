@@ -42,7 +42,7 @@ Plan plan_of(const Job& job) {
   shape.stages = job.parallel.stages;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
-  shape.layers = job.parallel.stages;
+  shape.chunks = job.parallel.chunks;
   shape.order = job.parallel.order;
   shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   shape.split_backward = job.parallel.split_backward;
@@ -60,9 +60,9 @@ TestCluster::TestCluster(const Job& job, const Plan& plan, const Clock& clock)
       const auto& holders = plan.stages[s].holders;
       const WorkerId self{static_cast<int32_t>(w)};
       if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
-      worker->stage = {static_cast<int32_t>(s)};
+      worker->stages.push_back({static_cast<int32_t>(s)});
     }
-    worker->device = make_paced(job_, plan_, worker->stage, clock_, worker->mailbox);
+    worker->device = make_paced(job_, plan_, worker->stages, clock_, worker->mailbox);
     if (job.device.clock == "nominal") {
       worker->links = std::make_unique<LinkClock>(make_link_clock(job));
     }
@@ -164,7 +164,9 @@ std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evalu
 
 PlainRun::PlainRun(const Job& job) : job_(job) {
   live_ = std::min<int64_t>(job.device.message_bytes / 4 - 4, kPacedLive);
-  for (int32_t s = 0; s < job.parallel.stages; ++s) {
+  const OrderCard* card = find_card(job.parallel.order);
+  const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks : card->chunks;
+  for (int32_t s = 0; s < job.parallel.stages * chunks; ++s) {
     weights_.push_back(paced_weights(job.seed, {s}, job.device.parameter_bytes / 4));
   }
 }
@@ -222,8 +224,12 @@ void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
     const WorkerRun& run = runs[static_cast<size_t>(w)];
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     ASSERT_EQ(run.outcomes.size(), plain.size());
-    EXPECT_EQ(cluster.device(w).weights(), end.weights(cluster.stage_of(w).value))
-        << "worker " << w;
+    std::vector<float> weights;
+    for (const StageId stage : cluster.stages_of(w)) {
+      const std::vector<float>& own = end.weights(stage.value);
+      weights.insert(weights.end(), own.begin(), own.end());
+    }
+    EXPECT_EQ(cluster.device(w).weights(), weights) << "worker " << w;
     for (size_t step = 0; step < plain.size(); ++step) {
       EXPECT_EQ(run.outcomes[step].gradient_norm, plain[step].gradient_norm) << "step " << step;
       EXPECT_TRUE(run.outcomes[step].finite);

@@ -36,7 +36,7 @@ class ForwardingCompute : public Compute {
   StepOutcome outcome() override { return under_.outcome(); }
   int64_t version() const override { return under_.version(); }
   Status undo() override { return under_.undo(); }
-  Status save(const std::string& path) override { return under_.save(path); }
+  Status save(StageId stage, const std::string& path) override { return under_.save(stage, path); }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
     return under_.load(paths, version);
   }
@@ -126,12 +126,14 @@ class TestCluster {
   // The wire with its faults; to be called from the worker's own thread. Requires: faults.
   FaultyTransport& faulty(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->faulty; }
   int32_t size() const { return static_cast<int32_t>(workers_.size()); }
-  StageId stage_of(int32_t worker) const { return workers_[static_cast<size_t>(worker)]->stage; }
+  const std::vector<StageId>& stages_of(int32_t worker) const {
+    return workers_[static_cast<size_t>(worker)]->stages;
+  }
 
  private:
   struct Worker {
     TestMailbox mailbox;
-    StageId stage;
+    std::vector<StageId> stages;
     std::unique_ptr<PacedCompute> device;
     std::unique_ptr<Compute> compute;  // the wrapped device, or none
     std::unique_ptr<Transport> transport;

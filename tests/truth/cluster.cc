@@ -33,17 +33,17 @@ struct Seat {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Compute> compute;
   std::map<int64_t, std::vector<MicroLoss>> losses;
-  std::string shard;
+  std::map<int32_t, std::string> shards;  // by stage
 };
 
-StageId stage_of(const Plan& plan, WorkerId worker) {
+std::vector<StageId> stages_of(const Plan& plan, WorkerId worker) {
+  std::vector<StageId> stages;
   for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
     for (const WorkerId holder : plan.stages[stage].holders) {
-      if (holder == worker) return {static_cast<int32_t>(stage)};
+      if (holder == worker) stages.push_back({static_cast<int32_t>(stage)});
     }
   }
-  CHECK(false, "a worker holds a stage");
-  return {};
+  return stages;
 }
 
 void connect_to_higher(Seat& seat, int32_t worker_count) {
@@ -85,6 +85,7 @@ double mean_loss(std::vector<std::unique_ptr<Seat>>& seats, int64_t step) {
 Plan plan_of(const Job& job) {
   Shape shape;
   shape.stages = job.parallel.stages;
+  shape.chunks = job.parallel.chunks;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
   shape.layers = layer_count(job.model);
@@ -111,22 +112,24 @@ ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
   std::vector<std::thread> threads;
   for (auto& seat : seats) {
     threads.emplace_back([&, self = seat.get()] {
-      const StageId stage = stage_of(plan, self->self);
-      self->compute = expect(make_engine(job, plan, stage, self->mailbox));
+      const std::vector<StageId> stages = stages_of(plan, self->self);
+      self->compute = expect(make_engine(job, plan, stages, self->mailbox));
       if (!resume.empty()) expect(self->compute->load(resume, first));
       connect_to_higher(*self, job.worker_count());
       train(*self, plan, first, last);
-      if (plan.stages[static_cast<size_t>(stage.value)].holders.front() != self->self) return;
-      self->shard = cat(directory, "/stage-", stage, ".safetensors");
-      expect(self->compute->save(self->shard));
+      for (const StageId stage : stages) {
+        if (plan.stages[static_cast<size_t>(stage.value)].holders.front() != self->self) return;
+        self->shards[stage.value] = cat(directory, "/stage-", stage, ".safetensors");
+        expect(self->compute->save(stage, self->shards[stage.value]));
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
   ClusterResult result;
   for (int64_t step = first; step < last; ++step) result.losses.push_back(mean_loss(seats, step));
-  for (const auto& seat : seats) {
-    if (!seat->shard.empty()) result.shards.push_back(seat->shard);
-  }
+  std::map<int32_t, std::string> shards;
+  for (const auto& seat : seats) shards.insert(seat->shards.begin(), seat->shards.end());
+  for (const auto& [stage, path] : shards) result.shards.push_back(path);
   return result;
 }
 

@@ -20,10 +20,12 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "plan/make_plan.h"
 #include "truth/cluster.h"
 #include "truth/plain_reference.h"
 
@@ -68,7 +70,7 @@ class Truth : public testing::Test {
     job.parallel.micros = 8 / pipelines;
     job.parallel.micro_rows = 2;
     job.parallel.order = order;
-    job.parallel.split_backward = order == "zb-h1";
+    job.parallel.split_backward = find_card(order)->splits_backward;
     if (const char* device = std::getenv("TENUTO_TRUTH_DEVICE")) job.device.kind = device;
     return job;
   }
@@ -165,6 +167,9 @@ void expect_within(const Spread& spread, const PlainResult& plain,
 
 const char* const kOrders[] = {"gpipe", "1f1b", "zb-h1"};
 
+// The model has 5 layers: 4 workers with a stage each, or 2 with two.
+int32_t workers_of(const OrderCard& card) { return card.chunks == 1 ? 4 : 2; }
+
 TEST_F(Truth, OnePipelineIsBitwiseEqual) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   for (const int32_t stages : {1, 4}) {
@@ -176,12 +181,30 @@ TEST_F(Truth, OnePipelineIsBitwiseEqual) {
   }
 }
 
-TEST_F(Truth, ReadyDispatchIsBitwiseEqual) {
-  Job ready = job(1, 4, "zb-h1");
-  ready.parallel.dispatch = "ready";
-  const PlainResult plain = run_plain(ready);
-  const ClusterResult run = run_cluster(ready, 0, kSteps, {}, place("ready"));
-  expect_same_bits(plain, run.losses, read(run.shards));
+TEST_F(Truth, EveryOrderIsBitwiseEqual) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  for (const OrderCard& card : order_cards()) {
+    for (const char* dispatch : {"listed", "ready"}) {
+      SCOPED_TRACE(cat(card.name, " ", dispatch));
+      Job own = job(1, workers_of(card), card.name);
+      own.parallel.dispatch = dispatch;
+      const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("order"));
+      expect_same_bits(plain, run.losses, read(run.shards));
+    }
+  }
+}
+
+// Values that never leave a worker, and stages that come round more than once.
+TEST_F(Truth, SeveralStagesOfOneWorkerAreBitwiseEqual) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  for (const auto& [stages, chunks, order] :
+       {std::tuple{1, 2, "zb-v"}, {1, 5, "interleaved"}, {1, 3, "interleaved-zb"}}) {
+    SCOPED_TRACE(cat(order, " 1x", stages, "x", chunks));
+    Job own = job(1, stages, order);
+    own.parallel.chunks = chunks;
+    const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("chunks"));
+    expect_same_bits(plain, run.losses, read(run.shards));
+  }
 }
 
 TEST_F(Truth, MomentumIsBitwiseEqual) {
@@ -196,14 +219,14 @@ TEST_F(Truth, MomentumIsBitwiseEqual) {
 TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   const Spread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
-  for (const auto& [pipelines, stages] : {std::pair{2, 2}, {2, 4}, {4, 2}}) {
-    for (const char* order : kOrders) {
-      SCOPED_TRACE(cat(order, " ", pipelines, "x", stages));
-      const Job own = job(pipelines, stages, order);
-      const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("several"));
-      expect_within(spread, plain, run.losses, read(run.shards));
-    }
-  }
+  const auto run_one = [&](int32_t pipelines, int32_t stages, const std::string& order) {
+    SCOPED_TRACE(cat(order, " ", pipelines, "x", stages));
+    const Job own = job(pipelines, stages, order);
+    const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("several"));
+    expect_within(spread, plain, run.losses, read(run.shards));
+  };
+  for (const OrderCard& card : order_cards()) run_one(2, workers_of(card), card.name);
+  for (const char* order : kOrders) run_one(4, 2, order);
 }
 
 TEST_F(Truth, TiedHeadIsWithinTheBound) {
@@ -225,7 +248,8 @@ TEST_F(Truth, TiedHeadIsWithinTheBound) {
 TEST_F(Truth, ResumedOnAnotherLayoutContinuesWithTheSameNumbers) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   const ClusterResult first = run_cluster(job(1, 4, "zb-h1"), 0, kSteps / 2, {}, place("first"));
-  for (const auto& [stages, order] : {std::pair{1, "1f1b"}, {2, "gpipe"}, {4, "1f1b"}}) {
+  for (const auto& [stages, order] :
+       {std::pair{1, "1f1b"}, {2, "gpipe"}, {4, "1f1b"}, {2, "zb-v"}}) {
     SCOPED_TRACE(cat(order, " 1x", stages));
     const ClusterResult second =
         run_cluster(job(1, stages, order), kSteps / 2, kSteps, first.shards, place("second"));

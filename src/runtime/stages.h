@@ -1,0 +1,114 @@
+// A worker that holds several stages: one Compute for each, which share a store of values, so that
+// what one stage makes the next one takes without a message.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "runtime/compute.h"
+
+namespace tenuto {
+
+// One stage of a worker and what runs it.
+template <class Face>
+struct StagePart {
+  StageId stage;
+  std::unique_ptr<Face> compute;
+};
+
+// The parts as one. What belongs to a stage goes to its part; a value that travels lies in the
+// store that the parts share, so any of them answers for it.
+//
+// Between two steps all parts have the same version. A step that was abandoned may have stepped
+// some of them: those are behind `version()` by their undo, which is taken before anything else is
+// asked.
+template <class Face>
+class Stages : public Face {
+ public:
+  // Requires: at least one part; the parts share one store and report to one mailbox
+  explicit Stages(std::vector<StagePart<Face>> parts) : parts_(std::move(parts)) {
+    CHECK(!parts_.empty(), "a worker holds a stage");
+  }
+
+  Status begin(int64_t step) override {
+    if (Status level = take_back_early(); !level.ok()) return level;
+    return each([&](Face& part) { return part.begin(step); });
+  }
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    const auto found = find(op.stage);
+    CHECK(found != parts_.end(), "an op of a stage that the worker holds");
+    return found->compute->start(op, inputs_at, ticket);
+  }
+  Result<std::span<const std::byte>> bytes(const Value& value) override {
+    return part_of(value).bytes(value);
+  }
+  Result<std::span<std::byte>> room(const Value& value) override {
+    return part_of(value).room(value);
+  }
+  Status reduced(const Value& total) override { return part_of(total).reduced(total); }
+  void discard(const Value& value) override { part_of(value).discard(value); }
+  StepOutcome outcome() override {
+    StepOutcome all = parts_.front().compute->outcome();
+    for (size_t i = 1; i < parts_.size(); ++i) {
+      const StepOutcome part = parts_[i].compute->outcome();
+      all.finite = all.finite && part.finite;
+      all.losses.insert(all.losses.end(), part.losses.begin(), part.losses.end());
+    }
+    return all;
+  }
+  int64_t version() const override {
+    int64_t least = parts_.front().compute->version();
+    for (const auto& part : parts_) least = std::min(least, part.compute->version());
+    return least;
+  }
+  Status undo() override {
+    if (Status level = take_back_early(); !level.ok()) return level;
+    return each([](Face& part) { return part.undo(); });
+  }
+  Status save(StageId stage, const std::string& path) override {
+    if (Status level = take_back_early(); !level.ok()) return level;
+    const auto found = find(stage);
+    CHECK(found != parts_.end(), "a shard of a stage that the worker holds");
+    return found->compute->save(stage, path);
+  }
+  Status load(const std::vector<std::string>& paths, int64_t version) override {
+    return each([&](Face& part) { return part.load(paths, version); });
+  }
+
+ protected:
+  using Parts = std::vector<StagePart<Face>>;
+  // All parts, as they were given.
+  const Parts& parts() const { return parts_; }
+  // The first part: what concerns the device as a whole is asked of it.
+  Face& first() const { return *parts_.front().compute; }
+
+ private:
+  typename Parts::iterator find(StageId stage) {
+    return std::find_if(parts_.begin(), parts_.end(),
+                        [&](const auto& part) { return part.stage == stage; });
+  }
+  Face& part_of(const Value& value) {
+    const auto found = find(value.stage);
+    return found != parts_.end() ? *found->compute : first();
+  }
+  template <class Call>
+  Status each(const Call& call) {
+    for (const auto& part : parts_) {
+      if (Status status = call(*part.compute); !status.ok()) return status;
+    }
+    return ok();
+  }
+  // A step that ended between the Steps of two parts counts for none of them.
+  Status take_back_early() {
+    const int64_t least = version();
+    return each([&](Face& part) { return part.version() > least ? part.undo() : ok(); });
+  }
+
+  Parts parts_;
+};
+
+}  // namespace tenuto
