@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/torch_csv.h"
@@ -247,6 +248,7 @@ void print(const Json& result) {
 }  // namespace tenuto
 
 int main(int count, char** arguments) {
+  tenuto::keep_freed_memory();
   bool json = false;
   int rounds = 9;
   for (int i = 1; i < count; ++i) {

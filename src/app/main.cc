@@ -20,6 +20,7 @@
 #include "app/schedule.h"
 #include "app/simulate.h"
 #include "app/train.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "world/load.h"
 
@@ -217,4 +218,7 @@ int run(int count, char** arguments) {
 }  // namespace
 }  // namespace tenuto
 
-int main(int count, char** arguments) { return tenuto::run(count, arguments); }
+int main(int count, char** arguments) {
+  tenuto::keep_freed_memory();
+  return tenuto::run(count, arguments);
+}

@@ -18,9 +18,11 @@ class Tariff {
   Tariff(const Program& program, const Plan& plan, const Model& model, const Cluster& cluster,
          const PriceOptions& options);
   // The time of a compute op.
-  Duration time(int32_t op) const {
+  Duration time(int32_t op) const { return time(op, program_.worker(op)); }
+  // The same for who knows the op's worker.
+  Duration time(int32_t op, int32_t worker) const {
     const Duration base = time_[at(program_.class_of(op))];
-    const double speed = cluster_.workers[at(program_.worker(op))].speed;
+    const double speed = cluster_.workers[at(worker)].speed;
     return (speed == 1.0 ? base : at_speed(base, speed)) + per_op_;
   }
   // Bytes that the op writes, and bytes that it frees at its end.

@@ -96,7 +96,7 @@ class Lists {
       lane.begin(index);
       Duration& start = result_.start[at(op)];  // until now: when its inputs are there
       start = std::max(start, free_at);
-      const Duration time = tariff_.time(op);
+      const Duration time = tariff_.time(op, worker);
       result_.busy += time;
       free_at = start + time;
       const OpKind kind = program_.classes()[at(program_.class_of(op))].kind;
