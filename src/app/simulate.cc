@@ -130,7 +130,7 @@ Model model_of(const Plan& plan, const StageTimes& times) {
     layer.forward = from_milliseconds(times.forward[place] / held);
     layer.backward_input = from_milliseconds(times.backward_input[place] / held);
     layer.backward_weight = from_milliseconds(times.backward_weight[place] / held);
-    layer.parameters = {times.parameters.count / held};
+    layer.parameters = times.parameters;
     model.layers[at(stage.layer_end) - 1].activation = times.message;
   }
   return model;
