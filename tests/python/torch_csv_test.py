@@ -138,6 +138,13 @@ micros = 4
         self.assert_same("two pipelines", self.train("file2", "--parallel.pipelines=2",
                                                      f"--parallel.schedule={path}"), two)
 
+    def test_every_schedule(self):
+        names = python("torch_orders.py", self.folder, 2, 4)[0]
+        wanted = self.train("own", "--parallel.stages=2")
+        for name in names:
+            path = self.folder / f"{name}.csv"
+            self.assert_same(name, self.train(name, f"--parallel.schedule={path}"), wanted)
+
     def test_micro_batches_in_reverse(self):
         path = self.folder / "reverse.csv"
         path.write_text("0F0,0F1,0F2,0F3,0B3,0B2,0B1,0B0\n1F0,1F1,1F2,1F3,1B3,1B2,1B1,1B0\n")
