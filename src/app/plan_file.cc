@@ -34,21 +34,6 @@ Result<Plan> plan_from_csv(std::string_view text, const std::string& source) {
   return error;
 }
 
-// True for what travels or is computed once per micro-batch.
-bool of_micro(const Op& op) {
-  switch (op.kind) {
-    case OpKind::Forward:
-    case OpKind::BackwardInput:
-    case OpKind::BackwardWeight:
-      return true;
-    case OpKind::Send:
-    case OpKind::Recv:
-      return op.moved == ValueKind::Activation || op.moved == ValueKind::Gradient;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 PlanForm form_of(std::string_view text) {
@@ -100,8 +85,9 @@ Result<FileLists> lists_from_file(const std::string& path) {
   schedule.groups.clear();
   schedule.collectives.clear();
   for (auto& list : schedule.lists) {
-    list.erase(std::remove_if(list.begin(), list.end(), [](const Op& op) { return !of_micro(op); }),
-               list.end());
+    list.erase(
+        std::remove_if(list.begin(), list.end(), [](const Op& op) { return !has_micro(op); }),
+        list.end());
   }
   return result;
 }

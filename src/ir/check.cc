@@ -31,24 +31,6 @@ struct Place {
   int32_t index = -1;
 };
 
-// What the ops of a kind must carry.
-bool has_micro(const Op& op) {
-  switch (op.kind) {
-    case OpKind::Forward:
-    case OpKind::BackwardInput:
-    case OpKind::BackwardWeight:
-    case OpKind::Evaluate:
-      return true;
-    case OpKind::Send:
-    case OpKind::Recv:
-      return op.moved == ValueKind::Activation || op.moved == ValueKind::Gradient;
-    default:
-      return false;
-  }
-}
-
-bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Recv; }
-
 bool can_travel(ValueKind kind) {
   return kind == ValueKind::Activation || kind == ValueKind::Gradient || kind == ValueKind::Norm ||
          kind == ValueKind::Verdict;

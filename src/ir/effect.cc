@@ -7,6 +7,21 @@ bool means_every(const Value& value) {
          (value.kind == ValueKind::Total && value.part < 0);
 }
 
+bool has_micro(const Op& op) {
+  switch (op.kind) {
+    case OpKind::Forward:
+    case OpKind::BackwardInput:
+    case OpKind::BackwardWeight:
+    case OpKind::Evaluate:
+      return true;
+    case OpKind::Send:
+    case OpKind::Recv:
+      return op.moved == ValueKind::Activation || op.moved == ValueKind::Gradient;
+    default:
+      return false;
+  }
+}
+
 bool lives_to_end(ValueKind kind) { return kind == ValueKind::Verdict; }
 
 namespace {

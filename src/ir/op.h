@@ -60,6 +60,13 @@ struct Op {
   auto operator<=>(const Op&) const = default;
 };
 
+// True for a Send or a Recv.
+inline bool is_message(OpKind kind) { return kind == OpKind::Send || kind == OpKind::Recv; }
+inline bool is_message(const Op& op) { return is_message(op.kind); }
+
+// True for an op of one micro-batch, which names it; false for an op of the whole step.
+bool has_micro(const Op& op);
+
 // The value that a Send or Recv moves.
 inline Value moved_value(const Op& op) { return {op.moved, op.part, op.stage, op.micro}; }
 

@@ -26,8 +26,6 @@ struct Wait {
   std::optional<Place> next;  // the op to look at next; none: this is the end of it
 };
 
-bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Recv; }
-
 class Explainer {
  public:
   explicit Explainer(const Standstill& still) : still_(still) {}

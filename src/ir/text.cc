@@ -445,4 +445,17 @@ std::string table(const Schedule& schedule, const std::vector<Mark>& marks, size
   return text;
 }
 
+char letter_of(const Op& op) {
+  if (op.kind == OpKind::Reduce) return 'R';
+  if (is_message(op)) {
+    for (const Letter& it : kMoved) {
+      if (it.kind == op.moved) return it.letter;
+    }
+  }
+  for (const Verb& verb : kVerbs) {
+    if (verb.kind == op.kind) return verb.letter;
+  }
+  return '?';
+}
+
 }  // namespace tenuto

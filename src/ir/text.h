@@ -26,6 +26,8 @@ namespace tenuto {
 
 // One op as its token.
 std::string to_text(const Op& op);
+// The letter of an op: the first of its token; of a message that of its value, a g n v.
+char letter_of(const Op& op);
 // One value as it is named in messages: a0.3, stash 1.2, ...
 std::string to_text(const Value& value);
 // One move of a collective as its token.

@@ -16,8 +16,6 @@ constexpr double kMostOps = 100'000'000;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Recv; }
-
 // The row that lists each stage's ops.
 Result<std::vector<WorkerId>> holders_of(const Schedule& lists) {
   std::vector<WorkerId> holders(at(lists.stage_count));
@@ -83,23 +81,6 @@ Schedule copies_of(const Schedule& lists, int32_t pipelines) {
     }
   }
   return all;
-}
-
-// What a list asks of its worker: micro-batches held at once, a chunk counting as one, and forwards
-// before the first backward.
-Limit limit_of(const std::vector<Op>& list) {
-  Limit limit;
-  int32_t held = 0;
-  bool warm = true;
-  for (const Op& op : list) {
-    if (op.kind == OpKind::Forward) {
-      limit.micros = std::max(limit.micros, ++held);
-      if (warm) ++limit.warm_up;
-    }
-    if (op.kind == OpKind::BackwardWeight) --held;
-    if (op.kind == OpKind::BackwardInput) warm = false;
-  }
-  return limit;
 }
 
 // Holds the lists to the memory, each stage of a worker taking an equal share of a micro-batch, and

@@ -187,4 +187,19 @@ void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool ti
   }
 }
 
+Limit limit_of(const std::vector<Op>& list) {
+  Limit limit;
+  int32_t held = 0;
+  bool warm = true;
+  for (const Op& op : list) {
+    if (op.kind == OpKind::Forward) {
+      limit.micros = std::max(limit.micros, ++held);
+      if (warm) ++limit.warm_up;
+    }
+    if (op.kind == OpKind::BackwardWeight) --held;
+    if (op.kind == OpKind::BackwardInput) warm = false;
+  }
+  return limit;
+}
+
 }  // namespace tenuto

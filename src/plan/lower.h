@@ -23,4 +23,8 @@ void insert_messages(Schedule& schedule);
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied);
 
+// What a list asks of its worker: micro-batches held at once, each of its stages counting one, and
+// forwards before the first backward.
+Limit limit_of(const std::vector<Op>& list);
+
 }  // namespace tenuto

@@ -125,22 +125,6 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
   return stages;
 }
 
-// What the list asks of a worker: forwards held at most, and forwards before the first backward.
-Limit limit_of(const std::vector<Op>& list) {
-  Limit limit;
-  int32_t held = 0;
-  bool warm = true;
-  for (const Op& op : list) {
-    if (op.kind == OpKind::Forward) {
-      limit.micros = std::max(limit.micros, ++held);
-      if (warm) ++limit.warm_up;
-    }
-    if (op.kind == OpKind::BackwardWeight) --held;
-    if (op.kind == OpKind::BackwardInput) warm = false;
-  }
-  return limit;
-}
-
 // Numbers the positions of each pipeline: pipelines take turns, so that one order, the micro-batch
 // number, is the same everywhere whoever runs what.
 Schedule make_compute(const Layout& layout) {

@@ -15,8 +15,6 @@ size_t at(int64_t index) { return static_cast<size_t>(index); }
 
 constexpr Duration kNotYet{-1};
 
-bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Recv; }
-
 // What both ways of running share: who must have ended before whom, and the ends of messages.
 // Nothing here depends on the order in which workers are looked at: each start is the largest of
 // times that are known for good.

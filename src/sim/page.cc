@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "ir/text.h"
 #include "ir/walk.h"
 #include "sim/page_parts.h"
 #include "sim/timeline.h"
@@ -87,30 +88,6 @@ bool computes(const Span& span) { return lane_of(span.op) == LaneKind::Compute; 
 bool shown(const Span& span, const Plan& plan) {
   return computes(span) && (plan.split_backward || span.op.kind != OpKind::BackwardWeight ||
                             span.start != span.finish);
-}
-
-char letter_of(const Op& op) {
-  switch (op.kind) {
-    case OpKind::Forward:
-      return 'F';
-    case OpKind::BackwardInput:
-      return 'B';
-    case OpKind::BackwardWeight:
-      return 'W';
-    case OpKind::Evaluate:
-      return 'E';
-    case OpKind::Measure:
-      return 'M';
-    case OpKind::Reduce:
-      return 'R';
-    case OpKind::Recv:
-      return op.moved == ValueKind::Activation ? 'a'
-             : op.moved == ValueKind::Gradient ? 'g'
-             : op.moved == ValueKind::Norm     ? 'n'
-                                               : 'v';
-    default:
-      return 'U';
-  }
 }
 
 Line line_of(std::string name, const std::vector<Span>& spans, const Plan& plan) {

@@ -40,8 +40,6 @@ int32_t slot_of(ValueKind kind, bool received) {
 
 bool of_micro(const Value& value) { return slot_of(value.kind, false) != kNoSlot; }
 
-bool is_message(OpKind kind) { return kind == OpKind::Send || kind == OpKind::Recv; }
-
 }  // namespace
 
 Result<Program> Program::make(const Schedule& schedule, bool (*keep)(const Op&)) {

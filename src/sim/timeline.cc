@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "ir/text.h"
 #include "ir/walk.h"
 
 namespace tenuto {
@@ -26,21 +27,6 @@ std::string row_name(WorkerId worker, const StagesOf& stages_of) {
   return name;
 }
 
-char letter_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::Forward:
-      return 'F';
-    case OpKind::BackwardInput:
-      return 'B';
-    case OpKind::BackwardWeight:
-      return 'W';
-    case OpKind::Evaluate:
-      return 'E';
-    default:
-      return 'U';
-  }
-}
-
 // The least 1, 2 or 5 times a power of ten that is not below `time`.
 Duration round_step(Duration time) {
   for (int64_t ten = 1;; ten *= 10) {
@@ -54,7 +40,8 @@ Duration round_step(Duration time) {
 std::pair<char, std::string> name_in_row(const Span& span, const StagesOf& stages_of) {
   const auto& stages = stages_of[at(span.worker.value)];
   const auto place = std::find(stages.begin(), stages.end(), span.op.stage.value) - stages.begin();
-  const char capital = letter_of(span.op.kind);
+  // The norm is a part of the update.
+  const char capital = span.op.kind == OpKind::Measure ? 'U' : letter_of(span.op);
   const char letter = place % 2 == 0 ? capital : static_cast<char>(capital - 'A' + 'a');
   std::string name(1, letter);
   if (span.op.micro.value < 0) return {letter, name};

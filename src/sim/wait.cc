@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "ir/effect.h"
+#include "ir/text.h"
 #include "ir/walk.h"
 
 namespace tenuto {
@@ -116,23 +117,6 @@ std::string moved_name(const Op& op) {
   }
 }
 
-char letter_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::Forward:
-      return 'F';
-    case OpKind::BackwardInput:
-      return 'B';
-    case OpKind::BackwardWeight:
-      return 'W';
-    case OpKind::Evaluate:
-      return 'E';
-    case OpKind::Measure:
-      return 'M';
-    default:
-      return 'U';
-  }
-}
-
 // What the span is to the one that waits for it.
 std::string awaited_name(const Span& span, WorkerId waiting) {
   const Op& op = span.op;
@@ -145,7 +129,7 @@ std::string awaited_name(const Span& span, WorkerId waiting) {
     case OpKind::Reduce:
       return cat("the sum of stage ", op.stage, "'s weight gradients");
     default:
-      return cat(letter_of(op.kind), op.stage, op.micro.value < 0 ? "" : ".%m",
+      return cat(letter_of(op), op.stage, op.micro.value < 0 ? "" : ".%m",
                  span.worker == waiting ? std::string() : cat(" at worker ", span.worker));
   }
 }

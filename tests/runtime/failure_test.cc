@@ -195,7 +195,8 @@ TEST(Failure, SilenceShowsTheListWithArrows) {
     const auto other = make_memory_transport(
         network, {"test", "token", kWireVersion, {1 - alone}, 1}, other_mailbox);
     ASSERT_TRUE(transport->connect({1 - alone}, other->address(), fresh_ticket()).ok());
-    const auto device = make_paced(job, plan, {alone}, monotonic_clock(), mailbox);
+    const auto device =
+        make_paced(job, plan, std::vector<StageId>{{alone}}, monotonic_clock(), mailbox);
     StepInput input;
     input.plan = &plan;
     input.self = {alone};

@@ -49,8 +49,6 @@ Timeline price_of(const Job& job, const Plan& plan) {
   return timeline.ok() ? timeline.value() : Timeline{};
 }
 
-bool is_message(const Op& op) { return op.kind == OpKind::Send || op.kind == OpKind::Recv; }
-
 // The first op whose start or finish differs, in words; empty when all agree.
 std::string difference(const std::vector<WorkerRun>& runs, const Timeline& timeline,
                        Duration origin) {
