@@ -369,6 +369,9 @@ Result<Case> case_of(const SimulateOptions& options) {
     if (!update.ok()) return update.error();
     it.value().update = update.value();
   }
+  if (it.value().update && options.send && *options.send == "blocking") {
+    return invalid("--send blocking is priced to the last weight gradient: add --update no");
+  }
   for (const Status& status : {measured_times(options, it.value()), slow_links(options, it.value()),
                                slow_workers(options, it.value())}) {
     if (!status.ok()) return status.error();

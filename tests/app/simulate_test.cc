@@ -107,6 +107,8 @@ TEST(Simulate, BlockingAndStaggered) {
   EXPECT_GT(simulated(options)["makespan_ms"], 440.0);
   options.optimizer = "staggered";
   EXPECT_NE(refused(options, 2).find("take one"), std::string::npos);
+  options.update = "yes";
+  EXPECT_NE(refused(options, 2).find("add --update no"), std::string::npos);
   options = flags(4, 12, "zb-h2");
   options.memory = 7;
   options.optimizer = "staggered";
