@@ -130,7 +130,11 @@ class Clockwork {
       result_.peak_micros.push_back(store.most);
     }
     if (options_.bytes) note_bytes(program_, tariff_, result_);
-    if (result_.ended < program_.kept() * steps_) note_waiting();
+    if (result_.ended < program_.kept() * steps_) {
+      result_.waiting = heads_of(program_, compute_, [&](size_t lane) {
+        return ways_[lane].next < 0 ? -1 : op_of(ways_[lane].next);
+      });
+    }
     return std::move(result_);
   }
 
@@ -288,7 +292,6 @@ class Clockwork {
   }
 
   void reduce(int32_t instance);
-  void note_waiting();
 
   const Program& program_;
   const Plan& plan_;
@@ -345,20 +348,6 @@ void Clockwork::reduce(int32_t instance) {
   for (const auto& [member, finish] :
        reduction_of(program_, schedule_, tariff_, waiting, result_.start)) {
     end_at(member, std::max(now_, finish));
-  }
-}
-
-// What stands at the head of each lane that cannot go on.
-void Clockwork::note_waiting() {
-  for (size_t i = 0; i < ways_.size(); ++i) {
-    const Program::Lane& lane = program_.lanes()[i];
-    std::vector<int32_t> heads;
-    if (lane.kind == LaneKind::Compute) {
-      compute_[at(lane.worker)].heads(heads);
-    } else if (ways_[i].next >= 0) {
-      heads.push_back(op_of(ways_[i].next) - program_.first()[at(lane.worker)]);
-    }
-    for (const int32_t head : heads) result_.waiting.emplace_back(WorkerId{lane.worker}, head);
   }
 }
 
@@ -444,6 +433,23 @@ std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
                                          tariff.reduces(op), tariff.cluster());
   for (size_t i = 0; i < finishes.size(); ++i) ends[i].second = finishes[i];
   return ends;
+}
+
+std::vector<std::pair<WorkerId, int32_t>> heads_of(const Program& program,
+                                                   const std::vector<ComputeLane>& compute,
+                                                   const std::function<int32_t(size_t)>& next) {
+  std::vector<std::pair<WorkerId, int32_t>> all;
+  for (size_t i = 0; i < program.lanes().size(); ++i) {
+    const Program::Lane& lane = program.lanes()[i];
+    std::vector<int32_t> heads;
+    if (lane.kind == LaneKind::Compute) {
+      compute[at(lane.worker)].heads(heads);
+    } else if (next(i) >= 0) {
+      heads.push_back(next(i) - program.first()[at(lane.worker)]);
+    }
+    for (const int32_t head : heads) all.emplace_back(WorkerId{lane.worker}, head);
+  }
+  return all;
 }
 
 void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome) {

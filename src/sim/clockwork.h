@@ -1,8 +1,11 @@
 // Runs a program on a clock: when each op starts and ends when messages leave by themselves.
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
+#include "ir/compute_lane.h"
 #include "sim/price.h"
 #include "sim/program.h"
 
@@ -65,6 +68,12 @@ std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
                                                        const Tariff& tariff,
                                                        const std::vector<int32_t>& waiting,
                                                        const std::vector<Duration>& start);
+
+// The op at the head of each lane, by worker and place in its list; next(lane) = the number of the
+// next op of a lane of messages or reductions, or -1.
+std::vector<std::pair<WorkerId, int32_t>> heads_of(const Program& program,
+                                                   const std::vector<ComputeLane>& compute,
+                                                   const std::function<int32_t(size_t)>& next);
 
 // Fills in peak_bytes from the starts and ends of the first step.
 void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome);

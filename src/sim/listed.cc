@@ -69,7 +69,9 @@ class Lists {
       result_.peak_micros.push_back(held_[w].most);
     }
     if (options_.bytes) note_bytes(program_, tariff_, result_);
-    if (result_.ended < program_.kept()) note_waiting();
+    if (result_.ended < program_.kept()) {
+      result_.waiting = heads_of(program_, compute_, [&](size_t lane) { return ways_[lane].next; });
+    }
     return std::move(result_);
   }
 
@@ -198,20 +200,6 @@ class Lists {
       ways_[at(lane)].free_at = finish;
       end(member, finish);
       advance(lane, Duration{});
-    }
-  }
-
-  // What stands at the head of each lane.
-  void note_waiting() {
-    for (size_t i = 0; i < ways_.size(); ++i) {
-      const Program::Lane& lane = program_.lanes()[i];
-      std::vector<int32_t> heads;
-      if (lane.kind == LaneKind::Compute) {
-        compute_[at(lane.worker)].heads(heads);
-      } else if (ways_[i].next >= 0) {
-        heads.push_back(ways_[i].next - program_.first()[at(lane.worker)]);
-      }
-      for (const int32_t head : heads) result_.waiting.emplace_back(WorkerId{lane.worker}, head);
     }
   }
 

@@ -99,6 +99,27 @@ TEST(Price, WorkersThatCannot) {
   EXPECT_EQ(timeline.error().message, "worker 1 has speed 0: expected more than 0");
 }
 
+// A list that check would refuse: whoever prices it all the same is told who stands where.
+TEST(Price, StandstillIsTold) {
+  Plan plan = plan_of(shape_of(2, 1, 2, "1f1b"));
+  auto& list = plan.schedule.lists[1];
+  const auto place = [&](OpKind kind) {
+    return std::find_if(list.begin(), list.end(), [&](const Op& op) { return op.kind == kind; });
+  };
+  std::iter_swap(place(OpKind::Forward), place(OpKind::BackwardInput));
+  PriceOptions listed, clocked, blocking;
+  listed.update = clocked.update = blocking.update = false;
+  clocked.staggered = true;
+  blocking.sending = Sending::Blocking;
+  for (const PriceOptions& options : {listed, clocked, blocking}) {
+    const auto timeline = price(plan, equal_model(2, 1, 1, 1), uniform_cluster(2, {}), options);
+    ASSERT_FALSE(timeline.ok());
+    EXPECT_EQ(timeline.error().code, Code::Infeasible);
+    EXPECT_NE(timeline.error().message.find("worker 1 at B1.0"), std::string::npos)
+        << timeline.error().message;
+  }
+}
+
 TEST(Price, HeldOutPass) {
   Shape shape = shape_of(3, 2, 2, "1f1b");
   shape.evaluation_micros = 5;
