@@ -52,7 +52,7 @@ endfunction()
 function(tenuto_test name)
   cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)  # of the slowest under the sanitizers several times what it takes there
+    set(arg_TIMEOUT 300)  # several times the slowest case under the sanitizers
   endif()
   add_executable(${name} ${arg_SOURCES})
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
