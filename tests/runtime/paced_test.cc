@@ -47,13 +47,13 @@ TEST(Paced, LengthsAreThoseOfTheStage) {
   device.forward_ms = {1, 2};
   device.backward_input_ms = {3};
   device.backward_weight_ms = {0.5, 4};
-  EXPECT_EQ(paced_length(device, true, OpKind::Forward, {1}), milliseconds(2));
-  EXPECT_EQ(paced_length(device, true, OpKind::Evaluate, {0}), milliseconds(1));
-  EXPECT_EQ(paced_length(device, true, OpKind::BackwardInput, {1}), milliseconds(3));
-  EXPECT_EQ(paced_length(device, true, OpKind::BackwardWeight, {0}), Duration(500'000));
-  EXPECT_EQ(paced_length(device, false, OpKind::BackwardInput, {1}), milliseconds(7));
-  EXPECT_EQ(paced_length(device, false, OpKind::BackwardWeight, {1}), Duration(0));
-  EXPECT_EQ(paced_length(device, false, OpKind::Step, {1}), Duration(0));
+  EXPECT_EQ(paced_length(device, true, OpKind::Forward, 1), milliseconds(2));
+  EXPECT_EQ(paced_length(device, true, OpKind::Evaluate, 0), milliseconds(1));
+  EXPECT_EQ(paced_length(device, true, OpKind::BackwardInput, 1), milliseconds(3));
+  EXPECT_EQ(paced_length(device, true, OpKind::BackwardWeight, 0), Duration(500'000));
+  EXPECT_EQ(paced_length(device, false, OpKind::BackwardInput, 1), milliseconds(7));
+  EXPECT_EQ(paced_length(device, false, OpKind::BackwardWeight, 1), Duration(0));
+  EXPECT_EQ(paced_length(device, false, OpKind::Step, 1), Duration(0));
 }
 
 TEST(Paced, UndoTakesTheLastStepBackExactly) {
