@@ -165,7 +165,7 @@ TEST(Mutants, CheckAndThreadsAgree) {
                 tally.of(Ending::Hangs), tally.of(Ending::Work), tally.of(Ending::Rules));
     EXPECT_GT(tally.accepted, kMutantsOfAPlan);
     EXPECT_GT(tally.of(Ending::Hangs), kMutantsOfAPlan);
-    EXPECT_GT(tally.of(Ending::Work), kMutantsOfAPlan / 2);
+    EXPECT_GT(tally.of(Ending::Work), kMutantsOfAPlan / 4);  // the rarest ending
   }
 }
 
