@@ -15,12 +15,12 @@
 namespace tenuto {
 namespace {
 
-// The thread sanitizer makes every run about ten times as long.
+// The thread sanitizer makes every run several times as long; half as many still show every ending.
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-constexpr int kMutantsOfAPlan = 13;
+constexpr int kMutantsOfAPlan = 65;
 #else
 constexpr int kMutantsOfAPlan = 130;
 #endif
@@ -165,7 +165,7 @@ TEST(Mutants, CheckAndThreadsAgree) {
                 tally.of(Ending::Hangs), tally.of(Ending::Work), tally.of(Ending::Rules));
     EXPECT_GT(tally.accepted, kMutantsOfAPlan);
     EXPECT_GT(tally.of(Ending::Hangs), kMutantsOfAPlan);
-    EXPECT_GT(tally.of(Ending::Work), kMutantsOfAPlan / 4);  // the rarest ending
+    EXPECT_GT(tally.of(Ending::Work), kMutantsOfAPlan / 2);
   }
 }
 
