@@ -26,6 +26,7 @@ constexpr int kManifestVersion = 1;
 constexpr const char* kManifestName = "manifest.json";
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".tmp";
+constexpr const char* kAside = ".aside";
 
 std::string hexadecimal(uint32_t value) {
   char text[9];
@@ -226,14 +227,37 @@ void prune_checkpoints(const std::string& run, int32_t keep) {
     fs::remove_all(failure ? path : leaving, failure);
     steps.erase(steps.begin());
   }
+}
+
+void remove_unfinished(const std::string& run, int64_t last_step) {
+  std::error_code failure;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(run, failure)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind(kPrefix, 0) == 0 && entry.path().extension() == kUnfinished) {
-      leftovers.push_back(entry.path());
-    }
+    if (name.rfind(kPrefix, 0) != 0 || entry.path().extension() != kUnfinished) continue;
+    int64_t step = 0;
+    const char* digits = name.data() + std::strlen(kPrefix);
+    if (std::from_chars(digits, name.data() + name.size(), step).ec != std::errc()) continue;
+    if (step <= last_step) leftovers.push_back(entry.path());
   }
   for (const fs::path& leftover : leftovers) fs::remove_all(leftover, failure);
+}
+
+Result<std::vector<int64_t>> set_aside_checkpoints(const std::string& run, int64_t after_step) {
+  std::vector<int64_t> aside;
+  for (const int64_t step : list_checkpoints(run)) {
+    if (step <= after_step) continue;
+    const std::string path = checkpoint_path(run, step);
+    std::error_code failure;
+    fs::remove_all(path + kAside, failure);
+    fs::rename(path, path + kAside, failure);
+    if (failure) {
+      return Error{Code::Invalid, Reach::Job,
+                   cat("cannot rename ", path, " to ", path, kAside, ": ", failure.message())};
+    }
+    aside.push_back(step);
+  }
+  return aside;
 }
 
 }  // namespace tenuto

@@ -49,7 +49,18 @@ Result<Manifest> verify_checkpoint(const std::string& path);
 //         Corrupt/Job  it is damaged; the sentence names an older one that is whole
 Result<Manifest> find_checkpoint(const std::string& run, int64_t step);
 
-// Removes the oldest checkpoints until `keep` are left, and what unfinished ones left behind.
+// Removes the oldest checkpoints until `keep` are left.
 void prune_checkpoints(const std::string& run, int32_t keep);
+
+// Removes what unfinished checkpoints of steps up to `last_step` left behind. A later one may be
+// in the making: workers write the next checkpoint while the manifest of this one is written.
+void remove_unfinished(const std::string& run, int64_t last_step);
+
+// Renames the checkpoints of steps after `after_step` to checkpoint-STEP.aside, where nothing reads
+// or removes them: a run that goes on from an older step would take them for its own. Returns their
+// steps.
+//
+// Errors: Invalid/Job with the path and the system's reason
+Result<std::vector<int64_t>> set_aside_checkpoints(const std::string& run, int64_t after_step);
 
 }  // namespace tenuto

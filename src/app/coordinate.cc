@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -71,6 +72,7 @@ class Coordinator {
   // Does what was decided; returns what came of it, to be heard in turn.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
   Status open_record();
+  Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void note(const std::string& kind, const std::string& sentence);
   void leave();
@@ -208,8 +210,26 @@ Status Coordinator::open_record() {
   Result<Record> record = Record::open(path, *input_.job, *input_.plan);
   if (!record.ok()) return record.error();
   record_ = std::move(record).value();
+  if (input_.directory->beginning() == Beginning::Resume) {
+    const Status aside = set_later_checkpoints_aside();
+    if (!aside.ok()) return aside;
+  }
   if (!input_.rules.resume_shards.empty()) {
     note("resume", cat("from the checkpoint of step ", input_.rules.first_step));
+  }
+  return ok();
+}
+
+Status Coordinator::set_later_checkpoints_aside() {
+  const Result<std::vector<int64_t>> aside =
+      set_aside_checkpoints(input_.directory->path(), input_.rules.first_step);
+  if (!aside.ok()) return aside.error();
+  for (const int64_t step : aside.value()) {
+    const std::string sentence =
+        cat("the checkpoint of step ", step, " is set aside as checkpoint-", step,
+            ".aside: this run takes another way to it");
+    note("checkpoint", sentence);
+    input_.progress->event(sentence);
   }
   return ok();
 }
@@ -224,6 +244,7 @@ Stored Coordinator::store_checkpoint(const CheckpointRecord& checkpoint) {
   const Result<std::string> finished = finish_checkpoint(path, manifest);
   if (!finished.ok()) return {checkpoint.version, finished.error().message};
   prune_checkpoints(path, input_.job->keep);
+  remove_unfinished(path, checkpoint.version);
   note("checkpoint", finished.value());
   input_.progress->event(cat("checkpoint of step ", checkpoint.version));
   return {checkpoint.version, ""};
@@ -240,7 +261,7 @@ void Coordinator::leave() {
   const Duration end = monotonic_clock().now() + (well ? kLeave : kLeaveInTrouble);
   launcher_.finish(end - monotonic_clock().now());
   // An unfinished checkpoint only takes room.
-  prune_checkpoints(input_.directory->path(), input_.job->keep);
+  remove_unfinished(input_.directory->path(), std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
@@ -131,6 +132,7 @@ Status RunDirectory::clear(int64_t first_step) const {
       if (failure) return refusal(cat("cannot remove ", of.string(), ": ", failure.message()));
     }
   }
+  remove_unfinished(path_, std::numeric_limits<int64_t>::max());
   const std::string metrics = path_ + "/metrics.jsonl";
   if (beginning_ != Beginning::Resume || !fs::exists(metrics, failure)) return ok();
   const Result<std::string> text = read_file(metrics);

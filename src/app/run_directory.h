@@ -26,10 +26,13 @@ class RunDirectory {
 
   // Absolute.
   const std::string& path() const { return path_; }
+  // As it was opened.
+  Beginning beginning() const { return beginning_; }
   // The epoch that a new plan gets: one above the newest plan file; 1 for a fresh run.
   int64_t next_epoch() const;
   // Clears the way for the first step: Overwrite removes what the earlier run wrote (and nothing
-  // else); Resume drops the metrics of steps from `first_step` on, which will be done again.
+  // else); Resume drops the metrics of steps from `first_step` on, which will be done again, and
+  // what a checkpoint that was never finished left behind.
   Status clear(int64_t first_step) const;
 
  private:

@@ -74,12 +74,36 @@ TEST_F(Checkpoint, OnlyWholeFoldersCount) {
   EXPECT_EQ(list_checkpoints(run_), (std::vector<int64_t>{20, 100}));
 }
 
-TEST_F(Checkpoint, OldOnesGoAndUnfinishedOnesToo) {
+TEST_F(Checkpoint, OldOnesGo) {
   for (const int64_t step : {5, 10, 15, 20}) make(step);
-  fs::create_directories(run_ + "/checkpoint-25.tmp");
   prune_checkpoints(run_, 2);
   EXPECT_EQ(list_checkpoints(run_), (std::vector<int64_t>{15, 20}));
-  EXPECT_FALSE(fs::exists(run_ + "/checkpoint-25.tmp"));
+}
+
+// Workers fill the next folder while the manifest of the newest checkpoint is written.
+TEST_F(Checkpoint, UnfinishedOnesGoButNotTheNext) {
+  make(20);
+  for (const char* left : {"checkpoint-5.tmp", "checkpoint-9.old.tmp", "checkpoint-21.tmp"}) {
+    fs::create_directories(cat(run_, "/", left));
+  }
+  prune_checkpoints(run_, 2);
+  remove_unfinished(run_, 20);
+  EXPECT_FALSE(fs::exists(run_ + "/checkpoint-5.tmp"));
+  EXPECT_FALSE(fs::exists(run_ + "/checkpoint-9.old.tmp"));
+  EXPECT_TRUE(fs::exists(run_ + "/checkpoint-21.tmp"));
+  remove_unfinished(run_, 21);
+  EXPECT_FALSE(fs::exists(run_ + "/checkpoint-21.tmp"));
+  EXPECT_EQ(list_checkpoints(run_), std::vector<int64_t>{20});
+}
+
+TEST_F(Checkpoint, LaterOnesAreSetAside) {
+  for (const int64_t step : {5, 10, 15}) make(step);
+  EXPECT_EQ(set_aside_checkpoints(run_, 5).value(), (std::vector<int64_t>{10, 15}));
+  EXPECT_EQ(list_checkpoints(run_), std::vector<int64_t>{5});
+  make(10);
+  EXPECT_EQ(set_aside_checkpoints(run_, 5).value(), std::vector<int64_t>{10});
+  EXPECT_TRUE(verify_checkpoint(run_ + "/checkpoint-10.aside").ok());
+  EXPECT_EQ(set_aside_checkpoints(run_, 5).value(), std::vector<int64_t>());
 }
 
 TEST_F(Checkpoint, EveryDamageIsFound) {

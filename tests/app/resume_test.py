@@ -38,6 +38,8 @@ class Resume(Case):
         again = self.train("--resume", "--from-step=10")
         self.assertEqual(self.losses(again), before)
         self.assertEqual(again.checkpoints(), [10, 15, 20])
+        self.assertTrue((again.folder / "checkpoint-15.aside" / "manifest.json").exists())
+        self.assertIn("the checkpoint of step 15 is set aside", again.output)
         self.assertIn("holds no checkpoint of step 11; there are: 10, 15, 20",
                       self.train("--resume", "--from-step=11", expected=2).errors)
 

@@ -37,6 +37,13 @@ class Train(Case):
         self.assertIn("PP:1F0", {event.get("name") for event in events})
         self.assertFalse([name for name in names if name.endswith(".tmp")])
 
+    def test_a_checkpoint_after_every_step(self):
+        # The manifest of one is written while workers write the next.
+        run = self.train("--job.checkpoint_every=1", "--job.keep=2", "--job.steps=40")
+        self.assertEqual(run.checkpoints(), [39, 40])
+        self.assertFalse(list(run.folder.glob("*.tmp")))
+        self.assertEqual([event["event"] for event in run.events()].count("checkpoint"), 40)
+
     def test_json_is_one_object(self):
         run = self.train("--json")
         result = json.loads(run.output)
