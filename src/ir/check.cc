@@ -99,7 +99,8 @@ class Checker {
   Fault check_memory() const;
   Fault check_progress();
   Fault stuck(const Standstill& standstill, int64_t count, int64_t total) const;
-  Fault check_room(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
+  Fault check_room(WorkerId worker, const Room& room) const;
+  Fault too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
 
   const Plan& plan_;
   const Schedule& schedule_;
@@ -405,7 +406,7 @@ Fault Checker::check_update() const {
 }
 
 // The op at which a worker holds most, with the bytes of its stashes when they are known.
-Fault Checker::check_room(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
+Fault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
   std::vector<int64_t> held;  // of each stage, in bytes and in the order of forwards
   for (int32_t i = 0; i <= index; ++i) {
     const Op& op = list(worker)[at(i)];
@@ -430,6 +431,24 @@ Fault Checker::check_room(WorkerId worker, int32_t index, int32_t peak, int32_t 
       Code::Exhausted, Reach::Worker);
 }
 
+Fault Checker::check_room(WorkerId worker, const Room& room) const {
+  if (room.most == 0) return {};
+  const auto& ops = schedule_.lists[at(worker.value)];
+  int64_t held = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].kind == OpKind::BackwardInput) held += room.late - room.whole;
+    if (ops[i].kind == OpKind::BackwardWeight) held -= room.late;
+    if (ops[i].kind != OpKind::Forward || (held += room.whole) <= room.most) continue;
+    return fault(
+        {worker, static_cast<int32_t>(i)},
+        cat("here it would hold ", held, " and has room for ", room.most, " (a micro-batch takes ",
+            room.whole, " up to its input gradient and ", room.late,
+            " up to its weight gradient): make the room larger or run ", "backwards sooner"),
+        Code::Exhausted, Reach::Worker);
+  }
+  return {};
+}
+
 // A listed plan keeps its limits by its lists alone.
 Fault Checker::check_memory() const {
   if (plan_.dispatch != Dispatch::Listed || evaluation_) return {};
@@ -451,8 +470,9 @@ Fault Checker::check_memory() const {
     }
     const WorkerId worker{static_cast<int32_t>(w)};
     if (limit.micros > 0 && peak > limit.micros) {
-      return check_room(worker, peak_index, peak, limit.micros);
+      return too_many(worker, peak_index, peak, limit.micros);
     }
+    if (Fault no_room = check_room(worker, limit.room)) return no_room;
     if (first_backward >= 0 && ahead < std::min(limit.warm_up, forwards)) {
       return fault({worker, first_backward},
                    cat("the first backward stands behind ", ahead, " forwards and the limit asks",
@@ -565,8 +585,18 @@ Fault check_stages(const Plan& plan) {
                          " workers: expected one for each, or none"));
   }
   for (size_t w = 0; w < plan.limits.size(); ++w) {
-    if (plan.limits[w].micros >= 0 && plan.limits[w].warm_up >= 0) continue;
-    return job_fault(cat("worker ", w, " has a limit below 0"));
+    const Limit& limit = plan.limits[w];
+    const Room& room = limit.room;
+    if (limit.micros < 0 || limit.warm_up < 0 || std::min({room.most, room.whole, room.late}) < 0) {
+      return job_fault(cat("worker ", w, " has a limit below 0"));
+    }
+    if (std::max({room.most, room.whole, room.late}) > kMostRoom) {
+      return job_fault(cat("worker ", w, " has a room above ", kMostRoom));
+    }
+    if (room.late > room.whole) {
+      return job_fault(cat("worker ", w, " has a room in which a micro-batch takes ", room.late,
+                           " after its input gradient and only ", room.whole, " before"));
+    }
   }
   for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {
     for (const Group& group : schedule->groups) {

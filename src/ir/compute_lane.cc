@@ -59,10 +59,17 @@ int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
     if (missing[index] != 0) continue;
     if (queue == Backward && forwards_begun_ < std::min(limit_.warm_up, forwards_)) continue;
     const bool takes_slot = list_[static_cast<size_t>(index)].kind == OpKind::Forward;
-    if (takes_slot && limit_.micros > 0 && held_ >= limit_.micros) continue;
+    if (takes_slot && !has_room()) continue;
     return index;
   }
   return -1;
+}
+
+// True when one more forward keeps the limits.
+bool ComputeLane::has_room() const {
+  if (limit_.micros > 0 && held() >= limit_.micros) return false;
+  const Room& room = limit_.room;
+  return room.most == 0 || room.whole * (whole_ + 1) + room.late * late_ <= room.most;
 }
 
 void ComputeLane::heads(std::vector<int32_t>& into) const {

@@ -40,7 +40,7 @@ class ComputeLane {
     busy_ = true;
     ++runs_[dispatch_ == Dispatch::Ready ? queue_of(kind) : 0].next;
     if (kind == OpKind::Forward) {
-      ++held_;
+      ++whole_;
       ++forwards_begun_;
     }
   }
@@ -48,7 +48,8 @@ class ComputeLane {
   void end(OpKind kind) {
     busy_ = false;
     ++ended_;
-    if (kind == OpKind::BackwardWeight) --held_;
+    if (kind == OpKind::BackwardInput) --whole_, ++late_;
+    if (kind == OpKind::BackwardWeight) --late_;
   }
   // Appends the ops that the lane would take next if their inputs were there.
   void heads(std::vector<int32_t>& into) const;
@@ -60,7 +61,7 @@ class ComputeLane {
   void restart();
   // Micro-batches (of all the worker's stages) between the start of a forward and the end of its
   // weight gradient.
-  int32_t held() const { return held_; }
+  int32_t held() const { return whole_ + late_; }
 
  private:
   // The queues under Dispatch::Ready, in order of precedence.
@@ -70,6 +71,7 @@ class ComputeLane {
   };
 
   int32_t ready_candidate(const int32_t* missing) const;
+  bool has_room() const;
   static Queue queue_of(OpKind kind);
 
   std::span<const Op> list_;
@@ -78,7 +80,8 @@ class ComputeLane {
   std::vector<int32_t> ops_;  // indices into the list; under Ready queue by queue
   std::array<Run, kQueueCount> runs_;
   int32_t forwards_ = 0, forwards_begun_ = 0;
-  int32_t held_ = 0, ended_ = 0;
+  int32_t whole_ = 0, late_ = 0;  // micro-batches held, before and after their input gradient
+  int32_t ended_ = 0;
   bool busy_ = false;
 };
 

@@ -24,12 +24,26 @@ struct Stage {
 // under the limits.
 enum class Dispatch : uint8_t { Listed, Ready };
 
-// What ready dispatch obeys at one worker, and what check holds a listed plan to.
+// What a worker may hold, counted in any one unit: bytes, or parts of a micro-batch.
+struct Room {
+  int64_t most = 0;   // 0 = unlimited
+  int64_t whole = 0;  // what a micro-batch takes from the start of its forward to the end of its
+                      // input gradient
+  int64_t late = 0;   // and from there to the end of its weight gradient
+  auto operator<=>(const Room&) const = default;
+};
+
+// The largest number in a Room: every reader of JSON has it exactly.
+inline constexpr int64_t kMostRoom = int64_t{1} << 53;
+
+// What ready dispatch obeys at one worker, and what check holds a listed plan to. `micros` and
+// `warm_up` are choices of an order, `room` is what the worker has.
 struct Limit {
   int32_t micros = 0;   // micro-batches between the start of a forward and the end of its weight
                         // gradient, at most, each counted once for each stage of the worker that
                         // holds it; 0 = unlimited
   int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
+  Room room;            // of each stage of the worker that holds a micro-batch it counts once
   auto operator<=>(const Limit&) const = default;
 };
 

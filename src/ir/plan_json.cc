@@ -81,9 +81,7 @@ class TreeReader {
       plan.split_backward = tree["split_backward"].get<bool>();
     }
     each(tree["limits"], "limits", [&](const Json& item, const std::string& place) {
-      if (!object(item, place, {"micros", "warm_up"})) return;
-      plan.limits.push_back(
-          {number(item["micros"], place + ".micros"), number(item["warm_up"], place + ".warm_up")});
+      plan.limits.push_back(limit(item, place));
     });
     plan.schedule = schedule(tree["schedule"], "schedule");
     plan.evaluation = schedule(tree["evaluation"], "evaluation");
@@ -148,6 +146,34 @@ class TreeReader {
     if (fits) return tree.get<int32_t>();
     refuse(place, "a whole number from 0 to 2147483647", tree);
     return 0;
+  }
+
+  int64_t wide_number(const Json& tree, const std::string& place) {
+    if (error_) return 0;
+    const bool fits =
+        tree.is_number_integer() &&
+        (!tree.is_number_unsigned() || tree.get<uint64_t>() <= static_cast<uint64_t>(kMostRoom)) &&
+        tree.get<int64_t>() >= 0;
+    if (fits) return tree.get<int64_t>();
+    refuse(place, cat("a whole number from 0 to ", kMostRoom), tree);
+    return 0;
+  }
+
+  Limit limit(const Json& tree, const std::string& place) {
+    const bool has_room = tree.is_object() && tree.contains("room");
+    if (!(has_room ? object(tree, place, {"micros", "warm_up", "room"})
+                   : object(tree, place, {"micros", "warm_up"}))) {
+      return {};
+    }
+    Limit limit{
+        number(tree["micros"], place + ".micros"), number(tree["warm_up"], place + ".warm_up"), {}};
+    if (!has_room || !object(tree["room"], place + ".room", {"most", "whole", "late"})) {
+      return limit;
+    }
+    limit.room = {wide_number(tree["room"]["most"], place + ".room.most"),
+                  wide_number(tree["room"]["whole"], place + ".room.whole"),
+                  wide_number(tree["room"]["late"], place + ".room.late")};
+    return limit;
   }
 
   template <class Tag>
@@ -246,7 +272,12 @@ std::string to_json(const Plan& plan) {
                       {"holders", ids(stage.holders)}});
   }
   for (const Limit& limit : plan.limits) {
-    limits.push_back({{"micros", limit.micros}, {"warm_up", limit.warm_up}});
+    Json one = {{"micros", limit.micros}, {"warm_up", limit.warm_up}};
+    const Room& room = limit.room;
+    if (room != Room{}) {
+      one["room"] = {{"most", room.most}, {"whole", room.whole}, {"late", room.late}};
+    }
+    limits.push_back(std::move(one));
   }
   const Json tree = {{"order", plan.order},
                      {"stages", std::move(stages)},

@@ -1,10 +1,9 @@
 #include "sim/bound.h"
 
 #include <algorithm>
-#include <map>
 #include <queue>
 
-#include "sim/price.h"
+#include "sim/route.h"
 
 namespace tenuto {
 
@@ -49,256 +48,204 @@ Duration one_worker(std::vector<Work>& works) {
   return bound;
 }
 
-// The micro-batches that go through the same workers. They are alike, so running them in the order
-// of their numbers loses nothing.
-struct Route {
-  std::vector<WorkerId> workers;  // of each stage
-  int32_t micros = 0;
-};
-
-// Times of one stage on one route.
-struct Leg {
-  Duration forward{}, backward{}, weight{};
-  Duration down{}, up{};  // ways of the activation to the next stage, of the gradient to the one
-                          // before
-  int32_t room = 0;       // micro-batches held at once, at most
-};
-
 // Heads and tails of one stage, by micro-batch.
 struct Marks {
   std::vector<Duration> forward, backward;
   explicit Marks(int32_t micros) : forward(at(micros)), backward(at(micros)) {}
 };
 
-class Routes {
- public:
-  Routes(const Plan& plan, const Schedule& schedule, const Model& model, const Cluster& cluster,
-         const PriceOptions& options)
-      : plan_(plan),
-        schedule_(schedule),
-        model_(model),
-        cluster_(cluster),
-        options_(options),
-        sizes_(sizes_of(model, plan.stages)),
-        works_(schedule.lists.size()) {
-    for (const Stage& stage : plan.stages) costs_.push_back(stage_cost(model, stage));
-    find_routes();
-  }
+// The time at which the last of the messages so far has left, and the next one's start: a link
+// carries one at a time.
+Duration leave(Duration& free_at, Duration ready, Duration busy) {
+  free_at = std::max(free_at, ready) + busy;
+  return free_at;
+}
 
-  // On the time from empty to the last weight gradient.
-  Duration makespan() {
-    for (const Route& route : routes_) follow(route);
-    Duration most{};
-    for (auto& works : works_) most = std::max(most, one_worker(works));
-    return most;
-  }
-
-  // On the time between steps that follow one another without a barrier.
-  Duration period() const {
-    std::vector<Duration> work(schedule_.lists.size());
-    for (const Route& route : routes_) {
-      const std::vector<Leg> legs = legs_of(route);
-      for (size_t s = 0; s < legs.size(); ++s) {
-        work[at(route.workers[s].value)] +=
-            route.micros * (legs[s].forward + legs[s].backward + legs[s].weight);
-      }
-    }
-    Duration most{};
-    for (const Route& route : routes_) {
-      for (int32_t s = 0; s < schedule_.stage_count; ++s) {
-        const Duration own =
-            work[at(route.workers[at(s)].value)] +
-            (options_.update ? at_speed(model_.step, speed(route, s)) : Duration{});
-        most = std::max(most, own + (sole(route) ? gaps(route, s) : Duration{}));
-      }
-    }
-    return most;
-  }
-
- private:
-  static bool is_forward(const Op& op) {
-    return op.kind == OpKind::Forward || op.kind == OpKind::Evaluate;
-  }
-
-  void find_routes() {
-    int32_t first_micro = INT32_MAX;
-    for (const auto& list : schedule_.lists) {
-      for (const Op& op : list) {
-        if (!is_forward(op)) continue;
-        trains_ = op.kind == OpKind::Forward;
-        first_micro = std::min(first_micro, op.micro.value);
-      }
-    }
-    std::vector<std::vector<WorkerId>> owners(at(schedule_.micro_count));
-    for (auto& owner : owners) owner.resize(at(schedule_.stage_count));
-    for (size_t w = 0; w < schedule_.lists.size(); ++w) {
-      for (const Op& op : schedule_.lists[w]) {
-        if (!is_forward(op)) continue;
-        owners[at(op.micro.value - first_micro)][at(op.stage.value)] = {static_cast<int32_t>(w)};
-      }
-    }
-    std::map<std::vector<WorkerId>, int32_t> counts;
-    for (auto& owner : owners) ++counts[std::move(owner)];
-    for (auto& [workers, micros] : counts) {
-      routes_.push_back({workers, micros});
-      for (const WorkerId worker : workers) ++uses_[worker];
-    }
-  }
-
-  // True when no worker of the route has work of another stage or route.
-  bool sole(const Route& route) const {
-    return std::all_of(route.workers.begin(), route.workers.end(),
-                       [&](WorkerId worker) { return uses_.at(worker) == 1; });
-  }
-  double speed(const Route& route, int32_t stage) const {
-    return cluster_.workers[at(route.workers[at(stage)].value)].speed;
-  }
-  Duration time(OpKind kind, const Route& route, int32_t stage) const {
-    Op op;
-    op.kind = kind;
-    op.stage = {stage};
-    return at_speed(op_time(op, plan_, costs_, model_), speed(route, stage)) + options_.per_op;
-  }
-  // The way of one message; none inside a worker.
-  Duration way(WorkerId from, WorkerId to, ValueKind kind, int32_t stage) const {
-    if (from == to) return {};
-    const Link link = cluster_.link(from, to);
-    return link.latency + transfer_time(sizes_.of[at(stage)][at(int(kind))], link.bytes_per_second);
-  }
-
-  std::vector<Leg> legs_of(const Route& route) const {
-    std::vector<Leg> legs(at(schedule_.stage_count));
-    for (int32_t s = 0; s < schedule_.stage_count; ++s) {
-      Leg& leg = legs[at(s)];
-      const WorkerId worker = route.workers[at(s)];
-      leg.forward = time(OpKind::Forward, route, s);
-      if (trains_) {
-        leg.backward = time(OpKind::BackwardInput, route, s);
-        leg.weight = time(OpKind::BackwardWeight, route, s);
-      }
-      if (s + 1 < schedule_.stage_count) {
-        leg.down = way(worker, route.workers[at(s) + 1], ValueKind::Activation, s);
-      }
-      if (s > 0) leg.up = way(worker, route.workers[at(s) - 1], ValueKind::Gradient, s);
-      const int32_t limit =
-          at(worker.value) < plan_.limits.size() ? plan_.limits[at(worker.value)].micros : 0;
-      leg.room = limit > 0 ? std::min(limit, route.micros) : route.micros;
-    }
-    return legs;
-  }
-
-  void follow(const Route& route) {
-    const std::vector<Leg> legs = legs_of(route);
-    const std::vector<Marks> heads = heads_of(legs, route.micros);
-    const std::vector<Marks> tails = tails_of(legs, route.micros);
+// The earliest starts, from the way down, the way up, the ops before on the same worker, and the
+// room that earlier micro-batches must give back.
+std::vector<Marks> heads_of(const Route& route) {
+  const std::vector<Leg>& legs = route.legs;
+  const auto micros = static_cast<int32_t>(route.micros.size());
+  std::vector<Marks> heads(legs.size(), Marks(micros));
+  std::vector<Duration> down(legs.size()), up(legs.size());  // when the links are free
+  for (int32_t k = 0; k < micros; ++k) {
     for (size_t s = 0; s < legs.size(); ++s) {
-      auto& works = works_[at(route.workers[s].value)];
-      for (size_t k = 0; k < at(route.micros); ++k) {
-        works.push_back({heads[s].forward[k], legs[s].forward, tails[s].forward[k]});
-        if (!trains_) continue;
-        works.push_back({heads[s].backward[k], legs[s].backward, tails[s].backward[k]});
-        if (legs[s].weight.count() == 0) continue;
-        works.push_back({heads[s].backward[k] + legs[s].backward, legs[s].weight, {}});
+      Duration head{};
+      if (s > 0) {
+        const Leg& before = legs[s - 1];
+        head = leave(down[s], heads[s - 1].forward[at(k)] + before.forward, before.down_busy) +
+               before.down;
       }
+      if (k > 0) head = std::max(head, heads[s].forward[at(k) - 1] + legs[s].forward);
+      const int32_t room = legs[s].in_flight(micros);
+      if (route.trains && k >= room) {
+        // With as much taken after the input gradient as before, only a weight gradient frees.
+        const Duration freed =
+            legs[s].room.late == legs[s].room.whole ? legs[s].weight : Duration{};
+        head = std::max(head, heads[s].backward[at(k - room)] + legs[s].backward + freed);
+      }
+      heads[s].forward[at(k)] = head;
+    }
+    for (size_t s = legs.size(); route.trains && s-- > 0;) {
+      Duration head = heads[s].forward[at(k)] + legs[s].forward;
+      if (s + 1 < legs.size()) {
+        const Leg& behind = legs[s + 1];
+        head = std::max(
+            head, leave(up[s], heads[s + 1].backward[at(k)] + behind.backward, behind.up_busy) +
+                      behind.up);
+      }
+      if (k > 0) head = std::max(head, heads[s].backward[at(k) - 1] + legs[s].backward);
+      heads[s].backward[at(k)] =
+          std::max(head, heads[s].forward[0] + (k + 1) * legs[s].forward + k * legs[s].backward);
     }
   }
+  return heads;
+}
 
-  // The earliest starts, from the way down, the way up, the ops before on the same worker, and the
-  // room that earlier micro-batches must give back.
-  std::vector<Marks> heads_of(const std::vector<Leg>& legs, int32_t micros) const {
-    std::vector<Marks> heads(legs.size(), Marks(micros));
-    for (int32_t k = 0; k < micros; ++k) {
-      for (size_t s = 0; s < legs.size(); ++s) {
-        Duration head{};
-        if (s > 0) head = heads[s - 1].forward[at(k)] + legs[s - 1].forward + legs[s - 1].down;
-        if (k > 0) head = std::max(head, heads[s].forward[at(k) - 1] + legs[s].forward);
-        if (trains_ && k >= legs[s].room) {
-          head = std::max(
-              head, heads[s].backward[at(k - legs[s].room)] + legs[s].backward + legs[s].weight);
-        }
-        heads[s].forward[at(k)] = head;
+// The least times from the end of an op to the end of the step. A message's tail counts from when
+// its link takes it: the ones behind it need the link too.
+std::vector<Marks> tails_of(const Route& route) {
+  const std::vector<Leg>& legs = route.legs;
+  const auto micros = static_cast<int32_t>(route.micros.size());
+  std::vector<Marks> tails(legs.size(), Marks(micros));
+  std::vector<Duration> down(legs.size()), up(legs.size());  // tails of the messages behind
+  for (int32_t k = micros - 1; k >= 0; --k) {
+    const int32_t left = micros - 1 - k;
+    for (size_t s = 0; route.trains && s < legs.size(); ++s) {
+      Duration tail = left * legs[s].backward + (left + 1) * legs[s].weight;
+      if (s > 0) {
+        up[s] = legs[s].up_busy +
+                std::max(up[s], legs[s].up + legs[s - 1].backward + tails[s - 1].backward[at(k)]);
+        tail = std::max(tail, up[s]);
       }
-      for (size_t s = legs.size(); trains_ && s-- > 0;) {
-        Duration head = heads[s].forward[at(k)] + legs[s].forward;
-        if (s + 1 < legs.size()) {
-          head =
-              std::max(head, heads[s + 1].backward[at(k)] + legs[s + 1].backward + legs[s + 1].up);
-        }
-        if (k > 0) head = std::max(head, heads[s].backward[at(k) - 1] + legs[s].backward);
-        heads[s].backward[at(k)] =
-            std::max(head, heads[s].forward[0] + (k + 1) * legs[s].forward + k * legs[s].backward);
-      }
+      if (left > 0) tail = std::max(tail, legs[s].backward + tails[s].backward[at(k) + 1]);
+      tails[s].backward[at(k)] = tail;
     }
-    return heads;
+    for (size_t s = legs.size(); s-- > 0;) {
+      Duration tail = left * legs[s].forward;
+      if (route.trains) {
+        tail += (left + 1) * (legs[s].backward + legs[s].weight);
+        tail = std::max(tail, legs[s].backward + tails[s].backward[at(k)]);
+      }
+      if (s + 1 < legs.size()) {
+        down[s] = legs[s].down_busy + std::max(down[s], legs[s].down + legs[s + 1].forward +
+                                                            tails[s + 1].forward[at(k)]);
+        tail = std::max(tail, down[s]);
+      }
+      if (left > 0) tail = std::max(tail, legs[s].forward + tails[s].forward[at(k) + 1]);
+      tails[s].forward[at(k)] = tail;
+    }
   }
+  return tails;
+}
 
-  // The least times from the end of an op to the end of the step.
-  std::vector<Marks> tails_of(const std::vector<Leg>& legs, int32_t micros) const {
-    std::vector<Marks> tails(legs.size(), Marks(micros));
-    for (int32_t k = micros - 1; k >= 0; --k) {
-      const int32_t left = micros - 1 - k;
-      for (size_t s = 0; trains_ && s < legs.size(); ++s) {
-        Duration tail = left * legs[s].backward + (left + 1) * legs[s].weight;
-        if (s > 0) {
-          tail = std::max(tail, legs[s].up + legs[s - 1].backward + tails[s - 1].backward[at(k)]);
-        }
-        if (left > 0) tail = std::max(tail, legs[s].backward + tails[s].backward[at(k) + 1]);
-        tails[s].backward[at(k)] = tail;
-      }
-      for (size_t s = legs.size(); s-- > 0;) {
-        Duration tail = left * legs[s].forward;
-        if (trains_) {
-          tail += (left + 1) * (legs[s].backward + legs[s].weight);
-          tail = std::max(tail, legs[s].backward + tails[s].backward[at(k)]);
-        }
-        if (s + 1 < legs.size()) {
-          tail = std::max(tail, legs[s].down + legs[s + 1].forward + tails[s + 1].forward[at(k)]);
-        }
-        if (left > 0) tail = std::max(tail, legs[s].forward + tails[s].forward[at(k) + 1]);
-        tails[s].forward[at(k)] = tail;
-      }
+// The ops of a route with their heads and tails, by stage.
+std::vector<std::vector<Work>> works_of(const Route& route) {
+  const std::vector<Marks> heads = heads_of(route);
+  const std::vector<Marks> tails = tails_of(route);
+  std::vector<std::vector<Work>> works(route.legs.size());
+  for (size_t s = 0; s < works.size(); ++s) {
+    const Leg& leg = route.legs[s];
+    for (size_t k = 0; k < route.micros.size(); ++k) {
+      works[s].push_back({heads[s].forward[k], leg.forward, tails[s].forward[k]});
+      if (!route.trains) continue;
+      works[s].push_back({heads[s].backward[k], leg.backward, tails[s].backward[k]});
+      if (leg.weight.count() == 0) continue;
+      works[s].push_back({heads[s].backward[k] + leg.backward, leg.weight, {}});
     }
-    return tails;
   }
+  return works;
+}
 
-  // What a worker must idle in every period: between its first forward and its first backward only
-  // forwards can run, and between its last backward and its next forward only weight gradients.
-  Duration gaps(const Route& route, int32_t stage) const {
-    const std::vector<Leg> legs = legs_of(route);
-    const size_t s = at(stage);
-    Duration deep{}, back{};
-    for (size_t j = s; j < legs.size(); ++j) {
-      deep += legs[j].forward;
-      if (j > s) deep += legs[j].backward + legs[j - 1].down + legs[j].up;
+// What a worker must idle in every period: between its first forward and its first backward only
+// forwards can run, and between its last backward and its next forward only weight gradients.
+Duration gaps(const Route& route, size_t stage) {
+  const std::vector<Leg>& legs = route.legs;
+  Duration deep{}, back{};
+  for (size_t j = stage; j < legs.size(); ++j) {
+    deep += legs[j].forward;
+    if (j > stage) {
+      deep += legs[j].backward + legs[j - 1].down + legs[j - 1].down_busy + legs[j].up +
+              legs[j].up_busy;
     }
-    for (size_t j = 0; j < s; ++j) {
-      back += legs[j].forward + legs[j].backward + legs[j].down + legs[j + 1].up;
-    }
-    const int32_t room = legs[s].room;
-    Duration gap = std::max(Duration{}, deep - room * legs[s].forward);
-    if (s > 0) gap += std::max(Duration{}, back + legs[0].weight - room * legs[s].weight);
-    return gap;
   }
+  for (size_t j = 0; j < stage; ++j) {
+    back += legs[j].forward + legs[j].backward + legs[j].down + legs[j].down_busy + legs[j + 1].up +
+            legs[j + 1].up_busy;
+  }
+  const auto micros = static_cast<int32_t>(route.micros.size());
+  const Leg& leg = legs[stage];
+  Duration gap = std::max(Duration{}, deep - leg.in_flight(micros) * leg.forward);
+  if (stage > 0) {
+    // Weight gradients put off: as many as there is room for.
+    const Room& room = leg.room;
+    const int64_t late = room.most == 0 || room.late == 0
+                             ? micros
+                             : std::min<int64_t>(micros, room.most / room.late);
+    gap += std::max(Duration{}, back + legs[0].weight - late * leg.weight);
+  }
+  return gap;
+}
 
-  const Plan& plan_;
-  const Schedule& schedule_;
-  const Model& model_;
-  const Cluster& cluster_;
-  const PriceOptions& options_;
-  Sizes sizes_;
-  std::vector<StageCost> costs_;
-  bool trains_ = false;  // no: a held-out pass, forwards only
-  std::vector<Route> routes_;
-  std::map<WorkerId, int32_t> uses_;  // stages of routes, by worker
-  std::vector<std::vector<Work>> works_;
-};
+Duration bound_of_makespan(const std::vector<Route>& routes, size_t workers) {
+  std::vector<std::vector<Work>> works(workers);
+  for (const Route& route : routes) {
+    const auto own = works_of(route);
+    for (size_t s = 0; s < own.size(); ++s) {
+      auto& all = works[at(route.workers[s].value)];
+      all.insert(all.end(), own[s].begin(), own[s].end());
+    }
+  }
+  Duration most{};
+  for (auto& of : works) most = std::max(most, one_worker(of));
+  return most;
+}
+
+// On the time between steps that follow one another without a barrier. `update`: what a stage's
+// update takes on a worker.
+Duration bound_of_period(const std::vector<Route>& routes, size_t workers,
+                         const std::vector<Duration>& update) {
+  std::vector<Duration> work(workers);
+  std::vector<int32_t> uses(workers, 0);  // stages of routes
+  for (const Route& route : routes) {
+    for (size_t s = 0; s < route.legs.size(); ++s) {
+      const Leg& leg = route.legs[s];
+      const size_t worker = at(route.workers[s].value);
+      work[worker] +=
+          static_cast<int64_t>(route.micros.size()) * (leg.forward + leg.backward + leg.weight);
+      ++uses[worker];
+    }
+  }
+  Duration most{};
+  for (const Route& route : routes) {
+    // The idle times are those of a worker that has no work of another stage or route.
+    const bool sole = std::all_of(route.workers.begin(), route.workers.end(),
+                                  [&](WorkerId worker) { return uses[at(worker.value)] == 1; });
+    for (size_t s = 0; s < route.legs.size(); ++s) {
+      const size_t worker = at(route.workers[s].value);
+      most = std::max(most, work[worker] + update[worker] + (sole ? gaps(route, s) : Duration{}));
+    }
+  }
+  return most;
+}
 
 }  // namespace
 
+Duration line_bound(const Route& route) {
+  Duration most{};
+  for (auto& works : works_of(route)) most = std::max(most, one_worker(works));
+  return most;
+}
+
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
                      const Cluster& cluster, const PriceOptions& options) {
-  Routes routes(plan, schedule, model, cluster, options);
-  return options.staggered ? routes.period() : routes.makespan();
+  const std::vector<Route> routes = routes_of(plan, schedule, model, cluster, options);
+  if (!options.staggered) return bound_of_makespan(routes, schedule.lists.size());
+  std::vector<Duration> update(schedule.lists.size());
+  for (size_t w = 0; options.update && w < update.size(); ++w) {
+    update[w] = at_speed(model.step, cluster.workers[w].speed);
+  }
+  return bound_of_period(routes, schedule.lists.size(), update);
 }
 
 }  // namespace tenuto

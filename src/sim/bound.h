@@ -2,24 +2,30 @@
 #pragma once
 
 #include "sim/price.h"
+#include "sim/route.h"
 
 namespace tenuto {
 
 // A lower bound on the time from empty to the last weight gradient, for any order and dispatch
-// under the plan's limits, given who runs which op. Each op has a head (when it can start at the
-// earliest: its way down and up the pipeline, what its worker must do before, the room that must
-// have been given back) and a tail (the least time from its end to the end); a worker that runs its
-// ops one at a time needs at least what it would need if it could interrupt them (Jackson's rule:
-// of the ops that are here, the one with the longest tail). The largest such time over the workers.
+// within the workers' rooms (Limit::room), given who runs which op. Each op has a head (when it can
+// start at the earliest: its way down and up the pipeline, what its worker must do before, the room
+// that must have been given back) and a tail (the least time from its end to the end); a worker
+// that runs its ops one at a time needs at least what it would need if it could interrupt them
+// (Jackson's rule: of the ops that are here, the one with the longest tail). The largest such time
+// over the workers.
 //
 // Staggered: a bound on the period instead: a worker's work, and what it must idle between its
 // first forward and its first backward, and between its last backward and its next forward.
 //
-// Messages and update: bounds leave out that messages share links, and all reductions.
+// A link carries the messages of one route one after the other; that routes share links, and all
+// reductions, the bounds leave out.
 //
 // Source: Carlier, "The one-machine sequencing problem", EJOR 1982 (the preemptive bound).
 // Cost:   O(n log n) for n ops
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
                      const Cluster& cluster, const PriceOptions& options);
+
+// The same for one route whose workers run nothing else.
+Duration line_bound(const Route& route);
 
 }  // namespace tenuto

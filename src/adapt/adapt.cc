@@ -1,0 +1,175 @@
+#include "adapt/adapt.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "ir/check.h"
+#include "plan/lower.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// Routes whose orders can be searched one by one: no worker is on two, or twice on one.
+bool stand_apart(const std::vector<Route>& routes, size_t workers) {
+  std::vector<int32_t> uses(workers, 0);
+  for (const Route& route : routes) {
+    for (const WorkerId worker : route.workers) {
+      if (++uses[at(worker.value)] > 1) return false;
+    }
+  }
+  return true;
+}
+
+bool is_tied(const Schedule& schedule) {
+  return std::any_of(schedule.groups.begin(), schedule.groups.end(),
+                     [](const Group& group) { return group.stages.size() > 1; });
+}
+
+int32_t forwards_ahead(const Sequence& sequence) {
+  const auto first = std::find(sequence.begin(), sequence.end(), OpKind::BackwardInput);
+  return static_cast<int32_t>(std::count(sequence.begin(), first, OpKind::Forward));
+}
+
+// The routes of a plan with what was found for each.
+struct Found {
+  std::vector<Route> routes;
+  std::vector<const OrderSearch*> orders;  // by route
+  std::map<Line, OrderSearch> by_line;
+};
+
+// The given plan with other lists.
+Plan with_orders(const Plan& plan, const Found& found, Dispatch dispatch) {
+  Plan made = plan;
+  made.order = "auto";
+  made.dispatch = dispatch;
+  made.limits.resize(plan.schedule.lists.size());
+  made.schedule.groups.clear();
+  made.schedule.collectives.clear();
+  for (auto& list : made.schedule.lists) list.clear();
+  for (size_t r = 0; r < found.routes.size(); ++r) {
+    const Route& route = found.routes[r];
+    const bool ready = dispatch == Dispatch::Ready;
+    const Ordered& order = ready ? found.orders[r]->ready : found.orders[r]->listed;
+    for (int32_t s = 0; s < plan.schedule.stage_count; ++s) {
+      const size_t worker = at(route.workers[at(s)].value);
+      const Sequence& sequence = order.sequences[at(s)];
+      int32_t next[3] = {0, 0, 0};  // of each kind
+      for (const OpKind kind : sequence) {
+        Op op;
+        op.kind = kind;
+        op.stage = {s};
+        op.micro = route.micros[at(next[static_cast<size_t>(kind)]++)];
+        made.schedule.lists[worker].push_back(op);
+      }
+      Limit& limit = made.limits[worker];
+      const Policy& policy = order.policy;
+      limit.warm_up = ready ? std::min(policy.warm_up[at(s)], forwards_ahead(sequence)) : 0;
+      limit.micros = ready && !policy.most.empty() ? policy.most[at(s)] : 0;
+    }
+  }
+  insert_messages(made.schedule);
+  append_update(made.schedule, made.stages, is_tied(plan.schedule));
+  return made;
+}
+
+Error no_room(const Route& route) {
+  for (size_t s = 0; s < route.legs.size(); ++s) {
+    const Room& room = route.legs[s].room;
+    if (room.most == 0 || room.whole <= room.most) continue;
+    return {Code::Exhausted, Reach::Worker,
+            cat("worker ", route.workers[s], " (stage ", s, ") has room for ", room.most,
+                " and one micro-batch takes ", room.whole, ": raise the memory")};
+  }
+  return {Code::Infeasible, Reach::Job, "no order was found"};
+}
+
+Result<Found> search(std::vector<Route> routes, const Effort& effort) {
+  Found found;
+  found.routes = std::move(routes);
+  for (const Route& route : found.routes) {
+    Line line{route.legs, static_cast<int32_t>(route.micros.size())};
+    auto place = found.by_line.find(line);
+    if (place == found.by_line.end()) {
+      std::optional<OrderSearch> order = search_order(line, effort);
+      if (!order) return no_room(route);
+      place = found.by_line.emplace(std::move(line), std::move(*order)).first;
+    }
+    found.orders.push_back(&place->second);
+  }
+  return found;
+}
+
+std::string percent(Duration more, Duration of) {
+  return cat(fixed(100.0 * static_cast<double>((more - of).count()) /
+                       static_cast<double>(std::max<int64_t>(1, of.count())),
+                   1),
+             " %");
+}
+
+// One plan that may be taken.
+struct Candidate {
+  Plan plan;
+  Duration price{};
+  std::string how;
+};
+
+}  // namespace
+
+Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
+                      const AdaptOptions& options) {
+  PriceOptions pricing = options.price;
+  pricing.spans = pricing.bytes = pricing.lower_bound = false;
+  const auto before = price(plan, model, now, pricing);
+  if (!before.ok()) return before.error();
+  const auto period = [](const Result<Timeline>& timeline) { return timeline.value().period; };
+  Adapted same{plan, period(before), {}, period(before), false, ""};
+  same.lower_bound = lower_bound(plan, plan.schedule, model, now, pricing);
+  std::vector<Route> routes = routes_of(plan, plan.schedule, model, now, pricing);
+  if (!stand_apart(routes, plan.schedule.lists.size())) {
+    same.reason = "workers with several stages or routes keep their order";
+    return same;
+  }
+  Result<Found> searched = search(std::move(routes), options.effort);
+  if (!searched.ok()) return searched.error();
+  const Found found = std::move(searched).value();
+  std::optional<Candidate> best;
+  for (const Dispatch dispatch : {Dispatch::Ready, Dispatch::Listed}) {
+    if (options.dispatch && *options.dispatch != dispatch) continue;
+    Candidate candidate{with_orders(plan, found, dispatch), {}, ""};
+    const auto priced = price(candidate.plan, model, now, pricing);
+    if (!priced.ok()) return priced.error();
+    candidate.price = period(priced);
+    const OrderSearch& first = *found.orders.front();
+    candidate.how = dispatch == Dispatch::Ready ? cat("ready, ", first.ready.how)
+                                                : cat("listed, ", first.listed.how);
+    const double most =
+        best ? (1 - options.listed_gain) * static_cast<double>(best->price.count()) : 0;
+    if (!best ||
+        (candidate.price < best->price && static_cast<double>(candidate.price.count()) <= most)) {
+      best = std::move(candidate);
+    }
+  }
+  const double enough = (1 - options.least_gain) * static_cast<double>(same.price.count());
+  const bool other_dispatch = options.dispatch && *options.dispatch != plan.dispatch;
+  if (!other_dispatch &&
+      (best->price >= same.price || static_cast<double>(best->price.count()) > enough)) {
+    same.reason = cat("the plan ", plan.order, " stays: ", to_milliseconds(same.price),
+                      " ms, the best found ", to_milliseconds(best->price), " ms");
+    return same;
+  }
+  const Status right = check(best->plan, sizes_of(model, best->plan.stages));
+  if (!right.ok()) return right.error();
+  Adapted made{std::move(best->plan), best->price, same.lower_bound, same.price, true, ""};
+  made.reason = cat(best->how, ": ", to_milliseconds(made.price), " ms, ",
+                    percent(made.price, made.lower_bound), " above the bound, instead of ",
+                    to_milliseconds(made.before), " ms under ", plan.order);
+  return made;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,47 @@
+// From the plan as it is and the cluster as it is now to a better plan.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "adapt/order.h"
+#include "base/result.h"
+#include "ir/plan.h"
+#include "sim/price.h"
+#include "world/cluster.h"
+#include "world/model.h"
+
+namespace tenuto {
+
+// What an adapted plan is worth.
+struct Adapted {
+  Plan plan;
+  Duration price{};        // makespan of a step
+  Duration lower_bound{};  // no order of the same routing within the same rooms is faster
+  Duration before{};       // price of the given plan on the same cluster
+  bool changed = false;    // no: `plan` is the given one
+  std::string reason;
+};
+
+// When a plan is better enough.
+struct AdaptOptions {
+  PriceOptions price;         // what is counted: spans and bytes are not
+  Effort effort;              // of the search, for each pipeline that differs
+  double least_gain = 0.02;   // share of the present price by which a new plan must be faster
+  double listed_gain = 0.02;  // share by which fixed lists must beat ready dispatch, which
+                              // follows messages that come earlier or later than estimated
+  std::optional<Dispatch> dispatch;  // only plans of this one
+};
+
+// Finds the order of every pipeline's ops that absorbs the delays of its links. Who runs which
+// micro-batch stays. The result passes check() and is never priced above the given plan; given its
+// own result on the same cluster it returns that. Deterministic.
+//
+// Requires: check(plan) is ok; the model has the plan's layers
+// Errors:   Infeasible/Worker  a worker that is not alive has ops
+//           Exhausted/Worker   a worker has no room for one micro-batch
+// Cost:     some 1 ms for 8 stages x 32 micro-batches with room for all, 100 ms with little room
+Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
+                      const AdaptOptions& options = {});
+
+}  // namespace tenuto

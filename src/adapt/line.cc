@@ -1,0 +1,301 @@
+#include "adapt/line.h"
+
+#include <algorithm>
+
+namespace tenuto {
+
+namespace {
+
+constexpr Duration kNever = Duration::max();
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// A stage while a policy is played.
+struct Seat {
+  int32_t forwards = 0, backwards = 0, weights = 0;  // begun; a free stage has ended them too
+  Duration free_at{};
+  Duration wake_at{};  // when it has to look again
+  Duration down_free_at{}, up_free_at{};
+};
+
+class Player {
+ public:
+  Player(const Line& line, const Policy& policy)
+      : line_(line), policy_(policy), seats_(line.legs.size()) {
+    const size_t all = line.legs.size() * at(line.micros);
+    activation_at_.assign(all, kNever);
+    gradient_at_.assign(all, kNever);
+    std::fill_n(activation_at_.begin(), at(line.micros), Duration{});
+    for (size_t s = 1; s < seats_.size(); ++s) seats_[s].wake_at = kNever;
+    result_.sequences.resize(seats_.size());
+    for (Sequence& sequence : result_.sequences) sequence.reserve(3 * at(line.micros));
+  }
+
+  std::optional<Played> run() {
+    for (int64_t left = line_.ops(); left > 0;) {
+      const auto first =
+          std::min_element(seats_.begin(), seats_.end(),
+                           [](const Seat& a, const Seat& b) { return a.wake_at < b.wake_at; });
+      if (first->wake_at == kNever) return std::nullopt;
+      const auto stage = static_cast<int32_t>(first - seats_.begin());
+      const std::optional<OpKind> kind = choose(stage);
+      if (!kind) continue;
+      begin(stage, *kind);
+      --left;
+    }
+    for (const Seat& seat : seats_) result_.makespan = std::max(result_.makespan, seat.free_at);
+    return std::move(result_);
+  }
+
+ private:
+  size_t cell(int32_t stage, int32_t micro) const {
+    return at(stage) * at(line_.micros) + at(micro);
+  }
+  Duration next_activation(int32_t stage) const {
+    const int32_t micro = seats_[at(stage)].forwards;
+    return micro < line_.micros ? activation_at_[cell(stage, micro)] : kNever;
+  }
+  Duration next_gradient(int32_t stage) const {
+    const Seat& seat = seats_[at(stage)];
+    return seat.backwards < seat.forwards ? gradient_at_[cell(stage, seat.backwards)] : kNever;
+  }
+  bool has_room(int32_t stage) const {
+    const Seat& seat = seats_[at(stage)];
+    const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
+    if (!policy_.most.empty() && whole + late >= policy_.most[at(stage)]) return false;
+    const Room& room = line_.legs[at(stage)].room;
+    return room.most == 0 || room.whole * (whole + 1) + room.late * late <= room.most;
+  }
+
+  // What the stage runs now, when it is free; otherwise sets when it looks again.
+  std::optional<OpKind> choose(int32_t stage) {
+    Seat& seat = seats_[at(stage)];
+    const Leg& leg = line_.legs[at(stage)];
+    const Duration now = seat.wake_at;
+    const Duration gradient = next_gradient(stage);
+    const Duration activation = has_room(stage) ? next_activation(stage) : kNever;
+    const auto wait_until = [&](Duration moment) {
+      seat.wake_at = moment;
+      return std::nullopt;
+    };
+    const auto soon = [&](Duration arrival, Duration op) {
+      return arrival > now && arrival != kNever && arrival - now <= op * policy_.look_ahead / 2;
+    };
+    const bool warming =
+        seat.forwards < std::min(policy_.warm_up[at(stage)], line_.micros) && has_room(stage);
+    if (warming && policy_.strict) {
+      return activation <= now ? std::optional(OpKind::Forward) : wait_until(activation);
+    }
+    if (warming && activation <= now) return OpKind::Forward;
+    if (gradient <= now) return OpKind::BackwardInput;
+    if (warming) return wait_until(std::min(activation, gradient));
+    const bool weight = seat.weights < seat.backwards;
+    if (activation <= now) {
+      if (soon(gradient, leg.forward)) return wait_until(gradient);
+      const int32_t in_flight = seat.forwards - seat.backwards;
+      if (policy_.weights_before_forwards && weight && in_flight >= policy_.warm_up[at(stage)]) {
+        return OpKind::BackwardWeight;
+      }
+      return OpKind::Forward;
+    }
+    if (weight) {
+      const Duration next = std::min(gradient, activation);
+      return soon(next, leg.weight) ? wait_until(next) : std::optional(OpKind::BackwardWeight);
+    }
+    return wait_until(std::min(gradient, activation));
+  }
+
+  void begin(int32_t stage, OpKind kind) {
+    Seat& seat = seats_[at(stage)];
+    const Leg& leg = line_.legs[at(stage)];
+    const Duration now = seat.wake_at;
+    result_.sequences[at(stage)].push_back(kind);
+    if (kind == OpKind::Forward) {
+      seat.free_at = now + leg.forward;
+      const int32_t micro = seat.forwards++;
+      if (stage + 1 == line_.stages()) {
+        gradient_at_[cell(stage, micro)] = seat.free_at;
+      } else {
+        seat.down_free_at = std::max(seat.free_at, seat.down_free_at) + leg.down_busy;
+        arrive(stage + 1, activation_at_[cell(stage + 1, micro)], seat.down_free_at + leg.down);
+      }
+    } else if (kind == OpKind::BackwardInput) {
+      seat.free_at = now + leg.backward;
+      const int32_t micro = seat.backwards++;
+      if (stage > 0) {
+        seat.up_free_at = std::max(seat.free_at, seat.up_free_at) + leg.up_busy;
+        arrive(stage - 1, gradient_at_[cell(stage - 1, micro)], seat.up_free_at + leg.up);
+      }
+    } else {
+      seat.free_at = now + leg.weight;
+      ++seat.weights;
+    }
+    seat.wake_at = seat.free_at;
+  }
+
+  void arrive(int32_t stage, Duration& arrival, Duration moment) {
+    arrival = moment;
+    Seat& seat = seats_[at(stage)];
+    seat.wake_at = std::min(seat.wake_at, std::max(moment, seat.free_at));
+  }
+
+  const Line& line_;
+  const Policy& policy_;
+  std::vector<Seat> seats_;
+  std::vector<Duration> activation_at_, gradient_at_;
+  Played result_;
+};
+
+}  // namespace
+
+std::optional<Played> play(const Line& line, const Policy& policy) {
+  return Player(line, policy).run();
+}
+
+bool keeps_room(const Leg& leg, const Sequence& sequence) {
+  const Room& room = leg.room;
+  if (room.most == 0) return true;
+  int64_t held = 0;
+  for (const OpKind kind : sequence) {
+    if (kind == OpKind::BackwardInput) held += room.late - room.whole;
+    if (kind == OpKind::BackwardWeight) held -= room.late;
+    if (kind == OpKind::Forward && (held += room.whole) > room.most) return false;
+  }
+  return true;
+}
+
+Replay::Replay(const Line& line) : line_(line), stations_(line.legs.size()) {
+  const size_t all = line.legs.size() * static_cast<size_t>(line.micros);
+  for (auto* times : {&activation_at_, &gradient_at_, &forward_end_, &backward_end_}) {
+    times->resize(all);
+  }
+  start_.resize(3 * all);
+  queue_.reserve(line.legs.size());
+}
+
+std::optional<Duration> Replay::run(const std::vector<Sequence>& sequences) {
+  std::fill(activation_at_.begin() + line_.micros, activation_at_.end(), kNever);
+  std::fill(gradient_at_.begin(), gradient_at_.end(), kNever);
+  std::fill(stations_.begin(), stations_.end(), Station{});
+  for (int32_t stage = line_.stages(); stage-- > 0;) wake(stage);
+  while (!queue_.empty()) {
+    const int32_t stage = queue_.back();
+    queue_.pop_back();
+    go(stage, sequences[static_cast<size_t>(stage)]);
+  }
+  Duration makespan{};
+  for (const Station& station : stations_) {
+    if (station.next < 3 * line_.micros) return std::nullopt;
+    makespan = std::max(makespan, station.free_at);
+  }
+  return makespan;
+}
+
+void Replay::wake(int32_t stage) {
+  Station& station = stations_[static_cast<size_t>(stage)];
+  if (station.queued) return;
+  station.queued = true;
+  queue_.push_back(stage);
+}
+
+// Runs a stage as far as the arrivals of its messages are known.
+void Replay::go(int32_t stage, const Sequence& sequence) {
+  Station& station = stations_[static_cast<size_t>(stage)];
+  const Leg& leg = line_.legs[static_cast<size_t>(stage)];
+  station.queued = false;
+  Duration* starts = start_.data() + 3 * at(stage, 0);
+  bool down = false, up = false;
+  for (; station.next < 3 * line_.micros; ++station.next) {
+    const OpKind kind = sequence[static_cast<size_t>(station.next)];
+    Duration start = station.free_at;
+    if (kind == OpKind::Forward) {
+      const size_t own = at(stage, station.forward);
+      if (activation_at_[own] == kNever) break;
+      start = std::max(start, activation_at_[own]);
+      station.free_at = forward_end_[own] = start + leg.forward;
+      if (stage + 1 == line_.stages()) {
+        gradient_at_[own] = station.free_at;
+      } else {
+        station.down_free_at = std::max(station.free_at, station.down_free_at) + leg.down_busy;
+        activation_at_[at(stage + 1, station.forward)] = station.down_free_at + leg.down;
+        down = true;
+      }
+      ++station.forward;
+    } else if (kind == OpKind::BackwardInput) {
+      const size_t own = at(stage, station.backward);
+      if (gradient_at_[own] == kNever) break;
+      start = std::max(start, gradient_at_[own]);
+      station.free_at = backward_end_[own] = start + leg.backward;
+      if (stage > 0) {
+        station.up_free_at = std::max(station.free_at, station.up_free_at) + leg.up_busy;
+        gradient_at_[at(stage - 1, station.backward)] = station.up_free_at + leg.up;
+        up = true;
+      }
+      ++station.backward;
+    } else {
+      station.free_at = start + leg.weight;
+    }
+    starts[station.next] = start;
+  }
+  if (up) wake(stage - 1);
+  if (down) wake(stage + 1);
+}
+
+std::vector<std::pair<int32_t, int32_t>> Replay::critical_pairs(
+    const std::vector<Sequence>& sequences) const {
+  // Places of the n-th op of each kind, by stage.
+  std::vector<int32_t> forward_place(forward_end_.size()), backward_place(forward_end_.size());
+  for (int32_t s = 0; s < line_.stages(); ++s) {
+    int32_t forward = 0, backward = 0;
+    for (int32_t p = 0; p < 3 * line_.micros; ++p) {
+      const OpKind kind = sequences[static_cast<size_t>(s)][static_cast<size_t>(p)];
+      if (kind == OpKind::Forward) forward_place[at(s, forward++)] = p;
+      if (kind == OpKind::BackwardInput) backward_place[at(s, backward++)] = p;
+    }
+  }
+  // The number of each op among its kind, found from its place.
+  const auto number = [&](int32_t s, int32_t p, const std::vector<int32_t>& places) {
+    const auto first = places.begin() + static_cast<std::ptrdiff_t>(at(s, 0));
+    return static_cast<int32_t>(std::lower_bound(first, first + line_.micros, p) - first);
+  };
+  int32_t stage = 0;
+  for (int32_t s = 1; s < line_.stages(); ++s) {
+    const auto free_at = [&](int32_t it) { return stations_[static_cast<size_t>(it)].free_at; };
+    if (free_at(s) > free_at(stage)) stage = s;
+  }
+  std::vector<std::pair<int32_t, int32_t>> pairs;
+  int32_t place = 3 * line_.micros - 1;
+  for (int64_t steps = line_.ops(); steps > 0; --steps) {
+    const OpKind kind = sequences[static_cast<size_t>(stage)][static_cast<size_t>(place)];
+    const Duration start = start_[3 * at(stage, 0) + static_cast<size_t>(place)];
+    const bool forward = kind == OpKind::Forward;
+    const int32_t micro = kind == OpKind::BackwardWeight
+                              ? -1
+                              : number(stage, place, forward ? forward_place : backward_place);
+    const bool by_message = micro >= 0 && start > Duration{} &&
+                            (forward ? activation_at_ : gradient_at_)[at(stage, micro)] == start;
+    if (!by_message) {
+      if (place == 0) break;
+      pairs.emplace_back(stage, place);
+      --place;
+      continue;
+    }
+    // The op whose message came last; a message that waited for its link points further back.
+    const bool inside = !forward && stage + 1 == line_.stages();
+    const int32_t from = inside ? stage : forward ? stage - 1 : stage + 1;
+    int32_t sent = micro;
+    if (!inside) {
+      const Leg& leg = line_.legs[static_cast<size_t>(from)];
+      const Duration busy = forward ? leg.down_busy : leg.up_busy;
+      const Duration way = forward ? leg.down : leg.up;
+      const auto& ends = forward ? forward_end_ : backward_end_;
+      const auto& arrivals = forward ? activation_at_ : gradient_at_;
+      while (sent > 0 && ends[at(from, sent)] + busy + way < arrivals[at(stage, sent)]) --sent;
+    }
+    place = (forward || inside ? forward_place : backward_place)[at(from, sent)];
+    stage = from;
+  }
+  return pairs;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,98 @@
+// One pipeline's step as the search for an order sees it: a line of stages, each op one letter.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/op.h"
+#include "sim/route.h"
+
+namespace tenuto {
+
+// A pipeline whose workers hold one stage each and run nothing else.
+struct Line {
+  std::vector<Leg> legs;  // of each stage
+  int32_t micros = 0;
+  auto operator<=>(const Line&) const = default;
+
+  // Number of stages.
+  int32_t stages() const { return static_cast<int32_t>(legs.size()); }
+  // Compute ops of a step.
+  int64_t ops() const { return int64_t{3} * micros * stages(); }
+};
+
+// The compute ops of one stage in the order in which it runs them: Forward, BackwardInput and
+// BackwardWeight, the n-th of each kind being of the n-th micro-batch.
+using Sequence = std::vector<OpKind>;
+
+// By which rule the stages of a line choose their next op when it is not fixed.
+struct Policy {
+  std::vector<int32_t> warm_up;  // per stage: forwards before the first backward
+  std::vector<int32_t> most;     // per stage: micro-batches held, each to the end of its weight
+                                 // gradient; empty = as the room allows
+  bool strict = true;      // in the warm-up a backward that is here waits for the forwards; no:
+                           // it is run while the next forward is not here
+  int32_t look_ahead = 0;  // how far ahead an idle stage sees a message that is on its way and
+                           // waits for it, in halves of the op that it would run instead
+  bool weights_before_forwards = false;  // once as many as the warm-up are in flight
+
+  // True when a worker under ready dispatch follows this policy without knowing the future.
+  bool is_ready() const { return strict && look_ahead == 0 && !weights_before_forwards; }
+};
+
+// A step played to its end.
+struct Played {
+  Duration makespan{};
+  std::vector<Sequence> sequences;  // of each stage
+};
+
+// Plays a step under a policy: a stage that is free runs the first of backward, forward, weight
+// gradient that is here and has room. A warm-up that the room cannot hold ends early.
+//
+// Returns: nothing when the room of a stage is too small for one micro-batch
+// Cost:    O(ops x stages), some 30 ns an op at 8 stages
+std::optional<Played> play(const Line& line, const Policy& policy);
+
+// When every op of fixed sequences starts.
+class Replay {
+ public:
+  explicit Replay(const Line& line);
+  // Runs the sequences; the makespan, or nothing when they stand still.
+  //
+  // Requires: each sequence has every op of its stage, and each backward behind its forward, each
+  //           weight gradient behind its input gradient
+  // Cost:     O(ops), some 5 ns an op
+  std::optional<Duration> run(const std::vector<Sequence>& sequences);
+  // After run(): the places (stage, place in the sequence) of one critical path, last op first, of
+  // which the op before on the same stage is the one waited for.
+  std::vector<std::pair<int32_t, int32_t>> critical_pairs(
+      const std::vector<Sequence>& sequences) const;
+
+ private:
+  struct Station {
+    int32_t next = 0;                   // place in the sequence
+    int32_t forward = 0, backward = 0;  // ops of the kind so far
+    Duration free_at{};
+    Duration down_free_at{}, up_free_at{};  // the links that leave it
+    bool queued = false;
+  };
+  void go(int32_t stage, const Sequence& sequence);
+  void wake(int32_t stage);
+  size_t at(int32_t stage, int32_t micro) const {
+    return static_cast<size_t>(stage) * static_cast<size_t>(line_.micros) +
+           static_cast<size_t>(micro);
+  }
+
+  const Line& line_;
+  std::vector<Station> stations_;
+  std::vector<int32_t> queue_;
+  std::vector<Duration> activation_at_, gradient_at_;  // arrivals by stage and micro-batch
+  std::vector<Duration> forward_end_, backward_end_;
+  std::vector<Duration> start_;  // by stage and place
+};
+
+// True when the sequence keeps the room of its stage.
+bool keeps_room(const Leg& leg, const Sequence& sequence);
+
+}  // namespace tenuto

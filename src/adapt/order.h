@@ -1,0 +1,43 @@
+// The search for the order of one pipeline's ops.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "adapt/line.h"
+#include "adapt/quota.h"
+
+namespace tenuto {
+
+// How much the search may try. Counted in ops played, not in seconds, so that the same question has
+// the same answer on every machine.
+struct Effort {
+  int64_t played_ops = 6'000'000;     // by policies; some 30 ns each
+  int64_t moves = 12'000;             // of ops in fixed sequences; each replays the step
+  int64_t replayed_ops = 30'000'000;  // by moves, at most; some 5 ns each
+  auto operator<=>(const Effort&) const = default;
+};
+
+// An order for each stage of a line, and what it takes.
+struct Ordered {
+  Duration makespan{};              // to the last weight gradient
+  std::vector<Sequence> sequences;  // of each stage
+  Policy policy;                    // that made it; of a listed order the one it started from
+  std::string how;                  // a few words for people
+};
+
+// What the search found.
+struct OrderSearch {
+  Ordered ready;     // the best that ready dispatch under the policy's limits plays by itself
+  Ordered listed;    // the best of all, as fixed sequences; never slower than `ready`
+  Duration bound{};  // no order within the rooms is faster
+};
+
+// Plays a portfolio of quotas and policies, shifts the best quotas, then moves single ops along
+// critical paths. Deterministic. Stops as soon as the bound is reached.
+//
+// Returns: nothing when the room of a stage is too small for one micro-batch
+// Source:  Wu et al., "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)
+std::optional<OrderSearch> search_order(const Line& line, const Effort& effort = {});
+
+}  // namespace tenuto

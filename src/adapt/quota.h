@@ -1,0 +1,54 @@
+// How many forwards each stage runs ahead of its backwards, so that the way down the pipeline and
+// back is filled.
+#pragma once
+
+#include <vector>
+
+#include "adapt/line.h"
+
+namespace tenuto {
+
+// Forwards before the first backward, by stage.
+using Quotas = std::vector<int32_t>;
+
+// The longest work of a stage on one micro-batch: no steady state is faster.
+Duration busiest(const Line& line);
+
+// The time from the start of stage `from`'s forward of a micro-batch to the end of its input
+// gradient if nothing but stages `from` to `to` were in the way: their ops and the messages between
+// them, both ways.
+Duration round_trip(const Line& line, int32_t from, int32_t to);
+
+// The least quotas with which every ring of stages turns once per `period` and micro-batch: with x
+// forwards ahead at one end and y at the other, x - y + 1 micro-batches are on the way between
+// them.
+//
+// Returns: at least one at the last stage, falling by at least one from stage to stage, at most the
+//          number of micro-batches
+// Source:  Wu et al., "Attack of the Bubbles", NSDI 2026, Theorem 1, for neighbours; every pair of
+//          stages must be asked, because several links that pass alone can break the pace together
+// Cost:    O(stages^2)
+Quotas ring_quotas(const Line& line, Duration period);
+
+// The ring quotas of the shortest period, not below that of the busiest stage, that leave room for
+// `reserve` more micro-batches whose weight gradient is put off.
+Quotas ring_quotas_within(const Line& line, int32_t reserve);
+
+// Forwards until the first backward can be here.
+Quotas filling_quotas(const Line& line);
+
+// The same difference between all neighbours, as large as the first stage's room allows.
+//
+// Source: ibid., Algorithm 1
+Quotas even_quotas(const Line& line);
+
+// As many as hide the delay between neighbours, each pair for itself.
+//
+// Source: ibid., Algorithm 2
+Quotas neighbour_quotas(const Line& line);
+
+// `step` more forwards than the next stage, plus the delay between the two in forwards with
+// `delays`: 1 and no delays is 1F1B, 2 is ZB-H2.
+Quotas stepped_quotas(const Line& line, int32_t step, bool delays);
+
+}  // namespace tenuto

@@ -1,0 +1,38 @@
+// The ways of micro-batches through the stages: what a pipeline is to whoever bounds or orders it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/price.h"
+
+namespace tenuto {
+
+// One stage on one route: times of its ops on its worker, and of the messages that leave it.
+struct Leg {
+  Duration forward{}, backward{}, weight{};
+  Duration down{}, up{};            // latencies: of the activation to the next stage, of the
+                                    // gradient to the one before
+  Duration down_busy{}, up_busy{};  // how long the message occupies its link: bytes / rate
+  Room room;                        // of the worker
+  auto operator<=>(const Leg&) const = default;
+
+  // Micro-batches between the start of their forward and the end of their input gradient, at most,
+  // of `micros`.
+  int32_t in_flight(int32_t micros) const;
+};
+
+// The micro-batches that go through the same workers. They are alike, so running them in the order
+// of their numbers loses nothing.
+struct Route {
+  std::vector<WorkerId> workers;  // of each stage
+  std::vector<MicroId> micros;    // ascending
+  std::vector<Leg> legs;          // of each stage
+  bool trains = true;             // no: a held-out pass, forwards only
+};
+
+// The routes of a schedule, by their workers.
+std::vector<Route> routes_of(const Plan& plan, const Schedule& schedule, const Model& model,
+                             const Cluster& cluster, const PriceOptions& options);
+
+}  // namespace tenuto
