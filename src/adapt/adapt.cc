@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "ir/check.h"
 #include "plan/lower.h"
+#include "sim/bound.h"
 
 namespace tenuto {
 
@@ -159,8 +160,11 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   const bool other_dispatch = options.dispatch && *options.dispatch != plan.dispatch;
   if (!other_dispatch &&
       (best->price >= same.price || static_cast<double>(best->price.count()) > enough)) {
-    same.reason = cat("the plan ", plan.order, " stays: ", to_milliseconds(same.price),
-                      " ms, the best found ", to_milliseconds(best->price), " ms");
+    same.reason = cat("the plan ", plan.order, " stays: ", to_milliseconds(same.price), " ms, ",
+                      percent(same.price, same.lower_bound), " above the bound; ",
+                      best->price >= same.price
+                          ? std::string("nothing found is faster")
+                          : cat("the best found is faster by ", percent(same.price, best->price)));
     return same;
   }
   const Status right = check(best->plan, sizes_of(model, best->plan.stages));

@@ -57,14 +57,13 @@ Result<LoadedJob> load_effective_job(const std::string& path,
     const Status status = take_schedule(loaded.value());
     return status.ok() ? loaded : status.error();
   }
-  std::vector<std::string_view> names;
-  for (const OrderCard& card : order_cards()) {
-    names.push_back(card.name);
-    if (card.name != parallel.order) continue;
+  std::vector<std::string_view> names{kAutoOrder};
+  for (const OrderCard& card : order_cards()) names.push_back(card.name);
+  if (std::find(names.begin(), names.end(), parallel.order) != names.end()) {
     std::string& from = origin["parallel.split_backward"];
     if (from != "default") return loaded;
-    parallel.split_backward = card.splits_backward;
-    from = "order " + card.name;
+    parallel.split_backward = splits_by_default(parallel.order);
+    from = "order " + parallel.order;
     return loaded;
   }
   const std::string& from = origin["parallel.order"];

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -15,6 +16,7 @@
 
 #include "app/checkpoint.h"
 #include "app/file.h"
+#include "app/planner.h"
 #include "app/record.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -71,6 +73,7 @@ class Coordinator {
   void hear(decltype(Input::what) what);
   // Does what was decided; returns what came of it, to be heard in turn.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
+  void tell(const Decision& decision, const std::function<bool(const Status&)>& check);
   Status open_record();
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
@@ -80,6 +83,7 @@ class Coordinator {
   const RunInput& input_;
   const Descriptor wake_, signals_;
   std::optional<Record> record_;
+  std::unique_ptr<Planner> planner_;
   MemoryStore store_;
   State state_;
   std::unique_ptr<Server> server_;
@@ -94,16 +98,17 @@ Status Coordinator::start() {
                           .job = job.name,
                           .token = input_.token,
                           .worker_count = input_.rules.worker_count(),
-                          .plan = to_json(*input_.plan),
                           .job_toml = to_toml(job)};
-  auto server = start_server(settings, [wake] {
+  const auto ring = [wake] {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake, &one, sizeof(one));
-  });
+  };
+  planner_ = std::make_unique<Planner>(ring);
+  auto server = start_server(settings, ring);
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
   state_ = begin(input_.rules, monotonic_clock().now());
-  server_->tell(state_.told);
+  server_->tell(state_.told, to_json(*input_.plan));
   if (input_.program.empty()) {
     input_.progress->event(cat("waiting for ", settings.worker_count, " workers at ",
                                server_->address(), ": start each with `tenuto worker --job ",
@@ -147,6 +152,7 @@ void Coordinator::collect() {
   for (auto& heard : server_->take()) {
     std::visit([&](auto& of) { hear(std::move(of)); }, heard);
   }
+  for (Planned& planned : planner_->take()) hear(std::move(planned));
   for (const Exited& exited : launcher_.reap()) hear(exited);
 }
 
@@ -183,12 +189,17 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   check(store_.write(facts_of(state_)));
   const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
   if (begins && !check(open_record())) return follows;  // the workers are not told to run
-  if (decision.order) server_->tell(*decision.order);
+  if (decision.order) tell(decision, check);
   const Duration now = monotonic_clock().now();
   for (const StepRecord& step : decision.steps) {
     input_.progress->step(step, now);
     if (record_) check(record_->step(step));
   }
+  for (const std::string& verdict : decision.verdicts) {
+    note("detection", verdict);
+    input_.progress->event(verdict);
+  }
+  if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {
     note(state_.ending ? "end" : begins ? "start" : "decision", decision.reason);
     const bool person = !begins && !state_.ending;
@@ -196,6 +207,17 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   }
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
   return follows;
+}
+
+// A new plan goes to the disk before it goes to the workers.
+void Coordinator::tell(const Decision& decision, const std::function<bool(const Status&)>& check) {
+  if (!decision.new_plan) return server_->tell(*decision.order);
+  const Planning& planning = state_.planning;
+  const std::string plan = to_json(*planning.present);
+  check(write_file(
+      cat(input_.directory->path(), "/plan-", input_.rules.epoch, "-", planning.serial, ".json"),
+      plan + "\n"));
+  server_->tell(*decision.order, plan);
 }
 
 Status Coordinator::open_record() {
@@ -207,7 +229,7 @@ Status Coordinator::open_record() {
   const Status plan =
       write_file(cat(path, "/plan-", input_.rules.epoch, ".json"), to_json(*input_.plan) + "\n");
   if (!plan.ok()) return plan;
-  Result<Record> record = Record::open(path, *input_.job, *input_.plan);
+  Result<Record> record = Record::open(path, *input_.job);
   if (!record.ok()) return record.error();
   record_ = std::move(record).value();
   if (input_.directory->beginning() == Beginning::Resume) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "adapt/adapt.h"
+#include "app/job_model.h"
 #include "app/plan_file.h"
 #include "base/text.h"
 #include "plan/given_plan.h"
@@ -67,14 +69,24 @@ Result<Plan> make_job_plan(const Job& job) {
   shape.micros = job.parallel.micros;
   shape.layers = layers_of(job);
   shape.order = job.parallel.order;
-  shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  const bool open = job.parallel.order == kAutoOrder;
+  const bool ready = job.parallel.dispatch == "ready";
+  shape.dispatch = open || ready ? Dispatch::Ready : Dispatch::Listed;
   shape.split_backward = job.parallel.split_backward;
   shape.memory = job.parallel.memory;
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
-  return make_plan(shape);
+  auto plan = make_plan(shape);
+  // Of any device but a paced one it is not known yet how long ops last: control learns it.
+  if (!plan.ok() || !open || job.device.kind != "paced") return plan;
+  AdaptOptions options;
+  options.least_gain = 0;
+  if (!ready) options.dispatch = Dispatch::Listed;
+  auto adapted = adapt(plan.value(), job_model(job, plan.value()), job_cluster(job), options);
+  if (!adapted.ok()) return adapted.error();
+  return std::move(adapted).value().plan;
 }
 
 }  // namespace tenuto

@@ -36,14 +36,15 @@ double Figures::tokens_per_second() const {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-Progress::Progress(std::FILE* stream, const Job& job, std::string plan)
-    : stream_(stream), job_(job), plan_(std::move(plan)), terminal_(isatty(fileno(stream)) == 1) {}
+Progress::Progress(std::FILE* stream, const Job& job)
+    : stream_(stream), job_(job), terminal_(isatty(fileno(stream)) == 1) {}
 
 std::string Progress::line(const StepRecord& step) const {
   std::string text = cat("step ", step.step + 1, "/", job_.steps);
   text += step.complete ? cat("  loss ", fixed(step.loss, 4)) : std::string("  loss unknown");
   if (figures_.validation_loss) text += cat("  validation ", fixed(*figures_.validation_loss, 4));
-  text += cat("  ", rate_text(recent_rate_), " tokens/s  ", plan_);
+  text += cat("  ", rate_text(recent_rate_), " tokens/s  ", step.plan->order, " ",
+              job_.parallel.pipelines, "x", job_.parallel.stages);
   return text;
 }
 

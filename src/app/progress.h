@@ -26,7 +26,7 @@ struct Figures {
 class Progress {
  public:
   // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.
-  Progress(std::FILE* stream, const Job& job, std::string plan);
+  Progress(std::FILE* stream, const Job& job);
   // A step is final; `now` on the monotonic clock.
   void step(const StepRecord& step, Duration now);
   // Something that a person should know; stays visible.
@@ -40,7 +40,6 @@ class Progress {
   std::string line(const StepRecord& step) const;
   std::FILE* stream_;
   const Job& job_;
-  std::string plan_;
   bool terminal_ = false;
   bool living_ = false;  // the cursor stands behind a living line
   Duration written_at_{};

@@ -27,11 +27,10 @@ int64_t tokens_of_step(const Job& job) {
   return job.model.kind == "gpt" ? rows * job.model.sequence : rows;
 }
 
-Result<Record> Record::open(const std::string& directory, const Job& job, const Plan& plan) {
+Result<Record> Record::open(const std::string& directory, const Job& job) {
   Record record;
   record.directory_ = directory;
   record.job_ = &job;
-  record.plan_ = &plan;
   Result<LineFile> metrics = LineFile::open(directory + "/metrics.jsonl");
   if (!metrics.ok()) return metrics.error();
   Result<LineFile> events = LineFile::open(directory + "/events.jsonl");
@@ -58,7 +57,7 @@ Status Record::step(const StepRecord& step) {
     line["lag_p99_ms"] = to_milliseconds(step.lag);
     line["lag_valid"] = step.lag_valid;
   }
-  line["plan"] = plan_->order;
+  line["plan"] = step.plan->order;
   line["epoch"] = step.epoch;
   const Status written = metrics_.write(line.dump());
   if (!written.ok()) return written;
@@ -84,7 +83,7 @@ Status Record::trace(const StepRecord& step) const {
     if (!of.ok()) return of.error();
     events.insert(events.end(), of.value().begin(), of.value().end());
   }
-  return write_file(cat(directory_, "/trace-", step.step, ".json"), trace_of(events, *plan_));
+  return write_file(cat(directory_, "/trace-", step.step, ".json"), trace_of(events, *step.plan));
 }
 
 }  // namespace tenuto

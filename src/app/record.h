@@ -21,7 +21,7 @@ int64_t tokens_of_step(const Job& job);
 class Record {
  public:
   // Opens both files in `directory`, for appending.
-  static Result<Record> open(const std::string& directory, const Job& job, const Plan& plan);
+  static Result<Record> open(const std::string& directory, const Job& job);
   // One line of metrics; and the trace, when the step is one of job.trace_steps.
   Status step(const StepRecord& step);
   // One line of events: `kind` and a sentence.
@@ -32,7 +32,6 @@ class Record {
   Status trace(const StepRecord& step) const;
   std::string directory_;
   const Job* job_ = nullptr;
-  const Plan* plan_ = nullptr;
   LineFile metrics_, events_;
 };
 

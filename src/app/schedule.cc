@@ -92,14 +92,13 @@ Result<Plan> plan_of_options(const ScheduleOptions& options) {
   shape.pipelines = options.pipelines;
   shape.micros = options.micros;
   shape.order = options.order;
-  const std::string dispatch = options.dispatch.value_or("listed");
+  const std::string dispatch =
+      options.dispatch.value_or(shape.order == kAutoOrder ? "ready" : "listed");
   if (dispatch != "listed" && dispatch != "ready") {
     return invalid(cat("--dispatch ", dispatch, ": expected listed or ready"));
   }
   shape.dispatch = dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
-  for (const OrderCard& card : order_cards()) {
-    if (card.name == shape.order) shape.split_backward = card.splits_backward;
-  }
+  shape.split_backward = splits_by_default(shape.order);
   if (options.split_backward) {
     const std::string& split = *options.split_backward;
     if (split != "yes" && split != "no" && (split != "apart" || options.to.empty())) {

@@ -11,8 +11,10 @@
 #include <set>
 #include <string_view>
 
+#include "adapt/adapt.h"
 #include "app/config.h"
 #include "app/file.h"
+#include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/page.h"
 #include "app/plan_file.h"
@@ -107,37 +109,8 @@ Result<std::vector<double>> per_worker(const char* flag, const std::vector<doubl
                      " stages: give one, or one for each stage"));
 }
 
-// Times of the workers of a pipeline, and the bytes of a stage.
-struct StageTimes {
-  std::vector<double> forward, backward_input, backward_weight;
-  Bytes message, parameters;
-};
-
-// The times as a model: a stage's are those of its first layer. A worker's times are shared out
-// evenly among its stages.
-Model model_of(const Plan& plan, const StageTimes& times) {
-  std::map<WorkerId, std::pair<size_t, int32_t>> workers;  // place in the pipeline, stages held
-  for (const Stage& stage : plan.stages) {
-    const auto [place, fresh] =
-        workers.try_emplace(stage.holders.front(), std::pair(workers.size(), 0));
-    ++place->second.second;
-  }
-  Model model;
-  model.layers.resize(at(plan.stages.back().layer_end));
-  for (const Stage& stage : plan.stages) {
-    const auto [place, held] = workers.at(stage.holders.front());
-    Layer& layer = model.layers[at(stage.layer_first)];
-    layer.forward = from_milliseconds(times.forward[place] / held);
-    layer.backward_input = from_milliseconds(times.backward_input[place] / held);
-    layer.backward_weight = from_milliseconds(times.backward_weight[place] / held);
-    layer.parameters = times.parameters;
-    model.layers[at(stage.layer_end) - 1].activation = times.message;
-  }
-  return model;
-}
-
-Result<StageTimes> times_of(const SimulateOptions& options, int32_t workers) {
-  StageTimes times;
+Result<WorkerTimes> times_of(const SimulateOptions& options, int32_t workers) {
+  WorkerTimes times;
   const auto forward = per_worker("--forward-ms", options.forward_ms, workers);
   if (!forward.ok()) return forward.error();
   const auto input = per_worker("--backward-input-ms", options.backward_input_ms, workers);
@@ -166,14 +139,15 @@ Result<Shape> shape_of(const SimulateOptions& options) {
   if (options.memory && *options.memory < 1) {
     return invalid(cat("--memory ", *options.memory, ": expected at least 1 micro-batch"));
   }
-  const std::string dispatch = options.dispatch.value_or("listed");
+  const bool open = shape.order == kAutoOrder;
+  const std::string dispatch = options.dispatch.value_or(open ? "ready" : "listed");
   if (dispatch != "listed" && dispatch != "ready") {
     return invalid(cat("--dispatch ", dispatch, ": expected listed or ready"));
   }
-  shape.dispatch = dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
-  for (const OrderCard& card : order_cards()) {
-    if (card.name == shape.order) shape.split_backward = card.splits_backward;
-  }
+  // An open order is searched from what ready dispatch does, whichever dispatch it will have.
+  shape.dispatch = open || dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  shape.split_backward = splits_by_default(shape.order);
+  shape.late_share = options.weight_memory.value_or(1);
   if (options.split_backward) {
     const auto split = yes_or_no("--split-backward", *options.split_backward);
     if (!split.ok()) return split.error();
@@ -233,7 +207,7 @@ Result<Case> case_of_job(const SimulateOptions& options) {
   fill(merged.backward_weight_ms, job.device.backward_weight_ms);
   auto times = times_of(merged, job.parallel.stages);
   if (!times.ok()) return times.error();
-  StageTimes stage_times = std::move(times).value();
+  WorkerTimes stage_times = std::move(times).value();
   stage_times.message = {job.device.message_bytes};
   stage_times.parameters = {job.device.parameter_bytes};
   Case it{
@@ -355,14 +329,36 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+PriceOptions price_options_of(const SimulateOptions& options, const Case& it);
+
+// An open order made for the times and links of the case.
+Result<Case> order_of(const SimulateOptions& options, Case it) {
+  AdaptOptions adapting;
+  adapting.price = price_options_of(options, it);
+  if (adapting.price.sending == Sending::Blocking) {
+    return invalid("--order auto makes orders for messages beside the device: leave --send out");
+  }
+  // What if, not live: every gain counts.
+  adapting.least_gain = adapting.listed_gain = 0;
+  if (options.dispatch) {
+    adapting.dispatch = *options.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  }
+  auto adapted = adapt(it.plan, it.model, it.cluster, adapting);
+  if (!adapted.ok()) return adapted.error();
+  it.reason = adapted.value().reason;
+  it.plan = std::move(adapted).value().plan;
+  return it;
+}
+
 Result<Case> case_of(const SimulateOptions& options) {
   if (const Status status = check_flags(options); !status.ok()) return status.error();
   if (!options.file.empty() && gives_shape(options)) {
     return invalid(cat(options.file, " says stages, order and the like: leave those flags out"));
   }
-  Result<Case> it = options.file.empty()               ? case_of_flags(options)
-                    : ends_with(options.file, ".toml") ? case_of_job(options)
-                                                       : case_of_plan(options);
+  const bool job = ends_with(options.file, ".toml");
+  Result<Case> it = options.file.empty() ? case_of_flags(options)
+                    : job                ? case_of_job(options)
+                                         : case_of_plan(options);
   if (!it.ok()) return it;
   if (options.update) {
     const auto update = yes_or_no("--update", *options.update);
@@ -376,7 +372,8 @@ Result<Case> case_of(const SimulateOptions& options) {
                                slow_workers(options, it.value())}) {
     if (!status.ok()) return status.error();
   }
-  return it;
+  const bool open = it.value().plan.order == kAutoOrder && (options.file.empty() || job);
+  return open ? order_of(options, it.value()) : it;
 }
 
 PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {

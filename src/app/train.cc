@@ -13,6 +13,7 @@
 #include "app/checkpoint.h"
 #include "app/config.h"
 #include "app/coordinate.h"
+#include "app/job_model.h"
 #include "app/launch.h"
 #include "app/make_job_plan.h"
 #include "app/progress.h"
@@ -131,6 +132,12 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.micro_count = plan.schedule.micro_count;
   rules.evaluation_count = job.validate_micros;
   rules.stages = plan.stages;
+  rules.plan = std::make_shared<const Plan>(plan);
+  rules.model = job_model(job, plan);
+  rules.cluster = job_cluster(job);
+  rules.slow_links = job.resilience.slow_links == "adapt"     ? SlowLinks::Adapt
+                     : job.resilience.slow_links == "observe" ? SlowLinks::Observe
+                                                              : SlowLinks::Off;
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);
@@ -237,9 +244,7 @@ int train(const TrainOptions& options) {
   if (!start.ok()) return fail(start.error(), 2);
 
   std::FILE* stream = options.json ? stderr : stdout;
-  const std::string shape =
-      cat(plan.value().order, " ", job.parallel.pipelines, "x", job.parallel.stages);
-  Progress progress(stream, job, shape);
+  Progress progress(stream, job);
   if (start.value().first_step >= job.steps) {
     say_ending(options, job, run.value(), {0, ""}, progress.figures());
     std::fprintf(stderr,

@@ -21,6 +21,7 @@
 #include "base/mailbox.h"
 #include "base/text.h"
 #include "control/client.h"
+#include "monitor/sample.h"
 #include "runtime/worker.h"
 #include "world/load.h"
 
@@ -95,12 +96,14 @@ class WorkerRun {
   Status connect_control();
   Status set_up();
   Status make_parts();
+  void make_runner();
   Status connect_peers();
   Status load();
   Status go_on();
   void freeze(const Told& told);
   void run_steps(const Told& told);
   bool save_if_asked(const Told& told);
+  void take_plan(const Told& told);
   void step(const Told& told);
   bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
@@ -119,7 +122,8 @@ class WorkerRun {
   QueueMailbox mailbox_;
   Report report_;
   std::unique_ptr<Client> client_;
-  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const Plan> plan_;  // in force
+  int64_t plan_serial_ = 1;           // of plan_
   Job job_;
   std::vector<StageId> stages_;
   // The mailbox above must outlive these.
@@ -176,6 +180,7 @@ Status WorkerRun::make_parts() {
   report_.term = first->instruction.order.term;
   report_.epoch = first->instruction.order.epoch;
   plan_ = first->plan;
+  plan_serial_ = report_.plan = first->instruction.plan_serial;
   Result<Job> job = job_from_toml(*first->job_toml, "the coordinator's settings");
   if (!job.ok()) return job.error();
   job_ = std::move(job).value();
@@ -190,9 +195,13 @@ Status WorkerRun::make_parts() {
   Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
   if (!compute.ok()) return compute.error();
   compute_ = std::move(compute).value();
+  make_runner();
+  return ok();
+}
+
+void WorkerRun::make_runner() {
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
                           compute_.links.get()});
-  return ok();
 }
 
 // Of each pair the lower number connects; its ticket says that both ends have agreed.
@@ -341,7 +350,22 @@ void WorkerRun::run_steps(const Told& now) {
   }
   const bool there = order.stop_at >= 0 && compute_.compute->version() >= order.stop_at;
   if (there || !report_.lost_peers.empty()) return wait(kIdle);
+  take_plan(now);
   step(now);
+}
+
+// Acknowledges a new plan, and changes to it at the step from which it is in force.
+void WorkerRun::take_plan(const Told& now) {
+  const Instruction& newest = now.instruction;
+  if (newest.plan_serial != report_.plan) {
+    report_.plan = newest.plan_serial;
+    tell();
+  }
+  const bool due = newest.plan_from >= 0 && compute_.compute->version() >= newest.plan_from;
+  if (!due || newest.plan_serial == plan_serial_) return;
+  plan_ = now.plan;
+  plan_serial_ = newest.plan_serial;
+  make_runner();  // its tables are those of a plan
 }
 
 void WorkerRun::step(const Told& now) {
@@ -436,6 +460,7 @@ void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,
   summary.gradient_norm = outcome.gradient_norm;
   summary.learning_rate = outcome.learning_rate;
   summary.finite = outcome.finite;
+  for (StepSample& sample : make_samples(events)) summary.sample = std::move(sample);
   const bool look = step % kLagInterval == 0 || step + 1 == job_.steps;
   if (compute_.paced != nullptr && look) {
     const Lag lag = compute_.paced->lag();

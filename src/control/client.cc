@@ -137,6 +137,8 @@ class GrpcClient : public Client {
       Result<Plan> plan = plan_from_json(message.plan(), "the coordinator's plan");
       if (!plan.ok()) return plan.error().message;
       next->plan = std::make_shared<const Plan>(std::move(plan).value());
+    }
+    if (!message.job_toml().empty()) {
       next->job_toml = std::make_shared<const std::string>(message.job_toml());
     }
     {

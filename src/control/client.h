@@ -26,7 +26,7 @@ struct ClientSettings {
 // What the coordinator has told this worker.
 struct Told {
   Instruction instruction;
-  std::shared_ptr<const Plan> plan;             // from the first message on
+  std::shared_ptr<const Plan> plan;             // of instruction.plan_serial
   std::shared_ptr<const std::string> job_toml;  // from the first message on
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/replan.h"
 
 namespace tenuto {
 namespace {
@@ -79,6 +80,8 @@ Instruction instruction_of(const State& state) {
   order.first_step = state.rules.first_step;
   order.stop_at = state.stop_at;
   order.phase = phase_of(state.situation);
+  all.plan_serial = state.planning.serial;
+  all.plan_from = state.planning.from;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     if (!state.members[worker].alive) continue;
     order.members.push_back({static_cast<int32_t>(worker)});
@@ -103,6 +106,7 @@ StepRecord record_of(const State& state, int64_t step) {
   StepRecord record;
   record.step = step;
   record.epoch = state.epoch;
+  record.plan = plan_of(state.planning, step);
   record.events.resize(state.members.size());
   std::map<int32_t, double> losses, evaluation;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
@@ -139,6 +143,7 @@ class Turn {
   void hear(const Exited& exited);
   void hear(const Request& request);
   void hear(const Stored& stored);
+  void hear(const Planned& planned) { note_if(take_planned(out_, planned)); }
   void hear(const Trouble& trouble);
   void hear(const Tick&) {}
 
@@ -156,6 +161,9 @@ class Turn {
   bool overtaken(const Report& report);
   void note(const std::string& reason) {
     out_.reason += out_.reason.empty() ? reason : "; " + reason;
+  }
+  void note_if(const std::string& reason) {
+    if (!reason.empty()) note(reason);
   }
   void note_shards(const Report& report);
   void suspect(WorkerId worker, const std::string& why);
@@ -375,6 +383,7 @@ void Turn::commit(int64_t version) {
   State& s = state();
   for (int64_t step = s.committed; step < version; ++step) {
     out_.steps.push_back(record_of(s, step));
+    learn_step(out_, step);
   }
   s.committed = version;
 }
@@ -458,6 +467,7 @@ void Turn::run() {
     if (saved && s.committed < s.stop_at) store(s.committed);
   }
   bury_the_missing();
+  note_if(advance_plan(out_));
   if (s.situation == Situation::Running) stop();
 }
 
@@ -592,6 +602,7 @@ State begin(const Rules& rules, Duration now) {
   state.stop_at = rules.steps;
   state.saved = rules.saved;
   state.progress_at = now;
+  state.planning = begin_planning(rules);
   state.members.resize(static_cast<size_t>(rules.worker_count()));
   state.told = instruction_of(state);
   state.told.sequence = 1;

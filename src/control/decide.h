@@ -11,6 +11,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -19,20 +20,30 @@
 #include "base/unit.h"
 #include "control/report.h"
 #include "control/store.h"
+#include "monitor/monitor.h"
+#include "world/cluster.h"
+#include "world/model.h"
 
 namespace tenuto {
+
+// What is done about slow links. Observe: they are told, the plan stays.
+enum class SlowLinks : uint8_t { Off, Observe, Adapt };
 
 // What is fixed for the run.
 struct Rules {
   int64_t term = 1;
-  int64_t epoch = 1;             // of the first plan
-  int64_t first_step = 0;        // 0, or the version that is resumed
-  int64_t steps = 0;             // the version to end with
-  int64_t checkpoint_every = 0;  // steps; 0 = only at the end
-  int64_t saved = -1;            // version of the newest checkpoint on disk; -1 = none
-  int32_t micro_count = 0;       // training micro-batches of a step
-  int32_t evaluation_count = 0;  // micro-batches of a held-out pass
-  std::vector<Stage> stages;     // of the plan
+  int64_t epoch = 1;                 // of the first plan
+  int64_t first_step = 0;            // 0, or the version that is resumed
+  int64_t steps = 0;                 // the version to end with
+  int64_t checkpoint_every = 0;      // steps; 0 = only at the end
+  int64_t saved = -1;                // version of the newest checkpoint on disk; -1 = none
+  int32_t micro_count = 0;           // training micro-batches of a step
+  int32_t evaluation_count = 0;      // micro-batches of a held-out pass
+  std::vector<Stage> stages;         // of the plan
+  std::shared_ptr<const Plan> plan;  // the first one, to which a healthy cluster returns
+  Model model;                       // as profiled: bytes; op times are measured
+  Cluster cluster;                   // when all are well
+  SlowLinks slow_links = SlowLinks::Observe;
   std::vector<std::string> resume_shards;
   std::string directory;         // where checkpoint folders are made
   Duration start_limit{};        // without any worker coming forward
@@ -53,6 +64,21 @@ struct Member {
   std::optional<Duration> suspect_since;  // someone has lost it, or its stream has ended
   std::string suspicion;                  // the sentence of that
   bool stream_ended = false;              // its conversation is over
+};
+
+// A change of plan on its way: wanted (somebody computes it), proposed (told, to be acknowledged),
+// in force from a step on.
+struct Planning {
+  std::shared_ptr<const Plan> present;   // told last
+  std::shared_ptr<const Plan> previous;  // in force until then
+  int64_t serial = 1;                    // of `present`
+  int64_t from = 0;                      // the step it is in force from; -1 = not yet acknowledged
+  std::string reason;                    // why it was proposed
+  std::shared_ptr<const MonitorState> monitor;
+  int64_t request = 0;   // the newest plan that was asked for
+  bool answered = true;  // no: somebody computes it
+  bool stale = false;    // the cluster has changed since
+  SlowLinks slow_links = SlowLinks::Observe;
 };
 
 // Where a run is.
@@ -92,6 +118,7 @@ struct State {
   std::map<int64_t, std::map<int32_t, SavedShard>> shards;  // by version, by stage
   Salvage salvage;
   std::optional<Ending> ending;
+  Planning planning;
   Instruction told;  // the last one
 };
 
@@ -118,6 +145,12 @@ struct Stored {
   int64_t version = 0;
   std::string failure;  // empty = it is there
 };
+// The answer to a PlanRequest: a better plan, or none and why.
+struct Planned {
+  int64_t request = 0;
+  std::shared_ptr<const Plan> plan;  // null: the present one stays
+  std::string reason;
+};
 // The coordinator's own side cannot go on, for example because the disk is full.
 struct Trouble {
   std::string sentence;
@@ -128,7 +161,7 @@ struct Tick {};
 // One thing heard, and when (on the coordinator's clock).
 struct Input {
   Duration now{};
-  std::variant<Report, StreamEnded, Exited, Request, Stored, Trouble, Tick> what;
+  std::variant<Report, StreamEnded, Exited, Request, Stored, Planned, Trouble, Tick> what;
 };
 
 // A step that is now final, as the metrics tell it.
@@ -137,6 +170,7 @@ struct StepRecord {
   bool complete = false;  // the loss of every micro-batch is known
   double loss = 0;        // mean over micro-batches, folded in their order
   std::optional<double> validation_loss;
+  std::shared_ptr<const Plan> plan;  // that it ran under
   double gradient_norm = 0, learning_rate = 0;
   Duration duration{};  // of the slowest worker
   Duration lag{};       // 99th percentile of the paced devices, the worst
@@ -150,6 +184,14 @@ struct CheckpointRecord {
   std::vector<SavedShard> shards;  // by stage
 };
 
+// A plan is to be weighed for the cluster as it is now, off the path of the steps.
+struct PlanRequest {
+  int64_t request = 0;
+  std::shared_ptr<const Plan> plan;  // the present one
+  Model model;                       // as measured
+  Cluster cluster;
+};
+
 // What follows from an input.
 struct Decision {
   State state;
@@ -157,6 +199,9 @@ struct Decision {
   std::string reason;                // one sentence; empty = nothing was decided
   std::vector<StepRecord> steps;     // newly committed
   std::optional<CheckpointRecord> checkpoint;
+  std::vector<std::string> verdicts;  // what detection has found, one sentence each
+  std::optional<PlanRequest> wanted;
+  bool new_plan = false;  // `order` is the first to tell of state.planning.present
 };
 
 // The state before anything was heard, at `now`.

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "ir/plan.h"
+#include "monitor/sample.h"
 
 namespace tenuto {
 
@@ -29,6 +30,7 @@ struct StepSummary {
   int64_t finish_ns = 0;   // of the training step, without the held-out pass
   int64_t lag_p99_ns = 0;  // paced device only
   bool lag_valid = true;   // paced device only
+  StepSample sample;       // how long its ops lasted, and its messages took
   std::string events;      // of a traced step: JSON lines, see docs/formats.md
   auto operator<=>(const StepSummary&) const = default;
 };
@@ -56,20 +58,25 @@ struct Report {
   std::vector<StepSummary> steps;  // from step `seen` on
   // Of checkpoints not yet complete; of one version one for each stage it holds, ascending.
   std::vector<SavedShard> shards;
+  int64_t plan = 1;  // serial of the newest plan that it has
   std::vector<WorkerId> lost_peers;
   std::string failure;  // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;
 };
 
-// What all workers are told: the order and what goes with it. The plan travels once per stream.
+// What all workers are told: the order and what goes with it. Each plan travels once per stream.
 struct Instruction {
   int64_t sequence = 0;  // counts up with each change
   Order order;
   std::vector<std::string> addresses;  // of order.members; empty text = not known yet
-  int64_t save_version = -1;           // the savers save this version when they hold it; -1 = none
-  std::vector<WorkerId> savers;        // one holder of each stage
-  std::string save_directory;          // for the shards of save_version
+  // The newest plan, and the step that it is in force from; -1 = not yet, it is to be acknowledged
+  // (Report::plan). A worker that has begun to wait for the commit of version v has heard of every
+  // plan that is in force from step v + 1 on: both come in one sequence.
+  int64_t plan_serial = 1, plan_from = 0;
+  int64_t save_version = -1;     // the savers save this version when they hold it; -1 = none
+  std::vector<WorkerId> savers;  // one holder of each stage
+  std::string save_directory;    // for the shards of save_version
   std::vector<std::string> resume_shards;  // to be loaded before the first step
   auto operator<=>(const Instruction&) const = default;
 };

@@ -41,8 +41,9 @@ struct Stream {
   wire::Report incoming;
   int pending = 0;
   bool writing = false, finishing = false, reading_over = false;
-  bool plan_told = false, due = false;  // due: the newest instruction is to be written
-  std::optional<Report> last;           // admitted when there is one
+  bool settings_told = false, due = false;  // due: the newest instruction is to be written
+  int64_t plan_told = 0;                    // serial of the newest plan that was written
+  std::optional<Report> last;               // admitted when there is one
 };
 
 class GrpcServer : public Server {
@@ -96,9 +97,10 @@ class GrpcServer : public Server {
     return all;
   }
 
-  void tell(const Instruction& instruction) override {
+  void tell(const Instruction& instruction, const std::string& plan) override {
     const std::lock_guard lock(mutex_);
     instruction_ = instruction;
+    if (!plan.empty()) plan_ = plan;
     write_soon();
   }
 
@@ -238,11 +240,10 @@ class GrpcServer : public Server {
     stream.due = stream.writing;
     if (stream.writing) return;
     wire::Order order = to_wire(*instruction_);
-    if (!stream.plan_told) {
-      order.set_plan(settings_.plan);
-      order.set_job_toml(settings_.job_toml);
-      stream.plan_told = true;
-    }
+    if (!stream.settings_told) order.set_job_toml(settings_.job_toml);
+    if (stream.plan_told != instruction_->plan_serial) order.set_plan(plan_);
+    stream.settings_told = true;
+    stream.plan_told = instruction_->plan_serial;
     stream.writing = true;
     stream.pending += 1;
     stream.call.Write(order, &stream.written);
@@ -260,6 +261,7 @@ class GrpcServer : public Server {
   std::map<int32_t, Report> reports_;  // at most one per worker
   std::vector<StreamEnded> ended_;     // at most one per admitted stream since the last take
   std::optional<Instruction> instruction_;
+  std::string plan_;  // of the newest serial
   bool closing_ = false;
   bool telling_ = false;  // the alarm is set: its token has not come back yet
   std::condition_variable told_;

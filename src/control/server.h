@@ -20,7 +20,6 @@ struct ServerSettings {
   std::string listen;  // host:port; port 0 = any free one
   std::string job, token;
   int32_t worker_count = 0;
-  std::string plan;      // JSON, sent once on each stream
   std::string job_toml;  // effective settings, sent once on each stream
 };
 
@@ -33,8 +32,9 @@ class Server {
   // The newest report of each worker that has spoken since the last call, and the streams that have
   // ended since. Each report first, then its stream's end.
   virtual std::vector<std::variant<Report, StreamEnded>> take() = 0;
-  // Tells every worker, now and at the begin of each later stream.
-  virtual void tell(const Instruction& instruction) = 0;
+  // Tells every worker, now and at the begin of each later stream. `plan`: the JSON of the plan of
+  // instruction.plan_serial when that is a new one, sent once on each stream; empty = as before.
+  virtual void tell(const Instruction& instruction, const std::string& plan = {}) = 0;
   // Tells the newest instruction again: the coordinator is alive.
   virtual void repeat() = 0;
 };

@@ -33,6 +33,53 @@ std::vector<LossOfMicro> read_losses(const Losses& from) {
   return losses;
 }
 
+void write_sample(const StepSample& sample, wire::StepSummary* to) {
+  for (const LinkSample& link : sample.links) {
+    wire::LinkSample* one = to->add_links();
+    one->set_from(link.from.value);
+    one->set_messages(link.messages);
+    one->set_least_ns(link.least.count());
+    one->set_median_ns(link.median.count());
+    one->set_upper_ns(link.upper.count());
+    one->set_smallest_bytes(link.smallest.count);
+    one->set_largest_bytes(link.largest.count);
+    one->set_of_smallest_ns(link.of_smallest.count());
+    one->set_of_largest_ns(link.of_largest.count());
+  }
+  for (const OpSample& op : sample.ops) {
+    wire::OpSample* one = to->add_ops();
+    one->set_stage(op.stage.value);
+    one->set_kind(static_cast<int32_t>(op.kind));
+    one->set_ops(op.ops);
+    one->set_median_ns(op.median.count());
+  }
+}
+
+StepSample read_sample(const wire::StepSummary& from, WorkerId worker) {
+  StepSample sample{worker, from.step(), {}, {}};
+  for (const auto& link : from.links()) {
+    sample.links.push_back({.from = {link.from()},
+                            .to = worker,
+                            .messages = link.messages(),
+                            .least = Duration(link.least_ns()),
+                            .median = Duration(link.median_ns()),
+                            .upper = Duration(link.upper_ns()),
+                            .smallest = {link.smallest_bytes()},
+                            .largest = {link.largest_bytes()},
+                            .of_smallest = Duration(link.of_smallest_ns()),
+                            .of_largest = Duration(link.of_largest_ns())});
+  }
+  const int32_t last = static_cast<int32_t>(OpKind::Evaluate);
+  for (const auto& op : from.ops()) {
+    sample.ops.push_back({.worker = worker,
+                          .stage = {op.stage()},
+                          .kind = static_cast<OpKind>(std::clamp(op.kind(), 0, last)),
+                          .ops = op.ops(),
+                          .median = Duration(op.median_ns())});
+  }
+  return sample;
+}
+
 void write_step(const StepSummary& step, wire::StepSummary* to) {
   to->set_step(step.step);
   write_losses(step.losses, to->mutable_losses());
@@ -44,10 +91,11 @@ void write_step(const StepSummary& step, wire::StepSummary* to) {
   to->set_finish_ns(step.finish_ns);
   to->set_lag_p99_ns(step.lag_p99_ns);
   to->set_lag_valid(step.lag_valid);
+  write_sample(step.sample, to);
   to->set_events(step.events);
 }
 
-StepSummary read_step(const wire::StepSummary& from) {
+StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
   return {.step = from.step(),
           .losses = read_losses(from.losses()),
           .evaluation = read_losses(from.evaluation()),
@@ -58,6 +106,7 @@ StepSummary read_step(const wire::StepSummary& from) {
           .finish_ns = from.finish_ns(),
           .lag_p99_ns = from.lag_p99_ns(),
           .lag_valid = from.lag_valid(),
+          .sample = read_sample(from, worker),
           .events = from.events()};
 }
 
@@ -96,6 +145,7 @@ wire::Report to_wire(const Report& report, const Credentials& credentials) {
     saved->set_bytes(shard.bytes);
     saved->set_checksum(shard.checksum);
   }
+  to.set_plan(report.plan);
   for (const WorkerId peer : report.lost_peers) to.add_lost_peers(peer.value);
   to.set_failure(report.failure);
   to.set_failure_code(static_cast<int32_t>(report.failure_code));
@@ -113,10 +163,11 @@ Report from_wire(const wire::Report& message) {
                 .seen = message.seen(),
                 .address = message.address(),
                 .connected = message.connected()};
-  for (const auto& step : message.steps()) report.steps.push_back(read_step(step));
+  for (const auto& step : message.steps()) report.steps.push_back(read_step(step, report.worker));
   for (const auto& shard : message.shards()) {
     report.shards.push_back({shard.version(), shard.file(), shard.bytes(), shard.checksum()});
   }
+  report.plan = message.plan();
   for (const int32_t peer : message.lost_peers()) report.lost_peers.push_back({peer});
   report.failure = message.failure();
   const int32_t last = static_cast<int32_t>(Code::Cancelled);
@@ -160,6 +211,8 @@ wire::Order to_wire(const Instruction& instruction) {
     peer->set_worker(order.members[i].value);
     if (i < instruction.addresses.size()) peer->set_address(instruction.addresses[i]);
   }
+  to.set_plan_serial(instruction.plan_serial);
+  to.set_plan_from(instruction.plan_from);
   to.set_save_version(instruction.save_version);
   for (const WorkerId saver : instruction.savers) to.add_savers(saver.value);
   to.set_save_directory(instruction.save_directory);
@@ -181,6 +234,8 @@ Instruction from_wire(const wire::Order& message) {
     order.members.push_back({peer.worker()});
     instruction.addresses.push_back(peer.address());
   }
+  instruction.plan_serial = message.plan_serial();
+  instruction.plan_from = message.plan_from();
   instruction.save_version = message.save_version();
   for (const int32_t saver : message.savers()) instruction.savers.push_back({saver});
   instruction.save_directory = message.save_directory();

@@ -92,20 +92,20 @@ Status set_limits(const Shape& shape, Plan& plan) {
       return std::find(stage.holders.begin(), stage.holders.end(), worker) != stage.holders.end();
     };
     const auto chunks = std::count_if(plan.stages.begin(), plan.stages.end(), holds);
-    const Limit wanted = limit_of(plan.schedule.lists[w]);
-    const int64_t most = int64_t{shape.memory} * std::max<int64_t>(1, chunks);
-    if (shape.memory > 0 && wanted.micros > most) {
-      const auto least = (wanted.micros + chunks - 1) / chunks;
+    const auto stages = static_cast<int32_t>(std::max<std::ptrdiff_t>(1, chunks));
+    Limit limit = limit_of(plan.schedule.lists[w]);
+    limit.room = room_of(shape.memory, stages, shape.late_share);
+    const int64_t peak = peak_of(plan.schedule.lists[w], limit.room);
+    if (peak > limit.room.most) {
+      const int64_t whole = limit.room.whole * stages;
+      const int64_t least = (peak + whole - 1) / whole;
       return Error{Code::Exhausted, Reach::Worker,
-                   cat("worker ", worker, " holds up to ", wanted.micros, " micro-batches of ",
-                       chunks, " stages, and memory allows ", most, ": raise memory to ", least,
+                   cat("worker ", worker, " holds up to ", least, " micro-batches of ", stages,
+                       " stages, and memory allows ", shape.memory, ": raise memory to ", least,
                        " or list backwards sooner")};
     }
-    if (plan.dispatch == Dispatch::Ready) {
-      plan.limits.push_back(wanted);
-    } else if (shape.memory > 0) {
-      plan.limits.push_back({static_cast<int32_t>(std::min<int64_t>(most, 2147483647)), 0});
-    }
+    if (plan.dispatch == Dispatch::Listed) limit.micros = limit.warm_up = 0;
+    if (plan.dispatch == Dispatch::Ready || shape.memory > 0) plan.limits.push_back(limit);
   }
   return ok();
 }

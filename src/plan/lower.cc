@@ -1,6 +1,7 @@
 #include "plan/lower.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "collective/ring.h"
@@ -200,6 +201,22 @@ Limit limit_of(const std::vector<Op>& list) {
     if (op.kind == OpKind::BackwardInput) warm = false;
   }
   return limit;
+}
+
+Room room_of(int32_t memory, int32_t chunks, double late_share) {
+  if (memory == 0) return {};
+  constexpr int64_t kParts = 1000;  // of a micro-batch
+  return {kParts * memory * chunks, kParts, std::llround(late_share * kParts)};
+}
+
+int64_t peak_of(const std::vector<Op>& list, const Room& room) {
+  int64_t held = 0, peak = 0;
+  for (const Op& op : list) {
+    if (op.kind == OpKind::Forward) peak = std::max(peak, held += room.whole);
+    if (op.kind == OpKind::BackwardInput) held += room.late - room.whole;
+    if (op.kind == OpKind::BackwardWeight) held -= room.late;
+  }
+  return peak;
 }
 
 }  // namespace tenuto

@@ -56,6 +56,8 @@ Error unknown_order(const std::string& name) {
     names.push_back(card.name);
     all += (all.empty() ? "" : ", ") + card.name;
   }
+  names.push_back(kAutoOrder);
+  all += cat(" and ", kAutoOrder);
   const std::string near = nearest(name, names.data(), names.size());
   return invalid(cat("order '", name, "' is not known",
                      near.empty() ? std::string() : cat(", did you mean ", near, "?"),
@@ -186,17 +188,23 @@ Schedule make_evaluation(const Layout& layout) {
 Status set_limits(const Layout& layout, Plan& plan) {
   const Shape& shape = layout.shape;
   const int32_t chunks = layout.own.chunks;
-  int32_t least = 0;
+  const Room room = room_of(shape.memory, chunks, shape.late_share);
+  const bool open = shape.order == kAutoOrder;
+  int64_t least = 0;
   WorkerId where;
   std::vector<Limit> wanted;
   for (size_t worker = 0; worker < plan.schedule.lists.size(); ++worker) {
-    wanted.push_back(limit_of(plan.schedule.lists[worker]));
-    if (wanted.back().micros <= least) continue;
-    least = wanted.back().micros;
+    const auto& list = plan.schedule.lists[worker];
+    wanted.push_back(open ? Limit{} : limit_of(list));
+    wanted.back().room = room;
+    const int64_t peak = open ? 0 : peak_of(list, room);
+    if (peak <= least) continue;
+    least = peak;
     where = {static_cast<int32_t>(worker)};
   }
-  if (shape.memory > 0 && least > int64_t{shape.memory} * chunks) {
-    const int32_t micros = (least + chunks - 1) / chunks;
+  if (shape.memory > 0 && least > room.most) {
+    const int64_t whole = room.whole * chunks;
+    const int64_t micros = (least + whole - 1) / whole;
     return Error{Code::Exhausted, Reach::Worker,
                  cat("order ", shape.order, " with ", shape.stages, " stages and ", shape.micros,
                      " micro-batches a pipeline holds up to ", micros, " of them at worker ", where,
@@ -206,17 +214,26 @@ Status set_limits(const Layout& layout, Plan& plan) {
   if (plan.dispatch == Dispatch::Ready) {
     plan.limits = std::move(wanted);
   } else if (shape.memory > 0) {
-    plan.limits.assign(plan.schedule.lists.size(), {shape.memory * chunks, 0});
+    plan.limits.assign(plan.schedule.lists.size(), {0, 0, room});
   }
   return ok();
 }
 
 }  // namespace
 
+bool splits_by_default(const std::string& order) {
+  const OrderCard* card = find_card(order);
+  return order == kAutoOrder || (card != nullptr && card->splits_backward);
+}
+
 Result<Plan> make_plan(const Shape& shape) {
   if (const Status status = check_shape(shape); !status.ok()) return status.error();
-  const NamedOrder* order = find_order(shape.order);
+  const bool open = shape.order == kAutoOrder;
+  const NamedOrder* order = find_order(open ? "1f1b" : shape.order);
   if (order == nullptr) return unknown_order(shape.order);
+  if (open && shape.dispatch == Dispatch::Listed && shape.memory > 0) {
+    return invalid("order auto leaves the order to ready dispatch: take dispatch = \"ready\"");
+  }
   const int32_t chunks = shape.chunks > 0 ? shape.chunks : order->card.chunks;
   const Layout layout{shape, *order, {shape.stages, shape.micros, chunks, shape.memory}};
   if (const Status status = check_chunks(layout); !status.ok()) return status.error();

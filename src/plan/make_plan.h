@@ -10,6 +10,14 @@
 
 namespace tenuto {
 
+// The order that is left open: ready dispatch takes ops as their inputs come, within the memory
+// alone, and whoever knows times and links (adapt/) makes an order of it.
+inline constexpr const char* kAutoOrder = "auto";
+
+// Whether an order, by its name, runs the gradients of inputs and of weights apart unless told
+// otherwise.
+bool splits_by_default(const std::string& order);
+
 // The shape of a run.
 struct Shape {
   int32_t stages = 1;  // workers of a pipeline; the plan has stages x chunks stages
@@ -17,10 +25,12 @@ struct Shape {
   int32_t pipelines = 1;
   int32_t micros = 1;          // per pipeline
   int32_t layers = 0;          // of the model; 0 = one for each stage
-  std::string order = "1f1b";  // a name from order_names()
+  std::string order = "1f1b";  // the name of a card, or kAutoOrder
   Dispatch dispatch = Dispatch::Listed;
   bool split_backward = false;
   int32_t memory = 0;              // micro-batches a worker may hold; 0 = unlimited
+  double late_share = 1;           // of a micro-batch, held from its input gradient to its weight
+                                   // gradient; [0, 1]
   bool tied = false;               // first and last stage share a weight (bucket 1)
   int32_t evaluation_micros = 0;   // micro-batches of the held-out pass, over all pipelines
   std::vector<double> layer_cost;  // relative, for the partition; empty = equal

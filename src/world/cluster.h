@@ -21,6 +21,7 @@ struct Worker {
 struct Link {
   Duration latency{};           // one way
   double bytes_per_second = 0;  // 0 = unlimited
+  bool operator==(const Link&) const = default;
 };
 
 // Workers, and links by class (same host, same rack, ...) with sparse exceptions, so that 16,384

@@ -49,7 +49,7 @@ struct ParallelSettings {
   int32_t micros = 4;      // micro-batches per pipeline and step
   int32_t micro_rows = 4;  // rows (sequences, samples) of one micro-batch
   std::string order = "1f1b";
-  std::string dispatch = "listed";  // listed | ready
+  std::string dispatch = "ready";  // ready | listed
   int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
   bool split_backward = false;      // default: as the order wants
   std::string schedule;             // a file of lists instead of an order; empty = none
@@ -78,6 +78,11 @@ struct NetworkSettings {
   double silence_seconds = 60;      // a step without any progress for so long ends the run
 };
 
+// [resilience]
+struct ResilienceSettings {
+  std::string slow_links = "adapt";  // adapt | observe | off
+};
+
 // [coordinator]
 struct CoordinatorSettings {
   std::string listen = "127.0.0.1:0";  // port 0 = any free one
@@ -102,6 +107,7 @@ struct Job {
   ParallelSettings parallel;
   DeviceSettings device;
   NetworkSettings network;
+  ResilienceSettings resilience;
   CoordinatorSettings coordinator;
 
   // Workers of a fresh plan.

@@ -215,8 +215,9 @@ std::vector<Key> parallel_keys() {
       {"parallel.dispatch",
        slot<&Job::parallel, &ParallelSettings::dispatch>,
        kAnyNumber,
-       {"listed", "ready"},
-       "listed: in the plan's order; ready: the first op whose inputs are here"},
+       {"ready", "listed"},
+       "ready: the first op whose inputs are here, the order keeping its warm-ups and limits; "
+       "listed: in the plan's order"},
       {"parallel.memory",
        slot<&Job::parallel, &ParallelSettings::memory>,
        whole(0, kMany),
@@ -322,6 +323,12 @@ std::vector<Key> network_keys() {
        {.low = 0, .high = 86400, .low_open = true},
        {},
        "a step without any progress for so long ends the run"},
+      {"resilience.slow_links",
+       slot<&Job::resilience, &ResilienceSettings::slow_links>,
+       kAnyNumber,
+       {"adapt", "observe", "off"},
+       "adapt: change the order of ops so that a slow link's delay is absorbed; observe: only "
+       "tell"},
       {"coordinator.listen",
        slot<&Job::coordinator, &CoordinatorSettings::listen>,
        kAnyNumber,
@@ -344,8 +351,7 @@ constexpr std::string_view kLater = "belongs to a later version of Tenuto; remov
 constexpr std::string_view kTensor =
     "asks for a group of devices that share one model shard (tensor parallelism), which is not in "
     "scope yet: a worker is one process with one device; remove it";
-constexpr std::array<LaterName, 7> kLaterNames = {{{"resilience", kLater},
-                                                   {"sync", kLater},
+constexpr std::array<LaterName, 6> kLaterNames = {{{"sync", kLater},
                                                    {"fault", kLater},
                                                    {"coordinator.tls", kLater},
                                                    {"parallel.tensor", kTensor},

@@ -158,6 +158,30 @@ TEST(Check, Memory) {
   EXPECT_TRUE(check(plan).ok());
 }
 
+TEST(Check, Rooms) {
+  Plan plan = small_plan();
+  plan.limits.assign(2, {0, 0, {1999, 1000, 1000}});
+  const Status status = check(plan);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Code::Exhausted);
+  EXPECT_EQ(status.error().message.substr(0, 77),
+            "worker 0, op 2 (F0.1): here it would hold 2000 and has room for 1999 (a micro");
+  plan.limits.assign(2, {0, 0, {2000, 1000, 1000}});
+  EXPECT_TRUE(check(plan).ok());
+  plan.limits[1].room.late = 1001;
+  EXPECT_NE(refusal(plan).find("takes 1001 after its input gradient and only 1000 before"),
+            std::string::npos);
+  plan.limits[1].room = {kMostRoom + 1, 1, 1};
+  EXPECT_NE(refusal(plan).find("has a room above"), std::string::npos);
+  // Under ready dispatch a room for one lets the pipeline crawl, and for none it hangs.
+  plan = small_plan();
+  plan.dispatch = Dispatch::Ready;
+  plan.limits.assign(2, {0, 0, {1000, 1000, 500}});
+  EXPECT_TRUE(check(plan).ok());
+  plan.limits[1].room.most = 999;
+  EXPECT_NE(refusal(plan).find("nothing can move"), std::string::npos);
+}
+
 TEST(Check, Strangers) {
   Plan plan = small_plan();
   replace(plan.schedule.lists[0], "F0.1", "F1.1");

@@ -41,6 +41,7 @@ struct Station {
   std::map<std::pair<ValueKind, StageId>, std::vector<Value>> all;  // what "every" stands for
   Limit limit;
   int32_t held = 0, forwards = 0, all_forwards = 0;
+  int32_t whole = 0;  // of those held: before the end of their input gradient
 };
 
 class Run {
@@ -174,7 +175,12 @@ class Run {
   // The limits: what ready dispatch waits for, and what a list must keep by itself.
   static bool allowed(const Station& station, const Op& op) {
     const Limit& limit = station.limit;
-    if (op.kind == OpKind::Forward) return limit.micros == 0 || station.held < limit.micros;
+    if (op.kind == OpKind::Forward) {
+      const Room& room = limit.room;
+      const int64_t late = station.held - station.whole;
+      return (limit.micros == 0 || station.held < limit.micros) &&
+             (room.most == 0 || room.whole * (station.whole + 1) + room.late * late <= room.most);
+    }
     return op.kind != OpKind::BackwardInput ||
            station.forwards >= std::min(limit.warm_up, station.all_forwards);
   }
@@ -243,7 +249,8 @@ class Run {
 
   void keep_rules(Station& station, WorkerId self, const Op& op) {
     if (!allowed(station, op)) end(Ending::Rules, "beyond its limit: " + to_text(op));
-    if (op.kind == OpKind::Forward) ++station.held, ++station.forwards;
+    if (op.kind == OpKind::Forward) ++station.held, ++station.whole, ++station.forwards;
+    if (op.kind == OpKind::BackwardInput) --station.whole;
     if (op.kind == OpKind::BackwardWeight) --station.held;
     const bool ordered = op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput ||
                          op.kind == OpKind::BackwardWeight;

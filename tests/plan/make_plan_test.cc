@@ -136,7 +136,7 @@ TEST(MakePlan, Refusals) {
   };
   EXPECT_EQ(message(shape_of(2, 1, 2, "1f1c"), Code::Invalid),
             "order '1f1c' is not known, did you mean 1f1b? (known: gpipe, 1f1b, "
-            "zb-h1, zb-h2, interleaved, interleaved-zb, looped-bfs, zb-v, dualpipe-v)");
+            "zb-h1, zb-h2, interleaved, interleaved-zb, looped-bfs, zb-v, dualpipe-v and auto)");
   EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected at least 1");
   EXPECT_EQ(message(shape_of(2, 1, -1, "1f1b"), Code::Invalid),
             "micros is -1: expected at least 1");

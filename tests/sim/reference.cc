@@ -25,6 +25,7 @@ struct Person {
   std::set<Thing> has;
   std::map<Thing, int> came_from;  // things that lie in a buffer, and whose
   int forwards = 0, forwards_begun = 0, held = 0;
+  int whole = 0;  // of those held: before the end of their input gradient
 };
 
 class Reference {
@@ -134,6 +135,7 @@ class Reference {
       person.came_from.erase(thing);
     }
     for (const Thing& thing : makes(it.op)) person.has.insert(thing);
+    if (it.op.kind == OpKind::BackwardInput) --person.whole;
     if (it.op.kind == OpKind::BackwardWeight) --person.held;
   }
 
@@ -200,6 +202,7 @@ class Reference {
       next->end = now_ + time_of(w, next->op);
       if (next->op.kind == OpKind::Forward) {
         ++person.held;
+        ++person.whole;
         ++person.forwards_begun;
       }
       changed = true;
@@ -220,7 +223,11 @@ class Reference {
       for (Doing& it : person.list) {
         if (it.op.kind != kind || it.over) continue;
         const bool warm = person.forwards_begun >= std::min(limit.warm_up, person.forwards);
-        const bool room = limit.micros == 0 || person.held < limit.micros;
+        const Room& of = limit.room;
+        const int late = person.held - person.whole;
+        const bool room =
+            (limit.micros == 0 || person.held < limit.micros) &&
+            (of.most == 0 || of.whole * (person.whole + 1) + of.late * late <= of.most);
         if (ready(person, it.op) && (kind != OpKind::BackwardInput || warm) &&
             (kind != OpKind::Forward || room)) {
           return &it;

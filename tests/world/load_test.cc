@@ -121,7 +121,7 @@ TEST(Load, RefusesKeysInTheWrongPlace) {
 }
 
 TEST(Load, TellsLaterVersionsFromTypingErrors) {
-  for (const char* section : {"[resilience]", "[sync]", "[[fault]]"}) {
+  for (const char* section : {"[sync]", "[[fault]]"}) {
     EXPECT_NE(refusal(cat(section, "\nx = 1\n")).find("belongs to a later version of Tenuto"),
               std::string::npos)
         << section;

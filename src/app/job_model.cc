@@ -1,0 +1,71 @@
+#include "app/job_model.h"
+
+#include <map>
+#include <utility>
+
+namespace tenuto {
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// One number for all workers of a pipeline, or one for each.
+std::vector<double> spread(const std::vector<double>& times, int32_t workers) {
+  return times.size() == 1 ? std::vector<double>(at(workers), times[0]) : times;
+}
+
+Bytes message_of(const Job& job) {
+  if (job.device.kind == "paced") return {job.device.message_bytes};
+  constexpr int64_t kFloat = 4;
+  const int64_t rows =
+      int64_t{job.parallel.micro_rows} * (job.model.kind == "gpt" ? job.model.sequence : 1);
+  return {rows * job.model.width * kFloat};
+}
+
+}  // namespace
+
+Model model_of(const Plan& plan, const WorkerTimes& times) {
+  std::map<WorkerId, std::pair<size_t, int32_t>> workers;  // place in the pipeline, stages held
+  for (const Stage& stage : plan.stages) {
+    const auto [place, fresh] =
+        workers.try_emplace(stage.holders.front(), std::pair(workers.size(), 0));
+    ++place->second.second;
+  }
+  Model model;
+  model.layers.resize(at(plan.stages.back().layer_end));
+  for (const Stage& stage : plan.stages) {
+    const auto [place, held] = workers.at(stage.holders.front());
+    Layer& layer = model.layers[at(stage.layer_first)];
+    layer.forward = from_milliseconds(times.forward[place] / held);
+    layer.backward_input = from_milliseconds(times.backward_input[place] / held);
+    layer.backward_weight = from_milliseconds(times.backward_weight[place] / held);
+    layer.parameters = times.parameters;
+    model.layers[at(stage.layer_end) - 1].activation = times.message;
+  }
+  return model;
+}
+
+Model job_model(const Job& job, const Plan& plan) {
+  const int32_t workers = job.parallel.stages;
+  WorkerTimes times;
+  times.message = message_of(job);
+  times.parameters = {job.device.parameter_bytes};
+  if (job.device.kind != "paced") {
+    times.forward = times.backward_input = times.backward_weight =
+        std::vector<double>(at(workers), 0.0);
+    return model_of(plan, times);
+  }
+  times.forward = spread(job.device.forward_ms, workers);
+  times.backward_input = spread(job.device.backward_input_ms, workers);
+  times.backward_weight = spread(job.device.backward_weight_ms, workers);
+  return model_of(plan, times);
+}
+
+Cluster job_cluster(const Job& job) {
+  Link link;
+  if (job.device.kind == "paced") {
+    link = {from_milliseconds(job.network.latency_ms), job.network.megabytes_per_second * 1e6};
+  }
+  return uniform_cluster(job.worker_count(), link);
+}
+
+}  // namespace tenuto

@@ -1,0 +1,137 @@
+#include "control/replan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+// Workers may be one step beyond the last commit, so this is the first that none has begun.
+constexpr int64_t kStepsAhead = 2;
+
+// The middle of some times; the vector is not empty.
+Duration middle(std::vector<Duration> times) {
+  const auto place = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), place, times.end());
+  return *place;
+}
+
+// The model with the op times that were seen in the place of the profiled ones.
+Model measured_model(const Model& profiled, const Plan& plan, const MonitorState& monitor) {
+  Model model = profiled;
+  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    const auto put = [&](OpKind kind, Duration Layer::*part) {
+      const auto seen = monitor.stages.find({StageId{static_cast<int32_t>(s)}, kind});
+      if (seen == monitor.stages.end() || seen->second.latest.empty()) return;
+      for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
+        model.layers[static_cast<size_t>(layer)].*part = {};
+      }
+      model.layers[static_cast<size_t>(stage.layer_first)].*part = middle(seen->second.latest);
+    };
+    put(OpKind::Forward, &Layer::forward);
+    put(OpKind::BackwardInput, &Layer::backward_input);
+    put(OpKind::BackwardWeight, &Layer::backward_weight);
+  }
+  return model;
+}
+
+bool is_well(const Rules& rules, const Cluster& cluster) {
+  return cluster.exceptions == rules.cluster.exceptions &&
+         std::equal(cluster.workers.begin(), cluster.workers.end(), rules.cluster.workers.begin(),
+                    [](const Worker& a, const Worker& b) { return a.speed == b.speed; });
+}
+
+std::string propose(Decision& out, std::shared_ptr<const Plan> plan, std::string reason) {
+  Planning& planning = out.state.planning;
+  planning.previous = std::exchange(planning.present, std::move(plan));
+  planning.serial += 1;
+  planning.from = -1;
+  planning.reason = std::move(reason);
+  out.new_plan = true;
+  return cat("plan ", planning.serial, " (", planning.present->order,
+             ") is proposed: ", planning.reason);
+}
+
+bool all_know(const State& state) {
+  return std::all_of(state.members.begin(), state.members.end(), [&](const Member& member) {
+    return !member.alive || member.report.plan == state.planning.serial;
+  });
+}
+
+}  // namespace
+
+Planning begin_planning(const Rules& rules) {
+  Planning planning;
+  planning.present = planning.previous = rules.plan;
+  planning.from = rules.first_step;
+  planning.slow_links = rules.slow_links;
+  planning.monitor = std::make_shared<const MonitorState>(make_monitor(rules.cluster));
+  return planning;
+}
+
+void learn_step(Decision& out, int64_t step) {
+  State& state = out.state;
+  Planning& planning = state.planning;
+  if (planning.slow_links == SlowLinks::Off) return;
+  std::vector<StepSample> samples;
+  for (const Member& member : state.members) {
+    for (const StepSummary& summary : member.report.steps) {
+      if (summary.step == step && member.alive) samples.push_back(summary.sample);
+    }
+  }
+  Learned learned = learn(*planning.monitor, samples, step);
+  for (Verdict& verdict : learned.verdicts) out.verdicts.push_back(std::move(verdict.sentence));
+  planning.stale = planning.stale || learned.changed;
+  planning.monitor = std::make_shared<const MonitorState>(std::move(learned.state));
+}
+
+std::string advance_plan(Decision& out) {
+  State& state = out.state;
+  Planning& planning = state.planning;
+  if (state.situation != Situation::Running) return {};
+  if (planning.from < 0) {
+    if (!all_know(state)) return {};
+    planning.from = state.committed + kStepsAhead;
+    return cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
+               planning.from);
+  }
+  // Until everybody has changed to the present plan, there is no place for another one.
+  const bool settled = planning.serial == 1 || state.committed > planning.from;
+  if (!planning.stale || !planning.answered || !settled) return {};
+  if (planning.slow_links != SlowLinks::Adapt) return {};
+  planning.stale = false;
+  const Cluster& cluster = planning.monitor->cluster;
+  if (is_well(state.rules, cluster)) {
+    if (planning.present == state.rules.plan) return {};
+    return propose(out, state.rules.plan, "all links and workers are well again");
+  }
+  planning.answered = false;
+  planning.request += 1;
+  out.wanted =
+      PlanRequest{planning.request, planning.present,
+                  measured_model(state.rules.model, *planning.present, *planning.monitor), cluster};
+  return {};
+}
+
+std::string take_planned(Decision& out, const Planned& planned) {
+  Planning& planning = out.state.planning;
+  if (planned.request != planning.request || planning.answered) return {};
+  planning.answered = true;
+  if (out.state.situation != Situation::Running || planning.slow_links != SlowLinks::Adapt) {
+    return {};
+  }
+  if (planning.stale) return {};  // made for a cluster that is no more: another one follows
+  if (planned.plan == nullptr) return planned.reason;
+  return propose(out, planned.plan, planned.reason);
+}
+
+std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {
+  const bool present = planning.from >= 0 && step >= planning.from;
+  return present ? planning.present : planning.previous;
+}
+
+}  // namespace tenuto

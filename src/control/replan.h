@@ -1,0 +1,31 @@
+// From what the workers measured to a change of plan: detection, the question for a better plan,
+// and the change at one step boundary. Parts of decide.h.
+//
+// A plan is wanted when detection has changed the cluster. Somebody computes it beside the steps
+// (PlanRequest, Planned). It is told at once, and when every worker has acknowledged it, it is put
+// in force from the step after next: nobody can have begun that one, and whoever begins it has
+// heard of the plan, because it had to hear of a commit that was told later.
+#pragma once
+
+#include "control/decide.h"
+
+namespace tenuto {
+
+// The planning before the first step.
+Planning begin_planning(const Rules& rules);
+
+// Learns what all members said of `step`, which has just been committed; findings go to
+// out.verdicts.
+void learn_step(Decision& out, int64_t step);
+
+// Does what is due while steps run: asks for a plan, proposes one, puts one in force. Returns the
+// sentence of what it has done, or nothing.
+std::string advance_plan(Decision& out);
+
+// Takes in the answer to a request; as advance_plan.
+std::string take_planned(Decision& out, const Planned& planned);
+
+// The plan that `step` ran under.
+std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step);
+
+}  // namespace tenuto

@@ -1,0 +1,130 @@
+// A run whose workers are played by a test.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "control/decide.h"
+
+namespace tenuto {
+
+inline constexpr Duration kSecond = std::chrono::seconds(1);
+
+inline Rules small_rules() {
+  Rules rules;
+  rules.steps = 10;
+  rules.checkpoint_every = 4;
+  rules.micro_count = 2;
+  rules.evaluation_count = 1;
+  rules.stages = {{0, 1, {{0}, {2}}}, {1, 2, {{1}, {3}}}};  // two pipelines of two stages
+  rules.directory = "runs/small";
+  rules.start_limit = 30 * kSecond;
+  rules.silence_limit = 60 * kSecond;
+  rules.explain_limit = kSecond / 2;
+  rules.stop_limit = 10 * kSecond;
+  rules.salvage_limit = 10 * kSecond;
+  return rules;
+}
+
+// A run whose workers are played by the test, on a clock that it turns.
+class Play {
+ public:
+  explicit Play(const Rules& rules = small_rules()) : state(begin(rules, {})) {
+    reports.resize(state.members.size());
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].worker = {static_cast<int32_t>(i)};
+      reports[i].epoch = rules.epoch;
+    }
+  }
+
+  Decision hear(decltype(Input::what) what) {
+    Decision decision = decide(state, {now, std::move(what)});
+    state = decision.state;
+    return decision;
+  }
+  Decision report(size_t worker) {
+    reports[worker].sequence += 1;
+    return hear(reports[worker]);
+  }
+  Decision pass(Duration time) {
+    now += time;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (state.members[i].heard && state.members[i].alive && !mute) hear(reports[i]);
+    }
+    return hear(Tick{});
+  }
+  void connect() {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].address = cat("127.0.0.1:", 7000 + i);
+      reports[i].connected = true;
+      reports[i].version = state.committed;
+      report(i);
+    }
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].phase = Phase::Running;
+      report(i);
+    }
+  }
+  // Worker `i` has taken a step, and saved when that was asked of it.
+  Decision step(size_t i) {
+    Report& of = reports[i];
+    StepSummary summary{.step = of.version, .start_ns = 100, .finish_ns = 100 + int64_t(i)};
+    if (i % 2 == 1) {
+      summary.losses = {{static_cast<int32_t>(i / 2), 2.0 + static_cast<double>(i)}};
+      summary.learning_rate = 0.5;
+    }
+    of.steps = {summary};
+    of.version += 1;
+    if (state.told.save_version == of.version) save(i);
+    return report(i);
+  }
+  void save(size_t i) {
+    for (const WorkerId saver : state.told.savers) {
+      if (saver.value != static_cast<int32_t>(i)) continue;
+      reports[i].shards = {
+          {state.told.save_version, cat("stage-", i % 2, ".safetensors"), 7, "00"}};
+    }
+  }
+  // All take steps until version `version` is committed.
+  void advance_to(int64_t version) {
+    while (state.committed < version && !state.ending) {
+      for (size_t i = 0; i < reports.size(); ++i) {
+        const Decision decision = step(i);
+        if (decision.checkpoint) hear(Stored{decision.checkpoint->version, ""});
+      }
+    }
+  }
+  // The living answer the newest order: frozen, in its epoch.
+  Decision freeze() {
+    Decision last;
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!state.members[i].alive) continue;
+      reports[i].epoch = state.told.order.epoch;
+      reports[i].phase = Phase::Frozen;
+      reports[i].lost_peers.clear();
+      reports[i].failure.clear();
+      last = report(i);
+    }
+    return last;
+  }
+  // The savers go to the version that is asked for and save it; what came of the last shard.
+  Decision save_all() {
+    Decision last;
+    for (const WorkerId saver : std::vector<WorkerId>(state.told.savers)) {
+      const size_t i = static_cast<size_t>(saver.value);
+      reports[i].version = state.told.save_version;
+      save(i);
+      Decision decision = report(i);
+      if (decision.checkpoint) last = std::move(decision);
+    }
+    return last;
+  }
+
+  State state;
+  std::vector<Report> reports;
+  Duration now{};
+  bool mute = false;
+};
+
+}  // namespace tenuto

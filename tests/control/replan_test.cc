@@ -1,0 +1,229 @@
+// How a plan changes while steps run: found, asked for, told, acknowledged, in force.
+#include "control/replan.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "control/play.h"
+#include "plan/make_plan.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
+
+Plan plan_of_order(const std::string& order) {
+  Shape shape;
+  shape.stages = shape.layers = 2;
+  shape.pipelines = 2;
+  shape.micros = 1;
+  shape.order = order;
+  shape.split_backward = true;
+  auto plan = make_plan(shape);
+  CHECK(plan.ok(), "a small plan");
+  return std::move(plan).value();
+}
+
+Rules adapting_rules(SlowLinks slow_links = SlowLinks::Adapt) {
+  Rules rules = small_rules();
+  rules.steps = 1000;
+  rules.checkpoint_every = 0;
+  rules.slow_links = slow_links;
+  const Plan plan = plan_of_order("1f1b");
+  rules.plan = std::make_shared<const Plan>(plan);
+  rules.stages = plan.stages;
+  rules.model.layers.resize(2);
+  rules.cluster = uniform_cluster(4, {kMillisecond, 0});
+  return rules;
+}
+
+// The play with messages between workers 0 and 1 that take `delay` one way.
+class Measured : public Play {
+ public:
+  explicit Measured(SlowLinks slow_links = SlowLinks::Adapt) : Play(adapting_rules(slow_links)) {
+    connect();
+  }
+
+  // All take one step; what was decided meanwhile is kept.
+  void all_step() {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      const auto self = static_cast<int32_t>(i);
+      const WorkerId peer{self % 2 == 0 ? self + 1 : self - 1};
+      StepSummary summary{.step = reports[i].version};
+      summary.losses = {{self / 2, 1.0}};
+      summary.sample = {{self}, summary.step, {}, {}};
+      const Duration way = i < 2 ? delay : kMillisecond;
+      summary.sample.links = {{.from = peer,
+                               .to = {self},
+                               .messages = 8,
+                               .least = way,
+                               .median = way,
+                               .upper = way,
+                               .smallest = {64},
+                               .largest = {64},
+                               .of_smallest = way,
+                               .of_largest = way}};
+      for (const OpKind kind :
+           {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
+        summary.sample.ops.push_back({{self}, {self % 2}, kind, 8, 10 * kMillisecond});
+      }
+      reports[i].steps = {summary};
+      reports[i].version += 1;
+      keep(report(i));
+    }
+  }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) all_step();
+  }
+  void all_know() {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      reports[i].plan = state.told.plan_serial;
+      keep(report(i));
+    }
+  }
+  void keep(const Decision& decision) {
+    verdicts.insert(verdicts.end(), decision.verdicts.begin(), decision.verdicts.end());
+    if (decision.wanted) wanted.push_back(*decision.wanted);
+    if (!decision.reason.empty()) reasons.push_back(decision.reason);
+    if (decision.new_plan) ++new_plans;
+  }
+  // Until detection asks for a plan, some steps at most.
+  void until_wanted() {
+    for (int i = 0; i < 10 && wanted.empty(); ++i) all_step();
+    ASSERT_EQ(wanted.size(), 1u);
+  }
+
+  Duration delay = kMillisecond;
+  std::vector<std::string> verdicts, reasons;
+  std::vector<PlanRequest> wanted;
+  int new_plans = 0;
+};
+
+TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
+  Measured run;
+  run.steps(20);
+  EXPECT_TRUE(run.verdicts.empty());
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  ASSERT_EQ(run.verdicts.size(), 1u);
+  EXPECT_NE(run.verdicts[0].find("link 0-1"), std::string::npos) << run.verdicts[0];
+  const PlanRequest request = run.wanted[0];
+  EXPECT_EQ(request.plan->order, "1f1b");
+  EXPECT_EQ(request.model.layers[0].forward, 10 * kMillisecond);
+  EXPECT_NEAR(to_milliseconds(request.cluster.link({0}, {1}).latency), 40, 2);
+  EXPECT_NEAR(to_milliseconds(request.cluster.link({2}, {3}).latency), 1, 0.1);
+
+  const auto better = std::make_shared<const Plan>(plan_of_order("gpipe"));
+  const Decision told = run.hear(Planned{request.request, better, "faster"});
+  EXPECT_TRUE(told.new_plan);
+  ASSERT_TRUE(told.order);
+  EXPECT_EQ(told.order->plan_serial, 2);
+  EXPECT_EQ(told.order->plan_from, -1);
+  EXPECT_EQ(told.reason, "plan 2 (gpipe) is proposed: faster");
+
+  // Three of four know it: nothing happens, steps go on.
+  for (size_t i = 0; i < 3; ++i) {
+    run.reports[i].plan = 2;
+    run.keep(run.report(i));
+  }
+  EXPECT_EQ(run.state.planning.from, -1);
+  run.all_know();
+  const int64_t committed = run.state.committed;
+  EXPECT_EQ(run.state.told.plan_from, committed + 2);
+  EXPECT_EQ(run.reasons.back(), cat("plan 2 (gpipe) is in force from step ", committed + 2));
+  EXPECT_EQ(plan_of(run.state.planning, committed + 1)->order, "1f1b");
+  EXPECT_EQ(plan_of(run.state.planning, committed + 2)->order, "gpipe");
+}
+
+// Whoever begins the step of the change has waited for a commit that was told with the change or
+// after it.
+TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
+  Measured run;
+  run.steps(20);
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  run.hear(Planned{run.wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+  run.all_know();
+  const int64_t from = run.state.told.plan_from;
+  for (const Report& report : run.reports) EXPECT_LT(report.version, from);
+  // The commit that whoever begins step `from` has waited for is still to come.
+  EXPECT_LT(run.state.committed, from - 1);
+}
+
+TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
+  Measured run;
+  run.steps(20);
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  run.hear(Planned{run.wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+  run.all_know();
+  run.delay = kMillisecond;
+  for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
+  EXPECT_EQ(run.state.planning.serial, 3);
+  EXPECT_EQ(run.state.planning.present->order, "1f1b");
+  EXPECT_EQ(run.reasons.back(),
+            "plan 3 (1f1b) is proposed: all links and workers are well again");
+  run.all_know();
+  EXPECT_EQ(run.state.told.plan_from, run.state.committed + 2);
+}
+
+TEST(Replan, WithoutABetterPlanTheReasonIsToldAndNothingChanges) {
+  Measured run;
+  run.steps(20);
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  const Decision told = run.hear(Planned{run.wanted[0].request, nullptr, "the plan stays"});
+  EXPECT_EQ(told.reason, "the plan stays");
+  EXPECT_EQ(run.state.planning.serial, 1);
+  run.steps(30);
+  EXPECT_EQ(run.wanted.size(), 1u);  // asked once for one change
+}
+
+TEST(Replan, ObservingTellsAndOffIsSilent) {
+  for (const SlowLinks mode : {SlowLinks::Observe, SlowLinks::Off}) {
+    Measured run(mode);
+    run.steps(20);
+    run.delay = 40 * kMillisecond;
+    run.steps(10);
+    EXPECT_TRUE(run.wanted.empty());
+    EXPECT_EQ(run.verdicts.size(), mode == SlowLinks::Observe ? 1u : 0u);
+  }
+}
+
+TEST(Replan, AnAnswerToAnotherQuestionIsPassedOver) {
+  Measured run;
+  run.steps(20);
+  const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
+  EXPECT_FALSE(run.hear(Planned{1, plan, ""}).new_plan);
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  EXPECT_FALSE(run.hear(Planned{run.wanted[0].request + 1, plan, ""}).new_plan);
+  // Of a step that was abandoned nothing is changed any more.
+  run.hear(Exited{.worker = {1}, .signalled = true, .number = 9});
+  EXPECT_FALSE(run.hear(Planned{run.wanted[0].request, plan, ""}).new_plan);
+}
+
+// The link changes again while a plan is computed: that plan is for a cluster that is no more.
+TEST(Replan, AStalePlanIsAskedForAgain) {
+  Measured run;
+  run.steps(20);
+  run.delay = 20 * kMillisecond;
+  run.until_wanted();
+  run.delay = 60 * kMillisecond;
+  run.steps(10);
+  EXPECT_EQ(run.wanted.size(), 1u);  // one at a time
+  const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
+  const Decision told = run.hear(Planned{run.wanted[0].request, plan, ""});
+  EXPECT_FALSE(told.new_plan);
+  run.keep(told);
+  run.steps(1);
+  ASSERT_EQ(run.wanted.size(), 2u);
+  EXPECT_NEAR(to_milliseconds(run.wanted[1].cluster.link({0}, {1}).latency), 60, 3);
+}
+
+}  // namespace
+}  // namespace tenuto
