@@ -23,6 +23,7 @@ struct LinkSample {
   Duration least{}, median{}, upper{};   // of the delays; upper: 75 % are below
   Bytes smallest, largest;               // of the messages
   Duration of_smallest{}, of_largest{};  // least delay among the messages of that size
+  auto operator<=>(const LinkSample&) const = default;
 };
 
 // The ops of one kind of one stage that one worker ran during one step.
@@ -32,6 +33,7 @@ struct OpSample {
   OpKind kind = OpKind::Forward;  // Forward, BackwardInput or BackwardWeight
   int32_t ops = 0;
   Duration median{};
+  auto operator<=>(const OpSample&) const = default;
 };
 
 // What one worker says of one step.
@@ -40,6 +42,7 @@ struct StepSample {
   int64_t step = 0;
   std::vector<LinkSample> links;  // by sender; `to` is the worker
   std::vector<OpSample> ops;      // by stage, then kind
+  auto operator<=>(const StepSample&) const = default;
 };
 
 // The samples of the workers and steps that `events` speak of, by worker, then step. Activations
