@@ -18,6 +18,7 @@
 #include "app/file.h"
 #include "app/planner.h"
 #include "app/record.h"
+#include "app/steps_picture.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "control/server.h"
@@ -79,6 +80,7 @@ class Coordinator {
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void note(const std::string& kind, const std::string& sentence);
   void leave();
+  void draw();
 
   const RunInput& input_;
   const Descriptor wake_, signals_;
@@ -278,10 +280,21 @@ void Coordinator::note(const std::string& kind, const std::string& sentence) {
   (void)record_->event(kind, state_.epoch, state_.committed, sentence);
 }
 
+// What the run was like, for people; a run that has done nothing has no picture.
+void Coordinator::draw() {
+  if (!record_) return;
+  const std::string& path = input_.directory->path();
+  const Result<std::string> picture = picture_of_steps(path);
+  if (!picture.ok()) return;
+  const Status written = write_file(path + "/steps.svg", picture.value());
+  if (!written.ok()) note("picture", written.error().message);
+}
+
 void Coordinator::leave() {
   const bool well = state_.ending->exit_code == 0;
   const Duration end = monotonic_clock().now() + (well ? kLeave : kLeaveInTrouble);
   launcher_.finish(end - monotonic_clock().now());
+  draw();
   // An unfinished checkpoint only takes room.
   remove_unfinished(input_.directory->path(), std::numeric_limits<int64_t>::max());
 }
