@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/ask.h"
 #include "app/checkpoint.h"
 #include "app/file.h"
 #include "app/planner.h"
@@ -71,6 +72,7 @@ class Coordinator {
   void wait();
   void collect();
   void collect_signals();
+  void answer(const Question& question);
   void hear(decltype(Input::what) what);
   // Does what was decided; returns what came of it, to be heard in turn.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
@@ -111,6 +113,9 @@ Status Coordinator::start() {
   server_ = std::move(server).value();
   state_ = begin(input_.rules, monotonic_clock().now());
   server_->tell(state_.told, to_json(*input_.plan));
+  const Status reachable =
+      write_whereabouts(input_.directory->path(), {server_->address(), job.name, input_.token});
+  if (!reachable.ok()) return reachable;
   if (input_.program.empty()) {
     input_.progress->event(cat("waiting for ", settings.worker_count, " workers at ",
                                server_->address(), ": start each with `tenuto worker --job ",
@@ -154,8 +159,17 @@ void Coordinator::collect() {
   for (auto& heard : server_->take()) {
     std::visit([&](auto& of) { hear(std::move(of)); }, heard);
   }
+  for (const Question& question : server_->take_questions()) answer(question);
   for (Planned& planned : planner_->take()) hear(std::move(planned));
   for (const Exited& exited : launcher_.reap()) hear(exited);
+}
+
+void Coordinator::answer(const Question& question) {
+  if (question.text == "status") return server_->answer(question.id, status_text(state_), "");
+  const Result<Request> request = request_of(question.text);
+  if (!request.ok()) return server_->answer(question.id, "", request.error().message);
+  hear(request.value());
+  server_->answer(question.id, question.text + ": done", "");
 }
 
 void Coordinator::collect_signals() {
@@ -294,6 +308,7 @@ void Coordinator::leave() {
   const bool well = state_.ending->exit_code == 0;
   const Duration end = monotonic_clock().now() + (well ? kLeave : kLeaveInTrouble);
   launcher_.finish(end - monotonic_clock().now());
+  remove_whereabouts(input_.directory->path());
   draw();
   // An unfinished checkpoint only takes room.
   remove_unfinished(input_.directory->path(), std::numeric_limits<int64_t>::max());

@@ -49,9 +49,9 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-Status write_file(const std::string& path, std::string_view text) {
+Status write_file(const std::string& path, std::string_view text, unsigned mode) {
   const std::string unfinished = path + ".tmp";
-  const int descriptor = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int descriptor = ::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (descriptor < 0) return write_error(unfinished, errno);
   int failure = write_all(descriptor, text);
   if (failure == 0 && ::fsync(descriptor) != 0) failure = errno;

@@ -13,8 +13,9 @@ Result<std::string> read_file(const std::string& path);
 
 // Puts `text` in place of `path` at once: written under another name, made durable, renamed.
 //
-// Errors: Exhausted/Job when the disk is full, else Invalid/Job, with path and reason
-Status write_file(const std::string& path, std::string_view text);
+// `mode`: who may read it. Errors: Exhausted/Job when the disk is full, else Invalid/Job, with path
+// and reason
+Status write_file(const std::string& path, std::string_view text, unsigned mode = 0644);
 
 // Makes the names in a folder durable.
 Status sync_directory(const std::string& path);

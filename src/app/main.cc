@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "app/ask.h"
 #include "app/bench.h"
 #include "app/commit.h"
 #include "app/config.h"
@@ -172,6 +173,24 @@ void add_sample_command(CLI::App& app, const Chosen& chosen) {
   });
 }
 
+void add_live_commands(CLI::App& app, const Chosen& chosen) {
+  static std::string run, wish;
+  static bool json = false;
+  CLI::App* status = app.add_subcommand("status", "look at a live run");
+  status->add_option("run", run, "folder of the run, or its name under runs/")->required();
+  status->add_flag("--json", json, "one JSON object");
+  status->footer("Example: tenuto status runs/quickstart");
+  status->callback([chosen] { chosen([] { return run_status(run, json); }); });
+  CLI::App* inject = app.add_subcommand("inject", "want something of a live run");
+  inject->add_option("run", run, "folder of the run, or its name under runs/")->required();
+  inject
+      ->add_option("wish", wish,
+                   "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon")
+      ->required();
+  inject->footer("Example: tenuto inject runs/quickstart resilience.slow_links=observe");
+  inject->callback([chosen] { chosen([] { return run_inject(run, wish); }); });
+}
+
 int print_version() {
   std::printf("tenuto %s (commit %s)\n", version_text(), commit_text());
   std::printf("UCX %s\n", ucp_get_version_string());
@@ -201,6 +220,7 @@ int run(int count, char** arguments) {
   add_simulate_command(app, chosen);
   add_schedule_command(app, chosen);
   add_sample_command(app, chosen);
+  add_live_commands(app, chosen);
   add_doctor_command(app, chosen);
   add_bench_command(app, chosen);
   add_worker_command(app, chosen);

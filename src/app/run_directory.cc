@@ -27,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // What a run writes; the lock stays.
-constexpr std::array<std::string_view, 4> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
-                                                    "steps.svg"};
+constexpr std::array<std::string_view, 5> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
+                                                    "steps.svg", "coordinator.json"};
 constexpr std::array<std::string_view, 3> kPrefixes = {"plan-", "trace-", "checkpoint-"};
 
 bool is_ours(const std::string& name) {

@@ -19,6 +19,14 @@ namespace {
 constexpr int kMessageLimit = 64 << 20;
 constexpr std::chrono::milliseconds kFarewell{500};
 
+std::shared_ptr<grpc::Channel> channel_to(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(kMessageLimit);
+  arguments.SetMaxSendMessageSize(kMessageLimit);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
 class GrpcClient : public Client {
  public:
   GrpcClient(const ClientSettings& settings, Mailbox& mailbox,
@@ -43,12 +51,7 @@ class GrpcClient : public Client {
   }
 
   Status start(const Report& first) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    arguments.SetMaxReceiveMessageSize(kMessageLimit);
-    arguments.SetMaxSendMessageSize(kMessageLimit);
-    const auto channel = grpc::CreateCustomChannel(settings_.coordinator,
-                                                   grpc::InsecureChannelCredentials(), arguments);
+    const auto channel = channel_to(settings_.coordinator);
     if (!channel->WaitForConnected(std::chrono::system_clock::now() + settings_.connect_limit)) {
       return Error{Code::Disconnected, Reach::Job,
                    cat("worker ", settings_.self, ": no coordinator answers at ",
@@ -181,6 +184,28 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
   const Status started = client->start(first);
   if (!started.ok()) return started.error();
   return std::unique_ptr<Client>(std::move(client));
+}
+
+Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
+                                    const std::string& token, const std::string& text,
+                                    Duration limit) {
+  const auto stub = wire::Coordinator::NewStub(channel_to(address));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + limit);
+  wire::Question question;
+  question.set_job(job);
+  question.set_token(token);
+  question.set_protocol(kProtocol);
+  question.set_text(text);
+  wire::Answer answer;
+  const grpc::Status status = stub->Ask(&context, question, &answer);
+  if (!status.ok()) {
+    return Error{Code::Disconnected, Reach::Job,
+                 cat("the coordinator of job '", job, "' at ", address, " does not answer (",
+                     status.error_message(), "): has the run ended?")};
+  }
+  if (!answer.failure().empty()) return invalid(answer.failure());
+  return answer.text();
 }
 
 }  // namespace tenuto

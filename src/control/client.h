@@ -52,4 +52,12 @@ Result<std::unique_ptr<Client>> connect_client(
     const ClientSettings& settings, const Report& first, Mailbox& mailbox,
     std::function<void(const std::string& sentence)> ended);
 
+// Asks the coordinator at `address` one question, or wants something of it; the answer's text.
+//
+// Errors: Disconnected/Job  nobody answers within the limit
+//         Invalid/Call      it was refused; the coordinator's sentence
+Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
+                                    const std::string& token, const std::string& text,
+                                    Duration limit);
+
 }  // namespace tenuto

@@ -261,6 +261,9 @@ void Turn::hear(const Request& request) {
     note(cat("asked for a checkpoint: version ", s.save_request, " will be saved"));
     return;
   }
+  if (request.kind == Request::Kind::SlowLinks) {
+    return note(treat_slow_links(out_, static_cast<SlowLinks>(request.number)));
+  }
   const std::string name = cat("stopped by signal ", request.number);
   if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
   s.signal = request.number;

@@ -133,10 +133,11 @@ struct Exited {
   bool signalled = false;
   int number = 0;  // signal or exit code
 };
-// Somebody asks: stop (number = the signal; 0 = a friendly request), or save soon.
+// Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, or treat slow links
+// otherwise (number = a SlowLinks).
 struct Request {
   // What is asked for.
-  enum class Kind : uint8_t { Stop, Checkpoint };
+  enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks };
   Kind kind = Kind::Stop;
   int number = 0;
 };

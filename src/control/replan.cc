@@ -129,6 +129,14 @@ std::string take_planned(Decision& out, const Planned& planned) {
   return propose(out, planned.plan, planned.reason);
 }
 
+std::string treat_slow_links(Decision& out, SlowLinks how) {
+  Planning& planning = out.state.planning;
+  planning.slow_links = how;
+  planning.stale = how == SlowLinks::Adapt;  // what was only observed is weighed now
+  const char* words[] = {"not looked at", "observed", "adapted to"};
+  return cat("asked to: slow links are ", words[static_cast<size_t>(how)], " from now on");
+}
+
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {
   const bool present = planning.from >= 0 && step >= planning.from;
   return present ? planning.present : planning.previous;

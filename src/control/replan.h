@@ -25,6 +25,9 @@ std::string advance_plan(Decision& out);
 // Takes in the answer to a request; as advance_plan.
 std::string take_planned(Decision& out, const Planned& planned);
 
+// From now on slow links are treated so; the sentence of that.
+std::string treat_slow_links(Decision& out, SlowLinks how);
+
 // The plan that `step` ran under.
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step);
 

@@ -25,11 +25,24 @@ constexpr std::chrono::milliseconds kFarewell{200};
 
 struct Stream;
 
+struct Asking;
+
 // What has ended at a stream when the queue yields it; Told: there is an instruction to write.
-enum class Happening : uint8_t { Opened, Read, Written, Finished, Told };
+// Asked, Answered: of a question.
+enum class Happening : uint8_t { Opened, Read, Written, Finished, Told, Asked, Answered };
 struct Token {
-  Stream* stream;  // null for Told
+  Stream* stream;  // null for Told and questions
   Happening happening;
+  Asking* asking = nullptr;
+};
+
+// One question. Lives until its answer has left.
+struct Asking {
+  int64_t id = 0;
+  grpc::ServerContext context;
+  wire::Question question;
+  grpc::ServerAsyncResponseWriter<wire::Answer> writer{&context};
+  Token asked{nullptr, Happening::Asked, this}, answered{nullptr, Happening::Answered, this};
 };
 
 // One worker's stream. Lives until none of its calls is pending.
@@ -81,6 +94,7 @@ class GrpcServer : public Server {
     const size_t colon = settings_.listen.rfind(':');
     address_ = cat(settings_.listen.substr(0, colon), ":", port);
     open_next();
+    listen_for_question();
     thread_ = std::thread([this] { serve(); });
     return ok();
   }
@@ -95,6 +109,18 @@ class GrpcServer : public Server {
     reports_.clear();
     ended_.clear();
     return all;
+  }
+
+  std::vector<Question> take_questions() override {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(questions_, {});
+  }
+
+  void answer(int64_t question, const std::string& text, const std::string& failure) override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& asking : askings_) {
+      if (asking->id == question) reply(*asking, text, failure);
+    }
   }
 
   void tell(const Instruction& instruction, const std::string& plan) override {
@@ -128,6 +154,47 @@ class GrpcServer : public Server {
                              &stream->opened);
   }
 
+  // A place for the next question. Lock held, or not yet serving.
+  void listen_for_question() {
+    if (closing_) return;
+    askings_.push_back(std::make_unique<Asking>());
+    Asking* asking = askings_.back().get();
+    asking->id = ++last_question_;
+    service_.RequestAsk(&asking->context, &asking->question, &asking->writer, queue_.get(),
+                        queue_.get(), &asking->asked);
+  }
+
+  // True when the coordinator has to answer.
+  bool handle_question(const Token& token, bool succeeded) {
+    Asking& asking = *token.asking;
+    if (token.happening == Happening::Answered || !succeeded) {
+      std::erase_if(askings_, [&](const auto& of) { return of.get() == &asking; });
+      return false;
+    }
+    listen_for_question();
+    wire::Report stranger;  // who asks shows what a worker shows, but for its number
+    stranger.set_job(asking.question.job());
+    stranger.set_token(asking.question.token());
+    stranger.set_protocol(asking.question.protocol());
+    const std::string refusal =
+        refusal_of(stranger, {settings_.job, settings_.token}, settings_.worker_count);
+    if (!refusal.empty()) {
+      reply(asking, "", refusal);
+      return false;
+    }
+    questions_.push_back({asking.id, asking.question.text()});
+    return true;
+  }
+
+  // Lock held.
+  void reply(Asking& asking, const std::string& text, const std::string& failure) {
+    if (closing_) return;
+    wire::Answer answer;
+    answer.set_text(text);
+    answer.set_failure(failure);
+    asking.writer.Finish(answer, grpc::Status::OK, &asking.answered);
+  }
+
   void serve() {
     void* token = nullptr;
     bool succeeded = false;
@@ -139,6 +206,7 @@ class GrpcServer : public Server {
 
   bool handle(const Token& token, bool succeeded) {
     const std::lock_guard lock(mutex_);
+    if (token.asking != nullptr) return handle_question(token, succeeded);
     if (token.happening == Happening::Told) {
       for (const auto& stream : streams_) write(*stream);
       telling_ = false;
@@ -164,6 +232,8 @@ class GrpcServer : public Server {
         break;
       case Happening::Finished:
       case Happening::Told:
+      case Happening::Asked:
+      case Happening::Answered:
         break;
     }
     if (stream.pending == 0) {
@@ -260,6 +330,9 @@ class GrpcServer : public Server {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::map<int32_t, Report> reports_;  // at most one per worker
   std::vector<StreamEnded> ended_;     // at most one per admitted stream since the last take
+  std::vector<std::unique_ptr<Asking>> askings_;
+  std::vector<Question> questions_;  // not yet taken
+  int64_t last_question_ = 0;
   std::optional<Instruction> instruction_;
   std::string plan_;  // of the newest serial
   bool closing_ = false;

@@ -23,6 +23,12 @@ struct ServerSettings {
   std::string job_toml;  // effective settings, sent once on each stream
 };
 
+// Somebody, not a worker, asks or wants something; see docs/formats.md.
+struct Question {
+  int64_t id = 0;
+  std::string text;
+};
+
 // One stream per worker. Bounded: per worker one report kept, one message on its way.
 class Server {
  public:
@@ -32,6 +38,10 @@ class Server {
   // The newest report of each worker that has spoken since the last call, and the streams that have
   // ended since. Each report first, then its stream's end.
   virtual std::vector<std::variant<Report, StreamEnded>> take() = 0;
+  // The questions since the last call; each wants one answer.
+  virtual std::vector<Question> take_questions() = 0;
+  // `failure`: one sentence; empty = `text` is the answer.
+  virtual void answer(int64_t question, const std::string& text, const std::string& failure) = 0;
   // Tells every worker, now and at the begin of each later stream. `plan`: the JSON of the plan of
   // instruction.plan_serial when that is a new one, sent once on each stream; empty = as before.
   virtual void tell(const Instruction& instruction, const std::string& plan = {}) = 0;

@@ -1,0 +1,165 @@
+#include "app/ask.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app/file.h"
+#include "base/text.h"
+#include "control/client.h"
+
+namespace tenuto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr Duration kAnswerLimit = std::chrono::seconds(10);
+constexpr const char* kFile = "/coordinator.json";
+constexpr const char* kModes[] = {"off", "observe", "adapt"};  // by SlowLinks
+constexpr const char* kWish = "resilience.slow_links";
+
+const char* name_of(Situation situation) {
+  switch (situation) {
+    case Situation::Gathering:
+      return "gathering";
+    case Situation::Running:
+      return "running";
+    case Situation::Salvaging:
+      return "salvaging";
+    case Situation::Ended:
+      break;
+  }
+  return "ended";
+}
+
+// The folder of a run, by its path or its name under runs/.
+Result<std::string> folder_of(const std::string& name) {
+  std::error_code failure;
+  for (const std::string& path : {name, cat("runs/", name)}) {
+    if (fs::is_directory(path, failure)) return path;
+  }
+  return invalid(cat("there is no run at ", name, " or runs/", name));
+}
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "tenuto: %s\n", error.message.c_str());
+  return error.code == Code::Invalid ? 2 : 1;
+}
+
+void print_status(const Json& status) {
+  std::printf("%s: step %s of %s, %s\n", status["job"].get<std::string>().c_str(),
+              status["step"].dump().c_str(), status["steps"].dump().c_str(),
+              status["situation"].get<std::string>().c_str());
+  std::printf("plan %s: %s, in force from step %s; slow links: %s\n",
+              status["plan_serial"].dump().c_str(), status["plan"].get<std::string>().c_str(),
+              status["plan_from"].dump().c_str(), status["slow_links"].get<std::string>().c_str());
+  for (const Json& link : status["links"]) {
+    std::printf("link %s-%s is slow: round trip %s ms\n", link["first"].dump().c_str(),
+                link["second"].dump().c_str(), link["round_trip_ms"].dump().c_str());
+  }
+  for (const Json& worker : status["workers"]) {
+    if (worker["alive"].get<bool>() && !worker["slow"].get<bool>()) continue;
+    std::printf("worker %s %s\n", worker["worker"].dump().c_str(),
+                worker["alive"].get<bool>() ? "is slow" : "is gone");
+  }
+}
+
+}  // namespace
+
+Status write_whereabouts(const std::string& run, const Whereabouts& where) {
+  const Json json = {{"address", where.address}, {"job", where.job}, {"token", where.token}};
+  return write_file(run + kFile, json.dump() + "\n", 0600);  // the token is a secret
+}
+
+void remove_whereabouts(const std::string& run) {
+  std::error_code failure;
+  fs::remove(run + kFile, failure);
+}
+
+Result<std::string> ask_run(const std::string& run, const std::string& text) {
+  const Result<std::string> folder = folder_of(run);
+  if (!folder.ok()) return folder.error();
+  const Result<std::string> file = read_file(folder.value() + kFile);
+  if (!file.ok()) {
+    return invalid(cat(folder.value(), " is not a live run (it has no coordinator.json)"));
+  }
+  const Json json = Json::parse(file.value(), nullptr, false);
+  const auto field = [&](const char* key) {
+    const bool has = json.is_object() && json.contains(key) && json[key].is_string();
+    return has ? json[key].get<std::string>() : std::string();
+  };
+  if (field("address").empty()) {
+    return invalid(cat(folder.value(), kFile, " is damaged: expected address, job and token"));
+  }
+  return ask_coordinator(field("address"), field("job"), field("token"), text, kAnswerLimit);
+}
+
+std::string status_text(const State& state) {
+  const Planning& planning = state.planning;
+  Json links = Json::array(), workers = Json::array();
+  for (const auto& [ends, watch] : planning.monitor->links) {
+    if (!watch.slow()) continue;
+    links.push_back({{"first", ends.first.value},
+                     {"second", ends.second.value},
+                     {"round_trip_ms", to_milliseconds(watch.round_trip())}});
+  }
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    const auto watch = planning.monitor->workers.find(worker);
+    workers.push_back({{"worker", w},
+                       {"alive", state.members[w].alive},
+                       {"version", state.members[w].report.version},
+                       {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});
+  }
+  const Json json = {{"situation", name_of(state.situation)},
+                     {"step", state.committed},
+                     {"steps", state.rules.steps},
+                     {"epoch", state.epoch},
+                     {"saved", state.saved},
+                     {"plan", planning.present->order},
+                     {"plan_serial", planning.serial},
+                     {"plan_from", planning.from},
+                     {"slow_links", kModes[static_cast<size_t>(planning.slow_links)]},
+                     {"links", std::move(links)},
+                     {"workers", std::move(workers)}};
+  return json.dump();
+}
+
+Result<Request> request_of(const std::string& wish) {
+  if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
+  const size_t equals = wish.find('=');
+  if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
+    const std::string value = wish.substr(equals + 1);
+    const auto mode = std::find(std::begin(kModes), std::end(kModes), value);
+    if (mode != std::end(kModes)) {
+      return Request{Request::Kind::SlowLinks, static_cast<int>(mode - std::begin(kModes))};
+    }
+  }
+  return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
+                     "=adapt, =observe or =off, or checkpoint"));
+}
+
+int run_status(const std::string& run, bool json) {
+  const Result<std::string> answer = ask_run(run, "status");
+  if (!answer.ok()) return fail(answer.error());
+  Json status = Json::parse(answer.value(), nullptr, false);
+  if (!status.is_object()) return fail(Error{Code::Corrupt, Reach::Call, "the answer is no JSON"});
+  status["job"] = run;
+  if (json) {
+    std::printf("%s\n", status.dump().c_str());
+  } else {
+    print_status(status);
+  }
+  return 0;
+}
+
+int run_inject(const std::string& run, const std::string& wish) {
+  const Result<std::string> answer = ask_run(run, wish);
+  if (!answer.ok()) return fail(answer.error());
+  std::printf("%s\n", answer.value().c_str());
+  return 0;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,40 @@
+// Looking at a live run, and wanting something of it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "control/decide.h"
+
+namespace tenuto {
+
+// Where a live run's coordinator can be asked; kept in RUN/coordinator.json, readable by its owner
+// alone, while the run lasts.
+struct Whereabouts {
+  std::string address, job, token;
+};
+
+// Writes it into the folder of a run, and takes it away again.
+Status write_whereabouts(const std::string& run, const Whereabouts& where);
+void remove_whereabouts(const std::string& run);
+
+// Asks the coordinator of the run in `run`.
+//
+// Errors: Invalid/Call      there is no live run, or the coordinator's refusal
+//         Disconnected/Job  it does not answer
+Result<std::string> ask_run(const std::string& run, const std::string& text);
+
+// What the coordinator says of itself: one JSON object.
+std::string status_text(const State& state);
+
+// What a wish of `tenuto inject` comes to: a request to decide.
+//
+// Errors: Invalid/Call with the wishes that there are
+Result<Request> request_of(const std::string& wish);
+
+// `tenuto status RUN`, `tenuto inject RUN WISH`; the exit code.
+int run_status(const std::string& run, bool json);
+int run_inject(const std::string& run, const std::string& wish);
+
+}  // namespace tenuto
