@@ -81,8 +81,11 @@ class Player {
     const auto soon = [&](Duration arrival, Duration op) {
       return arrival > now && arrival != kNever && arrival - now <= op * policy_.look_ahead / 2;
     };
-    const bool warming =
-        seat.forwards < std::min(policy_.warm_up[at(stage)], line_.micros) && has_room(stage);
+    // A strict warm-up is over with the first backward, also where the room ended it early: so a
+    // worker that counts forwards before the first backward runs the same.
+    const bool warming = (!policy_.strict || seat.backwards == 0) &&
+                         seat.forwards < std::min(policy_.warm_up[at(stage)], line_.micros) &&
+                         has_room(stage);
     if (warming && policy_.strict) {
       return activation <= now ? std::optional(OpKind::Forward) : wait_until(activation);
     }

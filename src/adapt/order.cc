@@ -18,6 +18,12 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 constexpr int32_t kMoveReach = 4;  // places that one move carries an op
 constexpr double kDetour = 0.3;    // share of the gap to the bound by which a move may lengthen
 constexpr uint64_t kSeed = 7;
+constexpr size_t kStarts = 6;         // orders from which ops are moved
+constexpr int64_t kStartsShare = 30;  // percent of the moves; the rest starts from the best
+constexpr int32_t kDelayLevels = 24;  // from none to the longest
+constexpr int32_t kShaken = 64;       // lines with other times
+constexpr double kShake = 0.08;       // share by which times differ, delays three times that
+constexpr int32_t kCoarseSteps = 30;  // of the longest op
 
 Duration scaled(Duration time, double by) {
   return Duration(static_cast<int64_t>(static_cast<double>(time.count()) * by));
@@ -35,17 +41,89 @@ std::vector<Named> portfolio_of(const Line& line) {
                             {"ring with one weight gradient put off", ring_quotas_within(line, 1)},
                             {"ring without room", ring_quotas(line, busiest(line))},
                             {"neighbours", neighbour_quotas(line)},
-                            {"2 + delay", stepped_quotas(line, 2, true)},
+                            {"2 + delay", stepped_quotas(line, 2, 1)},
+                            {"2 + round trip", stepped_quotas(line, 2, 2)},
                             {"filling", filling_quotas(line)},
                             {"even", even_quotas(line)},
-                            {"2", stepped_quotas(line, 2, false)},
-                            {"1", stepped_quotas(line, 1, false)}};
+                            {"2", stepped_quotas(line, 2, 0)},
+                            {"1", stepped_quotas(line, 1, 0)}};
   std::set<Quotas> seen;
   std::vector<Named> different;
   for (Named& named : all) {
+    named.quotas = within_rooms(line, std::move(named.quotas));
     if (seen.insert(named.quotas).second) different.push_back(std::move(named));
   }
   return different;
+}
+
+// A fixed order: forwards ahead, then backward and forward in turn, weight gradients `lag` behind.
+Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
+  Sequence sequence(at(ahead), OpKind::Forward);
+  int32_t weights = 0;
+  for (int32_t k = 0; k < micros; ++k) {
+    sequence.push_back(OpKind::BackwardInput);
+    for (; weights + lag <= k; ++weights) sequence.push_back(OpKind::BackwardWeight);
+    if (ahead + k < micros) sequence.push_back(OpKind::Forward);
+  }
+  sequence.insert(sequence.end(), at(micros - weights), OpKind::BackwardWeight);
+  return sequence;
+}
+
+// The fixed order in which each stage runs `step` more forwards ahead than the next, and puts its
+// weight gradients off by `step` for each stage before it, as far as there is room; nothing where
+// there is none. 1: ZB-H1, 2: ZB-H2.
+std::vector<Sequence> fixed_order(const Line& line, int32_t step) {
+  const Quotas ahead = within_rooms(line, stepped_quotas(line, step, 0));
+  std::vector<Sequence> sequences;
+  for (int32_t s = 0; s < line.stages(); ++s) {
+    const Leg& leg = line.legs[at(s)];
+    int32_t lag = std::min(line.micros, step * s);
+    Sequence sequence = in_turn(line.micros, ahead[at(s)], lag);
+    while (lag > 0 && !keeps_room(leg, sequence))
+      sequence = in_turn(line.micros, ahead[at(s)], --lag);
+    if (!keeps_room(leg, sequence)) return {};
+    sequences.push_back(std::move(sequence));
+  }
+  return sequences;
+}
+
+// The line on a coarse clock: every time rounded up to a step.
+Line coarse(Line line) {
+  Duration longest{};
+  for (const Leg& leg : line.legs) {
+    longest = std::max({longest, leg.forward, leg.backward, leg.weight});
+  }
+  const Duration step = std::max(std::chrono::nanoseconds(1), longest / kCoarseSteps);
+  for (Leg& leg : line.legs) {
+    leg.down += std::exchange(leg.down_busy, {});
+    leg.up += std::exchange(leg.up_busy, {});
+    for (Duration* time : {&leg.forward, &leg.backward, &leg.weight, &leg.down, &leg.up}) {
+      *time = step * ((*time + step - std::chrono::nanoseconds(1)) / step);
+    }
+  }
+  return line;
+}
+
+// The line with the same delay on every link that has one, both ways.
+Line with_delay(Line line, Duration delay) {
+  for (size_t s = 0; s + 1 < line.legs.size(); ++s) {
+    Leg& leg = line.legs[s];
+    Leg& next = line.legs[s + 1];
+    if (leg.down.count() != 0 || next.up.count() != 0) leg.down = next.up = delay;
+  }
+  return line;
+}
+
+// The line with every time a little longer or shorter, delays more so.
+Line shaken(Line line, Random& random, double share) {
+  const auto shake = [&](Duration& time, double by) {
+    time = scaled(time, 1 + by * (2 * random.uniform() - 1));
+  };
+  for (Leg& leg : line.legs) {
+    for (Duration* time : {&leg.forward, &leg.backward, &leg.weight}) shake(*time, share);
+    for (Duration* time : {&leg.down, &leg.up}) shake(*time, 3 * share);
+  }
+  return line;
 }
 
 class Search {
@@ -62,7 +140,8 @@ class Search {
     if (found_.listed.sequences.empty()) return std::nullopt;
     if (!optimal(found_.ready)) shift_quotas(found_.ready, true);
     if (!optimal(found_.listed)) shift_quotas(found_.listed, false);
-    if (!optimal(found_.listed)) move_ops();
+    if (!optimal(found_.listed)) take_others();
+    if (!optimal(found_.listed)) move_from_starts();
     return std::move(found_);
   }
 
@@ -75,14 +154,63 @@ class Search {
   // Plays a policy and keeps what is better than before.
   void attempt(const Policy& policy, const std::string& how) {
     played_ += line_.ops();
-    const std::optional<Played> played = play(line_, policy);
+    std::optional<Played> played = play(line_, policy);
     if (!played) return;
+    // Who waits for what is on its way may lose by it; the sequence does not wait.
+    if (!policy.is_ready()) played->makespan = replay_.run(played->sequences).value();
     const auto keep = [&](Ordered& best) {
       if (!best.sequences.empty() && played->makespan >= best.makespan) return;
       best = {played->makespan, played->sequences, policy, how};
     };
     keep(found_.listed);
     if (policy.is_ready()) keep(found_.ready);
+    remember({played->makespan, std::move(played->sequences), policy, how});
+  }
+
+  // Keeps the fastest different orders: the way from the very best to a better one may be longer
+  // than that from the next.
+  void remember(Ordered ordered) {
+    const auto place = std::lower_bound(
+        starts_.begin(), starts_.end(), ordered,
+        [](const Ordered& a, const Ordered& b) { return a.makespan < b.makespan; });
+    for (auto same = place; same != starts_.end() && same->makespan == ordered.makespan; ++same) {
+      if (same->sequences == ordered.sequences) return;
+    }
+    starts_.insert(place, std::move(ordered));
+    if (starts_.size() > kStarts) starts_.pop_back();
+  }
+
+  // Orders that no policy plays on this line: fixed ones, and what policies play on lines that are
+  // a little different, which breaks ties and near ties another way.
+  void take_others() {
+    for (const int32_t step : {1, 2}) take(fixed_order(line_, step), "fixed");
+    take_played_on(coarse(line_), "on a coarse clock");
+    Duration longest{};
+    for (const Leg& leg : line_.legs) longest = std::max({longest, leg.down, leg.up});
+    for (int32_t level = 0; level <= kDelayLevels && longest.count() > 0; ++level) {
+      take_played_on(with_delay(line_, longest * level / kDelayLevels), "for other delays");
+    }
+    for (int32_t i = 0; i < kShaken; ++i) {
+      take_played_on(shaken(line_, random_, kShake), "for other times");
+    }
+  }
+  void take_played_on(const Line& other, const std::string& how) {
+    for (const Quotas& quotas :
+         {ring_quotas_within(other, 0), neighbour_quotas(other), stepped_quotas(other, 2, 1),
+          stepped_quotas(other, 2, 2), Quotas(other.legs.size(), 0)}) {
+      if (optimal(found_.listed) || played_ >= 3 * effort_.played_ops) return;
+      played_ += line_.ops();
+      auto played = play(other, {within_rooms(other, quotas), {}});
+      if (played) take(std::move(played->sequences), how);
+    }
+  }
+  void take(std::vector<Sequence> sequences, const std::string& how) {
+    if (sequences.empty()) return;
+    const std::optional<Duration> time = replay_.run(sequences);
+    if (!time) return;
+    Ordered ordered{*time, std::move(sequences), found_.listed.policy, how};
+    if (*time < found_.listed.makespan) found_.listed = ordered;
+    remember(std::move(ordered));
   }
 
   void play_portfolio() {
@@ -140,22 +268,34 @@ class Search {
     attempt(policy, cat(best.how.substr(0, best.how.find(", shifted")), ", shifted"));
   }
 
-  // Moves single ops along critical paths. A move that makes the step no longer than a shrinking
-  // allowance above the best is kept: the way to a better order often leads over a worse one.
-  void move_ops() {
+  // Moves ops from each start for a while, then from the best.
+  void move_from_starts() {
     const int64_t most =
         std::min(effort_.moves, effort_.replayed_ops / std::max<int64_t>(1, line_.ops()));
-    std::vector<Sequence> now = found_.listed.sequences;
+    const int64_t each = most * kStartsShare / 100 / static_cast<int64_t>(starts_.size());
+    int64_t left = most;
+    for (const Ordered& start : starts_) {
+      if (optimal(found_.listed)) return;
+      move_ops(start, each);
+      left -= each;
+    }
+    move_ops(Ordered(found_.listed), left);
+  }
+
+  // Moves single ops along critical paths. A move that makes the step no longer than a shrinking
+  // allowance above the best is kept: the way to a better order often leads over a worse one.
+  void move_ops(const Ordered& start, int64_t most) {
+    std::vector<Sequence> now = start.sequences;
     std::optional<Duration> time = replay_.run(now);
-    CHECK(time && *time <= found_.listed.makespan, "a replay takes what was found");
-    Ordered best = found_.listed;
-    Random random(kSeed);
+    CHECK(time && *time <= start.makespan, "a replay takes what was found");
+    Ordered best = start;
+    best.makespan = *time;
     auto pairs = replay_.critical_pairs(now);
     for (int64_t i = 0; i < most && best.makespan > found_.bound && !pairs.empty(); ++i) {
       const auto [stage, place] =
-          pairs[at(static_cast<int32_t>(random.below(static_cast<int64_t>(pairs.size()))))];
-      const auto reach = static_cast<int32_t>(1 + random.below(kMoveReach));
-      const int32_t by = random.below(2) == 0 ? reach : -reach;
+          pairs[at(static_cast<int32_t>(random_.below(static_cast<int64_t>(pairs.size()))))];
+      const auto reach = static_cast<int32_t>(1 + random_.below(kMoveReach));
+      const int32_t by = random_.below(2) == 0 ? reach : -reach;
       if (!move(now[at(stage)], stage, place, by)) continue;
       const std::optional<Duration> moved = replay_.run(now);
       const double left = 1 - static_cast<double>(i) / static_cast<double>(most);
@@ -166,10 +306,9 @@ class Search {
       }
       time = moved;
       pairs = replay_.critical_pairs(now);
-      if (*moved < best.makespan)
-        best = {*moved, now, best.policy, cat(found_.listed.how, ", ops moved")};
+      if (*moved < best.makespan) best = {*moved, now, best.policy, cat(start.how, ", ops moved")};
     }
-    found_.listed = std::move(best);
+    if (best.makespan < found_.listed.makespan) found_.listed = std::move(best);
   }
 
   // The op at `place` goes `by` places earlier (by < 0), or the one before it `by` places later.
@@ -233,6 +372,8 @@ class Search {
   const Effort& effort_;
   Replay replay_;
   OrderSearch found_;
+  std::vector<Ordered> starts_;  // the fastest first
+  Random random_{kSeed};
   int64_t played_ = 0;
 };
 

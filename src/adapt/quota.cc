@@ -112,11 +112,19 @@ Quotas neighbour_quotas(const Line& line) {
   return quotas;
 }
 
-Quotas stepped_quotas(const Line& line, int32_t step, bool delays) {
+Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways) {
   Quotas quotas(line.legs.size(), 1);
   for (int32_t s = line.stages() - 2; s >= 0; --s) {
-    const int64_t delay = delays ? ceiling(messages(line, s) / 2, line.legs[at(s)].forward) : 0;
+    const int64_t delay = ceiling(ways * messages(line, s) / 2, line.legs[at(s)].forward);
     quotas[at(s)] = clamp(line, quotas[at(s) + 1] + step + delay);
+  }
+  return quotas;
+}
+
+Quotas within_rooms(const Line& line, Quotas quotas) {
+  int32_t before = line.micros;
+  for (size_t s = 0; s < quotas.size(); ++s) {
+    before = quotas[s] = std::min({quotas[s], line.legs[s].in_flight(line.micros), before});
   }
   return quotas;
 }

@@ -47,8 +47,12 @@ Quotas even_quotas(const Line& line);
 // Source: ibid., Algorithm 2
 Quotas neighbour_quotas(const Line& line);
 
-// `step` more forwards than the next stage, plus the delay between the two in forwards with
-// `delays`: 1 and no delays is 1F1B, 2 is ZB-H2.
-Quotas stepped_quotas(const Line& line, int32_t step, bool delays);
+// `step` more forwards than the next stage, plus the delay between the two, `ways` times one way,
+// in forwards: 1 and no ways is 1F1B, 2 is ZB-H2.
+Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways);
+
+// The quotas cut to what there is room for, and to the quota of the stage before: a stage that
+// waits for forwards that the one before has no room to run stands still.
+Quotas within_rooms(const Line& line, Quotas quotas);
 
 }  // namespace tenuto

@@ -1,0 +1,38 @@
+// Orders when messages come earlier or later than estimated: fixed ones against those that each
+// stage makes as messages come.
+#pragma once
+
+#include <vector>
+
+#include "adapt/line.h"
+#include "adapt/order.h"
+
+namespace tenuto {
+
+// One setting: eight equal stages, weight gradients put off taking half the room of a micro-batch,
+// every message of every link delayed for itself. Delays in ops.
+struct Jitter {
+  int32_t micros = 24;
+  int32_t room = 12;  // micro-batches
+  double mean = 1, deviation = 1;
+};
+
+// Twenty-four settings: 24 and 48 micro-batches, rooms of 12, 16 and 24, four kinds of delay.
+const std::vector<Jitter>& jitters();
+
+// Mean times over the draws, as shares of the bound without delays.
+struct JitterTimes {
+  double fixed_zero_bubble = 0;
+  double fixed_for_mean = 0;          // the order made for the mean delay
+  double fixed_for_mean_and_one = 0;  // for the mean and one deviation
+  double ready = 0;                   // backward, forward, weight gradient as they come, room alone
+  double ready_planned = 0;           // the same with the limits that the search made for the mean
+
+  // How much slower `time` is than the better of the two orders made for the delays.
+  double above_fixed(double time) const;
+};
+
+// Runs a setting; the same draws for all.
+JitterTimes run_jitter(const Jitter& jitter, int32_t draws, const Effort& effort = {});
+
+}  // namespace tenuto
