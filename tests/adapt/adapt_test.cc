@@ -24,7 +24,10 @@ Adapted adapted_of(const Case& it, const AdaptOptions& options = {}) {
   with.price = it.options;
   auto adapted = adapt(it.plan, it.model, it.cluster, with);
   EXPECT_TRUE(adapted.ok()) << (adapted.ok() ? "" : adapted.error().message);
-  return adapted.ok() ? std::move(adapted).value() : Adapted{};
+  if (adapted.ok()) return std::move(adapted).value();
+  Adapted none;
+  none.plan = it.plan;
+  return none;
 }
 
 Duration price_of(const Plan& plan, const Case& it) {
