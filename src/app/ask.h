@@ -15,8 +15,9 @@ struct Whereabouts {
   std::string address, job, token;
 };
 
-// Writes it into the folder of a run, and takes it away again.
+// Writes it into the folder of a run.
 Status write_whereabouts(const std::string& run, const Whereabouts& where);
+// And takes it away again.
 void remove_whereabouts(const std::string& run);
 
 // Asks the coordinator of the run in `run`.

@@ -31,8 +31,8 @@ class SlowLink(Case):
         run = self.train(name="slow")
         self.assertEqual(self.losses(run), expected)
         detections = [event for event in run.events() if event["event"] == "detection"]
-        self.assertRegex(detections[0]["reason"], r"link 1-2 \(worker 1 to worker 2\) is slow since "
-                                                  r"step 20: .*sure 0\.\d+|1\.00")
+        self.assertRegex(detections[0]["reason"],
+                         r"link 1-2 \(worker 1 to worker 2\) is slow since step 20: .*, sure \d")
         # Found within three steps, known once the step after is committed.
         self.assertLessEqual(detections[0]["step"], 20 + 3 + 1)
         reasons = [event["reason"] for event in run.events() if event["event"] == "decision"]

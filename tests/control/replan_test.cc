@@ -67,8 +67,7 @@ class Measured : public Play {
                                .largest = {64},
                                .of_smallest = way,
                                .of_largest = way}};
-      for (const OpKind kind :
-           {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
+      for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
         summary.sample.ops.push_back({{self}, {self % 2}, kind, 8, 10 * kMillisecond});
       }
       reports[i].steps = {summary};
@@ -101,6 +100,11 @@ class Measured : public Play {
   std::vector<std::string> verdicts, reasons;
   std::vector<PlanRequest> wanted;
   int new_plans = 0;
+
+  // The plan that was asked for is there.
+  void take_gpipe() {
+    hear(Planned{wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+  }
 };
 
 TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
@@ -146,7 +150,7 @@ TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
   run.steps(20);
   run.delay = 40 * kMillisecond;
   run.until_wanted();
-  run.hear(Planned{run.wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+  run.take_gpipe();
   run.all_know();
   const int64_t from = run.state.told.plan_from;
   for (const Report& report : run.reports) EXPECT_LT(report.version, from);
@@ -159,14 +163,13 @@ TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
   run.steps(20);
   run.delay = 40 * kMillisecond;
   run.until_wanted();
-  run.hear(Planned{run.wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+  run.take_gpipe();
   run.all_know();
   run.delay = kMillisecond;
   for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
   EXPECT_EQ(run.state.planning.serial, 3);
   EXPECT_EQ(run.state.planning.present->order, "1f1b");
-  EXPECT_EQ(run.reasons.back(),
-            "plan 3 (1f1b) is proposed: all links and workers are well again");
+  EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all links and workers are well again");
   run.all_know();
   EXPECT_EQ(run.state.told.plan_from, run.state.committed + 2);
 }
