@@ -1,0 +1,190 @@
+#include "monitor/link.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tenuto {
+
+namespace {
+
+constexpr int32_t kUsual = 20;          // readings that say how a link is when it is well
+constexpr int32_t kDriftReadings = 10;  // of the slow average before it is believed
+constexpr double kDriftShare = 0.1;     // weight of one reading in it
+constexpr size_t kWaiting = 4;          // steps that wait for the other direction
+constexpr double kRateGrows = 1.25;     // time a byte by which a direction has lost rate
+
+// Places in Reading::beside.
+enum Beside : size_t { kLeast, kUpper, kForth, kBack };
+
+// Nanoseconds that one more byte costs, from two sizes at least twice apart; 0 = not known.
+double time_per_byte(const LinkSample& sample) {
+  if (sample.largest.count < 2 * sample.smallest.count || sample.smallest.count <= 0) return 0;
+  const auto bytes = static_cast<double>((sample.largest - sample.smallest).count);
+  return std::max(static_cast<double>((sample.of_largest - sample.of_smallest).count()), 0.0) /
+         bytes;
+}
+
+double sum(Duration forth, Duration back) { return static_cast<double>((forth + back).count()); }
+
+Duration duration(double nanoseconds) { return Duration(std::llround(nanoseconds)); }
+
+// What a plan should reckon with: the upper round trip, unless it has gained more than twice what
+// the median has, which is waiting in line.
+double gain_of(const Level& usual, const Level& level) {
+  const double median = level.value - usual.value;
+  const double upper = level.beside[kUpper] - usual.beside[kUpper];
+  return std::max(0.0, median > 0 ? std::clamp(upper, median, 2 * median) : 0.0);
+}
+
+LinkExtra higher(const LinkExtra& left, const LinkExtra& right) {
+  LinkExtra extra;
+  extra.latency = std::max(left.latency, right.latency);
+  for (size_t i = 0; i < 2; ++i) {
+    // 0 is the nominal rate, the highest.
+    const double a = left.rate[i], b = right.rate[i];
+    extra.rate[i] = a == 0 ? b : b == 0 ? a : std::min(a, b);
+  }
+  return extra;
+}
+
+}  // namespace
+
+std::optional<Verdict> LinkWatch::add(const LinkSample& sample, int64_t step, Duration floor) {
+  if (step <= newest_) return std::nullopt;
+  const size_t way = sample.from < sample.to ? 0 : 1;
+  auto& other = waiting_[1 - way];
+  const auto found =
+      std::find_if(other.begin(), other.end(), [&](const Half& half) { return half.step == step; });
+  if (found == other.end()) {
+    auto& mine = waiting_[way];
+    for (const Half& half : mine) {
+      if (half.step == step) return std::nullopt;
+    }
+    mine.push_back({step, sample});
+    if (mine.size() > kWaiting) {
+      mine.erase(std::min_element(mine.begin(), mine.end(),
+                                  [](const Half& a, const Half& b) { return a.step < b.step; }));
+    }
+    return std::nullopt;
+  }
+  const LinkSample& forth = way == 0 ? sample : found->sample;
+  const LinkSample& back = way == 0 ? found->sample : sample;
+  Reading reading;
+  reading.at = step;
+  reading.value = sum(forth.median, back.median);
+  reading.beside[kLeast] = sum(forth.least, back.least);
+  reading.beside[kUpper] = sum(forth.upper, back.upper);
+  reading.beside[kForth] = time_per_byte(forth);
+  reading.beside[kBack] = time_per_byte(back);
+  largest_ = {static_cast<double>(forth.largest.count), static_cast<double>(back.largest.count)};
+  newest_ = step;
+  for (auto& halves : waiting_) {
+    std::erase_if(halves, [&](const Half& half) { return half.step <= step; });
+  }
+  return add_round_trip(reading, static_cast<double>(floor.count()));
+}
+
+std::optional<Verdict> LinkWatch::add_round_trip(const Reading& reading, double floor) {
+  const std::optional<Change> change = series_.add(reading, floor);
+  if (change) {
+    drift_ = {};
+    if (!least_moved(change->before, change->after, floor)) return std::nullopt;
+    return believe(*change, floor);
+  }
+  if (series_.kept_back()) return std::nullopt;
+  if (!slow_ && (series_.readings() <= kUsual || usual_.readings == 0)) {
+    usual_ = series_.level();
+    believed_ = usual_;
+    return std::nullopt;
+  }
+  return follow_drift(reading, floor);
+}
+
+bool LinkWatch::least_moved(const Level& before, const Level& after, double floor) const {
+  const double moved = after.beside[kLeast] - before.beside[kLeast];
+  if ((moved > 0) != (after.value > before.value)) return false;
+  const double small = std::min(before.beside[kLeast], after.beside[kLeast]);
+  return std::abs(moved) >= std::max(options_.least_moves * small, floor / 2);
+}
+
+// The slow average has left the believed level for good, or has come back to the usual one.
+std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double floor) {
+  Drift& drift = drift_;
+  drift.readings = std::min(drift.readings + 1, 1 << 20);
+  const double share = std::max(kDriftShare, 1.0 / drift.readings);
+  drift.level.value += (reading.value - drift.level.value) * share;
+  for (size_t i = 0; i < reading.beside.size(); ++i) {
+    drift.level.beside[i] += (reading.beside[i] - drift.level.beside[i]) * share;
+  }
+  drift.level.readings = std::min(drift.readings, kUsual);
+  const double gap = drift.level.value - believed_.value;
+  const bool outside = std::abs(gap) > std::max(options_.drift / 2 * believed_.value, floor / 2);
+  if (!outside) drift.outside = false;
+  if (outside && !drift.outside) {
+    drift.outside = true;
+    drift.left = reading.at;
+  }
+  // A noisy series wanders: its average must have come out of the noise as well. Back to the usual
+  // is nearer than away from it.
+  const double ratio =
+      std::max(slow_ && gap < 0 ? options_.drift / 2 : options_.drift, series_.spread());
+  if (drift.readings < kDriftReadings || !outside || std::abs(gap) <= floor ||
+      std::abs(gap) < ratio * std::min(believed_.value, drift.level.value) ||
+      !least_moved(believed_, drift.level, floor)) {
+    return std::nullopt;
+  }
+  drift.level.since = drift.left;
+  const Change change{believed_, drift.level, reading.at, 0.99};
+  drift_ = {};
+  return believe(change, floor);
+}
+
+std::optional<Verdict> LinkWatch::believe(const Change& change, double floor) {
+  const double above = change.after.value - usual_.value;
+  const bool slow = above > std::max(options_.change.ratio * usual_.value, floor);
+  // Better than all that was seen: it was slow when it was seen first.
+  const bool better = -above > std::max(options_.change.ratio * change.after.value, floor);
+  if (!slow && !slow_ && !better) return std::nullopt;  // within the usual
+  const Level before = change.before;
+  believed_ = change.after;
+  if (better) usual_ = change.after;
+  slow_ = slow;
+  const LinkExtra next = slow ? extra_of(change.after) : LinkExtra{};
+  if (higher(next, present_) != next) {
+    held_ = change.found < held_until_ ? higher(held_, present_) : present_;
+    held_until_ = change.found + options_.hold_steps;
+  }
+  present_ = next;
+  Verdict verdict;
+  verdict.kind = slow ? VerdictKind::SlowLink : VerdictKind::LinkHealed;
+  verdict.since_step = change.after.since;
+  verdict.found_step = change.found;
+  verdict.before = duration(before.value);
+  verdict.after = duration(change.after.value);
+  verdict.factor = change.after.value / std::max(before.value, 1.0);
+  verdict.sure = change.sure;
+  return verdict;
+}
+
+LinkExtra LinkWatch::extra_of(const Level& level) const {
+  LinkExtra extra;
+  double left = gain_of(usual_, level);
+  for (size_t way = 0; way < 2; ++way) {
+    const double slope = level.beside[kForth + way], usual = usual_.beside[kForth + way];
+    if (slope <= 0 || slope <= kRateGrows * usual) continue;
+    const double by_rate = std::min((slope - usual) * largest_[way], left);
+    if (by_rate < 0.1 * gain_of(usual_, level)) continue;
+    extra.rate[way] = 1e9 / slope;
+    left -= by_rate;
+  }
+  extra.latency = duration(left / 2);
+  return extra;
+}
+
+LinkExtra LinkWatch::extra(int64_t step) const {
+  return step < held_until_ ? higher(present_, held_) : present_;
+}
+
+Duration LinkWatch::round_trip() const { return duration(believed_.value); }
+
+}  // namespace tenuto

@@ -1,0 +1,211 @@
+#include "monitor/monitor.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/quantile.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr size_t kLatest = 5;  // steps whose median says how long an op should last
+constexpr size_t kEnough = 3;  // of them before it is believed
+
+using LinkName = std::pair<WorkerId, WorkerId>;
+using StageKind = std::pair<StageId, OpKind>;
+
+// What all workers say of one step, sorted: the order in which it came is gone.
+struct Step {
+  std::vector<const LinkSample*> links;
+  std::map<StageKind, std::map<WorkerId, const OpSample*>> ops;
+};
+
+bool known(const MonitorState& state, WorkerId worker) {
+  return worker.value >= 0 && static_cast<size_t>(worker.value) < state.nominal.workers.size();
+}
+
+bool sensible(const MonitorState& state, const LinkSample& sample) {
+  return known(state, sample.from) && known(state, sample.to) && sample.from != sample.to &&
+         sample.messages > 0;
+}
+
+bool sensible(const MonitorState& state, const OpSample& sample) {
+  return known(state, sample.worker) && sample.ops > 0 && sample.median.count() > 0;
+}
+
+std::map<int64_t, Step> by_step(const MonitorState& state, std::span<const StepSample> samples) {
+  std::map<int64_t, Step> steps;
+  for (const StepSample& each : samples) {
+    Step& step = steps[each.step];
+    for (const LinkSample& link : each.links) {
+      if (sensible(state, link)) step.links.push_back(&link);
+    }
+    for (const OpSample& op : each.ops) {
+      if (sensible(state, op)) step.ops[{op.stage, op.kind}].emplace(op.worker, &op);
+    }
+  }
+  for (auto& [number, step] : steps) {
+    std::sort(step.links.begin(), step.links.end(), [](const auto* left, const auto* right) {
+      return std::pair(left->from, left->to) < std::pair(right->from, right->to);
+    });
+  }
+  return steps;
+}
+
+double speed_of(const MonitorState& state, WorkerId worker) {
+  const double speed = state.nominal.workers[static_cast<size_t>(worker.value)].speed;
+  return speed > 0 ? speed : 1;
+}
+
+// The lower middle of what the holders of a stage took, each at nominal speed: with two, the
+// faster one.
+Duration middle_holder(const MonitorState& state,
+                       const std::map<WorkerId, const OpSample*>& holders) {
+  std::vector<Duration> times;
+  for (const auto& [worker, sample] : holders) {
+    times.push_back(Duration(static_cast<int64_t>(static_cast<double>(sample->median.count()) *
+                                                  speed_of(state, worker))));
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+// What an op of this kind should last: as profiled; else the least of what the stage has shown
+// before and what the middle one of several holders shows now. Zero = not known yet.
+Duration should_last(StageTimes& stage, Duration middle, size_t holders) {
+  stage.latest.push_back(middle);
+  if (stage.latest.size() > kLatest) stage.latest.erase(stage.latest.begin());
+  if (stage.latest.size() >= kEnough) {
+    std::vector<Duration> latest = stage.latest;
+    const Duration median = quantile(latest, 0.5);
+    if (stage.least.count() == 0 || median < stage.least) stage.least = median;
+  }
+  if (stage.nominal.count() > 0) return stage.nominal;
+  if (holders < 2) return stage.least;
+  return stage.least.count() == 0 ? middle : std::min(stage.least, middle);
+}
+
+void learn_workers(MonitorState& state, const Step& step, int64_t number,
+                   std::vector<Verdict>& verdicts) {
+  struct Sum {
+    double took = 0, should = 0;
+  };
+  std::map<WorkerId, Sum> sums;
+  std::vector<Duration> typical;
+  for (const auto& [name, holders] : step.ops) {
+    const Duration middle = middle_holder(state, holders);
+    const Duration should = should_last(state.stages[name], middle, holders.size());
+    typical.push_back(middle);
+    if (should.count() == 0) continue;
+    for (const auto& [worker, sample] : holders) {
+      Sum& sum = sums[worker];
+      sum.took += static_cast<double>(sample->median.count()) * sample->ops;
+      sum.should += static_cast<double>(should.count()) * sample->ops / speed_of(state, worker);
+    }
+  }
+  if (!typical.empty()) state.typical_op = quantile(typical, 0.5);
+  for (const auto& [worker, sum] : sums) {
+    SpeedWatch& watch = state.workers.try_emplace(worker, state.options.speed).first->second;
+    std::optional<Verdict> verdict = watch.add(sum.took / sum.should, number);
+    if (!verdict) continue;
+    verdict->from = worker;
+    verdict->sentence = sentence_of(*verdict, watch.speed() * speed_of(state, worker));
+    verdicts.push_back(*std::move(verdict));
+  }
+}
+
+void learn_links(MonitorState& state, const Step& step, int64_t number,
+                 std::vector<Verdict>& verdicts) {
+  const double share = state.options.least_op_share;
+  const auto of_op = static_cast<int64_t>(static_cast<double>(state.typical_op.count()) * share);
+  const Duration floor = std::max(state.options.least_gain, Duration(of_op));
+  for (const LinkSample* sample : step.links) {
+    const LinkName name = std::minmax(sample->from, sample->to);
+    LinkWatch& watch = state.links.try_emplace(name, state.options.link).first->second;
+    std::optional<Verdict> verdict = watch.add(*sample, number, floor);
+    if (!verdict) continue;
+    std::tie(verdict->from, verdict->to) = name;
+    verdict->sentence = sentence_of(*verdict);
+    verdicts.push_back(*std::move(verdict));
+  }
+}
+
+Link slowed(Link link, const LinkExtra& extra, size_t way) {
+  link.latency += extra.latency;
+  if (extra.rate[way] > 0 &&
+      (link.bytes_per_second <= 0 || extra.rate[way] < link.bytes_per_second)) {
+    link.bytes_per_second = extra.rate[way];
+  }
+  return link;
+}
+
+Cluster cluster_of(const MonitorState& state, int64_t step) {
+  Cluster cluster = state.nominal;
+  for (const auto& [name, watch] : state.links) {
+    const LinkExtra extra = watch.extra(step);
+    if (extra == LinkExtra{}) continue;
+    const auto& [first, second] = name;
+    cluster.exceptions[{first, second}] = slowed(state.nominal.link(first, second), extra, 0);
+    cluster.exceptions[{second, first}] = slowed(state.nominal.link(second, first), extra, 1);
+  }
+  for (const auto& [worker, watch] : state.workers) {
+    cluster.workers[static_cast<size_t>(worker.value)].speed *= watch.speed();
+  }
+  return cluster;
+}
+
+bool same(const Cluster& left, const Cluster& right) {
+  const auto same_link = [](const auto& a, const auto& b) {
+    return a.first == b.first && a.second.latency == b.second.latency &&
+           a.second.bytes_per_second == b.second.bytes_per_second;
+  };
+  return std::equal(left.exceptions.begin(), left.exceptions.end(), right.exceptions.begin(),
+                    right.exceptions.end(), same_link) &&
+         std::equal(left.workers.begin(), left.workers.end(), right.workers.begin(),
+                    right.workers.end(),
+                    [](const Worker& a, const Worker& b) { return a.speed == b.speed; });
+}
+
+}  // namespace
+
+MonitorState make_monitor(Cluster nominal, const MonitorOptions& options) {
+  MonitorState state;
+  state.cluster = nominal;
+  state.nominal = std::move(nominal);
+  state.options = options;
+  return state;
+}
+
+void set_nominal(MonitorState& state, StageId stage, OpKind kind, Duration time) {
+  CHECK(time.count() >= 0, "an op cannot last less than no time");
+  state.stages[{stage, kind}].nominal = time;
+}
+
+Learned learn(MonitorState state, std::span<const StepSample> samples, int64_t step) {
+  Learned learned;
+  std::vector<Verdict> workers;
+  for (const auto& [number, each] : by_step(state, samples)) {
+    learn_workers(state, each, number, workers);
+    learn_links(state, each, number, learned.verdicts);
+  }
+  learned.verdicts.insert(learned.verdicts.end(), workers.begin(), workers.end());
+  learned.cluster = cluster_of(state, step);
+  learned.changed = !same(learned.cluster, state.cluster);
+  state.cluster = learned.cluster;
+  learned.state = std::move(state);
+  return learned;
+}
+
+MonitorState forget(MonitorState state, WorkerId worker) {
+  std::erase_if(state.links, [&](const auto& link) {
+    return link.first.first == worker || link.first.second == worker;
+  });
+  state.workers.erase(worker);
+  return state;
+}
+
+}  // namespace tenuto
