@@ -17,6 +17,7 @@ constexpr double kFirstShape = 3;      // a new run's spread is known as by six 
 constexpr double kMemory = 100;        // readings that a run's mean and spread remember
 constexpr int32_t kLasting = 3;        // readings that make a change: one and two that agree
 constexpr int32_t kLate = 8;           // readings after which a new run is old news
+constexpr double kClear = 5;           // spreads of a mean that are no chance
 constexpr size_t kPatience = 6;        // readings kept back in a row: then it is a noisier series
 
 // gamma(3.5) / gamma(3), for kFirstShape.
@@ -61,7 +62,8 @@ ChangeSeries::Run ChangeSeries::fresh(int64_t at, double center) const {
 void ChangeSeries::join(Run& run, const Reading& reading, double x) const {
   const double gap = x - run.mean;
   run.scale += run.weight * gap * gap / (2 * (run.weight + 1));
-  run.mean += gap / (run.weight + 1);
+  // The first reading is the mean, so that a level owes nothing to the run before.
+  run.mean = run.readings == 0 ? x : run.mean + gap / (run.weight + 1);
   run.weight = std::min(run.weight + 1, kMemory);
   if (run.shape < kMemory / 2) {
     run.gamma_ratio = run.shape / run.gamma_ratio;  // gamma(s + 1) = s gamma(s)
@@ -104,7 +106,9 @@ void ChangeSeries::update(const Reading& reading) {
   if (!runs_.empty()) {
     const Run& present = likeliest();
     // What a run of one or two readings says of the time before is what the run before it says.
-    next.before = present.readings >= kLasting ? level_of(present) : present.before;
+    const bool stands = present.readings >= kLasting;
+    next.before = stands ? level_of(present) : present.before;
+    next.before_spread = stands ? spread_of(present) : present.before_spread;
     next.mean = present.mean;
     next.mass = options_.hazard * density(next, x);
     for (Run& run : runs_) {
@@ -164,7 +168,11 @@ std::optional<Change> ChangeSeries::judge(int64_t at, double floor) {
   if (sure < options_.certain && !late) return std::nullopt;
   const Level before = present.before, after = level_of(present);
   const double gap = std::abs(after.value - before.value);
-  const bool differs = gap > floor && gap >= options_.ratio * std::min(before.value, after.value);
+  // The mean of a few readings of a noisy series differs from the last few by chance.
+  const double chance = kClear * present.before_spread *
+                        std::sqrt(1.0 / present.readings + 1.0 / std::max(before.readings, 1));
+  const bool differs = gap > floor && gap >= options_.ratio * std::min(before.value, after.value) &&
+                       std::abs(log_of(after.value) - log_of(before.value)) >= chance;
   const bool known = before.readings >= kLasting;
   if (sure < options_.certain || !known || !differs) {
     if (late || !known) settled_ = present.born;

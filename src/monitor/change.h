@@ -89,6 +89,7 @@ class ChangeSeries {
     int32_t readings = 0;
     std::array<double, 4> beside{};
     Level before;  // the likeliest run when this one was born
+    double before_spread = 0;
   };
   double log_of(double value) const;
   Level level_of(const Run& run) const;

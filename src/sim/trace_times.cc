@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/quantile.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -151,14 +152,6 @@ std::string place_of(std::string_view text, size_t at) {
   return cat(line, ":", before.size() - (end == std::string_view::npos ? 0 : end + 1) + 1);
 }
 
-Duration median(std::vector<Duration> times) {
-  if (times.empty()) return {};
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  if (times.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(times.begin(), middle)) / 2;
-}
-
 }  // namespace
 
 Status add_trace(std::string_view text, std::string_view source, TraceSamples& samples) {
@@ -192,6 +185,7 @@ Result<TraceTimes> times_of_traces(const TraceSamples& samples) {
         "no op is in these traces: expected events named PP:0F0 (forward of stage 0), PP:0B0 or "
         "PP:0I0 and PP:0W0 (backward)");
   }
+  const auto median = [](std::vector<Duration> seen) { return quantile(seen, 0.5); };
   TraceTimes times;
   int32_t next = 0;
   for (const auto& [stage, kinds] : samples.of) {

@@ -2,9 +2,11 @@
 
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/mailbox.h"
+#include "base/quantile.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/unit.h"
@@ -42,6 +44,20 @@ TEST(Unit, TransferTimeRoundsUp) {
   EXPECT_EQ(transfer_time({1000}, 1e9).count(), 1000);
   EXPECT_EQ(transfer_time({1}, 3e9).count(), 1);
   EXPECT_EQ(transfer_time({1000}, 0).count(), 0);
+}
+
+TEST(Quantile, InterpolatesBetweenNeighbours) {
+  std::vector<Duration> times;
+  EXPECT_EQ(quantile(times, 0.5).count(), 0);
+  for (int64_t time : {40, 10, 30, 21}) times.emplace_back(time);
+  EXPECT_EQ(quantile(times, 0).count(), 10);
+  EXPECT_EQ(quantile(times, 0.5).count(), 25);
+  EXPECT_EQ(quantile(times, 0.75).count(), 32);
+  EXPECT_EQ(quantile(times, 1).count(), 40);
+  times.resize(1);
+  EXPECT_EQ(quantile(times, 0.75), times[0]);
+  std::vector<Duration> far = {Duration(int64_t{1} << 62), Duration((int64_t{1} << 62) + 10)};
+  EXPECT_EQ(quantile(far, 0.5).count(), (int64_t{1} << 62) + 5);
 }
 
 TEST(Mailbox, KeepsOrderAcrossThreadsAndTimesOut) {

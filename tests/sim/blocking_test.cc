@@ -3,6 +3,7 @@
 #include <map>
 #include <sstream>
 
+#include "shared_data.h"
 #include "sim/cases.h"
 
 namespace tenuto {
@@ -83,10 +84,7 @@ double best_error(const std::vector<double>& simulated, const std::vector<double
 }
 
 TEST(Blocking, MeasuredSweep) {
-  const char* shared = std::getenv("TENUTO_DATA");
-  const std::string path =
-      std::string(shared == nullptr ? TENUTO_SOURCE_DIR "/../shared/data" : shared) +
-      "/slow_link/measured_14b_sweep.tsv";
+  const std::string path = shared_data("slow_link/measured_14b_sweep.tsv");
   std::ifstream file(path);
   if (!file) GTEST_SKIP() << "the measured sweep is not here: " << path;
   std::map<std::string, std::vector<double>> medians;  // by method, delays ascending
