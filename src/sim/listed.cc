@@ -226,7 +226,13 @@ bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tari
   std::map<std::pair<int32_t, int32_t>, int32_t> lanes_of;
   for (const Program::Lane& lane : program.lanes()) {
     if (!sends(lane.kind)) continue;
-    if (tariff.cluster().link({lane.worker}, {lane.peer}).bytes_per_second == 0) continue;
+    // A wire that no message keeps busy is free for all; one for both ways is kept busy by either.
+    const auto rate = [&](int32_t from, int32_t to) {
+      return tariff.cluster().link({from}, {to}).bytes_per_second;
+    };
+    const bool busy = rate(lane.worker, lane.peer) > 0 ||
+                      (options.half_duplex && rate(lane.peer, lane.worker) > 0);
+    if (!busy) continue;
     std::pair ends(lane.worker, lane.peer);
     if (options.half_duplex && ends.first > ends.second) std::swap(ends.first, ends.second);
     if (++lanes_of[ends] > 1) return false;

@@ -57,9 +57,10 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   Plan plan;
   plan.order = "1f1b";
   plan.schedule.lists.resize(2);
-  Result<Record> record = Record::open(folder, job, plan);
+  Result<Record> record = Record::open(folder, job);
   ASSERT_TRUE(record.ok());
   StepRecord step{.step = 3, .epoch = 2, .complete = true, .loss = 2.5, .gradient_norm = 0.125};
+  step.plan = std::make_shared<const Plan>(plan);
   step.duration = std::chrono::milliseconds(250);
   step.validation_loss = 2.25;
   step.events = {"", to_text(two_events())};

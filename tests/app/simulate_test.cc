@@ -141,13 +141,45 @@ TEST(Simulate, MeasuredTimes) {
   EXPECT_NE(refused(options, 2).find("take one"), std::string::npos);
 }
 
+// The delay of a slow link is paid once, and 1.5 times the memory of 1F1B is enough for that.
+TEST(Simulate, AnOpenOrderAbsorbsASlowLink) {
+  SimulateOptions options = flags(8, 24, "auto");
+  options.forward_ms = options.backward_input_ms = options.backward_weight_ms = {10};
+  options.slow_links = {"6:40"};
+  auto tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], 830.0);
+  EXPECT_EQ(tree["lower_bound_ms"], 830.0);
+  EXPECT_EQ(tree["order"], "auto");
+  EXPECT_EQ(tree["dispatch"], "ready");
+  options.memory = 12;
+  options.weight_memory = 0.5;
+  tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], 830.0);
+  for (const double peak : tree["peak_micros"]) EXPECT_LE(peak, 12);
+  options.memory = 8;
+  tree = simulated(options);
+  EXPECT_LE(tree["makespan_ms"], 970.0);
+  EXPECT_GE(tree["makespan_ms"], tree["lower_bound_ms"]);
+  options.dispatch = "listed";
+  EXPECT_EQ(simulated(options)["dispatch"], "listed");
+}
+
+// A memory holds a named order to what it needs, weight gradients that wait by their share.
+TEST(Simulate, WeightMemoryCountsByItsShare) {
+  SimulateOptions options = flags(4, 12, "zb-h1");
+  options.memory = 3;
+  EXPECT_NE(refused(options, 3).find("raise memory to 4"), std::string::npos);
+  options.memory = 4;
+  options.weight_memory = 0.5;
+  EXPECT_EQ(simulated(options)["makespan_ms"], 390.0);
+}
+
 TEST(Simulate, Refusals) {
   SimulateOptions options = flags(4, 12, "gpipe");
   options.memory = 4;
   EXPECT_NE(refused(options, 3).find("raise memory to 12"), std::string::npos);
   EXPECT_NE(refused(flags(4, 12, "1f1c"), 2).find("did you mean 1f1b?"), std::string::npos);
   EXPECT_NE(refused(flags(0, 12, "1f1b"), 2).find("stages is 0"), std::string::npos);
-  EXPECT_NE(refused(flags(4, 12, "auto"), 2).find("'auto' is not known"), std::string::npos);
   const auto with = [](auto set) {
     SimulateOptions changed;
     set(changed);

@@ -27,19 +27,23 @@ namespace {
 
 constexpr Duration kLimit = std::chrono::seconds(20);
 
+// A plan of two workers under a name.
+std::string plan_text(const std::string& order) {
+  Plan plan;
+  plan.order = order;
+  plan.stages = {{0, 1, {{0}}}};
+  plan.schedule.lists.resize(2);
+  return to_json(plan);
+}
+
 // A server and what it has heard.
 class Coordinator {
  public:
   Coordinator() {
-    Plan plan;
-    plan.order = "1f1b";
-    plan.stages = {{0, 1, {{0}}}};
-    plan.schedule.lists.resize(2);
     ServerSettings settings{.listen = "127.0.0.1:0",
                             .job = "choir",
                             .token = "secret",
                             .worker_count = 2,
-                            .plan = to_json(plan),
                             .job_toml = "# settings"};
     auto made = start_server(settings, [this] {
       const std::lock_guard lock(mutex_);
@@ -127,7 +131,7 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   instruction.sequence = 1;
   instruction.order.members = {{0}, {1}};
   instruction.addresses = {"", "here:1"};
-  coordinator.server->tell(instruction);
+  coordinator.server->tell(instruction, plan_text("1f1b"));
   Singer singer(settings_for(coordinator, 1), {.version = 3, .address = "here:1"});
   ASSERT_TRUE(coordinator.hears(1, false, 3));
   EXPECT_EQ(coordinator.last[1].address, "here:1");
@@ -146,6 +150,47 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 2; }));
   EXPECT_EQ(singer.client->told()->instruction, instruction);
   EXPECT_EQ(singer.client->told()->plan, first->plan);  // kept, not sent again
+  instruction.sequence = 3;
+  instruction.plan_serial = 2;
+  instruction.plan_from = -1;
+  coordinator.server->tell(instruction, plan_text("gpipe"));
+  ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 3; }));
+  EXPECT_EQ(singer.client->told()->instruction, instruction);
+  EXPECT_EQ(singer.client->told()->plan->order, "gpipe");
+  // Who comes later gets the newest plan alone.
+  Singer late(settings_for(coordinator, 0), {});
+  ASSERT_TRUE(late.until([&] { return late.client->told() != nullptr; }));
+  EXPECT_EQ(late.client->told()->plan->order, "gpipe");
+}
+
+TEST(Conversation, QuestionsAreAnswered) {
+  Coordinator coordinator;
+  const std::string address = coordinator.server->address();
+  std::atomic<bool> over = false;
+  std::thread answering([&] {
+    while (!over) {
+      for (const Question& question : coordinator.server->take_questions()) {
+        const bool known = question.text == "status";
+        coordinator.server->answer(question.id, known ? "all is well" : "",
+                                   known ? "" : "nobody knows");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = ask_coordinator(address, "choir", "secret", "status", kLimit);
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(answer.value(), "all is well");
+  }
+  EXPECT_EQ(ask_coordinator(address, "choir", "secret", "sing", kLimit).error().message,
+            "nobody knows");
+  const auto stranger = ask_coordinator(address, "choir", "guessed", "status", kLimit);
+  EXPECT_NE(stranger.error().message.find("token"), std::string::npos);
+  over = true;
+  answering.join();
+  const auto nobody =
+      ask_coordinator("127.0.0.1:1", "choir", "secret", "status", std::chrono::milliseconds(300));
+  EXPECT_EQ(nobody.error().code, Code::Disconnected);
 }
 
 TEST(Conversation, EveryFieldOfAReportArrives) {
@@ -168,8 +213,22 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                            .finish_ns = 20,
                            .lag_p99_ns = 30,
                            .lag_valid = false,
+                           .sample = {{1},
+                                      4,
+                                      {{.from = {0},
+                                        .to = {1},
+                                        .messages = 3,
+                                        .least = Duration(-5),
+                                        .median = Duration(6),
+                                        .upper = Duration(7),
+                                        .smallest = {8},
+                                        .largest = {9},
+                                        .of_smallest = Duration(10),
+                                        .of_largest = Duration(11)}},
+                                      {{{1}, {2}, OpKind::BackwardInput, 4, Duration(12)}}},
                            .events = "{}\n"}},
                 .shards = {{5, "stage-1.safetensors", 100, "0badcafe"}},
+                .plan = 7,
                 .lost_peers = {{0}},
                 .failure = "it broke",
                 .failure_code = Code::Exhausted};

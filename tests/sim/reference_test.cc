@@ -44,15 +44,15 @@ Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
     it.cluster.exceptions[{{below(workers)}, {below(workers)}}] = {Duration(below(3'000'000)),
                                                                    below(2) == 0 ? 0.0 : 1.7e8};
   }
+  it.options.update = false;
+  it.options.spans = true;
+  it.options.half_duplex = below(3) == 0;
+  it.options.per_op = Duration(below(2) * below(5000));
   // Rooms that hold the warm-up, so that nothing hangs.
   for (Limit& limit : it.plan.limits) {
     if (below(2) == 0) continue;
     limit.room = {1000 * std::max(limit.warm_up, 1) + below(2500), 1000, below(1001)};
   }
-  it.options.update = false;
-  it.options.spans = true;
-  it.options.half_duplex = below(3) == 0;
-  it.options.per_op = Duration(below(2) * below(5000));
   return it;
 }
 
