@@ -16,6 +16,7 @@
 #include "app/checkpoint.h"
 #include "app/file.h"
 #include "app/record.h"
+#include "app/rehearsal.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "control/server.h"
@@ -56,7 +57,10 @@ class Descriptor {
 class Coordinator {
  public:
   explicit Coordinator(const RunInput& input)
-      : input_(input), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), signals_([] {
+      : input_(input),
+        rehearsal_(input.job->faults, input.job->steps),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        signals_([] {
           const sigset_t claimed = claimed_signals();
           return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
         }()) {}
@@ -74,10 +78,12 @@ class Coordinator {
   Status open_record();
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
+  void tell_faults();
   void note(const std::string& kind, const std::string& sentence);
   void leave();
 
   const RunInput& input_;
+  Rehearsal rehearsal_;
   const Descriptor wake_, signals_;
   std::optional<Record> record_;
   MemoryStore store_;
@@ -194,8 +200,16 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);
   }
+  if (state_.situation == Situation::Running) tell_faults();
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
   return follows;
+}
+
+void Coordinator::tell_faults() {
+  for (const FaultNews& news : rehearsal_.advance(state_.committed)) {
+    if (record_) (void)record_->event("fault", state_.epoch, news.step, news.sentence);
+    input_.progress->event(news.sentence);
+  }
 }
 
 Status Coordinator::open_record() {
