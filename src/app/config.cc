@@ -6,6 +6,7 @@
 #include "app/plan_file.h"
 #include "base/text.h"
 #include "plan/make_plan.h"
+#include "world/fit.h"
 #include "world/keys.h"
 
 namespace tenuto {
@@ -55,7 +56,12 @@ Result<LoadedJob> load_effective_job(const std::string& path,
   std::map<std::string, std::string>& origin = loaded.value().origin;
   if (!parallel.schedule.empty()) {
     const Status status = take_schedule(loaded.value());
-    return status.ok() ? loaded : status.error();
+    if (!status.ok()) return status.error();
+    const auto misfit = find_misplaced_fault(loaded.value().job);
+    if (!misfit) return loaded;
+    const auto from = origin.find(misfit->key.substr(0, misfit->key.find('.')));
+    return invalid(cat(from == origin.end() ? std::string() : from->second + ": ", misfit->key, " ",
+                       misfit->sentence));
   }
   std::vector<std::string_view> names{kAutoOrder};
   for (const OrderCard& card : order_cards()) names.push_back(card.name);
@@ -84,6 +90,16 @@ std::string config_json(const LoadedJob& loaded) {
     const auto origin = loaded.origin.find(name);
     std::visit([&](const auto* value) { all[name]["value"] = *value; }, key.slot(job));
     all[name]["origin"] = origin == loaded.origin.end() ? "default" : origin->second;
+  }
+  for (const Fault& fault : loaded.job.faults) {
+    Job one;
+    one.faults = {fault};
+    auto table = nlohmann::ordered_json::object();
+    for (const Key& key : fault_keys()) {
+      const std::string name(key.name.substr(key.name.find('.') + 1));
+      std::visit([&](const auto* value) { table[name] = *value; }, key.slot(one));
+    }
+    all["fault"].push_back(table);
   }
   return all.dump();
 }

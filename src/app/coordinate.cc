@@ -19,6 +19,7 @@
 #include "app/file.h"
 #include "app/planner.h"
 #include "app/record.h"
+#include "app/rehearsal.h"
 #include "app/steps_picture.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -60,7 +61,10 @@ class Descriptor {
 class Coordinator {
  public:
   explicit Coordinator(const RunInput& input)
-      : input_(input), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), signals_([] {
+      : input_(input),
+        rehearsal_(input.job->faults, input.job->steps),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        signals_([] {
           const sigset_t claimed = claimed_signals();
           return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
         }()) {}
@@ -80,11 +84,13 @@ class Coordinator {
   Status open_record();
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
+  void tell_faults();
   void note(const std::string& kind, const std::string& sentence);
   void leave();
   void draw();
 
   const RunInput& input_;
+  Rehearsal rehearsal_;
   const Descriptor wake_, signals_;
   std::optional<Record> record_;
   std::unique_ptr<Planner> planner_;
@@ -221,6 +227,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);
   }
+  if (state_.situation == Situation::Running) tell_faults();
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
   return follows;
 }
@@ -234,6 +241,13 @@ void Coordinator::tell(const Decision& decision, const std::function<bool(const 
       cat(input_.directory->path(), "/plan-", input_.rules.epoch, "-", planning.serial, ".json"),
       plan + "\n"));
   server_->tell(*decision.order, plan);
+}
+
+void Coordinator::tell_faults() {
+  for (const FaultNews& news : rehearsal_.advance(state_.committed)) {
+    if (record_) (void)record_->event("fault", state_.epoch, news.step, news.sentence);
+    input_.progress->event(news.sentence);
+  }
 }
 
 Status Coordinator::open_record() {

@@ -60,12 +60,4 @@ Model job_model(const Job& job, const Plan& plan) {
   return model_of(plan, times);
 }
 
-Cluster job_cluster(const Job& job) {
-  Link link;
-  if (job.device.kind == "paced") {
-    link = {from_milliseconds(job.network.latency_ms), job.network.megabytes_per_second * 1e6};
-  }
-  return uniform_cluster(job.worker_count(), link);
-}
-
 }  // namespace tenuto

@@ -1,10 +1,9 @@
-// What the planner and the simulator are told of a job: times, bytes and links.
+// What the planner and the simulator are told of a job: times and bytes.
 #pragma once
 
 #include <vector>
 
 #include "ir/plan.h"
-#include "world/cluster.h"
 #include "world/job.h"
 #include "world/model.h"
 
@@ -23,9 +22,5 @@ Model model_of(const Plan& plan, const WorkerTimes& times);
 // The model of a run. Paced: the times of [device]. Otherwise the bytes of messages alone: how long
 // ops last is measured while it runs.
 Model job_model(const Job& job, const Plan& plan);
-
-// The cluster of a run when all is well: equal workers, links as [network] gives them to a paced
-// run, and as fast as can be for any other.
-Cluster job_cluster(const Job& job);
 
 }  // namespace tenuto

@@ -57,10 +57,11 @@ std::string address_of(const std::string& device) {
   return address;
 }
 
-}  // namespace
+bool on_nominal_clock(const Job& job) {
+  return job.device.kind == "paced" && job.device.clock == "nominal";
+}
 
-Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const Hello& hello,
-                                                         Mailbox& mailbox) {
+Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, Mailbox& mailbox) {
   const NetworkSettings& network = job.network;
   UcxSettings settings;
   settings.device = network.device;
@@ -79,6 +80,31 @@ Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const H
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
+}  // namespace
+
+Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox) {
+  FaultSettings settings;
+  settings.seed = static_cast<uint64_t>(job.seed);
+  const NetworkSettings& network = job.network;
+  settings.others = {from_milliseconds(network.latency_ms), network.megabytes_per_second * 1e6, {}};
+  const bool rehearses =
+      network.latency_ms > 0 || network.megabytes_per_second > 0 || !job.faults.empty();
+  WorkerWire wire;
+  if (!rehearses || on_nominal_clock(job)) {
+    auto made = make_ucx(job, hello, mailbox);
+    if (!made.ok()) return made.error();
+    wire.transport = std::move(made).value();
+    return wire;
+  }
+  auto made =
+      make_faulty_transport(settings, hello.self, mailbox, monotonic_clock(), FaultDrive::Thread,
+                            [&](Mailbox& gate) { return make_ucx(job, hello, gate); });
+  if (!made.ok()) return made.error();
+  wire.faulty = made.value().get();
+  wire.transport = std::move(made).value();
+  return wire;
+}
+
 Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
                                    const std::vector<StageId>& stages, Mailbox& mailbox) {
   WorkerCompute made;
@@ -87,7 +113,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
     std::unique_ptr<PacedCompute> paced = make_paced(job, plan, stages, monotonic_clock(), mailbox);
     made.paced = paced.get();
     made.compute = std::move(paced);
-    if (job.device.clock == "nominal") {
+    if (on_nominal_clock(job)) {
       made.links = std::make_unique<LinkClock>(make_link_clock(job));
     }
     return made;

@@ -11,6 +11,7 @@
 #include "runtime/compute.h"
 #include "runtime/link_clock.h"
 #include "runtime/paced.h"
+#include "transport/faulty.h"
 #include "transport/transport.h"
 #include "world/job.h"
 
@@ -29,9 +30,15 @@ struct WorkerCompute {
 Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
                                    const std::vector<StageId>& stages, Mailbox& mailbox);
 
-// The wire that the job asks for.
-Result<std::unique_ptr<Transport>> make_worker_transport(const Job& job, const Hello& hello,
-                                                         Mailbox& mailbox);
+// A worker's wire.
+struct WorkerWire {
+  std::unique_ptr<Transport> transport;
+  FaultyTransport* faulty = nullptr;  // the same, when it rehearses latency, rate or faults
+};
+
+// The wire that the job asks for: UCX, inside a faulty one where links are rehearsed on the real
+// clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all).
+Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox);
 
 // What `tenuto sample` is asked for.
 struct SampleRequest {

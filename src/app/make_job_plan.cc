@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
+#include "world/fault.h"
 #include "world/fit.h"
 
 namespace tenuto {
@@ -84,7 +85,7 @@ Result<Plan> make_job_plan(const Job& job) {
   AdaptOptions options;
   options.least_gain = 0;
   if (!ready) options.dispatch = Dispatch::Listed;
-  auto adapted = adapt(plan.value(), job_model(job, plan.value()), job_cluster(job), options);
+  auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster_of(job), options);
   if (!adapted.ok()) return adapted.error();
   return std::move(adapted).value().plan;
 }

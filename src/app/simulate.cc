@@ -14,6 +14,7 @@
 #include "adapt/adapt.h"
 #include "app/config.h"
 #include "app/file.h"
+#include "app/iterations.h"
 #include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/page.h"
@@ -46,6 +47,10 @@ struct Case {
   Cluster cluster;
   bool update = false;
   std::string reason;
+  std::string send = "offloaded";
+  std::vector<Fault> faults;         // rehearsed, on top of the cluster
+  int32_t stages = 1;                // workers of a pipeline
+  std::vector<Stretch> stretches{};  // of the iterations, when there are faults
 };
 
 // A refusal of the plan, as opposed to one of the flags.
@@ -221,6 +226,10 @@ Result<Case> case_of_job(const SimulateOptions& options) {
   const Link link{from_milliseconds(options.link_ms.value_or(job.network.latency_ms)),
                   job.network.megabytes_per_second * 1e6};
   it.cluster = uniform_cluster(job.worker_count(), link);
+  it.send = job.network.send;
+  if (it.send == "blocking") it.update = false;  // which has no price
+  it.faults = job.faults;
+  it.stages = job.parallel.stages;
   return it;
 }
 
@@ -365,7 +374,8 @@ Result<Case> case_of(const SimulateOptions& options) {
     if (!update.ok()) return update.error();
     it.value().update = update.value();
   }
-  if (it.value().update && options.send && *options.send == "blocking") {
+  if (options.send) it.value().send = *options.send;
+  if (it.value().update && it.value().send == "blocking") {
     return invalid("--send blocking is priced to the last weight gradient: add --update no");
   }
   for (const Status& status : {measured_times(options, it.value()), slow_links(options, it.value()),
@@ -379,8 +389,7 @@ Result<Case> case_of(const SimulateOptions& options) {
 PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
   PriceOptions price_options;
   price_options.update = it.update;
-  price_options.sending =
-      options.send && *options.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
+  price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
   price_options.staggered = options.optimizer && *options.optimizer == "staggered";
   price_options.half_duplex = options.duplex && *options.duplex == "half";
   price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));
@@ -396,7 +405,10 @@ PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
 }
 
 // From the first iteration's start to the last one's end.
-Duration total_of(const SimulateOptions& options, const Timeline& timeline) {
+Duration total_of(const SimulateOptions& options, const Case& it, const Timeline& timeline) {
+  Duration total{};
+  for (const Stretch& stretch : it.stretches) total += (stretch.end - stretch.first) * stretch.time;
+  if (!it.stretches.empty()) return total;
   return timeline.makespan + (options.iterations - 1) * timeline.period;
 }
 
@@ -413,14 +425,20 @@ void print_json(const SimulateOptions& options, const Case& it, const Timeline& 
       {"ops", timeline.ops},
       {"reason", it.reason},
       {"dispatch", it.plan.dispatch == Dispatch::Ready ? "ready" : "listed"},
-      {"send", options.send.value_or("offloaded")},
+      {"send", it.send},
       {"optimizer", options.optimizer.value_or("barrier")},
       {"split_backward", it.plan.split_backward},
       {"update", it.update},
       {"iterations", options.iterations},
-      {"total_ms", to_milliseconds(total_of(options, timeline))},
+      {"total_ms", to_milliseconds(total_of(options, it, timeline))},
       {"seed", options.seed},
   };
+  for (const Stretch& stretch : it.stretches) {
+    tree["stretches"].push_back({{"first_step", stretch.first},
+                                 {"end_step", stretch.end},
+                                 {"step_ms", to_milliseconds(stretch.time)},
+                                 {"faults", stretch.faults}});
+  }
   if (!timeline.peak_bytes.empty()) {
     for (const Bytes peak : timeline.peak_bytes) tree["peak_bytes"].push_back(peak.count);
   }
@@ -460,8 +478,15 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
     out << cat("period      ", period, " ms, one iteration among many\n");
   }
   if (options.iterations > 1) {
-    out << cat("in all      ", to_milliseconds(total_of(options, timeline)), " ms for ",
+    out << cat("in all      ", to_milliseconds(total_of(options, it, timeline)), " ms for ",
                options.iterations, " iterations\n");
+  }
+  for (const Stretch& stretch : it.stretches) {
+    std::string faults;
+    for (const std::string& fault : stretch.faults) faults += (faults.empty() ? "" : "; ") + fault;
+    out << cat("steps       ", stretch.first, " to ", stretch.end - 1, ": ",
+               to_milliseconds(stretch.time), " ms each", faults.empty() ? "" : ", with ", faults,
+               "\n");
   }
   out << cat("lower bound ", bound, " ms",
              bound > 0 ? cat(" (", fixed(period / bound, 3), "x)") : std::string(), "\n");
@@ -476,6 +501,23 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
   }
   print_path(timeline, out);
   if (options.gantt) out << gantt(timeline.spans, it.plan);
+}
+
+// Sets the links of the first step and prices all of them, when the job rehearses faults.
+Status rehearse(const SimulateOptions& options, Case& it) {
+  if (it.faults.empty()) return ok();
+  auto stretches = price_steps(it.plan, it.model, it.cluster, it.faults, it.stages,
+                               options.iterations, price_options_of(options, it));
+  if (!stretches.ok()) return stretches.error();
+  it.stretches = std::move(stretches).value();
+  it.cluster = with_links(it.cluster, links_at(it.faults, 0, it.stages, it.cluster));
+  for (const int64_t step : change_steps(it.faults)) {
+    if (step < options.iterations) continue;
+    it.reason += cat(", whose faults change the links at step ", step,
+                     " (--iterations prices more of its steps)");
+    break;
+  }
+  return ok();
 }
 
 // Returns the exit code.
@@ -507,11 +549,12 @@ int write_page_of(const SimulateOptions& options, const Case& it, const Timeline
 
 int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
   const Duration before = monotonic_clock().now();
-  const auto found = case_of(options);
+  auto found = case_of(options);
   const Duration planning = monotonic_clock().now() - before;
-  if (!found.ok()) {
-    errors << "tenuto simulate: " << found.error().message << "\n";
-    return exit_code_of(found.error());
+  const Status rehearsed = found.ok() ? rehearse(options, found.value()) : Status(found.error());
+  if (!rehearsed.ok()) {
+    errors << "tenuto simulate: " << rehearsed.error().message << "\n";
+    return exit_code_of(rehearsed.error());
   }
   const Case& it = found.value();
   const auto timeline = price(it.plan, it.model, it.cluster, price_options_of(options, it));

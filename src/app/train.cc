@@ -19,6 +19,8 @@
 #include "app/progress.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "sim/price.h"
+#include "world/fault.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -72,6 +74,21 @@ Status check_runnable(const Job& job) {
     }
   }
   return ok();
+}
+
+// Messages that block the device can make a right plan stand still for good: its price tells.
+Status check_queues(const Job& job, const Plan& plan) {
+  if (job.network.send != "blocking") return ok();
+  Model model;
+  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
+  PriceOptions options;
+  options.update = options.lower_bound = false;
+  options.sending = Sending::Blocking;
+  const auto timeline = price(plan, model, cluster_of(job), options);
+  if (timeline.ok()) return ok();
+  Error error = timeline.error();
+  error.message = cat("network.send = \"blocking\" under order ", plan.order, ": ", error.message);
+  return error;
 }
 
 // A refusal of the plan, as opposed to one of the settings.
@@ -134,7 +151,7 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.stages = plan.stages;
   rules.plan = std::make_shared<const Plan>(plan);
   rules.model = job_model(job, plan);
-  rules.cluster = job_cluster(job);
+  rules.cluster = cluster_of(job);
   rules.slow_links = job.resilience.slow_links == "adapt"     ? SlowLinks::Adapt
                      : job.resilience.slow_links == "observe" ? SlowLinks::Observe
                                                               : SlowLinks::Off;
@@ -231,6 +248,8 @@ int train(const TrainOptions& options) {
   if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
   const Status right = check(plan.value());
   if (!right.ok()) return fail(right.error(), 3);
+  const Status moves = check_queues(job, plan.value());
+  if (!moves.ok()) return fail(moves.error(), 3);
   std::string program;
   if (options.start_workers) {
     const Result<std::string> found = find_program("tenuto-worker");

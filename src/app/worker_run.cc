@@ -23,6 +23,7 @@
 #include "control/client.h"
 #include "monitor/sample.h"
 #include "runtime/worker.h"
+#include "world/fault.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -105,6 +106,7 @@ class WorkerRun {
   bool save_if_asked(const Told& told);
   void take_plan(const Told& told);
   void step(const Told& told);
+  void apply_faults(int64_t step);
   bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
   void fail(const Error& error);
@@ -129,6 +131,7 @@ class WorkerRun {
   // The mailbox above must outlive these.
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
+  FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
   std::optional<Runner> runner_;
   bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
 };
@@ -187,9 +190,10 @@ Status WorkerRun::make_parts() {
   stages_ = stages_of(*plan_, settings_.self);
   if (stages_.empty()) return invalid("the plan gives no stage to this worker");
   const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, report_.epoch};
-  Result<std::unique_ptr<Transport>> transport = make_worker_transport(job_, hello, mailbox_);
-  if (!transport.ok()) return transport.error();
-  transport_ = std::move(transport).value();
+  Result<WorkerWire> wire = make_worker_wire(job_, hello, mailbox_);
+  if (!wire.ok()) return wire.error();
+  transport_ = std::move(wire.value().transport);
+  faulty_ = wire.value().faulty;
   report_.address = transport_->address().text;
   tell();
   Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
@@ -368,6 +372,25 @@ void WorkerRun::take_plan(const Told& now) {
   make_runner();  // its tables are those of a plan
 }
 
+// The links of the step: of outgoing messages on the nominal clock, of incoming ones on the real
+// one. The held-out pass behind a step has them too.
+void WorkerRun::apply_faults(int64_t step) {
+  if (job_.faults.empty()) return;
+  const Cluster base = cluster_of(job_);
+  const LinkStates states = links_at(job_.faults, step, job_.parallel.stages, base);
+  const WorkerId self = settings_.self;
+  if (compute_.links) {
+    compute_.links->set_links(states, self, static_cast<uint64_t>(job_.seed));
+  }
+  if (faulty_ == nullptr) return;
+  for (const WorkerId peer : peers_of(*plan_, self)) {
+    const auto found = states.find({peer, self});
+    const LinkState state =
+        found == states.end() ? LinkState{base.link(peer, self), {}} : found->second;
+    faulty_->set_link(peer, {state.link.latency, state.link.bytes_per_second, state.jitter});
+  }
+}
+
 void WorkerRun::step(const Told& now) {
   const int64_t version = compute_.compute->version();
   const int64_t epoch = now.instruction.order.epoch;
@@ -379,6 +402,7 @@ void WorkerRun::step(const Told& now) {
     return {order.committed,
             order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
   };
+  apply_faults(version);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
   const StepInput input{.plan = plan_.get(),
                         .self = settings_.self,

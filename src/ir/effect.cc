@@ -7,6 +7,20 @@ bool means_every(const Value& value) {
          (value.kind == ValueKind::Total && value.part < 0);
 }
 
+bool is_update(const Op& op) {
+  switch (op.kind) {
+    case OpKind::Reduce:
+    case OpKind::Measure:
+    case OpKind::Step:
+      return true;
+    case OpKind::Send:
+    case OpKind::Recv:
+      return op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict;
+    default:
+      return false;
+  }
+}
+
 bool has_micro(const Op& op) {
   switch (op.kind) {
     case OpKind::Forward:

@@ -67,6 +67,9 @@ inline bool is_message(const Op& op) { return is_message(op.kind); }
 // True for an op of one micro-batch, which names it; false for an op of the whole step.
 bool has_micro(const Op& op);
 
+// True for ops that only the update needs: reductions, norm, verdict, step.
+bool is_update(const Op& op);
+
 // The value that a Send or Recv moves.
 inline Value moved_value(const Op& op) { return {op.moved, op.part, op.stage, op.micro}; }
 

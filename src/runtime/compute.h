@@ -41,6 +41,8 @@ class Compute {
   // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
   // op is under way at a time.
   virtual Status start(const Op& op, Duration inputs_at, Ticket ticket) = 0;
+  // The moment on the nominal clock before which no op starts; zero on a real clock.
+  virtual Duration nominal() const { return {}; }
   // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,
   // Verdict; for Partial with micro none: the worker's sum of the bucket (fp32). Valid until
   // discard.

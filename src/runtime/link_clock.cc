@@ -2,21 +2,43 @@
 
 #include <algorithm>
 
+#include "transport/jitter.h"
+
 namespace tenuto {
 
-Passage LinkClock::send(WorkerId peer, Bytes size, Duration ready) {
+const LinkState& LinkClock::link(WorkerId peer) const {
   const auto own = own_.find(peer);
-  const Link& link = own == own_.end() ? every_ : own->second;
-  const Duration transfer = transfer_time(size, link.bytes_per_second);
+  return own == own_.end() ? every_ : own->second;
+}
+
+void LinkClock::set_links(const LinkStates& states, WorkerId self, uint64_t seed) {
+  self_ = self;
+  seed_ = seed;
+  own_.clear();
+  for (const auto& [ends, state] : states) {
+    if (ends.first == self) own_[ends.second] = state;
+  }
+}
+
+Passage LinkClock::send(WorkerId peer, Bytes size, Duration ready, const Tag& tag) {
+  const LinkState& state = link(peer);
+  const Duration transfer = transfer_time(size, state.link.bytes_per_second);
+  const Duration latency = state.link.latency + jitter_of(seed_, self_, peer, tag, state.jitter);
   // What takes no time on the link keeps nothing waiting, in whichever order the calls come.
-  if (transfer.count() == 0) return {ready, ready, ready + link.latency};
+  if (transfer.count() == 0) return {ready, ready, ready + latency};
   Duration& free = free_[peer];
   Passage passage;
   passage.start = std::max(free, ready);
   passage.finish = passage.start + transfer;
-  passage.arrival = passage.finish + link.latency;
+  passage.arrival = passage.finish + latency;
   free = passage.finish;
   return passage;
+}
+
+Duration LinkClock::way(WorkerId peer, Bytes size, const Tag& tag) const {
+  const LinkState& state = link(peer);
+  return state.link.latency + transfer_time(size, state.link.bytes_per_second) +
+         jitter_of(seed_, self_, peer, tag, state.jitter);
 }
 
 LinkClock make_link_clock(const Job& job) {
@@ -31,7 +53,7 @@ LinkClock make_link_clock(const Job& job) {
       if (length > 0) shortest = std::min(shortest, from_milliseconds(length));
     }
   }
-  return LinkClock(link, shortest / 5);
+  return LinkClock(link, shortest / 5, job.network.send == "blocking");
 }
 
 }  // namespace tenuto

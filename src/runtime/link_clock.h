@@ -6,7 +6,9 @@
 
 #include "base/id.h"
 #include "base/unit.h"
+#include "transport/transport.h"
 #include "world/cluster.h"
+#include "world/fault.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -19,28 +21,42 @@ struct Passage {
 };
 
 // The outgoing links of one worker. A link carries one message at a time, in the order of the
-// calls.
+// calls; jitter comes on top, so that with it a message may arrive before the one ahead of it.
 class LinkClock {
  public:
   // `every` holds for each link without one of its own. `patience`: how long, in real time, a
   // choice between ops waits for messages that are nominally here already (Dispatch::Ready).
-  LinkClock(Link every, Duration patience) : every_(every), patience_(patience) {}
+  // `blocking`: messages leave through the device's queue (ir/device_queue.h).
+  LinkClock(Link every, Duration patience, bool blocking = false)
+      : every_{every, {}}, patience_(patience), blocking_(blocking) {}
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
-  void set(WorkerId peer, Link link) { own_[peer] = link; }
-  // Sends `size` bytes that are there at `ready` to `peer`.
-  Passage send(WorkerId peer, Bytes size, Duration ready);
+  void set(WorkerId peer, Link link) { own_[peer] = {link, {}}; }
+  // From now on the links from `self` are as `states` says, and those that it does not name as all
+  // are; jitter is drawn by `seed`.
+  void set_links(const LinkStates& states, WorkerId self, uint64_t seed);
+  // Sends `size` bytes that are there at `ready` to `peer`; `tag` names the message.
+  Passage send(WorkerId peer, Bytes size, Duration ready, const Tag& tag = {});
+  // What a message takes on a link that has nothing else to carry.
+  Duration way(WorkerId peer, Bytes size, const Tag& tag) const;
   // See the constructor.
   Duration patience() const { return patience_; }
+  // See the constructor.
+  bool blocking() const { return blocking_; }
 
  private:
-  Link every_;
+  const LinkState& link(WorkerId peer) const;
+
+  LinkState every_;
   Duration patience_{};
-  std::unordered_map<WorkerId, Link> own_;
+  bool blocking_ = false;
+  WorkerId self_;
+  uint64_t seed_ = 0;
+  std::unordered_map<WorkerId, LinkState> own_;
   std::unordered_map<WorkerId, Duration> free_;
 };
 
-// The links of a paced run on the nominal clock: [network] latency_ms and megabytes_per_second; the
-// patience is a fifth of the shortest op, 1 ms at most.
+// The links of a paced run on the nominal clock: [network] latency_ms, megabytes_per_second and
+// send, without faults; the patience is a fifth of the shortest op, 1 ms at most.
 LinkClock make_link_clock(const Job& job);
 
 }  // namespace tenuto

@@ -129,6 +129,9 @@ class Paced : public PacedCompute {
 
   Status begin(int64_t step) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
+  Duration nominal() const override {
+    return nominal_clock_ ? std::max(common_->nominal, Duration(0)) : Duration(0);
+  }
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   Result<std::span<std::byte>> room(const Value& value) override;
   Status reduced(const Value& total) override;

@@ -43,6 +43,7 @@ class Stages : public Face {
     CHECK(found != parts_.end(), "an op of a stage that the worker holds");
     return found->compute->start(op, inputs_at, ticket);
   }
+  Duration nominal() const override { return first().nominal(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return part_of(value).bytes(value);
   }

@@ -14,9 +14,11 @@ namespace {
 
 // Memory that a transport may still write after a step that could not be ended cleanly. It is never
 // freed: the process must end (see run_step).
-void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions) {
-  static auto* const kept = new std::vector<std::vector<std::unique_ptr<Reduction>>>;
-  kept->push_back(std::move(reductions));
+void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions,
+                  std::unique_ptr<QueuedMessages> queue) {
+  using Kept = std::pair<std::vector<std::unique_ptr<Reduction>>, std::unique_ptr<QueuedMessages>>;
+  static auto* const kept = new std::vector<Kept>;
+  kept->emplace_back(std::move(reductions), std::move(queue));
 }
 
 bool feeds_compute(ValueKind kind) {
@@ -26,7 +28,8 @@ bool feeds_compute(ValueKind kind) {
 }  // namespace
 
 StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
-                 const Schedule& schedule, uint64_t base, std::vector<std::vector<float>>& scratch)
+                 const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
+                 std::vector<std::vector<float>>& scratch)
     : input_(input),
       machine_(machine),
       table_(table),
@@ -36,8 +39,11 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
       walk_(*input.plan, schedule, input.self),
       list_(walk_.list()),
       rows_(list_.size()),
-      calls_(static_cast<size_t>(table.call_count()), Call::Idle),
+      calls_(static_cast<size_t>(table.call_count()) + (order == nullptr ? 0 : list_.size()),
+             Call::Idle),
       reductions_(list_.size()),
+      order_(order),
+      first_note_(table.call_count()),
       choosing_(machine.links != nullptr && input.plan->dispatch == Dispatch::Ready) {
   heads_.reserve(list_.size());
   events_.reserve(list_.size());
@@ -50,10 +56,14 @@ Result<std::vector<Event>> StepRun::run() {
     return Error{status.error().code, status.error().reach,
                  cat(place(), ": it cannot begin: ", status.error().message)};
   }
+  if (order_ != nullptr) {
+    queue_ = std::make_unique<QueuedMessages>(list_, *order_, input_.plan->split_backward,
+                                              machine_.compute->nominal());
+  }
   deadline_ = machine_.clock->now() + input_.silence_limit;
   while (true) {
     if (Status status = start_ready(); !status.ok()) return retire(status.error());
-    if (walk_.done()) return std::move(events_);
+    if (walk_.done() && open_notes_ == 0) return std::move(events_);
     Result<Done> report = wait();
     if (!report.ok()) {
       if (wake_at_.count() > 0 && machine_.clock->now() >= wake_at_) continue;
@@ -88,6 +98,10 @@ Status StepRun::start_ready() {
     heads_.assign(startable.begin(), startable.end());
     bool compute_waits = false;
     for (const int32_t index : heads_) {
+      if (queued(index) && op(index).kind != OpKind::Recv) {  // starts when the queue says so
+        queue_->offer(index, inputs_at(index));
+        continue;
+      }
       if (!may_start(index)) {
         compute_waits = true;
         continue;
@@ -97,8 +111,71 @@ Status StepRun::start_ready() {
       again = again || events_.size() != ended;  // a reduction without messages ends at once
     }
     if (choosing_ && !again && !computing_ && !compute_waits) again = look_ahead();
+    if (queue_ == nullptr) continue;
+    const Result<bool> ended = start_queued();
+    if (!ended.ok()) return ended.error();
+    again = again || ended.value();
   }
   return ok();
+}
+
+// Starts what the device's queue lets start. True when an op has ended with it.
+Result<bool> StepRun::start_queued() {
+  const size_t before = events_.size();
+  while (const auto item = queue_->next()) {
+    if (Status status = start_item(*item); !status.ok()) return status.error();
+  }
+  return events_.size() != before;
+}
+
+// A receive is posted ahead of need, whatever the queue says: here only its nominal start is known,
+// and its sender is told.
+Status StepRun::start_item(const DeviceQueue::Item& item) {
+  if (op(item.index).kind != OpKind::Recv) return start(item.index);
+  queue_->note_value(item.index) = item.start.count();
+  if (Status status = exchange_note(item.index); !status.ok()) {
+    return explain(item.index, status.error(), op(item.index).peer);
+  }
+  settle(item.index);
+  return ok();
+}
+
+// The note of a message: from its receiver to its sender.
+Status StepRun::exchange_note(int32_t index) {
+  const Op& it = op(index);
+  const Tag tag = tag_of_note(moved_value(it), input_.epoch, input_.step);
+  const int32_t call = first_note_ + index;
+  const Ticket ticket = begin_call(call);
+  ++open_notes_;
+  const Status status =
+      it.kind == OpKind::Send
+          ? machine_.transport->recv(it.peer, tag, queue_->note(index), ticket)
+          : machine_.transport->send(it.peer, tag, queue_->note(index), Stamp{}, ticket);
+  if (status.ok()) return status;
+  calls_[static_cast<size_t>(call)] = Call::Over;  // refused: no report will come
+  --under_way_;
+  --open_notes_;
+  return status;
+}
+
+Status StepRun::take_note(int32_t index, const Done& done) {
+  --open_notes_;
+  const Op& it = op(index);
+  if (!done.status.ok()) return fail(index, it.peer, done.status.error());
+  if (it.kind == OpKind::Recv) return ok();
+  queue_->set_theirs(index, Duration(queue_->note_value(index)));
+  settle(index);
+  return ok();
+}
+
+// Ends a message of which both ends are known and whose bytes are here. True when it has ended.
+bool StepRun::settle(int32_t index) {
+  const auto end = queue_->settle(index);
+  if (!end) return false;
+  row(index).start = queue_->start_of(index);
+  row(index).finish = *end;
+  complete(index);
+  return true;
 }
 
 bool StepRun::may_start(int32_t index) {
@@ -182,7 +259,8 @@ Duration StepRun::inputs_at(int32_t index) const {
 
 Status StepRun::start_compute(int32_t index) {
   computing_ = true;
-  return machine_.compute->start(op(index), inputs_at(index), begin_call(index));
+  const Duration at = queued(index) ? queue_->start_of(index) : inputs_at(index);
+  return machine_.compute->start(op(index), at, begin_call(index));
 }
 
 Status StepRun::start_send(int32_t index) {
@@ -192,14 +270,20 @@ Status StepRun::start_send(int32_t index) {
   Row& my = row(index);
   my.bytes = static_cast<int64_t>(bytes.value().size());
   Stamp stamp{my.start, {}};
-  if (machine_.links != nullptr) {
-    const Passage passage = machine_.links->send(it.peer, {my.bytes}, inputs_at(index));
+  const Tag tag = tag_of(moved_value(it), input_.epoch, input_.step);
+  if (queued(index)) {
+    const Duration way = machine_.links->way(it.peer, {my.bytes}, tag);
+    const Duration sent = queue_->start_of(index);
+    queue_->set_way(index, way);
+    if (Status status = exchange_note(index); !status.ok()) return status;
+    stamp = {sent, sent + way};
+  } else if (machine_.links != nullptr) {
+    const Passage passage = machine_.links->send(it.peer, {my.bytes}, inputs_at(index), tag);
     my.start = passage.start;
     my.finish = passage.finish;
     stamp = {passage.start, passage.arrival};
   }
-  return machine_.transport->send(it.peer, tag_of(moved_value(it), input_.epoch, input_.step),
-                                  bytes.value(), stamp, begin_call(index));
+  return machine_.transport->send(it.peer, tag, bytes.value(), stamp, begin_call(index));
 }
 
 Status StepRun::start_receive(int32_t index) {
@@ -257,7 +341,7 @@ Status StepRun::make_calls(int32_t index, Reduction& reduction) {
       Stamp stamp{machine_.clock->now(), {}};
       if (machine_.links != nullptr) {
         const Bytes size{static_cast<int64_t>(call.source.size())};
-        const Passage passage = machine_.links->send(call.peer, size, call.ready);
+        const Passage passage = machine_.links->send(call.peer, size, call.ready, tag);
         stamp = {passage.start, passage.arrival};
         left_[static_cast<size_t>(number)] = passage.finish;
       }
@@ -319,6 +403,7 @@ Status StepRun::take(const Done& done) {
   deadline_ = machine_.clock->now() + input_.silence_limit;
   const auto number = static_cast<int32_t>(call);
   if (call < list_.size()) return take_op(number, done);
+  if (number >= first_note_) return take_note(number - first_note_, done);
   return take_message(number, done);
 }
 
@@ -327,6 +412,17 @@ Status StepRun::take_op(int32_t index, const Done& done) {
   if (!done.status.ok()) return fail(index, it.peer, done.status.error());
   Row& my = row(index);
   const Duration now = done.finish.count() != 0 ? done.finish : machine_.clock->now();
+  if (is_message(it) && queued(index)) {
+    if (it.kind == OpKind::Recv) {
+      my.sent = done.sent;
+      awaited_ -= feeds_compute(it.moved);
+      queue_->set_theirs(index, done.sent);
+      queue_->set_way(index, now - done.sent);
+    }
+    queue_->set_moved(index);
+    settle(index);
+    return ok();
+  }
   if (it.kind == OpKind::Send) {
     if (machine_.links == nullptr) my.finish = now;
   } else if (it.kind == OpKind::Recv) {
@@ -344,6 +440,7 @@ Status StepRun::take_op(int32_t index, const Done& done) {
     my.finish = now;
     computing_ = false;
     choice_at_ = std::max(choice_at_, now);
+    if (queued(index)) queue_->end(index, now);
   }
   complete(index);
   return ok();
@@ -402,8 +499,8 @@ bool StepRun::has_business_with(WorkerId peer, std::string& waiting) const {
 }
 
 WorkerId StepRun::peer_of_call(int32_t call) const {
-  if (static_cast<size_t>(call) < list_.size()) {
-    const Op& it = op(call);
+  if (static_cast<size_t>(call) < list_.size() || call >= first_note_) {
+    const Op& it = op(call < first_note_ ? call : call - first_note_);
     return it.kind == OpKind::Send || it.kind == OpKind::Recv ? it.peer : WorkerId{};
   }
   const int32_t index = table_.reduce_of(call);
@@ -487,7 +584,7 @@ Error StepRun::retire(Error error) {
   error.message += cat("; ", under_way_, " calls are still under way after ",
                        fixed(to_milliseconds(input_.retire_limit), 0),
                        " ms, so their memory is in use: this process must end");
-  keep_forever(std::move(reductions_));
+  keep_forever(std::move(reductions_), std::move(queue_));
   return error;
 }
 

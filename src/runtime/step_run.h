@@ -12,6 +12,7 @@
 
 #include "ir/walk.h"
 #include "runtime/list_table.h"
+#include "runtime/queued_messages.h"
 #include "runtime/reduction.h"
 #include "runtime/worker.h"
 
@@ -21,9 +22,12 @@ namespace tenuto {
 // call i < list size is op i, the others are messages of reductions; call i has ticket base + i.
 class StepRun {
  public:
-  // All arguments must outlive the run; tickets [base, base + table.call_count()) are its own.
+  // All arguments must outlive the run; tickets [base, base + table.call_count()) are its own, and
+  // as many more as the list has ops when messages leave through the device's queue: `order` is its
+  // order, null when they leave by themselves.
   StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
-          const Schedule& schedule, uint64_t base, std::vector<std::vector<float>>& scratch);
+          const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
+          std::vector<std::vector<float>>& scratch);
   // See run_step.
   Result<std::vector<Event>> run();
 
@@ -37,6 +41,12 @@ class StepRun {
   using Arrival = std::pair<int64_t, int32_t>;  // nominal arrival, place of the Recv
 
   Status start_ready();
+  Result<bool> start_queued();
+  Status start_item(const DeviceQueue::Item& item);
+  Status exchange_note(int32_t index);
+  Status take_note(int32_t index, const Done& done);
+  bool settle(int32_t index);
+  bool queued(int32_t index) const { return queue_ != nullptr && queue_->holds(index); }
   bool may_start(int32_t index);
   bool may_choose(const Op& op);
   bool look_ahead();
@@ -83,6 +93,10 @@ class StepRun {
   std::vector<Duration> left_;  // nominal clock: when the last byte of a sent chunk left, by call
   std::vector<std::unique_ptr<Reduction>> reductions_;  // by place in the list; mostly null
   std::vector<int32_t> heads_;                          // a copy of what the walk says
+  const std::vector<int32_t>* const order_;  // messages through the device's queue; null: not so
+  std::unique_ptr<QueuedMessages> queue_;    // while the step runs
+  const int32_t first_note_;                 // note i is call first_note_ + i
+  int32_t open_notes_ = 0;
   Standing standing_;
   Duration deadline_{};  // silence until here is failure
   std::set<WorkerId> lost_;

@@ -12,15 +12,23 @@ void append(uint64_t& name, int32_t number, int32_t limit) {
   name = name * static_cast<uint64_t>(limit) + static_cast<uint64_t>(number);
 }
 
-}  // namespace
-
-Tag tag_of(const Value& value, int64_t epoch, int64_t step) {
+Tag tag_of_kind(int32_t kind, const Value& value, int64_t epoch, int64_t step) {
   uint64_t name = 0;
-  append(name, static_cast<int32_t>(value.kind), 16);
+  append(name, kind, 16);
   append(name, value.part + 1, kTagParts);
   append(name, value.stage.value + 1, kTagStages);
   append(name, value.micro.value + 1, kTagMicros);
   return {epoch, step, name};
+}
+
+}  // namespace
+
+Tag tag_of(const Value& value, int64_t epoch, int64_t step) {
+  return tag_of_kind(static_cast<int32_t>(value.kind), value, epoch, step);
+}
+
+Tag tag_of_note(const Value& value, int64_t epoch, int64_t step) {
+  return tag_of_kind(kValueKindCount + static_cast<int32_t>(value.kind), value, epoch, step);
 }
 
 Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,

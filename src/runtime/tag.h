@@ -21,6 +21,10 @@ inline constexpr int32_t kTagChunks = 1 << 16;
 // Requires: part + 1, stage + 1 and micro + 1 below the limits above
 Tag tag_of(const Value& value, int64_t epoch, int64_t step);
 
+// The tag of the note that goes back from the receiver of a value when messages block: of another
+// kind than any value.
+Tag tag_of_note(const Value& value, int64_t epoch, int64_t step);
+
 // The tag of a collective's move: of `chunk` in `round`, for bucket `part` of group `group`. Top
 // bit 1, so that it is never a value's. A tied weight's two ends name different stages, so the
 // stage is no part of it.

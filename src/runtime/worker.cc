@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
+#include "ir/device_queue.h"
 #include "runtime/step_run.h"
 
 namespace tenuto {
@@ -30,9 +32,35 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
     if (!made.ok()) return made.error();
     table = std::move(made).value();
   }
-  const auto count = static_cast<uint64_t>(table->call_count());
-  StepRun run(input, machine_, *table, schedule, next_ticket.fetch_add(count), scratch_);
+  // The held-out pass has no queue: its messages leave by themselves.
+  const bool queued = machine_.links != nullptr && machine_.links->blocking() && !input.evaluation;
+  auto count = static_cast<uint64_t>(table->call_count());
+  if (queued) {
+    if (const Status found = find_order(input); !found.ok()) return found.error();
+    count += schedule.lists[static_cast<size_t>(input.self.value)].size();
+  }
+  StepRun run(input, machine_, *table, schedule, queued ? &order_ : nullptr,
+              next_ticket.fetch_add(count), scratch_);
   return run.run();
+}
+
+Status Runner::find_order(const StepInput& input) {
+  const Plan& plan = *input.plan;
+  if (ordered_ && *ordered_ == plan) return ok();
+  if (plan.dispatch != Dispatch::Listed) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("worker ", input.self,
+                     ": blocking messages leave in list order, and the plan has dispatch ready: "
+                     "take listed, or network.send = \"offloaded\"")};
+  }
+  auto orders = device_orders(plan, plan.schedule);
+  if (!orders.ok()) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("worker ", input.self, ": ", orders.error().message)};
+  }
+  order_ = std::move(orders.value()[static_cast<size_t>(input.self.value)]);
+  ordered_ = plan;
+  return ok();
 }
 
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine) {

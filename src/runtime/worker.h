@@ -69,7 +69,8 @@ struct StepInput {
 //                              sentence names worker, stage, step, peer and op
 //         Timeout/Worker       nothing ended within the limit; the sentence shows the list with an
 //                              arrow at each waiting op, what it misses and of whom
-//         Invalid/Job          the plan's list cannot be run by this worker
+//         Invalid/Job          the plan's list cannot be run by this worker, or not with messages
+//                              through the device's queue
 //         others as compute and wire report them
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine);
 
@@ -86,7 +87,12 @@ class Runner {
 
  private:
   Machine machine_;
+  Status find_order(const StepInput& input);
+
   std::optional<ListTable> training_, evaluation_;
+  // The order of the device's queue, and of what, when messages leave through it.
+  std::vector<int32_t> order_;
+  std::optional<Plan> ordered_;
   std::vector<std::vector<float>> scratch_;
 };
 

@@ -351,21 +351,6 @@ void Clockwork::reduce(int32_t instance) {
   }
 }
 
-// Ops that only the update needs.
-bool is_update(const Op& op) {
-  switch (op.kind) {
-    case OpKind::Reduce:
-    case OpKind::Measure:
-    case OpKind::Step:
-      return true;
-    case OpKind::Send:
-    case OpKind::Recv:
-      return op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict;
-    default:
-      return false;
-  }
-}
-
 // Ops by which the whole pipeline waits for the norm.
 bool is_norm(const Op& op) {
   return is_update(op) && op.kind != OpKind::Reduce && op.kind != OpKind::Step;

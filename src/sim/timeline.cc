@@ -155,7 +155,10 @@ Message message_of(const Span& span) {
 std::vector<Span> spans_of(const std::vector<Event>& events) {
   std::vector<Span> spans;
   for (const Event& event : events) {
-    spans.push_back({event.worker, event.op, event.start, event.finish});
+    // A receive is posted ahead of need: what it lasts is the way of its message.
+    const bool stamped = event.op.kind == OpKind::Recv && event.sent.count() > 0;
+    const Duration start = stamped ? std::min(event.sent, event.finish) : event.start;
+    spans.push_back({event.worker, event.op, start, event.finish});
   }
   Duration first = spans.empty() ? Duration{} : spans.front().start;
   for (const Span& span : spans) first = std::min(first, span.start);

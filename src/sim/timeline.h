@@ -12,8 +12,9 @@
 
 namespace tenuto {
 
-// What workers did as spans, by worker, then start, counted from the first start of all. Times of
-// different workers are taken as of one clock. The events are of one step.
+// What workers did as spans, by worker, then start, counted from the first start of all. A receive
+// lasts from the sending of its message. Times of different workers are taken as of one clock. The
+// events are of one step.
 std::vector<Span> spans_of(const std::vector<Event>& events);
 
 // By worker, the stages that it holds, in the order of the model: chunk c of a worker is the c-th.

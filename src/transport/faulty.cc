@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/random.h"
 #include "transport/hello.h"
+#include "transport/jitter.h"
 
 namespace tenuto {
 
@@ -19,13 +19,13 @@ namespace {
 struct Line {
   LinkFault fault;
   Duration left{}, arrived{};  // of the message before
-  uint64_t count = 0;
 };
 
 // A receive that is under way.
 struct Awaited {
   WorkerId from;
   Bytes size;
+  Tag tag;
 };
 
 // Where the inner wire posts: what concerns a message is held until its moment, all else goes on.
@@ -39,7 +39,7 @@ class Gate : public Mailbox {
     return invalid("nobody waits at the gate of a faulty wire");
   }
 
-  void await(Ticket ticket, WorkerId from, Bytes size);
+  void await(Ticket ticket, const Awaited& message);
   void set_link(WorkerId from, LinkFault fault);
   void lose(WorkerId peer);
   void forgive(WorkerId peer);
@@ -81,15 +81,11 @@ Line& Gate::line(WorkerId from) {
 // When a message that the inner wire has delivered arrives over the faulty link.
 Duration Gate::moment_of(const Awaited& message, const Done& done) {
   Line& link = line(message.from);
-  const Duration sent = done.sent == Duration::zero() ? clock_.now() : done.sent;
+  const Duration now = clock_.now();
+  const Duration sent = done.sent == Duration::zero() ? now : std::min(done.sent, now);
   link.left = std::max(sent, link.left) + transfer_time(message.size, link.fault.bytes_per_second);
-  Duration jitter{};
-  if (link.fault.jitter > Duration::zero()) {
-    const uint64_t bits = mix(settings_.seed, static_cast<uint64_t>(message.from.value),
-                              static_cast<uint64_t>(self_.value), link.count);
-    jitter = Duration(static_cast<int64_t>(bits % uint64_t(link.fault.jitter.count())));
-  }
-  ++link.count;
+  const Duration jitter =
+      jitter_of(settings_.seed, message.from, self_, message.tag, link.fault.jitter);
   link.arrived = std::max(link.arrived, link.left + link.fault.latency + jitter);
   return link.arrived;
 }
@@ -116,9 +112,9 @@ void Gate::post(Done done) {
   outer_.post(std::move(done));
 }
 
-void Gate::await(Ticket ticket, WorkerId from, Bytes size) {
+void Gate::await(Ticket ticket, const Awaited& message) {
   const std::lock_guard lock(mutex_);
-  awaited_[ticket] = {from, size};
+  awaited_[ticket] = message;
 }
 
 void Gate::set_link(WorkerId from, LinkFault fault) {
@@ -254,7 +250,7 @@ class Faulty : public FaultyTransport {
   Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
     if (gate_.lost(from)) return refuse(from, ticket);
     return call(from, ticket, [=, this] {
-      gate_.await(ticket, from, {static_cast<int64_t>(bytes.size())});
+      gate_.await(ticket, {from, {static_cast<int64_t>(bytes.size())}, tag});
       return inner_->recv(from, tag, bytes, ticket);
     });
   }

@@ -4,8 +4,8 @@
 // the report of a message is held back until the message would have arrived,
 //   leaves  = max(Stamp.sent, when the message before it left) + size / rate
 //   arrives = leaves + latency + jitter, never before the message ahead of it,
-// on the given clock (Stamp.sent of zero counts as now). The ends of sends are passed on as they
-// come: a sender is not slowed by the link, only the message is.
+// on the given clock (Stamp.sent of zero, or later than now, counts as now). The ends of sends are
+// passed on as they come: a sender is not slowed by the link, only the message is.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 namespace tenuto {
 
 // What one direction of one link adds to every message. Zero adds nothing; rate 0 = unlimited;
-// jitter is uniform in [0, jitter), by seed, link and count.
+// jitter is uniform in [0, jitter), by seed, link and the message's step and name (jitter.h).
 struct LinkFault {
   Duration latency{};
   double bytes_per_second = 0;

@@ -89,6 +89,52 @@ Found misfit_of_paced(const Job& job) {
                          device.kind, "\": set it to 0")};
 }
 
+Found misfit_of_send(const Job& job) {
+  if (job.network.send != "blocking") return {};
+  const char* needs = "is a rehearsal on a nominal clock, in the order of the lists: ";
+  if (job.device.kind != "paced") {
+    return Misfit{"network.send", cat("\"blocking\" ", needs, "it needs device.kind = \"paced\", ",
+                                      "found \"", job.device.kind, "\"")};
+  }
+  if (job.device.clock != "nominal") {
+    return Misfit{"network.send",
+                  cat("\"blocking\" ", needs, "it needs device.clock = \"nominal\", ", "found \"",
+                      job.device.clock, "\"")};
+  }
+  if (job.parallel.dispatch != "listed") {
+    return Misfit{"network.send",
+                  cat("\"blocking\" ", needs, "it needs parallel.dispatch = \"listed\", found \"",
+                      job.parallel.dispatch, "\"")};
+  }
+  return {};
+}
+
+// The workers of a schedule's file are known when it has been read, see load_effective_job.
+Found misfit_of_faults(const Job& job) {
+  const int32_t stages = job.parallel.stages, workers = job.worker_count();
+  for (size_t i = 0; i < job.faults.size(); ++i) {
+    const Fault& fault = job.faults[i];
+    const std::string name = cat("fault[", i, "].");
+    if (fault.link >= 0) {
+      if (fault.link + 1 < stages) continue;
+      return Misfit{
+          name + "link",
+          cat(fault.link, " would join stages ", fault.link, " and ", fault.link + 1, ": ", stages,
+              stages == 1 ? " stage has no link"
+                          : cat(" stages have the links 0 to ", stages - 2))};
+    }
+    for (const auto& [key, worker] : {std::pair("from", fault.from), std::pair("to", fault.to)}) {
+      if (worker < workers) continue;
+      return Misfit{name + key,
+                    cat(worker, " is no worker of this job: expected 0 to ", workers - 1)};
+    }
+    if (fault.from == fault.to) {
+      return Misfit{name + "to", cat(fault.to, " is the worker that sends: expected another")};
+    }
+  }
+  return {};
+}
+
 Found misfit_of_workers(const Job& job) {
   // Lists of ops are held whole: bounds keep a typing error from asking for all of the memory.
   constexpr int64_t kMostWorkers = 16384, kMostOps = 100'000'000;
@@ -130,10 +176,12 @@ int32_t cut_layers(const ModelSettings& model) {
 
 Found find_misfit(const Job& job) {
   for (const auto find : {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data,
-                          misfit_of_paced, misfit_of_network}) {
+                          misfit_of_paced, misfit_of_network, misfit_of_send}) {
     if (Found found = find(job)) return found;
   }
-  return {};
+  return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();
 }
+
+Found find_misplaced_fault(const Job& job) { return misfit_of_faults(job); }
 
 }  // namespace tenuto

@@ -18,7 +18,11 @@ struct Misfit {
 // and head.
 int32_t cut_layers(const ModelSettings& model);
 
-// The first misfit of the job, or none.
+// The first misfit of the job, or none. Faults are held against the workers unless the lists of a
+// file will say how many there are.
 std::optional<Misfit> find_misfit(const Job& job);
+
+// The first [[fault]] of a link or worker that the job does not have, or none.
+std::optional<Misfit> find_misplaced_fault(const Job& job);
 
 }  // namespace tenuto

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "world/fault.h"
+
 namespace tenuto {
 
 // [data]
@@ -74,6 +76,7 @@ struct NetworkSettings {
   std::string protocol = "auto";    // auto | eager | rendezvous
   double latency_ms = 0;            // paced: one way, of every link
   double megabytes_per_second = 0;  // paced: of every link; 0 = unlimited
+  std::string send = "offloaded";   // paced, nominal clock: offloaded | blocking
   double connect_seconds = 30;      // limit for all peers to be connected
   double silence_seconds = 60;      // a step without any progress for so long ends the run
 };
@@ -109,6 +112,7 @@ struct Job {
   NetworkSettings network;
   ResilienceSettings resilience;
   CoordinatorSettings coordinator;
+  std::vector<Fault> faults;  // [[fault]], those of traces one by one
 
   // Workers of a fresh plan.
   int32_t worker_count() const { return parallel.stages * parallel.pipelines; }

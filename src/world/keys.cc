@@ -313,6 +313,11 @@ std::vector<Key> network_keys() {
        kAtLeast0,
        {},
        "paced: rate of every link; 0 = unlimited"},
+      {"network.send",
+       slot<&Job::network, &NetworkSettings::send>,
+       kAnyNumber,
+       {"offloaded", "blocking"},
+       "paced: how messages leave; blocking: through the device's queue, where others wait behind"},
       {"network.connect_seconds",
        slot<&Job::network, &NetworkSettings::connect_seconds>,
        {.low = 0, .high = 86400, .low_open = true},
@@ -347,12 +352,18 @@ std::vector<Key> network_keys() {
   };
 }
 
+// The address of that member in the fault that is being read.
+template <auto kMember>
+Slot fault_slot(Job& job) {
+  if (job.faults.empty()) job.faults.emplace_back();
+  return &(job.faults.back().*kMember);
+}
+
 constexpr std::string_view kLater = "belongs to a later version of Tenuto; remove it";
 constexpr std::string_view kTensor =
     "asks for a group of devices that share one model shard (tensor parallelism), which is not in "
     "scope yet: a worker is one process with one device; remove it";
-constexpr std::array<LaterName, 6> kLaterNames = {{{"sync", kLater},
-                                                   {"fault", kLater},
+constexpr std::array<LaterName, 5> kLaterNames = {{{"sync", kLater},
                                                    {"coordinator.tls", kLater},
                                                    {"parallel.tensor", kTensor},
                                                    {"parallel.tensor_parallel", kTensor},
@@ -411,12 +422,72 @@ const std::vector<Key>& job_keys() {
   return kKeys;
 }
 
-const Key* find_key(std::string_view name) {
-  for (const Key& key : job_keys()) {
+const std::vector<Key>& fault_keys() {
+  constexpr Range kMilliseconds{.low = 0, .high = 1e9};
+  static const std::vector<Key> kKeys = {
+      {"fault.kind",
+       fault_slot<&Fault::kind>,
+       kAnyNumber,
+       {"slow-link", "slow-link-trace"},
+       "what happens"},
+      {"fault.link",
+       fault_slot<&Fault::link>,
+       whole(0, 16382),
+       {},
+       "slow-link: between stages I and I + 1 of every pipeline, both directions"},
+      {"fault.from",
+       fault_slot<&Fault::from>,
+       whole(0, 16383),
+       {},
+       "slow-link: instead of link, one direction: the worker that sends"},
+      {"fault.to",
+       fault_slot<&Fault::to>,
+       whole(0, 16383),
+       {},
+       "slow-link: and the worker that receives"},
+      {"fault.latency_ms", fault_slot<&Fault::latency_ms>, kMilliseconds, {}, "more, one way"},
+      {"fault.megabytes_per_second",
+       fault_slot<&Fault::megabytes_per_second>,
+       kAtLeast0,
+       {},
+       "at most; 0 = as it is"},
+      {"fault.jitter_ms",
+       fault_slot<&Fault::jitter_ms>,
+       kMilliseconds,
+       {},
+       "more for each message, drawn between 0 and this"},
+      {"fault.at_step",
+       fault_slot<&Fault::at_step>,
+       whole(0, kManySteps),
+       {},
+       "the first training step that has it (0)"},
+      {"fault.until_step",
+       fault_slot<&Fault::until_step>,
+       whole(1, kManySteps),
+       {},
+       "the first that has it no more (none: to the end)"},
+      {"fault.file",
+       fault_slot<&Fault::file>,
+       kAnyNumber,
+       {},
+       "slow-link-trace: lines step;links;delay_ms"},
+  };
+  return kKeys;
+}
+
+namespace {
+
+const Key* find_in(const std::vector<Key>& keys, std::string_view name) {
+  for (const Key& key : keys) {
     if (key.name == name) return &key;
   }
   return nullptr;
 }
+
+}  // namespace
+
+const Key* find_key(std::string_view name) { return find_in(job_keys(), name); }
+const Key* find_fault_key(std::string_view name) { return find_in(fault_keys(), name); }
 
 std::string expected(const Key& key) {
   if (!key.choices.empty()) {

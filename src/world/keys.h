@@ -37,8 +37,13 @@ struct Key {
 // Every key, by section, in the order in which a job is written.
 const std::vector<Key>& job_keys();
 
-// The key of that name, or nullptr.
+// The keys of a [[fault]], "fault.link". Their slots are in the last fault of a job, which gets one
+// when it has none.
+const std::vector<Key>& fault_keys();
+
+// The key of that name, or nullptr; of a fault's keys only those of find_fault_key.
 const Key* find_key(std::string_view name);
+const Key* find_fault_key(std::string_view name);
 
 // What the key takes, in words: "a number in (0, inf)", "cpu, cuda or paced".
 std::string expected(const Key& key);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "world/fault_trace.h"
 #include "world/fit.h"
 #include "world/keys.h"
 #include "world/toml.h"
@@ -29,7 +30,7 @@ struct Place {
 };
 
 // What is wrong, and where.
-struct Fault {
+struct Flaw {
   Place place;
   std::string sentence;
 };
@@ -38,7 +39,7 @@ struct Fault {
 struct Reading {
   LoadedJob loaded;
   std::map<std::string, Place> places;
-  std::vector<Fault> faults;
+  std::vector<Flaw> flaws;
 };
 
 Place place_of(const std::string& source, const toml::source_region& region) {
@@ -160,8 +161,9 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
   return best.empty() ? std::string() : cat(", did you mean ", best, "?");
 }
 
-void take_value(Reading& reading, const Key& key, const toml::node& node, const Place& place) {
-  const std::string name(key.name);
+// `name` is the key's, or that of a key in one of several tables.
+void take_value(Reading& reading, const Key& key, const std::string& name, const toml::node& node,
+                const Place& place) {
   const bool fits = std::visit([&](auto* value) { return take(node, key, *value); },
                                key.slot(reading.loaded.job));
   if (fits) {
@@ -174,7 +176,7 @@ void take_value(Reading& reading, const Key& key, const toml::node& node, const 
   if (const auto* text = node.as_string(); text != nullptr && !key.choices.empty()) {
     hint = did_you_mean(text->get(), key.choices);
   }
-  reading.faults.push_back(
+  reading.flaws.push_back(
       {place, cat(name, " expects ", expected(key), ", found ", misfit_text(key, node), hint)});
 }
 
@@ -211,7 +213,8 @@ std::string unknown_key(const std::string& section, const std::string& key) {
 std::string unknown_section(const std::string& section) {
   const std::string_view later = later_sentence(section);
   if (!later.empty()) return cat("[", section, "] ", later);
-  const std::vector<std::string_view> names = section_names();
+  std::vector<std::string_view> names = section_names();
+  names.push_back("fault");
   const std::string hint = did_you_mean(section, names);
   if (!hint.empty()) return cat("there is no section [", section, "]", hint);
   for (const Key& key : job_keys()) {
@@ -232,9 +235,57 @@ void read_section(Reading& reading, const std::string& section, const toml::tabl
     const std::string name(key.str());
     const Key* known = find_key(section + "." + name);
     if (known != nullptr) {
-      take_value(reading, *known, node, place_of(source, node.source()));
+      take_value(reading, *known, section + "." + name, node, place_of(source, node.source()));
     } else {
-      reading.faults.push_back({place_of(source, key.source()), unknown_key(section, name)});
+      reading.flaws.push_back({place_of(source, key.source()), unknown_key(section, name)});
+    }
+  }
+}
+
+// "fault[2]": of the fault that is read or written as number `index`.
+std::string fault_name(size_t index) { return cat("fault[", index, "]"); }
+
+std::string unknown_fault_key(const std::string& key) {
+  std::vector<std::string_view> keys;
+  std::string all;
+  for (const Key& known : fault_keys()) {
+    keys.push_back(known.name.substr(known.name.find('.') + 1));
+    all += cat(all.empty() ? "" : ", ", keys.back());
+  }
+  const std::string hint = did_you_mean(key, keys);
+  return cat("[[fault]] has no key ", key, hint.empty() ? cat("; it has ", all) : hint);
+}
+
+// Each table of [[fault]] becomes the last fault of the job while it is read.
+void read_faults(Reading& reading, const toml::node& node, const Place& place,
+                 const std::string& source) {
+  const toml::array* tables = node.as_array();
+  if (tables == nullptr) {
+    reading.flaws.push_back(
+        {place, cat("fault is a list of tables: expected [[fault]], found ", type_name(node))});
+    return;
+  }
+  std::vector<Fault>& faults = reading.loaded.job.faults;
+  for (const toml::node& item : *tables) {
+    const Place here = place_of(source, item.source());
+    const toml::table* table = item.as_table();
+    if (table == nullptr) {
+      reading.flaws.push_back(
+          {here, cat("fault is a list of tables: expected [[fault]], found ", type_name(item))});
+      continue;
+    }
+    const std::string name = fault_name(faults.size());
+    faults.emplace_back();
+    reading.places[name] = here;
+    reading.loaded.origin[name] = cat(here.source, ":", here.line);
+    for (const auto& [key, value] : *table) {
+      const std::string word(key.str());
+      const Key* known = find_fault_key("fault." + word);
+      if (known != nullptr) {
+        take_value(reading, *known, cat(name, ".", word), value, place_of(source, value.source()));
+      } else {
+        reading.flaws.push_back({place_of(source, key.source()), unknown_fault_key(word)});
+      }
     }
   }
 }
@@ -244,33 +295,139 @@ void read_table(Reading& reading, const toml::table& root, const std::string& so
   for (const auto& [key, node] : root) {
     const std::string name(key.str());
     const Place place = place_of(source, key.source());
-    if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
-      reading.faults.push_back({place, unknown_section(name)});
+    if (name == "fault") {
+      read_faults(reading, node, place, source);
+    } else if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
+      reading.flaws.push_back({place, unknown_section(name)});
     } else if (const toml::table* table = node.as_table()) {
       read_section(reading, name, *table, source);
     } else {
-      reading.faults.push_back(
+      reading.flaws.push_back(
           {place, cat(name, " is a section: expected [", name, "], found ", type_name(node))});
     }
   }
 }
 
-Error error_of(const Fault& fault) {
-  return invalid(cat(fault.place.text(), ": ", fault.sentence));
-}
+Error error_of(const Flaw& flaw) { return invalid(cat(flaw.place.text(), ": ", flaw.sentence)); }
 
-// The first fault in the order of the file, with the count of the others.
-std::optional<Error> first_fault(const Reading& reading) {
-  if (reading.faults.empty()) return {};
-  Fault first = *std::min_element(reading.faults.begin(), reading.faults.end(),
-                                  [](const Fault& left, const Fault& right) {
-                                    return std::pair(left.place.line, left.place.column) <
-                                           std::pair(right.place.line, right.place.column);
-                                  });
-  const size_t others = reading.faults.size() - 1;
+// The first flaw in the order of the file, with the count of the others.
+std::optional<Error> first_flaw(const Reading& reading) {
+  if (reading.flaws.empty()) return {};
+  Flaw first = *std::min_element(reading.flaws.begin(), reading.flaws.end(),
+                                 [](const Flaw& left, const Flaw& right) {
+                                   return std::pair(left.place.line, left.place.column) <
+                                          std::pair(right.place.line, right.place.column);
+                                 });
+  const size_t others = reading.flaws.size() - 1;
   if (others > 0)
     first.sentence += cat(" (and ", others, others == 1 ? " fault" : " faults", " more)");
   return error_of(first);
+}
+
+// The text of a file; `what` names it in a refusal.
+Result<std::string> file_text(const std::string& path, const std::string& what) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) {
+    return invalid(cat(path, ": no such file; expected ", what));
+  }
+  if (!S_ISREG(about.st_mode)) {
+    return invalid(cat(path, ": not a file; expected ", what));
+  }
+  if (about.st_size > kMostBytes) {
+    return invalid(cat(path, ": ", about.st_size, " bytes are too many for ", what, "; expected ",
+                       kMostBytes, " at most"));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.good() && !file.eof()) return invalid(cat(path, ": cannot be read; check its rights"));
+  return text;
+}
+
+// Whether the keys of a fault go together; a flaw, or none.
+std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
+                                  const std::string& name) {
+  const auto place_of_key = [&](const std::string& key) {
+    const auto found = reading.places.find(cat(name, ".", key));
+    return found == reading.places.end() ? std::optional<Place>() : found->second;
+  };
+  const Place& table = reading.places.at(name);
+  if (!place_of_key("kind")) {
+    return Flaw{table, cat(name, ".kind is missing: expected ", expected(fault_keys().front()))};
+  }
+  const bool trace = fault.kind == "slow-link-trace";
+  for (const Key& key : fault_keys()) {
+    const std::string word(key.name.substr(key.name.find('.') + 1));
+    const bool of_trace = word == "file";
+    const auto place = place_of_key(word);
+    if (word == "kind" || !place || of_trace == trace) continue;
+    return Flaw{*place, cat(name, ".", word, " belongs to kind = \"",
+                            trace ? "slow-link" : "slow-link-trace", "\", found \"", fault.kind,
+                            "\": leave it out")};
+  }
+  if (trace) {
+    if (!fault.file.empty()) return {};
+    return Flaw{table, cat(name, ".file is missing: expected the file of the trace")};
+  }
+  const bool link = place_of_key("link").has_value();
+  const bool from = place_of_key("from").has_value(), to = place_of_key("to").has_value();
+  if (link ? from || to : !from || !to) {
+    return Flaw{table, cat(name, " expects either link, or from and to")};
+  }
+  if (fault.latency_ms == 0 && fault.jitter_ms == 0 && fault.megabytes_per_second == 0) {
+    return Flaw{table, cat(name,
+                           " changes nothing: expected latency_ms, jitter_ms or "
+                           "megabytes_per_second above 0")};
+  }
+  if (fault.until_step < 0 || fault.until_step > fault.at_step) return {};
+  return Flaw{*place_of_key("until_step"),
+              cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
+                  fault.at_step, ")")};
+}
+
+// Holds the faults' keys against each other and puts those of traces in the traces' place.
+Status settle_faults(Reading& reading) {
+  std::vector<Fault>& faults = reading.loaded.job.faults;
+  if (faults.empty()) return ok();
+  std::vector<Fault> settled;
+  std::map<std::string, Place> places;
+  std::map<std::string, std::string> origins;
+  for (size_t i = 0; i < faults.size(); ++i) {
+    const std::string name = fault_name(i);
+    if (const auto flaw = flaw_of_fault(reading, faults[i], name)) return error_of(*flaw);
+    const std::string origin = reading.loaded.origin[name];
+    if (faults[i].file.empty()) {
+      const std::string next = fault_name(settled.size());
+      for (const Key& key : fault_keys()) {
+        const std::string word(key.name.substr(key.name.find('.')));
+        const auto place = reading.places.find(name + word);
+        if (place != reading.places.end()) places[next + word] = place->second;
+      }
+      origins[next] = origin;
+      settled.push_back(faults[i]);
+      continue;
+    }
+    const std::string& file = faults[i].file;
+    const auto text = file_text(file, "a trace of slow links");
+    if (!text.ok()) {
+      return error_of(
+          {reading.places.at(name + ".file"), cat(name, ".file: ", text.error().message)});
+    }
+    const auto traced = read_fault_trace(text.value(), file);
+    if (!traced.ok()) return traced.error();
+    for (const TracedFault& each : traced.value()) {
+      const std::string next = fault_name(settled.size());
+      places[next + ".link"] = {file, each.line, each.column};
+      origins[next] = cat(file, ":", each.line);
+      settled.push_back(each.fault);
+    }
+  }
+  const auto of_faults = [](const auto& entry) { return entry.first.starts_with("fault["); };
+  std::erase_if(reading.places, of_faults);
+  std::erase_if(reading.loaded.origin, of_faults);
+  reading.places.merge(places);
+  reading.loaded.origin.merge(origins);
+  faults = std::move(settled);
+  return ok();
 }
 
 Status read_text(Reading& reading, const std::string& text, const std::string& source) {
@@ -283,26 +440,8 @@ Status read_text(Reading& reading, const std::string& text, const std::string& s
                      cat("not TOML: ", parsed.error().description())});
   }
   read_table(reading, parsed.table(), source);
-  if (auto fault = first_fault(reading)) return *fault;
-  return ok();
-}
-
-Result<std::string> file_text(const std::string& path) {
-  struct stat about {};
-  if (::stat(path.c_str(), &about) != 0) {
-    return invalid(cat(path, ": no such file; expected a job in TOML (see examples/)"));
-  }
-  if (!S_ISREG(about.st_mode)) {
-    return invalid(cat(path, ": not a file; expected a job in TOML (see examples/)"));
-  }
-  if (about.st_size > kMostBytes) {
-    return invalid(cat(path, ": ", about.st_size, " bytes are no job file; expected ", kMostBytes,
-                       " at most"));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.good() && !file.eof()) return invalid(cat(path, ": cannot be read; check its rights"));
-  return text;
+  if (auto flaw = first_flaw(reading)) return *flaw;
+  return settle_faults(reading);
 }
 
 // The TOML of a flag's value. Strings may be bare, lists may be bare and separated by commas.
@@ -330,6 +469,10 @@ Status read_override(Reading& reading, const std::string& flag) {
   }
   const std::string section = body.substr(0, dot), key = body.substr(dot + 1, equals - dot - 1);
   const Key* known = find_key(body.substr(0, equals));
+  if (known == nullptr && (section == "fault" || section.starts_with("fault["))) {
+    return error_of(
+        {place, "rehearsed faults have no flags: write [[fault]] tables into the job file"});
+  }
   if (known == nullptr) {
     const auto sections = section_names();
     const bool section_known =
@@ -345,8 +488,8 @@ Status read_override(Reading& reading, const std::string& flag) {
   if (find_deep_name(text)) return refuse();
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed || parsed.table().size() != 1) return refuse();
-  take_value(reading, *known, *parsed.table().get("value"), place);
-  if (auto fault = first_fault(reading)) return *fault;
+  take_value(reading, *known, std::string(known->name), *parsed.table().get("value"), place);
+  if (auto flaw = first_flaw(reading)) return *flaw;
   return ok();
 }
 
@@ -365,12 +508,26 @@ Reading fresh_reading() {
   return reading;
 }
 
+// The keys of a fault that say something.
+std::string fault_toml(const Fault& fault) {
+  Job job, plain;
+  job.faults = {fault};
+  plain.faults = {Fault{}};
+  std::string text;
+  for (const Key& key : fault_keys()) {
+    const std::string value = value_text(key, job);
+    if (key.name != "fault.kind" && value == value_text(key, plain)) continue;
+    text += cat(key.name.substr(key.name.find('.') + 1), " = ", value, "\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<LoadedJob> load_job(const std::string& path, const std::vector<std::string>& overrides) {
   Reading reading = fresh_reading();
   if (!path.empty()) {
-    const auto text = file_text(path);
+    const auto text = file_text(path, "a job in TOML (see examples/)");
     if (!text.ok()) return text.error();
     const Status read = read_text(reading, text.value(), path);
     if (!read.ok()) return read.error();
@@ -399,6 +556,16 @@ std::string to_toml(const Job& job, const std::map<std::string, std::string>* or
       line += cat("  # ", from == origin->end() ? std::string("default") : from->second);
     }
     text += line + "\n";
+  }
+  for (size_t i = 0; i < job.faults.size(); ++i) {
+    const auto from = origin == nullptr ? std::map<std::string, std::string>::const_iterator()
+                                        : origin->find(fault_name(i));
+    std::string head = "\n[[fault]]";
+    if (origin != nullptr && from != origin->end()) {
+      head.resize(41, ' ');
+      head += "  # " + from->second;
+    }
+    text += head + "\n" + fault_toml(job.faults[i]);
   }
   return text;
 }

@@ -96,6 +96,30 @@ TEST(Disturbed, NoDelayChangesTheNumbers) {
   }
 }
 
+// On a real clock an event tells what a message took: no less than its link's latency.
+TEST(Disturbed, EventsShowTheLatency) {
+  Job job = instant_job(3, 1, 4);
+  TestCluster cluster(job, plan_of(job));
+  cluster.faults.emplace();
+  cluster.faults->others.latency = milliseconds(2);
+  cluster.faults->links[{WorkerId{1}, WorkerId{2}}].latency = milliseconds(7);
+  cluster.connect();
+  int64_t seen = 0;
+  for (const WorkerRun& run : cluster.run(0, 2)) {
+    ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+    for (const auto& events : run.events) {
+      for (const Event& event : events) {
+        if (event.op.kind != OpKind::Recv) continue;
+        ++seen;
+        const bool slow = event.op.peer == WorkerId{1} && event.worker == WorkerId{2};
+        EXPECT_GE(event.finish - event.sent, milliseconds(slow ? 7 : 2));
+        EXPECT_GT(event.sent, Duration(0));
+      }
+    }
+  }
+  EXPECT_GE(seen, 2 * 4 * 4);
+}
+
 // At the chosen call to its device, on the worker's own thread, a worker does the deed.
 class Trap : public ForwardingCompute {
  public:

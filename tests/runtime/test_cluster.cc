@@ -139,6 +139,10 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   };
   for (int64_t step = first; step < first + count; ++step) {
     input.step = step;
+    if (worker.links) {
+      worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
+                              {index}, static_cast<uint64_t>(job_.seed));
+    }
     Result<std::vector<Event>> events = runner.run_step(input);
     if (!events.ok()) {
       run.status = events.error();

@@ -27,6 +27,7 @@ class ForwardingCompute : public Compute {
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     return under_.start(op, inputs_at, ticket);
   }
+  Duration nominal() const override { return under_.nominal(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return under_.bytes(value);
   }

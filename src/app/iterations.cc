@@ -1,0 +1,36 @@
+#include "app/iterations.h"
+
+namespace tenuto {
+
+Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
+                                         const std::vector<Fault>& faults, int32_t stages,
+                                         int64_t iterations, const PriceOptions& options) {
+  std::vector<int64_t> ends;
+  for (const int64_t step : change_steps(faults)) {
+    if (step < iterations) ends.push_back(step);
+  }
+  ends.push_back(iterations);
+  if (options.staggered && ends.size() > 1) {
+    return invalid(
+        "--optimizer staggered lets steps overlap, which cannot be priced while rehearsed faults "
+        "change the links between them: take barrier, or fewer --iterations");
+  }
+  PriceOptions bare = options;
+  bare.spans = bare.bytes = bare.lower_bound = false;
+  std::vector<Stretch> stretches;
+  int64_t first = 0;
+  for (const int64_t end : ends) {
+    const Cluster cluster = with_links(base, links_at(faults, first, stages, base));
+    const auto timeline = price(plan, model, cluster, bare);
+    if (!timeline.ok()) return timeline.error();
+    Stretch stretch{first, end, timeline.value().period, {}};
+    for (const Fault& fault : faults) {
+      if (in_force(fault, first)) stretch.faults.push_back(describe(fault));
+    }
+    stretches.push_back(std::move(stretch));
+    first = end;
+  }
+  return stretches;
+}
+
+}  // namespace tenuto

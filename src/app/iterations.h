@@ -1,0 +1,28 @@
+// The price of many steps under rehearsed faults: of each stretch of steps with the same links.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/price.h"
+#include "world/fault.h"
+
+namespace tenuto {
+
+// Steps [first, end), each of which takes `time`.
+struct Stretch {
+  int64_t first = 0, end = 0;
+  Duration time{};
+  std::vector<std::string> faults;  // what is in force, in words
+};
+
+// Prices steps [0, iterations) of a run whose links change as `faults` say, from `base` on.
+//
+// Shapes: as links_at
+// Errors: those of price; Invalid/Call  a staggered optimizer, whose steps overlap, with links that
+//                                       change between them
+Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
+                                         const std::vector<Fault>& faults, int32_t stages,
+                                         int64_t iterations, const PriceOptions& options);
+
+}  // namespace tenuto

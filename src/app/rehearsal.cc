@@ -1,0 +1,32 @@
+#include "app/rehearsal.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace tenuto {
+
+std::vector<FaultNews> Rehearsal::advance(int64_t committed) {
+  std::vector<FaultNews> news;
+  const bool first = told_ < 0;
+  for (const Fault& fault : faults_) {
+    const bool begins =
+        first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
+    if (begins && fault.at_step < steps_) {
+      news.push_back({fault.at_step,
+                      cat("rehearsed fault: from step ", fault.at_step, " on ", describe(fault))});
+    }
+    const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
+    if (ends && fault.until_step < steps_) {
+      news.push_back({fault.until_step, cat("rehearsed fault: over at step ", fault.until_step,
+                                            ": ", describe(fault))});
+    }
+  }
+  std::stable_sort(news.begin(), news.end(), [](const FaultNews& left, const FaultNews& right) {
+    return left.step < right.step;
+  });
+  told_ = std::max(told_, committed);
+  return news;
+}
+
+}  // namespace tenuto

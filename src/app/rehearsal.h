@@ -1,0 +1,34 @@
+// The coordinator's side of rehearsed faults: when each begins and ends, in a sentence.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "world/fault.h"
+
+namespace tenuto {
+
+// Something to tell: that a fault begins or ends with `step`.
+struct FaultNews {
+  int64_t step = 0;
+  std::string sentence;
+};
+
+// What has been told of a job's faults. The faults change the workers by themselves, at the steps
+// that they name; this only says so.
+class Rehearsal {
+ public:
+  // `steps`: of the run; what would begin with a later one never does. `faults` must outlive it.
+  Rehearsal(const std::vector<Fault>& faults, int64_t steps) : faults_(faults), steps_(steps) {}
+  // What is new when `committed` is the next step to be run, in the order of the steps. What was
+  // over before the first call is never told.
+  std::vector<FaultNews> advance(int64_t committed);
+
+ private:
+  const std::vector<Fault>& faults_;
+  int64_t steps_;
+  int64_t told_ = -1;  // all steps up to this one have been told
+};
+
+}  // namespace tenuto

@@ -1,0 +1,67 @@
+// A step whose messages leave through the device's queue: the queue of one worker, and what its
+// messages know of their other ends.
+//
+// The bytes go at once; only the nominal times obey the queue (ir/device_queue.h). For these both
+// ends must know when the other has started the message: the bytes carry the start of the send in
+// their stamp, and a note of eight bytes goes back with the start of the receive.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ir/device_queue.h"
+
+namespace tenuto {
+
+// Ops by their place in the worker's list.
+class QueuedMessages {
+ public:
+  // As DeviceQueue.
+  QueuedMessages(std::span<const Op> list, std::vector<int32_t> order, bool split_backward,
+                 Duration origin);
+  // True for an op that is in the queue.
+  bool holds(int32_t index) const { return queue_.holds(index); }
+  // All that the compute op or send reads is there since `at`; what is told again is not heard.
+  void offer(int32_t index, Duration at);
+  // The next item that starts.
+  std::optional<DeviceQueue::Item> next();
+  // When an item that has started did.
+  Duration start_of(int32_t index) const { return half(index).mine; }
+  // A compute op has ended.
+  void end(int32_t index, Duration at) { queue_.end(index, at); }
+  // What is known of a message's other end: when it started there, and how long the bytes take.
+  void set_theirs(int32_t index, Duration start) { half(index).theirs = start; }
+  void set_way(int32_t index, Duration way) { half(index).way = way; }
+  // The call that moves the bytes has ended.
+  void set_moved(int32_t index) { half(index).moved = true; }
+  // The end of a message whose bytes have moved and of which both starts are known, once; the queue
+  // hears of it as soon as it can be told.
+  std::optional<Duration> settle(int32_t index);
+  // Eight bytes for the note of a message: it holds the start of the receive.
+  std::span<std::byte> note(int32_t index) {
+    return std::as_writable_bytes(std::span(&notes_[static_cast<size_t>(index)], 1));
+  }
+  // The note as a number of ns.
+  int64_t& note_value(int32_t index) { return notes_[static_cast<size_t>(index)]; }
+
+ private:
+  static constexpr Duration kNotYet{-1};
+  // A message, or what an op has of it.
+  struct Half {
+    Duration mine = kNotYet, theirs = kNotYet, way = kNotYet, end = kNotYet;
+    bool offered = false, moved = false, told = false;
+  };
+  Half& half(int32_t index) { return halves_[static_cast<size_t>(index)]; }
+  const Half& half(int32_t index) const { return halves_[static_cast<size_t>(index)]; }
+
+  std::span<const Op> list_;
+  const bool split_;
+  DeviceQueue queue_;
+  std::vector<Half> halves_;
+  std::vector<int64_t> notes_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,92 @@
+#include "world/fault.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+namespace {
+
+void worsen(const Fault& fault, LinkState& state) {
+  state.link.latency += from_milliseconds(fault.latency_ms);
+  state.jitter += from_milliseconds(fault.jitter_ms);
+  const double most = fault.megabytes_per_second * 1e6;
+  double& rate = state.link.bytes_per_second;
+  if (most > 0 && (rate == 0 || most < rate)) rate = most;
+}
+
+}  // namespace
+
+bool in_force(const Fault& fault, int64_t step) {
+  return fault.at_step <= step && (fault.until_step < 0 || step < fault.until_step);
+}
+
+LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+                    const Cluster& base) {
+  CHECK(stages >= 1, "a pipeline has a stage");
+  LinkStates states;
+  const auto workers = static_cast<int32_t>(base.workers.size());
+  const auto touch = [&](const Fault& fault, WorkerId from, WorkerId to) {
+    CHECK(from.value >= 0 && from.value < workers && to.value >= 0 && to.value < workers,
+          "a fault of workers that are there");
+    const auto [place, fresh] = states.try_emplace({from, to});
+    if (fresh) place->second.link = base.link(from, to);
+    worsen(fault, place->second);
+  };
+  for (const Fault& fault : faults) {
+    if (fault.kind != "slow-link" || !in_force(fault, step)) continue;
+    if (fault.link < 0) {
+      touch(fault, {fault.from}, {fault.to});
+      continue;
+    }
+    CHECK(fault.link + 1 < stages, "a fault of a link that is there");
+    for (int32_t first = 0; first + stages <= workers; first += stages) {
+      const WorkerId before{first + fault.link}, behind{first + fault.link + 1};
+      touch(fault, before, behind);
+      touch(fault, behind, before);
+    }
+  }
+  return states;
+}
+
+Cluster with_links(const Cluster& base, const LinkStates& states) {
+  Cluster cluster = base;
+  for (const auto& [ends, state] : states) {
+    Link link = state.link;
+    link.latency += state.jitter / 2;
+    cluster.exceptions[ends] = link;
+  }
+  return cluster;
+}
+
+Cluster cluster_of(const Job& job) {
+  return uniform_cluster(job.worker_count(), {from_milliseconds(job.network.latency_ms),
+                                              job.network.megabytes_per_second * 1e6});
+}
+
+std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
+  std::set<int64_t> steps;
+  for (const Fault& fault : faults) {
+    steps.insert(fault.at_step);
+    if (fault.until_step >= 0) steps.insert(fault.until_step);
+  }
+  steps.erase(0);
+  return {steps.begin(), steps.end()};
+}
+
+std::string describe(const Fault& fault) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  const char* ways = fault.link < 0 ? "" : " each way";
+  if (fault.latency_ms > 0) add(cat(fault.latency_ms, " ms more", ways));
+  if (fault.jitter_ms > 0) add(cat("up to ", fault.jitter_ms, " ms of jitter"));
+  if (fault.megabytes_per_second > 0) add(cat("at most ", fault.megabytes_per_second, " MB/s"));
+  return text + (fault.link < 0 ? cat(" from worker ", fault.from, " to worker ", fault.to)
+                                : cat(" on link ", fault.link));
+}
+
+}  // namespace tenuto

@@ -1,0 +1,68 @@
+// Rehearsed faults: what a job does to its own workers, from step to step. A list of values, and
+// one function that says what they come to in a step; the worker, the faulty wire and the price all
+// ask it.
+//
+// A job file has them as [[fault]] tables. Later kinds are further values of `kind` with keys of
+// their own; links_at looks at those that concern links.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "world/cluster.h"
+
+namespace tenuto {
+
+struct Job;
+
+// One [[fault]]. The kind "slow-link-trace" stands in job files alone: whoever reads one gets a
+// "slow-link" for each link of each line of the trace.
+struct Fault {
+  std::string kind = "slow-link";   // slow-link | slow-link-trace
+  int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
+  int32_t from = -1, to = -1;       // instead of link: one direction between two workers
+  double latency_ms = 0;            // more, one way
+  double megabytes_per_second = 0;  // at most; 0 = as it is
+  double jitter_ms = 0;             // more for each message, uniform between 0 and this
+  int64_t at_step = 0;              // the first training step that has it
+  int64_t until_step = -1;          // the first that has it no more; -1 = to the end
+  std::string file;                 // slow-link-trace
+  auto operator<=>(const Fault&) const = default;
+};
+
+// One direction of one link in a step.
+struct LinkState {
+  Link link;
+  Duration jitter{};  // more latency of each message, uniform in [0, jitter)
+};
+
+// The directed pairs (from, to) that a fault concerns.
+using LinkStates = std::map<std::pair<WorkerId, WorkerId>, LinkState>;
+
+// True when the step has the fault.
+bool in_force(const Fault& fault, int64_t step);
+
+// The links that faults have changed in a step, on top of what `base` says of them: latencies and
+// jitters add up, the lowest rate counts.
+//
+// Shapes: worker w of `base` is worker w mod stages of pipeline w / stages
+LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+                    const Cluster& base);
+
+// `base` with the links as `states` says. A price knows no jitter: half of it, its mean, is
+// latency.
+Cluster with_links(const Cluster& base, const LinkStates& states);
+
+// The workers of a job and the links of [network], without faults.
+Cluster cluster_of(const Job& job);
+
+// The steps at which what links_at says may change, ascending, without 0.
+std::vector<int64_t> change_steps(const std::vector<Fault>& faults);
+
+// What the fault does, in words: "20 ms more each way on link 2".
+std::string describe(const Fault& fault);
+
+}  // namespace tenuto

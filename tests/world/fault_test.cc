@@ -1,0 +1,266 @@
+// Rehearsed faults: what they come to in a step, and how they are read.
+#include "world/fault.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "world/fault_trace.h"
+#include "world/job.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+Duration ms(double milliseconds) { return from_milliseconds(milliseconds); }
+
+Fault slow_link(int32_t link, double latency_ms, int64_t at = 0, int64_t until = -1) {
+  Fault fault;
+  fault.link = link;
+  fault.latency_ms = latency_ms;
+  fault.at_step = at;
+  fault.until_step = until;
+  return fault;
+}
+
+TEST(Fault, ALinkIsSlowBothWaysInEveryPipelineWhileItLasts) {
+  const Cluster base = uniform_cluster(8, {ms(1), 5e6});
+  const std::vector<Fault> faults = {slow_link(2, 20, 3, 5)};
+  EXPECT_TRUE(links_at(faults, 2, 4, base).empty());
+  EXPECT_TRUE(links_at(faults, 5, 4, base).empty());
+  for (const int64_t step : {3, 4}) {
+    const LinkStates states = links_at(faults, step, 4, base);
+    ASSERT_EQ(states.size(), 4u);
+    for (const auto& [from, to] : {std::pair(2, 3), {3, 2}, {6, 7}, {7, 6}}) {
+      const LinkState& state = states.at({{from}, {to}});
+      EXPECT_EQ(state.link.latency, ms(21));
+      EXPECT_EQ(state.link.bytes_per_second, 5e6);
+      EXPECT_EQ(state.jitter, Duration(0));
+    }
+  }
+}
+
+TEST(Fault, FaultsOnOneLinkAddUpAndTheLowestRateCounts) {
+  Fault one = slow_link(0, 2);
+  one.megabytes_per_second = 3;
+  one.jitter_ms = 1;
+  Fault other;  // one direction alone
+  other.from = 1;
+  other.to = 0;
+  other.latency_ms = 5;
+  other.jitter_ms = 2;
+  other.megabytes_per_second = 7;
+  const Cluster base = uniform_cluster(2, {});
+  const LinkStates states = links_at({one, other}, 0, 2, base);
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states.at({{0}, {1}}).link.latency, ms(2));
+  EXPECT_EQ(states.at({{1}, {0}}).link.latency, ms(7));
+  EXPECT_EQ(states.at({{1}, {0}}).jitter, ms(3));
+  EXPECT_EQ(states.at({{1}, {0}}).link.bytes_per_second, 3e6);
+  const Cluster priced = with_links(base, states);
+  EXPECT_EQ(priced.link({1}, {0}).latency, ms(8.5));
+  EXPECT_EQ(priced.link({0}, {1}).latency, ms(2.5));
+}
+
+TEST(Fault, ChangesAndWords) {
+  EXPECT_EQ(change_steps({slow_link(0, 1, 0, 9), slow_link(1, 1, 4), slow_link(2, 1, 4, 6)}),
+            (std::vector<int64_t>{4, 6, 9}));
+  Fault fault = slow_link(2, 20);
+  fault.jitter_ms = 1.5;
+  fault.megabytes_per_second = 3;
+  EXPECT_EQ(describe(fault),
+            "20 ms more each way, up to 1.5 ms of jitter, at most 3 MB/s on link 2");
+  fault.link = -1;
+  fault.from = 4;
+  fault.to = 5;
+  fault.jitter_ms = fault.megabytes_per_second = 0;
+  EXPECT_EQ(describe(fault), "20 ms more from worker 4 to worker 5");
+}
+
+// Between two changes nothing changes, whatever the faults.
+TEST(Fault, StatesChangeAtChangeStepsOnly) {
+  Random random(1);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<Fault> faults;
+    for (int64_t i = random.below(4); i >= 0; --i) {
+      const int64_t at = random.below(10);
+      faults.push_back(slow_link(static_cast<int32_t>(random.below(3)), 1 + random.uniform(), at,
+                                 random.below(2) == 0 ? -1 : at + 1 + random.below(10)));
+    }
+    const std::vector<int64_t> changes = change_steps(faults);
+    const Cluster base = uniform_cluster(8, {});
+    for (int64_t step = 1; step < 25; ++step) {
+      if (std::find(changes.begin(), changes.end(), step) != changes.end()) continue;
+      const LinkStates before = links_at(faults, step - 1, 4, base);
+      const LinkStates now = links_at(faults, step, 4, base);
+      ASSERT_EQ(before.size(), now.size());
+      for (const auto& [ends, state] : now) {
+        EXPECT_EQ(before.at(ends).link.latency, state.link.latency);
+      }
+    }
+  }
+}
+
+TEST(FaultTrace, ALineHoldsUntilTheNext) {
+  const auto traced = read_fault_trace(
+      "# step;links;delay_ms\n15; 2_3 ;30\n\n85;off\n120;0_1,5_6;40  # two\r\n190;6_7;2.5", "t");
+  ASSERT_TRUE(traced.ok()) << traced.error().message;
+  std::vector<Fault> faults;
+  for (const TracedFault& each : traced.value()) faults.push_back(each.fault);
+  EXPECT_EQ(faults, (std::vector<Fault>{slow_link(2, 30, 15, 85), slow_link(0, 40, 120, 190),
+                                        slow_link(5, 40, 120, 190), slow_link(6, 2.5, 190)}));
+  EXPECT_EQ(traced.value()[2].line, 5);
+  EXPECT_EQ(traced.value()[2].column, 9);
+}
+
+TEST(FaultTrace, RefusesWithLineAndColumn) {
+  const auto said = [](const std::string& text) {
+    const auto traced = read_fault_trace(text, "t");
+    return traced.ok() ? std::string("accepted") : traced.error().message;
+  };
+  EXPECT_EQ(said("x;0_1;3"), "t:1:1: expected a step, a whole number in [0, 1e+12], found \"x\"");
+  EXPECT_EQ(said("5;0_1;3\n5;off"), "t:2:1: expected a step after 5, found \"5\"");
+  EXPECT_EQ(said("5"), "t:1:1: expected step;links;delay_ms or step;off, found \"5\"");
+  EXPECT_EQ(said("5;0_1"), "t:1:1: expected step;links;delay_ms or step;off, found \"5;0_1\"");
+  EXPECT_EQ(said("5;0_1,0_2;3"),
+            "t:1:7: expected a link between two neighbouring stages, such as 2_3, found \"0_2\"");
+  EXPECT_EQ(said("5;;3"),
+            "t:1:3: expected a link between two neighbouring stages, such as 2_3, found \"\"");
+  EXPECT_EQ(said("5;0_1;0"),
+            "t:1:7: expected a delay in milliseconds, a number in (0, 1e+09], found \"0\"");
+  EXPECT_EQ(said("5;0_1;nan").substr(0, 6), "t:1:7:");
+  EXPECT_EQ(said(""), "accepted");
+}
+
+// A job file that lives as long as the test.
+class File {
+ public:
+  explicit File(const std::string& text) {
+    char name[] = "/tmp/tenuto_fault_XXXXXX";
+    const int descriptor = ::mkstemp(name);
+    CHECK(descriptor >= 0, "no temporary file");
+    ::close(descriptor);
+    path_ = name;
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~File() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+constexpr char kJob[] = "[device]\nkind = 'paced'\n[parallel]\nstages = 4\npipelines = 2\n";
+
+// What is said of a job with these faults; its first five lines are kJob.
+std::string refusal(const std::string& faults, const std::vector<std::string>& flags = {}) {
+  const File file(kJob + faults);
+  const auto loaded = load_job(file.path(), flags);
+  if (loaded.ok()) return "accepted";
+  const std::string& message = loaded.error().message;
+  return message.starts_with(file.path()) ? message.substr(file.path().size() + 1) : message;
+}
+
+TEST(FaultTable, IsReadAndWritten) {
+  const File trace("15;2_3;30\n85;off\n90;0_1,1_2;5\n");
+  const File file(cat(kJob, "[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 20\nat_step = ",
+                      "40\nuntil_step = 120\n[[fault]]\nkind = 'slow-link-trace'\nfile = '",
+                      trace.path(), "'\n[[fault]]\nkind = 'slow-link'\nfrom = 7\nto = 0\n",
+                      "jitter_ms = 0.5\nmegabytes_per_second = 9\n"));
+  const auto loaded = load_job(file.path(), {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  std::vector<Fault> expected = {slow_link(1, 20, 40, 120), slow_link(2, 30, 15, 85),
+                                 slow_link(0, 5, 90), slow_link(1, 5, 90), Fault{}};
+  expected[4].from = 7;
+  expected[4].to = 0;
+  expected[4].jitter_ms = 0.5;
+  expected[4].megabytes_per_second = 9;
+  EXPECT_EQ(loaded.value().job.faults, expected);
+  // Whoever gets the text needs no trace.
+  const std::string text = to_toml(loaded.value().job, &loaded.value().origin);
+  EXPECT_NE(text.find(cat("# ", trace.path(),
+                          ":3\nkind = \"slow-link\"\nlink = 0\nlatency_ms = "
+                          "5.0\nat_step = 90\n")),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find(cat("# ", file.path(), ":6\n")), std::string::npos) << text;
+  const auto again = job_from_toml(text, "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value().faults, expected);
+  EXPECT_EQ(to_toml(again.value()), to_toml(loaded.value().job));
+}
+
+TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
+            "7:8: fault[0].kind expects \"slow-link\" or \"slow-link-trace\", found \"slow-lnik\", "
+            "did you mean slow-link?");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
+            "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
+            "megabytes_per_second, jitter_ms, at_step, until_step, file");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
+            "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
+            "9:14: fault[0].latency_ms expects a number in [0, 1e+09], found \"x\"");
+  EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
+            "6:1: fault[0].kind is missing: expected \"slow-link\" or \"slow-link-trace\"");
+  EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
+            "6:2: fault is a list of tables: expected [[fault]], found a table");
+  EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),
+            "6:3: there is no section [faults], did you mean fault?");
+}
+
+TEST(FaultTable, RefusesWhatDoesNotGoTogether) {
+  const std::string link = "[[fault]]\nkind = 'slow-link'\nlink = 1\n";
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\n"),
+            "6:1: fault[0] expects either link, or from and to");
+  EXPECT_EQ(refusal(link + "from = 1\nto = 2\nlatency_ms = 1\n"),
+            "6:1: fault[0] expects either link, or from and to");
+  EXPECT_EQ(refusal(link + "at_step = 1\n"),
+            "6:1: fault[0] changes nothing: expected latency_ms, jitter_ms or "
+            "megabytes_per_second above 0");
+  EXPECT_EQ(refusal(link + "latency_ms = 1\nat_step = 5\nuntil_step = 5\n"),
+            "11:14: fault[0].until_step 5: expected a step after at_step (5)");
+  EXPECT_EQ(refusal(link + "latency_ms = 1\nfile = 'a'\n"),
+            "10:8: fault[0].file belongs to kind = \"slow-link-trace\", found \"slow-link\": leave "
+            "it out");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link-trace'\nfile = 'a'\nlink = 2\n"),
+            "9:8: fault[0].link belongs to kind = \"slow-link\", found \"slow-link-trace\": leave "
+            "it out");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link-trace'\n"),
+            "6:1: fault[0].file is missing: expected the file of the trace");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link-trace'\nfile = '/nowhere/at/all'\n"),
+            "8:8: fault[0].file: /nowhere/at/all: no such file; expected a trace of slow links");
+}
+
+TEST(FaultTable, RefusesUnknownLinksAndWorkers) {
+  const std::string last = "[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\nlink = 2\n";
+  EXPECT_EQ(refusal(last), "accepted");
+  EXPECT_EQ(refusal(last, {"parallel.stages=3"}),
+            "9:8: fault[0].link 2 would join stages 2 and 3: 3 stages have the links 0 to 1");
+  EXPECT_EQ(refusal(last, {"parallel.stages=1"}),
+            "9:8: fault[0].link 2 would join stages 2 and 3: 1 stage has no link");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\nfrom = 0\nto = 8\n"),
+            "10:6: fault[0].to 8 is no worker of this job: expected 0 to 7");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\nfrom = 3\nto = 3\n"),
+            "10:6: fault[0].to 3 is the worker that sends: expected another");
+  const File trace("1;0_1;3\n2;0_1,3_4;3\n");
+  EXPECT_EQ(refusal(cat("[[fault]]\nkind = 'slow-link-trace'\nfile = '", trace.path(), "'\n")),
+            cat(trace.path(),
+                ":2:7: fault[2].link 3 would join stages 3 and 4: 4 stages have the "
+                "links 0 to 2"));
+}
+
+TEST(FaultTable, HasNoFlags) {
+  for (const char* flag : {"fault.link=1", "fault[0].link=1"}) {
+    EXPECT_EQ(refusal("", {flag}),
+              cat("--", flag,
+                  ": rehearsed faults have no flags: write [[fault]] tables into the job file"));
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
