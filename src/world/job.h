@@ -52,9 +52,9 @@ struct ParallelSettings {
   int32_t micro_rows = 4;  // rows (sequences, samples) of one micro-batch
   std::string order = "1f1b";
   std::string dispatch = "ready";  // ready | listed
-  int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
-  bool split_backward = false;      // default: as the order wants
-  std::string schedule;             // a file of lists instead of an order; empty = none
+  int32_t memory = 0;              // micro-batches a worker may hold; 0 = unlimited
+  bool split_backward = false;     // default: as the order wants
+  std::string schedule;            // a file of lists instead of an order; empty = none
 };
 
 // [device]

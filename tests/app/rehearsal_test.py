@@ -116,7 +116,8 @@ class Rehearsal(Case):
             self.write_job(job__steps=4, job__trace_steps=[2], parallel__stages=4,
                            parallel__pipelines=1, parallel__micros=8, parallel__order=order,
                            device__forward_ms=[4, 5, 4, 5], device__backward_input_ms=[5, 5, 6, 5],
-                           device__backward_weight_ms=[3.0], network__send="blocking")
+                           device__backward_weight_ms=[3.0], network__send="blocking",
+                           parallel__dispatch="listed")
             self.add_faults({"kind": "slow-link", "link": 1, "latency_ms": 12},
                             {"kind": "slow-link", "link": 2, "latency_ms": 7})
             run = self.train(*QUIET, name=order)
@@ -133,7 +134,8 @@ class Rehearsal(Case):
 
     def test_an_order_that_would_stand_still_is_refused(self):
         self.write_job(parallel__stages=2, parallel__pipelines=1, parallel__micros=8,
-                       parallel__order="looped-bfs", network__send="blocking")
+                       parallel__order="looped-bfs", parallel__dispatch="listed",
+                       network__send="blocking")
         self.assertIn('network.send = "blocking" under order looped-bfs: nothing can move after',
                       self.train(expected=3).errors)
 

@@ -27,6 +27,7 @@ Job instant_job(int32_t stages, int32_t pipelines, int32_t micros) {
   job.parallel.stages = stages;
   job.parallel.pipelines = pipelines;
   job.parallel.micros = micros;
+  job.parallel.dispatch = "listed";
   job.device.kind = "paced";
   job.device.forward_ms = {0};
   job.device.backward_input_ms = {0};

@@ -183,7 +183,8 @@ TEST(Load, RefusesFlags) {
 
 TEST(Load, BlockingMessagesNeedANominalClockAndLists) {
   const auto said = [](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"network.send=blocking", "device.kind=paced"});
+    flags.insert(flags.begin(),
+                 {"network.send=blocking", "device.kind=paced", "parallel.dispatch=listed"});
     return refusal(kData, flags);
   };
   const std::string start =
