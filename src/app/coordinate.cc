@@ -217,9 +217,11 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     input_.progress->step(step, now);
     if (record_) check(record_->step(step));
   }
-  for (const std::string& verdict : decision.verdicts) {
-    note("detection", verdict);
-    input_.progress->event(verdict);
+  for (const Verdict& verdict : decision.verdicts) {
+    note("detection", verdict.sentence);
+    const bool link =
+        verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed;
+    if (link) input_.progress->event(verdict.sentence);  // about workers nothing is done yet
   }
   if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {

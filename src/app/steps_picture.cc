@@ -110,7 +110,10 @@ class Picture {
       out_ << cat("<line x1=\"", kLeft, "\" x2=\"", kLeft + kWidth, "\" y1=\"", fixed(y(value), 1),
                   "\" y2=\"", fixed(y(value), 1), "\" stroke=\"#ddd\"/><text x=\"", kLeft - 6,
                   "\" y=\"", fixed(y(value) + 4, 1), "\" text-anchor=\"end\">", value, "</text>\n");
-      const int64_t step = first_ + (last_ - first_) * i / kTicks;
+    }
+    const auto every = std::max<int64_t>(
+        1, std::llround(round_up(static_cast<double>(last_ - first_) / (2 * kTicks))));
+    for (int64_t step = (first_ + every - 1) / every * every; step <= last_; step += every) {
       out_ << cat("<text x=\"", fixed(x(step), 1), "\" y=\"", kTop + kHeight + 18,
                   "\" text-anchor=\"middle\">", step, "</text>\n");
     }

@@ -200,7 +200,7 @@ struct Decision {
   std::string reason;                // one sentence; empty = nothing was decided
   std::vector<StepRecord> steps;     // newly committed
   std::optional<CheckpointRecord> checkpoint;
-  std::vector<std::string> verdicts;  // what detection has found, one sentence each
+  std::vector<Verdict> verdicts;  // what detection has found
   std::optional<PlanRequest> wanted;
   bool new_plan = false;  // `order` is the first to tell of state.planning.present
 };

@@ -1,6 +1,7 @@
 #include "control/replan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -10,6 +11,11 @@ namespace {
 
 // Workers may be one step beyond the last commit, so this is the first that none has begun.
 constexpr int64_t kStepsAhead = 2;
+
+// A round trip that has gained less than both of these changes no plan, and on a busy host as much
+// comes and goes with the scheduler.
+constexpr Duration kLeastGain = std::chrono::microseconds(300);
+constexpr double kLeastOpShare = 0.1;  // of the typical op
 
 // The middle of some times; the vector is not empty.
 Duration middle(std::vector<Duration> times) {
@@ -39,12 +45,6 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   return model;
 }
 
-bool is_well(const Rules& rules, const Cluster& cluster) {
-  return cluster.exceptions == rules.cluster.exceptions &&
-         std::equal(cluster.workers.begin(), cluster.workers.end(), rules.cluster.workers.begin(),
-                    [](const Worker& a, const Worker& b) { return a.speed == b.speed; });
-}
-
 std::string propose(Decision& out, std::shared_ptr<const Plan> plan, std::string reason) {
   Planning& planning = out.state.planning;
   planning.previous = std::exchange(planning.present, std::move(plan));
@@ -69,7 +69,10 @@ Planning begin_planning(const Rules& rules) {
   planning.present = planning.previous = rules.plan;
   planning.from = rules.first_step;
   planning.slow_links = rules.slow_links;
-  planning.monitor = std::make_shared<const MonitorState>(make_monitor(rules.cluster));
+  MonitorOptions options;
+  options.least_gain = kLeastGain;
+  options.least_op_share = kLeastOpShare;
+  planning.monitor = std::make_shared<const MonitorState>(make_monitor(rules.cluster, options));
   return planning;
 }
 
@@ -84,8 +87,12 @@ void learn_step(Decision& out, int64_t step) {
     }
   }
   Learned learned = learn(*planning.monitor, samples, step);
-  for (Verdict& verdict : learned.verdicts) out.verdicts.push_back(std::move(verdict.sentence));
-  planning.stale = planning.stale || learned.changed;
+  // Slow workers are told, and planned with when another order is wanted for a link: by themselves
+  // no order of the same micro-batches helps much.
+  planning.stale =
+      planning.stale || learned.cluster.exceptions != planning.monitor->cluster.exceptions;
+  out.verdicts.insert(out.verdicts.end(), std::make_move_iterator(learned.verdicts.begin()),
+                      std::make_move_iterator(learned.verdicts.end()));
   planning.monitor = std::make_shared<const MonitorState>(std::move(learned.state));
 }
 
@@ -105,9 +112,9 @@ std::string advance_plan(Decision& out) {
   if (planning.slow_links != SlowLinks::Adapt) return {};
   planning.stale = false;
   const Cluster& cluster = planning.monitor->cluster;
-  if (is_well(state.rules, cluster)) {
+  if (cluster.exceptions == state.rules.cluster.exceptions) {
     if (planning.present == state.rules.plan) return {};
-    return propose(out, state.rules.plan, "all links and workers are well again");
+    return propose(out, state.rules.plan, "all links are well again");
   }
   planning.answered = false;
   planning.request += 1;

@@ -85,7 +85,7 @@ class Measured : public Play {
     }
   }
   void keep(const Decision& decision) {
-    verdicts.insert(verdicts.end(), decision.verdicts.begin(), decision.verdicts.end());
+    for (const Verdict& verdict : decision.verdicts) verdicts.push_back(verdict.sentence);
     if (decision.wanted) wanted.push_back(*decision.wanted);
     if (!decision.reason.empty()) reasons.push_back(decision.reason);
     if (decision.new_plan) ++new_plans;
@@ -169,7 +169,7 @@ TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
   for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
   EXPECT_EQ(run.state.planning.serial, 3);
   EXPECT_EQ(run.state.planning.present->order, "1f1b");
-  EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all links and workers are well again");
+  EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all links are well again");
   run.all_know();
   EXPECT_EQ(run.state.told.plan_from, run.state.committed + 2);
 }
