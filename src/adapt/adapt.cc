@@ -1,6 +1,7 @@
 #include "adapt/adapt.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -106,6 +107,11 @@ Result<Found> search(std::vector<Route> routes, const Effort& effort) {
   return found;
 }
 
+// For people: microseconds are enough.
+std::string milliseconds(Duration time) {
+  return cat(std::round(to_milliseconds(time) * 1000) / 1000);
+}
+
 std::string percent(Duration more, Duration of) {
   return cat(fixed(100.0 * static_cast<double>((more - of).count()) /
                        static_cast<double>(std::max<int64_t>(1, of.count())),
@@ -160,7 +166,7 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   const bool other_dispatch = options.dispatch && *options.dispatch != plan.dispatch;
   if (!other_dispatch &&
       (best->price >= same.price || static_cast<double>(best->price.count()) > enough)) {
-    same.reason = cat("the plan ", plan.order, " stays: ", to_milliseconds(same.price), " ms, ",
+    same.reason = cat("the plan ", plan.order, " stays: ", milliseconds(same.price), " ms, ",
                       percent(same.price, same.lower_bound), " above the bound; ",
                       best->price >= same.price
                           ? std::string("nothing found is faster")
@@ -170,9 +176,9 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   const Status right = check(best->plan, sizes_of(model, best->plan.stages));
   if (!right.ok()) return right.error();
   Adapted made{std::move(best->plan), best->price, same.lower_bound, same.price, true, ""};
-  made.reason = cat(best->how, ": ", to_milliseconds(made.price), " ms, ",
-                    percent(made.price, made.lower_bound), " above the bound, instead of ",
-                    to_milliseconds(made.before), " ms under ", plan.order);
+  made.reason =
+      cat(best->how, ": ", milliseconds(made.price), " ms, ", percent(made.price, made.lower_bound),
+          " above the bound, instead of ", milliseconds(made.before), " ms under ", plan.order);
   return made;
 }
 

@@ -17,8 +17,15 @@ Planned answer(const PlanRequest& request) {
   const std::string took =
       cat(" (planned in ", fixed(to_milliseconds(monotonic_clock().now() - begun), 1), " ms)");
   const Adapted& found = adapted.value();
+  PriceOptions whole;  // with reductions, norm and update, as a step is measured
+  whole.lower_bound = false;
+  const auto step = price(found.plan, request.model, request.cluster, whole);
+  const std::string promise = step.ok()
+                                  ? cat("; a whole step, with its update: ",
+                                        fixed(to_milliseconds(step.value().makespan), 1), " ms")
+                                  : std::string();
   return {request.request, found.changed ? std::make_shared<const Plan>(found.plan) : nullptr,
-          found.reason + took};
+          found.reason + promise + took};
 }
 
 }  // namespace
