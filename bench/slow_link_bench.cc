@@ -159,12 +159,12 @@ Plan plan_of(const fs::path& run) {
 
 Model model_of(const Plan& plan) {
   Model model;
+  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
   for (size_t s = 0; s < plan.stages.size(); ++s) {
-    Layer layer;
+    Layer& layer = model.layers[static_cast<size_t>(plan.stages[s].layer_first)];
     layer.forward = from_milliseconds(kForward[s]);
     layer.backward_input = from_milliseconds(kBackward[s]);
     layer.backward_weight = from_milliseconds(kWeight[s]);
-    model.layers.push_back(layer);
   }
   return model;
 }

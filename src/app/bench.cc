@@ -52,8 +52,10 @@ std::vector<fs::path> programs() {
 }
 
 std::string short_name(const fs::path& program) {
-  const std::string name = program.filename().string();
-  return name.substr(0, name.size() - kSuffix.size());
+  std::string name = program.filename().string();
+  name.resize(name.size() - kSuffix.size());
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
 }
 
 std::string processor() {
