@@ -63,8 +63,7 @@ class Player {
     const Seat& seat = seats_[at(stage)];
     const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
     if (!policy_.most.empty() && whole + late >= policy_.most[at(stage)]) return false;
-    const Room& room = line_.legs[at(stage)].room;
-    return room.most == 0 || room.whole * (whole + 1) + room.late * late <= room.most;
+    return line_.legs[at(stage)].room.fits(whole + 1, late);
   }
 
   // What the stage runs now, when it is free; otherwise sets when it looks again.
@@ -160,9 +159,7 @@ bool keeps_room(const Leg& leg, const Sequence& sequence) {
   if (room.most == 0) return true;
   int64_t held = 0;
   for (const OpKind kind : sequence) {
-    if (kind == OpKind::BackwardInput) held += room.late - room.whole;
-    if (kind == OpKind::BackwardWeight) held -= room.late;
-    if (kind == OpKind::Forward && (held += room.whole) > room.most) return false;
+    if ((held += room.change(kind)) > room.most) return false;
   }
   return true;
 }

@@ -27,9 +27,7 @@ int32_t clamp(const Line& line, int64_t quota) {
 
 bool fits(const Line& line, const Quotas& quotas, int32_t reserve) {
   for (size_t s = 0; s < quotas.size(); ++s) {
-    const Room& room = line.legs[s].room;
-    if (room.most == 0) continue;
-    if (room.whole * quotas[s] + room.late * reserve > room.most) return false;
+    if (!line.legs[s].room.fits(quotas[s], reserve)) return false;
   }
   return true;
 }

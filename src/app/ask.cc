@@ -1,6 +1,5 @@
 #include "app/ask.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -17,7 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 constexpr const char* kFile = "/coordinator.json";
-constexpr const char* kModes[] = {"off", "observe", "adapt"};  // by SlowLinks
 constexpr const char* kWish = "resilience.slow_links";
 
 const char* name_of(Situation situation) {
@@ -66,18 +64,7 @@ void print_status(const Json& status) {
   }
 }
 
-}  // namespace
-
-Status write_whereabouts(const std::string& run, const Whereabouts& where) {
-  const Json json = {{"address", where.address}, {"job", where.job}, {"token", where.token}};
-  return write_file(run + kFile, json.dump() + "\n", 0600);  // the token is a secret
-}
-
-void remove_whereabouts(const std::string& run) {
-  std::error_code failure;
-  fs::remove(run + kFile, failure);
-}
-
+// Asks the coordinator of the run.
 Result<std::string> ask_run(const std::string& run, const std::string& text) {
   const Result<std::string> folder = folder_of(run);
   if (!folder.ok()) return folder.error();
@@ -94,6 +81,18 @@ Result<std::string> ask_run(const std::string& run, const std::string& text) {
     return invalid(cat(folder.value(), kFile, " is damaged: expected address, job and token"));
   }
   return ask_coordinator(field("address"), field("job"), field("token"), text, kAnswerLimit);
+}
+
+}  // namespace
+
+Status write_whereabouts(const std::string& run, const Whereabouts& where) {
+  const Json json = {{"address", where.address}, {"job", where.job}, {"token", where.token}};
+  return write_file(run + kFile, json.dump() + "\n", 0600);  // the token is a secret
+}
+
+void remove_whereabouts(const std::string& run) {
+  std::error_code failure;
+  fs::remove(run + kFile, failure);
 }
 
 std::string status_text(const State& state) {
@@ -121,7 +120,7 @@ std::string status_text(const State& state) {
                      {"plan", planning.present->order},
                      {"plan_serial", planning.serial},
                      {"plan_from", planning.from},
-                     {"slow_links", kModes[static_cast<size_t>(planning.slow_links)]},
+                     {"slow_links", name_of(planning.slow_links)},
                      {"links", std::move(links)},
                      {"workers", std::move(workers)}};
   return json.dump();
@@ -131,11 +130,8 @@ Result<Request> request_of(const std::string& wish) {
   if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
   const size_t equals = wish.find('=');
   if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
-    const std::string value = wish.substr(equals + 1);
-    const auto mode = std::find(std::begin(kModes), std::end(kModes), value);
-    if (mode != std::end(kModes)) {
-      return Request{Request::Kind::SlowLinks, static_cast<int>(mode - std::begin(kModes))};
-    }
+    const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
+    if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
                      "=adapt, =observe or =off, or checkpoint"));

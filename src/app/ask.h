@@ -1,7 +1,6 @@
 // Looking at a live run, and wanting something of it.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -19,12 +18,6 @@ struct Whereabouts {
 Status write_whereabouts(const std::string& run, const Whereabouts& where);
 // And takes it away again.
 void remove_whereabouts(const std::string& run);
-
-// Asks the coordinator of the run in `run`.
-//
-// Errors: Invalid/Call      there is no live run, or the coordinator's refusal
-//         Disconnected/Job  it does not answer
-Result<std::string> ask_run(const std::string& run, const std::string& text);
 
 // What the coordinator says of itself: one JSON object.
 std::string status_text(const State& state);

@@ -39,10 +39,15 @@ Status take_schedule(LoadedJob& loaded) {
     *number.value = number.found;
     origin = from;
   }
-  std::string& origin = loaded.origin["parallel.split_backward"];
-  if (origin != "default") return ok();
-  parallel.split_backward = file.value().splits;
-  origin = from;
+  // What the file says and the job does not.
+  if (std::string& origin = loaded.origin["parallel.split_backward"]; origin == "default") {
+    parallel.split_backward = file.value().splits;
+    origin = from;
+  }
+  if (std::string& origin = loaded.origin["parallel.dispatch"]; origin == "default") {
+    parallel.dispatch = file.value().dispatch == Dispatch::Ready ? "ready" : "listed";
+    origin = from;
+  }
   return ok();
 }
 

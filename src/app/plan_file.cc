@@ -79,6 +79,7 @@ Result<FileLists> lists_from_file(const std::string& path) {
   FileLists result;
   result.order = base_name(path);
   result.splits = plan.value().split_backward;
+  result.dispatch = plan.value().dispatch;
   result.lists.messages = true;
   result.lists.schedule = std::move(plan.value().schedule);
   Schedule& schedule = result.lists.schedule;

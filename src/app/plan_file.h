@@ -33,7 +33,8 @@ Result<Plan> plan_from(std::string_view text, const std::string& source);
 struct FileLists {
   GivenLists lists;
   bool splits = false;  // the file's backward is in two halves
-  std::string order;    // the file's name without its folder
+  Dispatch dispatch = Dispatch::Listed;
+  std::string order;  // the file's name without its folder
 };
 
 // Errors: as plan_from_file; Infeasible/Job when the file holds several pipelines or is not right

@@ -51,7 +51,10 @@ std::string text_of(const Json& json, const char* key) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char letter : text.substr(0, kLongest)) {
+  size_t end = std::min(text.size(), kLongest);
+  // Not in the middle of a letter of several bytes.
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  for (const char letter : text.substr(0, end)) {
     if (letter == '<') {
       out += "&lt;";
     } else if (letter == '&') {
@@ -60,7 +63,7 @@ std::string escaped(const std::string& text) {
       out += letter;
     }
   }
-  return text.size() > kLongest ? out + " ..." : out;
+  return end < text.size() ? out + " ..." : out;
 }
 
 // A round number not below `value`: 1, 2 or 5 times a power of ten.

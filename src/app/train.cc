@@ -17,6 +17,7 @@
 #include "app/launch.h"
 #include "app/make_job_plan.h"
 #include "app/progress.h"
+#include "base/check.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "sim/price.h"
@@ -152,9 +153,9 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.plan = std::make_shared<const Plan>(plan);
   rules.model = job_model(job, plan);
   rules.cluster = cluster_of(job);
-  rules.slow_links = job.resilience.slow_links == "adapt"     ? SlowLinks::Adapt
-                     : job.resilience.slow_links == "observe" ? SlowLinks::Observe
-                                                              : SlowLinks::Off;
+  const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
+  CHECK(slow_links, "a job that was loaded has one of the names");
+  rules.slow_links = *slow_links;
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);

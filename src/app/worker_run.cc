@@ -97,7 +97,6 @@ class WorkerRun {
   Status connect_control();
   Status set_up();
   Status make_parts();
-  void make_runner();
   Status connect_peers();
   Status load();
   Status go_on();
@@ -199,13 +198,9 @@ Status WorkerRun::make_parts() {
   Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
   if (!compute.ok()) return compute.error();
   compute_ = std::move(compute).value();
-  make_runner();
-  return ok();
-}
-
-void WorkerRun::make_runner() {
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
                           compute_.links.get()});
+  return ok();
 }
 
 // Of each pair the lower number connects; its ticket says that both ends have agreed.
@@ -369,7 +364,6 @@ void WorkerRun::take_plan(const Told& now) {
   if (!due || newest.plan_serial == plan_serial_) return;
   plan_ = now.plan;
   plan_serial_ = newest.plan_serial;
-  make_runner();  // its tables are those of a plan
 }
 
 // The links of the step: of outgoing messages on the nominal clock, of incoming ones on the real

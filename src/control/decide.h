@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,6 +29,10 @@ namespace tenuto {
 
 // What is done about slow links. Observe: they are told, the plan stays.
 enum class SlowLinks : uint8_t { Off, Observe, Adapt };
+// Its name in job files and wishes: off, observe, adapt.
+const char* name_of(SlowLinks how);
+// The one of that name, if there is one.
+std::optional<SlowLinks> slow_links_of(std::string_view name);
 
 // What is fixed for the run.
 struct Rules {
@@ -73,7 +78,6 @@ struct Planning {
   std::shared_ptr<const Plan> previous;  // in force until then
   int64_t serial = 1;                    // of `present`
   int64_t from = 0;                      // the step it is in force from; -1 = not yet acknowledged
-  std::string reason;                    // why it was proposed
   std::shared_ptr<const MonitorState> monitor;
   int64_t request = 0;   // the newest plan that was asked for
   bool answered = true;  // no: somebody computes it

@@ -12,6 +12,8 @@ namespace {
 // Workers may be one step beyond the last commit, so this is the first that none has begun.
 constexpr int64_t kStepsAhead = 2;
 
+constexpr const char* kSlowLinks[] = {"off", "observe", "adapt"};
+
 // A round trip that has gained less than both of these changes no plan, and on a busy host as much
 // comes and goes with the scheduler.
 constexpr Duration kLeastGain = std::chrono::microseconds(300);
@@ -45,15 +47,13 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   return model;
 }
 
-std::string propose(Decision& out, std::shared_ptr<const Plan> plan, std::string reason) {
+std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::string& reason) {
   Planning& planning = out.state.planning;
   planning.previous = std::exchange(planning.present, std::move(plan));
   planning.serial += 1;
   planning.from = -1;
-  planning.reason = std::move(reason);
   out.new_plan = true;
-  return cat("plan ", planning.serial, " (", planning.present->order,
-             ") is proposed: ", planning.reason);
+  return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
 }
 
 bool all_know(const State& state) {
@@ -63,6 +63,14 @@ bool all_know(const State& state) {
 }
 
 }  // namespace
+
+const char* name_of(SlowLinks how) { return kSlowLinks[static_cast<size_t>(how)]; }
+
+std::optional<SlowLinks> slow_links_of(std::string_view name) {
+  const auto found = std::find(std::begin(kSlowLinks), std::end(kSlowLinks), name);
+  if (found == std::end(kSlowLinks)) return std::nullopt;
+  return static_cast<SlowLinks>(found - std::begin(kSlowLinks));
+}
 
 Planning begin_planning(const Rules& rules) {
   Planning planning;
@@ -140,8 +148,7 @@ std::string treat_slow_links(Decision& out, SlowLinks how) {
   Planning& planning = out.state.planning;
   planning.slow_links = how;
   planning.stale = how == SlowLinks::Adapt;  // what was only observed is weighed now
-  const char* words[] = {"not looked at", "observed", "adapted to"};
-  return cat("asked to: slow links are ", words[static_cast<size_t>(how)], " from now on");
+  return cat("asked to: resilience.slow_links is \"", name_of(how), "\" from now on");
 }
 
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {

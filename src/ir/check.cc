@@ -436,9 +436,8 @@ Fault Checker::check_room(WorkerId worker, const Room& room) const {
   const auto& ops = schedule_.lists[at(worker.value)];
   int64_t held = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].kind == OpKind::BackwardInput) held += room.late - room.whole;
-    if (ops[i].kind == OpKind::BackwardWeight) held -= room.late;
-    if (ops[i].kind != OpKind::Forward || (held += room.whole) <= room.most) continue;
+    held += room.change(ops[i].kind);
+    if (held <= room.most) continue;
     return fault(
         {worker, static_cast<int32_t>(i)},
         cat("here it would hold ", held, " and has room for ", room.most, " (a micro-batch takes ",

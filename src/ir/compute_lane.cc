@@ -68,8 +68,7 @@ int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
 // True when one more forward keeps the limits.
 bool ComputeLane::has_room() const {
   if (limit_.micros > 0 && held() >= limit_.micros) return false;
-  const Room& room = limit_.room;
-  return room.most == 0 || room.whole * (whole_ + 1) + room.late * late_ <= room.most;
+  return limit_.room.fits(whole_ + 1, late_);
 }
 
 void ComputeLane::heads(std::vector<int32_t>& into) const {

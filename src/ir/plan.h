@@ -30,6 +30,17 @@ struct Room {
   int64_t whole = 0;  // what a micro-batch takes from the start of its forward to the end of its
                       // input gradient
   int64_t late = 0;   // and from there to the end of its weight gradient
+
+  // True when so many micro-batches before and behind the end of their input gradient fit.
+  bool fits(int64_t before, int64_t behind) const {
+    return most == 0 || whole * before + late * behind <= most;
+  }
+  // By how much an op of this kind changes what is held.
+  int64_t change(OpKind kind) const {
+    if (kind == OpKind::Forward) return whole;
+    if (kind == OpKind::BackwardInput) return late - whole;
+    return kind == OpKind::BackwardWeight ? -late : 0;
+  }
   auto operator<=>(const Room&) const = default;
 };
 

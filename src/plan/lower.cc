@@ -212,9 +212,7 @@ Room room_of(int32_t memory, int32_t chunks, double late_share) {
 int64_t peak_of(const std::vector<Op>& list, const Room& room) {
   int64_t held = 0, peak = 0;
   for (const Op& op : list) {
-    if (op.kind == OpKind::Forward) peak = std::max(peak, held += room.whole);
-    if (op.kind == OpKind::BackwardInput) held += room.late - room.whole;
-    if (op.kind == OpKind::BackwardWeight) held -= room.late;
+    peak = std::max(peak, held += room.change(op.kind));
   }
   return peak;
 }

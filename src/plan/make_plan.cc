@@ -231,7 +231,7 @@ Result<Plan> make_plan(const Shape& shape) {
   const bool open = shape.order == kAutoOrder;
   const NamedOrder* order = find_order(open ? "1f1b" : shape.order);
   if (order == nullptr) return unknown_order(shape.order);
-  if (open && shape.dispatch == Dispatch::Listed && shape.memory > 0) {
+  if (open && shape.dispatch == Dispatch::Listed) {
     return invalid("order auto leaves the order to ready dispatch: take dispatch = \"ready\"");
   }
   const int32_t chunks = shape.chunks > 0 ? shape.chunks : order->card.chunks;

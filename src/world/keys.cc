@@ -217,7 +217,7 @@ std::vector<Key> parallel_keys() {
        kAnyNumber,
        {"ready", "listed"},
        "ready: the first op whose inputs are here, the order keeping its warm-ups and limits; "
-       "listed: in the plan's order"},
+       "listed: in the plan's order, the default for a schedule's file that does not say ready"},
       {"parallel.memory",
        slot<&Job::parallel, &ParallelSettings::memory>,
        whole(0, kMany),

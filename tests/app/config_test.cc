@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "app/doctor.h"
@@ -46,6 +48,22 @@ TEST(Config, JsonHoldsEveryKeyWithItsOrigin) {
   EXPECT_EQ(json["job.trace_steps"]["origin"], "flag");
   EXPECT_EQ(json["job.steps"]["value"], 100);
   EXPECT_EQ(json["job.steps"]["origin"], "default");
+}
+
+// What a schedule's file says holds until the job says otherwise.
+TEST(Config, AScheduleFileIsRunAsItIsListed) {
+  const std::string path = testing::TempDir() + "config_test_schedule.csv";
+  std::ofstream(path) << "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";
+  const std::string flag = "parallel.schedule=" + path;
+  const auto loaded = load({flag});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded.value().job.parallel.stages, 2);
+  EXPECT_EQ(loaded.value().job.parallel.dispatch, "listed");
+  EXPECT_EQ(loaded.value().origin.at("parallel.dispatch"), "schedule " + path);
+  const auto told = load({flag, "parallel.dispatch=ready"});
+  ASSERT_TRUE(told.ok()) << told.error().message;
+  EXPECT_EQ(told.value().job.parallel.dispatch, "ready");
+  std::remove(path.c_str());
 }
 
 TEST(Config, HelpNamesEveryKey) {

@@ -88,7 +88,6 @@ class Measured : public Play {
     for (const Verdict& verdict : decision.verdicts) verdicts.push_back(verdict.sentence);
     if (decision.wanted) wanted.push_back(*decision.wanted);
     if (!decision.reason.empty()) reasons.push_back(decision.reason);
-    if (decision.new_plan) ++new_plans;
   }
   // Until detection asks for a plan, some steps at most.
   void until_wanted() {
@@ -99,11 +98,14 @@ class Measured : public Play {
   Duration delay = kMillisecond;
   std::vector<std::string> verdicts, reasons;
   std::vector<PlanRequest> wanted;
-  int new_plans = 0;
 
-  // The plan that was asked for is there.
-  void take_gpipe() {
+  // The link slows down, and the plan that is asked for is told and known.
+  void change_plan() {
+    steps(20);
+    delay = 40 * kMillisecond;
+    until_wanted();
     hear(Planned{wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+    all_know();
   }
 };
 
@@ -147,11 +149,7 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
 // after it.
 TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
   Measured run;
-  run.steps(20);
-  run.delay = 40 * kMillisecond;
-  run.until_wanted();
-  run.take_gpipe();
-  run.all_know();
+  run.change_plan();
   const int64_t from = run.state.told.plan_from;
   for (const Report& report : run.reports) EXPECT_LT(report.version, from);
   // The commit that whoever begins step `from` has waited for is still to come.
@@ -160,11 +158,7 @@ TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
 
 TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
   Measured run;
-  run.steps(20);
-  run.delay = 40 * kMillisecond;
-  run.until_wanted();
-  run.take_gpipe();
-  run.all_know();
+  run.change_plan();
   run.delay = kMillisecond;
   for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
   EXPECT_EQ(run.state.planning.serial, 3);

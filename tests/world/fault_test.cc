@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "world/fault_trace.h"
 #include "world/job.h"
+#include "world/job_file.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -135,24 +136,6 @@ TEST(FaultTrace, RefusesWithLineAndColumn) {
   EXPECT_EQ(said("5;0_1;nan").substr(0, 6), "t:1:7:");
   EXPECT_EQ(said(""), "accepted");
 }
-
-// A job file that lives as long as the test.
-class File {
- public:
-  explicit File(const std::string& text) {
-    char name[] = "/tmp/tenuto_fault_XXXXXX";
-    const int descriptor = ::mkstemp(name);
-    CHECK(descriptor >= 0, "no temporary file");
-    ::close(descriptor);
-    path_ = name;
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~File() { std::remove(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 constexpr char kJob[] = "[device]\nkind = 'paced'\n[parallel]\nstages = 4\npipelines = 2\n";
 

@@ -12,28 +12,11 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "world/fit.h"
+#include "world/job_file.h"
 #include "world/keys.h"
 
 namespace tenuto {
 namespace {
-
-// A job file that lives as long as the test.
-class File {
- public:
-  explicit File(const std::string& text) {
-    char name[] = "/tmp/tenuto_job_XXXXXX";
-    const int descriptor = ::mkstemp(name);
-    CHECK(descriptor >= 0, "no temporary file");
-    ::close(descriptor);
-    path_ = name;
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~File() { std::remove(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // What load_job says of a text, with the name of the file cut off.
 std::string refusal(const std::string& text, const std::vector<std::string>& flags = {}) {
