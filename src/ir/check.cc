@@ -483,15 +483,15 @@ Fault Checker::check_memory() const {
 
 Fault Checker::stuck(const Standstill& standstill, int64_t count, int64_t total) const {
   const Explanation explanation = explain(standstill);
-  return plain(cat("nothing can move after ", count, " of ", total, " ops under ",
-                   plan_.dispatch == Dispatch::Ready ? "ready" : "listed",
-                   " dispatch: ", explanation.sentence,
-                   "; change the lists so that what each waits for comes first\n",
-                   table(schedule_, explanation.marks)));
+  const bool ready = plan_.dispatch == Dispatch::Ready;
+  return plain(cat(
+      "nothing can move after ", count, " of ", total, " ops under ", ready ? "ready" : "listed",
+      " dispatch: ", explanation.sentence, "; change the lists ", ready ? "or the limits " : "",
+      "so that what each waits for comes first\n", table(schedule_, explanation.marks)));
 }
 
 // Runs the lists without a clock. Every way to run them starts the same ops (see Walk), so one run
-// decides.
+// decides for every timing.
 Fault Checker::check_progress() {
   std::vector<Walk> walks;
   walks.reserve(schedule_.lists.size());
@@ -500,6 +500,10 @@ Fault Checker::check_progress() {
     const int32_t twice = walks.back().double_writer();
     if (twice >= 0) {
       return fault({{w}, twice}, "another op of this list makes the same value: double work");
+    }
+    const int32_t again = walks.back().double_reader();
+    if (again >= 0) {
+      return fault({{w}, again}, "another op of this list uses up the same value: drop one");
     }
   }
   std::vector<std::vector<Place>> at_group(schedule_.groups.size());

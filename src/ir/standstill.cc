@@ -65,6 +65,7 @@ class Explainer {
   std::optional<Place> first_wait() const;
   Place head_of(Place place) const;
   Wait wait_of(Place place) const;
+  Wait wait_for_limit(Place place) const;
   Wait wait_for(Place place, const Value& value) const;
   std::optional<Place> source_of(Place sender) const;
   Wait wait_of_message(Place place) const;
@@ -113,8 +114,25 @@ Wait Explainer::wait_of(Place place) const {
   if (!started(place) && !missing.empty()) return wait_for(place, missing.front());
   if (is_message(op(place))) return wait_of_message(place);
   if (op(place).kind == OpKind::Reduce) return wait_of_group(place);
+  return wait_for_limit(place);
+}
+
+// A forward waits for the weight gradient that gives room back, a backward for the forwards of the
+// warm-up: the next of them.
+Wait Explainer::wait_for_limit(Place place) const {
   const bool forward = op(place).kind == OpKind::Forward;
-  return {place, forward ? "for room under its limit" : "for its warm-up forwards", {}};
+  const bool empty = forward && walk(place.worker).held() == 0;
+  const OpKind wanted = forward ? OpKind::BackwardWeight : OpKind::Forward;
+  const std::string what = forward ? "for room under its limit" : "for its warm-up forwards";
+  for (const int32_t index : walk(place.worker).waiting()) {
+    const Place next{place.worker, index};
+    if (op(next).kind != wanted || empty) continue;
+    return {place,
+            cat(what, forward ? ", which " : ", of which ", name(next),
+                forward ? " gives back" : " is the next"),
+            next};
+  }
+  return {place, empty ? what + ", though it holds nothing" : what, {}};
 }
 
 // A value that is not there: its maker in this list, which for an arrival is a receive.

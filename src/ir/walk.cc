@@ -89,13 +89,26 @@ std::span<const Op> list_of(const Schedule& schedule, WorkerId self) {
 
 }  // namespace
 
+int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId worker) {
+  int32_t forwards = 0, in_flight = 0, peak = 0;
+  for (const Op& op : list_of(schedule, worker)) {
+    if (op.kind == OpKind::Forward) ++forwards, peak = std::max(peak, ++in_flight);
+    if (op.kind == OpKind::BackwardInput) --in_flight;
+  }
+  if (plan.dispatch == Dispatch::Listed) return peak;
+  const Limit limit = limit_of(plan, worker);
+  if (limit.micros > 0) forwards = std::min(forwards, limit.micros);
+  const Room& room = limit.room;
+  if (room.most == 0 || room.whole == 0) return forwards;
+  return static_cast<int32_t>(std::min<int64_t>(forwards, room.most / room.whole));
+}
+
 Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead)
-    : list_(list_of(schedule, self)),
-      compute_(list_, plan.dispatch, limit_of(plan, self)),
-      receives_ahead_(receives_ahead) {
+    : list_(list_of(schedule, self)), compute_(list_, plan.dispatch, limit_of(plan, self)) {
   CHECK(receives_ahead >= 1, "a receive needs a buffer");
   state_.assign(list_.size(), State::Waiting);
   index_lanes();
+  count_buffers(plan, schedule, self, receives_ahead);
   index_values(schedule.stage_count);
   index_readers();
   startable_.reserve(list_.size() + 1);
@@ -113,7 +126,7 @@ void Walk::index_lanes() {
   }
   for (auto& [key, number] : numbers) {
     number = static_cast<int32_t>(lanes_.size());
-    lanes_.push_back({key.first, key.second, 0, 0, 0, false});
+    lanes_.push_back({key.first, key.second, 0, 0, 0, 0, false});
   }
   std::vector<int32_t> count(lanes_.size(), 0);
   lane_.reserve(list_.size());
@@ -129,6 +142,27 @@ void Walk::index_lanes() {
   lane_ops_.resize(at(place));
   for (size_t i = 0; i < list_.size(); ++i) {
     if (lane_[i] != 0) lane_ops_[at(lanes_[at(lane_[i])].end++)] = static_cast<int32_t>(i);
+  }
+}
+
+// Gives each receive lane its buffers, see kReceivesAhead.
+void Walk::count_buffers(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t most) {
+  for (Lane& lane : lanes_) {
+    if (!is_recv(lane.kind)) continue;
+    lane.buffers = most;
+    if (lane.peer.value < 0 || at(lane.peer.value) >= schedule.lists.size()) continue;
+    const bool forward = lane.kind == LaneKind::RecvForward;
+    const int32_t slots = most_in_flight(plan, schedule, forward ? lane.peer : self);
+    if (slots == 0 || slots >= most) continue;
+    int32_t place = lane.next;
+    for (const Op& op : schedule.lists[at(lane.peer.value)]) {
+      if (op.kind != OpKind::Send || op.peer != self || is_backward(op.moved) == forward) continue;
+      if (place == lane.end || moved_value(op) != moved_value(list_[at(lane_ops_[at(place)])])) {
+        break;
+      }
+      ++place;
+    }
+    if (place == lane.end) lane.buffers = slots;
   }
 }
 
@@ -176,6 +210,14 @@ void Walk::index_values(int32_t stage_count) {
   read_first_.push_back(static_cast<int32_t>(read_.size()));
   free_first_.push_back(static_cast<int32_t>(free_.size()));
   recv_lane_.resize(names_.size(), -1);
+  std::vector<uint8_t> used(names_.size(), 0);
+  for (size_t i = 0; i < count; ++i) {
+    for (int32_t k = free_first_[i]; k < free_first_[i + 1]; ++k) {
+      uint8_t& before = used[at(free_[at(k)])];
+      if (before != 0 && double_reader_ < 0) double_reader_ = static_cast<int32_t>(i);
+      before = 1;
+    }
+  }
   present_.assign(names_.size(), 0);
   freed_.reserve(names_.size());
 }
@@ -213,7 +255,7 @@ void Walk::remove_offer(int32_t index) {
 // Offers what of this lane can start; not for the compute lane.
 void Walk::offer_from(Lane& lane, int32_t lane_index) {
   if (is_recv(lane.kind)) {
-    while (lane.next < lane.end && lane.granted < receives_ahead_) {
+    while (lane.next < lane.end && lane.granted < lane.buffers) {
       insert_offer(lane_ops_[at(lane.next++)], lane_index);
       ++lane.granted;
     }

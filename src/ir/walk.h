@@ -25,21 +25,36 @@ enum class LaneKind : uint8_t {
 // The lane that runs an op (its peer tells the lanes of one kind apart).
 LaneKind lane_of(const Op& op);
 
-// Receives of one lane that may be posted at once. Each holds a buffer from its posting until its
-// value is freed, and buffers are granted in list order, which is micro-batch order: the number
-// bounds the memory for arrivals, and it is large enough that a link whose latency is 30 ops does
-// not wait for a grant.
+// Receives of one lane that may be posted at once, at most. Each holds a buffer from its posting
+// until its value is freed, and buffers are granted by name in list order: the number bounds the
+// memory for arrivals, and it is large enough that a link whose latency is 30 ops does not wait for
+// a grant.
+//
+// A lane whose two ends have its messages in one order posts no more than there are slots for: the
+// activation of a micro-batch is on its way or in its buffer only while its sender holds the
+// micro-batch, a gradient only while its receiver does. So most_in_flight() of that worker are
+// enough that no message ever waits for its buffer.
 inline constexpr int32_t kReceivesAhead = 32;
+
+// Micro-batches, each counted once for each stage of the worker, that can be between the start of
+// their forward and the end of their input gradient there, at most, whatever the timing; 0 = the
+// worker has no forwards.
+//
+// Cost: linear in the worker's ops
+int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId worker);
 
 // One worker's list on its way from begin to end. The list is `schedule.lists[self]` of the plan's
 // schedule or evaluation; both must outlive the walk. Nothing is allocated after construction but
 // by the calls for reports.
 //
-// Because each kind of op keeps its list order, no start ever makes another op unable to start: all
-// ways to walk a plan to its end, or to where it is stuck, run the same ops.
+// What can start stays able to start until it does: each kind of op keeps its list order, the order
+// in which slots and buffers are taken too; slots and buffers that are given back make no op wait;
+// and no value is used up twice. So all ways to walk a plan to its end, or to where it is stuck,
+// run the same ops, and one walk tells whether any timing can stand still (docs/decisions/015).
 class Walk {
  public:
-  // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists.
+  // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists. At most
+  // `receives_ahead` receives of a lane are posted at once.
   Walk(const Plan& plan, const Schedule& schedule, WorkerId self,
        int32_t receives_ahead = kReceivesAhead);
   // Indices into the list of ops that can start now, by lane, then place: of each lane the next
@@ -62,6 +77,8 @@ class Walk {
   std::vector<Value> stored() const;
   // An op that writes what another op of the list writes too (double work), or -1.
   int32_t double_writer() const { return double_writer_; }
+  // An op that uses up what another op of the list uses up too, or -1.
+  int32_t double_reader() const { return double_reader_; }
   // Micro-batches between the start of a forward and the end of its weight gradient.
   int32_t held() const { return compute_.held(); }
   // The op at `index`.
@@ -77,9 +94,11 @@ class Walk {
     WorkerId peer;
     int32_t next = 0, end = 0;  // into lane_ops_
     int32_t granted = 0;        // receive lanes: buffers in use
+    int32_t buffers = 0;        // receive lanes: buffers there are
     bool busy = false;
   };
   void index_lanes();
+  void count_buffers(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t most);
   void index_values(int32_t stage_count);
   void index_readers();
   int32_t compute_candidate() const { return compute_.candidate(missing_.data()); }
@@ -91,7 +110,6 @@ class Walk {
 
   std::span<const Op> list_;
   ComputeLane compute_;
-  int32_t receives_ahead_;
 
   // Ops, by place in the list. Runs of value ids: of op i, [first[i], first[i + 1]).
   std::vector<State> state_;
@@ -112,7 +130,7 @@ class Walk {
   std::vector<int32_t> startable_;
   std::vector<Value> freed_;
   int32_t ended_ = 0;
-  int32_t double_writer_ = -1;
+  int32_t double_writer_ = -1, double_reader_ = -1;
 };
 
 }  // namespace tenuto

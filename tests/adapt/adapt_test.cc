@@ -10,6 +10,7 @@
 #include "adapt/random_line.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "ir/exhaustive.h"
 #include "plan/make_plan.h"
 #include "sim/bound.h"
 #include "sim/route.h"
@@ -119,6 +120,26 @@ TEST(Adapt, IsNeverSlowerAndSettles) {
   }
   EXPECT_GT(changed, 30);
   EXPECT_GT(listed, 3);
+}
+
+// However long ops and messages take, what is made cannot stand still.
+TEST(Adapt, EndsUnderEveryTiming) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    Random random(mix(31, seed));
+    const bool several = seed % 4 == 0;
+    const Line line = random_line(random, {several ? 2 : 3, several ? 2 : 3, seed % 3 != 0});
+    const Case it = case_of(line, "gpipe", several ? 2 : 1);
+    for (const Dispatch dispatch : {Dispatch::Ready, Dispatch::Listed}) {
+      AdaptOptions options;
+      options.dispatch = dispatch;
+      options.least_gain = 0;
+      const Plan plan = adapted_of(it, options).plan;
+      EXPECT_TRUE(check(plan).ok());
+      const Endings endings = search_all(plan);
+      EXPECT_TRUE(endings.complete && endings.ends && !endings.stands_still) << endings.where;
+      EXPECT_FALSE(endings.send_waits);
+    }
+  }
 }
 
 TEST(Adapt, KeepsTheDispatchThatIsAskedFor) {

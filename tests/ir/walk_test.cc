@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ir/text.h"
+#include "plan/make_plan.h"
 
 namespace tenuto {
 namespace {
@@ -122,6 +125,53 @@ TEST(Walk, ReceivesHaveBuffers) {
   walk.finish(find(walk, "<a0.0@0"));
   run(walk, "E1.0");
   EXPECT_EQ(startable(walk), "E1.1 <a0.2@0 ");
+}
+
+int32_t posted_at_once(const Plan& plan, int32_t worker) {
+  Walk walk(plan, plan.schedule, {worker});
+  const auto able = walk.startable();
+  return static_cast<int32_t>(std::count_if(able.begin(), able.end(), [&](int32_t index) {
+    return walk.op(index).kind == OpKind::Recv && walk.op(index).micro.value >= 0;
+  }));
+}
+
+// A worker posts as many activations as the stage before holds, and as many gradients as it holds.
+TEST(Walk, ReceivesGoBySlots) {
+  Shape shape;
+  shape.stages = 4;
+  shape.micros = 24;
+  for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+    shape.dispatch = dispatch;
+    const Plan plan = make_plan(shape).value();
+    for (int32_t w = 0; w < 4; ++w) {
+      EXPECT_EQ(most_in_flight(plan, plan.schedule, {w}), 4 - w);
+      const int32_t activations = w == 0 ? 0 : 4 - (w - 1), gradients = w == 3 ? 0 : 4 - w;
+      EXPECT_EQ(posted_at_once(plan, w), activations + gradients) << w;
+    }
+  }
+  Plan plan = make_plan(shape).value();
+  plan.limits.assign(4, {});
+  EXPECT_EQ(most_in_flight(plan, plan.schedule, {0}), 24);
+  EXPECT_EQ(posted_at_once(plan, 1), 48);
+  plan.limits.assign(4, {0, 0, {20, 3, 1}});
+  EXPECT_EQ(most_in_flight(plan, plan.schedule, {0}), 6);
+  EXPECT_EQ(posted_at_once(plan, 1), 12);
+}
+
+// Two ends that take messages in different orders: slots say nothing then.
+TEST(Walk, ReceivesInAnotherOrderGoByTheirNumber) {
+  const Plan plan = plan_of(
+      "stages 2 micros 3\nw0: F0.0 >a0.0@1 <g1.0@1 B0.0 W0.0 F0.1 >a0.1@1 <g1.1@1 B0.1 W0.1\n"
+      "w1: <a0.1@0 <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 F1.1 B1.1 >g1.1@0 W1.1\n");
+  EXPECT_EQ(most_in_flight(plan, plan.schedule, {0}), 1);
+  EXPECT_EQ(posted_at_once(plan, 1), 2);
+  EXPECT_EQ(posted_at_once(plan, 0), 1);
+}
+
+TEST(Walk, SeesWhatIsUsedUpTwice) {
+  const Plan plan = plan_of("stages 2 micros 1\nw0: F0.0 >a0.0@1 F1.0\nw1: <a0.0@0\n");
+  EXPECT_EQ(Walk(plan, plan.schedule, {0}).double_reader(), 2);
+  EXPECT_EQ(Walk(plan, plan.schedule, {1}).double_reader(), -1);
 }
 
 TEST(Walk, SeesDoubleWork) {
