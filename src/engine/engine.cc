@@ -494,15 +494,15 @@ Status Engine::backward_weight(const Op& op) {
 
 Status Engine::measure() {
   Measured before;
-  if (!first_stage()) {
+  if (!last_stage()) {
     const Result<NormForm> norm =
-        take_form<NormForm>({ValueKind::Norm, -1, {stage_.value - 1}, {}});
+        take_form<NormForm>({ValueKind::Norm, -1, {stage_.value + 1}, {}});
     if (!norm.ok()) return norm.error();
     before = {norm.value().squared_sum, norm.value().bad};
   }
   if (device_.accelerator()) weights_.totals().copy_(total_.host, /*non_blocking=*/true);
   const Measured after = weights_.measure(micro_count_, before);
-  if (last_stage()) {
+  if (first_stage()) {
     const double norm = std::sqrt(after.squared_sum);
     const bool skip = after.bad > 0 || !std::isfinite(norm);
     put_form({ValueKind::Verdict, -1, stage_, {}}, VerdictForm{norm, skip ? 1 : 0});
@@ -513,8 +513,7 @@ Status Engine::measure() {
 }
 
 Status Engine::step() {
-  const Result<VerdictForm> verdict =
-      take_form<VerdictForm>({ValueKind::Verdict, -1, {stage_count_ - 1}, {}});
+  const Result<VerdictForm> verdict = take_form<VerdictForm>({ValueKind::Verdict, -1, {0}, {}});
   if (!verdict.ok()) return verdict.error();
   const double norm = verdict.value().norm;
   outcome_.gradient_norm = norm;

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -85,7 +86,8 @@ void Weights::clear_gradients() {
 Measured Weights::measure(int64_t micro_count, Measured before) {
   const at::NoGradGuard guard;
   totals_.div_(micro_count);
-  for (const Weight& weight : all_) {
+  // From the last to the first, as the stages are: one fold, wherever the model is cut.
+  for (const Weight& weight : std::views::reverse(all_)) {
     if (!weight.card.counted) continue;
     const at::Tensor total = totals_.narrow(0, weight.first, weight.card.count());
     const double norm =

@@ -64,19 +64,19 @@ void backward_input(const Op& op, bool first, bool last, Effect& effect) {
 
 void measure(const Op& op, bool first, bool last, Effect& effect) {
   effect.read.push({ValueKind::Total, -1, op.stage, {}});
-  if (!first) {
-    const Value before{ValueKind::Norm, -1, {op.stage.value - 1}, {}};
+  if (!last) {
+    const Value before{ValueKind::Norm, -1, {op.stage.value + 1}, {}};
     effect.read.push(before);
     effect.free.push(before);
   }
-  effect.write.push({last ? ValueKind::Verdict : ValueKind::Norm, -1, op.stage, {}});
+  effect.write.push({first ? ValueKind::Verdict : ValueKind::Norm, -1, op.stage, {}});
 }
 
-void update(const Op& op, int32_t stage_count, Effect& effect) {
+void update(const Op& op, Effect& effect) {
   const Value totals{ValueKind::Total, -1, op.stage, {}};
   const Value partials{ValueKind::Partial, -1, op.stage, {}};
   effect.read.push(totals);
-  effect.read.push({ValueKind::Verdict, -1, {stage_count - 1}, {}});
+  effect.read.push({ValueKind::Verdict, -1, {0}, {}});
   effect.free.push(totals);
   effect.free.push(partials);
 }
@@ -120,7 +120,7 @@ Effect effect_of(const Op& op, int32_t stage_count) {
       measure(op, first, last, effect);
       break;
     case OpKind::Step:
-      update(op, stage_count, effect);
+      update(op, effect);
       break;
   }
   return effect;

@@ -47,7 +47,7 @@ struct Effect {
 // Send                 reads and frees its value (a Verdict stays: the worker's own Step needs it)
 // Recv                 writes its value
 // Reduce (s,part)      reads every partial of the list; writes the total of the part
-// Measure (s)          reads every total and norm s-1, frees the norm; writes norm s, at the last
+// Measure (s)          reads every total and norm s+1, frees the norm; writes norm s, at the first
 //                      stage the verdict
 // Step (s)             reads and frees every total and partial; reads the verdict
 // Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
@@ -58,7 +58,7 @@ Effect effect_of(const Op& op, int32_t stage_count);
 bool means_every(const Value& value);
 
 // True for values that live until the step ends instead of being freed by an op: the verdict, which
-// goes on to the stage before and is read by Step here.
+// goes on to the stage behind and is read by Step here.
 bool lives_to_end(ValueKind kind);
 
 }  // namespace tenuto

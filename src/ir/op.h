@@ -18,7 +18,7 @@ enum class OpKind : uint8_t {
   Send,            // moves a value to a peer
   Recv,            // takes a value from a peer
   Reduce,          // sums the weight gradients of the step over a group
-  Measure,         // adds this stage's squared gradient norm to what came from the stage before
+  Measure,         // adds this stage's squared gradient norm to what came from the stage behind
   Step,            // the optimizer's update of one stage
   Evaluate,        // forward only, nothing kept: held-out loss
 };
@@ -33,8 +33,10 @@ enum class ValueKind : uint8_t {
   WeightWork,  // kept by BackwardInput for its BackwardWeight
   Partial,     // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
   Total,       // weight gradient of the step, reduced over the group
-  Norm,        // running squared norm over stages 0..stage, travels down the pipeline
-  Verdict,     // made by the last stage's Measure: the whole norm, or "skip"; travels back up
+  Norm,        // running squared norm over the stages from this to the last; travels with the
+               // gradients, so that a slow link delays both at once
+  Verdict,     // made by the first stage's Measure: the whole norm, or "skip"; travels with the
+               // next step's activations
 };
 inline constexpr int kValueKindCount = 9;
 

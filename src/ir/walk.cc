@@ -17,7 +17,7 @@ bool is_recv(LaneKind kind) {
 }
 
 bool is_backward(ValueKind kind) {
-  return kind == ValueKind::Gradient || kind == ValueKind::Verdict;
+  return kind == ValueKind::Gradient || kind == ValueKind::Norm;
 }
 
 // What tells the lanes of a worker apart.

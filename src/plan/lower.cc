@@ -114,11 +114,11 @@ void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, boo
   }
 }
 
-// The workers of pipeline p, each once, the one with the last stage first.
+// The workers of pipeline p, each once, the one with the first stage first.
 std::vector<WorkerId> pipeline_of(const std::vector<Stage>& stages, size_t p) {
   std::vector<WorkerId> workers;
-  for (size_t s = stages.size(); s-- > 0;) {
-    const WorkerId holder = stages[s].holders[p];
+  for (const Stage& stage : stages) {
+    const WorkerId holder = stage.holders[p];
     if (std::find(workers.begin(), workers.end(), holder) == workers.end()) {
       workers.push_back(holder);
     }
@@ -129,7 +129,7 @@ std::vector<WorkerId> pipeline_of(const std::vector<Stage>& stages, size_t p) {
 // The verdict goes from the worker that makes it to the next, once to each, and stays there for all
 // its stages.
 void append_verdict(Schedule& schedule, const std::vector<WorkerId>& workers) {
-  const Value verdict{ValueKind::Verdict, -1, {schedule.stage_count - 1}, {}};
+  const Value verdict{ValueKind::Verdict, -1, {0}, {}};
   for (size_t i = 0; i < workers.size(); ++i) {
     std::vector<Op>& list = schedule.lists[at(workers[i].value)];
     if (i > 0) list.push_back(message(OpKind::Recv, verdict, workers[i - 1]));
@@ -164,17 +164,17 @@ void insert_messages(Schedule& schedule) {
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
   append_reductions(schedule, stages, tied);
   const int32_t last = schedule.stage_count - 1;
-  for (int32_t s = 0; s <= last; ++s) {
+  for (int32_t s = last; s >= 0; --s) {
     for (size_t p = 0; p < stages[at(s)].holders.size(); ++p) {
       const WorkerId self = stages[at(s)].holders[p];
       std::vector<Op>& list = schedule.lists[at(self.value)];
       const auto peer = [&](int32_t stage) { return stages[at(stage)].holders[p]; };
-      if (s > 0 && peer(s - 1) != self) {
-        list.push_back(message(OpKind::Recv, {ValueKind::Norm, -1, {s - 1}, {}}, peer(s - 1)));
+      if (s < last && peer(s + 1) != self) {
+        list.push_back(message(OpKind::Recv, {ValueKind::Norm, -1, {s + 1}, {}}, peer(s + 1)));
       }
       list.push_back(of_stage(OpKind::Measure, {s}));
-      if (s < last && peer(s + 1) != self) {
-        list.push_back(message(OpKind::Send, {ValueKind::Norm, -1, {s}, {}}, peer(s + 1)));
+      if (s > 0 && peer(s - 1) != self) {
+        list.push_back(message(OpKind::Send, {ValueKind::Norm, -1, {s}, {}}, peer(s - 1)));
       }
     }
   }

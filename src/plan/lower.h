@@ -15,8 +15,10 @@ namespace tenuto {
 void insert_messages(Schedule& schedule);
 
 // Puts at the end of each holder's list what makes the step: Reduce with each of its stages' group
-// (a ring over the holders), Measure with the norm passed down the pipeline from stage to stage,
-// the verdict passed from worker to worker, once to each, then a Step for each of its stages. With
+// (a ring over the holders), Measure with the norm passed from the last stage to the first, the
+// verdict passed from worker to worker the other way, once to each, then a Step for each of its
+// stages: on a slow link the norm's way is that of the last gradient, and the verdict is there
+// before the next step's first activation. With
 // `tied`, and at least two stages, the first and the last stage reduce in two buckets: 0 = what is
 // theirs alone, 1 = the shared weight, over the holders of both.
 //

@@ -20,7 +20,7 @@ struct MicroLoss {
   double loss = 0;
 };
 
-// What the last stage's Verdict said of a step.
+// What the Verdict said of a step.
 struct StepOutcome {
   double gradient_norm = 0;       // global, before clipping
   double learning_rate = 0;       // that the step used

@@ -56,7 +56,7 @@ struct Work {
   const Floats* gradient = nullptr;  // gradient after
   Floats* output = nullptr;          // activation or gradient of this stage
   Kept* kept = nullptr;
-  const Floats* norm = nullptr;                  // Measure: before this stage; Step: the verdict
+  const Floats* norm = nullptr;                  // Measure: behind this stage; Step: the verdict
   Floats* measured = nullptr;                    // Measure: its result
   std::vector<const Floats*> totals;             // Measure, Step: one per bucket
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
@@ -403,13 +403,14 @@ Status Paced::prepare(Work& work) {
     if (Status status = read(total, work.totals.back()); !status.ok()) return status;
   }
   if (op.kind == OpKind::Step) {
-    return read({ValueKind::Verdict, -1, {stage_count_ - 1}, {}}, work.norm);
+    return read({ValueKind::Verdict, -1, {0}, {}}, work.norm);
   }
-  if (stage_.value > 0) {
-    const Value before{ValueKind::Norm, -1, {stage_.value - 1}, {}};
+  if (!last) {
+    const Value before{ValueKind::Norm, -1, {stage_.value + 1}, {}};
     if (Status status = read(before, work.norm); !status.ok()) return status;
   }
-  work.measured = make({last ? ValueKind::Verdict : ValueKind::Norm, -1, stage_, {}});
+  const bool first = stage_.value == 0;
+  work.measured = make({first ? ValueKind::Verdict : ValueKind::Norm, -1, stage_, {}});
   return ok();
 }
 

@@ -61,7 +61,7 @@ TEST(Check, ForwardTwice) {
   plan.schedule.lists[1].push_back(op_of("F1.0"));
   EXPECT_EQ(refusal(plan),
             "worker 1, op 15 (F1.0): F1.0 runs twice: worker 1 has it as op 1 too; drop one\n"
-            "w1: <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 <a0.1@0 F1.1 B1.1 >g1.1@0 W1.1 R1:1 <n0@0 M1 >v1@0 "
+            "w1: <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 <a0.1@0 F1.1 B1.1 >g1.1@0 W1.1 R1:1 M1 >n1@0 <v0@0 "
             "U1 F1.0\n" +
                 std::string(89, ' ') + "^");
 }

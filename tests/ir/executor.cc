@@ -81,7 +81,7 @@ class Run {
  private:
   // Ops of one worker with the same key share a lane.
   std::tuple<size_t, int, WorkerId> lane_key(size_t worker, const Op& op) const {
-    const bool down = op.moved == ValueKind::Activation || op.moved == ValueKind::Norm;
+    const bool down = op.moved == ValueKind::Activation || op.moved == ValueKind::Verdict;
     if (op.kind == OpKind::Send) return {worker, down ? 0 : 1, op.peer};
     if (op.kind == OpKind::Recv) return {worker, down ? 2 : 3, op.peer};
     if (op.kind == OpKind::Reduce) return {worker, 4, {}};

@@ -149,7 +149,7 @@ TEST(Text, ManyStagesAtOneWorker) {
     const std::string last = std::to_string(kStages - 1 - s);
     forward += " F" + name + ".0";
     backward += " B" + last + ".0 W" + last + ".0";
-    update += " R" + name + ":" + name + " M" + name;
+    update += " R" + last + ":" + last + " M" + last;
     groups += "group " + name + ": stages " + name + " members 0 collective 0\n";
   }
   for (int s = 0; s < kStages; ++s) update += " U" + std::to_string(s);
@@ -227,7 +227,7 @@ TEST(Text, Table) {
       "w0: F0.0 >a0.0@1 F0.1 >a0.1@1 F0.2 >a0.2@1 F0.3 >a0.3@1 F0.4 >a0.4@1 F0.5 >a0.5@1 F0.6 "
       ">a0.6@1 ...\n"
       "                      ^\n"
-      "w1: ... W1.9 B1.10 >g1.10@0 W1.10 B1.11 >g1.11@0 W1.11 R1:1 <n0@0 M1 >v1@0 U1\n"
+      "w1: ... W1.9 B1.10 >g1.10@0 W1.10 B1.11 >g1.11@0 W1.11 R1:1 M1 >n1@0 <v0@0 U1\n"
       "                                                       ^");
 }
 

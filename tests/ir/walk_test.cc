@@ -51,33 +51,33 @@ std::string run(Walk& walk, const std::string& token) {
 TEST(Walk, LastStageListed) {
   const Plan plan = plan_of(
       "stages 2 micros 2\nw0:\nw1: <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 <a0.1@0 F1.1 B1.1 >g1.1@0 W1.1 "
-      "R1:1 <n0@0 M1 >v1@0 U1\n");
+      "R1:1 M1 >n1@0 <v0@0 U1\n");
   Walk walk(plan, plan.schedule, {1});
-  EXPECT_EQ(startable(walk), "<a0.0@0 <a0.1@0 <n0@0 ");
+  EXPECT_EQ(startable(walk), "<a0.0@0 <a0.1@0 <v0@0 ");
   EXPECT_EQ(waiting(walk), "F1.0 R1:1 >g1.0@0 ");
   EXPECT_EQ(walk.missing(find(walk, "F1.0")).size(), 1u);
   EXPECT_EQ(walk.held(), 0);
   run(walk, "<a0.1@0");
-  EXPECT_EQ(startable(walk), "<a0.0@0 <n0@0 ");  // in list order F1.0 comes first
+  EXPECT_EQ(startable(walk), "<a0.0@0 <v0@0 ");  // in list order F1.0 comes first
   run(walk, "<a0.0@0");
-  EXPECT_EQ(startable(walk), "F1.0 <n0@0 ");
+  EXPECT_EQ(startable(walk), "F1.0 <v0@0 ");
   walk.start(find(walk, "F1.0"));
-  EXPECT_EQ(startable(walk), "<n0@0 ");
+  EXPECT_EQ(startable(walk), "<v0@0 ");
   EXPECT_EQ(walk.held(), 1);
   EXPECT_EQ(walk.finish(find(walk, "F1.0")).size(), 1u);
   EXPECT_EQ(run(walk, "B1.0"), "stash 1.0 ");
-  EXPECT_EQ(startable(walk), "W1.0 >g1.0@0 <n0@0 ");
+  EXPECT_EQ(startable(walk), "W1.0 >g1.0@0 <v0@0 ");
   EXPECT_EQ(run(walk, "W1.0"), "weight work 1.0 ");
   EXPECT_EQ(walk.held(), 0);
   EXPECT_EQ(run(walk, ">g1.0@0"), "g1.0 ");
   for (const char* token : {"F1.1", "B1.1", "W1.1", ">g1.1@0"}) run(walk, token);
-  EXPECT_EQ(startable(walk), "R1:1 <n0@0 ");
+  EXPECT_EQ(startable(walk), "R1:1 <v0@0 ");
   EXPECT_EQ(run(walk, "R1:1"), "");
-  EXPECT_EQ(startable(walk), "<n0@0 ");
-  run(walk, "<n0@0");
-  EXPECT_EQ(run(walk, "M1"), "n0 ");
-  EXPECT_EQ(startable(walk), "U1 >v1@0 ");
-  EXPECT_EQ(run(walk, ">v1@0"), "");
+  EXPECT_EQ(startable(walk), "M1 <v0@0 ");
+  EXPECT_EQ(run(walk, "M1"), "");
+  EXPECT_EQ(startable(walk), ">n1@0 <v0@0 ");
+  EXPECT_EQ(run(walk, ">n1@0"), "n1 ");
+  run(walk, "<v0@0");
   EXPECT_FALSE(walk.done());
   EXPECT_EQ(run(walk, "U1"), "total 1 partial 1.0 partial 1.1 ");
   EXPECT_TRUE(walk.done());

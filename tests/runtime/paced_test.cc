@@ -101,7 +101,7 @@ class TiedRun {
       sums.back()[i] = sums.front()[i];
     }
     double square = 0;
-    for (size_t s = 0; s < sums.size(); ++s) {
+    for (size_t s = sums.size(); s-- > 0;) {
       for (float& element : sums[s]) element /= static_cast<float>(job_.micro_count());
       square = paced_square(square, sums[s]);
       paced_update(weights_[s], sums[s]);

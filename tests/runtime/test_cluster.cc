@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ranges>
 #include <thread>
 
 #include "runtime/paced_math.h"
@@ -204,7 +205,7 @@ StepOutcome PlainRun::step() {
     }
   }
   double square = 0;
-  for (std::vector<float>& sum : sums) {
+  for (std::vector<float>& sum : std::views::reverse(sums)) {
     for (float& element : sum) element /= static_cast<float>(job_.micro_count());
     square = paced_square(square, sum);
   }

@@ -53,10 +53,10 @@ TEST(Wait, Reasons) {
   // Out at 33 + 20 ms, here 3 ms later, and worker 0 is free since 20 ms.
   EXPECT_EQ(it.reason(OpKind::BackwardInput, 0, 0),
             "waited 36 ms for gradient 1.0 from worker 1 (link 1 -> 0)");
-  EXPECT_EQ(it.reason(OpKind::Step, 1, -1), "worker busy with M1");
-  // The norm's way there and the verdict's way back.
-  EXPECT_EQ(it.reason(OpKind::Step, 0, -1),
-            "waited 6 ms for the verdict of stage 1 from worker 1 (link 1 -> 0)");
+  // The norm of stage 1 came while B0.1 ran.
+  EXPECT_EQ(it.reason(OpKind::Step, 0, -1), "worker busy with M0");
+  EXPECT_EQ(it.reason(OpKind::Step, 1, -1),
+            "waited 26 ms for the verdict of stage 0 from worker 0 (link 0 -> 1)");
 }
 
 // A reduction of several pipelines is a reason of its own.

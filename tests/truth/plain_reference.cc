@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "engine/data.h"
@@ -191,7 +192,7 @@ void perturb(PlainModel& model, const std::vector<torch::Tensor>& magnitudes, in
 
 void clip(PlainModel& model, double limit) {
   double squared = 0;
-  for (const auto& [name, tensor] : model.named) {
+  for (const auto& [name, tensor] : std::views::reverse(model.named)) {
     const double norm =
         at::linalg_vector_norm(tensor.grad(), 2, at::OptionalIntArrayRef(), false, torch::kDouble)
             .item<double>();
