@@ -16,9 +16,7 @@ bool is_recv(LaneKind kind) {
   return kind == LaneKind::RecvForward || kind == LaneKind::RecvBackward;
 }
 
-bool is_backward(ValueKind kind) {
-  return kind == ValueKind::Gradient || kind == ValueKind::Norm;
-}
+bool is_backward(ValueKind kind) { return kind == ValueKind::Gradient || kind == ValueKind::Norm; }
 
 // What tells the lanes of a worker apart.
 std::pair<LaneKind, WorkerId> lane_key(const Op& op) {
