@@ -268,6 +268,12 @@ class Faulty : public FaultyTransport {
     return inner_->close(limit);
   }
 
+  std::vector<Repair> take_repairs() override { return inner_->take_repairs(); }
+
+  Status break_connection(WorkerId peer, int64_t after) override {
+    return inner_->break_connection(peer, after);
+  }
+
   void set_link(WorkerId from, LinkFault fault) override { gate_.set_link(from, fault); }
 
   void lose(WorkerId peer) override {

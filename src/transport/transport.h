@@ -4,9 +4,12 @@
 // All calls return at once; the end of each is posted to the mailbox with its ticket. A receive is
 // posted ahead of the message and grants the sender the right to send that one message (a credit by
 // name), so no message ever stands in front of another that is wanted sooner, and nothing is
-// buffered without bound. Memory handed in must stay untouched until the ticket is posted. A lost
-// peer is posted once as a report without a ticket; every call that was under way with it ends with
-// Disconnected/Worker.
+// buffered without bound. Memory handed in must stay untouched until the ticket is posted.
+//
+// A connection that breaks while both ends live is mended by the wire itself: nothing is reported,
+// calls take longer, and every message arrives exactly once. Only when that fails is the peer lost:
+// it is posted once as a report without a ticket, and every call that was under way with it ends
+// with Disconnected/Worker.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/id.h"
 #include "base/mailbox.h"
@@ -44,12 +48,18 @@ struct Hello {
   int64_t epoch = 0;
 };
 // Of the bytes on the wire, hello included; raised with every change of them.
-inline constexpr int32_t kWireVersion = 1;
+inline constexpr int32_t kWireVersion = 2;
 
 // Times that travel with a message; see runtime/paced.h for the nominal clock.
 struct Stamp {
   Duration sent{};     // when it was sent, on the sender's clock
   Duration arrival{};  // nominal arrival; zero = when it really arrives
+};
+
+// A connection that had broken and stands again.
+struct Repair {
+  WorkerId peer;
+  Duration took{};  // from when this end saw the break to the new hello
 };
 
 // Bytes between workers. Calls come from one thread, the worker's.
@@ -71,6 +81,15 @@ class Transport {
   virtual Status drop(WorkerId peer) = 0;
   // Waits until all that was sent has left this process, `limit` at most, then closes every end.
   virtual Status close(Duration limit) = 0;
+  // The connections that were mended since the last call; of a pair the end that connected tells.
+  // A wire without connections has none.
+  virtual std::vector<Repair> take_repairs() { return {}; }
+  // For rehearsal: breaks the connection with `peer` by force, right after the next `after`
+  // messages to it have been handed over (0: at once). A wire without connections does nothing.
+  virtual Status break_connection(WorkerId peer, int64_t after) {
+    (void)peer, (void)after;
+    return ok();
+  }
 };
 
 }  // namespace tenuto

@@ -22,7 +22,7 @@ namespace {
 
 // A call on its way to the communication thread.
 struct Command {
-  enum class Kind : uint8_t { Connect, Send, Recv, Drop, Close } kind = Kind::Close;
+  enum class Kind : uint8_t { Connect, Send, Recv, Drop, Break, Close } kind = Kind::Close;
   WorkerId peer;
   Tag tag;
   Stamp stamp;
@@ -32,6 +32,7 @@ struct Command {
   std::string name;
   SocketAddress to;
   Duration limit{};
+  int64_t after = 0;
 };
 
 class Wire : public UcxTransport {
@@ -52,6 +53,8 @@ class Wire : public UcxTransport {
   Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override;
   Status drop(WorkerId peer) override;
   Status close(Duration limit) override;
+  std::vector<Repair> take_repairs() override;
+  Status break_connection(WorkerId peer, int64_t after) override;
   UcxCounters counters() const override;
 
  private:
@@ -159,6 +162,19 @@ Status Wire::drop(WorkerId peer) {
   return submit(std::move(command));
 }
 
+std::vector<Repair> Wire::take_repairs() {
+  const std::lock_guard lock(tally_.mutex);
+  return std::exchange(tally_.repairs, {});
+}
+
+Status Wire::break_connection(WorkerId peer, int64_t after) {
+  Command command;
+  command.kind = Command::Kind::Break;
+  command.peer = peer;
+  command.after = after;
+  return submit(std::move(command));
+}
+
 Status Wire::close(Duration limit) {
   if (!thread_.joinable()) return ok();
   Command command;
@@ -172,7 +188,8 @@ Status Wire::close(Duration limit) {
 
 UcxCounters Wire::counters() const {
   return {tally_.eager_sent, tally_.rendezvous_sent, tally_.refused,
-          tally_.malformed,  tally_.unknown_grants,  tally_.wake_ups};
+          tally_.malformed,  tally_.unknown_grants,  tally_.wake_ups,
+          tally_.broken,     tally_.sent_again,      tally_.kept};
 }
 
 // The whole life of the communication thread. Closing is finished when UCX is gone too: until then
@@ -231,6 +248,9 @@ void Wire::apply(UcxEngine& engine) {
         break;
       case Command::Kind::Drop:
         engine.drop(each.peer);
+        break;
+      case Command::Kind::Break:
+        engine.break_connection(each.peer, each.after);
         break;
       case Command::Kind::Close:
         engine.close(each.limit);

@@ -6,6 +6,10 @@
 // on a slow link waits behind the bulk of the other direction; eager costs the copy, which only a
 // fast link feels. LinkRate (transport/link_rate.h) holds the rule by which Automatic chooses.
 //
+// A send ends when the receiver has said that the message is there, or when its bytes are kept here
+// for sending again: small messages are kept from the start, others when the word of their arrival
+// takes long. So a connection may break at any moment (docs/decisions/013-broken-connections.md).
+//
 // Sources: M. Shamis et al., "UCX: an open source framework for HPC network APIs and beyond",
 // HOTI 2015; the API reference of UCX 1.13.
 #pragma once
@@ -34,6 +38,10 @@ struct UcxSettings {
   UcxProtocol protocol = UcxProtocol::Automatic;
   Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
   Duration hello_limit = std::chrono::seconds(5);     // for a stranger to say who it is
+  // For a broken connection to stand again; then the peer is lost. A network device that is reset
+  // or a switch that learns its ports anew is back within about 3 s; a dead process is told from it
+  // at once, because nobody listens there any more. Below the silence that ends a step.
+  Duration mend_limit = std::chrono::seconds(5);
 };
 
 // What went over a wire and what was refused, since the start.
@@ -43,6 +51,9 @@ struct UcxCounters {
   int64_t malformed = 0;       // control messages that cannot be read or come out of turn
   int64_t unknown_grants = 0;  // messages and answers for a grant that is not open
   int64_t wake_ups = 0;        // of the communication thread: a quiet wire has none
+  int64_t broken = 0;          // connections that broke and were worth mending
+  int64_t sent_again = 0;      // messages, after such a break
+  int64_t kept = 0;            // messages whose bytes were copied to end their send early
 };
 
 // A Transport that can be looked into.

@@ -21,6 +21,8 @@ namespace {
 
 constexpr unsigned kControlId = 1, kDataId = 2;
 constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
+// One attempt to mend; a lost SYN is sent again after 1 s, so the next attempt may come sooner.
+constexpr Duration kMendAttempt = std::chrono::seconds(1);
 constexpr Duration kLinger = std::chrono::seconds(1);
 constexpr Duration kLingerPause = std::chrono::milliseconds(1);
 
@@ -45,7 +47,7 @@ bool same_host(const sockaddr* left, const SocketAddress& right) {
 
 }  // namespace
 
-Result<SocketAddress> resolve(const std::string& address) {
+Result<SocketAddress> resolve(const std::string& address, bool names) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon == std::string::npos ? 0 : colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
@@ -56,6 +58,7 @@ Result<SocketAddress> resolve(const std::string& address) {
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  if (!names) hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int code = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
   if (code != 0 || found == nullptr) {
@@ -91,9 +94,11 @@ UcxEngine::UcxEngine(const UcxSettings& settings, Hello self, Mailbox& mailbox, 
   next_id_ = mix(static_cast<uint64_t>(now().count()), static_cast<uint64_t>(getpid()),
                  static_cast<uint64_t>(self_.self.value)) |
              1;
+  instance_ = next_id_;
 }
 
 UcxEngine::~UcxEngine() {
+  for (auto& [id, peer] : peers_) stop_mending(id, peer);
   if (worker_ != nullptr) {
     for (ucp_conn_request_h request : requests_) ucp_listener_reject(listener_, request);
     if (listener_ != nullptr) ucp_listener_destroy(listener_);
@@ -107,7 +112,7 @@ UcxEngine::~UcxEngine() {
 // here.
 void UcxEngine::abandon_flights() {
   for (Flight* flight : flights_) {
-    if (flight->kind != Flight::Kind::Control) {
+    if (flight->ticket != kNoTicket) {
       report(flight->ticket, flight->link->peer, closed_error(self_.self));
     }
     delete flight;
@@ -262,10 +267,14 @@ void UcxEngine::attempt(WorkerId peer, Connecting& connecting, Duration moment) 
   }
   connecting.attempt = &link;
   Frame hello;
-  hello.kind = FrameKind::Hello;
+  hello.kind = connecting.farewell ? FrameKind::Drop : FrameKind::Hello;
   hello.own_channel = link.id;
   hello.hello = self_;
   hello.expected = peer;
+  hello.instance = instance_;
+  hello.resumes = connecting.resumes;
+  hello.address = address_;
+  if (connecting.resumes != 0) link.limit = moment + kMendAttempt;
   control(link, hello);
 }
 
@@ -281,7 +290,8 @@ void UcxEngine::control(Link& link, const Frame& frame) {
   params.cb.send = &UcxEngine::on_sent;
   params.user_data = flight;
   params.flags = UCP_AM_SEND_FLAG_EAGER;
-  if (frame.kind == FrameKind::Hello) params.flags |= UCP_AM_SEND_FLAG_REPLY;
+  const bool first = frame.kind == FrameKind::Hello || frame.kind == FrameKind::Drop;
+  if (first) params.flags |= UCP_AM_SEND_FLAG_REPLY;
   flights_.insert(flight);
   ++link.requests;
   const ucs_status_ptr_t request = ucp_am_send_nbx(
@@ -290,7 +300,11 @@ void UcxEngine::control(Link& link, const Frame& frame) {
 }
 
 // Hands the bytes of a message to UCX.
-void UcxEngine::transmit(Link& link, const Sending& sending, const Granted& granted) {
+void UcxEngine::transmit(Link& link, uint64_t grant, Sent& sent) {
+  Sending& sending = sent.sending;
+  if (!sent.kept && sending.bytes.size() <= kKeptMessage) keep(sent);
+  sent.link = link.id;
+  sent.in_flight = true;
   const Bytes size{static_cast<int64_t>(sending.bytes.size())};
   const bool rendezvous =
       size.count > 0 &&
@@ -301,12 +315,13 @@ void UcxEngine::transmit(Link& link, const Sending& sending, const Granted& gran
   flight->link = &link;
   flight->size = size.count;
   flight->ticket = sending.ticket;
-  flight->header = {link.remote_id, granted.grant, sending.stamp.sent.count(),
-                    sending.stamp.arrival.count(), 0};
+  flight->own = sent.own;
+  flight->header = {link.remote_id, grant, sending.stamp.sent.count(),
+                    sending.stamp.arrival.count(), sent.kept ? 0u : 1u};
   if (settings_.protocol == UcxProtocol::Automatic) {
     if (const Duration moment = now(); link.rate.wants_probe(size, moment)) {
       flight->header.acknowledge = 1;
-      link.probe = granted.grant;
+      link.probe = grant;
       link.rate.start(size, {link.sending}, moment);
     }
   }
@@ -325,6 +340,11 @@ void UcxEngine::transmit(Link& link, const Sending& sending, const Granted& gran
       ucp_am_send_nbx(link.endpoint, kDataId, &flight->header, sizeof(flight->header),
                       sending.bytes.data(), sending.bytes.size(), &params);
   if (!UCS_PTR_IS_PTR(request)) landed(flight, UCS_PTR_STATUS(request));
+  Peer& peer = peers_[link.peer];
+  if (peer.break_after > 0 && --peer.break_after == 0) {
+    peer.break_after = -1;
+    if (!link.ended) fail(link, "it was broken by force, for rehearsal");
+  }
 }
 
 // A request of UCX has completed, and with it the use of its buffers.
@@ -338,18 +358,41 @@ void UcxEngine::landed(Flight* flight, ucs_status_t status) {
     --sends_in_flight_;
   }
   if (status != UCS_OK && !link.ended) fail(link, words(status));
-  if (flight->kind == Flight::Kind::Control) return;
-  if (status != UCS_OK) return report(flight->ticket, link.peer, *link.ended);
-  if (flight->kind == Flight::Kind::Send) return report(flight->ticket, link.peer, ok());
-  mailbox_.post(received(flight->ticket, link.peer,
-                         {Duration(flight->header.sent), Duration(flight->header.arrival)}, now()));
-  if (flight->header.acknowledge == 1 && !link.ended) {
-    Frame got;
-    got.kind = FrameKind::Got;
-    got.channel = link.remote_id;
-    got.grant = flight->header.grant;
-    control(link, got);
+  if (flight->kind == Flight::Kind::Send) landed_send(*flight, status);
+  if (flight->kind == Flight::Kind::Receive) landed_receive(*flight, status);
+}
+
+void UcxEngine::landed_send(const Flight& flight, ucs_status_t status) {
+  Link& link = *flight.link;
+  if (link.ended) {
+    if (flight.ticket == kNoTicket) return;
+    return report(flight.ticket, link.peer, status == UCS_OK ? ok() : Status(*link.ended));
   }
+  Peer& peer = peers_[link.peer];
+  const auto found = peer.sent.find(flight.header.grant);
+  if (found == peer.sent.end() || found->second.link != link.id) {  // the peer has parted
+    if (flight.ticket == kNoTicket) return;
+    return report(flight.ticket, link.peer, status == UCS_OK ? ok() : parted_error(link));
+  }
+  found->second.in_flight = false;
+  if (!link.broken) sent_left(peer, link, flight.header.grant, found->second);
+}
+
+void UcxEngine::landed_receive(const Flight& flight, ucs_status_t status) {
+  Link& link = *flight.link;
+  const Stamp stamp{Duration(flight.header.sent), Duration(flight.header.arrival)};
+  if (link.ended) {
+    if (status != UCS_OK) return report(flight.ticket, link.peer, *link.ended);
+    return mailbox_.post(received(flight.ticket, link.peer, stamp, now()));
+  }
+  Peer& peer = peers_[link.peer];
+  const auto found = peer.receives.find(flight.tag);
+  if (found == peer.receives.end() || found->second.grant != flight.header.grant) {
+    if (status != UCS_OK) return report(flight.ticket, link.peer, parted_error(link));
+    return mailbox_.post(received(flight.ticket, link.peer, stamp, now()));
+  }
+  found->second.fetching = false;
+  if (status == UCS_OK) here(link, flight.tag, flight.header);
 }
 
 // The bytes of a message, or its announcement, have come. What is not expected is dropped.
@@ -361,48 +404,44 @@ ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t len
     return UCS_OK;
   }
   Link& link = *found->second;
-  const auto granted = link.posted.find(header.grant);
-  if (granted == link.posted.end()) {
+  Peer& peer = peers_[link.peer];
+  const auto granted = peer.granted.find(header.grant);
+  const auto place =
+      granted == peer.granted.end() ? peer.receives.end() : peer.receives.find(granted->second);
+  if (place == peer.receives.end() || place->second.fetching) {
     ++tally_.unknown_grants;
     return UCS_OK;
   }
-  const Tag tag = granted->second;
-  link.posted.erase(granted);
-  Peer& peer = peers_[link.peer];
-  const auto place = peer.receives.find(tag);
-  CHECK(place != peer.receives.end(), "a grant without its receive");
-  const Receiving posted = place->second;
-  peer.receives.erase(place);
+  const Tag tag = place->first;
+  Receiving& posted = place->second;
   if (length != posted.bytes.size()) {
-    report(posted.ticket, link.peer,
+    const Receiving ended = posted;
+    peer.receives.erase(place);
+    peer.granted.erase(granted);
+    report(ended.ticket, link.peer,
            size_error(link.peer, self_.self, tag, {static_cast<int64_t>(length)},
-                      {static_cast<int64_t>(posted.bytes.size())}));
+                      {static_cast<int64_t>(ended.bytes.size())}));
     return UCS_OK;
   }
-  if (rendezvous && length > 0) return fetch(link, header, data, posted);
+  if (rendezvous && length > 0) return fetch(link, header, data, tag, posted);
   if (length > 0) std::memcpy(posted.bytes.data(), data, length);
-  auto* flight = new Flight;
-  flight->kind = Flight::Kind::Receive;
-  flight->link = &link;
-  flight->header = header;
-  flight->ticket = posted.ticket;
-  flights_.insert(flight);
-  ++link.requests;
-  landed(flight, UCS_OK);
+  here(link, tag, header);
   return UCS_OK;
 }
 
 // Lets UCX bring an announced message straight into the posted buffer.
-ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data,
-                              const Receiving& posted) {
+ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, const Tag& tag,
+                              Receiving& posted) {
   auto* flight = new Flight;
   flight->kind = Flight::Kind::Receive;
   flight->link = &link;
   flight->header = header;
   flight->size = static_cast<int64_t>(posted.bytes.size());
+  flight->tag = tag;
   flight->ticket = posted.ticket;
   flights_.insert(flight);
   ++link.requests;
+  posted.fetching = true;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.recv_am = &UcxEngine::on_received;
@@ -419,7 +458,7 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data,
 // later rounds of progress and wakes nobody for them; so for a while after a close the thread comes
 // back by itself, at growing pauses. Returns when.
 Duration UcxEngine::tick_ended(Duration moment) {
-  bool waiting = false;
+  bool waiting = false, mends = false;
   for (auto it = links_.begin(); it != links_.end();) {
     Link& link = *it->second;
     if (link.state == LinkState::Ended && !link.closing) {
@@ -436,8 +475,10 @@ Duration UcxEngine::tick_ended(Duration moment) {
     }
     const bool gone = link.closed && link.requests == 0;
     waiting |= link.state == LinkState::Ended && !gone;
+    mends |= gone && link.broken;
     it = gone ? links_.erase(it) : std::next(it);
   }
+  if (mends) return moment;  // its successor may come
   const Duration since = moment - last_close_;
   if (!waiting && (last_close_ == Duration::zero() || since > kLinger)) return Duration::max();
   return moment + std::clamp<Duration>(since / 4, kLingerPause, 50 * kLingerPause);

@@ -7,8 +7,10 @@
 #include <ucp/api/ucp.h>
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,10 +25,12 @@
 
 namespace tenuto {
 
-// UcxCounters, countable on one thread and readable on another.
+// UcxCounters, countable on one thread and readable on another, and what was mended.
 struct UcxTally {
   std::atomic<int64_t> eager_sent{0}, rendezvous_sent{0}, refused{0}, malformed{0},
-      unknown_grants{0}, wake_ups{0};
+      unknown_grants{0}, wake_ups{0}, broken{0}, sent_again{0}, kept{0};
+  std::mutex mutex;  // guards repairs; nothing else is locked while it is held
+  std::vector<Repair> repairs;
 };
 
 // An address that the kernel understands.
@@ -35,8 +39,9 @@ struct SocketAddress {
   socklen_t length = 0;
 };
 
-// "host:port" or "[host]:port" resolved. Errors: Invalid.
-Result<SocketAddress> resolve(const std::string& address);
+// "host:port" or "[host]:port" resolved, names only when allowed: they may take their time.
+// Errors: Invalid.
+Result<SocketAddress> resolve(const std::string& address, bool names = true);
 
 // The network device that owns `host`. Errors: Invalid when none does.
 Result<std::string> device_of(const std::string& host);
@@ -69,6 +74,7 @@ class UcxEngine {
   void send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp, Ticket ticket);
   void recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket);
   void drop(WorkerId peer);
+  void break_connection(WorkerId peer, int64_t after);
   // Starts to close; tick() carries it on until closed().
   void close(Duration limit);
   // True when no endpoint is left, after close().
@@ -77,10 +83,14 @@ class UcxEngine {
   const Status& verdict() const { return verdict_; }
 
  private:
+  // Copying so much costs less than a word of arrival of its own.
+  static constexpr size_t kKeptMessage = 16 << 10;
+
   enum class Phase : uint8_t { Running, Flushing, Parting, Ending, Closed };
-  // Accepted: awaits a hello. Greeting: awaits a welcome. Parted: the peer said bye. Ended: the
-  // endpoint is being closed.
-  enum class LinkState : uint8_t { Accepted, Refused, Greeting, Open, Parted, Ended };
+  // Accepted: awaits a hello. Waiting: has said hello in place of a broken link that is not gone
+  // yet. Greeting: awaits a welcome. Parted: the peer said bye. Ended: the endpoint is being
+  // closed.
+  enum class LinkState : uint8_t { Accepted, Refused, Waiting, Greeting, Open, Parted, Ended };
 
   struct Granted {
     uint64_t grant = 0, size = 0;
@@ -91,30 +101,66 @@ class UcxEngine {
     LinkState state = LinkState::Accepted;
     WorkerId peer;
     ucp_ep_h endpoint = nullptr;
-    Duration limit = Duration::max();          // of Accepted and Refused
-    std::map<Tag, Granted> granted;            // what the peer wants and has not got
-    std::unordered_map<uint64_t, Tag> posted;  // what we granted
+    Duration limit = Duration::max();  // of Accepted, Refused and an attempt to mend
+    std::map<Tag, Granted> granted;    // what the peer wants and has not got
+    std::vector<uint64_t> arrived;     // grants whose messages are here, to be told
+    bool slow_word = false;            // the word of an arrival takes long: bytes are kept at once
     LinkRate rate;
     uint64_t probe = 0;   // grant of the message that asked for a Got
     int64_t sending = 0;  // bytes in UCX's hands
     int requests = 0;     // UCX requests that have not completed
     bool said_bye = false, closing = false, closed = false;
+    bool broken = false;         // was open; what UCX still holds of it goes to the next link
     std::optional<Error> ended;  // what its calls end with
   };
   struct Sending {
     std::span<const std::byte> bytes;
     Stamp stamp;
-    Ticket ticket;
+    Ticket ticket = kNoTicket;
+  };
+  // A message that was handed to UCX and is not known to have arrived.
+  struct Sent {
+    Sending sending;         // its ticket is kNoTicket once it has been posted
+    uint64_t link = 0;       // that it went over last
+    bool in_flight = false;  // UCX still reads the bytes
+    bool got = false;        // it has arrived all the same
+    bool kept = false;       // `own` holds the bytes
+    std::shared_ptr<std::byte[]> own;
+    Duration left{};  // when UCX was done
   };
   struct Receiving {
     std::span<std::byte> bytes;
     Ticket ticket;
+    uint64_t grant = 0;
+    bool fetching = false;  // UCX writes the bytes
+  };
+  // A connection that broke and is to stand again.
+  struct Mending {
+    Duration since{}, limit{};
+    std::string why;
+    Duration knock_at{}, pause{};  // the next look whether the peer still listens
+    int knock = -1;                // a socket that is being connected
+    int refused = 0;               // such looks in a row that found nobody
   };
   struct Peer {
     Link* link = nullptr;
     std::optional<std::string> lost;
-    std::map<Tag, Sending> sends;       // not yet granted
-    std::map<Tag, Receiving> receives;  // not yet arrived
+    std::map<Tag, Sending> sends;               // not yet granted
+    std::unordered_map<uint64_t, Sent> sent;    // by grant
+    std::map<Tag, Receiving> receives;          // not yet arrived
+    std::unordered_map<uint64_t, Tag> granted;  // what we want, by grant
+    bool dialled = false;                       // this end connected
+    uint64_t instance = 0;                      // of its wire; 0 = there was no connection
+    std::string name;                           // where it listens
+    std::optional<SocketAddress> where;         // the same, when it is known without asking
+    std::optional<Mending> mending;
+    int64_t break_after = -1;  // messages until the connection is broken by force; -1 = never
+  };
+  // When the word of a message's arrival is no longer waited for.
+  struct Late {
+    Duration at{};
+    WorkerId peer;
+    uint64_t grant = 0;
   };
   struct Connecting {
     std::string name, last_error;
@@ -122,14 +168,19 @@ class UcxEngine {
     Ticket ticket;
     Duration limit{}, retry{}, pause{};
     Link* attempt = nullptr;
+    uint64_t resumes = 0;   // the instance with which there was a connection; 0 = a first one
+    bool farewell = false;  // only tells that it is not wanted any more
+    bool mends() const { return resumes != 0 && !farewell; }
   };
   // One request in UCX's hands. `bytes` is what a control frame keeps alive.
   struct Flight {
     enum class Kind : uint8_t { Control, Send, Receive } kind = Kind::Control;
     Link* link = nullptr;
     std::string bytes;
+    std::shared_ptr<std::byte[]> own;  // what UCX sends from, when the bytes are kept
     DataHeader header;
     int64_t size = 0;
+    Tag tag;  // of a receive
     Ticket ticket = kNoTicket;
   };
 
@@ -142,10 +193,13 @@ class UcxEngine {
   void accept(ucp_conn_request_h request);
   void attempt(WorkerId peer, Connecting& connecting, Duration now);
   void control(Link& link, const Frame& frame);
-  void transmit(Link& link, const Sending& sending, const Granted& granted);
+  void transmit(Link& link, uint64_t grant, Sent& sent);
   ucs_status_t arrived(const DataHeader& header, void* data, size_t length, bool rendezvous);
-  ucs_status_t fetch(Link& link, const DataHeader& header, void* data, const Receiving& posted);
+  ucs_status_t fetch(Link& link, const DataHeader& header, void* data, const Tag& tag,
+                     Receiving& posted);
   void landed(Flight* flight, ucs_status_t status);
+  void landed_send(const Flight& flight, ucs_status_t status);
+  void landed_receive(const Flight& flight, ucs_status_t status);
   Duration tick_ended(Duration moment);
   void abandon_flights();
 
@@ -156,10 +210,16 @@ class UcxEngine {
   void on_refuse(Link& link, const Frame& frame);
   void on_grant(Link& link, const Frame& frame);
   void on_mismatch(Link& link, const Frame& frame);
+  void on_got(Link& link, const std::vector<uint64_t>& arrived);
   void on_bye(Link& link);
+  Status judge_hello(const Frame& frame);
+  void welcome(Link& link);
   void become_open(Link& link);
   void grant(Link& link, const Tag& tag, const Receiving& posted);
   void pair(Link& link, const Tag& tag, const Sending& sending, const Granted& granted);
+  void here(Link& link, const Tag& tag, const DataHeader& header);
+  void say_got(Link& link);
+  Error parted_error(const Link& link) const;
   void fail(Link& link, const std::string& why);
   void end(Link& link, const Error& error);
   void end_calls(Peer& peer, WorkerId id, const Error& error);
@@ -168,6 +228,27 @@ class UcxEngine {
   Duration tick_links(Duration now);
   Duration tick_closing(Duration now);
   size_t unsent() const;
+
+  // ucx_mend.cc: what outlives a connection.
+  void break_link(Link& link, const std::string& why);
+  void lose(WorkerId id, const std::string& why);
+  void part(WorkerId id, const Error& error);
+  void stop_mending(WorkerId id, Peer& peer);
+  void begin_farewell(WorkerId id, const Peer& peer, uint64_t instance);
+  void end_farewell(WorkerId id);
+  Status on_farewell(WorkerId id);
+  Status judge_resumption(const Frame& frame) const;
+  void on_resumption(Link& link);
+  void on_settled(Link& link);
+  void send_again(Link& link, const Frame& frame, Sent& sent);
+  void finish_sent(Peer& peer, WorkerId id, uint64_t grant);
+  void sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent);
+  static void keep(Sent& sent);
+  bool unsettled(WorkerId peer) const;
+  void mended(Link& link);
+  Duration tick_mending(Duration now);
+  static bool found_nobody(const SocketAddress& where, Mending& mending, Duration now);
+  Duration tick_late(Duration now);
   void report(Ticket ticket, WorkerId peer, Status status);
 
   static void on_connection(ucp_conn_request_h request, void* self);
@@ -196,7 +277,9 @@ class UcxEngine {
   std::vector<ucp_conn_request_h> requests_;
   std::set<Flight*> flights_;
   int sends_in_flight_ = 0;
-  uint64_t next_id_ = 1, next_grant_ = 1;
+  uint64_t next_id_ = 1, next_grant_ = 1, instance_ = 1;
+  int mending_ = 0;        // peers whose connection is broken
+  std::deque<Late> late_;  // by time
   Phase phase_ = Phase::Running;
   Duration close_limit_{}, last_close_{};
   Status verdict_ = ok();

@@ -77,6 +77,9 @@ void write_hello(Writer& writer, const Frame& frame) {
   writer.number(frame.hello.epoch);
   writer.text(frame.hello.job);
   writer.text(frame.hello.token);
+  writer.number(frame.instance);
+  writer.number(frame.resumes);
+  writer.text(frame.address);
 }
 
 bool read_hello(Reader& reader, Frame& frame) {
@@ -88,7 +91,23 @@ bool read_hello(Reader& reader, Frame& frame) {
   frame.hello.epoch = reader.number<int64_t>();
   frame.hello.job = printable(reader.text());
   frame.hello.token = reader.text();
+  frame.instance = reader.number<uint64_t>();
+  frame.resumes = reader.number<uint64_t>();
+  frame.address = printable(reader.text());
   return frame.hello.self.value >= 0;
+}
+
+void write_arrivals(Writer& writer, const std::vector<uint64_t>& arrived) {
+  const size_t count = std::min(arrived.size(), kFrameArrivals);
+  writer.number(static_cast<uint8_t>(count));
+  for (size_t i = 0; i < count; ++i) writer.number(arrived[i]);
+}
+
+bool read_arrivals(Reader& reader, std::vector<uint64_t>& arrived) {
+  const size_t count = reader.number<uint8_t>();
+  if (count > kFrameArrivals) return false;
+  for (size_t i = 0; i < count; ++i) arrived.push_back(reader.number<uint64_t>());
+  return true;
 }
 
 }  // namespace
@@ -100,6 +119,7 @@ std::string encode(const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::Hello:
     case FrameKind::Welcome:
+    case FrameKind::Drop:
       write_hello(writer, frame);
       break;
     case FrameKind::Refuse:
@@ -111,15 +131,17 @@ std::string encode(const Frame& frame) {
       writer.number(frame.tag.epoch);
       writer.number(frame.tag.step);
       writer.number(frame.tag.name);
+      write_arrivals(writer, frame.arrived);
       break;
     case FrameKind::Mismatch:
       writer.number(frame.grant);
       writer.number(frame.size);
       break;
     case FrameKind::Got:
-      writer.number(frame.grant);
+      write_arrivals(writer, frame.arrived);
       break;
     case FrameKind::Bye:
+    case FrameKind::Settled:
       break;
   }
   return writer.take();
@@ -135,6 +157,7 @@ Result<Frame> decode(std::span<const std::byte> bytes) {
   switch (frame.kind) {
     case FrameKind::Hello:
     case FrameKind::Welcome:
+    case FrameKind::Drop:
       good = read_hello(reader, frame);
       break;
     case FrameKind::Refuse:
@@ -146,15 +169,17 @@ Result<Frame> decode(std::span<const std::byte> bytes) {
       frame.tag.epoch = reader.number<int64_t>();
       frame.tag.step = reader.number<int64_t>();
       frame.tag.name = reader.number<uint64_t>();
+      good = read_arrivals(reader, frame.arrived);
       break;
     case FrameKind::Mismatch:
       frame.grant = reader.number<uint64_t>();
       frame.size = reader.number<uint64_t>();
       break;
     case FrameKind::Got:
-      frame.grant = reader.number<uint64_t>();
+      good = read_arrivals(reader, frame.arrived);
       break;
     case FrameKind::Bye:
+    case FrameKind::Settled:
       break;
     default:
       good = false;

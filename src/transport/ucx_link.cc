@@ -34,7 +34,8 @@ void UcxEngine::connect(WorkerId peer, const std::string& name, const SocketAddr
                         Ticket ticket) {
   if (phase_ != Phase::Running) return report(ticket, peer, closed_error(self_.self));
   if (peer == self_.self) return report(ticket, peer, invalid("a worker connects to itself"));
-  if (peers_[peer].link != nullptr || connecting_.contains(peer)) {
+  end_farewell(peer);
+  if (peers_[peer].link != nullptr || peers_[peer].mending || connecting_.contains(peer)) {
     return report(ticket, peer,
                   invalid(cat("worker ", self_.self, " and worker ", peer,
                               " are already connected: of a pair exactly one end connects")));
@@ -68,44 +69,55 @@ void UcxEngine::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket 
   if (phase_ != Phase::Running) return report(ticket, from, closed_error(self_.self));
   Peer& peer = peers_[from];
   if (peer.lost) return report(ticket, from, lost_error(from, *peer.lost));
-  if (!peer.receives.emplace(tag, Receiving{bytes, ticket}).second) {
-    return report(ticket, from, twice_error("receive", from, tag));
-  }
-  if (peer.link != nullptr) grant(*peer.link, tag, {bytes, ticket});
+  const auto [place, fresh] = peer.receives.emplace(tag, Receiving{bytes, ticket, next_grant_});
+  if (!fresh) return report(ticket, from, twice_error("receive", from, tag));
+  peer.granted.emplace(next_grant_++, tag);
+  if (peer.link != nullptr) grant(*peer.link, tag, place->second);
 }
 
 void UcxEngine::drop(WorkerId peer) {
   const Error error = dropped_error(peer);
-  if (const auto found = connecting_.find(peer); found != connecting_.end()) {
-    give_up(peer, error);
-  }
+  const auto found = connecting_.find(peer);
+  if (found != connecting_.end() && found->second.resumes == 0) give_up(peer, error);
   Peer& side = peers_[peer];
+  const uint64_t instance = side.link != nullptr || side.mending ? side.instance : 0;
   if (side.link != nullptr) end(*side.link, error);
-  end_calls(side, peer, error);
+  part(peer, error);
   side.lost.reset();
+  if (instance != 0 && side.dialled) begin_farewell(peer, side, instance);
 }
 
 // Ends an attempt to connect with `error`.
 void UcxEngine::give_up(WorkerId peer, const Error& error) {
   const auto node = connecting_.extract(peer);
   if (node.mapped().attempt != nullptr) end(*node.mapped().attempt, error);
-  report(node.mapped().ticket, peer, error);
+  if (node.mapped().ticket != kNoTicket) report(node.mapped().ticket, peer, error);
 }
 
 void UcxEngine::grant(Link& link, const Tag& tag, const Receiving& posted) {
   Frame frame;
   frame.kind = FrameKind::Grant;
   frame.channel = link.remote_id;
-  frame.grant = next_grant_++;
+  frame.grant = posted.grant;
   frame.size = posted.bytes.size();
   frame.tag = tag;
-  link.posted.emplace(frame.grant, tag);
+  frame.arrived.swap(link.arrived);
   control(link, frame);
 }
 
 // A send has met its grant.
 void UcxEngine::pair(Link& link, const Tag& tag, const Sending& sending, const Granted& granted) {
-  if (granted.size == sending.bytes.size()) return transmit(link, sending, granted);
+  if (granted.size == sending.bytes.size()) {
+    Peer& side = peers_[link.peer];
+    const auto [place, fresh] = side.sent.try_emplace(granted.grant);
+    if (!fresh) {  // no two receives of a peer have one number
+      ++tally_.malformed;
+      side.sends.emplace(tag, sending);
+      return;
+    }
+    place->second.sending = sending;
+    return transmit(link, granted.grant, place->second);
+  }
   Frame frame;
   frame.kind = FrameKind::Mismatch;
   frame.channel = link.remote_id;
@@ -118,7 +130,9 @@ void UcxEngine::pair(Link& link, const Tag& tag, const Sending& sending, const G
 }
 
 void UcxEngine::handle(const Frame& frame, ucp_ep_h reply) {
-  if (frame.kind == FrameKind::Hello) return on_hello(frame, reply);
+  if (frame.kind == FrameKind::Hello || frame.kind == FrameKind::Drop) {
+    return on_hello(frame, reply);
+  }
   const auto found = links_.find(frame.channel);
   if (found == links_.end()) {
     ++tally_.unknown_grants;
@@ -133,14 +147,8 @@ void UcxEngine::handle(const Frame& frame, ucp_ep_h reply) {
   if (open && frame.kind == FrameKind::Grant) return on_grant(link, frame);
   if (open && frame.kind == FrameKind::Mismatch) return on_mismatch(link, frame);
   if (open && frame.kind == FrameKind::Bye) return on_bye(link);
-  if (open && frame.kind == FrameKind::Got) {
-    if (frame.grant == link.probe && link.probe != 0) {
-      link.probe = 0;
-      return link.rate.finish(now());
-    }
-    ++tally_.unknown_grants;
-    return;
-  }
+  if (open && frame.kind == FrameKind::Got) return on_got(link, frame.arrived);
+  if (open && frame.kind == FrameKind::Settled) return on_settled(link);
   ++tally_.malformed;
 }
 
@@ -153,38 +161,62 @@ void UcxEngine::on_hello(const Frame& frame, ucp_ep_h reply) {
     ++tally_.malformed;
     return;
   }
-  const WorkerId peer = frame.hello.self;
-  Status verdict = verify_hello(self_, frame.hello, cat("worker ", peer));
-  if (verdict.ok() && frame.expected != self_.self) {
-    verdict = invalid(cat("at ", address_, " listens worker ", self_.self, ", expected worker ",
-                          frame.expected, ": check the list of addresses"));
-  }
-  if (verdict.ok() && (phase_ != Phase::Running || peer == self_.self)) {
-    verdict = closed_error(self_.self);
-  }
-  if (verdict.ok() && peers_[peer].link != nullptr) {
-    verdict = invalid(cat("worker ", peer, " and worker ", self_.self,
-                          " are already connected: of a pair exactly one end connects"));
-  }
+  Status verdict = judge_hello(frame);
   link->remote_id = frame.own_channel;
-  Frame answer;
-  answer.channel = link->remote_id;
+  if (verdict.ok() && frame.kind == FrameKind::Drop) verdict = on_farewell(frame.hello.self);
   if (!verdict.ok()) {
-    ++tally_.refused;
+    if (frame.kind == FrameKind::Hello) ++tally_.refused;
+    Frame answer;
+    answer.channel = link->remote_id;
     answer.kind = FrameKind::Refuse;
     answer.text = verdict.error().message;
     link->state = LinkState::Refused;
     link->limit = now() + kRefuseLimit;
     return control(*link, answer);
   }
-  answer.kind = FrameKind::Welcome;
-  answer.own_channel = link->id;
-  answer.hello = self_;
+  const WorkerId peer = frame.hello.self;
+  Peer& side = peers_[peer];
   link->peer = peer;
-  link->state = LinkState::Open;
   link->limit = Duration::max();
-  control(*link, answer);
-  if (!link->ended) become_open(*link);
+  if (frame.resumes != 0) return on_resumption(*link);
+  if (side.mending) lose(peer, "another process has taken its place");
+  side.dialled = false;
+  side.instance = frame.instance;
+  side.name = frame.address;
+  side.where.reset();
+  if (const auto where = resolve(frame.address, false); where.ok()) side.where = where.value();
+  welcome(*link);
+}
+
+// Whether who says hello may come in.
+Status UcxEngine::judge_hello(const Frame& frame) {
+  const WorkerId peer = frame.hello.self;
+  const Status verdict = verify_hello(self_, frame.hello, cat("worker ", peer));
+  if (!verdict.ok()) return verdict;
+  if (frame.expected != self_.self) {
+    return invalid(cat("at ", address_, " listens worker ", self_.self, ", expected worker ",
+                       frame.expected, ": check the list of addresses"));
+  }
+  if (phase_ != Phase::Running || peer == self_.self) return closed_error(self_.self);
+  if (frame.resumes != 0) return judge_resumption(frame);
+  const Peer& side = peers_[peer];
+  if (side.link != nullptr || (side.mending && side.instance == frame.instance)) {
+    return invalid(cat("worker ", peer, " and worker ", self_.self,
+                       " are already connected: of a pair exactly one end connects"));
+  }
+  return ok();
+}
+
+void UcxEngine::welcome(Link& link) {
+  Frame answer;
+  answer.kind = FrameKind::Welcome;
+  answer.channel = link.remote_id;
+  answer.own_channel = link.id;
+  answer.hello = self_;
+  answer.instance = instance_;
+  link.state = LinkState::Open;
+  control(link, answer);
+  if (link.state == LinkState::Open) become_open(link);
 }
 
 void UcxEngine::on_welcome(Link& link, const Frame& frame) {
@@ -195,22 +227,36 @@ void UcxEngine::on_welcome(Link& link, const Frame& frame) {
   if (verdict.ok() && frame.hello.self != link.peer) {
     verdict = invalid(cat(where, " answers, expected worker ", link.peer));
   }
+  const uint64_t resumes = found->second.resumes;
+  if (verdict.ok() && resumes != 0 && frame.instance != resumes) {
+    verdict = invalid("another process has taken its place");
+  }
   if (verdict.ok() && peers_[link.peer].link != nullptr) {
     verdict = invalid(cat("worker ", link.peer, " connected from its end at the same time: of a ",
                           "pair exactly one end connects"));
   }
+  if (!verdict.ok() && resumes != 0) return lose(link.peer, verdict.error().message);
   if (!verdict.ok()) return give_up(link.peer, verdict.error());
-  const Ticket ticket = found->second.ticket;
+  Peer& side = peers_[link.peer];
+  const Connecting done = std::move(found->second);
   connecting_.erase(found);
   link.remote_id = frame.own_channel;
   link.state = LinkState::Open;
-  report(ticket, link.peer, ok());
+  link.limit = Duration::max();
+  if (resumes != 0) return mended(link);
+  side.dialled = true;
+  side.instance = frame.instance;
+  side.name = done.name;
+  side.where = done.to;
+  report(done.ticket, link.peer, ok());
   become_open(link);
 }
 
 void UcxEngine::on_refuse(Link& link, const Frame& frame) {
   const auto found = connecting_.find(link.peer);
   if (found == connecting_.end() || found->second.attempt != &link) return;
+  if (found->second.farewell) return end_farewell(link.peer);
+  if (found->second.resumes != 0) return lose(link.peer, cat("it refused: ", frame.text));
   give_up(link.peer,
           {Code::Invalid, Reach::Link,
            cat("worker ", link.peer, " at ", found->second.name, " refused: ", frame.text)});
@@ -220,15 +266,19 @@ void UcxEngine::become_open(Link& link) {
   Peer& peer = peers_[link.peer];
   peer.link = &link;
   peer.lost.reset();
-  const std::map<Tag, Receiving> receives = peer.receives;  // a broken link empties the original
+  const std::map<Tag, Receiving> receives = peer.receives;  // a lost peer empties the original
   for (const auto& [tag, posted] : receives) {
-    if (!link.ended) grant(link, tag, posted);
+    if (link.state == LinkState::Open) grant(link, tag, posted);
   }
 }
 
 void UcxEngine::on_grant(Link& link, const Frame& frame) {
   if (link.state != LinkState::Open) return;
   Peer& peer = peers_[link.peer];
+  if (!frame.arrived.empty()) on_got(link, frame.arrived);
+  if (const auto again = peer.sent.find(frame.grant); again != peer.sent.end()) {
+    return send_again(link, frame, again->second);
+  }
   const Granted granted{frame.grant, frame.size};
   if (const auto found = peer.sends.find(frame.tag); found != peer.sends.end()) {
     const Sending sending = found->second;
@@ -241,20 +291,40 @@ void UcxEngine::on_grant(Link& link, const Frame& frame) {
 }
 
 void UcxEngine::on_mismatch(Link& link, const Frame& frame) {
-  const auto found = link.posted.find(frame.grant);
-  if (found == link.posted.end()) {
+  Peer& peer = peers_[link.peer];
+  const auto found = peer.granted.find(frame.grant);
+  if (found == peer.granted.end() || peer.receives.at(found->second).fetching) {
     ++tally_.unknown_grants;
     return;
   }
   const Tag tag = found->second;
-  link.posted.erase(found);
-  Peer& peer = peers_[link.peer];
-  const auto place = peer.receives.find(tag);
-  CHECK(place != peer.receives.end(), "a grant without its receive");
-  const Receiving posted = place->second;
-  peer.receives.erase(place);
+  const Receiving posted = peer.receives.at(tag);
+  peer.receives.erase(tag);
+  peer.granted.erase(found);
   report(posted.ticket, link.peer,
          size_error(link.peer, self_.self, tag, size_of(frame.size), size_of(posted.bytes.size())));
+}
+
+// A message is here, whole.
+void UcxEngine::here(Link& link, const Tag& tag, const DataHeader& header) {
+  Peer& peer = peers_[link.peer];
+  const auto place = peer.receives.find(tag);
+  const Ticket ticket = place->second.ticket;
+  peer.granted.erase(place->second.grant);
+  peer.receives.erase(place);
+  mailbox_.post(
+      received(ticket, link.peer, {Duration(header.sent), Duration(header.arrival)}, now()));
+  if (link.state != LinkState::Open) return;
+  link.arrived.push_back(header.grant);
+  if (header.acknowledge == 1 || link.arrived.size() >= kFrameArrivals) say_got(link);
+}
+
+void UcxEngine::say_got(Link& link) {
+  Frame frame;
+  frame.kind = FrameKind::Got;
+  frame.channel = link.remote_id;
+  frame.arrived.swap(link.arrived);
+  control(link, frame);
 }
 
 // The peer has ended in order: its calls end, but it is not reported lost. The answer tells it that
@@ -265,6 +335,7 @@ void UcxEngine::on_bye(Link& link) {
   Peer& peer = peers_[link.peer];
   if (!link.said_bye) {
     link.said_bye = true;
+    if (!link.arrived.empty()) say_got(link);
     Frame bye;
     bye.kind = FrameKind::Bye;
     bye.channel = link.remote_id;
@@ -276,9 +347,18 @@ void UcxEngine::on_bye(Link& link) {
   end_calls(peer, link.peer, lost_error(link.peer, *peer.lost));
 }
 
-// The endpoint is broken: the peer is lost, or an attempt to reach it has failed.
+// What a call ends with that UCX gave back after the peer had gone in order.
+Error UcxEngine::parted_error(const Link& link) const {
+  const auto found = peers_.find(link.peer);
+  if (found == peers_.end() || !found->second.lost) return closed_error(self_.self);
+  return lost_error(link.peer, *found->second.lost);
+}
+
+// The endpoint is broken: its connection is to be mended, an attempt to reach the peer has failed,
+// or, while this wire closes, the peer is lost.
 void UcxEngine::fail(Link& link, const std::string& why) {
-  if (link.ended) return;
+  if (link.ended || link.broken) return;
+  if (link.state == LinkState::Open && phase_ == Phase::Running) return break_link(link, why);
   const LinkState state = link.state;
   const WorkerId peer = link.peer;
   const Error error = lost_error(peer, why);
@@ -291,11 +371,7 @@ void UcxEngine::fail(Link& link, const std::string& why) {
       }
     }
   }
-  if (state != LinkState::Open) return;
-  Peer& side = peers_[peer];
-  side.lost = why;
-  if (phase_ == Phase::Running || phase_ == Phase::Flushing) report(kNoTicket, peer, error);
-  end_calls(side, peer, error);
+  if (state == LinkState::Open) lose(peer, why);
 }
 
 // Takes a link out of use; tick() closes its endpoint, and requests in UCX's hands end with `error`
@@ -303,25 +379,35 @@ void UcxEngine::fail(Link& link, const std::string& why) {
 void UcxEngine::end(Link& link, const Error& error) {
   link.ended = error;
   link.state = LinkState::Ended;
-  link.posted.clear();
   link.granted.clear();
   const auto found = peers_.find(link.peer);
   if (found != peers_.end() && found->second.link == &link) found->second.link = nullptr;
 }
 
-// Ends every call with `peer` that UCX has no part in yet.
+// Ends every call with `peer`; those in UCX's hands when UCX gives them back.
 void UcxEngine::end_calls(Peer& peer, WorkerId id, const Error& error) {
-  const auto sends = std::move(peer.sends);
-  const auto receives = std::move(peer.receives);
-  peer.sends.clear();
-  peer.receives.clear();
+  const auto sends = std::exchange(peer.sends, {});
+  const auto receives = std::exchange(peer.receives, {});
+  const auto sent = std::exchange(peer.sent, {});
+  peer.granted.clear();
+  peer.break_after = -1;
   for (const auto& [tag, sending] : sends) report(sending.ticket, id, error);
-  for (const auto& [tag, posted] : receives) report(posted.ticket, id, error);
+  for (const auto& [grant, each] : sent) {
+    if (!each.in_flight && each.sending.ticket != kNoTicket) report(each.sending.ticket, id, error);
+  }
+  for (const auto& [tag, posted] : receives) {
+    if (!posted.fetching) report(posted.ticket, id, error);
+  }
 }
 
 size_t UcxEngine::unsent() const {
   size_t count = static_cast<size_t>(sends_in_flight_);
-  for (const auto& [id, peer] : peers_) count += peer.sends.size();
+  for (const auto& [id, peer] : peers_) {
+    count += peer.sends.size();
+    for (const auto& [grant, each] : peer.sent) {
+      count += !each.in_flight && each.sending.ticket != kNoTicket ? 1 : 0;
+    }
+  }
   return count;
 }
 
@@ -329,6 +415,11 @@ void UcxEngine::close(Duration limit) {
   if (phase_ != Phase::Running) return;
   close_limit_ = now() + limit;
   phase_ = Phase::Flushing;
+  for (auto& [id, peer] : peers_) {
+    if (!peer.mending) continue;
+    peer.lost = peer.mending->why;
+    part(id, lost_error(id, *peer.lost));
+  }
   while (!connecting_.empty()) give_up(connecting_.begin()->first, closed_error(self_.self));
 }
 
@@ -345,6 +436,8 @@ Duration UcxEngine::tick() {
   const Duration moment = now();
   Duration next = tick_connecting(moment);
   next = std::min(next, tick_links(moment));
+  next = std::min(next, tick_mending(moment));
+  next = std::min(next, tick_late(moment));
   next = std::min(next, tick_closing(moment));
   next = std::min(next, tick_ended(moment));
   if (phase_ == Phase::Ending && links_.empty()) phase_ = Phase::Closed;
@@ -355,18 +448,24 @@ Duration UcxEngine::tick_connecting(Duration moment) {
   Duration next = Duration::max();
   std::vector<WorkerId> late;
   for (auto& [peer, connecting] : connecting_) {
-    if (moment >= connecting.limit) {
+    const bool mends = connecting.mends();  // has its limit with the peer
+    if (!mends && moment >= connecting.limit) {
       late.push_back(peer);
       continue;
     }
+    if (mends && unsettled(peer)) continue;
     if (connecting.attempt == nullptr && moment >= connecting.retry) {
       attempt(peer, connecting, moment);
     }
-    next = std::min(next, connecting.limit);
+    if (!mends) next = std::min(next, connecting.limit);
     if (connecting.attempt == nullptr) next = std::min(next, connecting.retry);
   }
   for (const WorkerId peer : late) {
     const Connecting& connecting = connecting_[peer];
+    if (connecting.farewell) {
+      end_farewell(peer);
+      continue;
+    }
     const std::string last =
         connecting.last_error.empty() ? std::string("no answer") : connecting.last_error;
     give_up(peer,
@@ -381,9 +480,16 @@ Duration UcxEngine::tick_connecting(Duration moment) {
 Duration UcxEngine::tick_links(Duration moment) {
   Duration next = Duration::max();
   for (auto& [id, link] : links_) {
-    if (link->state != LinkState::Accepted && link->state != LinkState::Refused) continue;
+    const bool attempt = link->state == LinkState::Greeting;
+    if (!attempt && link->state != LinkState::Accepted && link->state != LinkState::Refused) {
+      continue;
+    }
     if (moment < link->limit) {
       next = std::min(next, link->limit);
+      continue;
+    }
+    if (attempt) {
+      fail(*link, "no answer");
       continue;
     }
     if (link->state == LinkState::Accepted) ++tally_.refused;
@@ -404,6 +510,7 @@ Duration UcxEngine::tick_closing(Duration moment) {
     for (auto& [id, link] : links_) {
       if (link->state != LinkState::Open) continue;
       link->said_bye = true;
+      if (!link->arrived.empty()) say_got(*link);
       Frame bye;
       bye.kind = FrameKind::Bye;
       bye.channel = link->remote_id;

@@ -309,7 +309,7 @@ TEST_P(Wires, RefusesAnotherJobTokenVersionOrWorker) {
   const Case cases[] = {
       {[](Hello& hello) { hello.job = "saga"; }, WorkerId{0}, "belongs to job 'saga'"},
       {[](Hello& hello) { hello.token = "guess"; }, WorkerId{0}, "has another token"},
-      {[](Hello& hello) { hello.version = 7; }, WorkerId{0}, "speaks wire version 7, expected 1"},
+      {[](Hello& hello) { hello.version = 7; }, WorkerId{0}, "speaks wire version 7, expected 2"},
       {[](Hello&) {}, WorkerId{5}, "listens worker 0, expected worker 5"}};
   for (const Case& each : cases) {
     Hello hello = hello_of(1);

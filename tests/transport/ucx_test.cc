@@ -139,6 +139,27 @@ TEST_P(Death, OfAStoppedPeerIsSettledByDrop) {
   EXPECT_TRUE(host.losses.empty());
 }
 
+// A connection that breaks and whose other end neither comes back nor goes.
+TEST_P(Death, OfAPeerThatDoesNotComeBackIsToldAfterTheLimit) {
+  UcxSettings settings = ucx_settings(GetParam());
+  settings.mend_limit = std::chrono::milliseconds(200);
+  Party host(make_ucx(settings), hello_of(0));
+  std::vector<std::byte> word(1), room(100);
+  const Ticket ready = host.recv(1, 1000, word);
+  Process peer(host.wire->address().text, "idle");
+  ASSERT_TRUE(host.end_of(ready).status.ok());
+  peer.stop();
+  const Ticket receiving = host.recv(1, 1, room);
+  const Duration begin = monotonic_clock().now();
+  EXPECT_TRUE(host.wire->break_connection(WorkerId{1}, 0).ok());
+  const Done loss = host.next_loss();
+  expect_lost(loss);
+  EXPECT_NE(loss.status.error().message.find("no new connection within 200 ms"), std::string::npos)
+      << loss.status.error().message;
+  EXPECT_GE(monotonic_clock().now() - begin, settings.mend_limit);
+  expect_lost(host.end_of(receiving));
+}
+
 std::string name_of(const testing::TestParamInfo<UcxProtocol>& info) {
   switch (info.param) {
     case UcxProtocol::Automatic:
@@ -322,7 +343,7 @@ TEST(Ucx, APortScanDoesNoHarm) {
 }
 
 TEST(UcxFrame, EveryKindReadsBackAndEveryPrefixIsRefused) {
-  for (int kind = 1; kind <= int(FrameKind::Bye); ++kind) {
+  for (int kind = 1; kind <= int(FrameKind::Drop); ++kind) {
     Frame frame;
     frame.kind = FrameKind(kind);
     frame.channel = 7;
@@ -333,6 +354,10 @@ TEST(UcxFrame, EveryKindReadsBackAndEveryPrefixIsRefused) {
     frame.grant = 9;
     frame.size = 10;
     frame.tag = {1, 2, 3};
+    frame.instance = 11;
+    frame.resumes = 12;
+    frame.address = "here:13";
+    frame.arrived = {14, 15};
     const std::string bytes = encode(frame);
     const auto span = std::as_bytes(std::span(bytes.data(), bytes.size()));
     const auto back = decode(span);
@@ -349,7 +374,7 @@ TEST(UcxFrame, RandomBytesNeverCrash) {
   for (int i = 0; i < 20000; ++i) {
     std::vector<std::byte> bytes(random.below(120));
     for (auto& each : bytes) each = std::byte(random.next());
-    if (!bytes.empty()) bytes[0] = std::byte(random.below(9));
+    if (!bytes.empty()) bytes[0] = std::byte(random.below(11));
     const auto frame = decode(bytes);
     if (frame.ok()) {
       EXPECT_EQ(encode(frame.value()).size(), bytes.size());

@@ -1,0 +1,336 @@
+// The part of UcxEngine that outlives a connection: which messages are known to have arrived, and
+// how a broken connection comes to stand again.
+//
+// A receive has one number, its grant, for as long as it lasts. After a break the receiver grants
+// again, by the same numbers, what it has not got, and then says Settled; of what the sender had
+// handed over, that is sent again, and all else has arrived. Nothing of the new connection begins
+// at an end before UCX has given back every buffer of the old one there.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/ucx_engine.h"
+
+namespace tenuto {
+
+namespace {
+
+// The word of an arrival is waited for so long; then the bytes are kept and the send ends. On a
+// fast link the word is here in a tenth of it, on a slow one the copy costs little beside the way.
+constexpr Duration kWordPatience = std::chrono::milliseconds(1);
+// A dead process closes its connections and stops listening within one sweep of the kernel, in any
+// order: so nobody listens there when three looks in a row, over 30 ms, have found nobody.
+constexpr int kRefusals = 3;
+constexpr Duration kKnockFirst = std::chrono::milliseconds(10);
+constexpr Duration kKnockMost = std::chrono::milliseconds(200);
+constexpr Duration kKnockLook = std::chrono::milliseconds(2);
+// Who cannot be told so soon that its connection is not wanted finds out by its own limit.
+constexpr Duration kFarewellLimit = std::chrono::seconds(1);
+
+Duration now() { return monotonic_clock().now(); }
+
+}  // namespace
+
+void UcxEngine::keep(Sent& sent) {
+  const std::span<const std::byte> bytes = sent.sending.bytes;
+  sent.kept = true;
+  if (bytes.empty()) return;
+  sent.own = std::shared_ptr<std::byte[]>(new std::byte[bytes.size()]);
+  std::memcpy(sent.own.get(), bytes.data(), bytes.size());
+  sent.sending.bytes = {sent.own.get(), bytes.size()};
+}
+
+// A message has arrived for certain.
+void UcxEngine::finish_sent(Peer& peer, WorkerId id, uint64_t grant) {
+  const auto node = peer.sent.extract(grant);
+  const Ticket ticket = node.mapped().sending.ticket;
+  if (ticket != kNoTicket) report(ticket, id, ok());
+}
+
+// UCX has done its part for a message.
+void UcxEngine::sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent) {
+  if (sent.got) return finish_sent(peer, link.peer, grant);
+  sent.left = now();
+  if (!sent.kept && link.slow_word) {
+    keep(sent);
+    ++tally_.kept;
+  }
+  if (!sent.kept) {
+    late_.push_back({sent.left + kWordPatience, link.peer, grant});
+    return;
+  }
+  const Ticket ticket = std::exchange(sent.sending.ticket, kNoTicket);
+  if (ticket != kNoTicket) report(ticket, link.peer, ok());
+}
+
+void UcxEngine::on_got(Link& link, const std::vector<uint64_t>& arrived) {
+  Peer& peer = peers_[link.peer];
+  const Duration moment = now();
+  for (const uint64_t grant : arrived) {
+    if (grant == link.probe && link.probe != 0) {
+      link.probe = 0;
+      link.rate.finish(moment);
+    }
+    const auto found = peer.sent.find(grant);
+    if (found == peer.sent.end() || found->second.link != link.id) {
+      ++tally_.unknown_grants;
+      continue;
+    }
+    Sent& sent = found->second;
+    if (sent.in_flight) {
+      sent.got = true;
+      continue;
+    }
+    if (sent.sending.bytes.size() > kKeptMessage) {
+      link.slow_word = moment - sent.left > kWordPatience;
+    }
+    finish_sent(peer, link.peer, grant);
+  }
+}
+
+// Ends the sends whose word of arrival takes long: their bytes are kept instead.
+Duration UcxEngine::tick_late(Duration moment) {
+  for (; !late_.empty(); late_.pop_front()) {
+    const Late& late = late_.front();
+    Peer& peer = peers_[late.peer];
+    const auto found = peer.sent.find(late.grant);
+    if (found == peer.sent.end()) continue;
+    Sent& sent = found->second;
+    const bool waits = !sent.in_flight && !sent.kept && sent.left + kWordPatience == late.at;
+    if (!waits || peer.link == nullptr || peer.link->id != sent.link) continue;
+    if (late.at > moment) return late.at;
+    keep(sent);
+    ++tally_.kept;
+    peer.link->slow_word = true;
+    const Ticket ticket = std::exchange(sent.sending.ticket, kNoTicket);
+    if (ticket != kNoTicket) report(ticket, late.peer, ok());
+  }
+  return Duration::max();
+}
+
+void UcxEngine::break_connection(WorkerId peer, int64_t after) {
+  if (phase_ != Phase::Running) return;
+  Peer& side = peers_[peer];
+  if (after > 0) {
+    side.break_after = after;
+  } else if (side.link != nullptr) {
+    break_link(*side.link, "it was broken by force, for rehearsal");
+  }
+}
+
+// The connection is gone, the peer perhaps not: calls with it wait for the next connection.
+void UcxEngine::break_link(Link& link, const std::string& why) {
+  ++tally_.broken;
+  link.state = LinkState::Ended;
+  link.broken = true;
+  link.granted.clear();
+  link.arrived.clear();
+  Peer& peer = peers_[link.peer];
+  if (peer.link == &link) peer.link = nullptr;
+  stop_mending(link.peer, peer);
+  const Duration moment = now();
+  Mending& mending = peer.mending.emplace();
+  mending.since = moment;
+  mending.limit = moment + settings_.mend_limit;
+  mending.why = why;
+  mending.knock_at = moment;
+  ++mending_;
+  if (!peer.dialled || !peer.where) return;
+  Connecting& connecting = connecting_[link.peer];
+  connecting.name = peer.name;
+  connecting.to = *peer.where;
+  connecting.ticket = kNoTicket;
+  connecting.resumes = peer.instance;
+  connecting.retry = moment;
+}
+
+void UcxEngine::stop_mending(WorkerId id, Peer& peer) {
+  if (!peer.mending) return;
+  if (peer.mending->knock >= 0) ::close(peer.mending->knock);
+  peer.mending.reset();
+  --mending_;
+  const auto found = connecting_.find(id);
+  if (found == connecting_.end() || !found->second.mends()) return;
+  Link* attempt = found->second.attempt;
+  connecting_.erase(found);
+  if (attempt != nullptr) end(*attempt, dropped_error(id));
+}
+
+// The peer itself is lost: told once, and every call with it ends.
+void UcxEngine::lose(WorkerId id, const std::string& why) {
+  const Error error = lost_error(id, why);
+  peers_[id].lost = why;
+  if (phase_ == Phase::Running || phase_ == Phase::Flushing) report(kNoTicket, id, error);
+  part(id, error);
+}
+
+// Nothing of what was under way with the peer goes on.
+void UcxEngine::part(WorkerId id, const Error& error) {
+  Peer& peer = peers_[id];
+  stop_mending(id, peer);
+  for (auto& [number, link] : links_) {
+    if (link->peer != id) continue;
+    if (link->broken && !link->ended) link->ended = error;
+    if (link->state == LinkState::Waiting) end(*link, error);
+  }
+  peer.instance = 0;
+  end_calls(peer, id, error);
+}
+
+// The peer would wait for this end to connect again: it is told that nothing more comes. (An end
+// that did not connect refuses the peer when it comes.)
+void UcxEngine::begin_farewell(WorkerId id, const Peer& peer, uint64_t instance) {
+  if (phase_ != Phase::Running || !peer.where || connecting_.contains(id)) return;
+  Connecting& connecting = connecting_[id];
+  connecting.name = peer.name;
+  connecting.to = *peer.where;
+  connecting.ticket = kNoTicket;
+  connecting.resumes = instance;
+  connecting.farewell = true;
+  connecting.limit = now() + kFarewellLimit;
+}
+
+void UcxEngine::end_farewell(WorkerId id) {
+  const auto found = connecting_.find(id);
+  if (found == connecting_.end() || !found->second.farewell) return;
+  Link* attempt = found->second.attempt;
+  connecting_.erase(found);
+  if (attempt != nullptr) end(*attempt, dropped_error(id));
+}
+
+// The peer has dropped the link; it is answered with a refusal.
+Status UcxEngine::on_farewell(WorkerId id) {
+  const std::string why = "it dropped the link";
+  if (Link* link = peers_[id].link; link != nullptr) end(*link, lost_error(id, why));
+  lose(id, why);
+  return dropped_error(id);
+}
+
+// Whether UCX still holds something of a broken connection with the peer.
+bool UcxEngine::unsettled(WorkerId peer) const {
+  return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+    return entry.second->broken && entry.second->peer == peer;
+  });
+}
+
+// Whether a connection that takes the place of a broken one belongs here.
+Status UcxEngine::judge_resumption(const Frame& frame) const {
+  const auto found = peers_.find(frame.hello.self);
+  const bool known = found != peers_.end() && found->second.instance == frame.instance &&
+                     !found->second.dialled && frame.resumes == instance_;
+  if (known && (found->second.link != nullptr || found->second.mending)) return ok();
+  return invalid(cat("worker ", self_.self, " has given up the connection with worker ",
+                     frame.hello.self, ", or never had it"));
+}
+
+// The peer has connected again, perhaps before this end saw the break.
+void UcxEngine::on_resumption(Link& link) {
+  for (auto& [id, each] : links_) {
+    if (each->state == LinkState::Waiting && each->peer == link.peer && each.get() != &link) {
+      end(*each, dropped_error(link.peer));
+    }
+  }
+  link.state = LinkState::Waiting;
+  if (Link* old = peers_[link.peer].link; old != nullptr) break_link(*old, "it connected again");
+}
+
+// The new connection stands at this end.
+void UcxEngine::mended(Link& link) {
+  Peer& peer = peers_[link.peer];
+  const Duration took = peer.mending ? now() - peer.mending->since : Duration::zero();
+  if (peer.dialled) {
+    const std::lock_guard lock(tally_.mutex);
+    tally_.repairs.push_back({link.peer, took});
+  }
+  stop_mending(link.peer, peer);
+  if (link.state == LinkState::Waiting) {
+    welcome(link);
+  } else {
+    become_open(link);
+  }
+  if (link.state != LinkState::Open) return;
+  Frame frame;
+  frame.kind = FrameKind::Settled;
+  frame.channel = link.remote_id;
+  control(link, frame);
+}
+
+// The peer still wants a message that was handed over before the break.
+void UcxEngine::send_again(Link& link, const Frame& frame, Sent& sent) {
+  if (sent.link == link.id || sent.in_flight || frame.size != sent.sending.bytes.size()) {
+    ++tally_.malformed;
+    return;
+  }
+  ++tally_.sent_again;
+  sent.got = false;
+  transmit(link, frame.grant, sent);
+}
+
+// All that the peer has not granted again has arrived.
+void UcxEngine::on_settled(Link& link) {
+  Peer& peer = peers_[link.peer];
+  std::vector<uint64_t> arrived;
+  for (const auto& [grant, sent] : peer.sent) {
+    if (sent.link != link.id && !sent.in_flight) arrived.push_back(grant);
+  }
+  for (const uint64_t grant : arrived) finish_sent(peer, link.peer, grant);
+}
+
+// Looks whether somebody listens where the peer did. True when nobody does, for certain.
+bool UcxEngine::found_nobody(const SocketAddress& where, Mending& mending, Duration moment) {
+  int code = EINPROGRESS;
+  if (mending.knock < 0) {
+    if (moment < mending.knock_at) return false;
+    mending.knock =
+        ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (mending.knock < 0) return false;
+    const auto* address = reinterpret_cast<const sockaddr*>(&where.storage);
+    code = ::connect(mending.knock, address, where.length) == 0 ? 0 : errno;
+    mending.pause = std::clamp<Duration>(mending.pause * 2, kKnockFirst, kKnockMost);
+    mending.knock_at = moment + mending.pause;
+  }
+  if (code == EINPROGRESS) {
+    pollfd answer{mending.knock, POLLOUT, 0};
+    if (::poll(&answer, 1, 0) == 0) return false;
+    socklen_t length = sizeof(code);
+    if (::getsockopt(mending.knock, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
+  }
+  ::close(mending.knock);
+  mending.knock = -1;
+  mending.refused = code == ECONNREFUSED ? mending.refused + 1 : 0;
+  return mending.refused >= kRefusals;
+}
+
+Duration UcxEngine::tick_mending(Duration moment) {
+  if (mending_ == 0) return Duration::max();
+  Duration next = Duration::max();
+  std::vector<std::pair<WorkerId, std::string>> gone;
+  for (auto& [id, peer] : peers_) {
+    if (!peer.mending) continue;
+    Mending& mending = *peer.mending;
+    if (peer.where && found_nobody(*peer.where, mending, moment)) {
+      gone.emplace_back(id, cat(mending.why, "; nobody listens at ", peer.name, " any more"));
+    } else if (moment >= mending.limit) {
+      gone.emplace_back(id, cat(mending.why, "; no new connection within ",
+                                fixed(to_milliseconds(settings_.mend_limit), 0), " ms"));
+    }
+    next = std::min(next, mending.limit);
+    if (mending.knock >= 0) next = std::min(next, moment + kKnockLook);
+    if (peer.where) next = std::min(next, std::max(mending.knock_at, moment + kKnockLook));
+  }
+  for (const auto& [id, why] : gone) lose(id, why);
+  std::vector<Link*> ready;
+  for (auto& [id, link] : links_) {
+    if (link->state == LinkState::Waiting && !unsettled(link->peer)) ready.push_back(link.get());
+  }
+  for (Link* link : ready) mended(*link);
+  return next;
+}
+
+}  // namespace tenuto
