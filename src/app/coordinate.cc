@@ -223,6 +223,10 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
         verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed;
     if (link) input_.progress->event(verdict.sentence);  // about workers nothing is done yet
   }
+  for (const Repaired& repaired : decision.repaired) {
+    if (record_) (void)record_->event("repair", state_.epoch, repaired.step, repaired.sentence);
+    input_.progress->event(repaired.sentence);
+  }
   if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {
     note(state_.ending ? "end" : begins ? "start" : "decision", decision.reason);

@@ -25,7 +25,7 @@ Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, c
     if (!timeline.ok()) return timeline.error();
     Stretch stretch{first, end, timeline.value().period, {}};
     for (const Fault& fault : faults) {
-      if (in_force(fault, first)) stretch.faults.push_back(describe(fault));
+      if (lasts(fault) && in_force(fault, first)) stretch.faults.push_back(describe(fault));
     }
     stretches.push_back(std::move(stretch));
     first = end;

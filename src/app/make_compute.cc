@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -75,6 +76,9 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
   settings.connect_limit = from_milliseconds(network.connect_seconds * 1000);
+  // A step that waits for a connection must not be taken for one that hangs.
+  settings.mend_limit = std::min(settings.mend_limit,
+                                 Duration(from_milliseconds(network.silence_seconds * 1000) / 2));
   Result<std::unique_ptr<UcxTransport>> made = make_ucx_transport(settings, hello, mailbox);
   if (!made.ok()) return made.error();
   return std::unique_ptr<Transport>(std::move(made).value());

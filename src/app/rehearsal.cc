@@ -13,8 +13,9 @@ std::vector<FaultNews> Rehearsal::advance(int64_t committed) {
     const bool begins =
         first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
     if (begins && fault.at_step < steps_) {
-      news.push_back({fault.at_step,
-                      cat("rehearsed fault: from step ", fault.at_step, " on ", describe(fault))});
+      news.push_back(
+          {fault.at_step, cat("rehearsed fault: ", lasts(fault) ? "from" : "in", " step ",
+                              fault.at_step, lasts(fault) ? " on " : " ", describe(fault))});
     }
     const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
     if (ends && fault.until_step < steps_) {

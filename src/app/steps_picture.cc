@@ -182,7 +182,9 @@ Result<std::string> picture_of_steps(const std::string& run) {
   std::vector<Happening> happenings;
   const Status events = each_line(run + "/events.jsonl", [&](const Json& json) {
     const std::string kind = text_of(json, "event");
-    if (kind != "fault" && kind != "detection" && kind != "decision") return;
+    const bool drawn =
+        kind == "fault" || kind == "detection" || kind == "decision" || kind == "repair";
+    if (!drawn) return;
     if (happenings.size() == kMostEvents) return;
     happenings.push_back({json["step"].get<int64_t>(), kind, text_of(json, "reason")});
   });

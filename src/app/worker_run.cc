@@ -38,6 +38,8 @@ constexpr Duration kCloseLimit = std::chrono::seconds(2);
 constexpr Duration kIdle = std::chrono::seconds(1);
 // Steps between two looks at a paced device's lag.
 constexpr int64_t kLagInterval = 10;
+// Repaired connections that a report tells of; more at once are told of by their last.
+constexpr size_t kRepairsTold = 16;
 
 void say(const std::string& sentence) {
   std::fprintf(stderr, "%s\n", sentence.c_str());
@@ -106,6 +108,8 @@ class WorkerRun {
   void take_plan(const Told& told);
   void step(const Told& told);
   void apply_faults(int64_t step);
+  void break_connections(int64_t step);
+  void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
   void fail(const Error& error);
@@ -370,6 +374,7 @@ void WorkerRun::take_plan(const Told& now) {
 // one. The held-out pass behind a step has them too.
 void WorkerRun::apply_faults(int64_t step) {
   if (job_.faults.empty()) return;
+  break_connections(step);
   const Cluster base = cluster_of(job_);
   const LinkStates states = links_at(job_.faults, step, job_.parallel.stages, base);
   const WorkerId self = settings_.self;
@@ -382,6 +387,34 @@ void WorkerRun::apply_faults(int64_t step) {
     const LinkState state =
         found == states.end() ? LinkState{base.link(peer, self), {}} : found->second;
     faulty_->set_link(peer, {state.link.latency, state.link.bytes_per_second, state.jitter});
+  }
+}
+
+// In the middle of the step's traffic: when half of the messages to the peer have left.
+void WorkerRun::break_connections(int64_t step) {
+  const int32_t workers = job_.worker_count();
+  for (const auto& [first, second] : breaks_at(job_.faults, step, job_.parallel.stages, workers)) {
+    if (first != settings_.self) continue;
+    const auto& list = plan_->schedule.lists[static_cast<size_t>(first.value)];
+    const WorkerId peer = second;
+    const auto messages = std::count_if(list.begin(), list.end(), [&](const Op& op) {
+      return op.kind == OpKind::Send && op.peer == peer;
+    });
+    const Status broken = transport_->break_connection(peer, (messages + 1) / 2);
+    if (!broken.ok()) say(cat(name(), ": ", broken.error().message));
+  }
+}
+
+void WorkerRun::note_repairs(const std::vector<Repair>& repairs, int64_t step) {
+  auto& told = report_.repairs;
+  for (const Repair& repair : repairs) {
+    say(cat(name(), ": the connection with worker ", repair.peer, " broke and stood again after ",
+            fixed(to_milliseconds(repair.took), 1), " ms, in step ", step));
+    const int64_t serial = told.empty() ? 1 : told.back().serial + 1;
+    told.push_back({serial, repair.peer, step, repair.took.count()});
+  }
+  if (told.size() > kRepairsTold) {
+    told.erase(told.begin(), told.end() - static_cast<ptrdiff_t>(kRepairsTold));
   }
 }
 
@@ -409,6 +442,8 @@ void WorkerRun::step(const Told& now) {
                           report_.lost_peers.push_back(peer);
                         }};
   const Result<std::vector<Event>> events = runner_->run_step(input);
+  const std::vector<Repair> repairs = transport_->take_repairs();
+  note_repairs(repairs, version);
   if (!events.ok()) {
     if (events.error().code != Code::Cancelled) say(events.error().message);
     if (!report_.lost_peers.empty()) return tell();
@@ -418,6 +453,11 @@ void WorkerRun::step(const Told& now) {
   report_.lost_peers.clear();  // of peers that have gone home early, after their last message
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(events.value(), version, summary);
+  // How long messages took over a connection that broke says nothing of the link.
+  std::erase_if(summary.sample.links, [&](const LinkSample& link) {
+    return std::any_of(repairs.begin(), repairs.end(),
+                       [&](const Repair& repair) { return repair.peer == link.from; });
+  });
   if (!is_finite(summary)) {  // control decides what becomes of the run
     halted_ = true;
     report_.steps.push_back(std::move(summary));

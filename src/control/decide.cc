@@ -166,6 +166,7 @@ class Turn {
     if (!reason.empty()) note(reason);
   }
   void note_shards(const Report& report);
+  void note_repairs(const Report& report);
   void suspect(WorkerId worker, const std::string& why);
   void bury(WorkerId worker, const std::string& fate);
   void bury_the_missing();
@@ -213,6 +214,19 @@ void Turn::note_shards(const Report& report) {
   }
 }
 
+void Turn::note_repairs(const Report& report) {
+  int64_t& told = member(report.worker).repairs;
+  for (const RepairNote& repair : report.repairs) {
+    if (repair.serial <= told || !known(repair.peer)) continue;
+    told = repair.serial;
+    const std::string took = fixed(to_milliseconds(Duration(repair.took_ns)), 1);
+    out_.repaired.push_back(
+        {repair.step, cat("the connection between worker ", report.worker, " and worker ",
+                          repair.peer, " broke in step ", repair.step, " and stood again after ",
+                          took, " ms: no step is lost")});
+  }
+}
+
 void Turn::hear(const Report& report) {
   if (overtaken(report)) return;
   Member& of = member(report.worker);
@@ -224,6 +238,7 @@ void Turn::hear(const Report& report) {
   of.heard = true;
   of.report = report;
   note_shards(report);
+  note_repairs(report);
   // While steps are abandoned, living peers drop each other.
   const bool together =
       state().situation == Situation::Gathering ||

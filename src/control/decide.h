@@ -69,6 +69,7 @@ struct Member {
   std::optional<Duration> suspect_since;  // someone has lost it, or its stream has ended
   std::string suspicion;                  // the sentence of that
   bool stream_ended = false;              // its conversation is over
+  int64_t repairs = 0;                    // serial of the newest that was told
 };
 
 // A change of plan on its way: wanted (somebody computes it), proposed (told, to be acknowledged),
@@ -183,6 +184,12 @@ struct StepRecord {
   std::vector<std::string> events;  // per worker, of a traced step
 };
 
+// A connection between two workers broke and stands again.
+struct Repaired {
+  int64_t step = 0;
+  std::string sentence;
+};
+
 // All shards of a checkpoint are durable: its manifest may be written.
 struct CheckpointRecord {
   int64_t version = 0;
@@ -205,6 +212,7 @@ struct Decision {
   std::vector<StepRecord> steps;     // newly committed
   std::optional<CheckpointRecord> checkpoint;
   std::vector<Verdict> verdicts;  // what detection has found
+  std::vector<Repaired> repaired;
   std::optional<PlanRequest> wanted;
   bool new_plan = false;  // `order` is the first to tell of state.planning.present
 };

@@ -44,6 +44,15 @@ struct SavedShard {
   auto operator<=>(const SavedShard&) const = default;
 };
 
+// A connection between two workers that broke and stands again.
+struct RepairNote {
+  int64_t serial = 0;  // counts up with each, from 1
+  WorkerId peer;
+  int64_t step = 0;  // that was under way
+  int64_t took_ns = 0;
+  auto operator<=>(const RepairNote&) const = default;
+};
+
 // A worker's state, repeated until overtaken.
 struct Report {
   WorkerId worker;
@@ -60,7 +69,8 @@ struct Report {
   std::vector<SavedShard> shards;
   int64_t plan = 1;  // serial of the newest plan that it has
   std::vector<WorkerId> lost_peers;
-  std::string failure;  // one sentence; empty = all is well
+  std::vector<RepairNote> repairs;  // the newest few; of a pair one end tells
+  std::string failure;              // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;
 };

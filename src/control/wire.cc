@@ -147,6 +147,13 @@ wire::Report to_wire(const Report& report, const Credentials& credentials) {
   }
   to.set_plan(report.plan);
   for (const WorkerId peer : report.lost_peers) to.add_lost_peers(peer.value);
+  for (const RepairNote& repair : report.repairs) {
+    wire::Repair* note = to.add_repairs();
+    note->set_serial(repair.serial);
+    note->set_peer(repair.peer.value);
+    note->set_step(repair.step);
+    note->set_took_ns(repair.took_ns);
+  }
   to.set_failure(report.failure);
   to.set_failure_code(static_cast<int32_t>(report.failure_code));
   return to;
@@ -169,6 +176,9 @@ Report from_wire(const wire::Report& message) {
   }
   report.plan = message.plan();
   for (const int32_t peer : message.lost_peers()) report.lost_peers.push_back({peer});
+  for (const auto& repair : message.repairs()) {
+    report.repairs.push_back({repair.serial(), {repair.peer()}, repair.step(), repair.took_ns()});
+  }
   report.failure = message.failure();
   const int32_t last = static_cast<int32_t>(Code::Cancelled);
   report.failure_code = static_cast<Code>(std::clamp(message.failure_code(), 0, last));

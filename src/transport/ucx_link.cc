@@ -198,7 +198,7 @@ Status UcxEngine::judge_hello(const Frame& frame) {
                        frame.expected, ": check the list of addresses"));
   }
   if (phase_ != Phase::Running || peer == self_.self) return closed_error(self_.self);
-  if (frame.resumes != 0) return judge_resumption(frame);
+  if (frame.resumes != 0 || frame.kind == FrameKind::Drop) return judge_resumption(frame);
   const Peer& side = peers_[peer];
   if (side.link != nullptr || (side.mending && side.instance == frame.instance)) {
     return invalid(cat("worker ", peer, " and worker ", self_.self,

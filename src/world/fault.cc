@@ -21,7 +21,10 @@ void worsen(const Fault& fault, LinkState& state) {
 
 }  // namespace
 
+bool lasts(const Fault& fault) { return fault.kind != "broken-connection"; }
+
 bool in_force(const Fault& fault, int64_t step) {
+  if (!lasts(fault)) return fault.at_step == step;
   return fault.at_step <= step && (fault.until_step < 0 || step < fault.until_step);
 }
 
@@ -53,6 +56,19 @@ LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stag
   return states;
 }
 
+std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& faults, int64_t step,
+                                                     int32_t stages, int32_t workers) {
+  std::vector<std::pair<WorkerId, WorkerId>> pairs;
+  for (const Fault& fault : faults) {
+    if (lasts(fault) || !in_force(fault, step)) continue;
+    if (fault.link < 0) pairs.push_back({{fault.from}, {fault.to}});
+    for (int32_t first = 0; fault.link >= 0 && first + stages <= workers; first += stages) {
+      pairs.push_back({{first + fault.link}, {first + fault.link + 1}});
+    }
+  }
+  return pairs;
+}
+
 Cluster with_links(const Cluster& base, const LinkStates& states) {
   Cluster cluster = base;
   for (const auto& [ends, state] : states) {
@@ -71,6 +87,7 @@ Cluster cluster_of(const Job& job) {
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
   std::set<int64_t> steps;
   for (const Fault& fault : faults) {
+    if (!lasts(fault)) continue;
     steps.insert(fault.at_step);
     if (fault.until_step >= 0) steps.insert(fault.until_step);
   }
@@ -79,6 +96,11 @@ std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
 }
 
 std::string describe(const Fault& fault) {
+  if (!lasts(fault)) {
+    return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
+                                fault.to, " breaks")
+                          : cat("the connection of link ", fault.link, " breaks");
+  }
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   const char* ways = fault.link < 0 ? "" : " each way";

@@ -18,10 +18,11 @@ namespace tenuto {
 
 struct Job;
 
-// One [[fault]]. The kind "slow-link-trace" stands in job files alone: whoever reads one gets a
-// "slow-link" for each link of each line of the trace.
+// One [[fault]]. A "broken-connection" happens once, in step at_step: the connection is cut by
+// force while both workers live. The kind "slow-link-trace" stands in job files alone: whoever
+// reads one gets a "slow-link" for each link of each line of the trace.
 struct Fault {
-  std::string kind = "slow-link";   // slow-link | slow-link-trace
+  std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection
   int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // more, one way
@@ -42,6 +43,9 @@ struct LinkState {
 // The directed pairs (from, to) that a fault concerns.
 using LinkStates = std::map<std::pair<WorkerId, WorkerId>, LinkState>;
 
+// True when the fault changes links for as long as it is in force, false when it only happens.
+bool lasts(const Fault& fault);
+
 // True when the step has the fault.
 bool in_force(const Fault& fault, int64_t step);
 
@@ -51,6 +55,12 @@ bool in_force(const Fault& fault, int64_t step);
 // Shapes: worker w of `base` is worker w mod stages of pipeline w / stages
 LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
                     const Cluster& base);
+
+// The pairs of workers whose connection breaks in the step; the first of a pair breaks it.
+//
+// Shapes: as links_at, for `workers` workers
+std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& faults, int64_t step,
+                                                     int32_t stages, int32_t workers);
 
 // `base` with the links as `states` says. A price knows no jitter: half of it, its mean, is
 // latency.

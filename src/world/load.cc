@@ -354,14 +354,15 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
   if (!place_of_key("kind")) {
     return Flaw{table, cat(name, ".kind is missing: expected ", expected(fault_keys().front()))};
   }
-  const bool trace = fault.kind == "slow-link-trace";
+  const bool trace = fault.kind == "slow-link-trace", breaks = !lasts(fault);
   for (const Key& key : fault_keys()) {
     const std::string word(key.name.substr(key.name.find('.') + 1));
     const bool of_trace = word == "file";
+    const bool of_break = word == "link" || word == "from" || word == "to" || word == "at_step";
     const auto place = place_of_key(word);
-    if (word == "kind" || !place || of_trace == trace) continue;
+    if (word == "kind" || !place || (of_trace == trace && (!breaks || of_break))) continue;
     return Flaw{*place, cat(name, ".", word, " belongs to kind = \"",
-                            trace ? "slow-link" : "slow-link-trace", "\", found \"", fault.kind,
+                            of_trace ? "slow-link-trace" : "slow-link", "\", found \"", fault.kind,
                             "\": leave it out")};
   }
   if (trace) {
@@ -373,6 +374,7 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
   if (link ? from || to : !from || !to) {
     return Flaw{table, cat(name, " expects either link, or from and to")};
   }
+  if (breaks) return {};
   if (fault.latency_ms == 0 && fault.jitter_ms == 0 && fault.megabytes_per_second == 0) {
     return Flaw{table, cat(name,
                            " changes nothing: expected latency_ms, jitter_ms or "

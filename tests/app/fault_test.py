@@ -141,6 +141,54 @@ class Deaths(Case):
         self.assertRegex(run.errors, "nothing ended for 2000 ms|said nothing for")
 
 
+class BrokenConnections(Case):
+    def add_break(self, **keys):
+        lines = "".join(f"{key} = {value}\n" for key, value in keys.items())
+        self.job.write_text(f'{self.job.read_text()}[[fault]]\nkind = "broken-connection"\n{lines}')
+
+    def told(self, run, kind):
+        return [(event["step"], event["reason"]) for event in run.events()
+                if event["event"] == kind]
+
+    def rehearse(self, **settings):
+        self.write_job(job__steps=12, parallel__micros=8, **settings)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        self.add_break(link=0, at_step=3)
+        self.add_break(link=0, at_step=7)
+        self.add_break(**{"from": 3, "to": 2, "at_step": 9})
+        run = self.start()
+        self.assertEqual(run.finish(), 0, run.errors)
+        self.assertEqual(self.losses(run), undisturbed)
+        self.assertEqual(len(undisturbed), 12)
+        self.assertEqual(self.told(run, "detection"), [])
+        repairs = self.told(run, "repair")
+        for step, sentence in repairs:
+            self.assertRegex(sentence, f"the connection between worker [02] and worker [13] broke "
+                                       fr"in step {step} and stood again after [0-9.]+ ms")
+            self.assertIn(sentence, run.output)
+        pairs = [(step, sentence.split(" broke")[0][-1]) for step, sentence in repairs]
+        self.assertEqual(sorted(pairs), [(3, "1"), (3, "3"), (7, "1"), (7, "3"), (9, "3")])
+        self.assertEqual([step for step, _ in self.told(run, "fault")], [3, 7, 9])
+        self.assertIn("rehearsed fault: in step 3 the connection of link 0 breaks", run.output)
+
+    def test_the_run_goes_on_with_the_same_losses(self):
+        self.rehearse()
+
+    def test_on_the_real_clock_with_large_messages(self):
+        self.rehearse(device__clock="real", device__message_bytes=2 << 20)
+
+    def test_a_worker_killed_while_its_connection_is_broken(self):
+        self.write_job(job__steps=5000, job__checkpoint_every=0)
+        self.add_break(link=0, at_step=4)
+        run = self.start()
+        run.wait_for_steps(4)
+        begin = time.monotonic()
+        os.kill(run.workers()[1], KILL)
+        self.assertEqual(run.finish(), 75, run.errors)
+        print(f"killed near a break: ended after {time.monotonic() - begin:.3f} s")
+        self.assertTrue(SENTENCE.search(run.errors), run.errors)
+
+
 class Disk(Case):
     def test_a_full_disk(self):
         # A file may not grow beyond the limit: the shards do, the metrics do not.

@@ -230,6 +230,7 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                 .shards = {{5, "stage-1.safetensors", 100, "0badcafe"}},
                 .plan = 7,
                 .lost_peers = {{0}},
+                .repairs = {{1, {0}, 7, 12345}, {2, {3}, 8, 1}},
                 .failure = "it broke",
                 .failure_code = Code::Exhausted};
   EXPECT_EQ(from_wire(to_wire(report, {"choir", "secret"})), report);

@@ -157,6 +157,24 @@ TEST(Decide, ACheckpointThatIsAskedForComesTwoVersionsLater) {
   EXPECT_EQ(run.state.told.save_version, 4);
 }
 
+TEST(Decide, ARepairedConnectionIsToldOnce) {
+  Play run;
+  run.connect();
+  run.advance_to(2);
+  run.reports[1].repairs = {{1, {2}, 2, 23'400'000}};
+  const Decision first = run.report(1);
+  ASSERT_EQ(first.repaired.size(), 1u);
+  EXPECT_EQ(first.repaired[0].step, 2);
+  EXPECT_EQ(first.repaired[0].sentence,
+            "the connection between worker 1 and worker 2 broke in step 2 and stood again after "
+            "23.4 ms: no step is lost");
+  EXPECT_TRUE(run.report(1).repaired.empty());
+  run.reports[1].repairs.push_back({2, {0}, 2, 1'000'000});
+  run.reports[1].repairs.push_back({3, {9}, 2, 1'000'000});  // nobody
+  EXPECT_EQ(run.report(1).repaired.size(), 1u);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+}
+
 TEST(Decide, ASignalStopsAfterTheStepThatSomeoneMayHaveEnded) {
   Play run;
   run.connect();

@@ -178,9 +178,10 @@ TEST(FaultTable, IsReadAndWritten) {
 }
 
 TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
-  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
-            "7:8: fault[0].kind expects \"slow-link\" or \"slow-link-trace\", found \"slow-lnik\", "
-            "did you mean slow-link?");
+  EXPECT_EQ(
+      refusal("[[fault]]\nkind = 'slow-lnik'\n"),
+      "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\" or \"broken-connection\", "
+      "found \"slow-lnik\", did you mean slow-link?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
             "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
             "megabytes_per_second, jitter_ms, at_step, until_step, file");
@@ -189,7 +190,8 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
             "9:14: fault[0].latency_ms expects a number in [0, 1e+09], found \"x\"");
   EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
-            "6:1: fault[0].kind is missing: expected \"slow-link\" or \"slow-link-trace\"");
+            "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\" or "
+            "\"broken-connection\"");
   EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
             "6:2: fault is a list of tables: expected [[fault]], found a table");
   EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),
@@ -235,6 +237,29 @@ TEST(FaultTable, RefusesUnknownLinksAndWorkers) {
             cat(trace.path(),
                 ":2:7: fault[2].link 3 would join stages 3 and 4: 4 stages have the "
                 "links 0 to 2"));
+}
+
+TEST(FaultTable, ABrokenConnectionHappensOnce) {
+  const std::string text = "[[fault]]\nkind = 'broken-connection'\nlink = 1\n";
+  const File file(kJob + text + "at_step = 3\n");
+  const auto loaded = load_job(file.path(), {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const auto& faults = loaded.value().job.faults;
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_EQ(describe(faults[0]), "the connection of link 1 breaks");
+  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value().faults, faults);
+  using Pairs = std::vector<std::pair<WorkerId, WorkerId>>;
+  EXPECT_EQ(breaks_at(faults, 3, 4, 8), (Pairs{{{1}, {2}}, {{5}, {6}}}));
+  EXPECT_EQ(breaks_at(faults, 4, 4, 8), Pairs());
+  EXPECT_TRUE(change_steps(faults).empty());
+  EXPECT_TRUE(links_at(faults, 3, 4, uniform_cluster(8, {})).empty());
+  EXPECT_EQ(refusal(text + "until_step = 9\n"),
+            "9:14: fault[0].until_step belongs to kind = \"slow-link\", found "
+            "\"broken-connection\": leave it out");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'broken-connection'\n"),
+            "6:1: fault[0] expects either link, or from and to");
 }
 
 TEST(FaultTable, HasNoFlags) {
