@@ -7,7 +7,6 @@
 #include <ucp/api/ucp.h>
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -126,7 +125,7 @@ class UcxEngine {
     bool got = false;        // it has arrived all the same
     bool kept = false;       // `own` holds the bytes
     std::shared_ptr<std::byte[]> own;
-    Duration left{};  // when UCX was done
+    Duration due{};  // when the word of its arrival is late; set when UCX is done
   };
   struct Receiving {
     std::span<std::byte> bytes;
@@ -158,7 +157,6 @@ class UcxEngine {
   };
   // When the word of a message's arrival is no longer waited for.
   struct Late {
-    Duration at{};
     WorkerId peer;
     uint64_t grant = 0;
   };
@@ -278,8 +276,8 @@ class UcxEngine {
   std::set<Flight*> flights_;
   int sends_in_flight_ = 0;
   uint64_t next_id_ = 1, next_grant_ = 1, instance_ = 1;
-  int mending_ = 0;        // peers whose connection is broken
-  std::deque<Late> late_;  // by time
+  int mending_ = 0;                     // peers whose connection is broken
+  std::multimap<Duration, Late> late_;  // by when their bytes are kept
   Phase phase_ = Phase::Running;
   Duration close_limit_{}, last_close_{};
   Status verdict_ = ok();

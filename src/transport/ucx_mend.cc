@@ -21,9 +21,11 @@ namespace tenuto {
 
 namespace {
 
-// The word of an arrival is waited for so long; then the bytes are kept and the send ends. On a
-// fast link the word is here in a tenth of it, on a slow one the copy costs little beside the way.
+// The word of an arrival is waited for so long, and longer for the bytes before it at the rate
+// under which their way is long beside a copy; then the bytes are kept and the send ends. So a fast
+// link, however full, copies nothing, and on a slow one no sender waits for the way there and back.
 constexpr Duration kWordPatience = std::chrono::milliseconds(1);
+constexpr int64_t kPatienceForByte = 4;  // ns: 250 MB/s
 // A dead process closes its connections and stops listening within one sweep of the kernel, in any
 // order: so nobody listens there when three looks in a row, over 30 ms, have found nobody.
 constexpr int kRefusals = 3;
@@ -56,13 +58,17 @@ void UcxEngine::finish_sent(Peer& peer, WorkerId id, uint64_t grant) {
 // UCX has done its part for a message.
 void UcxEngine::sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent) {
   if (sent.got) return finish_sent(peer, link.peer, grant);
-  sent.left = now();
+  int64_t ahead = 0;
+  for (const auto& [other, waiting] : peer.sent) {
+    if (!waiting.kept) ahead += static_cast<int64_t>(waiting.sending.bytes.size());
+  }
+  sent.due = now() + kWordPatience + Duration(kPatienceForByte * ahead);
   if (!sent.kept && link.slow_word) {
     keep(sent);
     ++tally_.kept;
   }
   if (!sent.kept) {
-    late_.push_back({sent.left + kWordPatience, link.peer, grant});
+    late_.insert({sent.due, {link.peer, grant}});
     return;
   }
   const Ticket ticket = std::exchange(sent.sending.ticket, kNoTicket);
@@ -88,7 +94,7 @@ void UcxEngine::on_got(Link& link, const std::vector<uint64_t>& arrived) {
       continue;
     }
     if (sent.sending.bytes.size() > kKeptMessage) {
-      link.slow_word = moment - sent.left > kWordPatience;
+      link.slow_word = moment > sent.due;
     }
     finish_sent(peer, link.peer, grant);
   }
@@ -96,15 +102,15 @@ void UcxEngine::on_got(Link& link, const std::vector<uint64_t>& arrived) {
 
 // Ends the sends whose word of arrival takes long: their bytes are kept instead.
 Duration UcxEngine::tick_late(Duration moment) {
-  for (; !late_.empty(); late_.pop_front()) {
-    const Late& late = late_.front();
+  for (; !late_.empty(); late_.erase(late_.begin())) {
+    const auto& [due, late] = *late_.begin();
     Peer& peer = peers_[late.peer];
     const auto found = peer.sent.find(late.grant);
     if (found == peer.sent.end()) continue;
     Sent& sent = found->second;
-    const bool waits = !sent.in_flight && !sent.kept && sent.left + kWordPatience == late.at;
+    const bool waits = !sent.in_flight && !sent.kept && sent.due == due;
     if (!waits || peer.link == nullptr || peer.link->id != sent.link) continue;
-    if (late.at > moment) return late.at;
+    if (due > moment) return due;
     keep(sent);
     ++tally_.kept;
     peer.link->slow_word = true;
