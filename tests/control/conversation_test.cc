@@ -153,6 +153,12 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   instruction.sequence = 3;
   instruction.plan_serial = 2;
   instruction.plan_from = -1;
+  Fault fault;
+  fault.link = 3;
+  fault.latency_ms = 12.5;
+  fault.at_step = 9;
+  fault.until_step = 11;
+  instruction.faults = {fault};
   coordinator.server->tell(instruction, plan_text("gpipe"));
   ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 3; }));
   EXPECT_EQ(singer.client->told()->instruction, instruction);
