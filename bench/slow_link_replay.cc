@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 // Minutes of 1200 iterations of a 140B model on 128 GPUs, by mode; 0 = not told.
 const std::vector<double> kPublished = {45.4, 46.9, 0, 33.2};
 
-// What the adapting mode begins with and returns to: that of the others, which knows of no delay.
-constexpr const char* kFirstOrder = "zb-h2";
+// What the adapting mode begins with and returns to: a fixed order that knows of no delay.
+constexpr const char *kFirstOrder = "zb-h2", *kFirstDispatch = "listed";
 
 // Steps of a replay after the last line of its trace, unless told otherwise.
 constexpr int64_t kAfter = 20;
@@ -296,7 +296,10 @@ int run_replay(Settings settings, const std::string& trace, bool json) {
   std::vector<Replayed> all;
   std::vector<Answer> answers;
   for (Mode mode : modes()) {
-    if (mode.adapts) mode.order = kFirstOrder;
+    if (mode.adapts) {
+      mode.order = kFirstOrder;
+      mode.dispatch = kFirstDispatch;
+    }
     all.push_back(replay(settings, mode, faults, periods, mode.adapts ? &answers : nullptr));
     std::fprintf(stderr, "%s: %.1f s on the devices' clock\n", mode.name.c_str(),
                  total_of(all.back()) / 1000);
