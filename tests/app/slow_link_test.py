@@ -153,27 +153,29 @@ class Replay(Case):
         if "slow-link" not in listed.stdout:
             self.skipTest("benchmarks are not built (TENUTO_BENCHMARKS)")
         trace = self.folder / "links.csv"
-        trace.write_text("8;2_3;30\n36;off\n46;0_1,5_6;40\n70;off\n")
+        trace.write_text("8;2_3;30\n22;off\n52;0_1,5_6;40\n66;off\n")
         found = subprocess.run(
-            [TENUTO, "bench", "slow-link", "--replay", str(trace), "--steps", "75", "--faster",
+            [TENUTO, "bench", "slow-link", "--replay", str(trace), "--steps", "72", "--faster",
              "10", "--json", "--keep", str(self.folder / "kept")],
             text=True, capture_output=True, timeout=600)
         self.assertEqual(found.returncode, 0, found.stderr)
         replay = json.loads(found.stdout)
         stretches = replay["stretches"]
         self.assertEqual([(of["first_step"], of["end_step"]) for of in stretches],
-                         [(0, 8), (8, 36), (36, 46), (46, 70), (70, 75)])
+                         [(0, 8), (8, 22), (22, 52), (52, 66), (66, 72)])
         for slow in (stretches[1], stretches[3]):
             # Found by the third step, told when that is committed; planned with soon after.
             self.assertIn(slow["found_after"], range(3, 6), slow)
             self.assertGreater(slow["planned_after"], slow["found_after"])
             self.assertGreaterEqual(slow["plans"], 1)
+        # The higher estimate is planned with for another 20 steps; then the first plan returns.
+        self.assertGreaterEqual(stretches[2]["planned_after"], 20)
         for mode in ("blocking 1f1b", "blocking zb", "offloaded zb"):
             for stretch in stretches:
                 of = stretch[mode]
                 self.assertAlmostEqual(of["median_ms"] / of["priced_ms"], 1, delta=0.01)
         for mode in ("blocking 1f1b", "blocking zb"):
-            self.assertGreaterEqual(replay["totals"][mode]["over_adapted"], 1.3)
+            self.assertGreaterEqual(replay["totals"][mode]["over_adapted"], 1.2)
         picture = (self.folder / "kept" / "adapted-steps.svg").read_text()
         self.assertTrue(picture.startswith("<svg") and "is slow since" in picture)
 

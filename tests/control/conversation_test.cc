@@ -295,7 +295,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 1: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 2: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();
