@@ -21,7 +21,8 @@ const std::vector<double> kWeight = {5, 6, 6, 7, 6, 6, 6, 6};
 template <class Number>
 std::string list(const std::vector<Number>& numbers, double divisor) {
   std::string text;
-  for (const Number number : numbers) text += cat(text.empty() ? "" : ", ", number / divisor);
+  for (const Number number : numbers)
+    text += cat(text.empty() ? "" : ", ", static_cast<double>(number) / divisor);
   return "[" + text + "]";
 }
 
