@@ -4,7 +4,6 @@
 // eight H800; the published columns stand beside ours.
 //
 // Source: Wu et al., "Attack of the Bubbles", NSDI 2026 (op times and published iteration times)
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -12,15 +11,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
-#include "ir/text.h"
+#include "bench/slow_link.h"
 #include "plan/make_plan.h"
 #include "sim/price.h"
 #include "sim/trace_reader.h"
@@ -30,23 +27,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-constexpr int32_t kStages = 8, kMicros = 24;
-const std::vector<double> kForward = {8, 9, 10, 9, 10, 9, 9, 10};
-const std::vector<double> kBackward = {9, 11, 11, 11, 10, 10, 10, 9};
-const std::vector<double> kWeight = {5, 6, 6, 7, 6, 6, 6, 6};
-
-// One way of running the step.
-struct Mode {
-  std::string name, order, dispatch, send;
-  bool split = true, adapts = false;
-};
-const std::vector<Mode> kModes = {
-    {"blocking 1f1b", "1f1b", "listed", "blocking", false, false},
-    {"blocking zb", "zb-h2", "listed", "blocking", true, false},
-    {"offloaded zb", "zb-h2", "listed", "offloaded", true, false},
-    {"adapted", "auto", "ready", "offloaded", true, true},
-};
 
 // One cell: which links are slow by how much, and what was published for it (ms, by mode; 0 = no
 // such figure).
@@ -79,13 +59,6 @@ std::vector<Cell> cells_of(const std::string& which) {
   return all;
 }
 
-struct Settings {
-  std::string tenuto;  // the program
-  std::string traces;  // where Chrome traces of one cell are kept; empty = nowhere
-  int32_t steps = 16;  // of the adapted run
-  fs::path folder;
-};
-
 // What came of one run.
 struct Figure {
   double measured_ms = 0, priced_ms = 0, bound_ms = 0, step_ms = 0;
@@ -93,80 +66,19 @@ struct Figure {
   std::string story;  // of the adapted run: when it was found and changed
 };
 
-[[noreturn]] void give_up(const std::string& sentence) {
-  std::fprintf(stderr, "slow_link_bench: %s\n", sentence.c_str());
-  std::exit(1);
-}
+constexpr int32_t kCellSteps = 16;  // of an adapted run, unless told otherwise
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) give_up(cat("cannot read ", path.string()));
-  return text.str();
-}
-
-std::string list(const std::vector<double>& numbers) {
-  std::string text;
-  for (const double number : numbers) text += cat(text.empty() ? "[" : ", ", number);
-  return text + "]";
-}
-
-int32_t fault_step(const Mode& mode) { return mode.adapts ? 4 : 0; }
-int32_t steps_of(const Settings& settings, const Mode& mode) {
-  return mode.adapts ? settings.steps : 3;
-}
-
-void write_job(const Settings& settings, const Cell& cell, const Mode& mode) {
-  std::ofstream file(settings.folder / "job.toml");
-  const int32_t steps = steps_of(settings, mode);
-  file << "[job]\nname = \"cell\"\nsteps = " << steps << "\ndirectory = \""
-       << (settings.folder / "runs").string() << "\"\ncheckpoint_every = 0\nvalidate_every = 0\n"
-       << "validate_micros = 0\ntrace_steps = [" << steps - 1 << "]\n[model]\nlayers = " << kStages
-       << "\n[optimizer]\nkind = \"sgd\"\nclip = 0.0\n[parallel]\nstages = " << kStages
-       << "\nmicros = " << kMicros << "\norder = \"" << mode.order << "\"\ndispatch = \""
-       << mode.dispatch << "\"\nsplit_backward = " << (mode.split ? "true" : "false")
-       << "\n[device]\nkind = \"paced\"\nmessage_bytes = 1024\nforward_ms = " << list(kForward)
-       << "\nbackward_input_ms = " << list(kBackward) << "\nbackward_weight_ms = " << list(kWeight)
-       << "\n[network]\nsend = \"" << mode.send << "\"\n[resilience]\nslow_links = \""
-       << (mode.adapts ? "adapt" : "off") << "\"\n";
+std::vector<Fault> faults_of(const Cell& cell, const Mode& mode) {
+  std::vector<Fault> faults;
   for (const int32_t link : cell.links) {
     if (cell.delay_ms == 0) continue;
-    file << "[[fault]]\nkind = \"slow-link\"\nlink = " << link << "\nlatency_ms = " << cell.delay_ms
-         << "\nat_step = " << fault_step(mode) << "\n";
+    Fault fault;
+    fault.link = link;
+    fault.latency_ms = cell.delay_ms;
+    fault.at_step = mode.adapts ? 4 : 0;
+    faults.push_back(fault);
   }
-}
-
-void train(const Settings& settings) {
-  const std::string job = (settings.folder / "job.toml").string();
-  const std::string log = (settings.folder / "log").string();
-  const std::string command =
-      cat("'", settings.tenuto, "' train '", job, "' --json > '", log, "' 2>&1");
-  fs::remove_all(settings.folder / "runs");
-  if (std::system(command.c_str()) != 0) give_up(cat("a run failed: ", read(log)));
-}
-
-// The newest plan of a run.
-Plan plan_of(const fs::path& run) {
-  fs::path path = run / "plan-1.json";
-  for (int serial = 2; fs::exists(run / cat("plan-1-", serial, ".json")); ++serial) {
-    path = run / cat("plan-1-", serial, ".json");
-  }
-  auto plan = plan_from_json(read(path), path.string());
-  if (!plan.ok()) give_up(plan.error().message);
-  return std::move(plan).value();
-}
-
-Model model_of(const Plan& plan) {
-  Model model;
-  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    Layer& layer = model.layers[static_cast<size_t>(plan.stages[s].layer_first)];
-    layer.forward = from_milliseconds(kForward[s]);
-    layer.backward_input = from_milliseconds(kBackward[s]);
-    layer.backward_weight = from_milliseconds(kWeight[s]);
-  }
-  return model;
+  return faults;
 }
 
 Cluster cluster_of(const Cell& cell) {
@@ -193,7 +105,7 @@ double compute_ms(const std::vector<Span>& spans) {
 }
 
 void read_metrics(const fs::path& run, Figure& figure) {
-  std::istringstream lines(read(run / "metrics.jsonl"));
+  std::istringstream lines(read_all(run / "metrics.jsonl"));
   std::string line;
   while (std::getline(lines, line)) {
     const Json json = Json::parse(line);
@@ -203,7 +115,7 @@ void read_metrics(const fs::path& run, Figure& figure) {
 }
 
 std::string story_of(const fs::path& run) {
-  std::istringstream lines(read(run / "events.jsonl"));
+  std::istringstream lines(read_all(run / "events.jsonl"));
   std::string line, story;
   while (std::getline(lines, line)) {
     const Json json = Json::parse(line);
@@ -216,29 +128,25 @@ std::string story_of(const fs::path& run) {
 }
 
 Figure run_cell(const Settings& settings, const Cell& cell, const Mode& mode) {
-  write_job(settings, cell, mode);
-  train(settings);
-  const fs::path run = settings.folder / "runs" / "cell";
+  const int32_t steps = !mode.adapts ? 3 : settings.steps > 0 ? settings.steps : kCellSteps;
+  const fs::path run = train(settings, {mode, steps, faults_of(cell, mode), {steps - 1}});
   const Plan plan = plan_of(run);
-  const fs::path trace = run / cat("trace-", steps_of(settings, mode) - 1, ".json");
-  const auto spans = spans_of_trace(read(trace), trace.string(), plan);
+  const fs::path trace = run / cat("trace-", steps - 1, ".json");
+  const auto spans = spans_of_trace(read_all(trace), trace.string(), plan);
   if (!spans.ok()) give_up(spans.error().message);
   Figure figure;
   figure.measured_ms = compute_ms(spans.value());
-  PriceOptions options;
+  PriceOptions options = pricing_of(mode);
   options.update = false;
-  options.sending = mode.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
-  const auto priced = price(plan, model_of(plan), cluster_of(cell), options);
+  const auto priced = price(plan, model_of(settings, plan), cluster_of(cell), options);
   if (!priced.ok()) give_up(priced.error().message);
   figure.priced_ms = to_milliseconds(priced.value().makespan);
   figure.bound_ms = to_milliseconds(priced.value().lower_bound);
   read_metrics(run, figure);
   if (mode.adapts) figure.story = story_of(run);
-  if (!settings.traces.empty() && cell.links == std::vector<int32_t>{6} && cell.delay_ms == 60) {
-    std::string name = mode.name;
-    std::replace(name.begin(), name.end(), ' ', '-');
-    fs::create_directories(settings.traces);
-    fs::copy_file(trace, fs::path(settings.traces) / (name + ".json"),
+  if (!settings.kept.empty() && cell.links == std::vector<int32_t>{6} && cell.delay_ms == 60) {
+    fs::create_directories(settings.kept);
+    fs::copy_file(trace, fs::path(settings.kept) / (file_name(mode) + ".json"),
                   fs::copy_options::overwrite_existing);
   }
   return figure;
@@ -252,12 +160,12 @@ std::string name_of(const Cell& cell) {
 
 Json to_json(const Cell& cell, const std::vector<Figure>& figures) {
   Json row = {{"links", cell.links}, {"delay_ms", cell.delay_ms}};
-  for (size_t m = 0; m < kModes.size(); ++m) {
-    row[kModes[m].name] = {{"measured_ms", figures[m].measured_ms},
-                           {"priced_ms", figures[m].priced_ms},
-                           {"step_ms", figures[m].step_ms},
-                           {"published_ms", cell.published[m]},
-                           {"lag_valid", figures[m].lag_valid}};
+  for (size_t m = 0; m < modes().size(); ++m) {
+    row[modes()[m].name] = {{"measured_ms", figures[m].measured_ms},
+                            {"priced_ms", figures[m].priced_ms},
+                            {"step_ms", figures[m].step_ms},
+                            {"published_ms", cell.published[m]},
+                            {"lag_valid", figures[m].lag_valid}};
   }
   row["lower_bound_ms"] = figures.back().bound_ms;
   row["story"] = figures.back().story;
@@ -282,21 +190,18 @@ void print_row(const Cell& cell, const std::vector<Figure>& figures) {
   std::fflush(stdout);
 }
 
-int run_table(Settings settings, const std::string& which, bool json) {
-  char folder[] = "/tmp/tenuto-slow-link-XXXXXX";
-  if (mkdtemp(folder) == nullptr) give_up("cannot make a folder in /tmp");
-  settings.folder = folder;
+int run_table(const Settings& settings, const std::string& which, bool json) {
   Json rows = Json::array();
   if (!json) {
     std::printf("one iteration in ms, %d stages, %d micro-batches; published figures in brackets\n",
                 kStages, kMicros);
     std::printf("%-18s", "slow links");
-    for (const Mode& mode : kModes) std::printf(" %13s", mode.name.c_str());
+    for (const Mode& mode : modes()) std::printf(" %13s", mode.name.c_str());
     std::printf("  gain over both  bound, above it  furthest from its price\n");
   }
   for (const Cell& cell : cells_of(which)) {
     std::vector<Figure> figures;
-    for (const Mode& mode : kModes) figures.push_back(run_cell(settings, cell, mode));
+    for (const Mode& mode : modes()) figures.push_back(run_cell(settings, cell, mode));
     if (json) {
       rows.push_back(to_json(cell, figures));
     } else {
@@ -304,7 +209,6 @@ int run_table(Settings settings, const std::string& which, bool json) {
     }
   }
   if (json) std::printf("%s\n", Json{{"rows", rows}}.dump().c_str());
-  fs::remove_all(settings.folder);
   return 0;
 }
 
@@ -318,15 +222,29 @@ int main(int argc, char** argv) {
   settings.tenuto = (tenuto::fs::read_symlink("/proc/self/exe").parent_path().parent_path() /
                      "src" / "app" / "tenuto")
                         .string();
-  std::string which = "all";
+  std::string which = "all", replay;
   bool json = false;
   app.add_option("--links", which, "all, last, first or several")
       ->check(CLI::IsMember({"all", "last", "first", "several"}));
-  app.add_option("--steps", settings.steps, "steps of each adapted run (16)")
-      ->check(CLI::Range(12, 1000));
-  app.add_option("--traces", settings.traces, "folder for the Chrome traces of 60 ms on link 6");
+  app.add_option("--steps", settings.steps, "steps of each adapted run (16), or of a replay")
+      ->check(CLI::Range(12, 100000));
+  app.add_option("--replay", replay,
+                 "a trace of slow links, FILE of step;links;delay_ms, such as\n"
+                 "examples/link-trace.csv: every mode under it")
+      ->check(CLI::ExistingFile);
+  app.add_option("--faster", settings.faster, "replay: op times and delays divided by this (1)")
+      ->check(CLI::Range(1.0, 100.0));
+  app.add_option("--keep", settings.kept,
+                 "folder for the Chrome traces of 60 ms on link 6, or for a replay's pictures,\n"
+                 "metrics and events");
   app.add_option("--tenuto", settings.tenuto, "the program that trains");
   app.add_flag("--json", json, "one JSON object");
   CLI11_PARSE(app, argc, argv);
-  return tenuto::run_table(settings, which, json);
+  char folder[] = "/tmp/tenuto-slow-link-XXXXXX";
+  if (mkdtemp(folder) == nullptr) tenuto::give_up("cannot make a folder in /tmp");
+  settings.folder = folder;
+  const int code = replay.empty() ? tenuto::run_table(settings, which, json)
+                                  : tenuto::run_replay(settings, replay, json);
+  tenuto::fs::remove_all(folder);
+  return code;
 }

@@ -1,5 +1,7 @@
 #include "app/ask.h"
 
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include "app/file.h"
 #include "base/text.h"
 #include "control/client.h"
+#include "world/fault.h"
 
 namespace tenuto {
 namespace {
@@ -17,6 +20,7 @@ namespace fs = std::filesystem;
 constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 constexpr const char* kFile = "/coordinator.json";
 constexpr const char* kWish = "resilience.slow_links";
+constexpr double kMostMilliseconds = 1e9;
 
 const char* name_of(Situation situation) {
   switch (situation) {
@@ -83,6 +87,47 @@ Result<std::string> ask_run(const std::string& run, const std::string& text) {
   return ask_coordinator(field("address"), field("job"), field("token"), text, kAnswerLimit);
 }
 
+// Reads a number from the front of `text`, then `mark`, and takes both away.
+template <class Number>
+bool take(std::string_view& text, Number& number, std::string_view mark) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  if (!text.starts_with(mark)) return false;
+  text.remove_prefix(mark.size());
+  return true;
+}
+
+// `wish`: what follows "link=".
+Result<Request> slow_link_of(std::string_view wish, const Job& job) {
+  std::string_view rest = wish;
+  int32_t before = 0, behind = 0;
+  double milliseconds = 0;
+  const bool read = take(rest, before, "-") && take(rest, behind, ":") &&
+                    take(rest, milliseconds, "ms") && rest.empty();
+  if (!read || !(milliseconds >= 0 && milliseconds <= kMostMilliseconds)) {
+    return invalid(cat("'link=", wish, "' is no slow link: expected the two workers that it joins",
+                       " and what it takes more, one way, such as link=0-1:30ms; 0ms = no more"));
+  }
+  if (!can_rehearse_links(job)) {
+    return invalid(
+        "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., "
+        "that "
+        "is, paced devices on the nominal clock, or a job with [[fault]] tables");
+  }
+  const int32_t stages = job.parallel.stages;
+  if (before < 0 || behind != before + 1 || behind >= stages) {
+    return invalid(stages == 1
+                       ? cat("there is no link ", before, "-", behind, ": one stage has no link")
+                       : cat("there is no link ", before, "-", behind, ": the links are 0-1 to ",
+                             stages - 2, "-", stages - 1));
+  }
+  Request request{Request::Kind::Fault, 0};
+  request.fault.link = before;
+  request.fault.latency_ms = milliseconds;
+  return request;
+}
+
 }  // namespace
 
 Status write_whereabouts(const std::string& run, const Whereabouts& where) {
@@ -126,15 +171,28 @@ std::string status_text(const State& state) {
   return json.dump();
 }
 
-Result<Request> request_of(const std::string& wish) {
+Result<Request> request_of(const std::string& wish, const Job& job) {
   if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
   const size_t equals = wish.find('=');
+  if (wish.starts_with("link=")) return slow_link_of(std::string_view(wish).substr(5), job);
   if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
     const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
-                     "=adapt, =observe or =off, or checkpoint"));
+                     "=adapt, =observe or =off, checkpoint, or link=I-J:Xms"));
+}
+
+std::string answer_of(const Request& request, const State& after) {
+  if (request.kind != Request::Kind::Fault) return "done";
+  for (const Fault& fault : after.faults) {
+    const bool begins = request.fault.latency_ms > 0 && fault.until_step < 0;
+    const int64_t step = begins ? fault.at_step : fault.until_step;
+    if (fault.link == request.fault.link && step > after.committed) {
+      return cat("from step ", step, " on");
+    }
+  }
+  return request.fault.latency_ms > 0 ? "the run has ended" : "nothing was wanted of it";
 }
 
 int run_status(const std::string& run, bool json) {

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "control/decide.h"
+#include "world/job.h"
 
 namespace tenuto {
 
@@ -24,8 +25,11 @@ std::string status_text(const State& state);
 
 // What a wish of `tenuto inject` comes to: a request to decide.
 //
-// Errors: Invalid/Call with the wishes that there are
-Result<Request> request_of(const std::string& wish);
+// Errors: Invalid/Call with the wishes that there are, or with what the job's links are
+Result<Request> request_of(const std::string& wish, const Job& job);
+
+// What is told to whoever asked, once decide has heard the request.
+std::string answer_of(const Request& request, const State& after);
 
 // `tenuto status RUN`, `tenuto inject RUN WISH`; the exit code.
 int run_status(const std::string& run, bool json);

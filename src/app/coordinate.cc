@@ -172,10 +172,10 @@ void Coordinator::collect() {
 
 void Coordinator::answer(const Question& question) {
   if (question.text == "status") return server_->answer(question.id, status_text(state_), "");
-  const Result<Request> request = request_of(question.text);
+  const Result<Request> request = request_of(question.text, *input_.job);
   if (!request.ok()) return server_->answer(question.id, "", request.error().message);
   hear(request.value());
-  server_->answer(question.id, question.text + ": done", "");
+  server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }
 
 void Coordinator::collect_signals() {
@@ -250,7 +250,7 @@ void Coordinator::tell(const Decision& decision, const std::function<bool(const 
 }
 
 void Coordinator::tell_faults() {
-  for (const FaultNews& news : rehearsal_.advance(state_.committed)) {
+  for (const FaultNews& news : rehearsal_.advance(state_.committed, state_.faults)) {
     if (record_) (void)record_->event("fault", state_.epoch, news.step, news.sentence);
     input_.progress->event(news.sentence);
   }

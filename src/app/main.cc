@@ -185,9 +185,10 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
   inject->add_option("run", run, "folder of the run, or its name under runs/")->required();
   inject
       ->add_option("wish", wish,
-                   "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon")
+                   "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon; "
+                   "link=I-J:Xms: X ms more, one way, on that link of a rehearsal, 0ms: no more")
       ->required();
-  inject->footer("Example: tenuto inject runs/quickstart resilience.slow_links=observe");
+  inject->footer("Example: tenuto inject runs/paced link=1-2:20ms");
   inject->callback([chosen] { chosen([] { return run_inject(run, wish); }); });
 }
 

@@ -91,10 +91,8 @@ Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox&
   settings.seed = static_cast<uint64_t>(job.seed);
   const NetworkSettings& network = job.network;
   settings.others = {from_milliseconds(network.latency_ms), network.megabytes_per_second * 1e6, {}};
-  const bool rehearses =
-      network.latency_ms > 0 || network.megabytes_per_second > 0 || !job.faults.empty();
   WorkerWire wire;
-  if (!rehearses || on_nominal_clock(job)) {
+  if (!can_rehearse_links(job) || on_nominal_clock(job)) {
     auto made = make_ucx(job, hello, mailbox);
     if (!made.ok()) return made.error();
     wire.transport = std::move(made).value();

@@ -51,6 +51,7 @@ Status Record::step(const StepRecord& step) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
     line["step_ms"] = milliseconds;
   }
+  if (step.iteration) line["iteration_ms"] = to_milliseconds(*step.iteration);
   line["gradient_norm"] = step.gradient_norm;
   line["learning_rate"] = step.learning_rate;
   if (job_->device.kind == "paced") {

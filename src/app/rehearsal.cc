@@ -6,23 +6,26 @@
 
 namespace tenuto {
 
-std::vector<FaultNews> Rehearsal::advance(int64_t committed) {
-  std::vector<FaultNews> news;
+void Rehearsal::look(const Fault& fault, int64_t committed, std::vector<FaultNews>& news) const {
   const bool first = told_ < 0;
-  for (const Fault& fault : faults_) {
-    const bool begins =
-        first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
-    if (begins && fault.at_step < steps_) {
-      news.push_back(
-          {fault.at_step, cat("rehearsed fault: ", lasts(fault) ? "from" : "in", " step ",
-                              fault.at_step, lasts(fault) ? " on " : " ", describe(fault))});
-    }
-    const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
-    if (ends && fault.until_step < steps_) {
-      news.push_back({fault.until_step, cat("rehearsed fault: over at step ", fault.until_step,
-                                            ": ", describe(fault))});
-    }
+  const bool begins =
+      first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
+  if (begins && fault.at_step < steps_) {
+    news.push_back(
+        {fault.at_step, cat("rehearsed fault: ", lasts(fault) ? "from" : "in", " step ",
+                            fault.at_step, lasts(fault) ? " on " : " ", describe(fault))});
   }
+  const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
+  if (ends && fault.until_step < steps_) {
+    news.push_back({fault.until_step, cat("rehearsed fault: over at step ", fault.until_step, ": ",
+                                          describe(fault))});
+  }
+}
+
+std::vector<FaultNews> Rehearsal::advance(int64_t committed, const std::vector<Fault>& wanted) {
+  std::vector<FaultNews> news;
+  for (const Fault& fault : faults_) look(fault, committed, news);
+  for (const Fault& fault : wanted) look(fault, committed, news);
   std::stable_sort(news.begin(), news.end(), [](const FaultNews& left, const FaultNews& right) {
     return left.step < right.step;
   });

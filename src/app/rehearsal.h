@@ -19,13 +19,16 @@ struct FaultNews {
 // that they name; this only says so.
 class Rehearsal {
  public:
-  // `steps`: of the run; what would begin with a later one never does. `faults` must outlive it.
+  // `steps`: of the run; what would begin with a later one never does. `faults`: of the job; must
+  // outlive it.
   Rehearsal(const std::vector<Fault>& faults, int64_t steps) : faults_(faults), steps_(steps) {}
-  // What is new when `committed` is the next step to be run, in the order of the steps. What was
-  // over before the first call is never told.
-  std::vector<FaultNews> advance(int64_t committed);
+  // What is new when `committed` is the next step to be run, in the order of the steps; `wanted`:
+  // the faults that were asked of the live run. What was over before the first call is never told.
+  std::vector<FaultNews> advance(int64_t committed, const std::vector<Fault>& wanted = {});
 
  private:
+  void look(const Fault& fault, int64_t committed, std::vector<FaultNews>& news) const;
+
   const std::vector<Fault>& faults_;
   int64_t steps_;
   int64_t told_ = -1;  // all steps up to this one have been told

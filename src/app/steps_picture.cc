@@ -19,7 +19,8 @@ using Json = nlohmann::json;
 // The picture's measures, in pixels.
 constexpr double kLeft = 64, kTop = 24, kWidth = 880, kHeight = 260, kLine = 18;
 constexpr size_t kColumns = 880;
-constexpr size_t kMostEvents = 40;
+constexpr size_t kMostEvents = 1000;  // marked
+constexpr size_t kMostSentences = 40;
 constexpr size_t kLongest = 150;  // letters of a sentence
 
 struct Step {
@@ -88,7 +89,8 @@ class Picture {
 
   std::string draw() {
     const double height =
-        kTop + kHeight + 48 + kLine * static_cast<double>(happenings_.size()) + 12;
+        kTop + kHeight + 48 + 12 +
+        kLine * static_cast<double>(std::min(happenings_.size(), kMostSentences + 1));
     out_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1000\" height=\"" << fixed(height, 0)
          << "\" font-family=\"sans-serif\" font-size=\"12\">\n"
          << "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
@@ -154,6 +156,11 @@ class Picture {
                   "\" stroke=\"", color, "\" stroke-dasharray=\"3 3\"/><text x=\"", at, "\" y=\"",
                   fixed(kTop - 2 + 11.0 * static_cast<double>(i % 3), 1), "\" fill=\"", color,
                   "\">", i + 1, "</text>\n");
+      if (i == kMostSentences) {
+        out_ << cat("<text x=\"", kLeft, "\" y=\"", fixed(below, 1), "\">and ",
+                    happenings_.size() - i, " more, in events.jsonl</text>\n");
+      }
+      if (i >= kMostSentences) continue;
       out_ << cat("<text x=\"", kLeft, "\" y=\"", fixed(below, 1), "\" fill=\"", color, "\">",
                   i + 1, "  step ", it.step, ": ", escaped(it.sentence), "</text>\n");
       below += kLine;
@@ -172,8 +179,12 @@ class Picture {
 Result<std::string> picture_of_steps(const std::string& run) {
   std::vector<Step> steps;
   const Status metrics = each_line(run + "/metrics.jsonl", [&](const Json& json) {
-    if (!json.contains("step_ms") || !json["step_ms"].is_number()) return;
-    steps.push_back({json["step"].get<int64_t>(), json["step_ms"].get<double>()});
+    // On a paced device's clock, where there is one.
+    for (const char* key : {"iteration_ms", "step_ms"}) {
+      if (!json.contains(key) || !json[key].is_number()) continue;
+      steps.push_back({json["step"].get<int64_t>(), json[key].get<double>()});
+      return;
+    }
   });
   if (!metrics.ok()) return metrics.error();
   if (steps.empty()) return invalid(cat(run, "/metrics.jsonl tells of no step: nothing to draw"));

@@ -90,6 +90,22 @@ bool is_finite(const StepSummary& summary) {
                      [](const LossOfMicro& of) { return std::isfinite(of.loss); });
 }
 
+// When the first op of the step began and the last weight gradient ended: what follows is the
+// update.
+void note_device_time(const std::vector<Event>& events, StepSummary& summary) {
+  Duration first = Duration::max(), last{};
+  for (const Event& event : events) {
+    const OpKind kind = event.op.kind;
+    const bool computes =
+        kind == OpKind::Forward || kind == OpKind::BackwardInput || kind == OpKind::BackwardWeight;
+    if (!computes) continue;
+    first = std::min(first, event.start);
+    last = std::max(last, event.finish);
+  }
+  summary.device_start_ns = std::min(first, last).count();
+  summary.device_finish_ns = last.count();
+}
+
 class WorkerRun {
  public:
   explicit WorkerRun(const WorkerSettings& settings) : settings_(settings) {}
@@ -107,7 +123,7 @@ class WorkerRun {
   bool save_if_asked(const Told& told);
   void take_plan(const Told& told);
   void step(const Told& told);
-  void apply_faults(int64_t step);
+  void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
@@ -136,7 +152,8 @@ class WorkerRun {
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
   std::optional<Runner> runner_;
-  bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
+  bool rehearsing_ = false;  // links are not as [network] says
+  bool halted_ = false;      // the step gave numbers that are none: nothing runs in this epoch
 };
 
 Status WorkerRun::connect_control() {
@@ -371,12 +388,16 @@ void WorkerRun::take_plan(const Told& now) {
 }
 
 // The links of the step: of outgoing messages on the nominal clock, of incoming ones on the real
-// one. The held-out pass behind a step has them too.
-void WorkerRun::apply_faults(int64_t step) {
-  if (job_.faults.empty()) return;
+// one: those of the job and those that were asked of the live run. The held-out pass behind a step
+// has them too.
+void WorkerRun::apply_faults(int64_t step, const std::vector<Fault>& wanted) {
   break_connections(step);
+  std::vector<Fault> faults = job_.faults;
+  faults.insert(faults.end(), wanted.begin(), wanted.end());
+  if (faults.empty() && !rehearsing_) return;
+  rehearsing_ = !faults.empty();
   const Cluster base = cluster_of(job_);
-  const LinkStates states = links_at(job_.faults, step, job_.parallel.stages, base);
+  const LinkStates states = links_at(faults, step, job_.parallel.stages, base);
   const WorkerId self = settings_.self;
   if (compute_.links) {
     compute_.links->set_links(states, self, static_cast<uint64_t>(job_.seed));
@@ -429,7 +450,7 @@ void WorkerRun::step(const Told& now) {
     return {order.committed,
             order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
   };
-  apply_faults(version);
+  apply_faults(version, now.instruction.faults);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
   const StepInput input{.plan = plan_.get(),
                         .self = settings_.self,
@@ -519,6 +540,7 @@ void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,
   summary.learning_rate = outcome.learning_rate;
   summary.finite = outcome.finite;
   for (StepSample& sample : make_samples(events)) summary.sample = std::move(sample);
+  if (compute_.paced != nullptr) note_device_time(events, summary);
   const bool look = step % kLagInterval == 0 || step + 1 == job_.steps;
   if (compute_.paced != nullptr && look) {
     const Lag lag = compute_.paced->lag();

@@ -93,6 +93,7 @@ Instruction instruction_of(const State& state) {
     all.save_directory = cat(state.rules.directory, "/checkpoint-", all.save_version, ".tmp");
   }
   all.resume_shards = state.rules.resume_shards;
+  all.faults = state.faults;
   return all;
 }
 
@@ -102,6 +103,18 @@ double mean(const std::map<int32_t, double>& losses) {
   return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
 }
 
+// From the first op of a step to the last, over all workers.
+struct DeviceTime {
+  size_t workers = 0;  // that have told
+  Duration first = Duration::max(), last{};
+  void add(const StepSummary& summary) {
+    if (summary.device_finish_ns == 0) return;
+    ++workers;
+    first = std::min(first, Duration(summary.device_start_ns));
+    last = std::max(last, Duration(summary.device_finish_ns));
+  }
+};
+
 StepRecord record_of(const State& state, int64_t step) {
   StepRecord record;
   record.step = step;
@@ -109,6 +122,7 @@ StepRecord record_of(const State& state, int64_t step) {
   record.plan = plan_of(state.planning, step);
   record.events.resize(state.members.size());
   std::map<int32_t, double> losses, evaluation;
+  DeviceTime device;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     for (const StepSummary& summary : state.members[worker].report.steps) {
       if (summary.step != step) continue;
@@ -119,6 +133,7 @@ StepRecord record_of(const State& state, int64_t step) {
         record.learning_rate = summary.learning_rate;
       }
       record.duration = std::max(record.duration, Duration(summary.finish_ns - summary.start_ns));
+      device.add(summary);
       record.lag = std::max(record.lag, Duration(summary.lag_p99_ns));
       record.lag_valid = record.lag_valid && summary.lag_valid;
       record.events[worker] = summary.events;
@@ -126,6 +141,7 @@ StepRecord record_of(const State& state, int64_t step) {
   }
   record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
   record.loss = mean(losses);
+  if (device.workers == state.members.size()) record.iteration = device.last - device.first;
   if (!evaluation.empty() &&
       static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count) {
     record.validation_loss = mean(evaluation);
@@ -279,6 +295,7 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::SlowLinks) {
     return note(treat_slow_links(out_, static_cast<SlowLinks>(request.number)));
   }
+  if (request.kind == Request::Kind::Fault) return note(rehearse_link(out_, request.fault));
   const std::string name = cat("stopped by signal ", request.number);
   if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
   s.signal = request.number;

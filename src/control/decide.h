@@ -23,6 +23,7 @@
 #include "control/store.h"
 #include "monitor/monitor.h"
 #include "world/cluster.h"
+#include "world/fault.h"
 #include "world/model.h"
 
 namespace tenuto {
@@ -124,7 +125,8 @@ struct State {
   Salvage salvage;
   std::optional<Ending> ending;
   Planning planning;
-  Instruction told;  // the last one
+  std::vector<Fault> faults;  // wanted of the live run and not yet over
+  Instruction told;           // the last one
 };
 
 // What can be heard. A worker's stream has ended.
@@ -138,13 +140,15 @@ struct Exited {
   bool signalled = false;
   int number = 0;  // signal or exit code
 };
-// Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, or treat slow links
-// otherwise (number = a SlowLinks).
+// Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, treat slow links
+// otherwise (number = a SlowLinks), or rehearse a slow link (link and latency of `fault`, in the
+// place of what was asked for that link before; no latency = none any more).
 struct Request {
   // What is asked for.
-  enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks };
+  enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault };
   Kind kind = Kind::Stop;
   int number = 0;
+  tenuto::Fault fault = {};
 };
 // The manifest of a checkpoint is on disk, or why not.
 struct Stored {
@@ -179,7 +183,9 @@ struct StepRecord {
   std::shared_ptr<const Plan> plan;  // that it ran under
   double gradient_norm = 0, learning_rate = 0;
   Duration duration{};  // of the slowest worker
-  Duration lag{};       // 99th percentile of the paced devices, the worst
+  // Paced devices: from the first op on any worker to the last weight gradient, on their clock.
+  std::optional<Duration> iteration;
+  Duration lag{};  // 99th percentile of the paced devices, the worst
   bool lag_valid = true;
   std::vector<std::string> events;  // per worker, of a traced step
 };

@@ -151,6 +151,26 @@ std::string treat_slow_links(Decision& out, SlowLinks how) {
   return cat("asked to: resilience.slow_links is \"", name_of(how), "\" from now on");
 }
 
+std::string rehearse_link(Decision& out, const Fault& wanted) {
+  State& state = out.state;
+  const int64_t from = state.committed + kStepsAhead;
+  std::erase_if(state.faults, [&](const Fault& fault) {
+    const bool replaced = fault.link == wanted.link && fault.at_step >= from;
+    return replaced || (fault.until_step >= 0 && fault.until_step <= state.committed);
+  });
+  for (Fault& fault : state.faults) {
+    if (fault.link == wanted.link && fault.until_step < 0) fault.until_step = from;
+  }
+  if (wanted.latency_ms <= 0) {
+    return cat("asked to: nothing more on link ", wanted.link, " from step ", from);
+  }
+  Fault fault = wanted;
+  fault.at_step = from;
+  fault.until_step = -1;
+  state.faults.push_back(fault);
+  return cat("asked to: ", describe(fault), " from step ", from);
+}
+
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {
   const bool present = planning.from >= 0 && step >= planning.from;
   return present ? planning.present : planning.previous;

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "ir/plan.h"
 #include "monitor/sample.h"
+#include "world/fault.h"
 
 namespace tenuto {
 
@@ -25,9 +26,12 @@ struct StepSummary {
   std::vector<LossOfMicro> evaluation;  // held-out, with the parameters after the step
   double gradient_norm = 0;             // global, before clipping
   double learning_rate = 0;
-  bool finite = true;      // false: the step was skipped, parameters are unchanged
-  int64_t start_ns = 0;    // on the worker's clock
-  int64_t finish_ns = 0;   // of the training step, without the held-out pass
+  bool finite = true;     // false: the step was skipped, parameters are unchanged
+  int64_t start_ns = 0;   // on the worker's clock
+  int64_t finish_ns = 0;  // of the training step, without the held-out pass
+  // From the first op's start to the last weight gradient's end, on the device's clock: a paced
+  // device's nominal one hides how busy the host is. Paced device only.
+  int64_t device_start_ns = 0, device_finish_ns = 0;
   int64_t lag_p99_ns = 0;  // paced device only
   bool lag_valid = true;   // paced device only
   StepSample sample;       // how long its ops lasted, and its messages took
@@ -88,6 +92,9 @@ struct Instruction {
   std::vector<WorkerId> savers;  // one holder of each stage
   std::string save_directory;    // for the shards of save_version
   std::vector<std::string> resume_shards;  // to be loaded before the first step
+  // Slow links that somebody wanted of the live run, beside those of the job. Each begins and ends
+  // with a step that nobody can have begun when it is told, as plans do.
+  std::vector<Fault> faults;
   auto operator<=>(const Instruction&) const = default;
 };
 

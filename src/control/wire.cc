@@ -89,6 +89,8 @@ void write_step(const StepSummary& step, wire::StepSummary* to) {
   to->set_finite(step.finite);
   to->set_start_ns(step.start_ns);
   to->set_finish_ns(step.finish_ns);
+  to->set_device_start_ns(step.device_start_ns);
+  to->set_device_finish_ns(step.device_finish_ns);
   to->set_lag_p99_ns(step.lag_p99_ns);
   to->set_lag_valid(step.lag_valid);
   write_sample(step.sample, to);
@@ -104,6 +106,8 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .finite = from.finite(),
           .start_ns = from.start_ns(),
           .finish_ns = from.finish_ns(),
+          .device_start_ns = from.device_start_ns(),
+          .device_finish_ns = from.device_finish_ns(),
           .lag_p99_ns = from.lag_p99_ns(),
           .lag_valid = from.lag_valid(),
           .sample = read_sample(from, worker),
@@ -227,6 +231,13 @@ wire::Order to_wire(const Instruction& instruction) {
   for (const WorkerId saver : instruction.savers) to.add_savers(saver.value);
   to.set_save_directory(instruction.save_directory);
   for (const std::string& shard : instruction.resume_shards) to.add_resume_shards(shard);
+  for (const Fault& fault : instruction.faults) {
+    wire::SlowLink* link = to.add_faults();
+    link->set_link(fault.link);
+    link->set_latency_ms(fault.latency_ms);
+    link->set_at_step(fault.at_step);
+    link->set_until_step(fault.until_step);
+  }
   return to;
 }
 
@@ -250,6 +261,14 @@ Instruction from_wire(const wire::Order& message) {
   for (const int32_t saver : message.savers()) instruction.savers.push_back({saver});
   instruction.save_directory = message.save_directory();
   for (const auto& shard : message.resume_shards()) instruction.resume_shards.push_back(shard);
+  for (const auto& link : message.faults()) {
+    Fault fault;
+    fault.link = link.link();
+    fault.latency_ms = link.latency_ms();
+    fault.at_step = link.at_step();
+    fault.until_step = link.until_step();
+    instruction.faults.push_back(fault);
+  }
   return instruction;
 }
 

@@ -45,7 +45,8 @@ LinkClock make_link_clock(const Job& job) {
   Link link;
   link.latency = from_milliseconds(job.network.latency_ms);
   link.bytes_per_second = job.network.megabytes_per_second * 1e6;
-  Duration shortest = std::chrono::milliseconds(5);
+  // An op that is begun so late still ends at its nominal moment.
+  Duration shortest = std::chrono::milliseconds(2);
   const DeviceSettings& device = job.device;
   for (const auto* lengths :
        {&device.forward_ms, &device.backward_input_ms, &device.backward_weight_ms}) {
@@ -53,7 +54,7 @@ LinkClock make_link_clock(const Job& job) {
       if (length > 0) shortest = std::min(shortest, from_milliseconds(length));
     }
   }
-  return LinkClock(link, shortest / 5, job.network.send == "blocking");
+  return LinkClock(link, shortest / 2, job.network.send == "blocking");
 }
 
 }  // namespace tenuto

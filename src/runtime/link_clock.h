@@ -56,7 +56,7 @@ class LinkClock {
 };
 
 // The links of a paced run on the nominal clock: [network] latency_ms, megabytes_per_second and
-// send, without faults; the patience is a fifth of the shortest op, 1 ms at most.
+// send, without faults; the patience is half of the shortest op, 1 ms at most.
 LinkClock make_link_clock(const Job& job);
 
 }  // namespace tenuto

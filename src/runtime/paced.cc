@@ -245,7 +245,10 @@ Status Paced::begin(int64_t step) {
   const Duration now = clock_.now();
   const Duration pause =
       paced_length(device_, split_, OpKind::Forward, share_.place, share_.chunks);
-  if (common_->nominal.count() < 0 || now - common_->nominal > pause) common_->nominal = now;
+  // Those behind the first stage have nothing to do before its messages come, whose nominal arrival
+  // moves their clocks on: the moment at which the host lets them begin must not count.
+  const bool leads = stage_.value == 0 && now - common_->nominal > pause;
+  if (common_->nominal.count() < 0 || leads) common_->nominal = now;
   return ok();
 }
 

@@ -38,7 +38,8 @@ class PacedCompute : public Compute {
 // paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
 // say whose it is: a value that is not what it should be ends the op with Corrupt/Link. A pause
 // between two steps that is longer than a typical op (set-up, a checkpoint) sets the nominal clock
-// to the present moment.
+// of a device that holds the first stage to the present moment; the others' clocks follow with the
+// messages.
 //
 // Requires: at least one stage, all of them the plan's and of one worker
 std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,

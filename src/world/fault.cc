@@ -84,6 +84,13 @@ Cluster cluster_of(const Job& job) {
                                               job.network.megabytes_per_second * 1e6});
 }
 
+bool can_rehearse_links(const Job& job) {
+  const NetworkSettings& network = job.network;
+  const bool nominal = job.device.kind == "paced" && job.device.clock == "nominal";
+  return nominal || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
+         !job.faults.empty();
+}
+
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
   std::set<int64_t> steps;
   for (const Fault& fault : faults) {

@@ -69,6 +69,10 @@ Cluster with_links(const Cluster& base, const LinkStates& states);
 // The workers of a job and the links of [network], without faults.
 Cluster cluster_of(const Job& job);
 
+// True when the workers of the job can be given slow links: paced devices on the nominal clock, and
+// jobs whose links are rehearsed from the beginning.
+bool can_rehearse_links(const Job& job);
+
 // The steps at which what links_at says may change, ascending, without 0.
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults);
 

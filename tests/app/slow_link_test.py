@@ -98,10 +98,86 @@ class Live(Case):
         self.assertEqual(over.returncode, 2)
         self.assertIn("is not a live run", over.stderr)
 
+    def test_a_slow_link_is_wanted_and_taken_back(self):
+        self.write_job(job__steps=5000, job__checkpoint_every=0, job__validate_every=0,
+                       job__validate_micros=0, parallel__stages=3, parallel__pipelines=1,
+                       parallel__micros=4, resilience__slow_links="off")
+        run = self.start()
+        run.wait_for_steps(3)
+        wish = tenuto("inject", run.folder, "link=1-2:40ms")
+        self.assertEqual(wish.returncode, 0, wish.stderr)
+        begin = int(re.fullmatch(r"link=1-2:40ms: from step (\d+) on\n", wish.stdout)[1])
+        run.wait_for_steps(begin + 3)
+        wish = tenuto("inject", run.folder, "link=1-2:0ms")
+        end = int(re.fullmatch(r"link=1-2:0ms: from step (\d+) on\n", wish.stdout)[1])
+        run.wait_for_steps(end + 3)
+        for wrong, sentence in (("link=2-3:5ms", "there is no link 2-3: the links are 0-1 to 1-2"),
+                                ("link=1-2", "expected the two workers that it joins"),
+                                ("link=0-2:5ms", "there is no link 0-2"),
+                                ("link=1-2:-5ms", "is no slow link")):
+            refused = tenuto("inject", run.folder, wrong)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(sentence, refused.stderr)
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143)
+        times = {line["step"]: line["iteration_ms"] for line in run.metrics()}
+        for step, time in times.items():
+            if begin <= step < end:  # there and back
+                self.assertGreaterEqual(time, 80, step)
+            elif step > 0:
+                self.assertLess(time, 80, step)
+        faults = [(event["step"], event["reason"]) for event in run.events()
+                  if event["event"] == "fault"]
+        self.assertEqual(faults, [
+            (begin, f"rehearsed fault: from step {begin} on 40 ms more each way on link 1"),
+            (end, f"rehearsed fault: over at step {end}: 40 ms more each way on link 1")])
+
+    def test_real_links_are_not_slowed(self):
+        run = self.start("--job.steps=5000", "--job.checkpoint_every=0", "--device.clock=real")
+        run.wait_for_steps(2)
+        refused = tenuto("inject", run.folder, "link=0-1:5ms")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("the links of this run are real", refused.stderr)
+        run.process.terminate()
+        run.finish()
+
     def test_no_run(self):
         nobody = tenuto("status", self.folder / "nothing")
         self.assertEqual(nobody.returncode, 2)
         self.assertIn("there is no run at", nobody.stderr)
+
+
+class Replay(Case):
+    def test_a_trace_of_slow_links(self):
+        listed = tenuto("bench", "list")
+        if "slow-link" not in listed.stdout:
+            self.skipTest("benchmarks are not built (TENUTO_BENCHMARKS)")
+        trace = self.folder / "links.csv"
+        trace.write_text("8;2_3;30\n22;off\n52;0_1,5_6;40\n66;off\n")
+        found = subprocess.run(
+            [TENUTO, "bench", "slow-link", "--replay", str(trace), "--steps", "72", "--faster",
+             "10", "--json", "--keep", str(self.folder / "kept")],
+            text=True, capture_output=True, timeout=600)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        replay = json.loads(found.stdout)
+        stretches = replay["stretches"]
+        self.assertEqual([(of["first_step"], of["end_step"]) for of in stretches],
+                         [(0, 8), (8, 22), (22, 52), (52, 66), (66, 72)])
+        for slow in (stretches[1], stretches[3]):
+            # Found by the third step, told when that is committed; planned with soon after.
+            self.assertIn(slow["found_after"], range(3, 6), slow)
+            self.assertGreater(slow["planned_after"], slow["found_after"])
+            self.assertGreaterEqual(slow["plans"], 1)
+        # The higher estimate is planned with for another 20 steps; then the first plan returns.
+        self.assertGreaterEqual(stretches[2]["planned_after"], 20)
+        for mode in ("blocking 1f1b", "blocking zb", "offloaded zb"):
+            for stretch in stretches:
+                of = stretch[mode]
+                self.assertAlmostEqual(of["median_ms"] / of["priced_ms"], 1, delta=0.01)
+        for mode in ("blocking 1f1b", "blocking zb"):
+            self.assertGreaterEqual(replay["totals"][mode]["over_adapted"], 1.2)
+        picture = (self.folder / "kept" / "adapted-steps.svg").read_text()
+        self.assertTrue(picture.startswith("<svg") and "is slow since" in picture)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,12 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   instruction.sequence = 3;
   instruction.plan_serial = 2;
   instruction.plan_from = -1;
+  Fault fault;
+  fault.link = 3;
+  fault.latency_ms = 12.5;
+  fault.at_step = 9;
+  fault.until_step = 11;
+  instruction.faults = {fault};
   coordinator.server->tell(instruction, plan_text("gpipe"));
   ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 3; }));
   EXPECT_EQ(singer.client->told()->instruction, instruction);
@@ -290,7 +296,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 1: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 2: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();

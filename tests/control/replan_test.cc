@@ -222,5 +222,51 @@ TEST(Replan, AStalePlanIsAskedForAgain) {
   EXPECT_NEAR(to_milliseconds(run.wanted[1].cluster.link({0}, {1}).latency), 60, 3);
 }
 
+Decision want_link(Play& run, int32_t link, double latency_ms) {
+  Request request{Request::Kind::Fault, 0};
+  request.fault.link = link;
+  request.fault.latency_ms = latency_ms;
+  return run.hear(request);
+}
+
+TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
+  Measured run(SlowLinks::Off);
+  run.steps(5);
+  const Decision told = want_link(run, 0, 30);
+  EXPECT_EQ(told.reason, "asked to: 30 ms more each way on link 0 from step 7");
+  ASSERT_TRUE(told.order);
+  ASSERT_EQ(told.order->faults.size(), 1u);
+  EXPECT_EQ(told.order->faults[0].at_step, 7);
+  EXPECT_EQ(told.order->faults[0].until_step, -1);
+  for (const Report& report : run.reports) EXPECT_LT(report.version, 7);
+  run.steps(10);  // it is told again with every commit
+  EXPECT_EQ(run.state.told.faults, told.order->faults);
+
+  // Another delay takes its place, none ends it, and what is over is forgotten.
+  want_link(run, 0, 50);
+  ASSERT_EQ(run.state.told.faults.size(), 2u);
+  EXPECT_EQ(run.state.told.faults[0].until_step, 17);
+  EXPECT_EQ(run.state.told.faults[1].at_step, 17);
+  run.steps(5);
+  EXPECT_EQ(want_link(run, 0, 0).reason, "asked to: nothing more on link 0 from step 22");
+  ASSERT_EQ(run.state.told.faults.size(), 1u);
+  EXPECT_EQ(run.state.told.faults[0].latency_ms, 50);
+  EXPECT_EQ(run.state.told.faults[0].until_step, 22);
+  run.steps(5);
+  want_link(run, 0, 0);
+  EXPECT_TRUE(run.state.told.faults.empty());
+}
+
+TEST(Replan, OfTwoWishesForOneStepTheLaterCounts) {
+  Measured run(SlowLinks::Off);
+  run.steps(5);
+  want_link(run, 0, 30);
+  want_link(run, 0, 40);
+  ASSERT_EQ(run.state.told.faults.size(), 1u);
+  EXPECT_EQ(run.state.told.faults[0].latency_ms, 40);
+  want_link(run, 0, 0);
+  EXPECT_TRUE(run.state.told.faults.empty());
+}
+
 }  // namespace
 }  // namespace tenuto

@@ -265,6 +265,23 @@ TEST(Paced, APauseBetweenStepsSetsTheClock) {
   EXPECT_EQ(first_start(2), milliseconds(29));
 }
 
+// The moment at which the host lets a later stage begin is no part of the step.
+TEST(Paced, APauseSetsTheClockOfTheFirstStageAlone) {
+  Job job = instant_job(2, 1, 1);
+  job.device.clock = "nominal";
+  job.device.forward_ms = {5};
+  for (const int32_t stage : {0, 1}) {
+    HandClock clock;
+    QueueMailbox mailbox;
+    const auto device = make_paced(job, plan_of(job), {{stage}}, clock, mailbox);
+    ASSERT_TRUE(device->begin(0).ok());
+    const Duration begun = device->nominal();
+    clock.advance(milliseconds(20));
+    ASSERT_TRUE(device->begin(0).ok());
+    EXPECT_EQ(device->nominal() - begun, milliseconds(stage == 0 ? 20 : 0));
+  }
+}
+
 TEST(Lag, IsJudgedByTheTypicalOp) {
   LagRecord record;
   EXPECT_TRUE(record.summary().valid());
