@@ -135,7 +135,8 @@ struct StreamEnded {
 struct Exited {
   WorkerId worker;
   bool signalled = false;
-  int number = 0;  // signal or exit code
+  int number = 0;          // signal or exit code
+  std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
 // Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, or treat slow links
 // otherwise (number = a SlowLinks).
