@@ -146,8 +146,8 @@ class SlowLink(Case):
         self.assertEqual(len(losses), 24)
         self.assertEqual({step: losses[step] for step in expected}, expected)
         reasons = [event["reason"] for event in live.events()]
-        self.assertTrue(any(re.search(r"link 1-2 \(worker 1 to worker 2\) is slow since step [5-9]:",
-                                      reason) for reason in reasons), reasons)
+        self.assertRegex("\n".join(reasons),
+                         r"link 1-2 \(worker 1 to worker 2\) is slow since step [5-9]:")
         plans = [line["plan"] for line in live.metrics()]
         self.assertEqual((plans[0], plans[-1]), ("zb-h1", "auto"), reasons)
 
