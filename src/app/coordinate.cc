@@ -130,6 +130,7 @@ Status Coordinator::start() {
     return ok();
   }
   return launcher_.start({.program = input_.program,
+                          .prefix = job.coordinator.launch,
                           .coordinator = server_->address(),
                           .job = job.name,
                           .token = input_.token,

@@ -7,10 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -50,11 +54,36 @@ std::vector<std::string> environment_with(const std::vector<std::string>& own) {
   return all;
 }
 
+// The words with the worker's number in the place of each {worker}.
+std::vector<std::string> with_number(const std::vector<std::string>& words, WorkerId worker) {
+  constexpr std::string_view kPlace = "{worker}";
+  const std::string number = cat(worker);
+  std::vector<std::string> all = words;
+  for (std::string& word : all) {
+    for (size_t at = 0; (at = word.find(kPlace, at)) != std::string::npos; at += number.size()) {
+      word.replace(at, kPlace.size(), number);
+    }
+  }
+  return all;
+}
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
   for (std::string& text : texts) all.push_back(text.data());
   all.push_back(nullptr);
   return all;
+}
+
+// The last line of a file, cut short; empty when there is none.
+std::string last_line(const std::string& path) {
+  constexpr std::streamoff kMost = 300;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (size <= 0) return {};
+  file.seekg(std::max(std::streamoff{0}, size - kMost));
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  text.erase(text.find_last_not_of(" \r\n\t") + 1);
+  return text.substr(text.rfind('\n') + 1);
 }
 
 }  // namespace
@@ -89,20 +118,23 @@ Status Launcher::start_one(const LaunchSettings& settings, WorkerId worker) {
   posix_spawnattr_setsigmask(&plan.attributes, &none);
   posix_spawnattr_setsigdefault(&plan.attributes, &standard);
   posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> arguments = {
-      settings.program, "run",      "--coordinator", settings.coordinator, "--job",
-      settings.job,     "--worker", cat(worker),     "--parent",           cat(getpid())};
+  std::vector<std::string> arguments = with_number(settings.prefix, worker);
+  arguments.insert(arguments.end(),
+                   {settings.program, "run", "--coordinator", settings.coordinator, "--job",
+                    settings.job, "--worker", cat(worker), "--parent", cat(getpid())});
   std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings.token});
   int pid = -1;
-  const int failure = posix_spawn(&pid, settings.program.c_str(), &plan.files, &plan.attributes,
-                                  pointers(arguments).data(), pointers(environment).data());
+  const std::string program = arguments.front();
+  const int failure = posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes,
+                                   pointers(arguments).data(), pointers(environment).data());
   if (failure != 0) {
     return Error{Code::Invalid, Reach::Job,
-                 cat("cannot start worker ", worker, " (", settings.program, ", log ", log,
+                 cat("cannot start worker ", worker, " (", program,
+                     settings.prefix.empty() ? "" : " of coordinator.launch", ", log ", log,
                      "): ", std::strerror(failure))};
   }
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  children_.push_back({worker, pid, descriptor});
+  children_.push_back({worker, pid, descriptor, log});
   return ok();
 }
 
@@ -120,7 +152,9 @@ std::vector<Exited> Launcher::reap() {
     int status = 0;
     if (child.pid < 0 || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
     const bool signalled = WIFSIGNALED(status);
-    ended.push_back({child.worker, signalled, signalled ? WTERMSIG(status) : WEXITSTATUS(status)});
+    Exited exited{child.worker, signalled, signalled ? WTERMSIG(status) : WEXITSTATUS(status), {}};
+    if (exited.number != 0 && !signalled) exited.last_words = last_line(child.log);
+    ended.push_back(std::move(exited));
     if (child.descriptor >= 0) close(child.descriptor);
     child.pid = child.descriptor = -1;
   }

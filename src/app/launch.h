@@ -16,7 +16,10 @@ namespace tenuto {
 
 // What workers are started with.
 struct LaunchSettings {
-  std::string program;      // path of tenuto-worker
+  std::string program;  // path of tenuto-worker
+  // Words in front of its command line, {worker} in them being its number: a program that becomes
+  // the worker (ip netns exec, numactl, nice) or runs it (perf record).
+  std::vector<std::string> prefix;
   std::string coordinator;  // host:port
   std::string job, token;   // the token travels in the environment, never on the command line
   std::string directory;    // for worker-N.log
@@ -49,6 +52,7 @@ class Launcher {
     WorkerId worker;
     int pid = -1;         // -1 = ended
     int descriptor = -1;  // pidfd
+    std::string log;
   };
   Status start_one(const LaunchSettings& settings, WorkerId worker);
   std::vector<Child> children_;

@@ -6,20 +6,44 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 #include "app/make_compute.h"
 #include "app/worker_run.h"
 
 namespace {
 
+// The parent of a process; 0 when it is gone.
+int parent_of(int process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string state;
+  int parent = 0;
+  rest >> state >> parent;
+  return rest ? parent : 0;
+}
+
 // The launcher answers signals for all its workers; it sees to it that none of them is left behind.
+// A program of coordinator.launch may stand between them: the worker dies with that one, and ends
+// with its conversation when the launcher dies.
 bool tie_to_parent(int parent) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
   if (parent == 0) return true;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  return getppid() == parent;  // it may have died before the call above
+  // It may have died before the call above.
+  for (int process = getppid(); process > 0; process = parent_of(process)) {
+    if (process == parent) return true;
+  }
+  std::fprintf(stderr, "tenuto: process %d, which started this worker, is gone\n", parent);
+  return false;
 }
 
 int say(const tenuto::Status& status, int exit_code) {

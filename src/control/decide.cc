@@ -184,7 +184,7 @@ class Turn {
   void note_shards(const Report& report);
   void note_repairs(const Report& report);
   void suspect(WorkerId worker, const std::string& why);
-  void bury(WorkerId worker, const std::string& fate);
+  void bury(WorkerId worker, const std::string& fate, const std::string& last_words = {});
   void bury_the_missing();
   void abandon(Salvage salvage);
   void end(int exit_code, const std::string& sentence);
@@ -280,8 +280,10 @@ void Turn::hear(const Exited& exited) {
   Member& of = member(exited.worker);
   of.exited = true;
   if (!of.alive || state().situation == Situation::Ended) return;
-  bury(exited.worker, exited.signalled ? cat("was killed by signal ", exited.number)
-                                       : cat("ended with exit code ", exited.number));
+  bury(exited.worker,
+       exited.signalled ? cat("was killed by signal ", exited.number)
+                        : cat("ended with exit code ", exited.number),
+       exited.last_words);
 }
 
 void Turn::hear(const Request& request) {
@@ -335,15 +337,15 @@ void Turn::suspect(WorkerId worker, const std::string& why) {
   of.suspicion = why;
 }
 
-void Turn::bury(WorkerId worker, const std::string& fate) {
+void Turn::bury(WorkerId worker, const std::string& fate, const std::string& last_words) {
   State& s = state();
   Member& of = member(worker);
   of.alive = false;
   const bool started = of.report.version >= 0 && s.situation != Situation::Gathering;
   const std::string when =
       started ? cat(" in step ", of.report.version) : std::string(" before its first step");
-  const std::string told =
-      of.report.failure.empty() ? "" : " (it had said: " + of.report.failure + ")";
+  const std::string& said = of.report.failure.empty() ? last_words : of.report.failure;
+  const std::string told = said.empty() ? "" : " (it had said: " + said + ")";
   const std::string sentence = cat(name_of(s.rules, worker), " ", fate, when, told);
   if (s.situation == Situation::Gathering) return end(s.saved >= 0 ? 75 : 1, sentence);
   Salvage salvage{.cause = sentence};

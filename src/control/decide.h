@@ -138,7 +138,8 @@ struct StreamEnded {
 struct Exited {
   WorkerId worker;
   bool signalled = false;
-  int number = 0;  // signal or exit code
+  int number = 0;          // signal or exit code
+  std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
 // Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, treat slow links
 // otherwise (number = a SlowLinks), or rehearse a slow link (link and latency of `fault`, in the

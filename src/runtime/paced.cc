@@ -489,7 +489,7 @@ void Paced::serve() {
       const std::lock_guard lock(mutex_);
       work_.reset();
     }
-    if (nominal_clock_) {
+    {
       const std::lock_guard lock(common_->mutex);
       common_->lags.note(now - end, work.length);
     }

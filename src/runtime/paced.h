@@ -7,7 +7,7 @@
 // wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls; therefore
 // the lag (real finish - nominal finish) of every op that takes time is recorded, and a run whose
 // 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts when it is
-// started.
+// started; its lag is by how much it lasts too long, which the step's time then holds.
 #pragma once
 
 #include <memory>

@@ -165,6 +165,11 @@ Found misfit_of_network(const Job& job) {
                                             "\" is not host:port with a port in [0, 65535]; "
                                             "\"127.0.0.1:0\" takes any free port of this host")};
   }
+  const std::vector<std::string>& launch = job.coordinator.launch;
+  if (!launch.empty() && launch.front().empty()) {
+    return Misfit{"coordinator.launch",
+                  "begins with an empty word: expected a program such as \"numactl\""};
+  }
   return {};
 }
 

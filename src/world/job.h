@@ -91,6 +91,7 @@ struct CoordinatorSettings {
   std::string listen = "127.0.0.1:0";  // port 0 = any free one
   std::string token;                   // empty = a fresh random one
   std::string store = "memory";        // memory
+  std::vector<std::string> launch;     // words in front of the command that starts each worker
 };
 
 // [job] and all sections.

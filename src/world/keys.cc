@@ -349,6 +349,11 @@ std::vector<Key> network_keys() {
        kAnyNumber,
        {"memory"},
        "where the coordinator keeps its state"},
+      {"coordinator.launch",
+       slot<&Job::coordinator, &CoordinatorSettings::launch>,
+       kAnyNumber,
+       {},
+       "words in front of the command that starts each worker; {worker} = its number"},
   };
 }
 

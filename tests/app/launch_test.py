@@ -1,0 +1,74 @@
+"""Workers that are started through another program."""
+import pathlib
+import time
+import unittest
+
+from harness import Case, TERM, alive
+
+
+def processes_of(run):
+    """Every process that names the run's coordinator as the parent of a worker."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            arguments = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except (OSError, NotADirectoryError):
+            continue
+        if "--parent" in arguments and \
+                arguments[arguments.index("--parent") + 1] == str(run.process.pid):
+            found.append(int(entry.name))
+    return found
+
+
+class Launch(Case):
+    def write_launching_job(self, *words):
+        self.write_job(job__steps=5000, job__checkpoint_every=0, coordinator__launch=list(words))
+
+    def test_a_program_that_becomes_the_worker(self):
+        self.write_launching_job("env", "SEAT=number {worker} of {worker}")
+        run = self.start()
+        run.wait_for_steps(1)
+        workers = run.workers()
+        self.assertEqual(sorted(workers), [0, 1, 2, 3])
+        for worker, process in workers.items():
+            environment = pathlib.Path(f"/proc/{process}/environ").read_bytes().decode()
+            self.assertIn(f"SEAT=number {worker} of {worker}\0", environment)
+        self.assertEqual(len(processes_of(run)), 4)  # nothing stands between
+        run.process.kill()
+        self.assert_gone(workers)
+
+    def test_a_program_that_runs_the_worker(self):
+        self.write_launching_job("sh", "-c", '"$@"; exit $?', "sh")
+        run = self.start()
+        run.wait_for_steps(1)
+        processes = processes_of(run)
+        self.assertEqual(len(processes), 8)
+        run.process.kill()
+        self.assert_gone(dict(enumerate(processes)))
+        run.finish()
+        run = self.start(name="stopped")
+        run.wait_for_steps(1)
+        processes = processes_of(run)
+        run.process.send_signal(TERM)
+        self.assertEqual(run.finish(), 143)
+        end = time.monotonic() + 20
+        while any(alive(process) for process in processes) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual([process for process in processes if alive(process)], [])
+
+    def test_refusals(self):
+        self.write_launching_job("tenuto-no-such-program")
+        run = self.train(expected=1)
+        self.assertIn("cannot start worker 0 (tenuto-no-such-program of coordinator.launch, log ",
+                      run.errors)
+        self.assertIn("No such file or directory", run.errors)
+        self.write_launching_job("sh", "-c", "echo no namespace vc{worker} >&2; exit 3")
+        run = self.train("--overwrite", expected=1)
+        self.assertRegex(run.errors, r"worker (\d) \(.*\) ended with exit code 3 before its first "
+                                     r"step \(it had said: no namespace vc\1\)")
+        self.write_launching_job("")
+        self.assertIn("coordinator.launch begins with an empty word", self.train(expected=2).errors)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,164 @@
+"""Real processes, each in a network namespace of its own, over links whose rates are shaped."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+
+from harness import Case, LIMIT, Run, TENUTO
+
+CLUSTER = str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "virtual_cluster")
+STAGES, MICROS, OP_MS, KIB = 4, 12, 20, 256
+# A message lasts two and a half ops: a delay worth hiding, at a rate that the ops can cover.
+CAP = round(KIB * 1024 * 8e-6 * 1514 / 1448 / (2.5e-3 * OP_MS))
+
+
+def obstacle():
+    """Why there can be no namespaces here; empty when there can."""
+    for program in ("ip", "tc", "unshare"):
+        if shutil.which(program) is None:
+            return f"there is no program {program}: install iproute2 and util-linux"
+    try:
+        tried = subprocess.run([CLUSTER, "alone", CLUSTER, "up", "2", "100"], text=True,
+                               capture_output=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return "making two hosts took too long"
+    return f"namespaces are not allowed here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+def setUpModule():
+    """Starts the tests again in a world whose namespaces vanish with it, whatever happens."""
+    if "TENUTO_ALONE" in os.environ:
+        return
+    reason = obstacle()
+    if reason:
+        raise unittest.SkipTest(reason)
+    os.execve(CLUSTER, [CLUSTER, "alone", sys.executable, *sys.orig_argv[1:]],
+              {**os.environ, "TENUTO_ALONE": "1"})
+
+
+def cluster(*words, expected=0, **environment):
+    done = subprocess.run([CLUSTER, *map(str, words)], text=True, capture_output=True,
+                          timeout=LIMIT, env={**os.environ, **environment})
+    if done.returncode != expected:
+        raise AssertionError(f"virtual_cluster {words}: {done.stderr}")
+    return done.stdout + done.stderr
+
+
+def names():
+    listed = subprocess.run(["ip", "netns", "list"], text=True, capture_output=True, timeout=LIMIT)
+    return sorted(line.split()[0] for line in listed.stdout.splitlines())
+
+
+class VirtualCluster(Case):
+    def test_goes_without_a_trace(self):
+        cluster("up", 3, 100)
+        other = {"VIRTUAL_CLUSTER": "other", "VIRTUAL_CLUSTER_NET": "10.78.0"}
+        cluster("up", 2, 100, **other)
+        self.assertEqual(names(), ["other0", "other1", "otherhub", "vc0", "vc1", "vc2", "vchub"])
+        sleeper = subprocess.Popen([CLUSTER, "exec", "1", "sleep", "1000"])
+        cluster("down", **other)
+        self.assertEqual(names(), ["vc0", "vc1", "vc2", "vchub"])
+        self.assertIsNone(sleeper.poll())
+        cluster("down")
+        self.assertEqual(names(), [])
+        self.assertEqual(sleeper.wait(timeout=LIMIT), -9)
+
+    def test_refusals(self):
+        self.assertIn("'none' is no number", cluster("up", 2, "none", expected=1))
+        # Names of devices end after 15 letters, a network's address after 3 numbers: a failure in
+        # the midst of it.
+        cluster("up", 2, 100, expected=1, VIRTUAL_CLUSTER_NET="10.77.0.999")
+        self.assertEqual(names(), [])
+        self.assertIn("expected letters, ending in one",
+                      cluster("up", 2, 100, expected=1, VIRTUAL_CLUSTER="vc1"))
+        cluster("up", 2, 100)
+        self.addCleanup(cluster, "down")
+        self.assertIn("there is no host 7", cluster("link", 0, 7, 10, expected=1))
+        self.assertIn("is not slowed", cluster("unlink", 0, 1, expected=1))
+        cluster("link", 0, 1, 10)
+        cluster("link", 0, 1, 20)
+        cluster("unlink", 0, 1)
+        cluster("nonsense", expected=2)
+
+
+class SlowLink(Case):
+    def setUp(self):
+        super().setUp()
+        cluster("up", STAGES, 1000)
+        self.addCleanup(cluster, "down")
+        self.limit_steps(0)
+
+    def limit_steps(self, steps, **more):
+        times = {f"device__{op}_ms": [float(OP_MS)]
+                 for op in ("forward", "backward_input", "backward_weight")}
+        self.write_job(job__steps=max(1, steps), job__checkpoint_every=0, job__validate_every=0,
+                       job__validate_micros=0, job__trace_steps=list(range(steps)),
+                       parallel__stages=STAGES, parallel__pipelines=1, parallel__micros=MICROS,
+                       parallel__order="zb-h1", optimizer__kind="sgd", optimizer__clip=0.0,
+                       device__clock="real", device__message_bytes=KIB * 1024, **times,
+                       network__device="eth0", network__protocol="eager",
+                       coordinator__listen="10.77.0.254:0",
+                       coordinator__launch=["ip", "netns", "exec", "vc{worker}"], **more)
+
+    def start_inside(self, name):
+        process = subprocess.Popen(
+            [CLUSTER, "exec", "hub", TENUTO, "train", str(self.job), f"--job.name={name}"],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        run = Run(process, self.folder / "runs" / name)
+        self.addCleanup(self.clean_up, run)
+        return run
+
+    def shape(self):
+        cluster("link", 1, 2, CAP)
+        cluster("link", 2, 1, CAP)
+
+    def length(self, run, step):
+        """From the first op of a traced step to the end of the last one."""
+        trace = json.loads((run.folder / f"trace-{step}.json").read_text())
+        events = trace["traceEvents"] if isinstance(trace, dict) else trace
+        ops = [(event["ts"] / 1000, (event["ts"] + event["dur"]) / 1000) for event in events
+               if event["ph"] == "X" and re.match(r"PP:\d+[FBIW]\d+$", event["name"])]
+        self.assertGreaterEqual(len(ops), 3 * STAGES * MICROS)
+        return max(end for _, end in ops) - min(start for start, _ in ops)
+
+    def test_found_and_absorbed_over_a_shaped_link(self):
+        self.shape()
+        self.limit_steps(5, resilience__slow_links="off", parallel__dispatch="listed")
+        fixed = self.start_inside("fixed")
+        self.assertEqual(fixed.finish(), 0, fixed.errors)
+        for ways in ((1, 2), (2, 1)):
+            cluster("unlink", *ways)
+
+        self.limit_steps(24)
+        live = self.start_inside("live")
+        live.wait_for_steps(5)
+        self.shape()
+        self.assertEqual(live.finish(), 0, live.errors)
+
+        expected = self.losses(fixed)
+        losses = self.losses(live)
+        self.assertEqual(len(losses), 24)
+        self.assertEqual({step: losses[step] for step in expected}, expected)
+        reasons = [event["reason"] for event in live.events()]
+        self.assertRegex("\n".join(reasons),
+                         r"link 1-2 \(worker 1 to worker 2\) is slow since step [5-9]:")
+        plans = [line["plan"] for line in live.metrics()]
+        self.assertEqual((plans[0], plans[-1]), ("zb-h1", "auto"), reasons)
+
+        slow = statistics.median(self.length(fixed, step) for step in range(1, 5))
+        adapted = statistics.median(self.length(live, step) for step in range(21, 24))
+        quiet = all(line["lag_valid"] for run in (fixed, live) for line in run.metrics())
+        print(f"{slow:.0f} ms fixed, {adapted:.0f} ms adapted: {slow / adapted:.2f}; machine "
+              f"{'quiet' if quiet else 'busy'}")
+        if quiet:
+            self.assertGreaterEqual(slow / adapted, 1.4)
+
+
+if __name__ == "__main__":
+    unittest.main()
