@@ -23,6 +23,10 @@
 
 namespace tenuto {
 
+// What UCX may use: TCP between processes, and with device memory what reaches that.
+inline constexpr const char* kHostTransports = "tcp";
+inline constexpr const char* kDeviceTransports = "tcp,cuda_copy,cuda_ipc";
+
 // UcxCounters, countable on one thread and readable on another.
 struct UcxTally {
   std::atomic<int64_t> eager_sent{0}, rendezvous_sent{0}, refused{0}, malformed{0},
@@ -137,14 +141,15 @@ class UcxEngine {
   Status open_context();
   Status open_worker();
   Status listen();
-  void set_handler(unsigned id, ucp_am_recv_callback_t callback);
+  void set_handler(unsigned id, ucp_am_recv_callback_t callback, uint32_t flags);
   Link& add_link(LinkState state, WorkerId peer);
   void accept(ucp_conn_request_h request);
   void attempt(WorkerId peer, Connecting& connecting, Duration now);
   void control(Link& link, const Frame& frame);
   void transmit(Link& link, const Sending& sending, const Granted& granted);
   ucs_status_t arrived(const DataHeader& header, void* data, size_t length, bool rendezvous);
-  ucs_status_t fetch(Link& link, const DataHeader& header, void* data, const Receiving& posted);
+  ucs_status_t fetch(Link& link, const DataHeader& header, void* data, const Receiving& posted,
+                     bool rendezvous);
   void landed(Flight* flight, ucs_status_t status);
   Duration tick_ended(Duration moment);
   void abandon_flights();
