@@ -293,6 +293,7 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
 }
 
 bool ucx_device_memory() {
+  quiet_ucx();
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return false;
   ucp_params_t params{};

@@ -86,6 +86,11 @@ Result<std::string> device_of(const std::string& host) {
   return name;
 }
 
+// UCX tells of every broken connection on stdout; here each is a report in a mailbox.
+void quiet_ucx() {
+  if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+}
+
 UcxEngine::UcxEngine(const UcxSettings& settings, Hello self, Mailbox& mailbox, UcxTally& tally)
     : settings_(settings), self_(std::move(self)), mailbox_(mailbox), tally_(tally) {
   next_id_ = mix(static_cast<uint64_t>(now().count()), static_cast<uint64_t>(getpid()),
@@ -127,8 +132,7 @@ Status UcxEngine::open() {
 }
 
 Status UcxEngine::open_context() {
-  // UCX tells of every broken connection on stdout; here each is a report in a mailbox.
-  if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  quiet_ucx();
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
     return invalid("UCX cannot read its configuration: look at the UCX_ variables set here");

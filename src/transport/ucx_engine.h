@@ -27,6 +27,9 @@ namespace tenuto {
 inline constexpr const char* kHostTransports = "tcp";
 inline constexpr const char* kDeviceTransports = "tcp,cuda_copy,cuda_ipc";
 
+// Keeps UCX from talking, unless the environment has set how much it says.
+void quiet_ucx();
+
 // UcxCounters, countable on one thread and readable on another.
 struct UcxTally {
   std::atomic<int64_t> eager_sent{0}, rendezvous_sent{0}, refused{0}, malformed{0},
