@@ -20,6 +20,7 @@
 
 #include "app/launch.h"
 #include "base/text.h"
+#include "transport/ucx.h"
 
 namespace tenuto {
 
@@ -123,6 +124,18 @@ Finding examine_worker() {
   return {"devices", Mark::Poor, found, advice};
 }
 
+// The way of messages between accelerators: what network.path = "auto" would take here.
+Finding examine_path(const Finding& devices) {
+  const bool reaches = ucx_device_memory();
+  const bool accelerator = devices.found.find(" cuda device") != std::string::npos;
+  const std::string ucx = reaches ? "UCX reaches CUDA memory" : "UCX does not reach CUDA memory";
+  if (!accelerator) return {"path", Mark::Good, cat("no accelerator: host memory; ", ucx), ""};
+  if (reaches) return {"path", Mark::Good, cat(ucx, ": auto takes direct"), ""};
+  return {"path", Mark::Poor, cat(ucx, ": auto takes staged"),
+          "messages go through pinned memory of the host; for the direct path install UCX with "
+          "CUDA"};
+}
+
 Finding examine_compiler_cache() {
   const auto version = output_of({"ccache", "--version"}, kToolLimit);
   if (version.ok()) return {"ccache", Mark::Good, first_line(version.value()), ""};
@@ -213,8 +226,10 @@ Finding examine_machine() {
 }  // namespace
 
 std::vector<Finding> examine(const std::string& runs) {
-  return {examine_machine(),        examine_worker(),   examine_transport(), examine_control(),
-          examine_compiler_cache(), examine_disk(runs), examine_loopback()};
+  const Finding devices = examine_worker();
+  return {examine_machine(),   devices,           examine_path(devices),
+          examine_transport(), examine_control(), examine_compiler_cache(),
+          examine_disk(runs),  examine_loopback()};
 }
 
 std::string findings_table(const std::vector<Finding>& findings) {

@@ -62,7 +62,8 @@ bool on_nominal_clock(const Job& job) {
   return job.device.kind == "paced" && job.device.clock == "nominal";
 }
 
-Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, Mailbox& mailbox) {
+Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, bool direct,
+                                            Mailbox& mailbox) {
   const NetworkSettings& network = job.network;
   UcxSettings settings;
   settings.device = network.device;
@@ -75,6 +76,10 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   }
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
+  settings.device_memory = direct;
+#if TENUTO_TORCH
+  if (direct) settings.on_thread = [device = job.device] { bind_device(device); };
+#endif
   settings.connect_limit = from_milliseconds(network.connect_seconds * 1000);
   // A step that waits for a connection must not be taken for one that hangs.
   settings.mend_limit = std::min(settings.mend_limit,
@@ -84,25 +89,63 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
-}  // namespace
-
-Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox) {
+// The wire without paths: UCX, faulty where links are rehearsed.
+Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
+                                   Mailbox& mailbox) {
   FaultSettings settings;
   settings.seed = static_cast<uint64_t>(job.seed);
   const NetworkSettings& network = job.network;
   settings.others = {from_milliseconds(network.latency_ms), network.megabytes_per_second * 1e6, {}};
   WorkerWire wire;
   if (!can_rehearse_links(job) || on_nominal_clock(job)) {
-    auto made = make_ucx(job, hello, mailbox);
+    auto made = make_ucx(job, hello, direct, mailbox);
     if (!made.ok()) return made.error();
     wire.transport = std::move(made).value();
     return wire;
   }
   auto made =
       make_faulty_transport(settings, hello.self, mailbox, monotonic_clock(), FaultDrive::Thread,
-                            [&](Mailbox& gate) { return make_ucx(job, hello, gate); });
+                            [&](Mailbox& gate) { return make_ucx(job, hello, direct, gate); });
   if (!made.ok()) return made.error();
   wire.faulty = made.value().get();
+  wire.transport = std::move(made).value();
+  return wire;
+}
+
+// How the job's messages may take their way, if its device has memory of its own.
+Result<PathRule> make_path_rule(const Job& job) {
+  PathRule rule;
+  const std::string& path = job.network.path;
+  rule.wish = path == "direct"   ? PathWish::Direct
+              : path == "staged" ? PathWish::Staged
+                                 : PathWish::Automatic;
+  rule.direct_possible = rule.wish != PathWish::Staged && ucx_device_memory();
+  if (rule.wish != PathWish::Direct || rule.direct_possible) return rule;
+  return Error{Code::Invalid, Reach::Job,
+               cat("network.path = \"direct\" needs a UCX that reaches the device's memory, and "
+                   "UCX ",
+                   ucx_version(), " cannot here (`ucx_info -d` shows no cuda_copy): take \"auto\" ",
+                   "or \"staged\", or install UCX with CUDA")};
+}
+
+}  // namespace
+
+Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox) {
+  if (job.device.kind != "cuda") return make_plain_wire(job, hello, false, mailbox);
+  const Result<PathRule> rule = make_path_rule(job);
+  if (!rule.ok()) return rule.error();
+  WorkerWire wire;
+  wire.paths = rule.value();
+  const bool direct = wire.paths.direct_possible;
+  auto made = make_staged_transport(
+      mailbox, monotonic_clock(), [&](Mailbox& gate) -> Result<std::unique_ptr<Transport>> {
+        Result<WorkerWire> plain = make_plain_wire(job, hello, direct, gate);
+        if (!plain.ok()) return plain.error();
+        wire.faulty = plain.value().faulty;
+        return std::move(plain.value().transport);
+      });
+  if (!made.ok()) return made.error();
+  wire.staged = made.value().get();
   wire.transport = std::move(made).value();
   return wire;
 }

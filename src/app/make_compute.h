@@ -11,6 +11,7 @@
 #include "runtime/compute.h"
 #include "runtime/link_clock.h"
 #include "runtime/paced.h"
+#include "runtime/staged.h"
 #include "transport/faulty.h"
 #include "transport/transport.h"
 #include "world/job.h"
@@ -33,11 +34,16 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
 // A worker's wire.
 struct WorkerWire {
   std::unique_ptr<Transport> transport;
-  FaultyTransport* faulty = nullptr;  // the same, when it rehearses latency, rate or faults
+  FaultyTransport* faulty = nullptr;  // the same or below it, when it rehearses links
+  StagedTransport* staged = nullptr;  // the same, when the device has memory of its own
+  PathRule paths;                     // then: by which rule messages take their way
 };
 
 // The wire that the job asks for: UCX, inside a faulty one where links are rehearsed on the real
-// clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all).
+// clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all); under a
+// staged one where the device has memory of its own.
+//
+// Errors: Invalid/Job  network.path = "direct" and UCX cannot reach the device's memory
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox);
 
 // What `tenuto sample` is asked for.

@@ -58,6 +58,12 @@ Status Record::step(const StepRecord& step) {
     line["lag_p99_ms"] = to_milliseconds(step.lag);
     line["lag_valid"] = step.lag_valid;
   }
+  if (job_->device.kind == "cuda") {
+    line["to_host_ms"] = to_milliseconds(step.to_host);
+    line["to_device_ms"] = to_milliseconds(step.to_device);
+    line["staged_messages"] = step.staged_messages;
+    line["direct_messages"] = step.direct_messages;
+  }
   line["plan"] = step.plan->order;
   line["epoch"] = step.epoch;
   const Status written = metrics_.write(line.dump());

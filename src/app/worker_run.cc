@@ -126,6 +126,7 @@ class WorkerRun {
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
+  void choose_paths();
   bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
   void fail(const Error& error);
@@ -151,6 +152,11 @@ class WorkerRun {
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
+  StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
+  PathRule path_rule_;
+  std::map<WorkerId, PathState> paths_;
+  int64_t slots_of_plan_ = 0;  // the plan that the slots are for
+  StagedCounters copied_;      // until the step before
   std::optional<Runner> runner_;
   bool rehearsing_ = false;  // links are not as [network] says
   bool halted_ = false;      // the step gave numbers that are none: nothing runs in this epoch
@@ -214,11 +220,14 @@ Status WorkerRun::make_parts() {
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
   faulty_ = wire.value().faulty;
+  staged_ = wire.value().staged;
+  path_rule_ = wire.value().paths;
   report_.address = transport_->address().text;
   tell();
   Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
   if (!compute.ok()) return compute.error();
   compute_ = std::move(compute).value();
+  if (staged_ != nullptr) staged_->use(compute_.compute->copies());
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
                           compute_.links.get()});
   return ok();
@@ -439,6 +448,30 @@ void WorkerRun::note_repairs(const std::vector<Repair>& repairs, int64_t step) {
   }
 }
 
+// Between two steps nothing is under way, so each link may change its path, and the rings their
+// slots. This end alone does: the other one sees the same bytes.
+void WorkerRun::choose_paths() {
+  if (staged_ == nullptr) return;
+  for (const WorkerId peer : peers_of(*plan_, settings_.self)) {
+    const auto [it, fresh] = paths_.try_emplace(peer, first_path(path_rule_));
+    PathState& state = it->second;
+    const Path before = state.path;
+    const int32_t errors = staged_->take_errors(peer);
+    if (!fresh) state = next_path(path_rule_, state, {.errors = errors});
+    if (state.path != before) {
+      say(cat(name(), ": messages with worker ", peer,
+              state.path == Path::Staged
+                  ? cat(" go through the host's memory from here on, after ", errors, " error(s)")
+                  : cat(" go from the device's memory again, after ", path_rule_.clean_steps,
+                        " steps without an error")));
+    }
+    staged_->set_path(peer, state.path);
+  }
+  if (slots_of_plan_ == plan_serial_) return;
+  staged_->set_slots(ring_slots(*plan_, settings_.self));
+  slots_of_plan_ = plan_serial_;
+}
+
 void WorkerRun::step(const Told& now) {
   const int64_t version = compute_.compute->version();
   const int64_t epoch = now.instruction.order.epoch;
@@ -451,6 +484,7 @@ void WorkerRun::step(const Told& now) {
             order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
   };
   apply_faults(version, now.instruction.faults);
+  choose_paths();
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
   const StepInput input{.plan = plan_.get(),
                         .self = settings_.self,
@@ -541,6 +575,13 @@ void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,
   summary.finite = outcome.finite;
   for (StepSample& sample : make_samples(events)) summary.sample = std::move(sample);
   if (compute_.paced != nullptr) note_device_time(events, summary);
+  if (staged_ != nullptr) {
+    const StagedCounters before = std::exchange(copied_, staged_->counters());
+    summary.to_host_ns = (copied_.to_host - before.to_host).count();
+    summary.to_device_ns = (copied_.to_device - before.to_device).count();
+    summary.staged_messages = copied_.sent - before.sent + copied_.received - before.received;
+    summary.direct_messages = copied_.direct - before.direct;
+  }
   const bool look = step % kLagInterval == 0 || step + 1 == job_.steps;
   if (compute_.paced != nullptr && look) {
     const Lag lag = compute_.paced->lag();

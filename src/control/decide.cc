@@ -136,6 +136,10 @@ StepRecord record_of(const State& state, int64_t step) {
       device.add(summary);
       record.lag = std::max(record.lag, Duration(summary.lag_p99_ns));
       record.lag_valid = record.lag_valid && summary.lag_valid;
+      record.to_host = std::max(record.to_host, Duration(summary.to_host_ns));
+      record.to_device = std::max(record.to_device, Duration(summary.to_device_ns));
+      record.staged_messages += summary.staged_messages;
+      record.direct_messages += summary.direct_messages;
       record.events[worker] = summary.events;
     }
   }

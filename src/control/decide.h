@@ -188,6 +188,9 @@ struct StepRecord {
   std::optional<Duration> iteration;
   Duration lag{};  // 99th percentile of the paced devices, the worst
   bool lag_valid = true;
+  // Accelerators: copies between device and host, of the worker with the most; messages of all.
+  Duration to_host{}, to_device{};
+  int64_t staged_messages = 0, direct_messages = 0;
   std::vector<std::string> events;  // per worker, of a traced step
 };
 

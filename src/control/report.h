@@ -34,8 +34,11 @@ struct StepSummary {
   int64_t device_start_ns = 0, device_finish_ns = 0;
   int64_t lag_p99_ns = 0;  // paced device only
   bool lag_valid = true;   // paced device only
-  StepSample sample;       // how long its ops lasted, and its messages took
-  std::string events;      // of a traced step: JSON lines, see docs/formats.md
+  // Accelerators only: time of the copies between device and host, and messages by path.
+  int64_t to_host_ns = 0, to_device_ns = 0;
+  int64_t staged_messages = 0, direct_messages = 0;
+  StepSample sample;   // how long its ops lasted, and its messages took
+  std::string events;  // of a traced step: JSON lines, see docs/formats.md
   auto operator<=>(const StepSummary&) const = default;
 };
 

@@ -93,6 +93,10 @@ void write_step(const StepSummary& step, wire::StepSummary* to) {
   to->set_device_finish_ns(step.device_finish_ns);
   to->set_lag_p99_ns(step.lag_p99_ns);
   to->set_lag_valid(step.lag_valid);
+  to->set_to_host_ns(step.to_host_ns);
+  to->set_to_device_ns(step.to_device_ns);
+  to->set_staged_messages(step.staged_messages);
+  to->set_direct_messages(step.direct_messages);
   write_sample(step.sample, to);
   to->set_events(step.events);
 }
@@ -110,6 +114,10 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .device_finish_ns = from.device_finish_ns(),
           .lag_p99_ns = from.lag_p99_ns(),
           .lag_valid = from.lag_valid(),
+          .to_host_ns = from.to_host_ns(),
+          .to_device_ns = from.to_device_ns(),
+          .staged_messages = from.staged_messages(),
+          .direct_messages = from.direct_messages(),
           .sample = read_sample(from, worker),
           .events = from.events()};
 }

@@ -1,10 +1,12 @@
 #include "engine/device.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "base/text.h"
+#include "engine/engine.h"
 
 namespace tenuto {
 namespace {
@@ -14,10 +16,6 @@ int cuda_count() {
   return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).deviceCount();
 }
 
-c10::Stream current_stream(const at::Device& place) {
-  return c10::impl::VirtualGuardImpl(place.type()).getStream(place);
-}
-
 }  // namespace
 
 std::string usable_devices() {
@@ -25,10 +23,21 @@ std::string usable_devices() {
   return count == 0 ? std::string("cpu") : cat("cpu and ", count, " cuda device(s)");
 }
 
+int accelerator_count() { return cuda_count(); }
+
+// A thread belongs to a device from its first work there on; to name the device is not enough.
+void bind_device(const DeviceSettings& settings) {
+  const Result<Device> device = Device::open(settings);
+  if (!device.ok() || !device.value().accelerator()) return;
+  at::zeros({1}, at::TensorOptions().device(device.value().place()));
+  device.value().finish();
+}
+
 Device::Device(at::Device place) : place_(place) {
   if (!accelerator()) return;
   const c10::impl::VirtualGuardImpl guard(place.type());
-  copies_ = guard.getStreamFromGlobalPool(place, true);
+  out_ = guard.getStreamFromGlobalPool(place, true);
+  in_ = guard.getStreamFromGlobalPool(place, true);
 }
 
 Result<Device> Device::open(const DeviceSettings& settings) {
@@ -42,47 +51,69 @@ Result<Device> Device::open(const DeviceSettings& settings) {
           usable_devices(), "; choose one of these")};
 }
 
-at::Tensor Device::host_room(at::IntArrayRef sizes) const {
-  return at::empty(sizes, at::TensorOptions().dtype(at::kFloat).pinned_memory(accelerator()));
+// Every engine computes on the device's default stream: one op at a time, and the stages of a
+// worker in turn.
+c10::Stream Device::compute() const {
+  return c10::impl::VirtualGuardImpl(place_.type()).getDefaultStream(place_);
 }
 
-at::Tensor Device::to_device(const at::Tensor& host) const {
-  if (!accelerator()) return host;
-  at::Tensor there = at::empty(host.sizes(), host.options().device(place_).pinned_memory(false));
-  const c10::Stream compute = current_stream(place_);
-  c10::Event copied(place_.type());
-  {
-    const c10::StreamGuard guard(*copies_);
-    there.record_stream(*copies_);
-    there.copy_(host, /*non_blocking=*/true);
-    copied.record(*copies_);
-  }
-  copied.block(compute);
+at::Tensor Device::host_room(at::IntArrayRef sizes, at::ScalarType type) const {
+  return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(accelerator()));
+}
+
+// Memory that the allocator gives out on the compute stream may still be in use by what is queued
+// there. So rooms belong to the stream of the copies into them: it is idle when nothing comes, and
+// the compute stream's use of a room is recorded, so that it is given out again only after that.
+at::Tensor Device::room(at::IntArrayRef sizes) const {
+  const auto options = at::TensorOptions().dtype(at::kFloat).device(place_);
+  if (!accelerator()) return at::empty(sizes, options);
+  const c10::StreamGuard guard(*in_);
+  at::Tensor there = at::empty(sizes, options);
+  there.record_stream(compute());
   return there;
 }
 
-HostValue Device::to_host(const at::Tensor& source) const {
-  if (!accelerator()) return {source, {}, nullptr};
-  HostValue value{host_room(source.sizes()), source, std::make_shared<c10::Event>(place_.type())};
-  c10::Event computed(place_.type());
-  computed.record(current_stream(place_));
-  computed.block(*copies_);
-  const c10::StreamGuard guard(*copies_);
-  value.host.copy_(source, /*non_blocking=*/true);
-  value.copied->record(*copies_);
-  return value;
+std::shared_ptr<c10::Event> Device::mark() const {
+  if (!accelerator()) return nullptr;
+  auto event = std::make_shared<c10::Event>(place_.type());
+  event->record(compute());
+  return event;
+}
+
+void Device::await(const HeldValue& value) const {
+  if (value.made) value.made->block(compute());
+}
+
+void Device::to_host(const HeldValue& value, const at::Tensor& host) const {
+  if (!accelerator()) {
+    host.copy_(value.tensor);
+    return;
+  }
+  const c10::StreamGuard guard(*out_);
+  if (value.made) value.made->block(*out_);
+  host.copy_(value.tensor, /*non_blocking=*/true);
+  c10::Event copied(place_.type());
+  copied.record(*out_);
+  copied.synchronize();
+}
+
+std::shared_ptr<c10::Event> Device::to_device(const at::Tensor& host,
+                                              const at::Tensor& there) const {
+  if (!accelerator()) {
+    there.copy_(host);
+    return nullptr;
+  }
+  const c10::StreamGuard guard(*in_);
+  there.copy_(host, /*non_blocking=*/true);
+  auto copied = std::make_shared<c10::Event>(place_.type());
+  copied->record(*in_);
+  copied->synchronize();
+  return copied;
 }
 
 void Device::finish() const {
   if (!accelerator()) return;
-  c10::impl::VirtualGuardImpl(place_.type()).synchronizeStream(current_stream(place_));
-}
-
-void Device::wait(HostValue& value) {
-  if (!value.copied) return;
-  value.copied->synchronize();
-  value.copied.reset();
-  value.source.reset();
+  c10::impl::VirtualGuardImpl(place_.type()).synchronizeStream(compute());
 }
 
 }  // namespace tenuto

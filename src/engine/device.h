@@ -1,6 +1,5 @@
-// One device for whatever torch can drive: on the CPU a value on the wire is the tensor's own
-// memory; on an accelerator it is pinned host memory, copied on a stream of its own. Private to
-// engine/.
+// One device for whatever torch can drive, by calls that every device has; and the values of a
+// worker's stages that lie in its memory. Private to engine/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,41 +11,47 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/unit.h"
 #include "world/job.h"
 
 namespace tenuto {
 
-// A value's memory on the host, and when it is there.
-struct HostValue {
-  at::Tensor host;
-  at::Tensor source;                   // kept until the copy has been made
-  std::shared_ptr<c10::Event> copied;  // none: the bytes are there
+// A value where the device keeps it, and when it is there.
+struct HeldValue {
+  at::Tensor tensor;
+  std::shared_ptr<c10::Event> made;  // none: the bytes are there
 };
 
-// The device of an engine. All calls but wait() come from the compute thread.
+// The device of an engine. Streams do nothing on the CPU, where copies end before they return.
 class Device {
  public:
   // Invalid/Job names what there is when the wanted device is not.
   static Result<Device> open(const DeviceSettings& settings);
   // Where tensors live.
   at::Device place() const { return place_; }
-  // False on the CPU, where copies, streams and waits are nothing.
+  // False on the CPU.
   bool accelerator() const { return !place_.is_cpu(); }
-  // An fp32 tensor on the host that the wire writes to or reads from. Any thread.
-  at::Tensor host_room(at::IntArrayRef sizes) const;
-  // The tensor on the device; the compute stream waits for its copy.
-  at::Tensor to_device(const at::Tensor& host) const;
-  // The tensor on the host; the copy runs beside what is computed next.
-  HostValue to_host(const at::Tensor& source) const;
+  // Uninitialised memory of the host, pinned for an accelerator. Any thread.
+  at::Tensor host_room(at::IntArrayRef sizes, at::ScalarType type) const;
+  // Uninitialised fp32 memory of the device for a value that comes from outside: nothing that the
+  // device still does touches it. Any thread.
+  at::Tensor room(at::IntArrayRef sizes) const;
+  // The event of what has been started on the compute stream until now; none on the CPU.
+  std::shared_ptr<c10::Event> mark() const;
+  // What is started on the compute stream from now on waits for the value.
+  void await(const HeldValue& value) const;
+  // Copies into `host`, which host_room gave, on a stream of its own; returns when it has ended.
+  void to_host(const HeldValue& value, const at::Tensor& host) const;
+  // Copies into `there`, which room gave, likewise; gives the event after which it is there.
+  std::shared_ptr<c10::Event> to_device(const at::Tensor& host, const at::Tensor& there) const;
   // Blocks until what was started on the compute stream has ended.
   void finish() const;
-  // Blocks until a value's bytes are on the host. Any thread.
-  static void wait(HostValue& value);
 
  private:
   explicit Device(at::Device place);
+  c10::Stream compute() const;
   at::Device place_;
-  std::optional<c10::Stream> copies_;
+  std::optional<c10::Stream> out_, in_;  // of an accelerator: one for each way
 };
 
 // The devices that this build of torch can use, for people.

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "engine/copies.h"
 #include "engine/data.h"
 #include "engine/device.h"
 #include "engine/layers.h"
@@ -57,12 +58,14 @@ Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, wh
 class Engine : public Compute {
  public:
   Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
-         std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store, Mailbox& mailbox);
+         std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store,
+         std::shared_ptr<Copies> copies, Mailbox& mailbox);
   ~Engine() override;
 
   Status begin(int64_t step) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
+  Copies* copies() override { return copies_.get(); }
   Result<std::span<std::byte>> room(const Value& value) override;
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
@@ -104,7 +107,7 @@ class Engine : public Compute {
   void put_form(const Value& value, const Form& form);
   template <class Form>
   Result<Form> take_form(const Value& value);
-  HostValue& host_sums(bool total);
+  at::Tensor& host_sums(bool total);
 
   const Job job_;
   const StageId stage_;
@@ -113,6 +116,7 @@ class Engine : public Compute {
   const Device device_;
   const std::shared_ptr<Data> data_;         // of the worker's stages, one of which runs at a time
   const std::shared_ptr<ValueStore> store_;  // of the worker's stages
+  const std::shared_ptr<Copies> copies_;     // of the store; none where it is the host's memory
   const DataExtent extent_;
   Mailbox& mailbox_;
   Weights weights_;
@@ -129,7 +133,7 @@ class Engine : public Compute {
 
   std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::condition_variable changed_;
-  HostValue partial_, total_;
+  at::Tensor partial_, total_;
   std::optional<Call> call_;
   bool busy_ = false, quit_ = false;
 
@@ -137,7 +141,8 @@ class Engine : public Compute {
 };
 
 Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
-               std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store, Mailbox& mailbox)
+               std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store,
+               std::shared_ptr<Copies> copies, Mailbox& mailbox)
     : job_(job),
       stage_(stage),
       stage_count_(static_cast<int32_t>(plan.stages.size())),
@@ -147,6 +152,7 @@ Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, D
       device_(std::move(device)),
       data_(std::move(data)),
       store_(std::move(store)),
+      copies_(std::move(copies)),
       extent_(extent),
       mailbox_(mailbox),
       weights_(job,
@@ -186,7 +192,7 @@ Status Engine::begin(int64_t step) {
   const std::lock_guard lock(mutex_);
   stashes_.clear();
   work_.clear();
-  partial_ = {};
+  partial_ = at::Tensor();
   step_ = step;
   sums_clear_ = false;
   outcome_ = {};
@@ -206,14 +212,14 @@ Status Engine::start(const Op& op, Duration, Ticket ticket) {
 }
 
 // The flat gradient sums or totals as the wire sees them.
-HostValue& Engine::host_sums(bool total) {
-  HostValue& sums = total ? total_ : partial_;
-  if (sums.host.defined()) return sums;
+at::Tensor& Engine::host_sums(bool total) {
+  at::Tensor& sums = total ? total_ : partial_;
+  if (sums.defined()) return sums;
   if (!device_.accelerator()) {
-    sums.host = total ? weights_.totals() : weights_.gradients();
+    sums = total ? weights_.totals() : weights_.gradients();
   } else {
-    sums.host = device_.host_room(weights_.totals().sizes());
-    if (!total) sums.host.copy_(weights_.gradients());
+    sums = device_.host_room(weights_.totals().sizes(), at::kFloat);
+    if (!total) sums.copy_(weights_.gradients());
   }
   return sums;
 }
@@ -223,35 +229,35 @@ Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
     clear_once();
     const std::lock_guard lock(mutex_);
     const auto [first, end] = weights_.bucket(value.part);
-    const at::Tensor part = host_sums(false).host.narrow(0, first, end - first);
+    const at::Tensor part = host_sums(false).narrow(0, first, end - first);
     return std::span(static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes());
   }
-  HostValue* held = store_->find(value);
-  if (held == nullptr) {
+  const HeldValue held = store_->get(value);
+  if (!held.tensor.defined()) {
     return failed(cat("stage ", stage_, " has no value of kind ", static_cast<int>(value.kind),
                       " of stage ", value.stage, ", micro ", value.micro, " to send"));
   }
-  Device::wait(*held);
-  return std::span(static_cast<const std::byte*>(held->host.const_data_ptr()), held->host.nbytes());
+  return std::span(static_cast<const std::byte*>(held.tensor.const_data_ptr()),
+                   held.tensor.nbytes());
 }
 
 Result<std::span<std::byte>> Engine::room(const Value& value) {
   if (value.kind == ValueKind::Total) {
     const std::lock_guard lock(mutex_);
     const auto [first, end] = weights_.bucket(value.part);
-    const at::Tensor part = host_sums(true).host.narrow(0, first, end - first);
+    const at::Tensor part = host_sums(true).narrow(0, first, end - first);
     return std::span(static_cast<std::byte*>(part.mutable_data_ptr()), part.nbytes());
   }
-  at::Tensor host;
+  at::Tensor room;
   if (is_small(value.kind)) {
-    host = at::empty({static_cast<int64_t>(sizeof(NormForm))}, at::kByte);
+    room = at::empty({static_cast<int64_t>(sizeof(NormForm))}, at::kByte);
   } else if (job_.model.kind == "gpt") {
-    host = device_.host_room({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
+    room = device_.room({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
   } else {
-    host = device_.host_room({job_.parallel.micro_rows, job_.model.width});
+    room = device_.room({job_.parallel.micro_rows, job_.model.width});
   }
-  store_->put(value, {host, {}, nullptr});
-  return std::span(static_cast<std::byte*>(host.mutable_data_ptr()), host.nbytes());
+  store_->put(value, {room, nullptr});
+  return std::span(static_cast<std::byte*>(room.mutable_data_ptr()), room.nbytes());
 }
 
 // The division by the micro-batch count is left to Measure: it runs on the compute thread.
@@ -295,34 +301,34 @@ Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
 // --- The store ---------------------------------------------------------------------------------
 
 void Engine::put(const Value& value, const at::Tensor& source) {
-  store_->put(value, device_.to_host(source));
+  store_->put(value, {source, device_.mark()});
 }
 
 Result<at::Tensor> Engine::take(const Value& value) {
-  const HostValue held = store_->get(value);
-  if (!held.host.defined()) {
+  const HeldValue held = store_->get(value);
+  if (!held.tensor.defined()) {
     return failed(cat("stage ", stage_, " was asked to run without its input from stage ",
                       value.stage, ", micro ", value.micro));
   }
-  // Made on this device by another stage of the worker: it needs no way over the host.
-  return held.source.defined() ? held.source : device_.to_device(held.host);
+  device_.await(held);
+  return held.tensor;
 }
 
 template <class Form>
 void Engine::put_form(const Value& value, const Form& form) {
   const at::Tensor held = at::empty({static_cast<int64_t>(sizeof(form))}, at::kByte);
   std::memcpy(held.mutable_data_ptr(), &form, sizeof(form));
-  store_->put(value, {held, {}, nullptr});
+  store_->put(value, {held, nullptr});
 }
 
 template <class Form>
 Result<Form> Engine::take_form(const Value& value) {
-  const HostValue held = store_->get(value);
-  if (!held.host.defined()) {
+  const HeldValue held = store_->get(value);
+  if (!held.tensor.defined()) {
     return failed(cat("stage ", stage_, " was asked to measure or step without the norm"));
   }
   Form form;
-  std::memcpy(&form, held.host.const_data_ptr(), sizeof(form));
+  std::memcpy(&form, held.tensor.const_data_ptr(), sizeof(form));
   return form;
 }
 
@@ -500,7 +506,7 @@ Status Engine::measure() {
     if (!norm.ok()) return norm.error();
     before = {norm.value().squared_sum, norm.value().bad};
   }
-  if (device_.accelerator()) weights_.totals().copy_(total_.host, /*non_blocking=*/true);
+  if (device_.accelerator()) weights_.totals().copy_(total_, /*non_blocking=*/true);
   const Measured after = weights_.measure(micro_count_, before);
   if (first_stage()) {
     const double norm = std::sqrt(after.squared_sum);
@@ -540,7 +546,8 @@ int32_t layer_count(const ModelSettings& model) {
 }
 
 Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
-                                             const std::vector<StageId>& stages, Mailbox& mailbox) {
+                                             const std::vector<StageId>& stages, Mailbox& mailbox,
+                                             EngineOptions options) {
   const auto count = static_cast<int32_t>(plan.stages.size());
   CHECK(!stages.empty(), "an engine holds a stage");
   CHECK(plan.stages.back().layer_end == layer_count(job.model), "a plan of this model's layers");
@@ -551,20 +558,25 @@ Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
   }
   std::shared_ptr<Data> data;
   const auto store = std::make_shared<ValueStore>();
+  const Result<Device> device = Device::open(job.device);
+  if (!device.ok()) return device.error();
+  std::shared_ptr<Copies> copies;
+  if (device.value().accelerator() || options.separate_memory) {
+    copies = make_copies(device.value(), store);
+  }
   std::vector<StagePart<Compute>> parts;
   for (const StageId stage : stages) {
     CHECK(stage.value >= 0 && stage.value < count, cat("a stage of ", count, ", not ", stage));
-    Result<Device> device = Device::open(job.device);
-    if (!device.ok()) return device.error();
     const bool reads = stage.value == 0 || stage.value == count - 1;
     if (reads && data == nullptr) {
       Result<std::unique_ptr<Data>> opened = open_data(job);
       if (!opened.ok()) return opened.error();
       data = std::move(opened).value();
     }
-    parts.push_back({stage, std::make_unique<Engine>(job, plan, stage, std::move(device).value(),
-                                                     reads ? data->extent() : DataExtent{},
-                                                     reads ? data : nullptr, store, mailbox)});
+    parts.push_back(
+        {stage, std::make_unique<Engine>(job, plan, stage, device.value(),
+                                         reads ? data->extent() : DataExtent{},
+                                         reads ? data : nullptr, store, copies, mailbox)});
   }
   if (parts.size() == 1) return std::move(parts.front().compute);
   return std::unique_ptr<Compute>(std::make_unique<Stages<Compute>>(std::move(parts)));

@@ -20,6 +20,13 @@ namespace tenuto {
 // Number of layers that the job's model is partitioned by (gpt: embedding, blocks, head).
 int32_t layer_count(const ModelSettings& model);
 
+// What only tests choose.
+struct EngineOptions {
+  // Takes the CPU's memory for a device's own: it has Copies, and the staged path can be run
+  // without an accelerator.
+  bool separate_memory = false;
+};
+
 // A Compute that holds `stages` of the job's model, one or several, on the job's device. Reads the
 // data that they need; parameters are initialised from (seed, parameter name), whatever the
 // partition.
@@ -27,7 +34,15 @@ int32_t layer_count(const ModelSettings& model);
 // Requires: at least one stage, all of them the plan's and of one worker
 // Errors: Invalid/Job for a missing file, too little text, no such device.
 Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
-                                             const std::vector<StageId>& stages, Mailbox& mailbox);
+                                             const std::vector<StageId>& stages, Mailbox& mailbox,
+                                             EngineOptions options = {});
+
+// Makes the job's device that of the calling thread, for libraries that ask which one it is. Does
+// nothing on the CPU, nor when there is no such device.
+void bind_device(const DeviceSettings& settings);
+
+// The number of accelerators that this build of torch can use.
+int accelerator_count();
 
 // Version of torch and the devices it can use, for `doctor` and `--version`.
 std::string engine_description();

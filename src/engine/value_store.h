@@ -11,45 +11,69 @@
 
 namespace tenuto {
 
-// Shared by the worker's thread and the compute threads. Only the worker's thread removes values,
-// so what it has found stays where it is.
+// Shared by the worker's thread, the compute threads and those of the copies. Only the worker's
+// thread removes values, so what it has found stays where it is.
 class ValueStore {
  public:
   // Puts a value, in the place of one of the same name. Any thread.
-  void put(const Value& value, HostValue held) {
+  void put(const Value& value, HeldValue held) {
     const std::lock_guard lock(mutex_);
+    forget(value);
+    names_[held.tensor.const_data_ptr()] = value;
     values_[value] = std::move(held);
   }
-  // The value, or nullptr. The worker's thread.
-  HostValue* find(const Value& value) {
+  // A copy of the handle; an undefined tensor when there is no such value. Any thread.
+  HeldValue get(const Value& value) const {
     const std::lock_guard lock(mutex_);
     const auto found = values_.find(value);
-    return found != values_.end() ? &found->second : nullptr;
+    return found != values_.end() ? found->second : HeldValue{};
   }
-  // A copy of the handle; an undefined host when there is no such value. Any thread.
-  HostValue get(const Value& value) {
+  // The value that begins at `memory`, likewise. Any thread.
+  HeldValue at(const void* memory) const {
     const std::lock_guard lock(mutex_);
-    const auto found = values_.find(value);
-    return found != values_.end() ? found->second : HostValue{};
+    const auto name = names_.find(memory);
+    return name != names_.end() ? values_.at(name->second) : HeldValue{};
+  }
+  // True when an activation or a gradient begins at `memory`: what is on the device. Any thread.
+  bool holds(const void* memory) const {
+    const std::lock_guard lock(mutex_);
+    const auto name = names_.find(memory);
+    return name != names_.end() &&
+           (name->second.kind == ValueKind::Activation || name->second.kind == ValueKind::Gradient);
+  }
+  // The value that begins at `memory` is there after `event`. Any thread.
+  void mark(const void* memory, std::shared_ptr<c10::Event> event) {
+    const std::lock_guard lock(mutex_);
+    const auto name = names_.find(memory);
+    if (name != names_.end()) values_.at(name->second).made = std::move(event);
   }
   // Removes a value, if it is there. The worker's thread.
   void remove(const Value& value) {
-    HostValue freed;  // let go after the lock
+    HeldValue freed;  // let go after the lock
     const std::lock_guard lock(mutex_);
-    const auto found = values_.find(value);
-    if (found == values_.end()) return;
-    freed = std::move(found->second);
-    values_.erase(found);
+    freed = forget(value);
   }
   // Removes all. The worker's thread, while nothing runs.
   void clear() {
     const std::lock_guard lock(mutex_);
     values_.clear();
+    names_.clear();
   }
 
  private:
-  std::mutex mutex_;  // guards what follows; nothing is locked under it
-  std::map<Value, HostValue> values_;
+  HeldValue forget(const Value& value) {
+    const auto found = values_.find(value);
+    if (found == values_.end()) return {};
+    HeldValue held = std::move(found->second);
+    const auto name = names_.find(held.tensor.const_data_ptr());
+    if (name != names_.end() && name->second == value) names_.erase(name);
+    values_.erase(found);
+    return held;
+  }
+
+  mutable std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::map<Value, HeldValue> values_;
+  std::map<const void*, Value> names_;  // by where each begins
 };
 
 }  // namespace tenuto

@@ -11,6 +11,7 @@
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "ir/op.h"
+#include "runtime/copies.h"
 
 namespace tenuto {
 
@@ -47,6 +48,9 @@ class Compute {
   // Verdict; for Partial with micro none: the worker's sum of the bucket (fp32). Valid until
   // discard.
   virtual Result<std::span<const std::byte>> bytes(const Value& value) = 0;
+  // What brings values between the device's memory and the host; nullptr: bytes and rooms are the
+  // host's. It lives as long as this.
+  virtual Copies* copies() { return nullptr; }
   // Makes room for a value that will be received (Activation, Gradient, Norm, Verdict) or reduced
   // (Total, fp32). Valid until discard.
   virtual Result<std::span<std::byte>> room(const Value& value) = 0;

@@ -50,6 +50,7 @@ class Stages : public Face {
   Result<std::span<std::byte>> room(const Value& value) override {
     return part_of(value).room(value);
   }
+  Copies* copies() override { return first().copies(); }
   Status reduced(const Value& total) override { return part_of(total).reduced(total); }
   void discard(const Value& value) override { part_of(value).discard(value); }
   StepOutcome outcome() override {

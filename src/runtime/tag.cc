@@ -27,6 +27,22 @@ Tag tag_of(const Value& value, int64_t epoch, int64_t step) {
   return tag_of_kind(static_cast<int32_t>(value.kind), value, epoch, step);
 }
 
+std::optional<Value> value_of(const Tag& tag) {
+  uint64_t name = tag.name;
+  const auto take = [&name](int32_t limit) {
+    const auto number = static_cast<int32_t>(name % static_cast<uint64_t>(limit));
+    name /= static_cast<uint64_t>(limit);
+    return number;
+  };
+  Value value;
+  value.micro.value = take(kTagMicros) - 1;
+  value.stage.value = take(kTagStages) - 1;
+  value.part = static_cast<int16_t>(take(kTagParts) - 1);
+  if (name >= kValueKindCount) return {};
+  value.kind = static_cast<ValueKind>(name);
+  return value;
+}
+
 Tag tag_of_note(const Value& value, int64_t epoch, int64_t step) {
   return tag_of_kind(kValueKindCount + static_cast<int32_t>(value.kind), value, epoch, step);
 }

@@ -195,6 +195,7 @@ UcxCounters Wire::counters() const {
 // The whole life of the communication thread. Closing is finished when UCX is gone too: until then
 // it may hold buffers and the mailbox.
 void Wire::run() {
+  if (settings_.on_thread) settings_.on_thread();
   {
     UcxEngine engine(settings_, self_, mailbox_, tally_);
     open_and_serve(engine);
@@ -309,6 +310,25 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
   return std::unique_ptr<UcxTransport>(std::move(wire));
+}
+
+bool ucx_device_memory() {
+  quiet_ucx();
+  ucp_config_t* config = nullptr;
+  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return false;
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  ucp_context_h context = nullptr;
+  const bool named = ucp_config_modify(config, "TLS", kDeviceTransports) == UCS_OK;
+  const bool opened = named && ucp_init(&params, config, &context) == UCS_OK;
+  ucp_config_release(config);
+  if (!opened) return false;
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  const bool asked = ucp_context_query(context, &attributes) == UCS_OK;
+  ucp_cleanup(context);
+  return asked && (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
 std::string ucx_version() { return ucp_get_version_string(); }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,6 +37,10 @@ struct UcxSettings {
   uint16_t listen_port = 0;
   std::string advertised_host;  // what peers connect to; empty = listen_host
   UcxProtocol protocol = UcxProtocol::Automatic;
+  // Bytes to send and to receive into may lie in an accelerator's memory (see ucx_device_memory):
+  // messages go between it and the wire without the processor.
+  bool device_memory = false;
+  std::function<void()> on_thread;  // the communication thread's first call; may be empty
   Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
   Duration hello_limit = std::chrono::seconds(5);     // for a stranger to say who it is
   // For a broken connection to stand again; then the peer is lost. A network device that is reset
@@ -72,6 +77,10 @@ class UcxTransport : public Transport {
 //         Disconnected  cannot listen there; UCX's own words
 Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
                                                          Mailbox& mailbox);
+
+// Whether UCX can read and write CUDA memory here: it was built for it and there is a device.
+// Opens and closes a context, some milliseconds.
+bool ucx_device_memory();
 
 // Version of the UCX library that is linked, for `tenuto doctor` and `--version`.
 std::string ucx_version();

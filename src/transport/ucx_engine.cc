@@ -89,6 +89,11 @@ Result<std::string> device_of(const std::string& host) {
   return name;
 }
 
+// UCX tells of every broken connection on stdout; here each is a report in a mailbox.
+void quiet_ucx() {
+  if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+}
+
 UcxEngine::UcxEngine(const UcxSettings& settings, Hello self, Mailbox& mailbox, UcxTally& tally)
     : settings_(settings), self_(std::move(self)), mailbox_(mailbox), tally_(tally) {
   next_id_ = mix(static_cast<uint64_t>(now().count()), static_cast<uint64_t>(getpid()),
@@ -132,14 +137,14 @@ Status UcxEngine::open() {
 }
 
 Status UcxEngine::open_context() {
-  // UCX tells of every broken connection on stdout; here each is a report in a mailbox.
-  if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
+  quiet_ucx();
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
     return invalid("UCX cannot read its configuration: look at the UCX_ variables set here");
   }
-  const std::pair<const char*, const char*> wanted[] = {{"TLS", "tcp"},
-                                                        {"NET_DEVICES", settings_.device.c_str()}};
+  const std::pair<const char*, const char*> wanted[] = {
+      {"TLS", settings_.device_memory ? kDeviceTransports : kHostTransports},
+      {"NET_DEVICES", settings_.device.c_str()}};
   for (const auto& [name, value] : wanted) {
     if (ucp_config_modify(config, name, value) != UCS_OK) {
       ucp_config_release(config);
@@ -157,11 +162,12 @@ Status UcxEngine::open_context() {
                      "): `ip link` lists the devices of this machine"));
 }
 
-void UcxEngine::set_handler(unsigned id, ucp_am_recv_callback_t callback) {
+void UcxEngine::set_handler(unsigned id, ucp_am_recv_callback_t callback, uint32_t flags) {
   ucp_am_handler_param_t params{};
   params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS;
   params.id = id;
+  params.flags = flags;
   params.cb = callback;
   params.arg = this;
   const ucs_status_t status = ucp_worker_set_am_recv_handler(worker_, &params);
@@ -180,8 +186,10 @@ Status UcxEngine::open_worker() {
   }
   status = ucp_worker_get_efd(worker_, &descriptor_);
   if (status != UCS_OK) return invalid(cat("UCX gives no event descriptor: ", words(status)));
-  set_handler(kControlId, &UcxEngine::on_control);
-  set_handler(kDataId, &UcxEngine::on_data);
+  // What has come may belong into the device's memory, which only UCX can write.
+  const uint32_t kept = settings_.device_memory ? UCP_AM_FLAG_PERSISTENT_DATA : 0;
+  set_handler(kControlId, &UcxEngine::on_control, 0);
+  set_handler(kDataId, &UcxEngine::on_data, kept);
   return ok();
 }
 
@@ -302,7 +310,7 @@ void UcxEngine::control(Link& link, const Frame& frame) {
 // Hands the bytes of a message to UCX.
 void UcxEngine::transmit(Link& link, uint64_t grant, Sent& sent) {
   Sending& sending = sent.sending;
-  if (!sent.kept && sending.bytes.size() <= kKeptMessage) keep(sent);
+  if (sending.bytes.size() <= kKeptMessage) keep(sent);
   sent.link = link.id;
   sent.in_flight = true;
   const Bytes size{static_cast<int64_t>(sending.bytes.size())};
@@ -423,15 +431,17 @@ ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t len
                       {static_cast<int64_t>(ended.bytes.size())}));
     return UCS_OK;
   }
-  if (rendezvous && length > 0) return fetch(link, header, data, tag, posted);
+  const bool by_ucx = rendezvous || settings_.device_memory;
+  if (by_ucx && length > 0) return fetch(link, header, data, tag, posted, rendezvous);
   if (length > 0) std::memcpy(posted.bytes.data(), data, length);
   here(link, tag, header);
   return UCS_OK;
 }
 
-// Lets UCX bring an announced message straight into the posted buffer.
+// Lets UCX bring an announced message straight into the posted buffer, or one that has come into
+// whatever memory that is. The message is UCX's from here on.
 ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, const Tag& tag,
-                              Receiving& posted) {
+                              Receiving& posted, bool rendezvous) {
   auto* flight = new Flight;
   flight->kind = Flight::Kind::Receive;
   flight->link = &link;
@@ -450,7 +460,7 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
       ucp_am_recv_data_nbx(worker_, data, posted.bytes.data(), posted.bytes.size(), &params);
   if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
   landed(flight, UCS_PTR_STATUS(request));
-  return UCS_OK;
+  return rendezvous ? UCS_OK : UCS_INPROGRESS;  // in progress: it is not given back a second time
 }
 
 // Closes the endpoints of ended links, by force: nothing that is still queued may leave. A link

@@ -24,6 +24,13 @@
 
 namespace tenuto {
 
+// What UCX may use: TCP between processes, and with device memory what reaches that.
+inline constexpr const char* kHostTransports = "tcp";
+inline constexpr const char* kDeviceTransports = "tcp,cuda_copy,cuda_ipc";
+
+// Keeps UCX from talking, unless the environment has set how much it says.
+void quiet_ucx();
+
 // UcxCounters, countable on one thread and readable on another, and what was mended.
 struct UcxTally {
   std::atomic<int64_t> eager_sent{0}, rendezvous_sent{0}, refused{0}, malformed{0},
@@ -186,7 +193,7 @@ class UcxEngine {
   Status open_context();
   Status open_worker();
   Status listen();
-  void set_handler(unsigned id, ucp_am_recv_callback_t callback);
+  void set_handler(unsigned id, ucp_am_recv_callback_t callback, uint32_t flags);
   Link& add_link(LinkState state, WorkerId peer);
   void accept(ucp_conn_request_h request);
   void attempt(WorkerId peer, Connecting& connecting, Duration now);
@@ -194,7 +201,7 @@ class UcxEngine {
   void transmit(Link& link, uint64_t grant, Sent& sent);
   ucs_status_t arrived(const DataHeader& header, void* data, size_t length, bool rendezvous);
   ucs_status_t fetch(Link& link, const DataHeader& header, void* data, const Tag& tag,
-                     Receiving& posted);
+                     Receiving& posted, bool rendezvous);
   void landed(Flight* flight, ucs_status_t status);
   void landed_send(const Flight& flight, ucs_status_t status);
   void landed_receive(const Flight& flight, ucs_status_t status);

@@ -40,8 +40,11 @@ Duration now() { return monotonic_clock().now(); }
 }  // namespace
 
 void UcxEngine::keep(Sent& sent) {
+  // The memory of a device cannot be copied here: its sends wait for the word, however long.
+  if (sent.kept || settings_.device_memory) return;
   const std::span<const std::byte> bytes = sent.sending.bytes;
   sent.kept = true;
+  if (bytes.size() > kKeptMessage) ++tally_.kept;
   if (bytes.empty()) return;
   sent.own = std::shared_ptr<std::byte[]>(new std::byte[bytes.size()]);
   std::memcpy(sent.own.get(), bytes.data(), bytes.size());
@@ -63,11 +66,9 @@ void UcxEngine::sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent) {
     if (!waiting.kept) ahead += static_cast<int64_t>(waiting.sending.bytes.size());
   }
   sent.due = now() + kWordPatience + Duration(kPatienceForByte * ahead);
-  if (!sent.kept && link.slow_word) {
-    keep(sent);
-    ++tally_.kept;
-  }
+  if (link.slow_word) keep(sent);
   if (!sent.kept) {
+    if (settings_.device_memory) return;
     late_.insert({sent.due, {link.peer, grant}});
     return;
   }
@@ -112,7 +113,6 @@ Duration UcxEngine::tick_late(Duration moment) {
     if (!waits || peer.link == nullptr || peer.link->id != sent.link) continue;
     if (due > moment) return due;
     keep(sent);
-    ++tally_.kept;
     peer.link->slow_word = true;
     const Ticket ticket = std::exchange(sent.sending.ticket, kNoTicket);
     if (ticket != kNoTicket) report(ticket, late.peer, ok());

@@ -109,6 +109,14 @@ Found misfit_of_send(const Job& job) {
   return {};
 }
 
+Found misfit_of_path(const Job& job) {
+  const std::string& path = job.network.path;
+  if (path == "auto" || job.device.kind == "cuda") return {};
+  return Misfit{"network.path",
+                cat("\"", path, "\" says how messages leave the memory of an accelerator, and ",
+                    "device.kind = \"", job.device.kind, "\" is none: remove it")};
+}
+
 // The workers of a schedule's file are known when it has been read, see load_effective_job.
 Found misfit_of_faults(const Job& job) {
   const int32_t stages = job.parallel.stages, workers = job.worker_count();
@@ -181,7 +189,7 @@ int32_t cut_layers(const ModelSettings& model) {
 
 Found find_misfit(const Job& job) {
   for (const auto find : {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data,
-                          misfit_of_paced, misfit_of_network, misfit_of_send}) {
+                          misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_path}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();

@@ -74,6 +74,7 @@ struct NetworkSettings {
   std::string transport = "ucx";    // ucx | memory (threads of one process: tests)
   std::string device = "lo";        // network device that carries the traffic
   std::string protocol = "auto";    // auto | eager | rendezvous
+  std::string path = "auto";        // accelerators: auto | direct | staged
   double latency_ms = 0;            // paced: one way, of every link
   double megabytes_per_second = 0;  // paced: of every link; 0 = unlimited
   std::string send = "offloaded";   // paced, nominal clock: offloaded | blocking

@@ -140,6 +140,13 @@ inline UcxSettings ucx_settings(UcxProtocol protocol = UcxProtocol::Automatic) {
   return settings;
 }
 
+// As for memory of a device, whose messages UCX alone unpacks: here into the host's.
+inline UcxSettings ucx_device_settings() {
+  UcxSettings settings;
+  settings.device_memory = true;
+  return settings;
+}
+
 inline Party::Make make_ucx(UcxSettings settings) {
   return [settings](Hello hello, Mailbox& mailbox) -> std::unique_ptr<Transport> {
     auto made = make_ucx_transport(settings, std::move(hello), mailbox);

@@ -12,7 +12,7 @@
 namespace tenuto {
 namespace {
 
-enum class Kind { Memory, Faulty, UcxAutomatic, UcxEager, UcxRendezvous };
+enum class Kind { Memory, Faulty, UcxAutomatic, UcxEager, UcxRendezvous, UcxDevice };
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
   switch (info.param) {
@@ -24,6 +24,8 @@ std::string name_of(const testing::TestParamInfo<Kind>& info) {
       return "UcxAutomatic";
     case Kind::UcxEager:
       return "UcxEager";
+    case Kind::UcxDevice:
+      return "UcxDevice";
     default:
       return "UcxRendezvous";
   }
@@ -43,6 +45,8 @@ class Wires : public testing::TestWithParam<Kind> {
         return make_ucx(ucx_settings());
       case Kind::UcxEager:
         return make_ucx(ucx_settings(UcxProtocol::Eager));
+      case Kind::UcxDevice:
+        return make_ucx(ucx_device_settings());
       default:
         return make_ucx(ucx_settings(UcxProtocol::Rendezvous));
     }
@@ -378,7 +382,7 @@ TEST_P(Wires, EightWorkersAllToAll) {
 }
 
 const auto kKinds = testing::Values(Kind::Memory, Kind::Faulty, Kind::UcxAutomatic, Kind::UcxEager,
-                                    Kind::UcxRendezvous);
+                                    Kind::UcxRendezvous, Kind::UcxDevice);
 INSTANTIATE_TEST_SUITE_P(All, Pair, kKinds, name_of);
 INSTANTIATE_TEST_SUITE_P(All, Wires, kKinds, name_of);
 

@@ -181,6 +181,20 @@ TEST(Load, BlockingMessagesNeedANominalClockAndLists) {
             start + "parallel.dispatch = \"listed\", found \"ready\"");
 }
 
+TEST(Load, PathsAreOfAccelerators) {
+  const auto said = [](const std::string& path, const std::string& kind) {
+    return refusal(kData, {"network.path=" + path, "device.kind=" + kind});
+  };
+  EXPECT_EQ(said("auto", "cpu"), "accepted");
+  EXPECT_EQ(said("direct", "cuda"), "accepted");
+  EXPECT_EQ(said("staged", "cuda"), "accepted");
+  EXPECT_EQ(
+      said("staged", "cpu"),
+      "--network.path=staged: network.path \"staged\" says how messages leave the memory of an "
+      "accelerator, and device.kind = \"cpu\" is none: remove it");
+  EXPECT_NE(said("direct", "paced"), "accepted");
+}
+
 TEST(Load, RefusesWhatDoesNotFitTogether) {
   EXPECT_EQ(refusal("[model]\nlayers = 2\n[parallel]\nstages = 5\n[data]\npaths = ['a']\n"),
             "4:10: parallel.stages 5 is more than the 4 layers that embedding, blocks and head "

@@ -1,0 +1,61 @@
+// The wire of a worker whose values lie in a device's memory: hands that memory to the wire below
+// (direct), or carries the bytes through pinned memory of the host (staged), link by link.
+//
+// Staged, out: a slot, a copy from the device on a stream of its own, a send of the slot by the
+// communication thread; the slot is free when that send has ended. In: a slot is posted, then
+// copied to the device; the message has come when the copy has ended. Slots come in rings, one for
+// each peer, direction, kind of value and stage (runtime/path.h), so that neither direction nor
+// kind ever waits for the other; a message that finds no free slot of its ring waits for one, in
+// the order of the calls. Values in the host's memory (norm, verdict, sums) go as they are.
+//
+// A path is a matter of one end alone: both send and expect the same bytes under the same name. So
+// each end changes it by itself, between two steps, and they need not agree.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "base/clock.h"
+#include "runtime/copies.h"
+#include "runtime/path.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// What went which way, since the start.
+struct StagedCounters {
+  int64_t direct = 0;      // messages of the device's memory, both directions
+  int64_t sent = 0;        // staged and sent
+  int64_t received = 0;    // staged and received
+  Duration to_host{};      // time of the copies from the device
+  Duration to_device{};    // and to it
+  int32_t most_slots = 0;  // the most slots that one ring has ever had in use
+  int32_t in_use = 0;      // slots in use now
+};
+
+// A Transport with paths. Calls from one thread, the worker's; the wire below is called by one
+// thread at a time.
+class StagedTransport : public Transport {
+ public:
+  // The copies of the worker's device; before it, and with nullptr, every message is in the host's
+  // memory. Not while calls are under way.
+  virtual void use(Copies* copies) = 0;
+  // The path of the messages with `peer` from the next call on; at first staged.
+  virtual void set_path(WorkerId peer, Path path) = 0;
+  // The slots of each ring from now on; a ring that is not named has one.
+  virtual void set_slots(std::map<Ring, int32_t> slots) = 0;
+  // Messages with `peer` that failed and losses of it, since the last call.
+  virtual int32_t take_errors(WorkerId peer) = 0;
+  // Any thread.
+  virtual StagedCounters counters() const = 0;
+};
+
+// Wraps the wire that `make` builds upon the mailbox it is given; `mailbox` is the worker's.
+// Errors: those of `make`.
+Result<std::unique_ptr<StagedTransport>> make_staged_transport(
+    Mailbox& mailbox, const Clock& clock,
+    const std::function<Result<std::unique_ptr<Transport>>(Mailbox&)>& make);
+
+}  // namespace tenuto
