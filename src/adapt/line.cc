@@ -14,40 +14,66 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 struct Seat {
   int32_t forwards = 0, backwards = 0, weights = 0;  // begun; a free stage has ended them too
   Duration free_at{};
-  Duration wake_at{};  // when it has to look again
+  Duration left{};  // work that it has not begun
   Duration down_free_at{}, up_free_at{};
 };
 
 class Player {
  public:
-  Player(const Line& line, const Policy& policy)
-      : line_(line), policy_(policy), seats_(line.legs.size()) {
+  Player(const Line& line, const Policy& policy, Duration most)
+      : line_(line),
+        policy_(policy),
+        most_(most),
+        window_(window_of(line)),
+        seats_(line.legs.size()),
+        look_at_(line.legs.size(), kNever) {
     const size_t all = line.legs.size() * at(line.micros);
     activation_at_.assign(all, kNever);
     gradient_at_.assign(all, kNever);
     std::fill_n(activation_at_.begin(), at(line.micros), Duration{});
-    for (size_t s = 1; s < seats_.size(); ++s) seats_[s].wake_at = kNever;
+    look_at_[0] = {};
+    for (size_t s = 0; s < seats_.size(); ++s) {
+      const Leg& leg = line.legs[s];
+      seats_[s].left = line.micros * (leg.forward + leg.backward + leg.weight);
+    }
     result_.sequences.resize(seats_.size());
     for (Sequence& sequence : result_.sequences) sequence.reserve(3 * at(line.micros));
   }
 
+  // What a stage begins reaches another no sooner than a window later. So in a window each stage
+  // chooses for itself, and there is no need to take the moments of all stages in turn.
   std::optional<Played> run() {
-    for (int64_t left = line_.ops(); left > 0;) {
-      const auto first =
-          std::min_element(seats_.begin(), seats_.end(),
-                           [](const Seat& a, const Seat& b) { return a.wake_at < b.wake_at; });
-      if (first->wake_at == kNever) return std::nullopt;
-      const auto stage = static_cast<int32_t>(first - seats_.begin());
-      const std::optional<OpKind> kind = choose(stage);
-      if (!kind) continue;
-      begin(stage, *kind);
-      --left;
+    while (begun_ < line_.ops()) {
+      const Duration from = *std::min_element(look_at_.begin(), look_at_.end());
+      if (from == kNever) return std::nullopt;
+      for (int32_t stage = 0; stage < line_.stages(); ++stage) {
+        while (look_at_[at(stage)] < from + window_) {
+          const std::optional<OpKind> kind = choose(stage);
+          if (!kind) continue;
+          if (look_at_[at(stage)] + seats_[at(stage)].left > most_) return std::nullopt;
+          begin(stage, *kind);
+          ++begun_;
+        }
+      }
     }
     for (const Seat& seat : seats_) result_.makespan = std::max(result_.makespan, seat.free_at);
     return std::move(result_);
   }
+  // Ops that were begun.
+  int64_t begun() const { return begun_; }
 
  private:
+  // The shortest time from the start of an op to the arrival of what it sends.
+  static Duration window_of(const Line& line) {
+    Duration window = kNever;
+    for (size_t s = 0; s < line.legs.size(); ++s) {
+      const Leg& leg = line.legs[s];
+      if (s + 1 < line.legs.size())
+        window = std::min(window, leg.forward + leg.down_busy + leg.down);
+      if (s > 0) window = std::min(window, leg.backward + leg.up_busy + leg.up);
+    }
+    return std::clamp(window, Duration(1), Duration::max() / 2);
+  }
   size_t cell(int32_t stage, int32_t micro) const {
     return at(stage) * at(line_.micros) + at(micro);
   }
@@ -68,13 +94,13 @@ class Player {
 
   // What the stage runs now, when it is free; otherwise sets when it looks again.
   std::optional<OpKind> choose(int32_t stage) {
-    Seat& seat = seats_[at(stage)];
+    const Seat& seat = seats_[at(stage)];
     const Leg& leg = line_.legs[at(stage)];
-    const Duration now = seat.wake_at;
+    const Duration now = look_at_[at(stage)];
     const Duration gradient = next_gradient(stage);
     const Duration activation = has_room(stage) ? next_activation(stage) : kNever;
     const auto wait_until = [&](Duration moment) {
-      seat.wake_at = moment;
+      look_at_[at(stage)] = moment;
       return std::nullopt;
     };
     const auto soon = [&](Duration arrival, Duration op) {
@@ -110,7 +136,7 @@ class Player {
   void begin(int32_t stage, OpKind kind) {
     Seat& seat = seats_[at(stage)];
     const Leg& leg = line_.legs[at(stage)];
-    const Duration now = seat.wake_at;
+    const Duration now = look_at_[at(stage)];
     result_.sequences[at(stage)].push_back(kind);
     if (kind == OpKind::Forward) {
       seat.free_at = now + leg.forward;
@@ -132,26 +158,34 @@ class Player {
       seat.free_at = now + leg.weight;
       ++seat.weights;
     }
-    seat.wake_at = seat.free_at;
+    seat.left -= seat.free_at - now;
+    look_at_[at(stage)] = seat.free_at;
   }
 
   void arrive(int32_t stage, Duration& arrival, Duration moment) {
     arrival = moment;
-    Seat& seat = seats_[at(stage)];
-    seat.wake_at = std::min(seat.wake_at, std::max(moment, seat.free_at));
+    const Duration look = std::max(moment, seats_[at(stage)].free_at);
+    look_at_[at(stage)] = std::min(look_at_[at(stage)], look);
   }
 
   const Line& line_;
   const Policy& policy_;
+  const Duration most_;
+  const Duration window_;
   std::vector<Seat> seats_;
+  std::vector<Duration> look_at_;  // when each stage has to look again
+  int64_t begun_ = 0;
   std::vector<Duration> activation_at_, gradient_at_;
   Played result_;
 };
 
 }  // namespace
 
-std::optional<Played> play(const Line& line, const Policy& policy) {
-  return Player(line, policy).run();
+std::optional<Played> play(const Line& line, const Policy& policy, Duration most, int64_t* begun) {
+  Player player(line, policy, most);
+  auto played = player.run();
+  if (begun != nullptr) *begun += player.begun();
+  return played;
 }
 
 bool keeps_room(const Leg& leg, const Sequence& sequence) {

@@ -33,8 +33,9 @@ struct Policy {
                                  // gradient; empty = as the room allows
   bool strict = true;      // in the warm-up a backward that is here waits for the forwards; no:
                            // it is run while the next forward is not here
-  int32_t look_ahead = 0;  // how far ahead an idle stage sees a message that is on its way and
-                           // waits for it, in halves of the op that it would run instead
+  int32_t look_ahead = 0;  // how far ahead an idle stage sees a message that is on its way, or is
+                           // about to be, and waits for it, in halves of the op that it would run
+                           // instead
   bool weights_before_forwards = false;  // once as many as the warm-up are in flight
 
   // True when a worker under ready dispatch follows this policy without knowing the future.
@@ -48,11 +49,14 @@ struct Played {
 };
 
 // Plays a step under a policy: a stage that is free runs the first of backward, forward, weight
-// gradient that is here and has room. A warm-up that the room cannot hold ends early.
+// gradient that is here and has room. A warm-up that the room cannot hold ends early. Adds to
+// `begun` the ops that were played.
 //
-// Returns: nothing when the room of a stage is too small for one micro-batch
-// Cost:    O(ops x stages), some 30 ns an op at 8 stages
-std::optional<Played> play(const Line& line, const Policy& policy);
+// Returns: nothing when the room of a stage is too small for one micro-batch, or as soon as the
+//          step is seen to last longer than `most`
+// Cost:    O(ops) for stages that are much alike, some 30 ns an op
+std::optional<Played> play(const Line& line, const Policy& policy, Duration most = Duration::max(),
+                           int64_t* begun = nullptr);
 
 // When every op of fixed sequences starts.
 class Replay {

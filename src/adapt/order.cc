@@ -153,8 +153,7 @@ class Search {
 
   // Plays a policy and keeps what is better than before.
   void attempt(const Policy& policy, const std::string& how) {
-    played_ += line_.ops();
-    std::optional<Played> played = play(line_, policy);
+    std::optional<Played> played = play(line_, policy, worth(policy), &played_);
     if (!played) return;
     // Who waits for what is on its way may lose by it; the sequence does not wait.
     if (!policy.is_ready()) played->makespan = replay_.run(played->sequences).value();
@@ -165,6 +164,15 @@ class Search {
     keep(found_.listed);
     if (policy.is_ready()) keep(found_.ready);
     remember({played->makespan, std::move(played->sequences), policy, how});
+  }
+
+  // A step that lasts longer than this is not kept. One that waits for what is on its way may be
+  // faster without the waits.
+  Duration worth(const Policy& policy) const {
+    if (found_.listed.sequences.empty() || starts_.size() < kStarts) return Duration::max();
+    Duration most = starts_.back().makespan;
+    if (!policy.is_ready()) return most + most / 100;
+    return found_.ready.sequences.empty() ? Duration::max() : std::max(most, found_.ready.makespan);
   }
 
   // Keeps the fastest different orders: the way from the very best to a better one may be longer
@@ -199,8 +207,7 @@ class Search {
          {ring_quotas_within(other, 0), neighbour_quotas(other), stepped_quotas(other, 2, 1),
           stepped_quotas(other, 2, 2), Quotas(other.legs.size(), 0)}) {
       if (optimal(found_.listed) || played_ >= 3 * effort_.played_ops) return;
-      played_ += line_.ops();
-      auto played = play(other, {within_rooms(other, quotas), {}});
+      auto played = play(other, {within_rooms(other, quotas), {}}, Duration::max(), &played_);
       if (played) take(std::move(played->sequences), how);
     }
   }

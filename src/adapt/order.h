@@ -12,7 +12,7 @@ namespace tenuto {
 // How much the search may try. Counted in ops played, not in seconds, so that the same question has
 // the same answer on every machine.
 struct Effort {
-  int64_t played_ops = 6'000'000;     // by policies; some 30 ns each
+  int64_t played_ops = 4'000'000;     // by policies; some 30 ns each
   int64_t moves = 12'000;             // of ops in fixed sequences; each replays the step
   int64_t replayed_ops = 30'000'000;  // by moves, at most; some 5 ns each
   auto operator<=>(const Effort&) const = default;

@@ -151,16 +151,17 @@ void Walk::count_buffers(const Plan& plan, const Schedule& schedule, WorkerId se
     if (lane.peer.value < 0 || at(lane.peer.value) >= schedule.lists.size()) continue;
     const bool forward = lane.kind == LaneKind::RecvForward;
     const int32_t slots = most_in_flight(plan, schedule, forward ? lane.peer : self);
-    if (slots == 0 || slots >= most) continue;
-    int32_t place = lane.next;
+    if (slots == 0) continue;
+    int32_t place = lane.next, of_step = 0;
     for (const Op& op : schedule.lists[at(lane.peer.value)]) {
       if (op.kind != OpKind::Send || op.peer != self || is_backward(op.moved) == forward) continue;
       if (place == lane.end || moved_value(op) != moved_value(list_[at(lane_ops_[at(place)])])) {
         break;
       }
+      of_step += has_micro(op) ? 0 : 1;
       ++place;
     }
-    if (place == lane.end) lane.buffers = slots;
+    if (place == lane.end) lane.buffers = std::min(most, slots + of_step);
   }
 }
 

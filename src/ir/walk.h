@@ -32,8 +32,8 @@ LaneKind lane_of(const Op& op);
 //
 // A lane whose two ends have its messages in one order posts no more than there are slots for: the
 // activation of a micro-batch is on its way or in its buffer only while its sender holds the
-// micro-batch, a gradient only while its receiver does. So most_in_flight() of that worker are
-// enough that no message ever waits for its buffer.
+// micro-batch, a gradient only while its receiver does. So most_in_flight() of that worker, and one
+// for each norm or verdict, are enough that no message ever waits for its buffer.
 inline constexpr int32_t kReceivesAhead = 32;
 
 // Micro-batches, each counted once for each stage of the worker, that can be between the start of

@@ -135,7 +135,8 @@ int32_t posted_at_once(const Plan& plan, int32_t worker) {
   }));
 }
 
-// A worker posts as many activations as the stage before holds, and as many gradients as it holds.
+// A worker posts as many activations as the stage before holds, and as many gradients as it holds;
+// of each one more, which is what the norm and the verdict are to have when their time comes.
 TEST(Walk, ReceivesGoBySlots) {
   Shape shape;
   shape.stages = 4;
@@ -145,7 +146,7 @@ TEST(Walk, ReceivesGoBySlots) {
     const Plan plan = make_plan(shape).value();
     for (int32_t w = 0; w < 4; ++w) {
       EXPECT_EQ(most_in_flight(plan, plan.schedule, {w}), 4 - w);
-      const int32_t activations = w == 0 ? 0 : 4 - (w - 1), gradients = w == 3 ? 0 : 4 - w;
+      const int32_t activations = w == 0 ? 0 : 5 - (w - 1), gradients = w == 3 ? 0 : 5 - w;
       EXPECT_EQ(posted_at_once(plan, w), activations + gradients) << w;
     }
   }
@@ -155,7 +156,19 @@ TEST(Walk, ReceivesGoBySlots) {
   EXPECT_EQ(posted_at_once(plan, 1), 48);
   plan.limits.assign(4, {0, 0, {20, 3, 1}});
   EXPECT_EQ(most_in_flight(plan, plan.schedule, {0}), 6);
-  EXPECT_EQ(posted_at_once(plan, 1), 12);
+  EXPECT_EQ(posted_at_once(plan, 1), 14);
+}
+
+// With two gradients on their way, as many as the worker has slots, the norm is asked for as well.
+TEST(Walk, TheNormHasABufferOfItsOwn) {
+  Shape shape;
+  shape.stages = 2;
+  shape.micros = 3;
+  const Plan plan = make_plan(shape).value();
+  ASSERT_EQ(most_in_flight(plan, plan.schedule, {0}), 2);
+  Walk walk(plan, plan.schedule, {0});
+  for (const char* token : {"F0.0", "F0.1", "<g1.0@1", "B0.0"}) run(walk, token);
+  EXPECT_EQ(startable(walk), "W0.0 >a0.0@1 <g1.1@1 <g1.2@1 <n1@1 ");
 }
 
 // Two ends that take messages in different orders: slots say nothing then.
