@@ -333,6 +333,11 @@ std::vector<Key> network_keys() {
        {.low = 0, .high = 86400, .low_open = true},
        {},
        "a step without any progress for so long ends the run"},
+  };
+}
+
+std::vector<Key> control_keys() {
+  return {
       {"resilience.slow_links",
        slot<&Job::resilience, &ResilienceSettings::slow_links>,
        kAnyNumber,
@@ -424,7 +429,7 @@ const std::vector<Key>& job_keys() {
   static const std::vector<Key> kKeys = [] {
     std::vector<Key> all;
     for (const auto& part : {run_keys(), model_keys(), optimizer_keys(), parallel_keys(),
-                             device_keys(), network_keys()}) {
+                             device_keys(), network_keys(), control_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
