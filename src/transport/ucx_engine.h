@@ -248,7 +248,7 @@ class UcxEngine {
   void send_again(Link& link, const Frame& frame, Sent& sent);
   void finish_sent(Peer& peer, WorkerId id, uint64_t grant);
   void sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent);
-  static void keep(Sent& sent);
+  void keep(Sent& sent);
   bool unsettled(WorkerId peer) const;
   void mended(Link& link);
   Duration tick_mending(Duration now);
