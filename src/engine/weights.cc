@@ -8,7 +8,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
-#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -87,9 +86,9 @@ Measured Weights::measure(int64_t micro_count, Measured before) {
   const at::NoGradGuard guard;
   totals_.div_(micro_count);
   // From the last to the first, as the stages are: one fold, wherever the model is cut.
-  for (const Weight& weight : std::views::reverse(all_)) {
-    if (!weight.card.counted) continue;
-    const at::Tensor total = totals_.narrow(0, weight.first, weight.card.count());
+  for (auto weight = all_.rbegin(); weight != all_.rend(); ++weight) {
+    if (!weight->card.counted) continue;
+    const at::Tensor total = totals_.narrow(0, weight->first, weight->card.count());
     const double norm =
         at::linalg_vector_norm(total, 2, at::OptionalIntArrayRef(), false, at::kDouble)
             .item<double>();

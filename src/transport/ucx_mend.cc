@@ -141,7 +141,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
   if (peer.link == &link) peer.link = nullptr;
   stop_mending(link.peer, peer);
   const Duration moment = now();
-  Mending& mending = peer.mending.emplace();
+  Mending& mending = peer.mending.emplace(Mending{});
   mending.since = moment;
   mending.limit = moment + settings_.mend_limit;
   mending.why = why;

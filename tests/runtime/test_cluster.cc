@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <ranges>
 #include <thread>
 
 #include "runtime/paced_math.h"
@@ -205,9 +204,9 @@ StepOutcome PlainRun::step() {
     }
   }
   double square = 0;
-  for (std::vector<float>& sum : std::views::reverse(sums)) {
-    for (float& element : sum) element /= static_cast<float>(job_.micro_count());
-    square = paced_square(square, sum);
+  for (size_t s = sums.size(); s-- > 0;) {
+    for (float& element : sums[s]) element /= static_cast<float>(job_.micro_count());
+    square = paced_square(square, sums[s]);
   }
   outcome.gradient_norm = std::sqrt(square);
   for (size_t s = 0; s < weights_.size(); ++s) paced_update(weights_[s], sums[s]);

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <memory>
-#include <ranges>
 #include <utility>
 
 #include "engine/data.h"
@@ -192,10 +191,10 @@ void perturb(PlainModel& model, const std::vector<torch::Tensor>& magnitudes, in
 
 void clip(PlainModel& model, double limit) {
   double squared = 0;
-  for (const auto& [name, tensor] : std::views::reverse(model.named)) {
-    const double norm =
-        at::linalg_vector_norm(tensor.grad(), 2, at::OptionalIntArrayRef(), false, torch::kDouble)
-            .item<double>();
+  for (auto named = model.named.rbegin(); named != model.named.rend(); ++named) {
+    const double norm = at::linalg_vector_norm(named->second.grad(), 2, at::OptionalIntArrayRef(),
+                                               false, torch::kDouble)
+                            .item<double>();
     squared += norm * norm;
   }
   const double share = limit / (std::sqrt(squared) + 1e-6);
