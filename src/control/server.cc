@@ -42,6 +42,7 @@ struct Asking {
   grpc::ServerContext context;
   wire::Question question;
   grpc::ServerAsyncResponseWriter<wire::Answer> writer{&context};
+  std::optional<std::pair<std::string, std::string>> reply;  // to be sent: text, failure
   Token asked{nullptr, Happening::Asked, this}, answered{nullptr, Happening::Answered, this};
 };
 
@@ -119,8 +120,9 @@ class GrpcServer : public Server {
   void answer(int64_t question, const std::string& text, const std::string& failure) override {
     const std::lock_guard lock(mutex_);
     for (const auto& asking : askings_) {
-      if (asking->id == question) reply(*asking, text, failure);
+      if (asking->id == question) asking->reply = std::pair(text, failure);
     }
+    write_soon();
   }
 
   void tell(const Instruction& instruction, const std::string& plan) override {
@@ -136,8 +138,8 @@ class GrpcServer : public Server {
   }
 
  private:
-  // Every call of a stream is made by the thread that serves the queue, so that no two threads ever
-  // touch one call's buffers; others ring. Lock held.
+  // Every call of a stream or a question is made by the thread that serves the queue, so that no
+  // two threads ever touch one call's buffers; others ring. Lock held.
   void write_soon() {
     if (telling_ || closing_) return;
     telling_ = true;
@@ -209,6 +211,11 @@ class GrpcServer : public Server {
     if (token.asking != nullptr) return handle_question(token, succeeded);
     if (token.happening == Happening::Told) {
       for (const auto& stream : streams_) write(*stream);
+      for (const auto& asking : askings_) {
+        if (!asking->reply) continue;
+        const auto [text, failure] = *std::exchange(asking->reply, std::nullopt);
+        reply(*asking, text, failure);
+      }
       telling_ = false;
       told_.notify_all();
       return false;

@@ -63,6 +63,10 @@ class Gate : public Mailbox {
     stopped_ = true;
     arrived_.notify_all();
   }
+  void count_error(WorkerId peer) {
+    const std::lock_guard lock(mutex_);
+    ++errors_[peer];
+  }
   int32_t take_errors(WorkerId peer) {
     const std::lock_guard lock(mutex_);
     return std::exchange(errors_[peer], 0);
@@ -121,10 +125,8 @@ class Staged : public StagedTransport {
               Ticket ticket) override;
   Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override;
   Status drop(WorkerId peer) override;
-  std::vector<Repair> take_repairs() override { return inner_->take_repairs(); }
-  Status break_connection(WorkerId peer, int64_t after) override {
-    return inner_->break_connection(peer, after);
-  }
+  std::vector<Repair> take_repairs() override;
+  Status break_connection(WorkerId peer, int64_t after) override;
   Status close(Duration limit) override;
   void use(Copies* copies) override;
   void set_path(WorkerId peer, Path path) override;
@@ -245,6 +247,19 @@ bool Staged::sending() const {
     if (call.ring.send && call.phase != Call::Phase::Wire) return true;
   }
   return false;
+}
+
+// A connection that broke is an error of its link's path.
+std::vector<Repair> Staged::take_repairs() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Repair> repairs = inner_->take_repairs();
+  for (const Repair& repair : repairs) gate_.count_error(repair.peer);
+  return repairs;
+}
+
+Status Staged::break_connection(WorkerId peer, int64_t after) {
+  const std::lock_guard lock(mutex_);
+  return inner_->break_connection(peer, after);
 }
 
 Status Staged::close(Duration limit) {

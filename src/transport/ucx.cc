@@ -304,8 +304,11 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
                        self.token.size(), ", at most ", kFrameText, " each"));
   }
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
-  // UCX takes this one from the environment alone: a worker may come back to its port at once.
-  static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0;
+  // UCX takes these from the environment alone. A worker may come back to its port at once; and
+  // large messages go without TCP's put, whose acknowledgement ends the process by an assertion of
+  // UCX 1.13 when its connection was closed by force meanwhile.
+  static const bool prepared =
+      setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 && setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0;
   if (!prepared) return invalid("the environment of this process is full");
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
