@@ -1,7 +1,11 @@
 // Connections that break while both ends live: every message arrives once, whole, and nobody is
 // lost.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <deque>
 #include <string>
 
@@ -26,133 +30,182 @@ std::string name_of(const testing::TestParamInfo<UcxProtocol>& info) {
   }
 }
 
-// What one direction carries: the sender's bytes, what they were, and the receiver's room.
+// What one direction carries: the sender's bytes or the receiver's room, and what it should hold.
 struct Message {
-  std::vector<std::byte> sent, got;
+  std::vector<std::byte> bytes;
   uint64_t seed = 0;
-  Ticket sending{}, receiving{};
-  bool left = false, arrived = false;
+  Ticket ticket{};
+  bool ended = false;
 };
 
-class Mend : public testing::TestWithParam<UcxProtocol> {
- protected:
+// One end of the traffic. The ends are processes of their own, as workers are: what UCX keeps of
+// sockets for the whole process does not bear two that close by force.
+class End {
+ public:
   static constexpr int kMessages = 120;
 
-  void SetUp() override {
-    for (int i = 0; i < 2; ++i) {
-      party_[i] = std::make_unique<Party>(make_ucx(ucx_settings(GetParam())), hello_of(i));
+  End(int self, UcxProtocol protocol)
+      : self_(self),
+        random_(20 + 7 * static_cast<uint64_t>(self) + static_cast<uint64_t>(protocol)),
+        party(make_ucx(ucx_settings(protocol)), hello_of(self)) {
+    for (int from = 0; from < 2; ++from) {
+      Random sizes(40 + static_cast<uint64_t>(from));  // the same at both ends
+      for (int i = 0; i < kMessages; ++i) {
+        Message message;
+        message.seed = sizes.next();
+        const size_t size = random_size(sizes);
+        if (from == self) {
+          message.bytes = pattern(message.seed, size);
+        } else {
+          message.bytes.resize(size);
+        }
+        messages_[from].push_back(std::move(message));
+      }
     }
-    ASSERT_TRUE(party_[0]->connect(*party_[1]).ok());
   }
 
+  // Sends and receives everything, in random order and with breaks.
+  void run() {
+    const WorkerId peer{1 - self_};
+    int next[2] = {}, idle = 0;
+    while (open_ > 0 || next[0] < kMessages || next[1] < kMessages) {
+      const auto from = static_cast<int>(random_.below(2));
+      if (next[from] < kMessages) begin(from, next[from]++);
+      if (random_.below(10) == 0) {
+        ASSERT_TRUE(party.wire->break_connection(peer, random_.below(4)).ok());
+      }
+      while (take(Duration::zero())) continue;
+      if (next[0] < kMessages || next[1] < kMessages || open_ == 0) continue;
+      // Breaks go on while the rest is under way; a wait that long is a message that is gone.
+      idle = take(milliseconds(2)) ? 0 : idle + 1;
+      ASSERT_LT(idle, 8000) << open_ << " calls never ended";
+    }
+  }
+
+ private:
   static size_t random_size(Random& random) {
-    switch (random.below(4)) {
-      case 0:
-        return static_cast<size_t>(random.below(100));
-      case 1:
-        return static_cast<size_t>(random.below(20000));
-      case 2:
-        return static_cast<size_t>(random.below(200000));
-      default:
-        return static_cast<size_t>(random.below(1500000));
-    }
+    const int64_t most[] = {100, 20000, 200000, 1500000};
+    return static_cast<size_t>(random.below(most[random.below(4)]));
   }
 
-  // Takes the reports of one side. A send that has ended gives its memory back: it is painted over
-  // at once. True when there was a report.
-  bool take(int side, Duration limit) {
-    const auto done = party_[side]->mailbox.wait(limit);
+  void begin(int from, int index) {
+    Message& message = messages_[from][static_cast<size_t>(index)];
+    const auto name = static_cast<uint64_t>(index);
+    message.ticket = from == self_ ? party.send(1 - self_, name, message.bytes, {Duration(7), {}})
+                                   : party.recv(1 - self_, name, message.bytes);
+    ++open_;
+  }
+
+  // Takes a report. A send that has ended gives its memory back: it is painted over at once. False
+  // when there was none.
+  bool take(Duration limit) {
+    const auto done = party.mailbox.wait(limit);
     if (!done.ok()) return false;
     const Done& report = done.value();
     EXPECT_TRUE(report.status.ok()) << report.status.error().message;
     EXPECT_NE(report.ticket, kNoTicket) << "a loss was told";
-    for (Message& message : messages_[side]) {
-      if (message.sending != report.ticket || !report.status.ok()) continue;
-      EXPECT_FALSE(message.left) << "a send ended twice";
-      message.left = true;
-      --open_;
-      paint(message.sent, 0x5a);
-      return true;
-    }
-    for (Message& message : messages_[1 - side]) {
-      if (message.receiving != report.ticket || !report.status.ok()) continue;
-      EXPECT_FALSE(message.arrived) << "a receive ended twice";
-      message.arrived = true;
-      --open_;
-      EXPECT_TRUE(same(message.got, pattern(message.seed, message.got.size())));
-      return true;
+    for (int from = 0; from < 2; ++from) {
+      for (Message& message : messages_[from]) {
+        if (message.ticket != report.ticket || !report.status.ok()) continue;
+        EXPECT_FALSE(message.ended) << "a call ended twice";
+        message.ended = true;
+        --open_;
+        if (from == self_) {
+          paint(message.bytes, 0x5a);
+        } else {
+          EXPECT_TRUE(same(message.bytes, pattern(message.seed, message.bytes.size())));
+        }
+        return true;
+      }
     }
     ADD_FAILURE() << "a report of no call";
     return true;
   }
 
-  void send(int side, int index) {
-    Message& message = messages_[side][static_cast<size_t>(index)];
-    message.sending =
-        party_[side]->send(1 - side, static_cast<uint64_t>(index), message.sent, {Duration(7), {}});
-    ++open_;
-  }
-  void receive(int side, int index) {
-    Message& message = messages_[1 - side][static_cast<size_t>(index)];
-    message.receiving = party_[side]->recv(1 - side, static_cast<uint64_t>(index), message.got);
-    ++open_;
-  }
-
-  std::unique_ptr<Party> party_[2];
+  const int self_;
+  Random random_;
   std::deque<Message> messages_[2];  // by sender
-  int open_ = 0, idle_ = 0;
+  int open_ = 0;
+
+ public:
+  Party party;
 };
 
-TEST_P(Mend, EveryMessageArrivesOnceWhateverBreaks) {
-  Random random(20 + static_cast<uint64_t>(GetParam()));
-  for (auto& all : messages_) {
-    for (int i = 0; i < kMessages; ++i) {
-      Message message;
-      message.seed = random.next();
-      message.sent = pattern(message.seed, random_size(random));
-      message.got.resize(message.sent.size());
-      all.push_back(std::move(message));
-    }
+// A line from the other process, within a limit; empty when it has ended.
+std::string line_from(int descriptor) {
+  std::string line;
+  char letter = 0;
+  pollfd ready{descriptor, POLLIN, 0};
+  while (poll(&ready, 1, 60000) == 1 && read(descriptor, &letter, 1) == 1 && letter != '\n') {
+    line += letter;
   }
-  int next[4] = {};  // of: sends of 0, of 1, receives at 0, at 1
-  while (open_ > 0 || std::any_of(next, next + 4, [](int at) { return at < kMessages; })) {
-    const auto what = static_cast<int>(random.below(4));
-    if (next[what] < kMessages) {
-      what < 2 ? send(what, next[what]) : receive(what - 2, next[what]);
-      ++next[what];
-    }
-    if (random.below(12) == 0) {
-      const auto side = static_cast<int>(random.below(2));
-      const Status status =
-          party_[side]->wire->break_connection(WorkerId{1 - side}, random.below(4));
-      ASSERT_TRUE(status.ok());
-    }
-    for (const int side : {0, 1}) {
-      while (take(side, Duration::zero())) continue;
-    }
-    const bool all_posted = std::all_of(next, next + 4, [](int at) { return at == kMessages; });
-    if (all_posted && open_ > 0) {
-      // Breaks go on while the rest is under way; a wait that long is a message that is gone.
-      const auto side = static_cast<int>(random.below(2));
-      idle_ = take(side, milliseconds(2)) ? 0 : idle_ + 1;
-      ASSERT_LT(idle_, 4000) << open_ << " calls never ended";
-    }
-  }
-  const UcxCounters left = ucx(*party_[0]).counters(), right = ucx(*party_[1]).counters();
-  EXPECT_GT(left.broken, 3);
-  EXPECT_GT(right.broken, 3);
-  EXPECT_GT(left.sent_again + right.sent_again, 0) << "no break swallowed anything";
-  EXPECT_EQ(left.malformed + right.malformed, 0);
-  EXPECT_FALSE(party_[0]->wire->take_repairs().empty());
-  EXPECT_TRUE(party_[1]->wire->take_repairs().empty()) << "the end that connected tells";
-  std::printf("breaks %ld and %ld, sent again %ld and %ld\n", left.broken, right.broken,
-              left.sent_again, right.sent_again);
+  return line;
+}
+void line_to(int descriptor, const std::string& line) {
+  const std::string whole = line + "\n";
+  EXPECT_EQ(write(descriptor, whole.data(), whole.size()), static_cast<ssize_t>(whole.size()));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Mend,
-                         testing::Values(UcxProtocol::Automatic, UcxProtocol::Eager,
-                                         UcxProtocol::Rendezvous),
-                         name_of);
+// The end that is connected to: tells its address, runs, tells its counts and goes when told to.
+[[noreturn]] void run_other_end(UcxProtocol protocol, int in, int out) {
+  {
+    End end(1, protocol);
+    line_to(out, end.party.wire->address().text);
+    end.run();
+    const UcxCounters counters = ucx(end.party).counters();
+    EXPECT_EQ(counters.malformed, 0);
+    EXPECT_TRUE(end.party.wire->take_repairs().empty()) << "the end that connected tells";
+    const bool well = !testing::Test::HasFailure();
+    line_to(out, cat(well ? "well " : "failed ", counters.broken, " ", counters.sent_again));
+    line_from(in);
+  }
+  _exit(0);
+}
+
+class Mend : public testing::TestWithParam<UcxProtocol> {};
+
+TEST_P(Mend, EveryMessageArrivesOnceWhateverBreaks) {
+  int to[2], from[2];
+  ASSERT_EQ(pipe(to), 0);
+  ASSERT_EQ(pipe(from), 0);
+  const pid_t other = fork();
+  ASSERT_GE(other, 0);
+  if (other == 0) {
+    close(to[1]);  // so that it sees this process end
+    run_other_end(GetParam(), to[0], from[1]);
+  }
+  close(to[0]);
+  close(from[1]);
+  std::string told;
+  UcxCounters counters;
+  {
+    End end(0, GetParam());
+    const Status connected = end.party.connect(WorkerId{1}, {line_from(from[0])});
+    ASSERT_TRUE(connected.ok()) << connected.error().message;
+    end.run();
+    told = line_from(from[0]);
+    counters = ucx(end.party).counters();
+    EXPECT_EQ(counters.malformed, 0);
+    EXPECT_FALSE(end.party.wire->take_repairs().empty());
+    line_to(to[1], "go");
+    int status = 0;
+    EXPECT_EQ(waitpid(other, &status, 0), other);
+    EXPECT_EQ(status, 0);
+  }
+  close(to[1]);
+  close(from[0]);
+  long broken = 0, sent_again = 0;
+  ASSERT_EQ(std::sscanf(told.c_str(), "well %ld %ld", &broken, &sent_again), 2) << told;
+  EXPECT_GT(counters.broken, 0);
+  EXPECT_GT(broken, 0);
+  EXPECT_GT(counters.sent_again + sent_again, 0) << "no break swallowed anything";
+  std::printf("breaks %ld and %ld, sent again %ld and %ld\n", counters.broken, broken,
+              counters.sent_again, sent_again);
+}
+
+// Not with rendezvous: UCX 1.13 ends the process by an assertion of its own in about one of 200
+// breaks in the middle of one (decision 13).
+INSTANTIATE_TEST_SUITE_P(All, Mend, testing::Values(UcxProtocol::Eager), name_of);
 
 class MendPair : public testing::Test {
  protected:
