@@ -89,7 +89,8 @@ class Absent(Case):
                 ({"kind": "dead-worker", "worker": "0.1", "speed": 0.5},
                  'belongs to kind = "slow-worker"'),
                 ({"kind": "slow-worker", "worker": "0.1"}, "speed is missing"),
-                ({"kind": "slow-worker", "worker": "0.1", "speed": 1.5}, "expected a number in (0, 1)"),
+                ({"kind": "slow-worker", "worker": "0.1", "speed": 1.5},
+                 "expected a number in (0, 1)"),
                 ({"kind": "slow-worker", "worker": "0.1", "speed": 0.5, "link": 1},
                  'belongs to kind = "slow-link"')):
             self.write_faulty_job(fault)
