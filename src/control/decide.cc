@@ -301,7 +301,7 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::SlowLinks) {
     return note(treat_slow_links(out_, static_cast<SlowLinks>(request.number)));
   }
-  if (request.kind == Request::Kind::Fault) return note(rehearse_link(out_, request.fault));
+  if (request.kind == Request::Kind::Fault) return note(rehearse(out_, request.fault));
   const std::string name = cat("stopped by signal ", request.number);
   if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
   s.signal = request.number;
