@@ -250,7 +250,8 @@ TEST_F(Truth, RoutedPlansAreWithinTheBound) {
       ASSERT_TRUE(even.ok()) << even.error().message;
       alive.assign(alive.size(), true);
       alive.back() = false;
-      const Plan uneven = with_work(fresh, draw_work(fresh, alive, random));
+      Plan uneven = with_work(fresh, draw_work(fresh, alive, random));
+      uneven.limits.clear();  // warm-ups of an order that is no more
       for (const Plan& plan : {even.value(), uneven}) {
         SCOPED_TRACE(cat("2x", stages, tied ? " tied" : ""));
         ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
