@@ -29,6 +29,7 @@ class InstantCompute : public Compute {
     mailbox_.post(std::move(done));
     return ok();
   }
+  void set_speed(double) override {}
   Result<std::span<const std::byte>> bytes(const Value&) override {
     return std::span<const std::byte>(out_);
   }

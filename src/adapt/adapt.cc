@@ -29,11 +29,6 @@ bool stand_apart(const std::vector<Route>& routes, size_t workers) {
   return true;
 }
 
-bool is_tied(const Schedule& schedule) {
-  return std::any_of(schedule.groups.begin(), schedule.groups.end(),
-                     [](const Group& group) { return group.stages.size() > 1; });
-}
-
 int32_t forwards_ahead(const Sequence& sequence) {
   const auto first = std::find(sequence.begin(), sequence.end(), OpKind::BackwardInput);
   return static_cast<int32_t>(std::count(sequence.begin(), first, OpKind::Forward));

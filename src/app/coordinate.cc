@@ -123,7 +123,7 @@ Status Coordinator::start() {
       write_whereabouts(input_.directory->path(), {server_->address(), job.name, input_.token});
   if (!reachable.ok()) return reachable;
   if (input_.program.empty()) {
-    input_.progress->event(cat("waiting for ", settings.worker_count, " workers at ",
+    input_.progress->event(cat("waiting for ", state_.told.order.members.size(), " workers at ",
                                server_->address(), ": start each with `tenuto worker --job ",
                                job.name, " --coordinator ", server_->address(),
                                " --worker N` and the same TENUTO_TOKEN"));
@@ -135,7 +135,7 @@ Status Coordinator::start() {
                           .job = job.name,
                           .token = input_.token,
                           .directory = input_.directory->path(),
-                          .worker_count = settings.worker_count});
+                          .workers = state_.told.order.members});
 }
 
 Ending Coordinator::run() {

@@ -20,7 +20,7 @@ Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, c
   std::vector<Stretch> stretches;
   int64_t first = 0;
   for (const int64_t end : ends) {
-    const Cluster cluster = with_links(base, links_at(faults, first, stages, base));
+    const Cluster cluster = with_faults(base, faults, first, stages);
     const auto timeline = price(plan, model, cluster, bare);
     if (!timeline.ok()) return timeline.error();
     Stretch stretch{first, end, timeline.value().period, {}};

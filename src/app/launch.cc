@@ -91,8 +91,8 @@ std::string last_line(const std::string& path) {
 Launcher::~Launcher() { finish(Duration{}); }
 
 Status Launcher::start(const LaunchSettings& settings) {
-  for (int32_t worker = 0; worker < settings.worker_count; ++worker) {
-    const Status started = start_one(settings, {worker});
+  for (const WorkerId worker : settings.workers) {
+    const Status started = start_one(settings, worker);
     if (!started.ok()) {
       finish(Duration{});
       return started;

@@ -23,7 +23,7 @@ struct LaunchSettings {
   std::string coordinator;  // host:port
   std::string job, token;   // the token travels in the environment, never on the command line
   std::string directory;    // for worker-N.log
-  int32_t worker_count = 0;
+  std::vector<WorkerId> workers;
 };
 
 // The workers of one run on this host.
@@ -35,7 +35,7 @@ class Launcher {
   // Kills and buries whoever is left.
   ~Launcher();
 
-  // Starts all workers; on an error none is left.
+  // Starts the workers; on an error none is left.
   Status start(const LaunchSettings& settings);
   // One descriptor per living worker that becomes readable when it ends; may be fewer where the
   // kernel has none to give: call reap() now and then anyhow.

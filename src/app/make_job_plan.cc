@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
+#include "plan/routed.h"
 #include "world/fault.h"
 #include "world/fit.h"
 
@@ -60,9 +61,8 @@ Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
   return error;
 }
 
-}  // namespace
-
-Result<Plan> make_job_plan(const Job& job) {
+// With everybody there.
+Result<Plan> make_whole_plan(const Job& job) {
   Shape shape;
   shape.stages = job.parallel.stages;
   shape.chunks = job.parallel.chunks;
@@ -88,6 +88,15 @@ Result<Plan> make_job_plan(const Job& job) {
   auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster_of(job), options);
   if (!adapted.ok()) return adapted.error();
   return std::move(adapted).value().plan;
+}
+
+}  // namespace
+
+Result<Plan> make_job_plan(const Job& job) {
+  auto plan = make_whole_plan(job);
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  const bool all = std::find(alive.begin(), alive.end(), false) == alive.end();
+  return !plan.ok() || all ? plan : without_workers(plan.value(), alive);
 }
 
 }  // namespace tenuto

@@ -522,18 +522,18 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
-// Sets the links of the first step and prices all of them, when the job rehearses faults.
+// Sets links and workers of the first step and prices all steps, when the job rehearses faults.
 Status rehearse(const SimulateOptions& options, Case& it) {
   if (it.faults.empty()) return ok();
   auto stretches = price_steps(it.plan, it.model, it.cluster, it.faults, it.stages,
                                options.iterations, price_options_of(options, it));
   if (!stretches.ok()) return stretches.error();
   it.stretches = std::move(stretches).value();
-  it.cluster = with_links(it.cluster, links_at(it.faults, 0, it.stages, it.cluster));
+  it.cluster = with_faults(it.cluster, it.faults, 0, it.stages);
   for (const int64_t step : change_steps(it.faults)) {
     if (step < options.iterations) continue;
-    it.reason += cat(", whose faults change the links at step ", step,
-                     " (--iterations prices more of its steps)");
+    it.reason +=
+        cat(", whose faults change at step ", step, " (--iterations prices more of its steps)");
     break;
   }
   return ok();

@@ -149,10 +149,13 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.saved = start.saved;
   rules.micro_count = plan.schedule.micro_count;
   rules.evaluation_count = job.validate_micros;
+  rules.pipelines = job.parallel.pipelines;
   rules.stages = plan.stages;
   rules.plan = std::make_shared<const Plan>(plan);
   rules.model = job_model(job, plan);
   rules.cluster = cluster_of(job);
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  for (size_t w = 0; w < alive.size(); ++w) rules.cluster.workers[w].alive = alive[w];
   const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;

@@ -115,13 +115,14 @@ class WorkerRun {
   Status connect_control();
   Status set_up();
   Status make_parts();
-  Status connect_peers();
+  Status connect_first() { return connect_peers(*plan_); }
+  Status connect_peers(const Plan& plan);
   Status load();
   Status go_on();
   void freeze(const Told& told);
   void run_steps(const Told& told);
   bool save_if_asked(const Told& told);
-  void take_plan(const Told& told);
+  bool take_plan(const Told& told);
   void step(const Told& told);
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
@@ -131,6 +132,7 @@ class WorkerRun {
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
   void fail(const Error& error);
   void wait(Duration limit);
+  void note_loss(const Done& heard);
   void tell();
   std::shared_ptr<const Told> told() const { return client_->told(); }
   Status conversation() const { return client_->state(); }
@@ -153,6 +155,7 @@ class WorkerRun {
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
   StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
+  std::set<WorkerId> connected_;       // peers that this worker has called, see connect_peers
   PathRule path_rule_;
   std::map<WorkerId, PathState> paths_;
   int64_t slots_of_plan_ = 0;  // the plan that the slots are for
@@ -191,7 +194,7 @@ Status WorkerRun::connect_control() {
 
 // Everything up to the first step. What goes wrong is reported, not returned.
 Status WorkerRun::set_up() {
-  for (const auto part : {&WorkerRun::make_parts, &WorkerRun::connect_peers, &WorkerRun::load}) {
+  for (const auto part : {&WorkerRun::make_parts, &WorkerRun::connect_first, &WorkerRun::load}) {
     const Status done = (this->*part)();
     if (!conversation().ok()) return conversation();
     if (done.ok()) continue;
@@ -233,19 +236,24 @@ Status WorkerRun::make_parts() {
   return ok();
 }
 
-// Of each pair the lower number connects; its ticket says that both ends have agreed.
-Status WorkerRun::connect_peers() {
+// Connects with those of the plan's peers that it has no connection with yet. Of each pair the
+// lower number connects; its ticket says that both ends have agreed.
+Status WorkerRun::connect_peers(const Plan& plan) {
   const Duration limit = from_milliseconds(job_.network.connect_seconds * 1000);
   const Duration end = monotonic_clock().now() + limit;
   std::set<WorkerId> due;
-  for (const WorkerId peer : peers_of(*plan_, settings_.self)) {
-    if (settings_.self < peer) due.insert(peer);
+  for (const WorkerId peer : peers_of(plan, settings_.self)) {
+    if (settings_.self < peer && !connected_.contains(peer)) due.insert(peer);
   }
   std::map<Ticket, WorkerId> under_way;
   while (!due.empty() || !under_way.empty()) {
     const auto newest = told();
     const Instruction& now = newest->instruction;
-    if (now.order.phase == Phase::Out || !conversation().ok()) return invalid("told to go");
+    const bool abandoned =
+        report_.connected && (now.order.epoch != report_.epoch || !report_.lost_peers.empty());
+    if (now.order.phase == Phase::Out || abandoned || !conversation().ok()) {
+      return Error{Code::Cancelled, Reach::Call, "told to go"};
+    }
     for (size_t i = 0; i < now.order.members.size(); ++i) {
       const WorkerId peer = now.order.members[i];
       if (now.addresses[i].empty() || due.erase(peer) == 0) continue;
@@ -257,15 +265,20 @@ Status WorkerRun::connect_peers() {
     const Duration left = end - monotonic_clock().now();
     if (left.count() <= 0) {
       const WorkerId peer = due.empty() ? under_way.begin()->second : *due.begin();
-      return Error{Code::Timeout, Reach::Link,
-                   cat("no connection to worker ", peer, " within ",
-                       fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")};
+      return Error{
+          Code::Timeout, Reach::Link,
+          cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
+              fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")};
     }
     const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
     if (!done.ok()) continue;
     const auto ended = under_way.find(done.value().ticket);
-    if (ended == under_way.end()) continue;
+    if (ended == under_way.end()) {
+      if (report_.connected) note_loss(done.value());
+      continue;
+    }
     if (!done.value().status.ok()) return done.value().status;
+    connected_.insert(ended->second);
     under_way.erase(ended);
   }
   return ok();
@@ -379,21 +392,27 @@ void WorkerRun::run_steps(const Told& now) {
   }
   const bool there = order.stop_at >= 0 && compute_.compute->version() >= order.stop_at;
   if (there || !report_.lost_peers.empty()) return wait(kIdle);
-  take_plan(now);
-  step(now);
+  if (take_plan(now)) step(now);
 }
 
-// Acknowledges a new plan, and changes to it at the step from which it is in force.
-void WorkerRun::take_plan(const Told& now) {
+// Acknowledges a new plan once its peers can be reached, and changes to it at the step from which
+// it is in force. False when the step must not begin.
+bool WorkerRun::take_plan(const Told& now) {
   const Instruction& newest = now.instruction;
   if (newest.plan_serial != report_.plan) {
+    const Status connected = connect_peers(*now.plan);
+    if (!connected.ok()) {
+      if (connected.error().code != Code::Cancelled) fail(connected.error());
+      return false;
+    }
     report_.plan = newest.plan_serial;
     tell();
   }
   const bool due = newest.plan_from >= 0 && compute_.compute->version() >= newest.plan_from;
-  if (!due || newest.plan_serial == plan_serial_) return;
+  if (!due || newest.plan_serial == plan_serial_) return true;
   plan_ = now.plan;
   plan_serial_ = newest.plan_serial;
+  return true;
 }
 
 // The links of the step: of outgoing messages on the nominal clock, of incoming ones on the real
@@ -403,6 +422,7 @@ void WorkerRun::apply_faults(int64_t step, const std::vector<Fault>& wanted) {
   break_connections(step);
   std::vector<Fault> faults = job_.faults;
   faults.insert(faults.end(), wanted.begin(), wanted.end());
+  compute_.compute->set_speed(speed_at(faults, step, settings_.self, job_.parallel.stages));
   if (faults.empty() && !rehearsing_) return;
   rehearsing_ = !faults.empty();
   const Cluster base = cluster_of(job_);
@@ -606,7 +626,11 @@ void WorkerRun::fail(const Error& error) {
 void WorkerRun::wait(Duration limit) {
   const Result<Done> done = mailbox_.wait(limit);
   if (!done.ok()) return;
-  const Done& heard = done.value();
+  note_loss(done.value());
+}
+
+// A peer that is lost between two steps is told of once.
+void WorkerRun::note_loss(const Done& heard) {
   if (heard.ticket != kNoTicket || heard.peer.value < 0) return;
   const auto& lost = report_.lost_peers;
   if (std::find(lost.begin(), lost.end(), heard.peer) != lost.end()) return;

@@ -410,6 +410,7 @@ void Turn::end_salvage(const std::string& trouble) {
 bool Turn::committable(int64_t version) {
   const State& s = state();
   for (const Member& of : s.members) {
+    if (of.absent) continue;
     if (!of.alive || of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
         of.report.version < version) {
       return false;
@@ -475,10 +476,12 @@ bool Turn::answer_bad_numbers() {
 
 void Turn::gather() {
   State& s = state();
-  int32_t ready = 0;
+  int32_t ready = 0, wanted = 0;
   std::string missing;
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
+    if (of.absent) continue;
+    wanted += 1;
     const Report& report = of.report;
     if (of.alive && !report.failure.empty()) {
       return end(report.failure_code == Code::Invalid ? 2 : 1,
@@ -490,7 +493,7 @@ void Turn::gather() {
   }
   bury_the_missing();
   if (s.situation != Situation::Gathering) return;
-  if (ready == static_cast<int32_t>(s.members.size())) {
+  if (ready == wanted) {
     s.situation = Situation::Running;
     note(cat("all ", ready, " workers are connected: step ", s.committed, " begins"));
   } else if (now_ - s.progress_at >= s.rules.start_limit) {
@@ -626,7 +629,7 @@ Decision Turn::finish() {
 }  // namespace
 
 int32_t Rules::worker_count() const {
-  int32_t count = 0;
+  int32_t count = plan ? static_cast<int32_t>(plan->schedule.lists.size()) : 0;
   for (const Stage& stage : stages) {
     for (const WorkerId holder : stage.holders) count = std::max(count, holder.value + 1);
   }
@@ -645,6 +648,11 @@ State begin(const Rules& rules, Duration now) {
   state.progress_at = now;
   state.planning = begin_planning(rules);
   state.members.resize(static_cast<size_t>(rules.worker_count()));
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    Member& member = state.members[w];
+    member.absent = stages_of(rules, {static_cast<int32_t>(w)}).empty();
+    member.alive = !member.absent;
+  }
   state.told = instruction_of(state);
   state.told.sequence = 1;
   return state;
@@ -665,12 +673,15 @@ Facts facts_of(const State& state) {
 std::string name_of(const Rules& rules, WorkerId worker) {
   const std::vector<int32_t> stages = stages_of(rules, worker);
   if (stages.empty()) return cat("worker ", worker);
-  const auto& holders = rules.stages[static_cast<size_t>(stages.front())].holders;
-  const auto place = std::find(holders.begin(), holders.end(), worker) - holders.begin();
+  size_t pipelines = static_cast<size_t>(rules.pipelines);
+  for (const Stage& stage : rules.stages) {
+    if (rules.pipelines == 0) pipelines = std::max(pipelines, stage.holders.size());
+  }
+  const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
   std::string names;
   for (const int32_t stage : stages) names += cat(names.empty() ? "" : ", ", stage);
   return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
-             " of pipeline ", place, ")");
+             " of pipeline ", worker.value / workers, ")");
 }
 
 }  // namespace tenuto

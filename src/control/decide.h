@@ -45,6 +45,7 @@ struct Rules {
   int64_t saved = -1;                // version of the newest checkpoint on disk; -1 = none
   int32_t micro_count = 0;           // training micro-batches of a step
   int32_t evaluation_count = 0;      // micro-batches of a held-out pass
+  int32_t pipelines = 0;             // of the job; 0 = as many as a stage has holders at most
   std::vector<Stage> stages;         // of the plan
   std::shared_ptr<const Plan> plan;  // the first one, to which a healthy cluster returns
   Model model;                       // as profiled: bytes; op times are measured
@@ -57,12 +58,13 @@ struct Rules {
   Duration explain_limit{};      // between a lost peer and the news of how it ended
   Duration stop_limit{};         // for the step under way when asked to stop; then it is abandoned
   Duration salvage_limit{};      // for one answer while salvaging
-  int32_t worker_count() const;  // all stages' holders
+  int32_t worker_count() const;  // with those that the plan does without
 };
 
 // What the coordinator knows of one worker.
 struct Member {
   bool alive = true;
+  bool absent = false;  // holds nothing: not of this run, and not alive
   bool heard = false;   // has reported at all
   bool exited = false;  // its process is known to have ended
   Report report;        // the newest

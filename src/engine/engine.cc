@@ -65,6 +65,7 @@ class Engine : public Compute {
   Status begin(int64_t step) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
+  void set_speed(double speed) override { speed_ = speed; }
   Copies* copies() override { return copies_.get(); }
   Result<std::span<std::byte>> room(const Value& value) override;
   Status reduced(const Value& total) override;
@@ -123,6 +124,7 @@ class Engine : public Compute {
   Layers layers_;
 
   std::atomic<int64_t> version_ = 0;  // read by whoever reports it while an op runs
+  std::atomic<double> speed_ = 1;     // read by the compute thread
   int64_t step_ = 0;
   Undo undo_ = Undo::None;
   StepOutcome outcome_;
@@ -348,6 +350,8 @@ void Engine::serve() {
     done.ticket = call->ticket;
     done.start = monotonic_clock().now();
     done.status = run(call->op);
+    const Duration took = monotonic_clock().now() - done.start;
+    std::this_thread::sleep_for(at_speed(took, speed_) - took);
     done.finish = monotonic_clock().now();
     {
       const std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ bool has_micro(const Op& op) {
   }
 }
 
-bool lives_to_end(ValueKind kind) { return kind == ValueKind::Verdict; }
+bool lives_to_end(ValueKind kind) { return kind == ValueKind::Norm || kind == ValueKind::Verdict; }
 
 namespace {
 
@@ -64,11 +64,7 @@ void backward_input(const Op& op, bool first, bool last, Effect& effect) {
 
 void measure(const Op& op, bool first, bool last, Effect& effect) {
   effect.read.push({ValueKind::Total, -1, op.stage, {}});
-  if (!last) {
-    const Value before{ValueKind::Norm, -1, {op.stage.value + 1}, {}};
-    effect.read.push(before);
-    effect.free.push(before);
-  }
+  if (!last) effect.read.push({ValueKind::Norm, -1, {op.stage.value + 1}, {}});
   effect.write.push({first ? ValueKind::Verdict : ValueKind::Norm, -1, op.stage, {}});
 }
 

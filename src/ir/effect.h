@@ -44,21 +44,21 @@ struct Effect {
 // BackwardInput (s,m)  reads and frees the stash and gradient s+1; writes gradient s (none at stage
 //                      0) and the weight work
 // BackwardWeight (s,m) reads and frees the weight work; writes a partial
-// Send                 reads and frees its value (a Verdict stays: the worker's own Step needs it)
+// Send                 reads and frees its value (a Norm or Verdict stays: others may read it too)
 // Recv                 writes its value
 // Reduce (s,part)      reads every partial of the list; writes the total of the part
-// Measure (s)          reads every total and norm s+1, frees the norm; writes norm s, at the first
-//                      stage the verdict
-// Step (s)             reads and frees every total and partial; reads the verdict
-// Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
+// Measure (s)          reads every total and norm s+1; writes norm s, at the first stage the
+// verdict Step (s)             reads and frees every total and partial; reads the verdict Evaluate
+// (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
 
 // True for the names that, in a read or a free, mean every such value of the list: the partials and
 // the totals of a stage.
 bool means_every(const Value& value);
 
-// True for values that live until the step ends instead of being freed by an op: the verdict, which
-// goes on to the stage behind and is read by Step here.
+// True for values that live until the step ends instead of being freed by an op, because any number
+// of ops may read them: the norm, which goes to as many holders of the stage before as take it from
+// here, and the verdict, which goes on to the stage behind and is read by Step here.
 bool lives_to_end(ValueKind kind);
 
 }  // namespace tenuto

@@ -15,7 +15,7 @@ namespace tenuto {
 // A run of layers and the workers that keep its weights.
 struct Stage {
   int32_t layer_first = 0, layer_end = 0;  // half open
-  std::vector<WorkerId> holders;           // holders[p] = the worker of pipeline p in a fresh plan
+  std::vector<WorkerId> holders;           // in a plan of make_plan() holders[p] is pipeline p's
   auto operator<=>(const Stage&) const = default;
 };
 

@@ -147,7 +147,10 @@ void Walk::index_lanes() {
 void Walk::count_buffers(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t most) {
   for (Lane& lane : lanes_) {
     if (!is_recv(lane.kind)) continue;
-    lane.buffers = most;
+    const auto stays = [&](int32_t index) { return lives_to_end(list_[at(index)].moved); };
+    const auto staying =
+        std::count_if(lane_ops_.begin() + lane.next, lane_ops_.begin() + lane.end, stays);
+    lane.buffers = std::max(most, static_cast<int32_t>(staying));
     if (lane.peer.value < 0 || at(lane.peer.value) >= schedule.lists.size()) continue;
     const bool forward = lane.kind == LaneKind::RecvForward;
     const int32_t slots = most_in_flight(plan, schedule, forward ? lane.peer : self);
@@ -161,7 +164,7 @@ void Walk::count_buffers(const Plan& plan, const Schedule& schedule, WorkerId se
       of_step += has_micro(op) ? 0 : 1;
       ++place;
     }
-    if (place == lane.end) lane.buffers = std::min(most, slots + of_step);
+    if (place == lane.end) lane.buffers = std::min(lane.buffers, slots + of_step);
   }
 }
 

@@ -114,26 +114,56 @@ void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, boo
   }
 }
 
-// The workers of pipeline p, each once, the one with the first stage first.
-std::vector<WorkerId> pipeline_of(const std::vector<Stage>& stages, size_t p) {
-  std::vector<WorkerId> workers;
-  for (const Stage& stage : stages) {
-    const WorkerId holder = stage.holders[p];
-    if (std::find(workers.begin(), workers.end(), holder) == workers.end()) {
-      workers.push_back(holder);
-    }
-  }
-  return workers;
+bool among(const std::vector<WorkerId>& workers, WorkerId worker) {
+  return std::find(workers.begin(), workers.end(), worker) != workers.end();
 }
 
-// The verdict goes from the worker that makes it to the next, once to each, and stays there for all
-// its stages.
-void append_verdict(Schedule& schedule, const std::vector<WorkerId>& workers) {
+// One of `workers` for number `index`: they take turns.
+WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
+  return workers[index % workers.size()];
+}
+
+// Measure at each holder, the last stage's first. Each takes the norm behind it from a holder of
+// that stage, unless it is one itself.
+void append_norms(Schedule& schedule, const std::vector<Stage>& stages) {
+  for (size_t s = stages.size(); s-- > 0;) {
+    const auto& holders = stages[s].holders;
+    const Value norm{ValueKind::Norm, -1, {static_cast<int32_t>(s)}, {}};
+    for (size_t j = 0; j < holders.size(); ++j) {
+      std::vector<Op>& list = schedule.lists[at(holders[j].value)];
+      if (s + 1 < stages.size() && !among(stages[s + 1].holders, holders[j])) {
+        const Value behind{ValueKind::Norm, -1, {norm.stage.value + 1}, {}};
+        list.push_back(message(OpKind::Recv, behind, in_turn(stages[s + 1].holders, j)));
+      }
+      list.push_back(of_stage(OpKind::Measure, norm.stage));
+      if (s == 0) continue;
+      const auto& before = stages[s - 1].holders;
+      for (size_t k = 0; k < before.size(); ++k) {
+        if (in_turn(holders, k) != holders[j] || among(holders, before[k])) continue;
+        list.push_back(message(OpKind::Send, norm, before[k]));
+      }
+    }
+  }
+}
+
+// The verdict goes from the holders of the first stage, which make it, down the stages, once to
+// each worker, and stays there for all its stages.
+void append_verdicts(Schedule& schedule, const std::vector<Stage>& stages) {
   const Value verdict{ValueKind::Verdict, -1, {0}, {}};
-  for (size_t i = 0; i < workers.size(); ++i) {
-    std::vector<Op>& list = schedule.lists[at(workers[i].value)];
-    if (i > 0) list.push_back(message(OpKind::Recv, verdict, workers[i - 1]));
-    if (i + 1 < workers.size()) list.push_back(message(OpKind::Send, verdict, workers[i + 1]));
+  std::vector<WorkerId> givers = stages.front().holders;  // by turn: who has it, newest first
+  std::vector<bool> told(schedule.lists.size(), false);
+  for (const WorkerId holder : givers) told[at(holder.value)] = true;
+  for (const Stage& stage : stages) {
+    std::vector<WorkerId> next;
+    for (size_t j = 0; j < stage.holders.size(); ++j) {
+      const WorkerId self = stage.holders[j], giver = in_turn(givers, j);
+      next.push_back(told[at(self.value)] ? giver : self);
+      if (told[at(self.value)]) continue;
+      told[at(self.value)] = true;
+      schedule.lists[at(self.value)].push_back(message(OpKind::Recv, verdict, giver));
+      schedule.lists[at(giver.value)].push_back(message(OpKind::Send, verdict, self));
+    }
+    givers = std::move(next);
   }
 }
 
@@ -163,29 +193,18 @@ void insert_messages(Schedule& schedule) {
 
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
   append_reductions(schedule, stages, tied);
-  const int32_t last = schedule.stage_count - 1;
-  for (int32_t s = last; s >= 0; --s) {
-    for (size_t p = 0; p < stages[at(s)].holders.size(); ++p) {
-      const WorkerId self = stages[at(s)].holders[p];
-      std::vector<Op>& list = schedule.lists[at(self.value)];
-      const auto peer = [&](int32_t stage) { return stages[at(stage)].holders[p]; };
-      if (s < last && peer(s + 1) != self) {
-        list.push_back(message(OpKind::Recv, {ValueKind::Norm, -1, {s + 1}, {}}, peer(s + 1)));
-      }
-      list.push_back(of_stage(OpKind::Measure, {s}));
-      if (s > 0 && peer(s - 1) != self) {
-        list.push_back(message(OpKind::Send, {ValueKind::Norm, -1, {s}, {}}, peer(s - 1)));
-      }
+  append_norms(schedule, stages);
+  append_verdicts(schedule, stages);
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (const WorkerId holder : stages[s].holders) {
+      schedule.lists[at(holder.value)].push_back(of_stage(OpKind::Step, {static_cast<int32_t>(s)}));
     }
   }
-  for (size_t p = 0; p < stages.front().holders.size(); ++p) {
-    append_verdict(schedule, pipeline_of(stages, p));
-  }
-  for (int32_t s = 0; s <= last; ++s) {
-    for (const WorkerId holder : stages[at(s)].holders) {
-      schedule.lists[at(holder.value)].push_back(of_stage(OpKind::Step, {s}));
-    }
-  }
+}
+
+bool is_tied(const Schedule& schedule) {
+  return std::any_of(schedule.groups.begin(), schedule.groups.end(),
+                     [](const Group& group) { return group.stages.size() > 1; });
 }
 
 Limit limit_of(const std::vector<Op>& list) {

@@ -18,12 +18,17 @@ void insert_messages(Schedule& schedule);
 // (a ring over the holders), Measure with the norm passed from the last stage to the first, the
 // verdict passed from worker to worker the other way, once to each, then a Step for each of its
 // stages: on a slow link the norm's way is that of the last gradient, and the verdict is there
-// before the next step's first activation. With
+// before the next step's first activation. Stages may have unequal numbers of holders: the holders
+// of a stage take the norm of the stage behind, and the verdict of the one before, from its holders
+// in turn; all of these have the same one, bit for bit. With
 // `tied`, and at least two stages, the first and the last stage reduce in two buckets: 0 = what is
 // theirs alone, 1 = the shared weight, over the holders of both.
 //
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied);
+
+// True when the first and the last stage of the schedule share a weight, see append_update.
+bool is_tied(const Schedule& schedule);
 
 // What a list asks of its worker: micro-batches held at once, each of its stages counting one, and
 // forwards before the first backward.

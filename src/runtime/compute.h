@@ -42,6 +42,9 @@ class Compute {
   // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
   // op is under way at a time.
   virtual Status start(const Op& op, Duration inputs_at, Ticket ticket) = 0;
+  // From the next op on ops last 1 / speed times as long as they take: a rehearsed slow worker. 1 =
+  // as they are; requires speed in (0, 1].
+  virtual void set_speed(double speed) = 0;
   // The moment on the nominal clock before which no op starts; zero on a real clock.
   virtual Duration nominal() const { return {}; }
   // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,

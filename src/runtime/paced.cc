@@ -17,6 +17,7 @@
 #include "runtime/paced_file.h"
 #include "runtime/paced_math.h"
 #include "runtime/stages.h"
+#include "world/cluster.h"
 
 namespace tenuto {
 
@@ -73,11 +74,13 @@ struct Share {
   int32_t place = 0, chunks = 1;
 };
 
-Share share_of(const Plan& plan, StageId stage) {
+// Of any holder: a stage's holders all stand at one place of their pipelines.
+Share share_of(const Job& job, const Plan& plan, StageId stage) {
   const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
-  Share share{holder.value, 0};
+  Share share{holder.value % job.parallel.stages, 0};
   for (const Stage& other : plan.stages) {
-    if (other.holders.front() == holder) ++share.chunks;
+    share.chunks +=
+        std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
   }
   return share;
 }
@@ -88,6 +91,7 @@ struct Common {
   std::map<Value, Floats> store;
   std::vector<Floats> spare;  // message buffers to use again
   Duration nominal{-1};
+  double speed = 1;
 
   std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   LagRecord lags;
@@ -143,6 +147,7 @@ class Paced : public PacedCompute {
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   Lag lag() const override;
   void set_clock(Duration moment) override { common_->nominal = moment; }
+  void set_speed(double speed) override { common_->speed = speed; }
   std::vector<float> weights() const override { return weights_; }
 
  private:
@@ -197,7 +202,7 @@ Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock
       nominal_clock_(job.device.clock == "nominal"),
       sleeps_(dynamic_cast<const MonotonicClock*>(&clock) != nullptr),
       stage_(stage),
-      share_(share_of(plan, stage)),
+      share_(share_of(job, plan, stage)),
       stage_count_(static_cast<int32_t>(plan.stages.size())),
       micro_count_(plan.schedule.micro_count),
       clock_(clock),
@@ -442,7 +447,8 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   work.op = op;
   work.ticket = ticket;
   if (Status status = prepare(work); !status.ok()) return status;
-  work.length = paced_length(device_, split_, op.kind, share_.place, share_.chunks);
+  work.length =
+      at_speed(paced_length(device_, split_, op.kind, share_.place, share_.chunks), common_->speed);
   work.start = clock_.now();
   if (nominal_clock_) {
     work.start = std::max(common_->nominal, inputs_at);

@@ -43,6 +43,9 @@ class Stages : public Face {
     CHECK(found != parts_.end(), "an op of a stage that the worker holds");
     return found->compute->start(op, inputs_at, ticket);
   }
+  void set_speed(double speed) override {
+    for (const auto& part : parts_) part.compute->set_speed(speed);
+  }
   Duration nominal() const override { return first().nominal(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return part_of(value).bytes(value);

@@ -117,11 +117,6 @@ Status check_cluster(const Schedule& schedule, const Cluster& cluster) {
 
 }  // namespace
 
-Duration at_speed(Duration time, double speed) {
-  if (speed == 1.0) return time;
-  return Duration(std::llround(static_cast<double>(time.count()) / speed));
-}
-
 Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs,
                  const Model& model) {
   const StageCost& cost = costs[at(op.stage.value)];

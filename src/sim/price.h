@@ -78,7 +78,4 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
 Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs,
                  const Model& model);
 
-// The time at a worker of another speed, rounded to the nearest nanosecond.
-Duration at_speed(Duration time, double speed);
-
 }  // namespace tenuto

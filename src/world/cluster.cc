@@ -1,5 +1,7 @@
 #include "world/cluster.h"
 
+#include <cmath>
+
 #include "base/check.h"
 
 namespace tenuto {
@@ -19,6 +21,11 @@ Link Cluster::link(WorkerId from, WorkerId to) const {
   const size_t row = class_of(from), column = class_of(to);
   CHECK(row < between.size() && column < between[row].size(), "a place without a link");
   return between[row][column];
+}
+
+Duration at_speed(Duration time, double speed) {
+  if (speed == 1.0) return time;
+  return Duration(std::llround(static_cast<double>(time.count()) / speed));
 }
 
 Cluster uniform_cluster(int32_t worker_count, Link link) {

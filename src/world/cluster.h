@@ -36,6 +36,9 @@ struct Cluster {
   Link link(WorkerId from, WorkerId to) const;
 };
 
+// How long what takes `time` lasts at a worker of that speed, to the nearest nanosecond.
+Duration at_speed(Duration time, double speed);
+
 // `worker_count` equal workers with every link alike.
 Cluster uniform_cluster(int32_t worker_count, Link link);
 

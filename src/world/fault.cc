@@ -1,6 +1,7 @@
 #include "world/fault.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "base/check.h"
@@ -11,6 +12,8 @@ namespace tenuto {
 
 namespace {
 
+constexpr int32_t kMostWorkers = 16384;
+
 void worsen(const Fault& fault, LinkState& state) {
   state.link.latency += from_milliseconds(fault.latency_ms);
   state.jitter += from_milliseconds(fault.jitter_ms);
@@ -20,6 +23,57 @@ void worsen(const Fault& fault, LinkState& state) {
 }
 
 }  // namespace
+
+bool is_of_worker(const Fault& fault) {
+  return fault.kind == "slow-worker" || fault.kind == "dead-worker";
+}
+
+WorkerId worker_of(const Fault& fault, int32_t stages) {
+  const std::string& text = fault.worker;
+  const char* const end = text.data() + text.size();
+  int32_t first = 0, stage = 0;
+  const auto [point, bad] = std::from_chars(text.data(), end, first);
+  if (bad != std::errc() || first < 0) return {};
+  if (point == end) return {first};
+  const auto [rest, worse] = std::from_chars(point + 1, end, stage);
+  const bool fits = *point == '.' && worse == std::errc() && rest == end && stage >= 0 &&
+                    stage < stages && first <= kMostWorkers / stages;
+  return fits ? WorkerId{first * stages + stage} : WorkerId{};
+}
+
+double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages) {
+  double speed = 1;
+  for (const Fault& fault : faults) {
+    if (fault.kind != "slow-worker" || !in_force(fault, step)) continue;
+    if (worker_of(fault, stages) == worker) speed *= fault.speed;
+  }
+  return speed;
+}
+
+std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+                           int32_t workers) {
+  std::vector<bool> alive(static_cast<size_t>(workers), true);
+  for (const Fault& fault : faults) {
+    if (fault.kind != "dead-worker" || !in_force(fault, step)) continue;
+    const WorkerId worker = worker_of(fault, stages);
+    CHECK(worker.value >= 0 && worker.value < workers, "a fault of a worker that is there");
+    alive[static_cast<size_t>(worker.value)] = false;
+  }
+  return alive;
+}
+
+Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64_t step,
+                    int32_t stages) {
+  Cluster cluster = with_links(base, links_at(faults, step, stages, base));
+  const auto workers = static_cast<int32_t>(base.workers.size());
+  const std::vector<bool> alive = alive_at(faults, step, stages, workers);
+  for (int32_t w = 0; w < workers; ++w) {
+    Worker& worker = cluster.workers[static_cast<size_t>(w)];
+    worker.speed *= speed_at(faults, step, {w}, stages);
+    worker.alive = worker.alive && alive[static_cast<size_t>(w)];
+  }
+  return cluster;
+}
 
 bool lasts(const Fault& fault) { return fault.kind != "broken-connection"; }
 
@@ -88,7 +142,7 @@ bool can_rehearse_links(const Job& job) {
   const NetworkSettings& network = job.network;
   const bool nominal = job.device.kind == "paced" && job.device.clock == "nominal";
   return nominal || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
-         !job.faults.empty();
+         !std::all_of(job.faults.begin(), job.faults.end(), is_of_worker);
 }
 
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
@@ -107,6 +161,10 @@ std::string describe(const Fault& fault) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
                                 fault.to, " breaks")
                           : cat("the connection of link ", fault.link, " breaks");
+  }
+  if (fault.kind == "dead-worker") return cat("worker ", fault.worker, " is not there");
+  if (fault.kind == "slow-worker") {
+    return cat("worker ", fault.worker, " at ", fault.speed, " of its speed");
   }
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };

@@ -19,10 +19,12 @@ namespace tenuto {
 struct Job;
 
 // One [[fault]]. A "broken-connection" happens once, in step at_step: the connection is cut by
-// force while both workers live. The kind "slow-link-trace" stands in job files alone: whoever
-// reads one gets a "slow-link" for each link of each line of the trace.
+// force while both workers live. A "dead-worker" is not there from the start. The kind
+// "slow-link-trace" stands in job files alone: whoever reads one gets a "slow-link" for each link
+// of each line of the trace.
 struct Fault {
-  std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection
+  std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
+                                    // slow-worker | dead-worker
   int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // more, one way
@@ -31,6 +33,8 @@ struct Fault {
   int64_t at_step = 0;              // the first training step that has it
   int64_t until_step = -1;          // the first that has it no more; -1 = to the end
   std::string file;                 // slow-link-trace
+  std::string worker;               // slow-worker, dead-worker: "PIPELINE.STAGE", or its number
+  double speed = 0;                 // slow-worker: of 1, its own
   auto operator<=>(const Fault&) const = default;
 };
 
@@ -43,7 +47,8 @@ struct LinkState {
 // The directed pairs (from, to) that a fault concerns.
 using LinkStates = std::map<std::pair<WorkerId, WorkerId>, LinkState>;
 
-// True when the fault changes links for as long as it is in force, false when it only happens.
+// True when the fault changes links or workers for as long as it is in force, false when it only
+// happens.
 bool lasts(const Fault& fault);
 
 // True when the step has the fault.
@@ -61,6 +66,26 @@ LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stag
 // Shapes: as links_at, for `workers` workers
 std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& faults, int64_t step,
                                                      int32_t stages, int32_t workers);
+
+// True when the fault is one of a worker, false when it is one of links.
+bool is_of_worker(const Fault& fault);
+
+// The worker that a fault of a worker names; none when the text is neither a number nor two with a
+// point between them, or when there is no such stage.
+//
+// Shapes: worker w is stage w mod stages of pipeline w / stages
+WorkerId worker_of(const Fault& fault, int32_t stages);
+
+// The speed that faults leave a worker in a step: their product, 1 without any.
+double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages);
+
+// Which of so many workers live: those that no fault of the step says are dead.
+std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+                           int32_t workers);
+
+// `base` as the faults of a step leave it: links, speeds, and who lives.
+Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64_t step,
+                    int32_t stages);
 
 // `base` with the links as `states` says. A price knows no jitter: half of it, its mean, is
 // latency.

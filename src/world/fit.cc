@@ -109,6 +109,17 @@ Found misfit_of_send(const Job& job) {
   return {};
 }
 
+// What the dead leave is done under ready dispatch.
+Found misfit_of_absence(const Job& job) {
+  for (size_t i = 0; i < job.faults.size(); ++i) {
+    if (job.faults[i].kind != "dead-worker" || job.network.send != "blocking") continue;
+    return Misfit{cat("fault[", i, "].kind"),
+                  "\"dead-worker\" needs ready dispatch, which network.send = \"blocking\" cannot "
+                  "have: take \"offloaded\""};
+  }
+  return {};
+}
+
 Found misfit_of_path(const Job& job) {
   const std::string& path = job.network.path;
   if (path == "auto" || job.device.kind == "cuda") return {};
@@ -123,6 +134,14 @@ Found misfit_of_faults(const Job& job) {
   for (size_t i = 0; i < job.faults.size(); ++i) {
     const Fault& fault = job.faults[i];
     const std::string name = cat("fault[", i, "].");
+    if (is_of_worker(fault)) {
+      const WorkerId worker = worker_of(fault, stages);
+      if (worker.value >= 0 && worker.value < workers) continue;
+      return Misfit{name + "worker",
+                    cat("\"", fault.worker, "\" is no worker of this job: expected \"",
+                        "PIPELINE.STAGE\" of ", job.parallel.pipelines, " pipelines with ", stages,
+                        " stages, or 0 to ", workers - 1)};
+    }
     if (fault.link >= 0) {
       if (fault.link + 1 < stages) continue;
       return Misfit{
@@ -188,8 +207,9 @@ int32_t cut_layers(const ModelSettings& model) {
 }
 
 Found find_misfit(const Job& job) {
-  for (const auto find : {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data,
-                          misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_path}) {
+  for (const auto find :
+       {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data, misfit_of_paced,
+        misfit_of_network, misfit_of_send, misfit_of_absence, misfit_of_path}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();

@@ -343,6 +343,34 @@ Result<std::string> file_text(const std::string& path, const std::string& what) 
   return text;
 }
 
+// The kinds of fault that a key belongs to, the one that an error names first.
+std::vector<std::string_view> kinds_with(std::string_view word) {
+  if (word == "file") return {"slow-link-trace"};
+  if (word == "speed") return {"slow-worker"};
+  if (word == "worker") return {"slow-worker", "dead-worker"};
+  if (word == "until_step") return {"slow-link", "slow-worker"};
+  if (word == "at_step") return {"slow-link", "broken-connection", "slow-worker", "dead-worker"};
+  if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
+  return {"slow-link"};
+}
+
+// Whether the keys of a fault of a worker say what they must; a flaw, or none.
+std::optional<Flaw> flaw_of_worker(const Fault& fault, const Place& table,
+                                   const std::string& name) {
+  if (fault.worker.empty()) {
+    return Flaw{table, cat(name, ".worker is missing: expected \"PIPELINE.STAGE\", or a number")};
+  }
+  if (fault.kind == "slow-worker" && fault.speed == 0) {
+    return Flaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
+  }
+  if (fault.kind == "dead-worker" && fault.at_step > 0) {
+    return Flaw{table, cat(name, ".at_step ", fault.at_step,
+                           ": a worker can be absent from the start of a run (0) only; to lose one "
+                           "later, end its process")};
+  }
+  return {};
+}
+
 // Whether the keys of a fault go together; a flaw, or none.
 std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
                                   const std::string& name) {
@@ -357,13 +385,22 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
   const bool trace = fault.kind == "slow-link-trace", breaks = !lasts(fault);
   for (const Key& key : fault_keys()) {
     const std::string word(key.name.substr(key.name.find('.') + 1));
-    const bool of_trace = word == "file";
-    const bool of_break = word == "link" || word == "from" || word == "to" || word == "at_step";
     const auto place = place_of_key(word);
-    if (word == "kind" || !place || (of_trace == trace && (!breaks || of_break))) continue;
-    return Flaw{*place, cat(name, ".", word, " belongs to kind = \"",
-                            of_trace ? "slow-link-trace" : "slow-link", "\", found \"", fault.kind,
-                            "\": leave it out")};
+    if (word == "kind" || !place) continue;
+    const std::vector<std::string_view> kinds = kinds_with(word);
+    if (std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end()) continue;
+    return Flaw{*place, cat(name, ".", word, " belongs to kind = \"", kinds.front(), "\", found \"",
+                            fault.kind, "\": leave it out")};
+  }
+  const auto until = [&]() -> std::optional<Flaw> {
+    if (fault.until_step < 0 || fault.until_step > fault.at_step) return {};
+    return Flaw{*place_of_key("until_step"),
+                cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
+                    fault.at_step, ")")};
+  };
+  if (is_of_worker(fault)) {
+    const auto flaw = flaw_of_worker(fault, table, name);
+    return flaw ? flaw : until();
   }
   if (trace) {
     if (!fault.file.empty()) return {};
@@ -380,10 +417,7 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
                            " changes nothing: expected latency_ms, jitter_ms or "
                            "megabytes_per_second above 0")};
   }
-  if (fault.until_step < 0 || fault.until_step > fault.at_step) return {};
-  return Flaw{*place_of_key("until_step"),
-              cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
-                  fault.at_step, ")")};
+  return until();
 }
 
 // Holds the faults' keys against each other and puts those of traces in the traces' place.

@@ -264,7 +264,7 @@ class Run {
   void judge_work() {
     for (const Station& station : stations_) {
       for (const Value& value : station.store) {
-        if (value.kind != ValueKind::Verdict) {
+        if (value.kind != ValueKind::Norm && value.kind != ValueKind::Verdict) {
           return end(Ending::Work, "left over: " + to_text(value));
         }
       }

@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "plan/make_plan.h"
+#include "plan/routed.h"
 #include "sim/price.h"
 #include "test_cluster.h"
 
@@ -49,7 +50,7 @@ Result<Timeline> find_price(const Job& job, const Plan& plan) {
     options.update = false;
   }
   const Cluster base = cluster_of(job);
-  const Cluster cluster = with_links(base, links_at(job.faults, 0, job.parallel.stages, base));
+  const Cluster cluster = with_faults(base, job.faults, 0, job.parallel.stages);
   return price(plan, model_of(job), cluster, options);
 }
 
@@ -340,34 +341,63 @@ TEST(Nominal, EqualsTheClosedForm) {
 
 // Ready dispatch chooses at run time; the patience of the links makes the nominal choice, unless
 // the machine is so busy that a message is later than that.
+void expect_chosen_as_priced(const Job& job, const Plan& plan) {
+  const Timeline timeline = price_of(job, plan);
+  std::string found;
+  bool valid = false;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    TestCluster cluster(job, plan);
+    cluster.connect();
+    const Duration origin = monotonic_clock().now();
+    for (int32_t w = 0; w < cluster.size(); ++w) {
+      if (!cluster.stages_of(w).empty()) cluster.device(w).set_clock(origin);
+    }
+    std::vector<WorkerRun> runs = cluster.run(0, 1);
+    std::erase_if(runs, [](const WorkerRun& run) { return run.status.ok() && run.events.empty(); });
+    found = difference(runs, timeline, origin);
+    if (found.empty()) break;
+    bool all = true;
+    for (int32_t w = 0; w < cluster.size(); ++w) {
+      all = all && (cluster.stages_of(w).empty() || cluster.device(w).lag().valid());
+    }
+    valid = valid || all;
+  }
+  if (!found.empty() && !valid) GTEST_SKIP() << "the machine is too busy to keep the clock";
+  EXPECT_EQ(found, "") << job.parallel.order;
+}
+
+Job uneven_job(int32_t pipelines, const std::string& order) {
+  Job job = instant_job(4, pipelines, 8 / pipelines);
+  job.device.clock = "nominal";
+  job.parallel.order = order;
+  job.parallel.dispatch = "ready";
+  job.device.forward_ms = {4, 5, 4, 6};
+  job.device.backward_input_ms = {5, 4, 7, 4};
+  job.device.backward_weight_ms = {4};
+  job.network.latency_ms = 3;
+  return job;
+}
+
 TEST(Nominal, ReadyDispatchChoosesAsPriced) {
   for (const std::string order : {"1f1b", "zb-h1"}) {
-    Job job = instant_job(4, 1, 8);
-    job.device.clock = "nominal";
-    job.parallel.order = order;
-    job.parallel.dispatch = "ready";
-    job.device.forward_ms = {4, 5, 4, 6};
-    job.device.backward_input_ms = {5, 4, 7, 4};
-    job.device.backward_weight_ms = {4};
-    job.network.latency_ms = 3;
-    const Plan plan = plan_of(job);
-    const Timeline timeline = price_of(job, plan);
-    std::string found;
-    bool valid = false;
-    for (int attempt = 0; attempt < 5; ++attempt) {
-      TestCluster cluster(job, plan);
-      cluster.connect();
-      const Duration origin = monotonic_clock().now();
-      for (int32_t w = 0; w < cluster.size(); ++w) cluster.device(w).set_clock(origin);
-      found = difference(cluster.run(0, 1), timeline, origin);
-      if (found.empty()) break;
-      bool all = true;
-      for (int32_t w = 0; w < cluster.size(); ++w) all = all && cluster.device(w).lag().valid();
-      valid = valid || all;
-    }
-    if (!found.empty() && !valid) GTEST_SKIP() << "the machine is too busy to keep the clock";
-    EXPECT_EQ(found, "") << order;
+    const Job job = uneven_job(1, order);
+    expect_chosen_as_priced(job, plan_of(job));
   }
+}
+
+// A worker that is absent and one at half speed are two values of the cluster that is priced.
+TEST(Nominal, ARoutedPlanRunsAsPriced) {
+  Job job = uneven_job(2, "zb-h1");
+  Fault slow;
+  slow.kind = "slow-worker";
+  slow.worker = "1.2";
+  slow.speed = 0.5;
+  job.faults = {slow};
+  std::vector<bool> alive(8, true);
+  alive[1] = false;
+  const auto routed = without_workers(plan_of(job), alive);
+  ASSERT_TRUE(routed.ok()) << routed.error().message;
+  expect_chosen_as_priced(job, routed.value());
 }
 
 TEST(Nominal, ASlowLinkIsOneEntry) {

@@ -27,6 +27,7 @@ class ForwardingCompute : public Compute {
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     return under_.start(op, inputs_at, ticket);
   }
+  void set_speed(double speed) override { under_.set_speed(speed); }
   Duration nominal() const override { return under_.nominal(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return under_.bytes(value);
@@ -89,7 +90,7 @@ Job instant_job(int32_t stages, int32_t pipelines, int32_t micros);
 // The plan of a job's shape; the test fails where there is none.
 Plan plan_of(const Job& job);
 
-// All workers of a plan.
+// All workers of a plan; those that hold no stage are absent and their runs empty.
 class TestCluster {
  public:
   // Wraps what a worker runs on: a test may count or hinder calls. Null or empty = as it is.

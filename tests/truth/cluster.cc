@@ -98,7 +98,11 @@ Plan plan_of(const Job& job) {
 
 ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
                           const std::vector<std::string>& resume, const std::string& directory) {
-  const Plan plan = plan_of(job);
+  return run_cluster(job, plan_of(job), first, last, resume, directory);
+}
+
+ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64_t last,
+                          const std::vector<std::string>& resume, const std::string& directory) {
   MemoryNetwork network;
   std::vector<std::unique_ptr<Seat>> seats;
   for (int32_t worker = 0; worker < job.worker_count(); ++worker) {
@@ -113,9 +117,10 @@ ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
   for (auto& seat : seats) {
     threads.emplace_back([&, self = seat.get()] {
       const std::vector<StageId> stages = stages_of(plan, self->self);
+      connect_to_higher(*self, job.worker_count());
+      if (stages.empty()) return;
       self->compute = expect(make_engine(job, plan, stages, self->mailbox));
       if (!resume.empty()) expect(self->compute->load(resume, first));
-      connect_to_higher(*self, job.worker_count());
       train(*self, plan, first, last);
       for (const StageId stage : stages) {
         if (plan.stages[static_cast<size_t>(stage.value)].holders.front() != self->self) return;

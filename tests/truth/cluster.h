@@ -20,8 +20,13 @@ struct ClusterResult {
 // The plan that the job asks for.
 Plan plan_of(const Job& job);
 
-// Trains steps [first, last) on job.parallel's layout, from `resume` if it is not empty, and writes
-// one shard a stage into `directory`. Ends the test program when anything goes wrong.
+// Trains steps [first, last) by the plan, from `resume` if it is not empty, and writes one shard a
+// stage into `directory`. A worker that holds nothing is absent. Ends the test program when
+// anything goes wrong.
+ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64_t last,
+                          const std::vector<std::string>& resume, const std::string& directory);
+
+// By the plan that the job asks for.
 ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
                           const std::vector<std::string>& resume, const std::string& directory);
 

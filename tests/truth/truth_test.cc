@@ -25,7 +25,9 @@
 
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "ir/check.h"
 #include "plan/make_plan.h"
+#include "plan/routings.h"
 #include "truth/cluster.h"
 #include "truth/plain_reference.h"
 
@@ -227,6 +229,39 @@ TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
   };
   for (const OrderCard& card : order_cards()) run_one(2, workers_of(card), card.name);
   for (const char* order : kOrders) run_one(4, 2, order);
+}
+
+// Whoever is absent and whoever runs what: each micro-batch has its own data and dropout, and the
+// sums are those of all of them.
+TEST_F(Truth, RoutedPlansAreWithinTheBound) {
+  Random random(7);
+  for (const bool tied : {false, true}) {
+    Job plain_job = job(1, 1, "1f1b");
+    plain_job.model.tied = tied;
+    const PlainResult plain = run_plain(plain_job);
+    const Spread spread = spread_of(plain_job, plain, tied ? 2 : 1);
+    for (const auto& [stages, dead] : {std::pair{2, 1}, {3, 4}, {4, 0}}) {
+      Job own = job(2, stages, "zb-h1");
+      own.model.tied = tied;
+      const Plan fresh = plan_of(own);
+      std::vector<bool> alive(static_cast<size_t>(own.worker_count()), true);
+      alive[static_cast<size_t>(dead)] = false;
+      auto even = without_workers(fresh, alive);
+      ASSERT_TRUE(even.ok()) << even.error().message;
+      alive.assign(alive.size(), true);
+      alive.back() = false;
+      const Plan uneven = with_work(fresh, draw_work(fresh, alive, random));
+      for (const Plan& plan : {even.value(), uneven}) {
+        SCOPED_TRACE(cat("2x", stages, tied ? " tied" : ""));
+        ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
+        const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("routed"));
+        expect_within(spread, plain, run.losses, read(run.shards));
+        const ClusterResult again = run_cluster(own, plan, 0, kSteps, {}, place("again"));
+        EXPECT_EQ(run.losses, again.losses);
+        EXPECT_EQ(read(run.shards), read(again.shards));
+      }
+    }
+  }
 }
 
 TEST_F(Truth, TiedHeadIsWithinTheBound) {

@@ -1,0 +1,221 @@
+#include "plan/routed.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "ir/effect.h"
+#include "plan/lower.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// The pipeline of each worker, so far as the plan's held-out pass shows it: the first micro-batch
+// that it has there; -1 = it has none.
+std::vector<int32_t> pipelines_of(const Schedule& evaluation, size_t workers) {
+  std::vector<int32_t> pipelines(workers, -1);
+  for (size_t w = 0; w < evaluation.lists.size(); ++w) {
+    for (const Op& op : evaluation.lists[w]) {
+      if (op.kind != OpKind::Evaluate) continue;
+      if (pipelines[w] < 0 || op.micro.value < pipelines[w]) pipelines[w] = op.micro.value;
+    }
+  }
+  return pipelines;
+}
+
+// Deals the held-out micro-batches to the holders of each stage.
+class Dealer {
+ public:
+  Dealer(const Plan& plan, const std::vector<Stage>& stages, int32_t micros)
+      : first_(plan.schedule.micro_count),
+        pipelines_(pipelines_of(plan.evaluation, plan.schedule.lists.size())),
+        homes_(at(micros), -1),
+        loads_(stages.size(), std::vector<int32_t>(plan.schedule.lists.size(), 0)) {
+    size_t fewest = stages.front().holders.size();
+    for (const Stage& stage : stages) fewest = std::min(fewest, stage.holders.size());
+    for (size_t w = 0; w < plan.evaluation.lists.size(); ++w) {
+      for (const Op& op : plan.evaluation.lists[w]) {
+        if (op.kind == OpKind::Evaluate && op.stage.value == 0) {
+          homes_[at(op.micro.value - first_)] = pipelines_[w];
+        }
+      }
+    }
+    share_ = (micros + static_cast<int32_t>(fewest) - 1) / static_cast<int32_t>(fewest);
+  }
+
+  // Who runs the next micro-batch at `stage`, coming from a worker of `pipeline`: a holder of that
+  // pipeline that has not had its share, or the one with the least to do.
+  WorkerId next(size_t stage, const std::vector<WorkerId>& holders, int32_t pipeline) {
+    std::vector<int32_t>& loads = loads_[stage];
+    WorkerId chosen = holders.front();
+    for (const WorkerId holder : holders) {
+      if (loads[at(holder.value)] < loads[at(chosen.value)]) chosen = holder;
+    }
+    for (const WorkerId holder : holders) {
+      if (pipeline < 0 || pipelines_[at(holder.value)] != pipeline) continue;
+      if (loads[at(holder.value)] < share_) chosen = holder;
+    }
+    ++loads[at(chosen.value)];
+    return chosen;
+  }
+  // The pipeline of a worker; -1 = not known.
+  int32_t pipeline_of(WorkerId worker) const { return pipelines_[at(worker.value)]; }
+  // The pipeline in which a micro-batch begins in the plan as it was.
+  int32_t home_of(MicroId micro) const { return homes_[at(micro.value - first_)]; }
+
+ private:
+  int32_t first_;
+  std::vector<int32_t> pipelines_, homes_;   // by worker; by micro-batch
+  std::vector<std::vector<int32_t>> loads_;  // by stage and worker
+  int32_t share_ = 0;
+};
+
+// Every list is in the order of a wave in which no op stands before what it needs.
+Schedule make_evaluation(const Plan& plan, const std::vector<Stage>& stages) {
+  Schedule made;
+  if (plan.evaluation == Schedule{}) return made;
+  made.stage_count = plan.evaluation.stage_count;
+  made.micro_count = plan.evaluation.micro_count;
+  made.lists.resize(plan.schedule.lists.size());
+  Dealer dealer(plan, stages, made.micro_count);
+  const auto abreast = static_cast<int32_t>(stages.front().holders.size());
+  for (int32_t k = 0; k < made.micro_count; ++k) {
+    const MicroId micro{plan.schedule.micro_count + k};
+    int32_t pipeline = dealer.home_of(micro);
+    for (size_t s = 0; s < stages.size(); ++s) {
+      Op op;
+      op.kind = OpKind::Evaluate;
+      op.stage = {static_cast<int32_t>(s)};
+      op.micro = micro;
+      const WorkerId worker = dealer.next(s, stages[s].holders, pipeline);
+      pipeline = dealer.pipeline_of(worker);
+      made.lists[at(worker.value)].push_back(op);
+    }
+  }
+  const auto tick = [&](const Op& op) {
+    return (op.micro.value - plan.schedule.micro_count) / abreast + op.stage.value;
+  };
+  for (auto& list : made.lists) {
+    std::stable_sort(list.begin(), list.end(), [&](const Op& a, const Op& b) {
+      return std::pair(tick(a), -a.stage.value) < std::pair(tick(b), -b.stage.value);
+    });
+  }
+  insert_messages(made);
+  return made;
+}
+
+// One compute op and its place in the list that it comes from.
+struct Placed {
+  size_t index = 0;
+  Op op;
+};
+
+// Brings ops that come from several lists into one: by their places, and of one kind and stage in
+// ascending order of micro-batches.
+std::vector<Op> merge(std::vector<Placed> placed) {
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::pair(a.index, a.op.micro) < std::pair(b.index, b.op.micro);
+  });
+  std::map<std::pair<OpKind, StageId>, std::vector<MicroId>> micros;
+  for (const Placed& each : placed) {
+    micros[{each.op.kind, each.op.stage}].push_back(each.op.micro);
+  }
+  for (auto& [kind, ascending] : micros) std::sort(ascending.rbegin(), ascending.rend());
+  std::vector<Op> list;
+  for (Placed& each : placed) {
+    auto& rest = micros[{each.op.kind, each.op.stage}];
+    each.op.micro = rest.back();
+    rest.pop_back();
+    list.push_back(each.op);
+  }
+  return list;
+}
+
+// Who runs each micro-batch of a stage when these holders are left: loads as even as they can be
+// without taking work from who lives.
+std::vector<WorkerId> deal(std::vector<WorkerId> owners, const std::vector<WorkerId>& holders) {
+  std::map<WorkerId, int32_t> loads;
+  for (const WorkerId holder : holders) loads[holder] = 0;
+  for (const WorkerId owner : owners) {
+    if (loads.contains(owner)) ++loads[owner];
+  }
+  for (WorkerId& owner : owners) {
+    if (loads.contains(owner)) continue;
+    owner = holders.front();
+    for (const WorkerId holder : holders) {
+      if (loads[holder] < loads[owner]) owner = holder;
+    }
+    ++loads[owner];
+  }
+  return owners;
+}
+
+}  // namespace
+
+Plan with_work(const Plan& plan, Work work) {
+  CHECK(work.lists.size() == plan.schedule.lists.size(), "a list for each worker");
+  CHECK(work.holders.size() == plan.stages.size(), "holders for each stage");
+  Plan made;
+  made.order = plan.order;
+  made.dispatch = Dispatch::Ready;
+  made.split_backward = plan.split_backward;
+  made.limits = plan.limits;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    CHECK(!work.holders[s].empty(), "a stage without a holder");
+    made.stages.push_back(
+        {plan.stages[s].layer_first, plan.stages[s].layer_end, std::move(work.holders[s])});
+  }
+  made.schedule.stage_count = plan.schedule.stage_count;
+  made.schedule.micro_count = plan.schedule.micro_count;
+  made.schedule.lists = std::move(work.lists);
+  insert_messages(made.schedule);
+  append_update(made.schedule, made.stages, is_tied(plan.schedule));
+  made.evaluation = make_evaluation(plan, made.stages);
+  return made;
+}
+
+Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
+  CHECK(alive.size() == plan.schedule.lists.size(), "a flag for each worker");
+  Work work;
+  work.lists.resize(plan.schedule.lists.size());
+  std::vector<std::vector<WorkerId>> owners;  // by stage and micro-batch
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    auto& left = work.holders.emplace_back();
+    for (const WorkerId holder : plan.stages[s].holders) {
+      if (alive[at(holder.value)]) left.push_back(holder);
+    }
+    if (left.empty()) {
+      return Error{Code::Infeasible, Reach::Job,
+                   cat("no worker that lives holds stage ", s, ": one of ",
+                       plan.stages[s].holders.size(), " must be left")};
+    }
+    owners.emplace_back(at(plan.schedule.micro_count));
+  }
+  std::vector<std::vector<Placed>> lists(work.lists.size());
+  for (size_t w = 0; w < lists.size(); ++w) {
+    for (const Op& op : plan.schedule.lists[w]) {
+      if (op.kind != OpKind::Forward) continue;
+      owners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
+    }
+  }
+  for (size_t s = 0; s < owners.size(); ++s) owners[s] = deal(owners[s], work.holders[s]);
+  for (size_t w = 0; w < lists.size(); ++w) {
+    size_t index = 0;
+    for (const Op& op : plan.schedule.lists[w]) {
+      if (is_message(op) || !has_micro(op)) continue;
+      const WorkerId owner = owners[at(op.stage.value)][at(op.micro.value)];
+      lists[at(owner.value)].push_back({index++, op});
+    }
+  }
+  for (size_t w = 0; w < lists.size(); ++w) work.lists[w] = merge(std::move(lists[w]));
+  Plan made = with_work(plan, std::move(work));
+  for (Limit& limit : made.limits) limit.micros = limit.warm_up = 0;
+  return made;
+}
+
+}  // namespace tenuto

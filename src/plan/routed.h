@@ -1,0 +1,45 @@
+// A plan in which any holder of a stage may run any of its micro-batches, and workers may be
+// absent.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "ir/plan.h"
+
+namespace tenuto {
+
+// A step's work, given to workers. A worker that lists nothing and holds nothing is absent.
+struct Work {
+  std::vector<std::vector<Op>> lists;          // of each worker: Forward, BackwardInput and
+                                               // BackwardWeight
+  std::vector<std::vector<WorkerId>> holders;  // of each stage: who keeps its weights, with or
+                                               // without a micro-batch of it
+};
+
+// The plan with its work given to the workers that list it, under ready dispatch and the plan's
+// limits. Messages, reductions, norm, verdict, updates and the held-out pass are made anew; layers,
+// weights that stages share and what an op is stay.
+//
+// The held-out micro-batches are dealt out evenly enough that no worker has more than the stage
+// with the fewest holders makes unavoidable; below that each stays in its pipeline, as `plan` has
+// them.
+//
+// Whether the result is right is check()'s to say.
+//
+// Requires: a list for each worker and holders for each stage of the plan; every stage has a
+// holder;
+//           lists hold each op once and nothing else; no worker holds two stages that share a
+//           weight
+Plan with_work(const Plan& plan, Work work);
+
+// The plan without the workers that are not `alive`: what they had is dealt out evenly, one
+// micro-batch after the other to the holder of the stage that has least. Who lives keeps what it
+// has, and each kind of op its place in the list. Of the limits only the rooms stay: the others
+// belong to the order as it was.
+//
+// Requires: check(plan) is ok; a flag for each worker
+// Errors:   Infeasible/Job  nobody who lives holds a stage
+Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive);
+
+}  // namespace tenuto
