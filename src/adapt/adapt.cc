@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "adapt/route.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "plan/lower.h"
@@ -209,15 +208,21 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
                               const AdaptOptions& options) {
   const auto mesh = mesh_of(plan, model, now, options.price);
   if (!mesh.ok()) return mesh.error();
-  const Routed routed = search_route(mesh.value());
-  Plan made = with_routing(plan, mesh.value(), routed);
-  made.dispatch = options.dispatch.value_or(Dispatch::Ready);
-  auto ordered = adapt_order(made, model, now, options);
+  const Routed routed = search_route(mesh.value(), options.route_effort);
+  const double enough =
+      (1 - options.listed_gain) * static_cast<double>(routed.ready.time.count());
+  const bool lists_gain = routed.listed.time < routed.ready.time &&
+                          static_cast<double>(routed.listed.time.count()) <= enough;
+  const Dispatch dispatch =
+      options.dispatch.value_or(lists_gain ? Dispatch::Listed : Dispatch::Ready);
+  const RoutedStep& step = dispatch == Dispatch::Ready ? routed.ready : routed.listed;
+  auto ordered =
+      adapt_order(with_routing(plan, mesh.value(), step, dispatch), model, now, options);
   if (!ordered.ok()) return ordered;
   Adapted& best = ordered.value();
   best.lower_bound = routed.bound;
   best.changed = true;
-  best.reason = cat("routed anew (", routed.how, "): ", milliseconds(best.price), " ms, ",
+  best.reason = cat("routed anew (", step.how, "): ", milliseconds(best.price), " ms, ",
                     percent(best.price, best.lower_bound), " above the bound of all routings");
   return ordered;
 }

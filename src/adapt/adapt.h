@@ -5,6 +5,7 @@
 #include <string>
 
 #include "adapt/order.h"
+#include "adapt/route.h"
 #include "base/result.h"
 #include "ir/plan.h"
 #include "sim/price.h"
@@ -33,6 +34,7 @@ struct AdaptOptions {
                               // follows messages that come earlier or later than estimated
   std::optional<Dispatch> dispatch;  // only plans of this one
   bool routing = true;               // no: who runs which micro-batch stays
+  RouteEffort route_effort;          // of the search for it
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker is

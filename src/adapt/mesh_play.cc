@@ -48,6 +48,23 @@ void drop(std::vector<int32_t>& micros, int32_t micro) {
 
 }  // namespace
 
+Orders orders_of(const TaskLists& lists) {
+  Orders orders;
+  for (const auto& stage : lists) {
+    auto& of = orders.emplace_back();
+    for (const auto& list : stage) {
+      Tasks& tasks = of.emplace_back();
+      for (const Task& task : list) {
+        auto& order = task.kind == OpKind::Forward         ? tasks.forwards
+                      : task.kind == OpKind::BackwardInput ? tasks.backwards
+                                                           : tasks.weights;
+        order.push_back(task.micro);
+      }
+    }
+  }
+  return orders;
+}
+
 Orders global_orders(const Mesh& mesh, const Routing& routing) {
   Orders orders;
   for (int32_t s = 0; s < mesh.depth(); ++s) {
@@ -80,69 +97,75 @@ MeshPlayer::MeshPlayer(const Mesh& mesh) : mesh_(mesh), window_(window_of(mesh))
   }
 }
 
-void MeshPlayer::set_routing(const Routing& routing, const Orders& orders) {
+void MeshPlayer::set_routing(const Routing& routing) {
   routing_ = &routing;
-  for (Seat& seat : seats_) {
-    seat.tasks = &orders[at(seat.stage)][at(seat.index)];
-    seat.free_at = {};
-  }
+  for (Seat& seat : seats_) seat.free_at = {};
   for (auto& links : down_free_at_) std::fill(links.begin(), links.end(), Duration{});
   for (auto& links : up_free_at_) std::fill(links.begin(), links.end(), Duration{});
 }
 
+void MeshPlayer::set_orders(const Orders& orders) {
+  for (Seat& seat : seats_) seat.tasks = &orders[at(seat.stage)][at(seat.index)];
+}
+
 std::optional<Duration> MeshPlayer::time(const Routing& routing, const Orders& orders,
                                          Duration most) {
-  set_routing(routing, orders);
-  if (mesh_.pace != Pace::Barrier) return period();
-  if (!run(false, most)) return std::nullopt;
+  set_routing(routing);
+  set_orders(orders);
+  return time_of(Mode::InOrder, most);
+}
+
+std::optional<Duration> MeshPlayer::time(const Routing& routing, const TaskLists& lists,
+                                         Duration most) {
+  set_routing(routing);
+  for (Seat& seat : seats_) seat.list = &lists[at(seat.stage)][at(seat.index)];
+  return time_of(Mode::Listed, most);
+}
+
+std::optional<Duration> MeshPlayer::time_of(Mode mode, Duration most) {
+  if (mesh_.pace != Pace::Barrier) return period(mode);
+  if (!run(mode, most)) return std::nullopt;
   Duration end{};
   for (const Seat& seat : seats_) end = std::max(end, seat.free_at + seat.own->update);
   return end;
 }
 
-Orders MeshPlayer::as_they_come(const Routing& routing) {
+TaskLists MeshPlayer::as_they_come(const Routing& routing, int32_t look_ahead) {
   const Orders global = global_orders(mesh_, routing);
-  set_routing(routing, global);
-  std::vector<std::vector<Task>> begun(seats_.size());
-  begun_ = &begun;
-  const bool ended = run(true, kNever);
-  begun_ = nullptr;
-  CHECK(ended, "the last place is kept for the first micro-batch, and still nothing can move");
-  Orders orders = global;
-  for (size_t i = 0; i < seats_.size(); ++i) {
-    Tasks& tasks = orders[at(seats_[i].stage)][at(seats_[i].index)];
-    tasks.forwards.clear();
-    tasks.backwards.clear();
-    for (const Task& task : begun[i]) {
-      if (task.kind == OpKind::Forward) tasks.forwards.push_back(task.micro);
-      if (task.kind == OpKind::BackwardInput) tasks.backwards.push_back(task.micro);
-    }
-  }
-  return orders;
+  set_routing(routing);
+  set_orders(global);
+  look_ahead_ = look_ahead;
+  auto lists = record(Mode::AsTheyCome);
+  CHECK(lists.has_value(), "the last place is kept for the first micro-batch, and still it stands");
+  return std::move(*lists);
 }
 
-std::optional<MeshPlayed> MeshPlayer::play(const Routing& routing, const Orders& orders) {
-  set_routing(routing, orders);
+std::optional<TaskLists> MeshPlayer::lists(const Routing& routing, const Orders& orders) {
+  set_routing(routing);
+  set_orders(orders);
+  return record(Mode::InOrder);
+}
+
+std::optional<TaskLists> MeshPlayer::record(Mode mode) {
   std::vector<std::vector<Task>> begun(seats_.size());
   begun_ = &begun;
-  const bool ended = run(false, kNever);
+  const bool ended = run(mode, kNever);
   begun_ = nullptr;
   if (!ended) return std::nullopt;
-  MeshPlayed played;
-  for (const auto& stage : mesh_.stages) played.lists.emplace_back(stage.size());
+  TaskLists lists;
+  for (const auto& stage : mesh_.stages) lists.emplace_back(stage.size());
   for (size_t i = 0; i < seats_.size(); ++i) {
-    played.lists[at(seats_[i].stage)][at(seats_[i].index)] = std::move(begun[i]);
+    lists[at(seats_[i].stage)][at(seats_[i].index)] = std::move(begun[i]);
   }
-  played.time = *time(routing, orders);
-  return played;
+  return lists;
 }
 
 // Steps one behind the other. When each holder ends a step later than the one before by the same
 // time, all further steps repeat it.
-std::optional<Duration> MeshPlayer::period() {
+std::optional<Duration> MeshPlayer::period(Mode mode) {
   std::vector<Duration> ends, before(seats_.size());
   for (int32_t step = 0; step < kSteps; ++step) {
-    if (!run(false, kNever)) return std::nullopt;
+    if (!run(mode, kNever)) return std::nullopt;
     for (int32_t s = 0; s < mesh_.depth(); ++s) {
       Duration all{};
       for (int32_t i = 0; i < mesh_.width(s); ++i) all = std::max(all, seat_of(s, i).free_at);
@@ -159,7 +182,7 @@ std::optional<Duration> MeshPlayer::period() {
       const Duration later = seats_[i].free_at - before[i];
       before[i] = seats_[i].free_at;
       end = std::max(end, seats_[i].free_at);
-      if (seats_[i].tasks->forwards.empty() && mesh_.pace == Pace::Apart) continue;
+      if (seats_[i].free_at == Duration{} && mesh_.pace == Pace::Apart) continue;  // without work
       repeats = repeats && (gain.count() < 0 || later == gain);
       gain = later;
     }
@@ -170,20 +193,21 @@ std::optional<Duration> MeshPlayer::period() {
   return (ends.back() - ends[from]) / (kSteps - 1 - from);
 }
 
-bool MeshPlayer::run(bool as_they_come, Duration most) {
-  as_they_come_ = as_they_come;
+bool MeshPlayer::run(Mode mode, Duration most) {
+  mode_ = mode;
   std::fill(activation_at_.begin(), activation_at_.begin() + mesh_.micros, Duration{});
   std::fill(activation_at_.begin() + mesh_.micros, activation_at_.end(), kNever);
   std::fill(gradient_at_.begin(), gradient_at_.end(), kNever);
   std::fill(went_.begin(), went_.end(), uint8_t{0});
   int64_t left = 0;  // ops
   for (Seat& seat : seats_) {
-    const auto micros = static_cast<int32_t>(seat.tasks->forwards.size());
+    const auto micros = static_cast<int32_t>(
+        mode == Mode::Listed ? seat.list->size() / 3 : seat.tasks->forwards.size());
     seat.forwards = seat.backwards = seat.weights = seat.first_open = 0;
     seat.look_at = seat.stage == 0 ? seat.free_at : kNever;
     seat.left = micros * (seat.own->forward + seat.own->backward + seat.own->weight);
     seat.activations.clear();
-    if (as_they_come && seat.stage == 0) seat.activations = seat.tasks->forwards;
+    if (mode == Mode::AsTheyCome && seat.stage == 0) seat.activations = seat.tasks->forwards;
     seat.gradients.clear();
     left += int64_t{3} * micros;
   }
@@ -195,7 +219,7 @@ bool MeshPlayer::run(bool as_they_come, Duration most) {
     if (from == kNever) return false;
     for (Seat& seat : seats_) {
       while (seat.look_at < from + window_) {
-        const std::optional<Task> task = as_they_come ? choose_as_they_come(seat) : choose(seat);
+        const std::optional<Task> task = choose(seat);
         if (!task) continue;
         if (seat.look_at + seat.left > most) return false;
         begin(seat, *task);
@@ -207,6 +231,25 @@ bool MeshPlayer::run(bool as_they_come, Duration most) {
 }
 
 std::optional<Task> MeshPlayer::choose(Seat& seat) const {
+  if (mode_ == Mode::Listed) return choose_listed(seat);
+  return mode_ == Mode::InOrder ? choose_in_order(seat) : choose_as_they_come(seat);
+}
+
+std::optional<Task> MeshPlayer::choose_listed(Seat& seat) const {
+  const auto place = at(seat.forwards + seat.backwards + seat.weights);
+  Duration here = kNever;
+  if (place < seat.list->size()) {
+    const Task& task = (*seat.list)[place];
+    if (task.kind == OpKind::BackwardWeight) return task;
+    const auto& arrivals = task.kind == OpKind::Forward ? activation_at_ : gradient_at_;
+    here = arrivals[cell(seat.stage, task.micro)];
+    if (here <= seat.look_at) return task;
+  }
+  seat.look_at = here;
+  return std::nullopt;
+}
+
+std::optional<Task> MeshPlayer::choose_in_order(Seat& seat) const {
   const Tasks& tasks = *seat.tasks;
   const Duration now = seat.look_at;
   const auto micros = static_cast<int32_t>(tasks.forwards.size());
@@ -231,30 +274,40 @@ std::optional<Task> MeshPlayer::choose(Seat& seat) const {
   return std::nullopt;
 }
 
-std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) {
+std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
   const Tasks& tasks = *seat.tasks;
   const Duration now = seat.look_at;
-  Duration next = kNever;
+  Duration gradient_next = kNever, next = kNever;
   const size_t row = cell(seat.stage, 0);
-  const int32_t gradient = lowest_here(seat.gradients, gradient_at_.data() + row, now, next);
+  const int32_t gradient =
+      lowest_here(seat.gradients, gradient_at_.data() + row, now, gradient_next);
   if (gradient >= 0) return Task{OpKind::BackwardInput, seat.gradients[at(gradient)]};
+  const auto soon = [&](Duration op) {
+    return gradient_next != kNever && gradient_next - now <= op * look_ahead_ / 2;
+  };
+  const auto wait_until = [&](Duration moment) {
+    seat.look_at = moment;
+    return std::nullopt;
+  };
   const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
   const Room& room = seat.own->room;
   if (room.fits(whole + 1, late)) {
     const bool spare = room.fits(whole + 2, late);
-    const int32_t place =
-        lowest_here(seat.activations, activation_at_.data() + row, now, next);
+    const int32_t place = lowest_here(seat.activations, activation_at_.data() + row, now, next);
     const int32_t micro = place < 0 ? -1 : seat.activations[at(place)];
     if (place >= 0 && (spare || micro == tasks.forwards[at(seat.first_open)])) {
+      if (soon(seat.own->forward)) return wait_until(gradient_next);
       return Task{OpKind::Forward, micro};
     }
   }
   if (late > 0) {
     const int32_t micro = tasks.weights[at(seat.weights)];
-    if (went_[row + at(micro)] == 2) return Task{OpKind::BackwardWeight, micro};
+    if (went_[row + at(micro)] == 2) {
+      if (soon(seat.own->weight)) return wait_until(gradient_next);
+      return Task{OpKind::BackwardWeight, micro};
+    }
   }
-  seat.look_at = next;
-  return std::nullopt;
+  return wait_until(std::min(next, gradient_next));
 }
 
 void MeshPlayer::begin(Seat& seat, const Task& task) {
@@ -294,7 +347,7 @@ void MeshPlayer::begin(Seat& seat, const Task& task) {
   }
   seat.left -= took;
   seat.free_at = seat.look_at = now + took;
-  if (!as_they_come_ || task.kind == OpKind::BackwardWeight) return;
+  if (mode_ != Mode::AsTheyCome || task.kind == OpKind::BackwardWeight) return;
   if (task.kind == OpKind::BackwardInput) return drop(seat.gradients, m);
   drop(seat.activations, m);
   const std::vector<int32_t>& order = seat.tasks->forwards;
@@ -306,7 +359,7 @@ void MeshPlayer::begin(Seat& seat, const Task& task) {
 void MeshPlayer::arrive(int32_t stage, int32_t micro, bool gradient, Duration moment) {
   (gradient ? gradient_at_ : activation_at_)[cell(stage, micro)] = moment;
   Seat& seat = seat_of(stage, (*routing_)[at(stage)][at(micro)]);
-  if (as_they_come_) (gradient ? seat.gradients : seat.activations).push_back(micro);
+  if (mode_ == Mode::AsTheyCome) (gradient ? seat.gradients : seat.activations).push_back(micro);
   seat.look_at = std::min(seat.look_at, std::max(moment, seat.free_at));
 }
 

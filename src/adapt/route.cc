@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "adapt/mesh_bound.h"
-#include "base/check.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "plan/routed.h"
 
@@ -53,21 +53,45 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
   return line;
 }
 
+// How a step is played.
+struct Manner {
+  bool global = false;     // each kind in the order of the micro-batch numbers
+  int32_t look_ahead = 0;  // more than 0: fixed lists
+  const char* how = "";
+};
+
+constexpr Manner kManners[] = {{true, 0, "in order"},
+                               {false, 0, "as it comes"},
+                               {false, 1, "as it comes, waiting for near gradients"},
+                               {false, 2, "as it comes, waiting for gradients"}};
+
 class Search {
  public:
-  explicit Search(const Mesh& mesh) : mesh_(mesh), bound_(mesh), costs_(mesh), player_(mesh) {
-    best_.time = Duration::max();
+  Search(const Mesh& mesh, const RouteEffort& effort)
+      : mesh_(mesh), effort_(effort), bound_(mesh), costs_(mesh), player_(mesh) {
+    best_.ready.time = best_.listed.time = Duration::max();
     best_.bound = bound_.least();
   }
 
   Routed run() {
+    try_flows();
+    const std::vector<int32_t> whole = whole_counts(mesh_);
+    if (!whole.empty()) try_routing(whole_routing(mesh_, whole), "whole pipelines");
+    try_routing(even_routing(mesh_), "all at home, the dead's shared out");
+    move();
+    return std::move(best_);
+  }
+
+ private:
+  bool done() const { return best_.ready.time <= best_.bound; }
+
+  void try_flows() {
     Counts counts;
     for (int32_t s = 0; s < mesh_.depth(); ++s) counts.push_back(bound_.balanced(s));
     try_counts(counts, "every stage balanced");
     for (const double allowed : kAllowed) {
-      const Duration time(
-          std::llround(static_cast<double>(best_.bound.count()) * allowed));
-      if (time >= best_.time) break;
+      const Duration time(std::llround(static_cast<double>(best_.bound.count()) * allowed));
+      if (time >= best_.listed.time) return;
       for (int32_t s = 0; s < mesh_.depth(); ++s) {
         for (int32_t i = 0; i < mesh_.width(s); ++i) {
           counts[at(s)][at(i)] = bound_.most_within(s, i, time);
@@ -75,36 +99,58 @@ class Search {
       }
       try_counts(counts, cat("what fits into ", fixed(allowed, 3), " of the bound"));
     }
-    const std::vector<int32_t> whole = whole_counts(mesh_);
-    if (!whole.empty()) try_routing(whole_routing(mesh_, whole), "whole pipelines");
-    try_routing(even_routing(mesh_), "all at home, the dead's shared out");
-    return std::move(best_);
   }
 
- private:
   void try_counts(const Counts& counts, const std::string& how) {
-    if (best_.time <= best_.bound) return;
+    if (done()) return;
     const auto flow = cheapest_flow(mesh_, costs_, counts);
     if (flow) try_routing(deal(mesh_, *flow), how);
   }
 
   void try_routing(Routing routing, const std::string& how) {
-    if (best_.time <= best_.bound || !seen_.insert(routing).second) return;
-    keep(routing, global_orders(mesh_, routing), how);
-    if (best_.time <= best_.bound) return;
-    keep(routing, player_.as_they_come(routing), how);
+    if (done() || !seen_.insert(routing).second) return;
+    for (const Manner& manner : kManners) try_manner(routing, manner, how);
   }
 
-  void keep(const Routing& routing, Orders orders, const std::string& how) {
-    const auto time = player_.time(routing, orders, best_.time);
-    if (!time || *time >= best_.time) return;
-    best_.time = *time;
-    best_.routing = routing;
-    best_.orders = std::move(orders);
-    best_.how = how;
+  // Plays the routing and keeps it if it is the best so far. Returns its time, or the longest there
+  // is when it is seen to be no better.
+  Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how) {
+    if (done()) return Duration::max();
+    const bool ready = manner.look_ahead == 0;
+    if (!ready && best_.listed.time <= best_.bound) return Duration::max();
+    RoutedStep& best = ready ? best_.ready : best_.listed;
+    std::optional<Duration> time;
+    TaskLists lists;
+    if (manner.global) {
+      const Orders orders = global_orders(mesh_, routing);
+      time = player_.time(routing, orders, best.time);
+      if (time && *time < best.time) lists = *player_.lists(routing, orders);
+    } else {
+      lists = player_.as_they_come(routing, manner.look_ahead);
+      time = ready ? player_.time(routing, orders_of(lists), best.time)
+                   : player_.time(routing, lists, best.time);
+    }
+    if (!time || *time >= best.time) return time.value_or(Duration::max());
+    const auto step = [&](Duration of) {
+      return RoutedStep{routing, lists, of, cat(how, ", ", manner.how)};
+    };
+    if (!ready) {
+      best = step(*time);
+      return *time;
+    }
+    if (!manner.global) lists = *player_.lists(routing, orders_of(lists));
+    best = step(*time);
+    // As fixed lists the step may take another time only where the next one plays into it.
+    const auto fixed = player_.time(routing, lists, best_.listed.time);
+    if (fixed && *fixed < best_.listed.time) best_.listed = step(*fixed);
+    return *time;
   }
+
+  void move();
+  void change(Routing& routing, Random& random) const;
 
   const Mesh& mesh_;
+  const RouteEffort effort_;
   MeshBound bound_;
   WayCosts costs_;
   MeshPlayer player_;
@@ -112,9 +158,46 @@ class Search {
   Routed best_;
 };
 
+// Gives one micro-batch, or two, other holders from a stage on, or at one stage.
+void Search::change(Routing& routing, Random& random) const {
+  const auto below = [&](int32_t bound) { return static_cast<int32_t>(random.below(bound)); };
+  const int32_t first = below(mesh_.depth());
+  const bool rest = below(2) == 0, swaps = below(2) == 0;
+  const int32_t a = below(mesh_.micros);
+  const int32_t b = std::min(mesh_.micros - 1, a + 1 + below(2 * mesh_.pipelines));
+  const int32_t last = rest ? mesh_.depth() - 1 : first;
+  const int32_t like = below(mesh_.micros);  // whose way is taken
+  for (int32_t s = first; s <= last; ++s) {
+    auto& own = routing[at(s)];
+    if (swaps) {
+      std::swap(own[at(a)], own[at(b)]);
+    } else {
+      own[at(a)] = rest ? own[at(like)] : below(mesh_.width(s));
+    }
+  }
+}
+
+void Search::move() {
+  const int64_t ops = int64_t{3} * mesh_.depth() * mesh_.micros;
+  const auto most = std::min<int64_t>(effort_.moves, effort_.played_ops / ops + 8);
+  Random random(1);
+  for (int64_t i = 0; i < most && !done(); ++i) {
+    // In turns from the best of both; a routing is played in one manner, which changes too.
+    RoutedStep& from = i % 2 == 0 ? best_.listed : best_.ready;
+    Routing routing = from.routing;
+    change(routing, random);
+    if (!seen_.insert(routing).second) continue;
+    const size_t first = i % 2 == 0 ? 1 : 0;
+    try_manner(routing, kManners[first + static_cast<size_t>(random.below(2 + (i + 1) % 2))],
+               "micro-batches moved");
+  }
+}
+
 }  // namespace
 
-Routed search_route(const Mesh& mesh) { return Search(mesh).run(); }
+Routed search_route(const Mesh& mesh, const RouteEffort& effort) {
+  return Search(mesh, effort).run();
+}
 
 Routing even_routing(const Mesh& mesh) {
   Routing routing;
@@ -172,10 +255,7 @@ Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts) {
   return deal(mesh, flow);
 }
 
-Plan with_routing(const Plan& plan, const Mesh& mesh, const Routed& routed) {
-  MeshPlayer player(mesh);
-  const auto played = player.play(routed.routing, routed.orders);
-  CHECK(played.has_value(), "what was played before stands still");
+Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch) {
   Work work;
   work.lists.resize(plan.schedule.lists.size());
   for (int32_t s = 0; s < mesh.depth(); ++s) {
@@ -183,7 +263,7 @@ Plan with_routing(const Plan& plan, const Mesh& mesh, const Routed& routed) {
     for (int32_t i = 0; i < mesh.width(s); ++i) {
       const WorkerId worker = mesh.holder(s, i).worker;
       holders.push_back(worker);
-      for (const Task& task : played->lists[at(s)][at(i)]) {
+      for (const Task& task : step.lists[at(s)][at(i)]) {
         Op op;
         op.kind = task.kind;
         op.stage = {s};
@@ -196,7 +276,9 @@ Plan with_routing(const Plan& plan, const Mesh& mesh, const Routed& routed) {
   base.order = "auto";
   base.limits.resize(plan.schedule.lists.size());
   for (Limit& limit : base.limits) limit = {0, 0, limit.room};
-  return with_work(base, std::move(work));
+  Plan made = with_work(base, std::move(work));
+  made.dispatch = dispatch;
+  return made;
 }
 
 }  // namespace tenuto

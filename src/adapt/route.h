@@ -10,13 +10,27 @@
 
 namespace tenuto {
 
-// A routing with an order for every holder.
-struct Routed {
+// A routing with a list for every holder.
+struct RoutedStep {
   Routing routing;
-  Orders orders;
-  Duration time{};   // of the step as played
-  Duration bound{};  // no routing and no order is faster
-  std::string how;   // a few words for people
+  TaskLists lists;
+  Duration time{};  // of the step as played
+  std::string how;  // a few words for people
+};
+
+// What the search found.
+struct Routed {
+  RoutedStep ready;   // the best that ready dispatch plays by itself, given the order of each kind
+  RoutedStep listed;  // the best of all, as fixed lists; never slower than `ready`
+  Duration bound{};   // no routing and no order is faster
+};
+
+// How much the search may try when its candidates have been played. Counted in ops, not in seconds,
+// so that the same question has the same answer on every machine.
+struct RouteEffort {
+  int32_t moves = 300;           // of micro-batches to other holders
+  int64_t played_ops = 250'000;  // by moves, at most; some 40 ns each
+  auto operator<=>(const RouteEffort&) const = default;
 };
 
 // A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link
@@ -25,12 +39,13 @@ struct Routed {
 // micro-batches and played. The allowed time goes up from the bound: the more is allowed, the more
 // the flow can stay at home and off slow links, and the higher is the load. Beside these: holders of
 // each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
-// home, and the dead's dealt evenly. Each is played in the global order and as it comes; the fastest
-// is kept, and the first that reaches the bound ends the search. Deterministic.
+// home, and the dead's dealt evenly. Each is played in the global order, as it comes, and as it comes
+// with holders that wait for gradients that are near. Then single micro-batches of the fastest change
+// their holders, which is kept while no step gets longer by it. Ends as soon as the bound is reached.
+// Deterministic.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
-// Cost:   some 3 ms for 8 stages x 4 pipelines x 32 micro-batches
-Routed search_route(const Mesh& mesh);
+Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
 
 // Every micro-batch in its own pipeline; those of a missing holder go around its peers evenly.
 Routing even_routing(const Mesh& mesh);
@@ -44,10 +59,9 @@ std::vector<int32_t> whole_counts(const Mesh& mesh);
 // Requires: the counts add up to the step's, and a pipeline that has any is whole
 Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts);
 
-// The plan with its work as a routing gives it to the workers: each list as it was played, under
-// ready dispatch, within the plan's rooms.
+// The plan with its work as a step gives it to the workers, within the plan's rooms.
 //
-// Requires: the mesh is the plan's, and the routing the mesh's
-Plan with_routing(const Plan& plan, const Mesh& mesh, const Routed& routed);
+// Requires: the mesh is the plan's, and the step the mesh's
+Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch);
 
 }  // namespace tenuto

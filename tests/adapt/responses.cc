@@ -12,12 +12,10 @@ constexpr Duration kNever = Duration::max();
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-using Lists = std::vector<std::vector<std::vector<Task>>>;
-
 // Fixed lists on a mesh, one step after the other.
 class Listed {
  public:
-  Listed(const Mesh& mesh, const Routing& routing, const Lists& lists)
+  Listed(const Mesh& mesh, const Routing& routing, const TaskLists& lists)
       : mesh_(mesh), routing_(routing), lists_(lists) {
     for (const auto& stage : mesh.stages) free_at_.emplace_back(stage.size());
   }
@@ -90,7 +88,7 @@ class Listed {
 
   const Mesh& mesh_;
   const Routing& routing_;
-  const Lists& lists_;
+  const TaskLists& lists_;
   std::vector<std::vector<Duration>> free_at_, activation_at_, gradient_at_;
 };
 
@@ -115,7 +113,7 @@ bool has_dead(const Mixture& it) {
 std::optional<Duration> ready_time(const Mesh& mesh, const Routing& routing) {
   MeshPlayer player(mesh);
   const auto global = player.time(routing, global_orders(mesh, routing));
-  const auto free = player.time(routing, player.as_they_come(routing));
+  const auto free = player.time(routing, orders_of(player.as_they_come(routing)));
   return global && free ? std::min(*global, *free) : global ? global : free;
 }
 
@@ -124,8 +122,8 @@ std::optional<Duration> even_lists(const Mixture& it) {
   const Mesh believed = mesh_but_for_the_dead(it);
   const Routing routing = even_routing(believed);
   MeshPlayer player(believed);
-  const auto played = player.play(routing, global_orders(believed, routing));
-  return listed_time(mesh_of(it), routing, played->lists);
+  const auto lists = player.lists(routing, global_orders(believed, routing));
+  return listed_time(mesh_of(it), routing, *lists);
 }
 
 std::optional<Duration> drop(const Mixture& it) {
@@ -155,7 +153,7 @@ std::optional<Duration> drop(const Mixture& it) {
 
 }  // namespace
 
-std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing, const Lists& lists) {
+std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing, const TaskLists& lists) {
   Listed run(mesh, routing, lists);
   if (!run.step()) return std::nullopt;
   if (mesh.pace == Pace::Barrier) return run.end();

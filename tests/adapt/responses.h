@@ -43,6 +43,6 @@ const std::vector<Response>& responses();
 // The time of a step whose holders run fixed lists, at the mesh's pace; nothing when they stand
 // still.
 std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing,
-                                    const std::vector<std::vector<std::vector<Task>>>& lists);
+                                    const TaskLists& lists);
 
 }  // namespace tenuto
