@@ -92,12 +92,12 @@ Json measure_cell(const Asked& asked, const MixtureSize& size, const std::string
     milliseconds += took;
     most_milliseconds = std::max(most_milliseconds, took);
     ready.add(routed.ready.time, routed.bound);
-    ours.add(routed.listed.time, routed.bound);
+    ours.add(routed.best().time, routed.bound);
     bool beaten = false;
     for (size_t i = 0; i < columns.size() && !asked.ours_only; ++i) {
       const auto time = responses()[i].time(it);
       columns[i].add(time, routed.bound);
-      beaten = beaten || (time && *time < routed.listed.time);
+      beaten = beaten || (time && *time < routed.best().time);
     }
     behind += beaten;
   }

@@ -249,6 +249,12 @@ std::optional<Task> MeshPlayer::choose_listed(Seat& seat) const {
   return std::nullopt;
 }
 
+bool MeshPlayer::has_room(const Seat& seat, int32_t more) const {
+  const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
+  if (!most_.empty() && whole + late + more > most_[at(seat.stage)]) return false;
+  return seat.own->room.fits(whole + more, late);
+}
+
 std::optional<Task> MeshPlayer::choose_in_order(Seat& seat) const {
   const Tasks& tasks = *seat.tasks;
   const Duration now = seat.look_at;
@@ -259,14 +265,13 @@ std::optional<Task> MeshPlayer::choose_in_order(Seat& seat) const {
     next = gradient_at_[cell(seat.stage, micro)];
     if (next <= now) return Task{OpKind::BackwardInput, micro};
   }
-  const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
-  if (seat.forwards < micros && seat.own->room.fits(whole + 1, late)) {
+  if (seat.forwards < micros && has_room(seat, 1)) {
     const int32_t micro = tasks.forwards[at(seat.forwards)];
     const Duration arrival = activation_at_[cell(seat.stage, micro)];
     if (arrival <= now) return Task{OpKind::Forward, micro};
     next = std::min(next, arrival);
   }
-  if (late > 0) {
+  if (seat.weights < seat.backwards) {
     const int32_t micro = tasks.weights[at(seat.weights)];
     if (went_[cell(seat.stage, micro)] == 2) return Task{OpKind::BackwardWeight, micro};
   }
@@ -289,10 +294,8 @@ std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
     seat.look_at = moment;
     return std::nullopt;
   };
-  const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
-  const Room& room = seat.own->room;
-  if (room.fits(whole + 1, late)) {
-    const bool spare = room.fits(whole + 2, late);
+  if (has_room(seat, 1)) {
+    const bool spare = has_room(seat, 2);
     const int32_t place = lowest_here(seat.activations, activation_at_.data() + row, now, next);
     const int32_t micro = place < 0 ? -1 : seat.activations[at(place)];
     if (place >= 0 && (spare || micro == tasks.forwards[at(seat.first_open)])) {
@@ -300,7 +303,7 @@ std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
       return Task{OpKind::Forward, micro};
     }
   }
-  if (late > 0) {
+  if (seat.weights < seat.backwards) {
     const int32_t micro = tasks.weights[at(seat.weights)];
     if (went_[row + at(micro)] == 2) {
       if (soon(seat.own->weight)) return wait_until(gradient_next);

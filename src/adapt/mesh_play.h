@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "adapt/mesh.h"
@@ -41,6 +42,9 @@ class MeshPlayer {
  public:
   explicit MeshPlayer(const Mesh& mesh);
 
+  // From now on a holder of stage s holds at most most[s] micro-batches, each to the end of its
+  // weight gradient; empty = as the rooms allow.
+  void set_most(std::vector<int32_t> most) { most_ = std::move(most); }
   // The time of a step, each kind of op in the order given. At the pace of a period: of steps one
   // after the other until they repeat, or 12, of which the later half counts.
   //
@@ -79,6 +83,8 @@ class MeshPlayer {
     int32_t first_open = 0;                       // place of its first whose forward is to come
   };
 
+  // True when so many more forwards have room.
+  bool has_room(const Seat& seat, int32_t more) const;
   void set_routing(const Routing& routing);
   void set_orders(const Orders& orders);
   std::optional<Duration> time_of(Mode mode, Duration most);
@@ -112,6 +118,7 @@ class MeshPlayer {
   std::vector<std::vector<Duration>> down_free_at_, up_free_at_;  // links, as mesh.ways
   Mode mode_ = Mode::InOrder;
   int32_t look_ahead_ = 0;
+  std::vector<int32_t> most_;  // by stage; empty = as the rooms allow
   std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
 };
 

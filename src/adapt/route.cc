@@ -20,6 +20,8 @@ namespace {
 constexpr double kAllowed[] = {1,    1.015, 1.03, 1.045, 1.06, 1.08, 1.1,  1.12,
                                1.16, 1.2,   1.27, 1.35,  1.5,  1.75, 2.25, 3};
 
+constexpr Duration kLongest = Duration::max();
+
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 // The holder of a stage that belongs to a pipeline; -1 = it is missing.
@@ -53,23 +55,37 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
   return line;
 }
 
+// What a holder holds at most: as the room allows, or in a pipeline of S stages at stage s, from 0.
+enum class Held : uint8_t { Room, Falling, Even };  // S - s; S
+
 // How a step is played.
 struct Manner {
   bool global = false;     // each kind in the order of the micro-batch numbers
   int32_t look_ahead = 0;  // more than 0: fixed lists
+  Held held = Held::Room;
   const char* how = "";
 };
 
-constexpr Manner kManners[] = {{true, 0, "in order"},
-                               {false, 0, "as it comes"},
-                               {false, 1, "as it comes, waiting for near gradients"},
-                               {false, 2, "as it comes, waiting for gradients"}};
+constexpr Manner kManners[] = {
+    {true, 0, Held::Room, "in order"},
+    {false, 0, Held::Room, "as it comes"},
+};
+// For the few fastest routings.
+constexpr size_t kFew = 3;
+constexpr Manner kMoreManners[] = {
+    {false, 1, Held::Room, "as it comes, waiting for near gradients"},
+    {false, 2, Held::Room, "as it comes, waiting for gradients"},
+    {true, 0, Held::Falling, "in order, holding fewer from stage to stage"},
+    {false, 0, Held::Falling, "as it comes, holding fewer from stage to stage"},
+    {true, 0, Held::Even, "in order, holding as many as there are stages"},
+    {false, 0, Held::Even, "as it comes, holding as many as there are stages"},
+};
 
 class Search {
  public:
   Search(const Mesh& mesh, const RouteEffort& effort)
       : mesh_(mesh), effort_(effort), bound_(mesh), costs_(mesh), player_(mesh) {
-    best_.ready.time = best_.listed.time = Duration::max();
+    best_.ready.time = best_.listed.time = kLongest;
     best_.bound = bound_.least();
   }
 
@@ -78,6 +94,7 @@ class Search {
     const std::vector<int32_t> whole = whole_counts(mesh_);
     if (!whole.empty()) try_routing(whole_routing(mesh_, whole), "whole pipelines");
     try_routing(even_routing(mesh_), "all at home, the dead's shared out");
+    try_more_manners();
     move();
     return std::move(best_);
   }
@@ -91,7 +108,7 @@ class Search {
     try_counts(counts, "every stage balanced");
     for (const double allowed : kAllowed) {
       const Duration time(std::llround(static_cast<double>(best_.bound.count()) * allowed));
-      if (time >= best_.listed.time) return;
+      if (time >= best_.best().time) return;
       for (int32_t s = 0; s < mesh_.depth(); ++s) {
         for (int32_t i = 0; i < mesh_.width(s); ++i) {
           counts[at(s)][at(i)] = bound_.most_within(s, i, time);
@@ -109,41 +126,62 @@ class Search {
 
   void try_routing(Routing routing, const std::string& how) {
     if (done() || !seen_.insert(routing).second) return;
-    for (const Manner& manner : kManners) try_manner(routing, manner, how);
+    Duration time = Duration::max();
+    for (const Manner& manner : kManners) time = std::min(time, try_manner(routing, manner, how));
+    fastest_.push_back({std::move(routing), {}, time, how, {}});
+  }
+
+  void try_more_manners() {
+    if (done()) return;
+    std::stable_sort(fastest_.begin(), fastest_.end(),
+                     [](const RoutedStep& a, const RoutedStep& b) { return a.time < b.time; });
+    fastest_.resize(std::min(fastest_.size(), kFew));
+    for (const RoutedStep& step : fastest_) {
+      for (const Manner& manner : kMoreManners) try_manner(step.routing, manner, step.how);
+    }
+  }
+
+  std::vector<int32_t> most_of(Held held) const {
+    std::vector<int32_t> most;
+    for (int32_t s = 0; held != Held::Room && s < mesh_.depth(); ++s) {
+      most.push_back(held == Held::Even ? mesh_.depth() : mesh_.depth() - s);
+    }
+    return most;
   }
 
   // Plays the routing and keeps it if it is the best so far. Returns its time, or the longest there
   // is when it is seen to be no better.
   Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how) {
-    if (done()) return Duration::max();
     const bool ready = manner.look_ahead == 0;
-    if (!ready && best_.listed.time <= best_.bound) return Duration::max();
     RoutedStep& best = ready ? best_.ready : best_.listed;
+    if (best.time <= best_.bound) return Duration::max();
+    player_.set_most(most_of(manner.held));
+    played_ops_ += ops_;
+    RoutedStep step{routing, {}, {}, cat(how, ", ", manner.how), most_of(manner.held)};
+    Orders orders;
     std::optional<Duration> time;
-    TaskLists lists;
-    if (manner.global) {
-      const Orders orders = global_orders(mesh_, routing);
-      time = player_.time(routing, orders, best.time);
-      if (time && *time < best.time) lists = *player_.lists(routing, orders);
+    if (ready) {
+      orders = manner.global ? global_orders(mesh_, routing)
+                             : orders_of(player_.as_they_come(routing));
+      time = player_.time(routing, orders, manner.global ? kLongest : best.time);
     } else {
-      lists = player_.as_they_come(routing, manner.look_ahead);
-      time = ready ? player_.time(routing, orders_of(lists), best.time)
-                   : player_.time(routing, lists, best.time);
+      step.lists = player_.as_they_come(routing, manner.look_ahead);
+      time = player_.time(routing, step.lists, best.time);
     }
-    if (!time || *time >= best.time) return time.value_or(Duration::max());
-    const auto step = [&](Duration of) {
-      return RoutedStep{routing, lists, of, cat(how, ", ", manner.how)};
-    };
+    step.time = time.value_or(kLongest);
+    if (step.time >= best.time) return step.time;
+    (ready ? ready_manner_ : listed_manner_) = manner;
     if (!ready) {
-      best = step(*time);
-      return *time;
+      best = std::move(step);
+      return best.time;
     }
-    if (!manner.global) lists = *player_.lists(routing, orders_of(lists));
-    best = step(*time);
-    // As fixed lists the step may take another time only where the next one plays into it.
-    const auto fixed = player_.time(routing, lists, best_.listed.time);
-    if (fixed && *fixed < best_.listed.time) best_.listed = step(*fixed);
-    return *time;
+    step.lists = *player_.lists(routing, orders);
+    best = step;
+    // As fixed lists the step takes another time only where the next one plays into it.
+    step.most.clear();
+    step.time = player_.time(routing, step.lists, best_.listed.time).value_or(kLongest);
+    if (step.time < best_.listed.time) best_.listed = std::move(step);
+    return best_.ready.time;
   }
 
   void move();
@@ -154,7 +192,11 @@ class Search {
   MeshBound bound_;
   WayCosts costs_;
   MeshPlayer player_;
+  const int64_t ops_ = int64_t{3} * mesh_.depth() * mesh_.micros;  // of a step
+  int64_t played_ops_ = 0;
   std::set<Routing> seen_;
+  std::vector<RoutedStep> fastest_;  // routings without lists
+  Manner ready_manner_ = kManners[0], listed_manner_ = kMoreManners[0];  // of the best
   Routed best_;
 };
 
@@ -178,18 +220,15 @@ void Search::change(Routing& routing, Random& random) const {
 }
 
 void Search::move() {
-  const int64_t ops = int64_t{3} * mesh_.depth() * mesh_.micros;
-  const auto most = std::min<int64_t>(effort_.moves, effort_.played_ops / ops + 8);
   Random random(1);
-  for (int64_t i = 0; i < most && !done(); ++i) {
-    // In turns from the best of both; a routing is played in one manner, which changes too.
-    RoutedStep& from = i % 2 == 0 ? best_.listed : best_.ready;
-    Routing routing = from.routing;
+  played_ops_ = 0;
+  for (int32_t i = 0; i < effort_.moves && played_ops_ < effort_.played_ops && !done(); ++i) {
+    // In turns from the best of both, each played as it was.
+    const bool listed = i % 2 == 1;
+    Routing routing = listed ? best_.listed.routing : best_.ready.routing;
     change(routing, random);
     if (!seen_.insert(routing).second) continue;
-    const size_t first = i % 2 == 0 ? 1 : 0;
-    try_manner(routing, kManners[first + static_cast<size_t>(random.below(2 + (i + 1) % 2))],
-               "micro-batches moved");
+    try_manner(routing, listed ? listed_manner_ : ready_manner_, "micro-batches moved");
   }
 }
 
@@ -276,6 +315,11 @@ Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Di
   base.order = "auto";
   base.limits.resize(plan.schedule.lists.size());
   for (Limit& limit : base.limits) limit = {0, 0, limit.room};
+  for (int32_t s = 0; s < mesh.depth() && dispatch == Dispatch::Ready; ++s) {
+    for (const Holder& holder : mesh.stages[at(s)]) {
+      if (!step.most.empty()) base.limits[at(holder.worker.value)].micros = step.most[at(s)];
+    }
+  }
   Plan made = with_work(base, std::move(work));
   made.dispatch = dispatch;
   return made;

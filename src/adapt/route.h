@@ -14,22 +14,26 @@ namespace tenuto {
 struct RoutedStep {
   Routing routing;
   TaskLists lists;
-  Duration time{};  // of the step as played
-  std::string how;  // a few words for people
+  Duration time{};            // of the step as played
+  std::string how;            // a few words for people
+  std::vector<int32_t> most;  // by stage: micro-batches that a holder holds; empty = as rooms allow
 };
 
 // What the search found.
 struct Routed {
   RoutedStep ready;   // the best that ready dispatch plays by itself, given the order of each kind
-  RoutedStep listed;  // the best of all, as fixed lists; never slower than `ready`
+  RoutedStep listed;  // the best as fixed lists; with a barrier never slower than `ready`
   Duration bound{};   // no routing and no order is faster
+
+  // The faster of both.
+  const RoutedStep& best() const { return listed.time < ready.time ? listed : ready; }
 };
 
 // How much the search may try when its candidates have been played. Counted in ops, not in seconds,
 // so that the same question has the same answer on every machine.
 struct RouteEffort {
-  int32_t moves = 300;           // of micro-batches to other holders
-  int64_t played_ops = 250'000;  // by moves, at most; some 40 ns each
+  int32_t moves = 300;          // of micro-batches to other holders
+  int64_t played_ops = 60'000;  // by moves, at most; some 80 ns each
   auto operator<=>(const RouteEffort&) const = default;
 };
 
@@ -39,10 +43,10 @@ struct RouteEffort {
 // micro-batches and played. The allowed time goes up from the bound: the more is allowed, the more
 // the flow can stay at home and off slow links, and the higher is the load. Beside these: holders of
 // each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
-// home, and the dead's dealt evenly. Each is played in the global order, as it comes, and as it comes
-// with holders that wait for gradients that are near. Then single micro-batches of the fastest change
-// their holders, which is kept while no step gets longer by it. Ends as soon as the bound is reached.
-// Deterministic.
+// home, and the dead's dealt evenly. Each is played in the global order and as it comes; the fastest
+// few also with holders that wait for gradients that are near, and with less held than there is room
+// for. Then single micro-batches of the best change their holders, which is kept where the step gets
+// shorter. Ends as soon as the bound is reached. Deterministic.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
