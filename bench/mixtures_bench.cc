@@ -151,8 +151,7 @@ Json measure_times(int rounds) {
            {4, 2, 8}, {4, 3, 12}, {8, 4, 32}, {16, 8, 64}, {16, 32, 32}, {32, 32, 64}}) {
     Random random(mix(43, static_cast<uint64_t>(size.stages)));
     const auto troubles = draw_troubles(random, size, "triple");
-    const Mesh mesh =
-        mesh_with(size, troubles, slots_of(size, settings()[1]), settings()[1].pace);
+    const Mesh mesh = mesh_with(size, troubles, slots_of(size, settings()[1]), settings()[1].pace);
     const MeshBound bound(mesh);
     Counts counts;
     for (int32_t s = 0; s < mesh.depth(); ++s) counts.push_back(bound.balanced(s));
@@ -228,7 +227,8 @@ void print_size(const Json& size, const Asked& asked) {
       took += (took.empty() ? "" : " / ") + fixed(cell["plan_ms"]["mean"].get<double>(), 1);
     }
     std::printf(" %s | %s | %s | %d | %s |\n", cell_text(cells, kReady, "mean", 3).c_str(),
-                cell_text(cells, kOurs, "mean", 3).c_str(), cell_text(cells, kOurs, "max", 2).c_str(), behind, took.c_str());
+                cell_text(cells, kOurs, "mean", 3).c_str(),
+                cell_text(cells, kOurs, "max", 2).c_str(), behind, took.c_str());
   }
 }
 
@@ -246,8 +246,7 @@ void print(const Json& result, const Asked& asked) {
   }
   if (result.contains("bound")) {
     std::printf("\nbound: %d random steps, least time over the bound %.4f\n",
-                result["bound"]["steps"].get<int>(),
-                result["bound"]["least_ratio"].get<double>());
+                result["bound"]["steps"].get<int>(), result["bound"]["least_ratio"].get<double>());
   }
 }
 
@@ -277,8 +276,8 @@ std::string read(int count, char** arguments, Asked& asked) {
       asked.bounds = std::atoi(next), ++i;
     } else if (argument == "--trouble" && *next != 0) {
       asked.rows.push_back(next), ++i;
-    } else if (argument == "--size" && std::sscanf(next, "%d,%d,%d", &size.stages,
-                                                   &size.pipelines, &size.micros) == 3) {
+    } else if (argument == "--size" &&
+               std::sscanf(next, "%d,%d,%d", &size.stages, &size.pipelines, &size.micros) == 3) {
       asked.sizes.push_back(size), ++i;
     } else {
       return argument;

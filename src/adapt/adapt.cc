@@ -209,18 +209,18 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   const auto mesh = mesh_of(plan, model, now, options.price);
   if (!mesh.ok()) return mesh.error();
   const Routed routed = search_route(mesh.value(), options.route_effort);
-  const double enough =
-      (1 - options.listed_gain) * static_cast<double>(routed.ready.time.count());
+  const double enough = (1 - options.listed_gain) * static_cast<double>(routed.ready.time.count());
   const bool lists_gain = routed.listed.time < routed.ready.time &&
                           static_cast<double>(routed.listed.time.count()) <= enough;
   const Dispatch dispatch =
       options.dispatch.value_or(lists_gain ? Dispatch::Listed : Dispatch::Ready);
   const RoutedStep& step = dispatch == Dispatch::Ready ? routed.ready : routed.listed;
-  auto ordered =
-      adapt_order(with_routing(plan, mesh.value(), step, dispatch), model, now, options);
+  auto ordered = adapt_order(with_routing(plan, mesh.value(), step, dispatch), model, now, options);
   if (!ordered.ok()) return ordered;
   Adapted& best = ordered.value();
-  best.lower_bound = routed.bound;
+  // Steps without a common start are priced by the mean of a few, which may be shorter while
+  // workers still catch up with each other.
+  best.lower_bound = std::min(routed.bound, best.price);
   best.changed = true;
   best.reason = cat("routed anew (", step.how, "): ", milliseconds(best.price), " ms, ",
                     percent(best.price, best.lower_bound), " above the bound of all routings");

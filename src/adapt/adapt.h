@@ -37,11 +37,11 @@ struct AdaptOptions {
   RouteEffort route_effort;          // of the search for it
 };
 
-// Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker is
-// dead or slow or a link has a delay of its own, who runs which micro-batch (adapt/route.h). A
-// routing is judged together with its orders: the faster of the two answers is taken, and where they
-// are equal, the one that leaves every micro-batch where it is. The result passes check() and is never
-// priced above the given plan; given its own result on the same cluster it returns that.
+// Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
+// is dead or slow or a link has a delay of its own, who runs which micro-batch (adapt/route.h). A
+// routing is judged together with its orders: the faster of the two answers is taken, and where
+// they are equal, the one that leaves every micro-batch where it is. The result passes check() and
+// is never priced above the given plan; given its own result on the same cluster it returns that.
 // Deterministic.
 //
 // Requires: check(plan) is ok; the model has the plan's layers

@@ -8,10 +8,10 @@ namespace tenuto {
 namespace {
 
 constexpr int64_t kFar = INT64_MAX / 4;
-constexpr int64_t kUnit = 1000;      // a start away from home
-constexpr double kDelay = 1000;      // one forward of delay, in units
-constexpr int64_t kCrossing = 40;    // leaving the pipeline, in units
-constexpr double kMostDelay = 1e5;   // in forwards: all that is slower is alike
+constexpr int64_t kUnit = 1000;     // a start away from home
+constexpr double kDelay = 1000;     // one forward of delay, in units
+constexpr int64_t kCrossing = 40;   // leaving the pipeline, in units
+constexpr double kMostDelay = 1e5;  // in forwards: all that is slower is alike
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
@@ -150,9 +150,8 @@ class ShortestPaths {
 
   int32_t send(int32_t left) {
     const auto& ends = out_.back();
-    const auto last = std::min_element(ends.begin(), ends.end(), [](const Node& a, const Node& b) {
-      return a.cost < b.cost;
-    });
+    const auto last = std::min_element(
+        ends.begin(), ends.end(), [](const Node& a, const Node& b) { return a.cost < b.cost; });
     if (last->cost >= kFar) return 0;
     const auto place = static_cast<int32_t>(last - ends.begin());
     const int32_t most = std::min(left, walk(place, 0));

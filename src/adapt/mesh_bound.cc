@@ -42,9 +42,9 @@ MeshBound::MeshBound(const Mesh& mesh) : mesh_(mesh) {
       for (int32_t j = 0; s + 1 < depth && j < mesh.width(s + 1); ++j) {
         const Holder& behind = mesh.holder(s + 1, j);
         const Way& way = mesh.way(s, i, j);
-        own.around = std::min(own.around, way.there() + behind.forward +
-                                              ways_[at(s) + 1][at(j)].around + behind.backward +
-                                              way.back());
+        own.around =
+            std::min(own.around, way.there() + behind.forward + ways_[at(s) + 1][at(j)].around +
+                                     behind.backward + way.back());
       }
       // Without a common start of a stage's workers the next forward may come from one that was
       // done long before.

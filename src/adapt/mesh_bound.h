@@ -12,11 +12,11 @@ namespace tenuto {
 //
 // Before a holder's first forward lies a way down to it, between its first forward and its first
 // backward a way down and back, in which only forwards can run, as many as it has room for; behind
-// its last backward a way up (and, in periods, down again), in which only weight gradients can. Each
-// is the shortest over all routes. So with n micro-batches it is busy n times and idle at least as
-// long as forwards and weight gradients do not fill these. Apart from that, some place in its memory
-// serves n / places of the micro-batches in turn. Each stage must run them all: its least time is
-// that of the best division among its holders.
+// its last backward a way up (and, in periods, down again), in which only weight gradients can.
+// Each is the shortest over all routes. So with n micro-batches it is busy n times and idle at
+// least as long as forwards and weight gradients do not fill these. Apart from that, some place in
+// its memory serves n / places of the micro-batches in turn. Each stage must run them all: its
+// least time is that of the best division among its holders.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)

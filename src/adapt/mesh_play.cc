@@ -201,8 +201,8 @@ bool MeshPlayer::run(Mode mode, Duration most) {
   std::fill(went_.begin(), went_.end(), uint8_t{0});
   int64_t left = 0;  // ops
   for (Seat& seat : seats_) {
-    const auto micros = static_cast<int32_t>(
-        mode == Mode::Listed ? seat.list->size() / 3 : seat.tasks->forwards.size());
+    const auto micros = static_cast<int32_t>(mode == Mode::Listed ? seat.list->size() / 3
+                                                                  : seat.tasks->forwards.size());
     seat.forwards = seat.backwards = seat.weights = seat.first_open = 0;
     seat.look_at = seat.stage == 0 ? seat.free_at : kNever;
     seat.left = micros * (seat.own->forward + seat.own->backward + seat.own->weight);

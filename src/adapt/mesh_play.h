@@ -36,8 +36,8 @@ Orders orders_of(const TaskLists& lists);
 // Plays steps of a mesh, which must outlive it; its arrays serve one play after the other.
 //
 // A holder that is free runs the first of input gradient, forward, weight gradient whose inputs are
-// here, a forward if there is room. It is what ready dispatch does, to the nanosecond, as long as 32
-// receives ahead are enough.
+// here, a forward if there is room. It is what ready dispatch does, to the nanosecond, as long as
+// 32 receives ahead are enough.
 class MeshPlayer {
  public:
   explicit MeshPlayer(const Mesh& mesh);
@@ -78,7 +78,7 @@ class MeshPlayer {
     int32_t stage = 0, index = 0;
     int32_t forwards = 0, backwards = 0, weights = 0;  // begun; a free holder has ended them
     Duration free_at{}, look_at{};
-    Duration left{};  // work that it has not begun
+    Duration left{};                              // work that it has not begun
     std::vector<int32_t> activations, gradients;  // as they come: on their way or here
     int32_t first_open = 0;                       // place of its first whose forward is to come
   };
@@ -118,7 +118,7 @@ class MeshPlayer {
   std::vector<std::vector<Duration>> down_free_at_, up_free_at_;  // links, as mesh.ways
   Mode mode_ = Mode::InOrder;
   int32_t look_ahead_ = 0;
-  std::vector<int32_t> most_;  // by stage; empty = as the rooms allow
+  std::vector<int32_t> most_;                        // by stage; empty = as the rooms allow
   std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
 };
 

@@ -161,8 +161,8 @@ class Search {
     Orders orders;
     std::optional<Duration> time;
     if (ready) {
-      orders = manner.global ? global_orders(mesh_, routing)
-                             : orders_of(player_.as_they_come(routing));
+      orders =
+          manner.global ? global_orders(mesh_, routing) : orders_of(player_.as_they_come(routing));
       time = player_.time(routing, orders, manner.global ? kLongest : best.time);
     } else {
       step.lists = player_.as_they_come(routing, manner.look_ahead);
@@ -195,7 +195,7 @@ class Search {
   const int64_t ops_ = int64_t{3} * mesh_.depth() * mesh_.micros;  // of a step
   int64_t played_ops_ = 0;
   std::set<Routing> seen_;
-  std::vector<RoutedStep> fastest_;  // routings without lists
+  std::vector<RoutedStep> fastest_;                                      // routings without lists
   Manner ready_manner_ = kManners[0], listed_manner_ = kMoreManners[0];  // of the best
   Routed best_;
 };

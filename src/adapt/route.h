@@ -38,15 +38,15 @@ struct RouteEffort {
 };
 
 // A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link
-// costs: one network for all of them. How many micro-batches a holder can run within an allowed time
-// the bound says (mesh_bound.h); the cheapest flow that keeps these numbers is dealt to the
+// costs: one network for all of them. How many micro-batches a holder can run within an allowed
+// time the bound says (mesh_bound.h); the cheapest flow that keeps these numbers is dealt to the
 // micro-batches and played. The allowed time goes up from the bound: the more is allowed, the more
-// the flow can stay at home and off slow links, and the higher is the load. Beside these: holders of
-// each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
-// home, and the dead's dealt evenly. Each is played in the global order and as it comes; the fastest
-// few also with holders that wait for gradients that are near, and with less held than there is room
-// for. Then single micro-batches of the best change their holders, which is kept where the step gets
-// shorter. Ends as soon as the bound is reached. Deterministic.
+// the flow can stay at home and off slow links, and the higher is the load. Beside these: holders
+// of each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
+// home, and the dead's dealt evenly. Each is played in the global order and as it comes; the
+// fastest few also with holders that wait for gradients that are near, and with less held than
+// there is room for. Then single micro-batches of the best change their holders, which is kept
+// where the step gets shorter. Ends as soon as the bound is reached. Deterministic.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
@@ -54,8 +54,8 @@ Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
 // Every micro-batch in its own pipeline; those of a missing holder go around its peers evenly.
 Routing even_routing(const Mesh& mesh);
 
-// How many micro-batches each pipeline runs when none leaves it, loaded by what the bound says that it
-// can carry; 0 where a holder is missing. Empty when no pipeline is whole.
+// How many micro-batches each pipeline runs when none leaves it, loaded by what the bound says that
+// it can carry; 0 where a holder is missing. Empty when no pipeline is whole.
 std::vector<int32_t> whole_counts(const Mesh& mesh);
 
 // Every micro-batch in one pipeline from end to end, so many in each.

@@ -396,9 +396,9 @@ Result<Case> case_of(const SimulateOptions& options) {
   if (it.value().update && it.value().send == "blocking") {
     return invalid("--send blocking is priced to the last weight gradient: add --update no");
   }
-  for (const Status& status : {measured_times(options, it.value()), slow_links(options, it.value()),
-                               slow_workers(options, it.value()),
-                               lost_workers(options, it.value())}) {
+  for (const Status& status :
+       {measured_times(options, it.value()), slow_links(options, it.value()),
+        slow_workers(options, it.value()), lost_workers(options, it.value())}) {
     if (!status.ok()) return status.error();
   }
   const bool open = it.value().plan.order == kAutoOrder && (options.file.empty() || job);

@@ -248,10 +248,10 @@ Fault Checker::check_work() {
   return {};
 }
 
-// Under ready dispatch weight gradients must keep micro-batch order, which is what makes sums repeat
-// bit for bit, and losses of a held-out pass too. Forwards and input gradients are taken in list order
-// and make no sum: theirs may be any, and whether it stands still the walk decides. Under listed
-// dispatch sums are made in list order, which is as fixed.
+// Under ready dispatch weight gradients must keep micro-batch order, which is what makes sums
+// repeat bit for bit, and losses of a held-out pass too. Forwards and input gradients are taken in
+// list order and make no sum: theirs may be any, and whether it stands still the walk decides.
+// Under listed dispatch sums are made in list order, which is as fixed.
 Fault Checker::check_order() const {
   if (plan_.dispatch == Dispatch::Listed) return {};
   for (int32_t w = 0; w < worker_count(); ++w) {

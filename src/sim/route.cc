@@ -59,8 +59,7 @@ class Surveyor {
         leg.weight = costs_.op(OpKind::BackwardWeight, worker, {s});
       }
       if (s + 1 < schedule_.stage_count) {
-        const Passage down =
-            costs_.passage(worker, workers[at(s) + 1], ValueKind::Activation, {s});
+        const Passage down = costs_.passage(worker, workers[at(s) + 1], ValueKind::Activation, {s});
         leg.down = down.latency;
         leg.down_busy = down.busy;
       }

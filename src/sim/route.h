@@ -14,8 +14,8 @@ struct Passage {
   Duration busy{};  // bytes / rate: how long it occupies the link
 };
 
-// What the ops and messages of a plan's stages take on a cluster. All arguments but the options must
-// outlive it.
+// What the ops and messages of a plan's stages take on a cluster. All arguments but the options
+// must outlive it.
 class Costs {
  public:
   Costs(const Plan& plan, const Model& model, const Cluster& cluster, const PriceOptions& options);

@@ -64,15 +64,14 @@ class Exact {
     after_forward_.resize(at(depth));
     turn_.resize(at(depth));
     for (int32_t s = 0; s < depth; ++s) {
-      least_.push_back({least(s, &Holder::forward), least(s, &Holder::backward),
-                        least(s, &Holder::weight)});
+      least_.push_back(
+          {least(s, &Holder::forward), least(s, &Holder::backward), least(s, &Holder::weight)});
       after_backward_[at(s)] = least_[at(s)].weight;
       if (s == 0) continue;
       Duration back = Duration::max();
       for (const Way& way : mesh_.ways[at(s) - 1]) back = std::min(back, way.up);
-      after_backward_[at(s)] =
-          std::max(after_backward_[at(s)],
-                   back + least_[at(s) - 1].backward + after_backward_[at(s) - 1]);
+      after_backward_[at(s)] = std::max(
+          after_backward_[at(s)], back + least_[at(s) - 1].backward + after_backward_[at(s) - 1]);
     }
     for (int32_t s = depth; s-- > 0;) {
       after_forward_[at(s)] = least_[at(s)].backward + after_backward_[at(s)];
@@ -83,8 +82,8 @@ class Exact {
         back = std::min(back, way.up);
       }
       // Down, around, and back up.
-      turn_[at(s)] = there + least_[at(s) + 1].forward + turn_[at(s) + 1] +
-                     least_[at(s) + 1].backward + back;
+      turn_[at(s)] =
+          there + least_[at(s) + 1].forward + turn_[at(s) + 1] + least_[at(s) + 1].backward + back;
       after_forward_[at(s)] += turn_[at(s)];
     }
   }

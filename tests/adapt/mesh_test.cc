@@ -52,7 +52,8 @@ TEST(MeshBound, IsNeverAboveTheBestStep) {
     ++proved;
     tight += routed.bound == exact.makespan;
     best += routed.best().time == exact.makespan;
-    above += static_cast<double>(routed.best().time.count()) / static_cast<double>(exact.makespan.count());
+    above += static_cast<double>(routed.best().time.count()) /
+             static_cast<double>(exact.makespan.count());
   }
   RecordProperty("proved", proved);
   RecordProperty("tight", tight);
@@ -128,8 +129,8 @@ int64_t least_cost(const Mesh& mesh, const WayCosts& costs, const Counts& counts
     bool kept = true;
     for (int32_t s = 0; s < mesh.depth(); ++s) {
       for (int32_t i = 0; i < mesh.width(s); ++i) {
-        kept = kept && std::count(routing[at(s)].begin(), routing[at(s)].end(), i) <=
-                           counts[at(s)][at(i)];
+        kept = kept &&
+               std::count(routing[at(s)].begin(), routing[at(s)].end(), i) <= counts[at(s)][at(i)];
       }
     }
     if (kept) least = std::min(least, cost_of(mesh, costs, routing));
@@ -316,7 +317,8 @@ TEST(Route, KeepsUpWithPublishedResponses) {
           if (!time) continue;
           ++compared;
           EXPECT_LE(routed.bound, *time) << row << " " << seed << " " << response.name;
-          EXPECT_LE(routed.best().time.count(), time->count() * 1.01) << row << " " << response.name;
+          EXPECT_LE(routed.best().time.count(), time->count() * 1.01)
+              << row << " " << response.name;
         }
       }
     }

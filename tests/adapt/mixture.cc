@@ -33,8 +33,8 @@ bool leaves_a_worker(const MixtureSize& size, const Trouble& next,
 Way way_with(const std::vector<Trouble>& troubles, int32_t stage, int32_t from, int32_t to) {
   double delay = from == to ? 0 : 0.1;
   for (const Trouble& it : troubles) {
-    const bool link = it.kind == TroubleKind::SlowLink && from == to && it.pipeline == from &&
-                      it.stage == stage;
+    const bool link =
+        it.kind == TroubleKind::SlowLink && from == to && it.pipeline == from && it.stage == stage;
     const bool card =
         it.kind == TroubleKind::SlowCard && ((it.pipeline == from && it.stage == stage) ||
                                              (it.pipeline == to && it.stage == stage + 1));
@@ -59,8 +59,8 @@ void add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vec
   for (;;) {
     kind.pipeline = static_cast<int32_t>(random.below(size.pipelines));
     kind.stage = static_cast<int32_t>(random.below(stages));
-    const bool taken = std::any_of(to.begin(), to.end(),
-                                   [&](const Trouble& it) { return same_place(it, kind); });
+    const bool taken =
+        std::any_of(to.begin(), to.end(), [&](const Trouble& it) { return same_place(it, kind); });
     if (!taken && leaves_a_worker(size, kind, to)) break;
   }
   to.push_back(kind);
@@ -70,8 +70,8 @@ std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
                                    const std::string& row) {
   std::vector<Trouble> troubles;
   const auto& kinds = trouble_kinds();
-  const auto kind = std::find_if(kinds.begin(), kinds.end(),
-                                 [&](const auto& it) { return it.first == row; });
+  const auto kind =
+      std::find_if(kinds.begin(), kinds.end(), [&](const auto& it) { return it.first == row; });
   if (kind != kinds.end()) {
     add_trouble(random, size, kind->second, troubles);
     return troubles;
@@ -127,8 +127,7 @@ Mesh mesh_with(const MixtureSize& size, const std::vector<Trouble>& troubles, in
   return mesh;
 }
 
-Mesh random_mesh(Random& random, int32_t most_stages, int32_t most_pipelines,
-                 int32_t most_micros) {
+Mesh random_mesh(Random& random, int32_t most_stages, int32_t most_pipelines, int32_t most_micros) {
   const auto upto = [&](int32_t most) { return 1 + static_cast<int32_t>(random.below(most)); };
   Mesh mesh;
   const int32_t stages = upto(most_stages);

@@ -21,8 +21,8 @@ enum class TroubleKind : uint8_t { SlowWorker, SlowLink, SlowCard, DeadWorker };
 // One trouble at one place. A card is all links of a worker; the delay is in ops, each way.
 struct Trouble {
   TroubleKind kind = TroubleKind::SlowWorker;
-  double size = 0;                   // how many times slower, or the delay
-  int32_t pipeline = 0, stage = 0;   // of a link: the one to the next stage of the pipeline
+  double size = 0;                  // how many times slower, or the delay
+  int32_t pipeline = 0, stage = 0;  // of a link: the one to the next stage of the pipeline
 };
 
 // The eight kinds of trouble by name: slow1.5, slow2, slow4, link1, link2, link4, card2, dead.

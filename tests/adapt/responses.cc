@@ -153,7 +153,8 @@ std::optional<Duration> drop(const Mixture& it) {
 
 }  // namespace
 
-std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing, const TaskLists& lists) {
+std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing,
+                                    const TaskLists& lists) {
   Listed run(mesh, routing, lists);
   if (!run.step()) return std::nullopt;
   if (mesh.pace == Pace::Barrier) return run.end();
@@ -169,8 +170,7 @@ std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing, co
 
 const std::vector<Response>& responses() {
   static const std::vector<Response> all = {
-      {"nothing",
-       [](const Mixture& it) { return has_dead(it) ? std::nullopt : even_lists(it); }},
+      {"nothing", [](const Mixture& it) { return has_dead(it) ? std::nullopt : even_lists(it); }},
       {"orders",
        [](const Mixture& it) {
          const Mesh mesh = mesh_of(it);

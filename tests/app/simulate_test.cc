@@ -165,8 +165,8 @@ TEST(Simulate, AnOpenOrderAbsorbsASlowLink) {
 }
 
 // A memory holds a named order to what it needs, weight gradients that wait by their share.
-// The peers of a dead worker run what was its: with a whole backward, with a split one, and without a
-// barrier between steps, where it costs nothing against the step of 1F1B with all workers.
+// The peers of a dead worker run what was its: with a whole backward, with a split one, and without
+// a barrier between steps, where it costs nothing against the step of 1F1B with all workers.
 TEST(Simulate, LostWorkers) {
   SimulateOptions options = flags(4, 6, "1f1b");
   options.pipelines = 3;
