@@ -128,6 +128,31 @@ Result<Request> slow_link_of(std::string_view wish, const Job& job) {
   return request;
 }
 
+// `wish`: what follows "worker=".
+Result<Request> slow_worker_of(std::string_view wish, const Job& job) {
+  const size_t colon = wish.find(':');
+  Request request{Request::Kind::Fault, 0};
+  Fault& fault = request.fault;
+  fault.kind = "slow-worker";
+  fault.worker = wish.substr(0, colon);
+  std::string_view rest = colon == std::string_view::npos ? "" : wish.substr(colon + 1);
+  if (!take(rest, fault.speed, "") || !rest.empty() || !(fault.speed > 0 && fault.speed <= 1)) {
+    return invalid(cat("'worker=", wish,
+                       "' is no slow worker: expected PIPELINE.STAGE or its number",
+                       " and what is left of its speed, such as worker=0.1:0.5; 1 = all of it"));
+  }
+  const WorkerId worker = worker_of(fault, job.parallel.stages);
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  if (worker.value < 0 || worker.value >= job.worker_count() ||
+      !alive[static_cast<size_t>(worker.value)]) {
+    return invalid(cat("there is no worker ", fault.worker, " in this run of ",
+                       job.parallel.pipelines, " pipelines with ", job.parallel.stages,
+                       " workers each"));
+  }
+  fault.worker = cat(worker);  // one name for each
+  return request;
+}
+
 }  // namespace
 
 Status write_whereabouts(const std::string& run, const Whereabouts& where) {
@@ -175,24 +200,26 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return slow_link_of(std::string_view(wish).substr(5), job);
+  if (wish.starts_with("worker=")) return slow_worker_of(std::string_view(wish).substr(7), job);
   if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
     const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
-                     "=adapt, =observe or =off, checkpoint, or link=I-J:Xms"));
+                     "=adapt, =observe or =off, checkpoint, link=I-J:Xms, or worker=P.S:SPEED"));
 }
 
 std::string answer_of(const Request& request, const State& after) {
   if (request.kind != Request::Kind::Fault) return "done";
   for (const Fault& fault : after.faults) {
-    const bool begins = request.fault.latency_ms > 0 && fault.until_step < 0;
+    const bool begins = !ends_slowness(request.fault) && fault.until_step < 0;
     const int64_t step = begins ? fault.at_step : fault.until_step;
-    if (fault.link == request.fault.link && step > after.committed) {
+    const bool same = fault.link == request.fault.link && fault.worker == request.fault.worker;
+    if (same && step > after.committed) {
       return cat("from step ", step, " on");
     }
   }
-  return request.fault.latency_ms > 0 ? "the run has ended" : "nothing was wanted of it";
+  return ends_slowness(request.fault) ? "nothing was wanted of it" : "the run has ended";
 }
 
 int run_status(const std::string& run, bool json) {

@@ -115,6 +115,22 @@ struct DeviceTime {
   }
 };
 
+// How many workers have something to compute in a step.
+size_t busy_workers(const State& state, const Plan* plan) {
+  size_t count = 0;
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    if (state.members[w].absent) continue;
+    const auto computes = [](const Op& op) { return op.kind == OpKind::Forward; };
+    if (plan == nullptr || w >= plan->schedule.lists.size()) {
+      ++count;
+      continue;
+    }
+    const std::vector<Op>& list = plan->schedule.lists[w];
+    count += std::any_of(list.begin(), list.end(), computes) ? 1 : 0;
+  }
+  return count;
+}
+
 StepRecord record_of(const State& state, int64_t step) {
   StepRecord record;
   record.step = step;
@@ -145,7 +161,8 @@ StepRecord record_of(const State& state, int64_t step) {
   }
   record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
   record.loss = mean(losses);
-  if (device.workers == state.members.size()) record.iteration = device.last - device.first;
+  if (device.workers == busy_workers(state, record.plan.get()))
+    record.iteration = device.last - device.first;
   if (!evaluation.empty() &&
       static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count) {
     record.validation_loss = mean(evaluation);
@@ -301,7 +318,7 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::SlowLinks) {
     return note(treat_slow_links(out_, static_cast<SlowLinks>(request.number)));
   }
-  if (request.kind == Request::Kind::Fault) return note(rehearse_link(out_, request.fault));
+  if (request.kind == Request::Kind::Fault) return note(rehearse(out_, request.fault));
   const std::string name = cat("stopped by signal ", request.number);
   if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
   s.signal = request.number;

@@ -144,8 +144,8 @@ struct Exited {
   std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
 // Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, treat slow links
-// otherwise (number = a SlowLinks), or rehearse a slow link (link and latency of `fault`, in the
-// place of what was asked for that link before; no latency = none any more).
+// otherwise (number = a SlowLinks), or rehearse a slow link or worker (link and latency, or worker
+// and speed of `fault`, in the place of what was asked for it before; see ends_slowness()).
 struct Request {
   // What is asked for.
   enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault };

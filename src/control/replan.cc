@@ -151,18 +151,23 @@ std::string treat_slow_links(Decision& out, SlowLinks how) {
   return cat("asked to: resilience.slow_links is \"", name_of(how), "\" from now on");
 }
 
-std::string rehearse_link(Decision& out, const Fault& wanted) {
+std::string rehearse(Decision& out, const Fault& wanted) {
   State& state = out.state;
   const int64_t from = state.committed + kStepsAhead;
+  const auto same = [&](const Fault& fault) {
+    return fault.link == wanted.link && fault.worker == wanted.worker;
+  };
   std::erase_if(state.faults, [&](const Fault& fault) {
-    const bool replaced = fault.link == wanted.link && fault.at_step >= from;
+    const bool replaced = same(fault) && fault.at_step >= from;
     return replaced || (fault.until_step >= 0 && fault.until_step <= state.committed);
   });
   for (Fault& fault : state.faults) {
-    if (fault.link == wanted.link && fault.until_step < 0) fault.until_step = from;
+    if (same(fault) && fault.until_step < 0) fault.until_step = from;
   }
-  if (wanted.latency_ms <= 0) {
-    return cat("asked to: nothing more on link ", wanted.link, " from step ", from);
+  if (ends_slowness(wanted)) {
+    return cat("asked to: nothing more on ",
+               is_of_worker(wanted) ? cat("worker ", wanted.worker) : cat("link ", wanted.link),
+               " from step ", from);
   }
   Fault fault = wanted;
   fault.at_step = from;

@@ -28,9 +28,9 @@ std::string take_planned(Decision& out, const Planned& planned);
 // From now on slow links are treated so; the sentence of that.
 std::string treat_slow_links(Decision& out, SlowLinks how);
 
-// From a step on that nobody has begun the link is rehearsed as slow as `wanted` says, instead of
-// what was wanted of it before; the sentence of that.
-std::string rehearse_link(Decision& out, const Fault& wanted);
+// From a step on that nobody has begun the link or the worker is rehearsed as slow as `wanted`
+// says, instead of what was wanted of it before; the sentence of that.
+std::string rehearse(Decision& out, const Fault& wanted);
 
 // The plan that `step` ran under.
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step);

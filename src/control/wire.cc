@@ -240,11 +240,13 @@ wire::Order to_wire(const Instruction& instruction) {
   to.set_save_directory(instruction.save_directory);
   for (const std::string& shard : instruction.resume_shards) to.add_resume_shards(shard);
   for (const Fault& fault : instruction.faults) {
-    wire::SlowLink* link = to.add_faults();
-    link->set_link(fault.link);
-    link->set_latency_ms(fault.latency_ms);
-    link->set_at_step(fault.at_step);
-    link->set_until_step(fault.until_step);
+    wire::WantedFault* wanted = to.add_faults();
+    wanted->set_link(fault.link);
+    wanted->set_latency_ms(fault.latency_ms);
+    wanted->set_at_step(fault.at_step);
+    wanted->set_until_step(fault.until_step);
+    wanted->set_worker(fault.worker);
+    wanted->set_speed(fault.speed);
   }
   return to;
 }
@@ -269,12 +271,15 @@ Instruction from_wire(const wire::Order& message) {
   for (const int32_t saver : message.savers()) instruction.savers.push_back({saver});
   instruction.save_directory = message.save_directory();
   for (const auto& shard : message.resume_shards()) instruction.resume_shards.push_back(shard);
-  for (const auto& link : message.faults()) {
+  for (const auto& wanted : message.faults()) {
     Fault fault;
-    fault.link = link.link();
-    fault.latency_ms = link.latency_ms();
-    fault.at_step = link.at_step();
-    fault.until_step = link.until_step();
+    fault.kind = wanted.worker().empty() ? "slow-link" : "slow-worker";
+    fault.link = wanted.link();
+    fault.latency_ms = wanted.latency_ms();
+    fault.at_step = wanted.at_step();
+    fault.until_step = wanted.until_step();
+    fault.worker = wanted.worker();
+    fault.speed = wanted.speed();
     instruction.faults.push_back(fault);
   }
   return instruction;

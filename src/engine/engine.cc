@@ -28,6 +28,7 @@
 #include "engine/value_store.h"
 #include "engine/weights.h"
 #include "runtime/stages.h"
+#include "world/cluster.h"
 
 namespace tenuto {
 namespace {

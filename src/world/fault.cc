@@ -156,6 +156,10 @@ std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
   return {steps.begin(), steps.end()};
 }
 
+bool ends_slowness(const Fault& wanted) {
+  return is_of_worker(wanted) ? wanted.speed >= 1 : wanted.latency_ms <= 0;
+}
+
 std::string describe(const Fault& fault) {
   if (!lasts(fault)) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",

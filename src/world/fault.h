@@ -101,6 +101,9 @@ bool can_rehearse_links(const Job& job);
 // The steps at which what links_at says may change, ascending, without 0.
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults);
 
+// True when a wish of a live run leaves its link or its worker as it is: no latency, whole speed.
+bool ends_slowness(const Fault& wanted);
+
 // What the fault does, in words: "20 ms more each way on link 2".
 std::string describe(const Fault& fault);
 

@@ -1,5 +1,6 @@
 """Runs with workers that are absent from the start, and with slow ones."""
 import json
+import re
 import statistics
 import subprocess
 import unittest
@@ -9,11 +10,13 @@ from harness import Case, TENUTO
 
 class Absent(Case):
     def write_faulty_job(self, *faults, **more):
-        self.write_job(job__steps=30, job__checkpoint_every=10, job__validate_every=10,
-                       job__validate_micros=3, parallel__stages=4, parallel__pipelines=2,
-                       parallel__micros=6, parallel__order="zb-h1", parallel__dispatch="ready",
-                       optimizer__kind="sgd", device__forward_ms=[5.0],
-                       device__backward_input_ms=[5.0], device__backward_weight_ms=[5.0], **more)
+        settings = {"job__steps": 30, "job__checkpoint_every": 10, "job__validate_every": 10,
+                    "job__validate_micros": 3, "parallel__stages": 4, "parallel__pipelines": 2,
+                    "parallel__micros": 6, "parallel__order": "zb-h1",
+                    "parallel__dispatch": "ready", "optimizer__kind": "sgd",
+                    "device__forward_ms": [5.0], "device__backward_input_ms": [5.0],
+                    "device__backward_weight_ms": [5.0], "network__latency_ms": 0.5}
+        self.write_job(**{**settings, **more})
         with self.job.open("a") as file:
             for fault in faults:
                 file.write("[[fault]]\n")
@@ -75,9 +78,40 @@ class Absent(Case):
         run = self.train()
         times = [line["iteration_ms"] for line in run.metrics()]
         quiet, slow = statistics.median(times[3:10]), statistics.median(times[12:20])
-        self.assertGreater(slow, 1.5 * quiet)
+        self.assertGreater(slow, 1.3 * quiet)
         self.assertLess(statistics.median(times[22:]), 1.1 * quiet)
         self.assertIn("rehearsed fault: from step 10 on worker 1.1 at 0.5 of its speed", run.output)
+
+    def test_a_slow_worker_is_wanted_and_taken_back(self):
+        self.write_faulty_job({"kind": "dead-worker", "worker": "0.1"}, job__steps=5000)
+        run = self.start("--job.checkpoint_every=0")
+        run.wait_for_steps(6)
+        begin = self.inject(run, "worker=1.1:0.5")
+        run.wait_for_steps(begin + 6)
+        end = self.inject(run, "worker=5:1")
+        run.wait_for_steps(end + 6)
+        for wrong, sentence in (("worker=0.1:0.5", "there is no worker 0.1"),
+                                ("worker=2.0:0.5", "there is no worker 2.0"),
+                                ("worker=1.1:2", "is no slow worker"),
+                                ("worker=1.1", "is no slow worker")):
+            refused = self.ask(run, wrong)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(sentence, refused.stderr)
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143)
+        times = [line["iteration_ms"] for line in run.metrics()]
+        quiet = statistics.median(times[3:begin])
+        self.assertGreater(statistics.median(times[begin + 1:end]), 1.7 * quiet)
+        self.assertLess(statistics.median(times[end + 2:]), 1.1 * quiet)
+
+    def ask(self, run, wish):
+        return subprocess.run([TENUTO, "inject", str(run.folder), wish], text=True,
+                              capture_output=True, timeout=60)
+
+    def inject(self, run, wish):
+        answer = self.ask(run, wish)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return int(re.fullmatch(r".*: from step (\d+) on\n", answer.stdout)[1])
 
     def test_refusals(self):
         for fault, sentence in (
@@ -89,7 +123,8 @@ class Absent(Case):
                 ({"kind": "dead-worker", "worker": "0.1", "speed": 0.5},
                  'belongs to kind = "slow-worker"'),
                 ({"kind": "slow-worker", "worker": "0.1"}, "speed is missing"),
-                ({"kind": "slow-worker", "worker": "0.1", "speed": 1.5}, "expected a number in (0, 1)"),
+                ({"kind": "slow-worker", "worker": "0.1", "speed": 1.5},
+                 "expects a number in (0, 1)"),
                 ({"kind": "slow-worker", "worker": "0.1", "speed": 0.5, "link": 1},
                  'belongs to kind = "slow-link"')):
             self.write_faulty_job(fault)

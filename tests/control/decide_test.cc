@@ -32,6 +32,29 @@ TEST(Decide, NobodyRunsBeforeAllAreConnected) {
   EXPECT_EQ(decision.reason, "all 4 workers are connected: step 0 begins");
 }
 
+// A worker that holds nothing is no member: nobody waits for it, whatever it might say.
+TEST(Decide, ARunBeginsWithoutAnAbsentWorker) {
+  Rules rules = small_rules();
+  rules.stages[1].holders = {{3}};
+  rules.pipelines = 2;
+  Play run(rules);
+  EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{0}, {2}, {3}}));
+  EXPECT_EQ(name_of(rules, {3}), "worker 3 (stage 1 of pipeline 1)");
+  run.connect();
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  EXPECT_FALSE(run.state.members[1].heard);
+  for (const size_t worker : {0, 2, 3}) run.step(worker);
+  EXPECT_EQ(run.state.committed, 1);
+  run.advance_to(5);
+  EXPECT_EQ(run.state.saved, 4);
+  run.hear(Exited{{3}, true, 9, ""});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(run.state.ending->exit_code, 75);
+  EXPECT_EQ(run.state.ending->sentence,
+            "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 5; no worker holds "
+            "stage 1 any more");
+}
+
 TEST(Decide, WhoDoesNotComeForwardIsNamed) {
   Play run;
   run.reports[2].connected = true;

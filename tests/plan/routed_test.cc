@@ -38,7 +38,7 @@ Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, int32_t memory =
 Model model_of(const Plan& plan) {
   Model model;
   const auto ms = [](int64_t count) { return std::chrono::milliseconds(count); };
-  model.layers.assign(plan.stages.size(),
+  model.layers.assign(at(plan.stages.back().layer_end),
                       {.forward = ms(1), .backward_input = ms(1), .backward_weight = ms(1)});
   return model;
 }

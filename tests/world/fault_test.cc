@@ -178,20 +178,19 @@ TEST(FaultTable, IsReadAndWritten) {
 }
 
 TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
-  EXPECT_EQ(
-      refusal("[[fault]]\nkind = 'slow-lnik'\n"),
-      "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\" or \"broken-connection\", "
-      "found \"slow-lnik\", did you mean slow-link?");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
+            "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\", \"broken-connection\", "
+            "\"slow-worker\" or \"dead-worker\", found \"slow-lnik\", did you mean slow-link?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
             "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
-            "megabytes_per_second, jitter_ms, at_step, until_step, file");
+            "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
             "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
             "9:14: fault[0].latency_ms expects a number in [0, 1e+09], found \"x\"");
   EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
-            "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\" or "
-            "\"broken-connection\"");
+            "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\", "
+            "\"broken-connection\", \"slow-worker\" or \"dead-worker\"");
   EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
             "6:2: fault is a list of tables: expected [[fault]], found a table");
   EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),
@@ -260,6 +259,50 @@ TEST(FaultTable, ABrokenConnectionHappensOnce) {
             "\"broken-connection\": leave it out");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'broken-connection'\n"),
             "6:1: fault[0] expects either link, or from and to");
+}
+
+TEST(FaultTable, WorkersAreSlowOrAbsent) {
+  const std::string slow = "[[fault]]\nkind = 'slow-worker'\n",
+                    dead = "[[fault]]\nkind = 'dead-worker'\n";
+  const File file(kJob + slow + "worker = '1.2'\nspeed = 0.5\nat_step = 3\nuntil_step = 9\n" +
+                  slow + "worker = '6'\nspeed = 0.5\n" + dead + "worker = '0.1'\n");
+  const auto loaded = load_job(file.path(), {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const auto& faults = loaded.value().job.faults;
+  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value().faults, faults);
+  EXPECT_EQ(describe(faults[0]), "worker 1.2 at 0.5 of its speed");
+  EXPECT_EQ(describe(faults[2]), "worker 0.1 is not there");
+  const Cluster before = with_faults(uniform_cluster(8, {}), faults, 0, 4);
+  const Cluster both = with_faults(uniform_cluster(8, {}), faults, 3, 4);
+  EXPECT_EQ(before.workers[6].speed, 0.5);
+  EXPECT_EQ(both.workers[6].speed, 0.25);
+  EXPECT_EQ(both.workers[5].speed, 1);
+  for (int32_t w = 0; w < 8; ++w) EXPECT_EQ(both.workers[static_cast<size_t>(w)].alive, w != 1);
+  EXPECT_EQ(change_steps(faults), (std::vector<int64_t>{3, 9}));
+  EXPECT_TRUE(links_at(faults, 3, 4, uniform_cluster(8, {})).empty());
+
+  EXPECT_EQ(refusal(slow + "speed = 0.5\n"),
+            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\", or a number");
+  EXPECT_EQ(refusal(slow + "worker = '1'\n"),
+            "6:1: fault[0].speed is missing: expected a number in (0, 1)");
+  EXPECT_EQ(refusal(slow + "worker = '1'\nspeed = 0.5\nat_step = 4\nuntil_step = 2\n"),
+            "11:14: fault[0].until_step 2: expected a step after at_step (4)");
+  EXPECT_EQ(refusal(dead + "worker = '1'\nat_step = 4\n"),
+            "6:1: fault[0].at_step 4: a worker can be absent from the start of a run (0) only; to "
+            "lose one later, end its process");
+  EXPECT_EQ(
+      refusal(dead + "worker = '1'\nspeed = 0.5\n"),
+      "9:9: fault[0].speed belongs to kind = \"slow-worker\", found \"dead-worker\": leave it out");
+  EXPECT_EQ(
+      refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nworker = '1'\nlatency_ms = 1\n"),
+      "9:10: fault[0].worker belongs to kind = \"slow-worker\", found \"slow-link\": leave it out");
+  for (const char* worker : {"8", "2.0", "0.4", "1.", ".1", "1.1.1", "-1", "x", "99999999999"}) {
+    EXPECT_EQ(refusal(cat(dead, "worker = '", worker, "'\n")),
+              cat("8:10: fault[0].worker \"", worker, "\" is no worker of this job: expected ",
+                  "\"PIPELINE.STAGE\" of 2 pipelines with 4 stages, or 0 to 7"));
+  }
 }
 
 TEST(FaultTable, HasNoFlags) {
