@@ -121,12 +121,10 @@ struct Candidate {
   std::string how;
 };
 
-}  // namespace
-
-Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
-                      const AdaptOptions& options) {
-  PriceOptions pricing = options.price;
-  pricing.spans = pricing.bytes = pricing.lower_bound = false;
+// The best order for the plan's own routing.
+Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster& now,
+                            const AdaptOptions& options) {
+  const PriceOptions& pricing = options.price;
   const auto before = price(plan, model, now, pricing);
   if (!before.ok()) return before.error();
   const auto period = [](const Result<Timeline>& timeline) { return timeline.value().period; };
@@ -175,6 +173,85 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
       cat(best->how, ": ", milliseconds(made.price), " ms, ", percent(made.price, made.lower_bound),
           " above the bound, instead of ", milliseconds(made.before), " ms under ", plan.order);
   return made;
+}
+
+// Something is the matter with one pipeline that need not be with another.
+bool is_disturbed(const Plan& plan, const Cluster& now) {
+  if (!now.exceptions.empty()) return true;
+  for (const Stage& stage : plan.stages) {
+    for (const WorkerId holder : stage.holders) {
+      const Worker& worker = now.workers[at(holder.value)];
+      if (!worker.alive || worker.speed != 1) return true;
+    }
+  }
+  return false;
+}
+
+// True when every worker that has ops lives.
+bool can_run(const Plan& plan, const Cluster& now) {
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    if (!plan.schedule.lists[w].empty() && !now.workers[w].alive) return false;
+  }
+  return true;
+}
+
+// The answer, if it is right.
+Result<Adapted> checked(Result<Adapted> adapted, const Model& model) {
+  const Plan& plan = adapted.value().plan;
+  const Status right = check(plan, sizes_of(model, plan.stages));
+  if (!right.ok()) return right.error();
+  return adapted;
+}
+
+// The best routing with the best order for it.
+Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluster& now,
+                              const AdaptOptions& options) {
+  const auto mesh = mesh_of(plan, model, now, options.price);
+  if (!mesh.ok()) return mesh.error();
+  const Routed routed = search_route(mesh.value(), options.route_effort);
+  const double enough = (1 - options.listed_gain) * static_cast<double>(routed.ready.time.count());
+  const bool lists_gain = routed.listed.time < routed.ready.time &&
+                          static_cast<double>(routed.listed.time.count()) <= enough;
+  const Dispatch dispatch =
+      options.dispatch.value_or(lists_gain ? Dispatch::Listed : Dispatch::Ready);
+  const RoutedStep& step = dispatch == Dispatch::Ready ? routed.ready : routed.listed;
+  auto ordered = adapt_order(with_routing(plan, mesh.value(), step, dispatch), model, now, options);
+  if (!ordered.ok()) return ordered;
+  Adapted& best = ordered.value();
+  // Steps without a common start are priced by the mean of a few, which may be shorter while
+  // workers still catch up with each other.
+  best.lower_bound = std::min(routed.bound, best.price);
+  best.changed = true;
+  best.reason = cat("routed anew (", step.how, "): ", milliseconds(best.price), " ms, ",
+                    percent(best.price, best.lower_bound), " above the bound of all routings");
+  return ordered;
+}
+
+}  // namespace
+
+Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
+                      const AdaptOptions& asked) {
+  AdaptOptions options = asked;
+  options.price.spans = options.price.bytes = options.price.lower_bound = false;
+  const bool routes = options.routing && plan.schedule.lists.size() > plan.stages.size() &&
+                      holds_apart(plan) && is_disturbed(plan, now);
+  const bool runs = can_run(plan, now);
+  if (!routes) return adapt_order(plan, model, now, options);
+  auto routed = adapt_routing(plan, model, now, options);
+  if (!routed.ok()) return routed;
+  if (!runs) return checked(std::move(routed), model);
+  auto ordered = adapt_order(plan, model, now, options);
+  if (!ordered.ok()) return ordered;
+  const Adapted& present = ordered.value();
+  Adapted& best = routed.value();
+  const double enough = (1 - options.least_gain) * static_cast<double>(present.before.count());
+  if (best.price >= present.price || static_cast<double>(best.price.count()) > enough) {
+    ordered.value().lower_bound = best.lower_bound;
+    return ordered;
+  }
+  best.before = present.before;
+  best.reason += cat(", instead of ", milliseconds(best.before), " ms under ", plan.order);
+  return checked(std::move(routed), model);
 }
 
 }  // namespace tenuto

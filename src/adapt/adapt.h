@@ -5,6 +5,7 @@
 #include <string>
 
 #include "adapt/order.h"
+#include "adapt/route.h"
 #include "base/result.h"
 #include "ir/plan.h"
 #include "sim/price.h"
@@ -16,9 +17,10 @@ namespace tenuto {
 // What an adapted plan is worth.
 struct Adapted {
   Plan plan;
-  Duration price{};        // makespan of a step
-  Duration lower_bound{};  // no order of the same routing within the same rooms is faster
-  Duration before{};       // price of the given plan on the same cluster
+  Duration price{};        // makespan of a step, or the period
+  Duration lower_bound{};  // no order of the same routing within the same rooms is faster; when
+                           // other routings were weighed, none of them either
+  Duration before{};       // price of the given plan on the same cluster; none when it cannot run
   bool changed = false;    // no: `plan` is the given one
   std::string reason;
 };
@@ -31,16 +33,24 @@ struct AdaptOptions {
   double listed_gain = 0.02;  // share by which fixed lists must beat ready dispatch, which
                               // follows messages that come earlier or later than estimated
   std::optional<Dispatch> dispatch;  // only plans of this one
+  bool routing = true;               // no: who runs which micro-batch stays
+  RouteEffort route_effort;          // of the search for it
 };
 
-// Finds the order of every pipeline's ops that absorbs the delays of its links. Who runs which
-// micro-batch stays. The result passes check() and is never priced above the given plan; given its
-// own result on the same cluster it returns that. Deterministic.
+// Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
+// is dead or slow or a link has a delay of its own, who runs which micro-batch (adapt/route.h). A
+// routing is judged together with its orders: the faster of the two answers is taken, and where
+// they are equal, the one that leaves every micro-batch where it is. The result passes check() and
+// is never priced above the given plan; given its own result on the same cluster it returns that.
+// Deterministic.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
-// Errors:   Infeasible/Worker  a worker that is not alive has ops
+// Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
+//                              there is one pipeline, or a worker holds several stages
+//           Infeasible/Job     no live worker holds a stage
 //           Exhausted/Worker   a worker has no room for one micro-batch
-// Cost:     some 1 ms for 8 stages x 32 micro-batches with room for all, 100 ms with little room
+// Cost:     some 1 ms for 8 stages x 32 micro-batches with room for all, 100 ms with little room;
+//           for a routing see search_route, and some 1 us an op for its price
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& options = {});
 

@@ -61,8 +61,16 @@ Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
   return error;
 }
 
-// With everybody there.
-Result<Plan> make_whole_plan(const Job& job) {
+// True when a worker that is not alive has something to do.
+bool needs_the_dead(const Plan& plan, const std::vector<bool>& alive) {
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    if (!alive[w] && !plan.schedule.lists[w].empty()) return true;
+  }
+  return false;
+}
+
+// With everybody there, but for an open order of paced devices: that one is routed around the dead.
+Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   Shape shape;
   shape.stages = job.parallel.stages;
   shape.chunks = job.parallel.chunks;
@@ -85,7 +93,9 @@ Result<Plan> make_whole_plan(const Job& job) {
   AdaptOptions options;
   options.least_gain = 0;
   if (!ready) options.dispatch = Dispatch::Listed;
-  auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster_of(job), options);
+  Cluster cluster = cluster_of(job);
+  for (size_t w = 0; w < alive.size(); ++w) cluster.workers[w].alive = alive[w];
+  auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster, options);
   if (!adapted.ok()) return adapted.error();
   return std::move(adapted).value().plan;
 }
@@ -93,10 +103,10 @@ Result<Plan> make_whole_plan(const Job& job) {
 }  // namespace
 
 Result<Plan> make_job_plan(const Job& job) {
-  auto plan = make_whole_plan(job);
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
-  const bool all = std::find(alive.begin(), alive.end(), false) == alive.end();
-  return !plan.ok() || all ? plan : without_workers(plan.value(), alive);
+  auto plan = make_whole_plan(job, alive);
+  return !plan.ok() || !needs_the_dead(plan.value(), alive) ? plan
+                                                            : without_workers(plan.value(), alive);
 }
 
 }  // namespace tenuto

@@ -58,11 +58,8 @@ int exit_code_of(const Error& error) {
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
-// What later work will bring is refused by name, not ignored; and what cannot be.
+// What cannot be is refused by name.
 Status check_flags(const SimulateOptions& options) {
-  if (!options.lost.empty()) {
-    return invalid("--lost: re-routing around lost workers is not built in yet: leave it out");
-  }
   const auto one_of = [](const char* flag, const std::optional<std::string>& given,
                          std::string_view first, std::string_view second) -> Status {
     if (!given || *given == first || *given == second) return ok();
@@ -282,24 +279,44 @@ Status slow_links(const SimulateOptions& options, Case& it) {
   return ok();
 }
 
+// Takes PIPELINE.STAGE from the front of `text`.
+Result<WorkerId> take_worker(const char* flag, const std::string& given, const char* form,
+                             std::string_view& text, const Plan& plan) {
+  int32_t pipeline = 0, stage = 0;
+  if (!take_number(text, pipeline) || !take_letter(text, '.') || !take_number(text, stage)) {
+    return invalid(cat(flag, " ", given, ": expected ", form));
+  }
+  const int32_t workers = workers_of_pipeline(plan);
+  if (stage >= workers || at(pipeline) >= plan.stages[at(stage)].holders.size()) {
+    return invalid(cat(flag, " ", given, ": there is no such worker among ",
+                       plan.stages.front().holders.size(), " pipelines of ", workers, " stages"));
+  }
+  return plan.stages[at(stage)].holders[at(pipeline)];
+}
+
 Status slow_workers(const SimulateOptions& options, Case& it) {
+  constexpr const char* kForm = "PIPELINE.STAGE:FACTOR, such as 0.2:0.5 for half speed";
   for (const std::string& given : options.slow_workers) {
     std::string_view text = given;
-    int32_t pipeline = 0, stage = 0;
     double factor = 0;
-    if (!take_number(text, pipeline) || !take_letter(text, '.') || !take_number(text, stage) ||
-        !take_letter(text, ':') || !take_real(text, factor) || factor < 1e-6 || factor > 1e6) {
-      return invalid(cat("--slow-worker ", given,
-                         ": expected PIPELINE.STAGE:FACTOR, such as 0.2:0.5 for half speed"));
+    const auto worker = take_worker("--slow-worker", given, kForm, text, it.plan);
+    if (!worker.ok()) return worker.error();
+    if (!take_letter(text, ':') || !take_real(text, factor) || factor < 1e-6 || factor > 1e6) {
+      return invalid(cat("--slow-worker ", given, ": expected ", kForm));
     }
-    const int32_t workers = workers_of_pipeline(it.plan);
-    if (stage >= workers || at(pipeline) >= it.plan.stages[at(stage)].holders.size()) {
-      return invalid(cat("--slow-worker ", given, ": there is no such worker among ",
-                         it.plan.stages.front().holders.size(), " pipelines of ", workers,
-                         " stages"));
-    }
-    const WorkerId worker = it.plan.stages[at(stage)].holders[at(pipeline)];
-    it.cluster.workers[at(worker.value)].speed = factor;
+    it.cluster.workers[at(worker.value().value)].speed = factor;
+  }
+  return ok();
+}
+
+Status lost_workers(const SimulateOptions& options, Case& it) {
+  constexpr const char* kForm = "PIPELINE.STAGE, such as 0.2";
+  for (const std::string& given : options.lost) {
+    std::string_view text = given;
+    const auto worker = take_worker("--lost", given, kForm, text, it.plan);
+    if (!worker.ok()) return worker.error();
+    if (!text.empty()) return invalid(cat("--lost ", given, ": expected ", kForm));
+    it.cluster.workers[at(worker.value().value)].alive = false;
   }
   return ok();
 }
@@ -340,12 +357,13 @@ bool ends_with(const std::string& text, std::string_view end) {
 
 PriceOptions price_options_of(const SimulateOptions& options, const Case& it);
 
-// An open order made for the times and links of the case.
+// An order and a routing made for the times, links and lost workers of the case.
 Result<Case> order_of(const SimulateOptions& options, Case it) {
   AdaptOptions adapting;
   adapting.price = price_options_of(options, it);
   if (adapting.price.sending == Sending::Blocking) {
-    return invalid("--order auto makes orders for messages beside the device: leave --send out");
+    return invalid(cat(options.lost.empty() ? "--order auto" : "--lost",
+                       " makes orders for messages beside the device: leave --send out"));
   }
   // What if, not live: every gain counts.
   adapting.least_gain = adapting.listed_gain = 0;
@@ -378,12 +396,13 @@ Result<Case> case_of(const SimulateOptions& options) {
   if (it.value().update && it.value().send == "blocking") {
     return invalid("--send blocking is priced to the last weight gradient: add --update no");
   }
-  for (const Status& status : {measured_times(options, it.value()), slow_links(options, it.value()),
-                               slow_workers(options, it.value())}) {
+  for (const Status& status :
+       {measured_times(options, it.value()), slow_links(options, it.value()),
+        slow_workers(options, it.value()), lost_workers(options, it.value())}) {
     if (!status.ok()) return status.error();
   }
   const bool open = it.value().plan.order == kAutoOrder && (options.file.empty() || job);
-  return open ? order_of(options, it.value()) : it;
+  return open || !options.lost.empty() ? order_of(options, it.value()) : it;
 }
 
 PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
@@ -606,7 +625,7 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--link-ms", options->link_ms, "one-way latency of every link (0)");
   list("--slow-link", options->slow_links, "I:X, X ms more between stages I and I+1");
   list("--slow-worker", options->slow_workers, "P.S:FACTOR, speed of a worker; 0.5 = half");
-  list("--lost", options->lost, "P.S, dead workers");
+  list("--lost", options->lost, "P.S, dead workers: their peers run what was theirs");
   command->add_option("--memory", options->memory, "micro-batches a worker may hold (unlimited)");
   command->add_option("--weight-memory", options->weight_memory,
                       "share of a micro-batch held until its weight gradient (1)");

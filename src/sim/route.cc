@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace tenuto {
@@ -17,14 +16,7 @@ class Surveyor {
  public:
   Surveyor(const Plan& plan, const Schedule& schedule, const Model& model, const Cluster& cluster,
            const PriceOptions& options)
-      : plan_(plan),
-        schedule_(schedule),
-        model_(model),
-        cluster_(cluster),
-        options_(options),
-        sizes_(sizes_of(model, plan.stages)) {
-    for (const Stage& stage : plan.stages) costs_.push_back(stage_cost(model, stage));
-  }
+      : plan_(plan), schedule_(schedule), costs_(plan, model, cluster, options) {}
 
   std::vector<Route> routes() {
     bool trains = false;
@@ -56,38 +48,25 @@ class Surveyor {
   }
 
  private:
-  Duration time(OpKind kind, WorkerId worker, int32_t stage) const {
-    Op op;
-    op.kind = kind;
-    op.stage = {stage};
-    const double speed = cluster_.workers[at(worker.value)].speed;
-    return at_speed(op_time(op, plan_, costs_, model_), speed) + options_.per_op;
-  }
-  // Latency and time on the link of one message; none inside a worker.
-  std::pair<Duration, Duration> way(WorkerId from, WorkerId to, ValueKind kind,
-                                    int32_t stage) const {
-    if (from == to) return {};
-    const Link link = cluster_.link(from, to);
-    return {link.latency,
-            transfer_time(sizes_.of[at(stage)][at(int(kind))], link.bytes_per_second)};
-  }
-
   std::vector<Leg> legs_of(const std::vector<WorkerId>& workers, bool trains) const {
     std::vector<Leg> legs(workers.size());
     for (int32_t s = 0; s < schedule_.stage_count; ++s) {
       Leg& leg = legs[at(s)];
       const WorkerId worker = workers[at(s)];
-      leg.forward = time(OpKind::Forward, worker, s);
+      leg.forward = costs_.op(OpKind::Forward, worker, {s});
       if (trains) {
-        leg.backward = time(OpKind::BackwardInput, worker, s);
-        leg.weight = time(OpKind::BackwardWeight, worker, s);
+        leg.backward = costs_.op(OpKind::BackwardInput, worker, {s});
+        leg.weight = costs_.op(OpKind::BackwardWeight, worker, {s});
       }
       if (s + 1 < schedule_.stage_count) {
-        std::tie(leg.down, leg.down_busy) =
-            way(worker, workers[at(s) + 1], ValueKind::Activation, s);
+        const Passage down = costs_.passage(worker, workers[at(s) + 1], ValueKind::Activation, {s});
+        leg.down = down.latency;
+        leg.down_busy = down.busy;
       }
       if (s > 0) {
-        std::tie(leg.up, leg.up_busy) = way(worker, workers[at(s) - 1], ValueKind::Gradient, s);
+        const Passage up = costs_.passage(worker, workers[at(s) - 1], ValueKind::Gradient, {s});
+        leg.up = up.latency;
+        leg.up_busy = up.busy;
       }
       if (at(worker.value) < plan_.limits.size()) leg.room = plan_.limits[at(worker.value)].room;
     }
@@ -96,14 +75,35 @@ class Surveyor {
 
   const Plan& plan_;
   const Schedule& schedule_;
-  const Model& model_;
-  const Cluster& cluster_;
-  const PriceOptions& options_;
-  Sizes sizes_;
-  std::vector<StageCost> costs_;
+  const Costs costs_;
 };
 
 }  // namespace
+
+Costs::Costs(const Plan& plan, const Model& model, const Cluster& cluster,
+             const PriceOptions& options)
+    : plan_(plan),
+      model_(model),
+      cluster_(cluster),
+      per_op_(options.per_op),
+      sizes_(sizes_of(model, plan.stages)) {
+  for (const Stage& stage : plan.stages) stages_.push_back(stage_cost(model, stage));
+}
+
+Duration Costs::op(OpKind kind, WorkerId worker, StageId stage) const {
+  Op op;
+  op.kind = kind;
+  op.stage = stage;
+  const double speed = cluster_.workers[at(worker.value)].speed;
+  return at_speed(op_time(op, plan_, stages_, model_), speed) + per_op_;
+}
+
+Passage Costs::passage(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const {
+  if (from == to) return {};
+  const Link link = cluster_.link(from, to);
+  return {link.latency,
+          transfer_time(sizes_.of[at(stage.value)][at(int(kind))], link.bytes_per_second)};
+}
 
 int32_t Leg::in_flight(int32_t micros) const {
   if (room.most == 0 || room.whole == 0) return micros;

@@ -8,6 +8,31 @@
 
 namespace tenuto {
 
+// What one message takes on its link; nothing inside a worker.
+struct Passage {
+  Duration latency{};
+  Duration busy{};  // bytes / rate: how long it occupies the link
+};
+
+// What the ops and messages of a plan's stages take on a cluster. All arguments but the options
+// must outlive it.
+class Costs {
+ public:
+  Costs(const Plan& plan, const Model& model, const Cluster& cluster, const PriceOptions& options);
+  // An op of a micro-batch at a worker.
+  Duration op(OpKind kind, WorkerId worker, StageId stage) const;
+  // A message with the activation or the gradient that `stage` makes.
+  Passage passage(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const;
+
+ private:
+  const Plan& plan_;
+  const Model& model_;
+  const Cluster& cluster_;
+  Duration per_op_;
+  Sizes sizes_;
+  std::vector<StageCost> stages_;
+};
+
 // One stage on one route: times of its ops on its worker, and of the messages that leave it.
 struct Leg {
   Duration forward{}, backward{}, weight{};

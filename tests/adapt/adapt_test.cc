@@ -1,4 +1,4 @@
-// adapt(): from a plan and a cluster to a plan that is not slower.
+// adapt(): from a plan and a cluster to a plan of the same routing that is not slower.
 #include "adapt/adapt.h"
 
 #include <gtest/gtest.h>
@@ -23,6 +23,7 @@ constexpr Duration kOp = std::chrono::milliseconds(10);
 Adapted adapted_of(const Case& it, const AdaptOptions& options = {}) {
   AdaptOptions with = options;
   with.price = it.options;
+  with.routing = false;  // has tests of its own
   auto adapted = adapt(it.plan, it.model, it.cluster, with);
   EXPECT_TRUE(adapted.ok()) << (adapted.ok() ? "" : adapted.error().message);
   if (adapted.ok()) return std::move(adapted).value();

@@ -165,6 +165,28 @@ TEST(Simulate, AnOpenOrderAbsorbsASlowLink) {
 }
 
 // A memory holds a named order to what it needs, weight gradients that wait by their share.
+// The peers of a dead worker run what was its: with a whole backward, with a split one, and without
+// a barrier between steps, where it costs nothing against the step of 1F1B with all workers.
+TEST(Simulate, LostWorkers) {
+  SimulateOptions options = flags(4, 6, "1f1b");
+  options.pipelines = 3;
+  EXPECT_EQ(simulated(options)["makespan_ms"], 270);
+  options.lost = {"0.2"};
+  auto tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], 330);
+  EXPECT_EQ(tree["peak_micros"][2], 0);
+  EXPECT_NE(tree["reason"].get<std::string>().find("routed anew"), std::string::npos);
+  options.split_backward = "yes";
+  EXPECT_EQ(simulated(options)["makespan_ms"], 290);
+  options.optimizer = "staggered";
+  options.memory = 8;
+  EXPECT_EQ(simulated(options)["period_ms"], 270);
+  options.slow_workers = {"2.1:0.5"};
+  EXPECT_LT(simulated(options)["period_ms"], 330);
+  options.lost = {"0.2", "1.2", "2.2"};
+  EXPECT_NE(refused(options, 3).find("no worker that lives holds stage 2"), std::string::npos);
+}
+
 TEST(Simulate, WeightMemoryCountsByItsShare) {
   SimulateOptions options = flags(4, 12, "zb-h1");
   options.memory = 3;
@@ -186,7 +208,8 @@ TEST(Simulate, Refusals) {
     return refused(changed, 2);
   };
   using O = SimulateOptions;
-  EXPECT_NE(with([](O& o) { o.lost = {"0.1"}; }).find("--lost"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.lost = {"0:1"}; }).find("--lost 0:1"), std::string::npos);
+  EXPECT_NE(with([](O& o) { o.lost = {"1.0"}; }).find("no such worker"), std::string::npos);
   EXPECT_NE(with([](O& o) { o.send = "slow"; }).find("--send slow"), std::string::npos);
   EXPECT_NE(with([](O& o) { o.optimizer = "none"; }).find("--optimizer none"), std::string::npos);
   EXPECT_NE(with([](O& o) { o.duplex = "no"; }).find("--duplex no"), std::string::npos);

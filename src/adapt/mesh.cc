@@ -1,0 +1,79 @@
+#include "adapt/mesh.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "sim/route.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+Error too_little_room(const Holder& holder, int32_t stage) {
+  return {Code::Exhausted, Reach::Worker,
+          cat("worker ", holder.worker, " (stage ", stage, ") has room for ", holder.room.most,
+              " and one micro-batch takes ", holder.room.whole, ": raise the memory")};
+}
+
+Way way_of(const Costs& costs, int32_t stage, const Holder& from, const Holder& to) {
+  const Passage down = costs.passage(from.worker, to.worker, ValueKind::Activation, {stage});
+  const Passage up = costs.passage(to.worker, from.worker, ValueKind::Gradient, {stage + 1});
+  return {down.latency, up.latency, down.busy, up.busy};
+}
+
+}  // namespace
+
+bool holds_apart(const Plan& plan) {
+  std::set<WorkerId> seen;
+  for (const Stage& stage : plan.stages) {
+    for (const WorkerId holder : stage.holders) {
+      if (!seen.insert(holder).second) return false;
+    }
+  }
+  return true;
+}
+
+Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluster,
+                     const PriceOptions& options) {
+  const Costs costs(plan, model, cluster, options);
+  Mesh mesh;
+  // By the numbers of the workers (base/id.h): of a stage that lost some, places say nothing.
+  const auto workers = static_cast<int32_t>(plan.schedule.lists.size());
+  const auto depth = static_cast<int32_t>(plan.stages.size());
+  mesh.pipelines = std::max(1, workers / depth);
+  mesh.micros = plan.schedule.micro_count;
+  if (options.staggered) mesh.pace = options.update ? Pace::Joint : Pace::Apart;
+  for (int32_t s = 0; s < depth; ++s) {
+    auto& holders = mesh.stages.emplace_back();
+    for (const WorkerId id : plan.stages[at(s)].holders) {
+      const Worker& worker = cluster.workers[at(id.value)];
+      if (!worker.alive || worker.speed <= 0) continue;
+      Holder holder;
+      holder.worker = id;
+      holder.pipeline = std::min(id.value / depth, mesh.pipelines - 1);
+      holder.forward = costs.op(OpKind::Forward, id, {s});
+      holder.backward = costs.op(OpKind::BackwardInput, id, {s});
+      holder.weight = costs.op(OpKind::BackwardWeight, id, {s});
+      if (options.update) holder.update = at_speed(model.step, worker.speed);
+      if (at(id.value) < plan.limits.size()) holder.room = plan.limits[at(id.value)].room;
+      if (holder.most_whole(mesh.micros) < 1) return too_little_room(holder, s);
+      holders.push_back(holder);
+    }
+    if (holders.empty()) {
+      return Error{Code::Infeasible, Reach::Job,
+                   cat("no worker that lives holds stage ", s, ": one must come back")};
+    }
+  }
+  for (int32_t s = 0; s + 1 < mesh.depth(); ++s) {
+    auto& ways = mesh.ways.emplace_back();
+    for (const Holder& from : mesh.stages[at(s)]) {
+      for (const Holder& to : mesh.stages[at(s) + 1]) ways.push_back(way_of(costs, s, from, to));
+    }
+  }
+  return mesh;
+}
+
+}  // namespace tenuto

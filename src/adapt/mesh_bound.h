@@ -1,0 +1,52 @@
+// What no routing and no order of a step can beat.
+#pragma once
+
+#include <vector>
+
+#include "adapt/mesh.h"
+
+namespace tenuto {
+
+// Lower bounds on the step of a mesh: by the number of micro-batches that one holder runs, and over
+// all routings.
+//
+// Before a holder's first forward lies a way down to it, between its first forward and its first
+// backward a way down and back, in which only forwards can run, as many as it has room for; behind
+// its last backward a way up (and, in periods, down again), in which only weight gradients can.
+// Each is the shortest over all routes. So with n micro-batches it is busy n times and idle at
+// least as long as forwards and weight gradients do not fill these. Apart from that, some place in
+// its memory serves n / places of the micro-batches in turn. Each stage must run them all: its
+// least time is that of the best division among its holders.
+class MeshBound {
+ public:
+  // Cost: O(stages x holders^2)
+  explicit MeshBound(const Mesh& mesh);
+
+  // The least time of a step in which the holder runs `micros` micro-batches; it does not fall with
+  // their number.
+  Duration of(int32_t stage, int32_t holder, int32_t micros) const;
+  // The most micro-batches that the holder can run within a time.
+  int32_t most_within(int32_t stage, int32_t holder, Duration time) const;
+  // The division of a stage's micro-batches among its holders whose longest time is least, with
+  // equal times to the holder of the lower number.
+  //
+  // Cost: O(micros log holders)
+  std::vector<int32_t> balanced(int32_t stage) const;
+  // No routing and no order is faster.
+  Duration least() const;
+
+ private:
+  // The shortest ways at a holder.
+  struct Ways {
+    Duration head{};    // to the start of its first forward
+    Duration around{};  // from the end of a forward here to the start of its input gradient here
+    Duration turn{};    // from the end of an input gradient here to when the step, or its part of
+                        // the next one, can be over
+  };
+
+  const Mesh& mesh_;
+  std::vector<std::vector<Ways>> ways_;
+  Duration update_{};  // the shortest
+};
+
+}  // namespace tenuto

@@ -1,0 +1,328 @@
+#include "adapt/route.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "adapt/mesh_bound.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "plan/routed.h"
+
+namespace tenuto {
+
+namespace {
+
+// Allowed times, as multiples of the bound.
+constexpr double kAllowed[] = {1,    1.015, 1.03, 1.045, 1.06, 1.08, 1.1,  1.12,
+                               1.16, 1.2,   1.27, 1.35,  1.5,  1.75, 2.25, 3};
+
+constexpr Duration kLongest = Duration::max();
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// The holder of a stage that belongs to a pipeline; -1 = it is missing.
+int32_t holder_at_home(const Mesh& mesh, int32_t stage, int32_t pipeline) {
+  for (int32_t i = 0; i < mesh.width(stage); ++i) {
+    if (mesh.holder(stage, i).pipeline == pipeline) return i;
+  }
+  return -1;
+}
+
+// The holders of each pipeline; empty where one is missing.
+std::vector<std::vector<int32_t>> pipelines_of(const Mesh& mesh) {
+  std::vector<std::vector<int32_t>> all;
+  for (int32_t p = 0; p < mesh.pipelines; ++p) {
+    auto& own = all.emplace_back();
+    for (int32_t s = 0; s < mesh.depth(); ++s) own.push_back(holder_at_home(mesh, s, p));
+    if (std::find(own.begin(), own.end(), -1) != own.end()) own.clear();
+  }
+  return all;
+}
+
+// The mesh of one pipeline alone.
+Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
+  Mesh line;
+  line.micros = mesh.micros;
+  line.pace = mesh.pace;
+  for (int32_t s = 0; s < mesh.depth(); ++s) {
+    line.stages.push_back({mesh.holder(s, holders[at(s)])});
+    if (s > 0) line.ways.push_back({mesh.way(s - 1, holders[at(s) - 1], holders[at(s)])});
+  }
+  return line;
+}
+
+// What a holder holds at most: as the room allows, or in a pipeline of S stages at stage s, from 0.
+enum class Held : uint8_t { Room, Falling, Even };  // S - s; S
+
+// How a step is played.
+struct Manner {
+  bool global = false;     // each kind in the order of the micro-batch numbers
+  int32_t look_ahead = 0;  // more than 0: fixed lists
+  Held held = Held::Room;
+  const char* how = "";
+};
+
+constexpr Manner kManners[] = {
+    {true, 0, Held::Room, "in order"},
+    {false, 0, Held::Room, "as it comes"},
+};
+// For the few fastest routings.
+constexpr size_t kFew = 3;
+constexpr Manner kMoreManners[] = {
+    {false, 1, Held::Room, "as it comes, waiting for near gradients"},
+    {false, 2, Held::Room, "as it comes, waiting for gradients"},
+    {true, 0, Held::Falling, "in order, holding fewer from stage to stage"},
+    {false, 0, Held::Falling, "as it comes, holding fewer from stage to stage"},
+    {true, 0, Held::Even, "in order, holding as many as there are stages"},
+    {false, 0, Held::Even, "as it comes, holding as many as there are stages"},
+};
+
+class Search {
+ public:
+  Search(const Mesh& mesh, const RouteEffort& effort)
+      : mesh_(mesh), effort_(effort), bound_(mesh), costs_(mesh), player_(mesh) {
+    best_.ready.time = best_.listed.time = kLongest;
+    best_.bound = bound_.least();
+  }
+
+  Routed run() {
+    try_flows();
+    const std::vector<int32_t> whole = whole_counts(mesh_);
+    if (!whole.empty()) try_routing(whole_routing(mesh_, whole), "whole pipelines");
+    try_routing(even_routing(mesh_), "all at home, the dead's shared out");
+    try_more_manners();
+    move();
+    return std::move(best_);
+  }
+
+ private:
+  bool done() const { return best_.ready.time <= best_.bound; }
+
+  void try_flows() {
+    Counts counts;
+    for (int32_t s = 0; s < mesh_.depth(); ++s) counts.push_back(bound_.balanced(s));
+    try_counts(counts, "every stage balanced");
+    for (const double allowed : kAllowed) {
+      const Duration time(std::llround(static_cast<double>(best_.bound.count()) * allowed));
+      if (time >= best_.best().time) return;
+      for (int32_t s = 0; s < mesh_.depth(); ++s) {
+        for (int32_t i = 0; i < mesh_.width(s); ++i) {
+          counts[at(s)][at(i)] = bound_.most_within(s, i, time);
+        }
+      }
+      try_counts(counts, cat("what fits into ", fixed(allowed, 3), " of the bound"));
+    }
+  }
+
+  void try_counts(const Counts& counts, const std::string& how) {
+    if (done()) return;
+    const auto flow = cheapest_flow(mesh_, costs_, counts);
+    if (flow) try_routing(deal(mesh_, *flow), how);
+  }
+
+  void try_routing(Routing routing, const std::string& how) {
+    if (done() || !seen_.insert(routing).second) return;
+    Duration time = Duration::max();
+    for (const Manner& manner : kManners) time = std::min(time, try_manner(routing, manner, how));
+    fastest_.push_back({std::move(routing), {}, time, how, {}});
+  }
+
+  void try_more_manners() {
+    if (done()) return;
+    std::stable_sort(fastest_.begin(), fastest_.end(),
+                     [](const RoutedStep& a, const RoutedStep& b) { return a.time < b.time; });
+    fastest_.resize(std::min(fastest_.size(), kFew));
+    for (const RoutedStep& step : fastest_) {
+      for (const Manner& manner : kMoreManners) try_manner(step.routing, manner, step.how);
+    }
+  }
+
+  std::vector<int32_t> most_of(Held held) const {
+    std::vector<int32_t> most;
+    for (int32_t s = 0; held != Held::Room && s < mesh_.depth(); ++s) {
+      most.push_back(held == Held::Even ? mesh_.depth() : mesh_.depth() - s);
+    }
+    return most;
+  }
+
+  // Plays the routing and keeps it if it is the best so far. Returns its time, or the longest there
+  // is when it is seen to be no better.
+  Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how) {
+    const bool ready = manner.look_ahead == 0;
+    RoutedStep& best = ready ? best_.ready : best_.listed;
+    if (best.time <= best_.bound) return Duration::max();
+    player_.set_most(most_of(manner.held));
+    played_ops_ += ops_;
+    RoutedStep step{routing, {}, {}, cat(how, ", ", manner.how), most_of(manner.held)};
+    Orders orders;
+    std::optional<Duration> time;
+    if (ready) {
+      orders =
+          manner.global ? global_orders(mesh_, routing) : orders_of(player_.as_they_come(routing));
+      time = player_.time(routing, orders, manner.global ? kLongest : best.time);
+    } else {
+      step.lists = player_.as_they_come(routing, manner.look_ahead);
+      time = player_.time(routing, step.lists, best.time);
+    }
+    step.time = time.value_or(kLongest);
+    if (step.time >= best.time) return step.time;
+    (ready ? ready_manner_ : listed_manner_) = manner;
+    if (!ready) {
+      best = std::move(step);
+      return best.time;
+    }
+    step.lists = *player_.lists(routing, orders);
+    best = step;
+    // As fixed lists the step takes another time only where the next one plays into it.
+    step.most.clear();
+    step.time = player_.time(routing, step.lists, best_.listed.time).value_or(kLongest);
+    if (step.time < best_.listed.time) best_.listed = std::move(step);
+    return best_.ready.time;
+  }
+
+  void move();
+  void change(Routing& routing, Random& random) const;
+
+  const Mesh& mesh_;
+  const RouteEffort effort_;
+  MeshBound bound_;
+  WayCosts costs_;
+  MeshPlayer player_;
+  const int64_t ops_ = int64_t{3} * mesh_.depth() * mesh_.micros;  // of a step
+  int64_t played_ops_ = 0;
+  std::set<Routing> seen_;
+  std::vector<RoutedStep> fastest_;                                      // routings without lists
+  Manner ready_manner_ = kManners[0], listed_manner_ = kMoreManners[0];  // of the best
+  Routed best_;
+};
+
+// Gives one micro-batch, or two, other holders from a stage on, or at one stage.
+void Search::change(Routing& routing, Random& random) const {
+  const auto below = [&](int32_t bound) { return static_cast<int32_t>(random.below(bound)); };
+  const int32_t first = below(mesh_.depth());
+  const bool rest = below(2) == 0, swaps = below(2) == 0;
+  const int32_t a = below(mesh_.micros);
+  const int32_t b = std::min(mesh_.micros - 1, a + 1 + below(2 * mesh_.pipelines));
+  const int32_t last = rest ? mesh_.depth() - 1 : first;
+  const int32_t like = below(mesh_.micros);  // whose way is taken
+  for (int32_t s = first; s <= last; ++s) {
+    auto& own = routing[at(s)];
+    if (swaps) {
+      std::swap(own[at(a)], own[at(b)]);
+    } else {
+      own[at(a)] = rest ? own[at(like)] : below(mesh_.width(s));
+    }
+  }
+}
+
+void Search::move() {
+  Random random(1);
+  played_ops_ = 0;
+  for (int32_t i = 0; i < effort_.moves && played_ops_ < effort_.played_ops && !done(); ++i) {
+    // In turns from the best of both, each played as it was.
+    const bool listed = i % 2 == 1;
+    Routing routing = listed ? best_.listed.routing : best_.ready.routing;
+    change(routing, random);
+    if (!seen_.insert(routing).second) continue;
+    try_manner(routing, listed ? listed_manner_ : ready_manner_, "micro-batches moved");
+  }
+}
+
+}  // namespace
+
+Routed search_route(const Mesh& mesh, const RouteEffort& effort) {
+  return Search(mesh, effort).run();
+}
+
+Routing even_routing(const Mesh& mesh) {
+  Routing routing;
+  for (int32_t s = 0; s < mesh.depth(); ++s) {
+    auto& own = routing.emplace_back();
+    int32_t guests = 0;  // one count for all dead of a stage
+    for (int32_t m = 0; m < mesh.micros; ++m) {
+      const int32_t home = holder_at_home(mesh, s, m % mesh.pipelines);
+      own.push_back(home >= 0 ? home : guests++ % mesh.width(s));
+    }
+  }
+  return routing;
+}
+
+std::vector<int32_t> whole_counts(const Mesh& mesh) {
+  const auto pipelines = pipelines_of(mesh);
+  std::vector<Mesh> lines(pipelines.size());
+  std::vector<std::optional<MeshBound>> bounds(pipelines.size());
+  const auto time = [&](size_t p, int32_t micros) {
+    Duration most{};
+    for (int32_t s = 0; s < mesh.depth(); ++s) most = std::max(most, bounds[p]->of(s, 0, micros));
+    return most;
+  };
+  using Next = std::pair<Duration, size_t>;  // time with one more, pipeline
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> open;
+  for (size_t p = 0; p < pipelines.size(); ++p) {
+    if (pipelines[p].empty()) continue;
+    lines[p] = alone(mesh, pipelines[p]);
+    bounds[p].emplace(lines[p]);
+    open.emplace(time(p, 1), p);
+  }
+  if (open.empty()) return {};
+  std::vector<int32_t> counts(pipelines.size(), 0);
+  for (int32_t m = 0; m < mesh.micros; ++m) {
+    const size_t p = open.top().second;
+    open.pop();
+    open.emplace(time(p, ++counts[p] + 1), p);
+  }
+  return counts;
+}
+
+Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts) {
+  const auto pipelines = pipelines_of(mesh);
+  Flow flow;
+  flow.starts.assign(at(mesh.width(0)), 0);
+  for (const auto& ways : mesh.ways) flow.over.emplace_back(ways.size(), 0);
+  for (size_t p = 0; p < pipelines.size(); ++p) {
+    if (counts[p] == 0) continue;
+    const std::vector<int32_t>& own = pipelines[p];
+    flow.starts[at(own[0])] = counts[p];
+    for (int32_t s = 0; s + 1 < mesh.depth(); ++s) {
+      flow.over[at(s)][at(own[at(s)] * mesh.width(s + 1) + own[at(s) + 1])] = counts[p];
+    }
+  }
+  return deal(mesh, flow);
+}
+
+Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch) {
+  Work work;
+  work.lists.resize(plan.schedule.lists.size());
+  for (int32_t s = 0; s < mesh.depth(); ++s) {
+    auto& holders = work.holders.emplace_back();
+    for (int32_t i = 0; i < mesh.width(s); ++i) {
+      const WorkerId worker = mesh.holder(s, i).worker;
+      holders.push_back(worker);
+      for (const Task& task : step.lists[at(s)][at(i)]) {
+        Op op;
+        op.kind = task.kind;
+        op.stage = {s};
+        op.micro = {task.micro};
+        work.lists[at(worker.value)].push_back(op);
+      }
+    }
+  }
+  Plan base = plan;
+  base.order = "auto";
+  base.limits.resize(plan.schedule.lists.size());
+  for (Limit& limit : base.limits) limit = {0, 0, limit.room};
+  for (int32_t s = 0; s < mesh.depth() && dispatch == Dispatch::Ready; ++s) {
+    for (const Holder& holder : mesh.stages[at(s)]) {
+      if (!step.most.empty()) base.limits[at(holder.worker.value)].micros = step.most[at(s)];
+    }
+  }
+  Plan made = with_work(base, std::move(work));
+  made.dispatch = dispatch;
+  return made;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,71 @@
+// Who runs which micro-batch: the search for the routing of a step on a cluster with any mixture of
+// dead workers, slow workers and slow links.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "adapt/flow.h"
+#include "adapt/mesh_play.h"
+
+namespace tenuto {
+
+// A routing with a list for every holder.
+struct RoutedStep {
+  Routing routing;
+  TaskLists lists;
+  Duration time{};            // of the step as played
+  std::string how;            // a few words for people
+  std::vector<int32_t> most;  // by stage: micro-batches that a holder holds; empty = as rooms allow
+};
+
+// What the search found.
+struct Routed {
+  RoutedStep ready;   // the best that ready dispatch plays by itself, given the order of each kind
+  RoutedStep listed;  // the best as fixed lists; with a barrier never slower than `ready`
+  Duration bound{};   // no routing and no order is faster
+
+  // The faster of both.
+  const RoutedStep& best() const { return listed.time < ready.time ? listed : ready; }
+};
+
+// How much the search may try when its candidates have been played. Counted in ops, not in seconds,
+// so that the same question has the same answer on every machine.
+struct RouteEffort {
+  int32_t moves = 300;          // of micro-batches to other holders
+  int64_t played_ops = 60'000;  // by moves, at most; some 80 ns each
+  auto operator<=>(const RouteEffort&) const = default;
+};
+
+// A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link
+// costs: one network for all of them. How many micro-batches a holder can run within an allowed
+// time the bound says (mesh_bound.h); the cheapest flow that keeps these numbers is dealt to the
+// micro-batches and played. The allowed time goes up from the bound: the more is allowed, the more
+// the flow can stay at home and off slow links, and the higher is the load. Beside these: holders
+// of each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
+// home, and the dead's dealt evenly. Each is played in the global order and as it comes; the
+// fastest few also with holders that wait for gradients that are near, and with less held than
+// there is room for. Then single micro-batches of the best change their holders, which is kept
+// where the step gets shorter. Ends as soon as the bound is reached. Deterministic.
+//
+// Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
+Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
+
+// Every micro-batch in its own pipeline; those of a missing holder go around its peers evenly.
+Routing even_routing(const Mesh& mesh);
+
+// How many micro-batches each pipeline runs when none leaves it, loaded by what the bound says that
+// it can carry; 0 where a holder is missing. Empty when no pipeline is whole.
+std::vector<int32_t> whole_counts(const Mesh& mesh);
+
+// Every micro-batch in one pipeline from end to end, so many in each.
+//
+// Requires: the counts add up to the step's, and a pipeline that has any is whole
+Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts);
+
+// The plan with its work as a step gives it to the workers, within the plan's rooms.
+//
+// Requires: the mesh is the plan's, and the step the mesh's
+Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch);
+
+}  // namespace tenuto

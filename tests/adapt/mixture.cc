@@ -1,0 +1,183 @@
+#include "adapt/mixture.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+Duration times(double factor) {
+  return Duration(std::llround(factor * static_cast<double>(kMixtureOp.count())));
+}
+
+bool same_place(const Trouble& a, const Trouble& b) {
+  return (a.kind == TroubleKind::SlowLink) == (b.kind == TroubleKind::SlowLink) &&
+         a.pipeline == b.pipeline && a.stage == b.stage;
+}
+
+bool leaves_a_worker(const MixtureSize& size, const Trouble& next,
+                     const std::vector<Trouble>& troubles) {
+  if (next.kind != TroubleKind::DeadWorker) return true;
+  int32_t dead = 1;
+  for (const Trouble& it : troubles) {
+    dead += it.kind == TroubleKind::DeadWorker && it.stage == next.stage;
+  }
+  return dead < size.pipelines;
+}
+
+Way way_with(const std::vector<Trouble>& troubles, int32_t stage, int32_t from, int32_t to) {
+  double delay = from == to ? 0 : 0.1;
+  for (const Trouble& it : troubles) {
+    const bool link =
+        it.kind == TroubleKind::SlowLink && from == to && it.pipeline == from && it.stage == stage;
+    const bool card =
+        it.kind == TroubleKind::SlowCard && ((it.pipeline == from && it.stage == stage) ||
+                                             (it.pipeline == to && it.stage == stage + 1));
+    if (link || card) delay = std::max(delay, it.size);
+  }
+  return {times(delay), times(delay), {}, {}};
+}
+
+}  // namespace
+
+const std::vector<std::pair<std::string, Trouble>>& trouble_kinds() {
+  static const std::vector<std::pair<std::string, Trouble>> kinds = {
+      {"slow1.5", {TroubleKind::SlowWorker, 1.5}}, {"slow2", {TroubleKind::SlowWorker, 2}},
+      {"slow4", {TroubleKind::SlowWorker, 4}},     {"link1", {TroubleKind::SlowLink, 1}},
+      {"link2", {TroubleKind::SlowLink, 2}},       {"link4", {TroubleKind::SlowLink, 4}},
+      {"card2", {TroubleKind::SlowCard, 2}},       {"dead", {TroubleKind::DeadWorker, 0}}};
+  return kinds;
+}
+
+void add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to) {
+  const int32_t stages = size.stages - (kind.kind == TroubleKind::SlowLink ? 1 : 0);
+  for (;;) {
+    kind.pipeline = static_cast<int32_t>(random.below(size.pipelines));
+    kind.stage = static_cast<int32_t>(random.below(stages));
+    const bool taken =
+        std::any_of(to.begin(), to.end(), [&](const Trouble& it) { return same_place(it, kind); });
+    if (!taken && leaves_a_worker(size, kind, to)) break;
+  }
+  to.push_back(kind);
+}
+
+std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
+                                   const std::string& row) {
+  std::vector<Trouble> troubles;
+  const auto& kinds = trouble_kinds();
+  const auto kind =
+      std::find_if(kinds.begin(), kinds.end(), [&](const auto& it) { return it.first == row; });
+  if (kind != kinds.end()) {
+    add_trouble(random, size, kind->second, troubles);
+    return troubles;
+  }
+  const int count = row == "pair" ? 2 : row == "triple" ? 3 : row == "six" ? 6 : 0;
+  CHECK(count > 0, row + ": no such row");
+  for (int i = 0; i < count; ++i) {
+    Trouble any = kinds[static_cast<size_t>(random.below(8))].second;
+    // With every other worker of all stages dead there is no place for one more.
+    if (any.kind == TroubleKind::DeadWorker) {
+      const auto dead = std::count_if(troubles.begin(), troubles.end(), [](const Trouble& it) {
+        return it.kind == TroubleKind::DeadWorker;
+      });
+      if (dead >= size.stages * (size.pipelines - 1)) any = kinds[0].second;
+    }
+    add_trouble(random, size, any, troubles);
+  }
+  return troubles;
+}
+
+Mesh mesh_with(const MixtureSize& size, const std::vector<Trouble>& troubles, int32_t slots,
+               Pace pace) {
+  Mesh mesh;
+  mesh.pipelines = size.pipelines;
+  mesh.micros = size.pipelines * size.micros;
+  mesh.pace = pace;
+  for (int32_t s = 0; s < size.stages; ++s) {
+    auto& stage = mesh.stages.emplace_back();
+    for (int32_t p = 0; p < size.pipelines; ++p) {
+      double slower = 1;
+      for (const Trouble& it : troubles) {
+        if (it.pipeline != p || it.stage != s) continue;
+        if (it.kind == TroubleKind::SlowWorker) slower = it.size;
+        if (it.kind == TroubleKind::DeadWorker) slower = 0;
+      }
+      if (slower == 0) continue;
+      Holder holder;
+      holder.worker = {p * size.stages + s};
+      holder.pipeline = p;
+      holder.forward = holder.backward = holder.weight = times(slower);
+      if (slots > 0) holder.room = {slots, 1, 1};
+      stage.push_back(holder);
+    }
+  }
+  for (int32_t s = 0; s + 1 < size.stages; ++s) {
+    auto& ways = mesh.ways.emplace_back();
+    for (const Holder& from : mesh.stages[at(s)]) {
+      for (const Holder& to : mesh.stages[at(s) + 1]) {
+        ways.push_back(way_with(troubles, s, from.pipeline, to.pipeline));
+      }
+    }
+  }
+  return mesh;
+}
+
+Mesh random_mesh(Random& random, int32_t most_stages, int32_t most_pipelines, int32_t most_micros) {
+  const auto upto = [&](int32_t most) { return 1 + static_cast<int32_t>(random.below(most)); };
+  Mesh mesh;
+  const int32_t stages = upto(most_stages);
+  mesh.pipelines = upto(most_pipelines);
+  mesh.micros = mesh.pipelines * upto(most_micros);
+  mesh.pace = static_cast<Pace>(random.below(3));
+  const bool rooms = random.below(3) > 0, shares = random.below(3) == 0;
+  const bool equal = random.below(2) == 0, whole = random.below(4) == 0;
+  const bool updates = mesh.pace == Pace::Joint && random.below(2) == 0;
+  const auto time = [&] { return Duration(equal ? 10 : 4 + random.below(12)); };
+  for (int32_t s = 0; s < stages; ++s) {
+    auto& stage = mesh.stages.emplace_back();
+    const int32_t kept = static_cast<int32_t>(random.below(mesh.pipelines));
+    const Duration forward = time(), backward = time(), weight = whole ? Duration{} : time();
+    for (int32_t p = 0; p < mesh.pipelines; ++p) {
+      if (p != kept && random.below(5) == 0) continue;
+      const int64_t slower = random.below(3) == 0 ? 1 + random.below(4) : 1;
+      Holder holder;
+      holder.worker = {p * stages + s};
+      holder.pipeline = p;
+      holder.forward = slower * forward;
+      holder.backward = slower * backward;
+      holder.weight = slower * weight;
+      if (updates) holder.update = Duration(random.below(20));
+      if (rooms) holder.room = {6 * upto(stages + 2), 6, shares ? random.below(7) : 6};
+      stage.push_back(holder);
+    }
+  }
+  for (int32_t s = 0; s + 1 < stages; ++s) {
+    auto& ways = mesh.ways.emplace_back();
+    const size_t count = mesh.stages[at(s)].size() * mesh.stages[at(s) + 1].size();
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t most = random.below(4) == 0 ? 40 : 4;
+      Way way{Duration(random.below(most)), Duration(random.below(most)), {}, {}};
+      if (random.below(4) == 0) way.down_busy = way.up_busy = Duration(random.below(8));
+      ways.push_back(way);
+    }
+  }
+  return mesh;
+}
+
+Routing random_routing(Random& random, const Mesh& mesh) {
+  Routing routing;
+  for (int32_t s = 0; s < mesh.depth(); ++s) {
+    auto& own = routing.emplace_back();
+    for (int32_t m = 0; m < mesh.micros; ++m) {
+      own.push_back(static_cast<int32_t>(random.below(mesh.width(s))));
+    }
+  }
+  return routing;
+}
+
+}  // namespace tenuto
