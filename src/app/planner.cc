@@ -12,7 +12,7 @@ Planned answer(const PlanRequest& request) {
   const Duration begun = monotonic_clock().now();
   AdaptOptions options;
   options.price.update = false;
-  options.routing = false;  // data, connections and sums stay where they are while the run goes on
+  options.routing = request.routing;
   const Result<Adapted> adapted = adapt(*request.plan, request.model, request.cluster, options);
   if (!adapted.ok()) return {request.request, nullptr, adapted.error().message};
   const std::string took =

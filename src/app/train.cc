@@ -159,6 +159,7 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
+  rules.routing = job.resilience.slow_workers == "adapt";
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);

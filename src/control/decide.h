@@ -51,6 +51,7 @@ struct Rules {
   Model model;                       // as profiled: bytes; op times are measured
   Cluster cluster;                   // when all are well
   SlowLinks slow_links = SlowLinks::Observe;
+  bool routing = false;  // micro-batches may go to other workers while the run goes on
   std::vector<std::string> resume_shards;
   std::string directory;         // where checkpoint folders are made
   Duration start_limit{};        // without any worker coming forward
@@ -214,6 +215,7 @@ struct PlanRequest {
   std::shared_ptr<const Plan> plan;  // the present one
   Model model;                       // as measured
   Cluster cluster;
+  bool routing = false;  // micro-batches may go to other workers
 };
 
 // What follows from an input.

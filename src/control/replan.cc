@@ -56,6 +56,15 @@ std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::
   return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
 }
 
+// True when nothing is left of what a plan was changed for.
+bool is_well(const Rules& rules, const Cluster& now) {
+  const auto same_speed = [](const Worker& a, const Worker& b) { return a.speed == b.speed; };
+  return now.exceptions == rules.cluster.exceptions &&
+         (!rules.routing ||
+          std::equal(now.workers.begin(), now.workers.end(), rules.cluster.workers.begin(),
+                     rules.cluster.workers.end(), same_speed));
+}
+
 bool all_know(const State& state) {
   return std::all_of(state.members.begin(), state.members.end(), [&](const Member& member) {
     return !member.alive || member.report.plan == state.planning.serial;
@@ -96,9 +105,9 @@ void learn_step(Decision& out, int64_t step) {
   }
   Learned learned = learn(*planning.monitor, samples, step);
   // Slow workers are told, and planned with when another order is wanted for a link: by themselves
-  // no order of the same micro-batches helps much.
-  planning.stale =
-      planning.stale || learned.cluster.exceptions != planning.monitor->cluster.exceptions;
+  // no order of the same micro-batches helps much. Another routing does.
+  const bool by_link = learned.cluster.exceptions != planning.monitor->cluster.exceptions;
+  planning.stale = planning.stale || by_link || (state.rules.routing && learned.changed);
   out.verdicts.insert(out.verdicts.end(), std::make_move_iterator(learned.verdicts.begin()),
                       std::make_move_iterator(learned.verdicts.end()));
   planning.monitor = std::make_shared<const MonitorState>(std::move(learned.state));
@@ -120,15 +129,16 @@ std::string advance_plan(Decision& out) {
   if (planning.slow_links != SlowLinks::Adapt) return {};
   planning.stale = false;
   const Cluster& cluster = planning.monitor->cluster;
-  if (cluster.exceptions == state.rules.cluster.exceptions) {
+  if (is_well(state.rules, cluster)) {
     if (planning.present == state.rules.plan) return {};
-    return propose(out, state.rules.plan, "all links are well again");
+    return propose(out, state.rules.plan,
+                   state.rules.routing ? "all is well again" : "all links are well again");
   }
   planning.answered = false;
   planning.request += 1;
-  out.wanted =
-      PlanRequest{planning.request, planning.present,
-                  measured_model(state.rules.model, *planning.present, *planning.monitor), cluster};
+  out.wanted = PlanRequest{planning.request, planning.present,
+                           measured_model(state.rules.model, *planning.present, *planning.monitor),
+                           cluster, state.rules.routing};
   return {};
 }
 

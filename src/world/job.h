@@ -84,7 +84,8 @@ struct NetworkSettings {
 
 // [resilience]
 struct ResilienceSettings {
-  std::string slow_links = "adapt";  // adapt | observe | off
+  std::string slow_links = "adapt";      // adapt | observe | off
+  std::string slow_workers = "observe";  // adapt | observe
 };
 
 // [coordinator]

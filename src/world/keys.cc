@@ -344,6 +344,12 @@ std::vector<Key> control_keys() {
        {"adapt", "observe", "off"},
        "adapt: change the order of ops so that a slow link's delay is absorbed; observe: only "
        "tell"},
+      {"resilience.slow_workers",
+       slot<&Job::resilience, &ResilienceSettings::slow_workers>,
+       kAnyNumber,
+       {"adapt", "observe"},
+       "adapt: give micro-batches of a slow worker to others, which changes the last bits of sums; "
+       "observe: only tell; needs slow_links = \"adapt\""},
       {"coordinator.listen",
        slot<&Job::coordinator, &CoordinatorSettings::listen>,
        kAnyNumber,

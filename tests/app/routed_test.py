@@ -82,6 +82,29 @@ class Absent(Case):
         self.assertLess(statistics.median(times[22:]), 1.1 * quiet)
         self.assertIn("rehearsed fault: from step 10 on worker 1.1 at 0.5 of its speed", run.output)
 
+    def test_a_slow_worker_is_answered_and_the_plan_returns(self):
+        more = {"job__steps": 70, "resilience__slow_workers": "adapt", "job__checkpoint_every": 0,
+                "job__validate_every": 0, "job__validate_micros": 0}
+        self.write_faulty_job(**more)
+        whole = self.train(name="whole")
+        self.write_faulty_job({"kind": "slow-worker", "worker": "1.1", "speed": 0.5,
+                               "at_step": 15, "until_step": 45}, **more)
+        run = self.train(name="slowed")
+        self.assertEqual(self.losses(run), self.losses(whole))
+        reasons = [event["reason"] for event in run.events() if event["event"] == "decision"]
+        changes = [re.fullmatch(r"plan (\d+) \((.*)\) is in force from step (\d+)", reason)
+                   for reason in reasons]
+        steps = [int(change[3]) for change in changes if change]
+        self.assertGreaterEqual(len(steps), 2, reasons)
+        found = [event["step"] for event in run.events() if event["event"] == "detection"]
+        self.assertLessEqual(found[0], 15 + 3 + 1)
+        times = [line["iteration_ms"] for line in run.metrics()]
+        slow = statistics.median(times[15:steps[0]])
+        answered = statistics.median(times[steps[0] + 1:45])
+        self.assertLess(answered, 0.9 * slow, reasons)
+        self.assertIn("all is well again", " ".join(reasons))
+        self.assertLess(statistics.median(times[-5:]), 1.05 * statistics.median(times[5:15]))
+
     def test_a_slow_worker_is_wanted_and_taken_back(self):
         self.write_faulty_job({"kind": "dead-worker", "worker": "0.1"}, job__steps=5000)
         run = self.start("--job.checkpoint_every=0")
