@@ -1,6 +1,7 @@
 """Runs with workers that are absent from the start, and with slow ones."""
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import unittest
@@ -33,7 +34,9 @@ class Absent(Case):
     def expect_as_priced(self, run):
         times = [line["iteration_ms"] for line in run.metrics()][5:]
         priced = self.priced()
-        self.assertAlmostEqual(statistics.median(times) / priced, 1, delta=0.02)
+        ratio = statistics.median(times) / priced
+        print(f"{statistics.median(times):.2f} ms, priced {priced:.2f} ms: {ratio:.4f}")
+        self.assertAlmostEqual(ratio, 1, delta=0.02)
         return priced
 
     def test_one_dead_worker(self):
@@ -61,6 +64,17 @@ class Absent(Case):
         run = self.train(name="mixture")
         self.assertEqual(self.losses(run), self.losses(whole))
         self.expect_as_priced(run)
+
+    def test_pairs_of_troubles(self):
+        dead = {"kind": "dead-worker", "worker": "0.1"}
+        slow = {"kind": "slow-worker", "worker": "1.2", "speed": 0.5}
+        link = {"kind": "slow-link", "from": 5, "to": 6, "latency_ms": 12.0}
+        for troubles in ((dead, {"kind": "dead-worker", "worker": "1.3"}), (slow, link),
+                         (dead, link), (dead, slow), (slow,)):
+            self.write_faulty_job(*troubles, resilience__slow_links="off", job__steps=20)
+            self.expect_as_priced(self.train(name="pair"))
+            self.job.unlink()
+            shutil.rmtree(self.folder / "runs")
 
     def test_resumed_without_another_one(self):
         self.write_faulty_job()

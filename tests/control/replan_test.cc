@@ -41,12 +41,13 @@ Rules adapting_rules(SlowLinks slow_links = SlowLinks::Adapt) {
   return rules;
 }
 
-// The play with messages between workers 0 and 1 that take `delay` one way.
+// The play with messages between workers 0 and 1 that take `delay` one way, and ops of worker 3
+// that take `length`.
 class Measured : public Play {
  public:
-  explicit Measured(SlowLinks slow_links = SlowLinks::Adapt) : Play(adapting_rules(slow_links)) {
-    connect();
-  }
+  explicit Measured(SlowLinks slow_links = SlowLinks::Adapt)
+      : Measured(adapting_rules(slow_links)) {}
+  explicit Measured(const Rules& rules) : Play(rules) { connect(); }
 
   // All take one step; what was decided meanwhile is kept.
   void all_step() {
@@ -68,7 +69,8 @@ class Measured : public Play {
                                .of_smallest = way,
                                .of_largest = way}};
       for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
-        summary.sample.ops.push_back({{self}, {self % 2}, kind, 8, 10 * kMillisecond});
+        const Duration took = i == 3 ? length : 10 * kMillisecond;
+        summary.sample.ops.push_back({{self}, {self % 2}, kind, 8, took});
       }
       reports[i].steps = {summary};
       reports[i].version += 1;
@@ -95,7 +97,7 @@ class Measured : public Play {
     ASSERT_EQ(wanted.size(), 1u);
   }
 
-  Duration delay = kMillisecond;
+  Duration delay = kMillisecond, length = 10 * kMillisecond;
   std::vector<std::string> verdicts, reasons;
   std::vector<PlanRequest> wanted;
 
@@ -143,6 +145,32 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
   EXPECT_EQ(run.reasons.back(), cat("plan 2 (gpipe) is in force from step ", committed + 2));
   EXPECT_EQ(plan_of(run.state.planning, committed + 1)->order, "1f1b");
   EXPECT_EQ(plan_of(run.state.planning, committed + 2)->order, "gpipe");
+}
+
+// Where routing is allowed, a slow worker alone asks for a plan, and its speed returning brings the
+// first one back; where it is not, it is only told.
+TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
+  for (const bool routing : {false, true}) {
+    Rules rules = adapting_rules();
+    rules.routing = routing;
+    Measured run(rules);
+    run.steps(20);
+    run.length = 20 * kMillisecond;
+    run.steps(10);
+    ASSERT_EQ(run.verdicts.size(), 1u);
+    EXPECT_NE(run.verdicts[0].find("worker 3"), std::string::npos) << run.verdicts[0];
+    EXPECT_EQ(run.wanted.size(), routing ? 1u : 0u);
+    if (!routing) continue;
+    EXPECT_TRUE(run.wanted[0].routing);
+    EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
+    EXPECT_EQ(run.wanted[0].cluster.workers[1].speed, 1);
+    run.hear(
+        Planned{run.wanted[0].request, std::make_shared<const Plan>(plan_of_order("gpipe")), ""});
+    run.all_know();
+    run.length = 10 * kMillisecond;
+    for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
+    EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all is well again");
+  }
 }
 
 // Whoever begins the step of the change has waited for a commit that was told with the change or
