@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/program.h"
 #include "bench/slow_link.h"
 #include "plan/make_plan.h"
 #include "sim/price.h"
@@ -219,9 +220,7 @@ int main(int argc, char** argv) {
   using tenuto::Settings;
   CLI::App app("A slow link: iteration times of real runs on paced devices");
   Settings settings;
-  settings.tenuto = (tenuto::fs::read_symlink("/proc/self/exe").parent_path().parent_path() /
-                     "src" / "app" / "tenuto")
-                        .string();
+  settings.tenuto = tenuto::tenuto_of_this_build();
   std::string which = "all", replay;
   bool json = false;
   app.add_option("--links", which, "all, last, first or several")
