@@ -29,6 +29,7 @@
 #include "adapt/adapt.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "bench/program.h"
 #include "ir/text.h"
 #include "plan/make_plan.h"
 #include "sim/price.h"
@@ -504,9 +505,7 @@ int main(int argc, char** argv) {
   using tenuto::Settings;
   CLI::App app("A slow link in real time: worker processes in network namespaces");
   Settings settings;
-  settings.tenuto = (tenuto::fs::read_symlink("/proc/self/exe").parent_path().parent_path() /
-                     "src" / "app" / "tenuto")
-                        .string();
+  settings.tenuto = tenuto::tenuto_of_this_build();
   settings.cluster = TENUTO_SOURCE_DIR "/tools/virtual_cluster";
   bool inside = false;
   const auto whole = [](int32_t low, int32_t high) { return CLI::Range(low, high); };

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/program.h"
 #include "bench/slow_link.h"
 #include "plan/make_plan.h"
 #include "sim/price.h"
@@ -129,9 +130,12 @@ std::string story_of(const fs::path& run) {
 
 Figure run_cell(const Settings& settings, const Cell& cell, const Mode& mode) {
   const int32_t steps = !mode.adapts ? 3 : settings.steps > 0 ? settings.steps : kCellSteps;
-  const fs::path run = train(settings, {mode, steps, faults_of(cell, mode), {steps - 1}});
+  // A fixed plan shows its first step: like the price it begins empty at all workers at once. In
+  // later ones blocking receives also wait for the verdict of the step before.
+  const int32_t shown = mode.adapts ? steps - 1 : 0;
+  const fs::path run = train(settings, {mode, steps, faults_of(cell, mode), {shown}});
   const Plan plan = plan_of(run);
-  const fs::path trace = run / cat("trace-", steps - 1, ".json");
+  const fs::path trace = run / cat("trace-", shown, ".json");
   const auto spans = spans_of_trace(read_all(trace), trace.string(), plan);
   if (!spans.ok()) give_up(spans.error().message);
   Figure figure;
@@ -219,9 +223,7 @@ int main(int argc, char** argv) {
   using tenuto::Settings;
   CLI::App app("A slow link: iteration times of real runs on paced devices");
   Settings settings;
-  settings.tenuto = (tenuto::fs::read_symlink("/proc/self/exe").parent_path().parent_path() /
-                     "src" / "app" / "tenuto")
-                        .string();
+  settings.tenuto = tenuto::tenuto_of_this_build();
   std::string which = "all", replay;
   bool json = false;
   app.add_option("--links", which, "all, last, first or several")

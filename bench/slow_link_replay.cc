@@ -54,6 +54,7 @@ struct Replayed {
   int64_t late_looks = 0, looks = 0;
   std::vector<InForce> plans;
   std::vector<double> medians, priced;  // by period; the price of the plan at its end
+  std::vector<std::string> repairs;     // connections that broke and stood again, in words
 };
 
 // How the adapting mode took a period.
@@ -72,7 +73,7 @@ std::vector<Period> periods_of(const std::vector<Fault>& faults, int64_t steps) 
   for (const int64_t end : ends) {
     Period period{first, end, {}};
     for (const Fault& fault : faults) {
-      if (in_force(fault, first)) period.faults.push_back(fault);
+      if (lasts(fault) && in_force(fault, first)) period.faults.push_back(fault);
     }
     periods.push_back(std::move(period));
     first = end;
@@ -168,6 +169,9 @@ Replayed replay(const Settings& settings, const Mode& mode, const std::vector<Fa
     replayed.late_looks += line["lag_valid"].get<bool>() ? 0 : 1;
   });
   replayed.plans = plans_of(run);
+  each_line(run / "events.jsonl", [&](const Json& line) {
+    if (line["event"] == "repair") replayed.repairs.push_back(line["reason"]);
+  });
   for (const Period& period : periods) {
     const auto at = replayed.iterations.begin();
     replayed.medians.push_back(median({at + period.first, at + period.end}));
@@ -242,6 +246,7 @@ void print(const Settings& settings, const std::vector<Period>& periods,
     }
     std::printf("; on this machine %.0f s, late at %lld of %lld looks\n", all[m].wall_ms / 1000,
                 static_cast<long long>(all[m].late_looks), static_cast<long long>(all[m].looks));
+    for (const std::string& repair : all[m].repairs) std::printf("  %s\n", repair.c_str());
   }
   std::printf("furthest of a median from its price: %.2f %%\n", 100 * furthest(all));
 }
@@ -267,7 +272,8 @@ Json to_json(const Settings& settings, const std::vector<Period>& periods,
     totals[modes()[m].name] = {
         {"total_ms", total_of(all[m])}, {"over_adapted", total_of(all[m]) / total_of(all.back())},
         {"wall_ms", all[m].wall_ms},    {"published_minutes", kPublished[m]},
-        {"looks", all[m].looks},        {"late_looks", all[m].late_looks}};
+        {"looks", all[m].looks},        {"late_looks", all[m].late_looks},
+        {"repairs", all[m].repairs}};
   }
   return {{"steps", settings.steps},
           {"faster", settings.faster},
@@ -292,6 +298,10 @@ int run_replay(Settings settings, const std::string& trace, bool json) {
     last = std::max({last, of.fault.at_step, of.fault.until_step});
   }
   if (settings.steps == 0) settings.steps = static_cast<int32_t>(last + kAfter);
+  const auto in_run = [&](const Fault& fault) {
+    return !lasts(fault) && fault.at_step < settings.steps;
+  };
+  const auto breaks = std::count_if(faults.begin(), faults.end(), in_run);
   const std::vector<Period> periods = periods_of(faults, settings.steps);
   std::vector<Replayed> all;
   std::vector<Answer> answers;
@@ -301,6 +311,10 @@ int run_replay(Settings settings, const std::string& trace, bool json) {
       mode.dispatch = kFirstDispatch;
     }
     all.push_back(replay(settings, mode, faults, periods, mode.adapts ? &answers : nullptr));
+    if (std::cmp_less(all.back().repairs.size(), breaks)) {
+      give_up(cat(mode.name, ": ", breaks, " connections were to break, ",
+                  all.back().repairs.size(), " did"));
+    }
     std::fprintf(stderr, "%s: %.1f s on the devices' clock\n", mode.name.c_str(),
                  total_of(all.back()) / 1000);
   }

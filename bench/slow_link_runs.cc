@@ -42,9 +42,9 @@ void write_job(const Settings& settings, const Work& work) {
        << "\nbackward_weight_ms = " << times(kWeight) << "\n[network]\nsend = \"" << mode.send
        << "\"\n[resilience]\nslow_links = \"" << (mode.adapts ? "adapt" : "off") << "\"\n";
   for (const Fault& fault : work.faults) {
-    file << "[[fault]]\nkind = \"slow-link\"\nlink = " << fault.link
-         << "\nlatency_ms = " << fault.latency_ms / settings.faster
+    file << "[[fault]]\nkind = \"" << fault.kind << "\"\nlink = " << fault.link
          << "\nat_step = " << fault.at_step << "\n";
+    if (lasts(fault)) file << "latency_ms = " << fault.latency_ms / settings.faster << "\n";
     if (fault.until_step >= 0) file << "until_step = " << fault.until_step << "\n";
   }
 }

@@ -99,7 +99,7 @@ bool take(std::string_view& text, Number& number, std::string_view mark) {
 }
 
 // `wish`: what follows "link=".
-Result<Request> slow_link_of(std::string_view wish, const Job& job) {
+Result<Request> link_request_of(std::string_view wish, const Job& job) {
   std::string_view rest = wish;
   int32_t before = 0, behind = 0;
   double milliseconds = 0;
@@ -111,9 +111,8 @@ Result<Request> slow_link_of(std::string_view wish, const Job& job) {
   }
   if (!can_rehearse_links(job)) {
     return invalid(
-        "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., "
-        "that "
-        "is, paced devices on the nominal clock, or a job with [[fault]] tables");
+        "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., that"
+        " is, paced devices on the nominal clock, or a job with [[fault]] tables");
   }
   const int32_t stages = job.parallel.stages;
   if (before < 0 || behind != before + 1 || behind >= stages) {
@@ -129,7 +128,7 @@ Result<Request> slow_link_of(std::string_view wish, const Job& job) {
 }
 
 // `wish`: what follows "worker=".
-Result<Request> slow_worker_of(std::string_view wish, const Job& job) {
+Result<Request> worker_request_of(std::string_view wish, const Job& job) {
   const size_t colon = wish.find(':');
   Request request{Request::Kind::Fault, 0};
   Fault& fault = request.fault;
@@ -199,8 +198,8 @@ std::string status_text(const State& state) {
 Result<Request> request_of(const std::string& wish, const Job& job) {
   if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
   const size_t equals = wish.find('=');
-  if (wish.starts_with("link=")) return slow_link_of(std::string_view(wish).substr(5), job);
-  if (wish.starts_with("worker=")) return slow_worker_of(std::string_view(wish).substr(7), job);
+  if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
+  if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
   if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
     const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};

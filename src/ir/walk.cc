@@ -287,9 +287,11 @@ void Walk::start(int32_t index) {
   } else {
     CHECK(state_[at(index)] == State::Offered, "start: the op is not startable");
     remove_offer(index);
-    if (!is_recv(lane.kind)) {
+    if (!is_recv(lane.kind)) ++lane.next;
+    if (lane.kind == LaneKind::Reduce) {
       lane.busy = true;
-      ++lane.next;
+    } else {
+      offer_from(lane, lane_[at(index)]);
     }
   }
   state_[at(index)] = State::Started;
@@ -341,7 +343,7 @@ std::span<const Value> Walk::finish(int32_t index) {
   Lane& lane = lanes_[at(lane_[at(index)])];
   if (lane.kind == LaneKind::Compute) {
     compute_.end(list_[at(index)].kind);
-  } else if (!is_recv(lane.kind)) {
+  } else if (lane.kind == LaneKind::Reduce) {
     lane.busy = false;
     offer_from(lane, lane_[at(index)]);
   }

@@ -61,8 +61,9 @@ class Walk {
   // one, if all that it reads is in the store; of a receive lane all that have a buffer. Valid
   // until the next call that changes the walk. An op stays here until it is started.
   std::span<const int32_t> startable();
-  // The op at `index` has started: its lane is taken (a receive's lane is free again at once:
-  // receives are posted ahead). Requires: it is startable.
+  // The op at `index` has started: its lane is taken. A lane of messages is free again at once:
+  // receives are posted ahead, and a send does not wait for the one before to arrive. Requires: it
+  // is startable.
   void start(int32_t index);
   // The op at `index` has ended: what it writes is here, what it frees is gone. Returns the freed
   // values, valid until the next call. Requires: it has started.

@@ -219,7 +219,7 @@ class Clockwork {
     }
     if (where.kind == LaneKind::Compute) {
       end_compute(where.worker, kind_of(op));
-    } else if (where.kind < LaneKind::RecvForward) {
+    } else if (where.kind == LaneKind::Reduce) {
       ways_[at(lane)].busy = false;
       advance(lane);
     }
@@ -253,14 +253,17 @@ class Clockwork {
       }
       return;
     }
-    if (way.busy || way.next < 0 || missing_[at(way.next)] > 0) return;
-    const int32_t instance = way.next;
-    way.next = next_after(instance);
-    way.busy = true;
-    result_.start[at(instance)] = now_;
-    if (kind == LaneKind::Reduce) return reduce(instance);
-    const int32_t recv = beside(instance, program_.partner(op_of(instance)));
-    if (started(recv)) transfer(instance, recv);
+    while (!way.busy && way.next >= 0 && missing_[at(way.next)] == 0) {
+      const int32_t instance = way.next;
+      way.next = next_after(instance);
+      result_.start[at(instance)] = now_;
+      if (kind == LaneKind::Reduce) {
+        way.busy = true;
+        return reduce(instance);
+      }
+      const int32_t recv = beside(instance, program_.partner(op_of(instance)));
+      if (started(recv)) transfer(instance, recv);
+    }
   }
 
   // The next instance of the same lane, in this step or the next.

@@ -65,36 +65,54 @@ class Trace {
       return refuse(fields[0], "expected a step, a whole number in [0, 1e+12]");
     }
     if (*step <= last_) return refuse(fields[0], cat("expected a step after ", last_));
-    end_all(*step);
     last_ = *step;
+    const bool breaks = fields.size() == 3 && fields[2].text == "break";
+    if (!breaks) end_all(*step);
     if (fields.size() == 2 && fields[1].text == "off") return ok();
-    if (fields.size() != 3) return refuse(whole, "expected step;links;delay_ms or step;off");
-    const auto delay = number_of<double>(fields[2].text);
-    if (!delay || !std::isfinite(*delay) || *delay <= 0 || *delay > kMostMilliseconds) {
-      return refuse(fields[2], "expected a delay in milliseconds, a number in (0, 1e+09]");
+    if (fields.size() != 3) {
+      return refuse(whole, "expected step;links;delay_ms, step;links;break or step;off");
     }
-    for (const Piece& link : split(fields[1], ',')) {
+    TracedFault traced;
+    traced.line = line;
+    traced.fault.at_step = *step;
+    if (breaks) {
+      traced.fault.kind = "broken-connection";
+    } else {
+      const auto delay = number_of<double>(fields[2].text);
+      if (!delay || !std::isfinite(*delay) || *delay <= 0 || *delay > kMostMilliseconds) {
+        return refuse(fields[2],
+                      "expected a delay in milliseconds, a number in (0, 1e+09], or break");
+      }
+      traced.fault.latency_ms = *delay;
+    }
+    return take_links(fields[1], std::move(traced));
+  }
+
+  std::vector<TracedFault> faults() && { return std::move(faults_); }
+
+ private:
+  // Adds the fault once for each link.
+  Status take_links(const Piece& links, TracedFault traced) {
+    for (const Piece& link : split(links, ',')) {
       const std::vector<Piece> ends = split(link, '_');
       const auto before = number_of<int32_t>(ends[0].text);
       const auto behind = ends.size() == 2 ? number_of<int32_t>(ends[1].text) : std::nullopt;
       if (!before || !behind || *before < 0 || *before > 16383 || *behind != *before + 1) {
         return refuse(link, "expected a link between two neighbouring stages, such as 2_3");
       }
-      TracedFault traced{{}, line, static_cast<int64_t>(link.column)};
+      traced.column = static_cast<int64_t>(link.column);
       traced.fault.link = *before;
-      traced.fault.latency_ms = *delay;
-      traced.fault.at_step = *step;
       faults_.push_back(traced);
     }
     return ok();
   }
 
-  std::vector<TracedFault> faults() && { return std::move(faults_); }
-
- private:
-  // What holds ends when the next line begins.
+  // What holds ends when the next line of links or none begins.
   void end_all(int64_t step) {
-    for (; open_ < faults_.size(); ++open_) faults_[open_].fault.until_step = step;
+    for (; open_ < faults_.size(); ++open_) {
+      Fault& fault = faults_[open_].fault;
+      if (lasts(fault)) fault.until_step = step;
+    }
   }
 
   Error refuse(const Piece& found, const std::string& sentence) const {

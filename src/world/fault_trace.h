@@ -1,4 +1,5 @@
-// A trace of slow links, to be replayed: which links were slow from which step on, and how much.
+// A trace of slow and broken links, to be replayed: which links were slow from which step on, and
+// how much; which connections broke.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct TracedFault {
 };
 
 // Reads lines `step;links;delay_ms`. Links are pairs of neighbouring stages, `0_1,5_6`; a line
-// holds until the next, and `step;off` ends all. Steps ascend. Blank lines and what follows a # say
+// holds until the next, and `step;off` ends all. `step;links;break` breaks connections in that step
+// and leaves what holds. Steps ascend. Blank lines and what follows a # say
 // nothing.
 //
 // Errors: Invalid/Call  with `source`, line and column

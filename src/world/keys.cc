@@ -491,7 +491,7 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::file>,
        kAnyNumber,
        {},
-       "slow-link-trace: lines step;links;delay_ms"},
+       "slow-link-trace: lines step;links;delay_ms or step;links;break"},
       {"fault.worker",
        fault_slot<&Fault::worker>,
        kAnyNumber,

@@ -79,7 +79,7 @@ TEST(Doctor, LooksAtEverything) {
   ASSERT_EQ(json["checks"].size(), findings.size());
   std::map<std::string, std::string> states;
   for (const auto& check : json["checks"]) states[check["name"]] = check["state"];
-  for (const char* name : {"machine", "devices", "transport", "control", "ccache", "disk"}) {
+  for (const char* name : {"machine", "devices", "transport", "tcp", "control", "ccache", "disk"}) {
     EXPECT_TRUE(states.count(name)) << name;
   }
   EXPECT_EQ(states["loopback"], "ok");

@@ -19,17 +19,6 @@ using std::chrono::milliseconds;
 
 UcxTransport& ucx(Party& party) { return static_cast<UcxTransport&>(*party.wire); }
 
-std::string name_of(const testing::TestParamInfo<UcxProtocol>& info) {
-  switch (info.param) {
-    case UcxProtocol::Automatic:
-      return "Automatic";
-    case UcxProtocol::Eager:
-      return "Eager";
-    default:
-      return "Rendezvous";
-  }
-}
-
 // What one direction carries: the sender's bytes or the receiver's room, and what it should hold.
 struct Message {
   std::vector<std::byte> bytes;
@@ -44,10 +33,12 @@ class End {
  public:
   static constexpr int kMessages = 120;
 
-  End(int self, UcxProtocol protocol)
+  // Eager alone: UCX 1.13 ends the process by an assertion of its own in about one of 200 breaks in
+  // the middle of a rendezvous (decision 13).
+  explicit End(int self)
       : self_(self),
-        random_(20 + 7 * static_cast<uint64_t>(self) + static_cast<uint64_t>(protocol)),
-        party(make_ucx(ucx_settings(protocol)), hello_of(self)) {
+        random_(20 + 7 * static_cast<uint64_t>(self)),
+        party(make_ucx(ucx_settings(UcxProtocol::Eager)), hello_of(self)) {
     for (int from = 0; from < 2; ++from) {
       Random sizes(40 + static_cast<uint64_t>(from));  // the same at both ends
       for (int i = 0; i < kMessages; ++i) {
@@ -147,9 +138,9 @@ void line_to(int descriptor, const std::string& line) {
 }
 
 // The end that is connected to: tells its address, runs, tells its counts and goes when told to.
-[[noreturn]] void run_other_end(UcxProtocol protocol, int in, int out) {
+[[noreturn]] void run_other_end(int in, int out) {
   {
-    End end(1, protocol);
+    End end(1);
     line_to(out, end.party.wire->address().text);
     end.run();
     const UcxCounters counters = ucx(end.party).counters();
@@ -162,9 +153,7 @@ void line_to(int descriptor, const std::string& line) {
   _exit(0);
 }
 
-class Mend : public testing::TestWithParam<UcxProtocol> {};
-
-TEST_P(Mend, EveryMessageArrivesOnceWhateverBreaks) {
+TEST(Mend, EveryMessageArrivesOnceWhateverBreaks) {
   int to[2], from[2];
   ASSERT_EQ(pipe(to), 0);
   ASSERT_EQ(pipe(from), 0);
@@ -172,14 +161,14 @@ TEST_P(Mend, EveryMessageArrivesOnceWhateverBreaks) {
   ASSERT_GE(other, 0);
   if (other == 0) {
     close(to[1]);  // so that it sees this process end
-    run_other_end(GetParam(), to[0], from[1]);
+    run_other_end(to[0], from[1]);
   }
   close(to[0]);
   close(from[1]);
   std::string told;
   UcxCounters counters;
   {
-    End end(0, GetParam());
+    End end(0);
     const Status connected = end.party.connect(WorkerId{1}, {line_from(from[0])});
     ASSERT_TRUE(connected.ok()) << connected.error().message;
     end.run();
@@ -202,10 +191,6 @@ TEST_P(Mend, EveryMessageArrivesOnceWhateverBreaks) {
   std::printf("breaks %ld and %ld, sent again %ld and %ld\n", counters.broken, broken,
               counters.sent_again, sent_again);
 }
-
-// Not with rendezvous: UCX 1.13 ends the process by an assertion of its own in about one of 200
-// breaks in the middle of one (decision 13).
-INSTANTIATE_TEST_SUITE_P(All, Mend, testing::Values(UcxProtocol::Eager), name_of);
 
 class MendPair : public testing::Test {
  protected:

@@ -118,6 +118,22 @@ TEST(FaultTrace, ALineHoldsUntilTheNext) {
   EXPECT_EQ(traced.value()[2].column, 9);
 }
 
+TEST(FaultTrace, ABreakEndsNothing) {
+  const auto traced = read_fault_trace("15;2_3;30\n20;0_1,2_3;break\n85;off\n90;4_5;break", "t");
+  ASSERT_TRUE(traced.ok()) << traced.error().message;
+  std::vector<Fault> faults;
+  for (const TracedFault& each : traced.value()) faults.push_back(each.fault);
+  const auto broken = [](int32_t link, int64_t step) {
+    Fault fault;
+    fault.kind = "broken-connection";
+    fault.link = link;
+    fault.at_step = step;
+    return fault;
+  };
+  EXPECT_EQ(faults, (std::vector<Fault>{slow_link(2, 30, 15, 85), broken(0, 20), broken(2, 20),
+                                        broken(4, 90)}));
+}
+
 TEST(FaultTrace, RefusesWithLineAndColumn) {
   const auto said = [](const std::string& text) {
     const auto traced = read_fault_trace(text, "t");
@@ -125,14 +141,17 @@ TEST(FaultTrace, RefusesWithLineAndColumn) {
   };
   EXPECT_EQ(said("x;0_1;3"), "t:1:1: expected a step, a whole number in [0, 1e+12], found \"x\"");
   EXPECT_EQ(said("5;0_1;3\n5;off"), "t:2:1: expected a step after 5, found \"5\"");
-  EXPECT_EQ(said("5"), "t:1:1: expected step;links;delay_ms or step;off, found \"5\"");
-  EXPECT_EQ(said("5;0_1"), "t:1:1: expected step;links;delay_ms or step;off, found \"5;0_1\"");
+  EXPECT_EQ(said("5"),
+            "t:1:1: expected step;links;delay_ms, step;links;break or step;off, found \"5\"");
+  EXPECT_EQ(said("5;0_1"),
+            "t:1:1: expected step;links;delay_ms, step;links;break or step;off, found \"5;0_1\"");
   EXPECT_EQ(said("5;0_1,0_2;3"),
             "t:1:7: expected a link between two neighbouring stages, such as 2_3, found \"0_2\"");
   EXPECT_EQ(said("5;;3"),
             "t:1:3: expected a link between two neighbouring stages, such as 2_3, found \"\"");
-  EXPECT_EQ(said("5;0_1;0"),
-            "t:1:7: expected a delay in milliseconds, a number in (0, 1e+09], found \"0\"");
+  EXPECT_EQ(
+      said("5;0_1;0"),
+      "t:1:7: expected a delay in milliseconds, a number in (0, 1e+09], or break, found \"0\"");
   EXPECT_EQ(said("5;0_1;nan").substr(0, 6), "t:1:7:");
   EXPECT_EQ(said(""), "accepted");
 }
