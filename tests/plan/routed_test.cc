@@ -231,8 +231,8 @@ TEST(Routed, DamageIsRefused) {
     expect_refused(damaged, "worker 5 does not hold stage 1");
   }
   {
-    Plan damaged = right;  // out of order
-    std::swap(*find(damaged, 4, "F1.0"), *find(damaged, 4, "F1.1"));
+    Plan damaged = right;  // sums out of order
+    std::swap(*find(damaged, 4, "W1.0"), *find(damaged, 4, "W1.1"));
     expect_refused(damaged, "it stands behind micro-batch 1");
   }
 }
