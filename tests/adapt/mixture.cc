@@ -79,15 +79,9 @@ std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
   const int count = row == "pair" ? 2 : row == "triple" ? 3 : row == "six" ? 6 : 0;
   CHECK(count > 0, row + ": no such row");
   for (int i = 0; i < count; ++i) {
-    Trouble any = kinds[static_cast<size_t>(random.below(8))].second;
-    // With every other worker of all stages dead there is no place for one more.
-    if (any.kind == TroubleKind::DeadWorker) {
-      const auto dead = std::count_if(troubles.begin(), troubles.end(), [](const Trouble& it) {
-        return it.kind == TroubleKind::DeadWorker;
-      });
-      if (dead >= size.stages * (size.pipelines - 1)) any = kinds[0].second;
+    while (
+        !add_trouble(random, size, kinds[static_cast<size_t>(random.below(8))].second, troubles)) {
     }
-    add_trouble(random, size, any, troubles);
   }
   return troubles;
 }
