@@ -130,11 +130,11 @@ std::optional<Duration> MeshPlayer::time_of(Mode mode, Duration most) {
   return end;
 }
 
-TaskLists MeshPlayer::as_they_come(const Routing& routing, int32_t look_ahead) {
+TaskLists MeshPlayer::as_they_come(const Routing& routing, const Patience& patience) {
   const Orders global = global_orders(mesh_, routing);
   set_routing(routing);
   set_orders(global);
-  look_ahead_ = look_ahead;
+  patience_ = patience;
   auto lists = record(Mode::AsTheyCome);
   CHECK(lists.has_value(), "the last place is kept for the first micro-batch, and still it stands");
   return std::move(*lists);
@@ -288,13 +288,17 @@ std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
       lowest_here(seat.gradients, gradient_at_.data() + row, now, gradient_next);
   if (gradient >= 0) return Task{OpKind::BackwardInput, seat.gradients[at(gradient)]};
   const auto soon = [&](Duration op) {
-    return gradient_next != kNever && gradient_next - now <= op * look_ahead_ / 2;
+    return gradient_next != kNever && gradient_next - now <= op * patience_.look_ahead / 2;
   };
   const auto wait_until = [&](Duration moment) {
     seat.look_at = moment;
     return std::nullopt;
   };
-  if (has_room(seat, 1)) {
+  const int32_t late = seat.backwards - seat.weights;
+  const int32_t weight = late > 0 ? tasks.weights[at(seat.weights)] : -1;
+  const bool weighs = weight >= 0 && went_[row + at(weight)] == 2;
+  const bool weighs_first = weighs && patience_.weights > 0 && late >= patience_.weights;
+  if (!weighs_first && has_room(seat, 1)) {
     const bool spare = has_room(seat, 2);
     const int32_t place = lowest_here(seat.activations, activation_at_.data() + row, now, next);
     const int32_t micro = place < 0 ? -1 : seat.activations[at(place)];
@@ -303,12 +307,9 @@ std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
       return Task{OpKind::Forward, micro};
     }
   }
-  if (seat.weights < seat.backwards) {
-    const int32_t micro = tasks.weights[at(seat.weights)];
-    if (went_[row + at(micro)] == 2) {
-      if (soon(seat.own->weight)) return wait_until(gradient_next);
-      return Task{OpKind::BackwardWeight, micro};
-    }
+  if (weighs) {
+    if (soon(seat.own->weight)) return wait_until(gradient_next);
+    return Task{OpKind::BackwardWeight, weight};
   }
   return wait_until(std::min(next, gradient_next));
 }

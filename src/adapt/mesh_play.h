@@ -33,6 +33,16 @@ using TaskLists = std::vector<std::vector<std::vector<Task>>>;
 // The order of each kind in the lists.
 Orders orders_of(const TaskLists& lists);
 
+// What holders do that ready dispatch does not.
+struct Patience {
+  int32_t look_ahead = 0;  // a holder stays idle when a gradient on its way arrives within so many
+                           // halves of the op that it would begin
+  int32_t weights = 0;     // so many waiting weight gradients go before a forward; 0 = none do
+
+  // True when ready dispatch does the same.
+  bool is_ready() const { return look_ahead == 0 && weights == 0; }
+};
+
 // Plays steps of a mesh, which must outlive it; its arrays serve one play after the other.
 //
 // A holder that is free runs the first of input gradient, forward, weight gradient whose inputs are
@@ -60,11 +70,10 @@ class MeshPlayer {
   // gradients the one with the lowest number that is here; weight gradients in the order of the
   // numbers, so that sums repeat. The last place in a holder's memory goes only to the first of its
   // micro-batches that has none yet: without that it could wait for a weight gradient that has to
-  // wait for one behind. With `look_ahead` a holder stays idle when a gradient on its way arrives
-  // within so many halves of the op that it would begin; ready dispatch does not do that.
+  // wait for one behind.
   //
   // Cost: some 60 ns an op
-  TaskLists as_they_come(const Routing& routing, int32_t look_ahead = 0);
+  TaskLists as_they_come(const Routing& routing, const Patience& patience = {});
   // The lists of the first step, each kind of op in the order given; nothing when nothing can move.
   std::optional<TaskLists> lists(const Routing& routing, const Orders& orders);
 
@@ -117,7 +126,7 @@ class MeshPlayer {
   std::vector<uint8_t> went_;  // 1: the forward has begun, 2: the input gradient too
   std::vector<std::vector<Duration>> down_free_at_, up_free_at_;  // links, as mesh.ways
   Mode mode_ = Mode::InOrder;
-  int32_t look_ahead_ = 0;
+  Patience patience_;
   std::vector<int32_t> most_;                        // by stage; empty = as the rooms allow
   std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
 };

@@ -60,25 +60,28 @@ enum class Held : uint8_t { Room, Falling, Even };  // S - s; S
 
 // How a step is played.
 struct Manner {
-  bool global = false;     // each kind in the order of the micro-batch numbers
-  int32_t look_ahead = 0;  // more than 0: fixed lists
+  bool global = false;  // each kind in the order of the micro-batch numbers
+  Patience patience;    // any: fixed lists
   Held held = Held::Room;
   const char* how = "";
 };
 
 constexpr Manner kManners[] = {
-    {true, 0, Held::Room, "in order"},
-    {false, 0, Held::Room, "as it comes"},
+    {true, {}, Held::Room, "in order"},
+    {false, {}, Held::Room, "as it comes"},
 };
 // For the few fastest routings.
 constexpr size_t kFew = 3;
 constexpr Manner kMoreManners[] = {
-    {false, 1, Held::Room, "as it comes, waiting for near gradients"},
-    {false, 2, Held::Room, "as it comes, waiting for gradients"},
-    {true, 0, Held::Falling, "in order, holding fewer from stage to stage"},
-    {false, 0, Held::Falling, "as it comes, holding fewer from stage to stage"},
-    {true, 0, Held::Even, "in order, holding as many as there are stages"},
-    {false, 0, Held::Even, "as it comes, holding as many as there are stages"},
+    {false, {1, 0}, Held::Room, "waiting for near gradients"},
+    {false, {2, 0}, Held::Room, "waiting for gradients"},
+    {false, {0, 2}, Held::Room, "two weight gradients before forwards"},
+    {false, {2, 2}, Held::Room, "two weight gradients before forwards, waiting for gradients"},
+    {false, {1, 3}, Held::Room, "three weight gradients before forwards"},
+    {true, {}, Held::Falling, "in order, holding fewer from stage to stage"},
+    {false, {}, Held::Falling, "as it comes, holding fewer from stage to stage"},
+    {true, {}, Held::Even, "in order, holding as many as there are stages"},
+    {false, {}, Held::Even, "as it comes, holding as many as there are stages"},
 };
 
 class Search {
@@ -152,7 +155,7 @@ class Search {
   // Plays the routing and keeps it if it is the best so far. Returns its time, or the longest there
   // is when it is seen to be no better.
   Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how) {
-    const bool ready = manner.look_ahead == 0;
+    const bool ready = manner.patience.is_ready();
     RoutedStep& best = ready ? best_.ready : best_.listed;
     if (best.time <= best_.bound) return Duration::max();
     player_.set_most(most_of(manner.held));
@@ -165,7 +168,7 @@ class Search {
           manner.global ? global_orders(mesh_, routing) : orders_of(player_.as_they_come(routing));
       time = player_.time(routing, orders, manner.global ? kLongest : best.time);
     } else {
-      step.lists = player_.as_they_come(routing, manner.look_ahead);
+      step.lists = player_.as_they_come(routing, manner.patience);
       time = player_.time(routing, step.lists, best.time);
     }
     step.time = time.value_or(kLongest);

@@ -365,8 +365,9 @@ Result<Case> order_of(const SimulateOptions& options, Case it) {
     return invalid(cat(options.lost.empty() ? "--order auto" : "--lost",
                        " makes orders for messages beside the device: leave --send out"));
   }
-  // What if, not live: every gain counts.
+  // What if, not live: every gain counts, and there is time to look for it.
   adapting.least_gain = adapting.listed_gain = 0;
+  adapting.route_effort = {3000, 2'000'000};
   if (options.dispatch) {
     adapting.dispatch = *options.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   }

@@ -72,7 +72,7 @@ TEST(MeshBound, IsNeverAboveAStep) {
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
     const auto time = seed % 2 == 0 ? player.time(routing, global_orders(mesh, routing))
-                                    : player.time(routing, player.as_they_come(routing, 1));
+                                    : player.time(routing, player.as_they_come(routing, {1, 2}));
     ASSERT_TRUE(time) << "seed " << seed;
     const Duration bound = MeshBound(mesh).least();
     ASSERT_LE(bound, *time) << "seed " << seed;
@@ -217,8 +217,8 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
     }
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
-    const Orders orders =
-        orders_of(player.as_they_come(routing, static_cast<int32_t>(random.below(3))));
+    const auto below = [&](int32_t bound) { return static_cast<int32_t>(random.below(bound)); };
+    const Orders orders = orders_of(player.as_they_come(routing, {below(3), below(3)}));
     const Orders global = global_orders(mesh, routing);
     free += orders != global;
     for (int32_t s = 0; s < mesh.depth(); ++s) {

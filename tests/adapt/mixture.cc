@@ -54,16 +54,26 @@ const std::vector<std::pair<std::string, Trouble>>& trouble_kinds() {
   return kinds;
 }
 
-void add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to) {
+bool add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to) {
   const int32_t stages = size.stages - (kind.kind == TroubleKind::SlowLink ? 1 : 0);
-  for (;;) {
-    kind.pipeline = static_cast<int32_t>(random.below(size.pipelines));
-    kind.stage = static_cast<int32_t>(random.below(stages));
+  const auto fits = [&](int32_t pipeline, int32_t stage) {
+    kind.pipeline = pipeline;
+    kind.stage = stage;
     const bool taken =
         std::any_of(to.begin(), to.end(), [&](const Trouble& it) { return same_place(it, kind); });
-    if (!taken && leaves_a_worker(size, kind, to)) break;
+    return !taken && leaves_a_worker(size, kind, to);
+  };
+  bool any = false;
+  for (int32_t place = 0; place < size.pipelines * stages; ++place) {
+    any = any || fits(place / stages, place % stages);
+  }
+  if (!any) return false;
+  for (bool found = false; !found;) {
+    const auto pipeline = static_cast<int32_t>(random.below(size.pipelines));
+    found = fits(pipeline, static_cast<int32_t>(random.below(stages)));
   }
   to.push_back(kind);
+  return true;
 }
 
 std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
@@ -79,15 +89,10 @@ std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
   const int count = row == "pair" ? 2 : row == "triple" ? 3 : row == "six" ? 6 : 0;
   CHECK(count > 0, row + ": no such row");
   for (int i = 0; i < count; ++i) {
-    Trouble any = kinds[static_cast<size_t>(random.below(8))].second;
-    // With every other worker of all stages dead there is no place for one more.
-    if (any.kind == TroubleKind::DeadWorker) {
-      const auto dead = std::count_if(troubles.begin(), troubles.end(), [](const Trouble& it) {
-        return it.kind == TroubleKind::DeadWorker;
-      });
-      if (dead >= size.stages * (size.pipelines - 1)) any = kinds[0].second;
+    for (bool added = false; !added;) {
+      const auto any = static_cast<size_t>(random.below(8));
+      added = add_trouble(random, size, kinds[any].second, troubles);
     }
-    add_trouble(random, size, any, troubles);
   }
   return troubles;
 }

@@ -28,8 +28,9 @@ struct Trouble {
 // The eight kinds of trouble by name: slow1.5, slow2, slow4, link1, link2, link4, card2, dead.
 const std::vector<std::pair<std::string, Trouble>>& trouble_kinds();
 
-// Puts a trouble at a random place that has none, such that every stage keeps a live worker.
-void add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to);
+// Puts a trouble at a random place that has none, such that every stage keeps a live worker; false
+// when there is no such place.
+bool add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to);
 
 // Troubles by the name of a row: one of the kinds, or pair, triple, six: so many of random kinds.
 std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size, const std::string& row);
