@@ -45,6 +45,7 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
   const auto depth = static_cast<int32_t>(plan.stages.size());
   mesh.pipelines = std::max(1, workers / depth);
   mesh.micros = plan.schedule.micro_count;
+  mesh.split_backward = plan.split_backward;
   if (options.staggered) mesh.pace = options.update ? Pace::Joint : Pace::Apart;
   for (int32_t s = 0; s < depth; ++s) {
     auto& holders = mesh.stages.emplace_back();

@@ -58,6 +58,7 @@ struct Mesh {
   std::vector<std::vector<Holder>> stages;
   std::vector<std::vector<Way>> ways;  // ways[s][i * holders of s + 1 + j]: from i of s to j of s+1
   Pace pace = Pace::Barrier;
+  bool split_backward = true;  // no: weight gradients are summed by the input gradients' ops
 
   // Number of stages.
   int32_t depth() const { return static_cast<int32_t>(stages.size()); }

@@ -284,9 +284,15 @@ std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
   const Duration now = seat.look_at;
   Duration gradient_next = kNever, next = kNever;
   const size_t row = cell(seat.stage, 0);
-  const int32_t gradient =
-      lowest_here(seat.gradients, gradient_at_.data() + row, now, gradient_next);
-  if (gradient >= 0) return Task{OpKind::BackwardInput, seat.gradients[at(gradient)]};
+  if (mesh_.split_backward) {
+    const int32_t place =
+        lowest_here(seat.gradients, gradient_at_.data() + row, now, gradient_next);
+    if (place >= 0) return Task{OpKind::BackwardInput, seat.gradients[at(place)]};
+  } else if (at(seat.backwards) < tasks.backwards.size()) {
+    const int32_t micro = tasks.backwards[at(seat.backwards)];
+    gradient_next = gradient_at_[row + at(micro)];
+    if (gradient_next <= now) return Task{OpKind::BackwardInput, micro};
+  }
   const auto soon = [&](Duration op) {
     return gradient_next != kNever && gradient_next - now <= op * patience_.look_ahead / 2;
   };

@@ -67,10 +67,10 @@ class MeshPlayer {
   std::optional<Duration> time(const Routing& routing, const TaskLists& lists,
                                Duration most = Duration::max());
   // The lists that come about in the first step when a holder takes of forwards and of input
-  // gradients the one with the lowest number that is here; weight gradients in the order of the
-  // numbers, so that sums repeat. The last place in a holder's memory goes only to the first of its
-  // micro-batches that has none yet: without that it could wait for a weight gradient that has to
-  // wait for one behind.
+  // gradients the one with the lowest number that is here; what is summed, weight gradients or with
+  // a whole backward input gradients, in the order of the numbers, so that sums repeat. The last
+  // place in a holder's memory goes only to the first of its micro-batches that has none yet:
+  // without that it could wait for a weight gradient that has to wait for one behind.
   //
   // Cost: some 60 ns an op
   TaskLists as_they_come(const Routing& routing, const Patience& patience = {});

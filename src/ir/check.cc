@@ -249,20 +249,22 @@ Fault Checker::check_work() {
 }
 
 // Under ready dispatch weight gradients must keep micro-batch order, which is what makes sums
-// repeat bit for bit, and losses of a held-out pass too. Forwards and input gradients are taken in
-// list order and make no sum: theirs may be any, and whether it stands still the walk decides.
-// Under listed dispatch sums are made in list order, which is as fixed.
+// repeat bit for bit, and losses of a held-out pass too; with a whole backward input gradients,
+// whose ops make the sums then. Other ops are taken in list order and make no sum: theirs may be
+// any, and whether it stands still the walk decides. Under listed dispatch sums are made in list
+// order, which is as fixed.
 Fault Checker::check_order() const {
   if (plan_.dispatch == Dispatch::Listed) return {};
   for (int32_t w = 0; w < worker_count(); ++w) {
     // The last micro-batch of each kind of op at each stage that the worker holds.
-    std::array<std::vector<MicroId>, 2> last;
+    std::array<std::vector<MicroId>, 3> last;
     last.fill(std::vector<MicroId>(held_[at(w)].size()));
     const auto& ops = list({w});
     for (size_t i = 0; i < ops.size(); ++i) {
       const Op& op = ops[i];
-      if (op.kind != OpKind::BackwardWeight && op.kind != OpKind::Evaluate) continue;
-      const size_t kind = op.kind == OpKind::Evaluate ? 1 : 0;
+      const bool whole = op.kind == OpKind::BackwardInput && !plan_.split_backward;
+      if (op.kind != OpKind::BackwardWeight && op.kind != OpKind::Evaluate && !whole) continue;
+      const size_t kind = op.kind == OpKind::Evaluate ? 2 : whole ? 1 : 0;
       MicroId& before = last[kind][at(slot_of({w}, op.stage))];
       if (op.micro < before) {
         return fault({{w}, static_cast<int32_t>(i)},

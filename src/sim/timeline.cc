@@ -150,6 +150,22 @@ Message message_of(const Span& span) {
           sends ? span.op.peer : span.worker};
 }
 
+// Where the slice of each span ends: slices of one thread must not overlap, but a send may be under
+// way when the next one starts. Its own end is that of the wire's memory, of its start people want
+// to know.
+std::vector<Duration> drawn_ends(const std::vector<Span>& spans) {
+  std::vector<Duration> ends(spans.size());
+  std::map<Lane, Duration> next;  // start of the next send of the lane
+  for (size_t i = spans.size(); i-- > 0;) {
+    ends[i] = spans[i].finish;
+    if (spans[i].op.kind != OpKind::Send) continue;
+    const auto [behind, last] = next.try_emplace(lane_key(spans[i]), spans[i].finish);
+    ends[i] = std::min(spans[i].finish, std::max(behind->second, spans[i].start));
+    behind->second = spans[i].start;
+  }
+  return ends;
+}
+
 }  // namespace
 
 std::vector<Span> spans_of(const std::vector<Event>& events) {
@@ -281,18 +297,20 @@ void write_trace(std::ostream& out, const std::vector<Span>& spans, const Plan& 
   write_names(writer, threads, plan);
   std::vector<Duration> lane_end;  // of the lanes of the worker at hand: what is drawn so far
   worker = {};
-  for (const Span& span : spans) {
+  const std::vector<Duration> ends = drawn_ends(spans);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const Span& span = spans[i];
     const bool nothing = span.op.kind == OpKind::BackwardWeight && span.start == span.finish;
     if (nothing && !plan.split_backward) continue;
     if (span.worker != worker) lane_end.assign(threads.size(), Duration{});
     worker = span.worker;
     const int32_t tid = threads[lane_key(span)];
     // Receives are posted ahead and overlap; slices of one thread must not.
-    const Duration start = std::min(std::max(span.start, lane_end[at(tid)]), span.finish);
-    lane_end[at(tid)] = std::max(lane_end[at(tid)], span.finish);
+    const Duration start = std::min(std::max(span.start, lane_end[at(tid)]), ends[i]);
+    lane_end[at(tid)] = std::max(lane_end[at(tid)], ends[i]);
     std::string fields =
         cat("\"name\": \"", trace_name(span.op, plan.split_backward),
-            "\", \"ts\": ", microseconds(start), ", \"dur\": ", microseconds(span.finish - start),
+            "\", \"ts\": ", microseconds(start), ", \"dur\": ", microseconds(ends[i] - start),
             ", \"args\": {\"stage\": ", span.op.stage.value);
     if (span.op.micro.value >= 0) fields += cat(", \"micro\": ", span.op.micro.value);
     writer.row('X', span.worker.value, tid, fields + "}");

@@ -155,7 +155,14 @@ TEST(Check, OrderOfWhatIsNotSummed) {
       if (has_micro(op) && !weight) op.micro = {1 - op.micro.value};
     }
   }
+  plan.split_backward = true;
   EXPECT_TRUE(check(plan).ok());
+  plan.split_backward = false;  // then input gradients make the sums
+  const Status status = check(plan);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("under ready dispatch what is summed must stand"),
+            std::string::npos)
+      << status.error().message;
 }
 
 TEST(Check, Memory) {

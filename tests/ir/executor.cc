@@ -252,9 +252,9 @@ class Run {
     if (op.kind == OpKind::Forward) ++station.held, ++station.whole, ++station.forwards;
     if (op.kind == OpKind::BackwardInput) --station.whole;
     if (op.kind == OpKind::BackwardWeight) --station.held;
-    const bool ordered = op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput ||
-                         op.kind == OpKind::BackwardWeight;
-    if (!ordered || plan_.dispatch == Dispatch::Listed) return;
+    const bool summed = op.kind == OpKind::BackwardWeight ||
+                        (op.kind == OpKind::BackwardInput && !plan_.split_backward);
+    if (!summed || plan_.dispatch == Dispatch::Listed) return;
     const auto [last, fresh] = last_.try_emplace({op.kind, self, op.stage}, op.micro);
     if (!fresh && op.micro < last->second) end(Ending::Rules, "out of order: " + to_text(op));
     last->second = op.micro;
