@@ -48,8 +48,9 @@ struct Effect {
 // Recv                 writes its value
 // Reduce (s,part)      reads every partial of the list; writes the total of the part
 // Measure (s)          reads every total and norm s+1; writes norm s, at the first stage the
-// verdict Step (s)             reads and frees every total and partial; reads the verdict Evaluate
-// (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
+//                      verdict
+// Step (s)             reads and frees every total and partial; reads the verdict
+// Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
 
 // True for the names that, in a read or a free, mean every such value of the list: the partials and

@@ -28,9 +28,8 @@ struct Work {
 // Whether the result is right is check()'s to say.
 //
 // Requires: a list for each worker and holders for each stage of the plan; every stage has a
-// holder;
-//           lists hold each op once and nothing else; no worker holds two stages that share a
-//           weight
+//           holder; lists hold each op once and nothing else; no worker holds two stages that share
+//           a weight
 Plan with_work(const Plan& plan, Work work);
 
 // The plan without the workers that are not `alive`: what they had is dealt out evenly, one
