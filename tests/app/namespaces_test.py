@@ -156,7 +156,8 @@ class SlowLink(Case):
         quiet = all(line["lag_valid"] for run in (fixed, live) for line in run.metrics())
         print(f"{slow:.0f} ms fixed, {adapted:.0f} ms adapted: {slow / adapted:.2f}; machine "
               f"{'quiet' if quiet else 'busy'}")
-        if quiet:
+        # Sanitizers slow everything around the paced ops.
+        if quiet and not os.environ.get("TENUTO_SANITIZE"):
             self.assertGreaterEqual(slow / adapted, 1.4)
 
 
