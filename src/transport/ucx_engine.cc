@@ -468,10 +468,12 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
 // later rounds of progress and wakes nobody for them; so for a while after a close the thread comes
 // back by itself, at growing pauses. Returns when.
 Duration UcxEngine::tick_ended(Duration moment) {
-  bool waiting = false, mends = false;
+  bool waiting = false, mends = false, settling = false;
   for (auto it = links_.begin(); it != links_.end();) {
     Link& link = *it->second;
-    if (link.state == LinkState::Ended && !link.closing) {
+    const bool settles = link.requests > 0 && moment < link.settle;
+    settling |= settles;
+    if (link.state == LinkState::Ended && !link.closing && !settles) {
       link.closing = true;
       last_close_ = moment;
       ucp_request_param_t params{};
@@ -489,6 +491,7 @@ Duration UcxEngine::tick_ended(Duration moment) {
     it = gone ? links_.erase(it) : std::next(it);
   }
   if (mends) return moment;  // its successor may come
+  if (settling) return moment + kLingerPause;
   const Duration since = moment - last_close_;
   if (!waiting && (last_close_ == Duration::zero() || since > kLinger)) return Duration::max();
   return moment + std::clamp<Duration>(since / 4, kLingerPause, 50 * kLingerPause);

@@ -117,6 +117,7 @@ class UcxEngine {
     int requests = 0;     // UCX requests that have not completed
     bool said_bye = false, closing = false, closed = false;
     bool broken = false;         // was open; what UCX still holds of it goes to the next link
+    Duration settle{};           // until then a broken link is not closed under UCX's requests
     std::optional<Error> ended;  // what its calls end with
   };
   struct Sending {

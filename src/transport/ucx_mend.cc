@@ -34,6 +34,9 @@ constexpr Duration kKnockMost = std::chrono::milliseconds(200);
 constexpr Duration kKnockLook = std::chrono::milliseconds(2);
 // Who cannot be told so soon that its connection is not wanted finds out by its own limit.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
+// UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends,
+// so what it can still end by itself it is left to end.
+constexpr Duration kSettle = std::chrono::milliseconds(50);
 
 Duration now() { return monotonic_clock().now(); }
 
@@ -141,6 +144,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
   if (peer.link == &link) peer.link = nullptr;
   stop_mending(link.peer, peer);
   const Duration moment = now();
+  link.settle = moment + kSettle;
   Mending& mending = peer.mending.emplace(Mending{});
   mending.since = moment;
   mending.limit = moment + settings_.mend_limit;
