@@ -160,10 +160,13 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
   rules.routing = job.resilience.slow_workers == "adapt";
+  // Blocking messages leave in list order, which a plan for fewer workers has not.
+  rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking";
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);
   rules.silence_limit = from_seconds(job.network.silence_seconds);
+  rules.lost_limit = from_seconds(job.resilience.silence_seconds);
   rules.explain_limit = kExplainLimit;
   rules.stop_limit = kStopLimit;
   rules.salvage_limit = kSalvageLimit;

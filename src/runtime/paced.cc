@@ -95,6 +95,7 @@ struct Common {
 
   std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   LagRecord lags;
+  bool counts_lag = true;
 };
 
 Running running_of(const Floats& from) {
@@ -146,6 +147,7 @@ class Paced : public PacedCompute {
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   Lag lag() const override;
+  void count_lag(bool counts) override;
   void set_clock(Duration moment) override { common_->nominal = moment; }
   void set_speed(double speed) override { common_->speed = speed; }
   std::vector<float> weights() const override { return weights_; }
@@ -236,6 +238,11 @@ Paced::~Paced() {
 Lag Paced::lag() const {
   const std::lock_guard lock(common_->mutex);
   return common_->lags.summary();
+}
+
+void Paced::count_lag(bool counts) {
+  const std::lock_guard lock(common_->mutex);
+  common_->counts_lag = counts;
 }
 
 Status Paced::begin(int64_t step) {
@@ -497,7 +504,7 @@ void Paced::serve() {
     }
     {
       const std::lock_guard lock(common_->mutex);
-      common_->lags.note(now - end, work.length);
+      if (common_->counts_lag) common_->lags.note(now - end, work.length);
     }
     mailbox_.post(std::move(done));
   }
@@ -617,6 +624,7 @@ class PacedStages : public Stages<PacedCompute> {
  public:
   using Stages::Stages;
   Lag lag() const override { return first().lag(); }
+  void count_lag(bool counts) override { first().count_lag(counts); }
   void set_clock(Duration moment) override { first().set_clock(moment); }
   std::vector<float> weights() const override {
     std::vector<float> all;

@@ -387,6 +387,7 @@ void StepRun::complete(int32_t index) {
   event.moved = {my.bytes};
   event.sent = my.sent;
   events_.push_back(event);
+  if (input_.ended) input_.ended(static_cast<int64_t>(events_.size()));
 }
 
 Status StepRun::take(const Done& done) {

@@ -54,6 +54,8 @@ struct StepInput {
   // needs; may be empty.
   std::function<void(WorkerId, const Error&)> lost = nullptr;
   Duration retire_limit = kRetireLimit;  // see run_step
+  // Told after each op that ends how many have; may be empty.
+  std::function<void(int64_t)> ended = nullptr;
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
