@@ -78,7 +78,8 @@ def search(model, settings, cycles=False, bug=None):
 
         made = run(["spin", "-a", *options, model + ".pml"])
         if not pathlib.Path(folder, "pan.c").exists():
-            sys.exit(f"search: spin cannot read {model}.pml {settings}:\n{made.stdout}{made.stderr}")
+            said = made.stdout + made.stderr
+            sys.exit(f"search: spin cannot read {model}.pml {settings}:\n{said}")
         mode = "-DNP" if cycles else "-DSAFETY"
         made = run(["cc", "-O1", "-w", mode, "-DCOLLAPSE", "-DNOREDUCE", "-DMEMLIM=4000",
                     "-o", "pan", "pan.c"])
