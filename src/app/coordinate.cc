@@ -16,12 +16,12 @@
 
 #include "app/ask.h"
 #include "app/checkpoint.h"
-#include "app/file.h"
 #include "app/planner.h"
 #include "app/record.h"
 #include "app/rehearsal.h"
 #include "app/steps_picture.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "control/server.h"
 #include "ir/text.h"
