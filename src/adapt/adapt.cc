@@ -9,6 +9,7 @@
 #include "adapt/mesh_bound.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "ir/effect.h"
 #include "plan/lower.h"
 #include "sim/bound.h"
 
@@ -72,7 +73,7 @@ Plan with_orders(const Plan& plan, const Found& found, Dispatch dispatch) {
     }
   }
   insert_messages(made.schedule);
-  append_update(made.schedule, made.stages, is_tied(plan.schedule));
+  append_update(made.schedule, made.stages, is_tied(plan.schedule), is_staggered(plan.schedule));
   return made;
 }
 

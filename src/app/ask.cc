@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "control/client.h"
 #include "world/fault.h"

@@ -119,6 +119,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   shape.split_backward = job.parallel.split_backward;
   shape.memory = job.parallel.memory;
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
+  shape.staggered = job.parallel.optimizer == "staggered";
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);

@@ -13,13 +13,13 @@
 
 #include "adapt/adapt.h"
 #include "app/config.h"
-#include "app/file.h"
 #include "app/iterations.h"
 #include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/page.h"
 #include "app/plan_file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"
@@ -418,6 +418,9 @@ Result<Case> case_of(const SimulateOptions& options) {
     it.value().update = update.value();
   }
   if (options.send) it.value().send = *options.send;
+  if (options.optimizer) {
+    it.value().plan = with_update(std::move(it.value().plan), *options.optimizer == "staggered");
+  }
   if (it.value().update && it.value().send == "blocking") {
     return invalid("--send blocking is priced to the last weight gradient: add --update no");
   }
@@ -434,7 +437,7 @@ PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
   PriceOptions price_options;
   price_options.update = it.update;
   price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
-  price_options.staggered = options.optimizer && *options.optimizer == "staggered";
+  price_options.staggered = is_staggered(it.plan.schedule);
   price_options.half_duplex = options.duplex && *options.duplex == "half";
   price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));
   price_options.weight_share = options.weight_memory.value_or(1);

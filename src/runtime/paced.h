@@ -10,6 +10,7 @@
 // started; its lag is by how much it lasts too long, which the step's time then holds.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,12 @@ class PacedCompute : public Compute {
   virtual std::vector<float> weights() const = 0;
 };
 
+// What only tests choose: norms that are clipped, gradients that are not finite.
+struct PacedOptions {
+  double clip = 0;  // to this norm; 0 = never, whatever the job's optimizer says
+  std::function<bool(int64_t step, StageId stage)> bad = nullptr;  // not finite there; empty: never
+};
+
 // A paced device that holds `stages` of `job`, one or several. Its numbers are those of
 // paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
 // say whose it is: a value that is not what it should be ends the op with Corrupt/Link. A pause
@@ -44,7 +51,7 @@ class PacedCompute : public Compute {
 // Requires: at least one stage, all of them the plan's and of one worker
 std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
                                          const std::vector<StageId>& stages, const Clock& clock,
-                                         Mailbox& mailbox);
+                                         Mailbox& mailbox, const PacedOptions& options = {});
 
 // The length of each op of a paced job at worker `place` of a pipeline, of whose `chunks` stages
 // each takes an equal part of the worker's time; a backward that is not split lasts as long as both

@@ -127,6 +127,7 @@ Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& c
     case OpKind::BackwardWeight:
       return plan.split_backward ? cost.backward_weight : Duration{};
     case OpKind::Step:
+    case OpKind::StepAhead:
       return model.step;
     default:
       return {};
@@ -138,7 +139,7 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   const Schedule& schedule = options.evaluation ? plan.evaluation : plan.schedule;
   if (const Status status = check_cluster(schedule, cluster); !status.ok()) return status.error();
   if (const Status status = check_options(options); !status.ok()) return status.error();
-  auto program = Program::make(schedule, keep_of(options));
+  auto program = Program::make(schedule, keep_of(schedule, options));
   if (!program.ok()) return program.error();
   const Tariff tariff(program.value(), plan, model, cluster, options);
   PriceOptions exact = options;

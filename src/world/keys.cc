@@ -228,6 +228,12 @@ std::vector<Key> parallel_keys() {
        kAnyNumber,
        {},
        "gradients of inputs and of weights as two ops; unless given, as the order wants"},
+      {"parallel.optimizer",
+       slot<&Job::parallel, &ParallelSettings::optimizer>,
+       kAnyNumber,
+       {"barrier", "staggered"},
+       "barrier: all stages step when the norm of all is known; staggered: each when its own "
+       "gradients are whole, and takes the step back if that norm is to be clipped"},
       {"parallel.schedule",
        slot<&Job::parallel, &ParallelSettings::schedule>,
        kAnyNumber,

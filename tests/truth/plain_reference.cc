@@ -189,15 +189,46 @@ void perturb(PlainModel& model, const std::vector<torch::Tensor>& magnitudes, in
   }
 }
 
-void clip(PlainModel& model, double limit) {
-  double squared = 0;
-  for (auto named = model.named.rbegin(); named != model.named.rend(); ++named) {
-    const double norm = at::linalg_vector_norm(named->second.grad(), 2, at::OptionalIntArrayRef(),
-                                               false, torch::kDouble)
-                            .item<double>();
-    squared += norm * norm;
+// The sum without any error but that of its own rounding: the parts never overlap, each is the
+// rounding error of those above.
+double exact_sum(const std::vector<double>& terms) {
+  std::vector<double> parts;
+  for (double term : terms) {
+    size_t kept = 0;
+    for (double part : parts) {
+      if (std::abs(term) < std::abs(part)) std::swap(term, part);
+      const double high = term + part;
+      const double low = part - (high - term);
+      if (low != 0) parts[kept++] = low;
+      term = high;
+    }
+    parts.resize(kept);
+    parts.push_back(term);
   }
-  const double share = limit / (std::sqrt(squared) + 1e-6);
+  // From the largest down, until the next one is lost; then a tie looks one further.
+  double sum = 0, low = 0;
+  while (!parts.empty() && low == 0) {
+    const double high = sum, part = parts.back();
+    parts.pop_back();
+    sum = high + part;
+    low = part - (sum - high);
+  }
+  if (!parts.empty() && ((low < 0) == (parts.back() < 0)) && low != 0) {
+    const double twice = 2 * low, next = sum + twice;
+    if (twice == next - sum) sum = next;
+  }
+  return sum;
+}
+
+void clip(PlainModel& model, double limit) {
+  std::vector<double> squares;
+  for (const auto& [name, tensor] : model.named) {
+    const double norm =
+        at::linalg_vector_norm(tensor.grad(), 2, at::OptionalIntArrayRef(), false, torch::kDouble)
+            .item<double>();
+    squares.push_back(norm * norm);
+  }
+  const double share = limit / (std::sqrt(exact_sum(squares)) + 1e-6);
   if (limit <= 0 || share >= 1) return;
   for (const auto& [name, tensor] : model.named) tensor.grad().mul_(share);
 }
