@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt/spread.h"
 #include "app/ask.h"
 #include "app/checkpoint.h"
 #include "app/planner.h"
@@ -294,6 +295,10 @@ Status Coordinator::open_record() {
   }
   if (!input_.rules.resume_shards.empty()) {
     note("resume", cat("from the checkpoint of step ", input_.rules.first_step));
+  }
+  if (holds_apart(*input_.plan)) {
+    const std::string moved = describe(moves_in(*input_.plan));
+    if (!moved.empty()) note("plan", moved), input_.progress->event(moved);
   }
   return ok();
 }

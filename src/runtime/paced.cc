@@ -71,7 +71,8 @@ struct Share {
   int32_t place = 0, chunks = 1;
 };
 
-// Of any holder: a stage's holders all stand at one place of their pipelines.
+// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
+// one stage may have come from another.
 Share share_of(const Job& job, const Plan& plan, StageId stage) {
   const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
   Share share{holder.value % job.parallel.stages, 0};
@@ -79,6 +80,7 @@ Share share_of(const Job& job, const Plan& plan, StageId stage) {
     share.chunks +=
         std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
   }
+  if (share.chunks == 1) share.place = stage.value;
   return share;
 }
 

@@ -111,6 +111,9 @@ class TestCluster {
   WrapCompute wrap_compute;
   Duration silence_limit = std::chrono::seconds(20);
   Duration retire_limit = kRetireLimit;
+  // Before which steps a worker makes its version final ahead of them; empty: none.
+  std::function<bool(int32_t worker, int64_t step)> settles;
+  bool settles_in_the_end = true;  // all workers, after the last step of a run
   // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
   WorkerId mute;
 
