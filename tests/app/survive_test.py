@@ -148,7 +148,7 @@ class Rehearsed(Survival):
     def test_the_example(self):
         example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
         faster = [f"--device.{op}_ms=1" for op in ("forward", "backward_input", "backward_weight")]
-        faster.append(f"--job.directory={self.folder / 'runs'}")
+        faster += [f"--job.directory={self.folder / 'runs'}", "--resilience.silence_seconds=5"]
         self.job.write_text(example.read_text().split("[[fault]]")[0])
         undisturbed = self.losses(self.train(*faster, name="undisturbed"))
         self.job = example
@@ -163,18 +163,18 @@ class Rehearsed(Survival):
             self.skipTest("this build has no torch")
         text = self.folder / "text.txt"
         text.write_text("".join(f"{i} and {i * 7 % 101} make {i * i % 97}.\n" for i in range(4000)))
-        self.write_job(data__paths=[str(text)], device__kind="cpu", job__steps=30,
+        self.write_job(data__paths=[str(text)], device__kind="cpu", job__steps=14,
                        model__layers=2, model__width=16, model__heads=2, model__sequence=16,
                        model__dropout=0.1, parallel__micros=4)
         undisturbed = self.train(name="undisturbed")
-        self.add_fault(kind="kill", worker="0.1", at_step=7, at_op=11)
-        self.add_fault(kind="kill", worker="1.0", at_step=14, at_op=5)
+        self.add_fault(kind="kill", worker="0.1", at_step=4, at_op=11)
+        self.add_fault(kind="kill", worker="1.0", at_step=8, at_op=5)
         run = self.train()
         self.assertEqual(len(self.told(run, "death")), 2)
-        self.assert_whole(run, 30, self.losses(undisturbed))
+        self.assert_whole(run, 14, self.losses(undisturbed))
         # Until the first death not even the last bit differs.
-        self.assertEqual([line["loss"] for line in run.metrics()[:8]],
-                         [line["loss"] for line in undisturbed.metrics()[:8]])
+        self.assertEqual([line["loss"] for line in run.metrics()[:5]],
+                         [line["loss"] for line in undisturbed.metrics()[:5]])
 
     def test_what_is_injected(self):
         run = self.start("--job.steps=5000", "--resilience.silence_seconds=2")
