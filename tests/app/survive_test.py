@@ -1,6 +1,7 @@
 """Workers die while a run trains: it goes on without them, and loses no step."""
 import json
 import os
+import pathlib
 import random
 import re
 import statistics
@@ -143,6 +144,37 @@ class Rehearsed(Survival):
                 fired = self.told(run, "death")
                 # An op that the worker has not is never reached.
                 self.assertEqual(len(fired), 1 if op < 15 else len(fired), op)
+
+    def test_the_example(self):
+        example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
+        faster = [f"--device.{op}_ms=1" for op in ("forward", "backward_input", "backward_weight")]
+        faster.append(f"--job.directory={self.folder / 'runs'}")
+        self.job.write_text(example.read_text().split("[[fault]]")[0])
+        undisturbed = self.losses(self.train(*faster, name="undisturbed"))
+        self.job = example
+        run = self.train(*faster, name="failures")
+        self.assert_whole(run, 100, undisturbed)
+        self.assertEqual([re.match(r"worker (\d)", death)[1] for death in self.told(run, "death")],
+                         ["1", "7", "4"])
+
+    def test_a_model_that_learns_learns_the_same(self):
+        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
+        if "no torch" in version.stdout:
+            self.skipTest("this build has no torch")
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"{i} and {i * 7 % 101} make {i * i % 97}.\n" for i in range(4000)))
+        self.write_job(data__paths=[str(text)], device__kind="cpu", job__steps=30,
+                       model__layers=2, model__width=16, model__heads=2, model__sequence=16,
+                       model__dropout=0.1, parallel__micros=4)
+        undisturbed = self.train(name="undisturbed")
+        self.add_fault(kind="kill", worker="0.1", at_step=7, at_op=11)
+        self.add_fault(kind="kill", worker="1.0", at_step=14, at_op=5)
+        run = self.train()
+        self.assertEqual(len(self.told(run, "death")), 2)
+        self.assert_whole(run, 30, self.losses(undisturbed))
+        # Until the first death not even the last bit differs.
+        self.assertEqual([line["loss"] for line in run.metrics()[:8]],
+                         [line["loss"] for line in undisturbed.metrics()[:8]])
 
     def test_what_is_injected(self):
         run = self.start("--job.steps=5000", "--resilience.silence_seconds=2")

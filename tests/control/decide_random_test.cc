@@ -32,10 +32,20 @@ struct Puppet {
   bool expelled = false;   // it has heard that the run goes on without it
 };
 
+// What a worker may do wrong: the judge has to see it.
+enum class Bug : uint8_t {
+  None,
+  NoUndo,      // keeps the step of the try that is given up
+  LateUndo,    // says that it runs before it has taken that step back
+  NoFence,     // takes what was sent in another epoch
+  StepsAhead,  // does not wait for the commit of the version before
+};
+
 struct Chances {
   int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
   int32_t deaths_at_most = 0;
   int64_t suspicion = 0;  // of somebody who lives
+  Bug bug = Bug::None;
 };
 
 class World {
@@ -218,7 +228,13 @@ class World {
     }
     if (order.phase == Phase::Frozen) return frozen(worker);
     if (puppet.report.phase != Phase::Running) {
-      if (puppet.version == order.committed + 1) take_back(worker);
+      const bool ahead = puppet.version == order.committed + 1;
+      if (ahead && chances_.bug == Bug::LateUndo) {
+        puppet.report.phase = Phase::Running;
+        puppet.report.plan = puppet.heard.plan_serial;
+        tell(worker);
+      }
+      if (ahead && chances_.bug != Bug::NoUndo) take_back(worker);
       puppet.report.phase = Phase::Running;
       puppet.report.plan = puppet.heard.plan_serial;
       return tell(worker);
@@ -277,14 +293,15 @@ class World {
   void take_step(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
-    if (order.committed < puppet.version) return;
+    if (order.committed < puppet.version && chances_.bug != Bug::StepsAhead) return;
     for (size_t peer = 0; peer < puppets_.size(); ++peer) {
       const Puppet& other = puppets_[peer];
       const WorkerId id{static_cast<int32_t>(peer)};
       if (std::find(order.members.begin(), order.members.end(), id) == order.members.end()) {
         continue;
       }
-      const bool has_sent = other.version > puppet.version && other.step_epoch == order.epoch;
+      const bool fenced = chances_.bug == Bug::NoFence || other.step_epoch == order.epoch;
+      const bool has_sent = other.version > puppet.version && fenced;
       const bool sends = other.alive && other.version == puppet.version &&
                          other.report.epoch == order.epoch &&
                          other.heard.order.phase == Phase::Running;
@@ -550,6 +567,22 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   EXPECT_GT(hopeless, 100);
   EXPECT_GT(redone, 300);
   EXPECT_GT(forward, 5);
+}
+
+// A worker that breaks a rule is found: so the plays above mean something.
+TEST(DecideRandom, BrokenRulesOfWorkersAreSeen) {
+  for (const Bug bug : {Bug::NoUndo, Bug::LateUndo, Bug::NoFence, Bug::StepsAhead}) {
+    int32_t seen = 0;
+    for (uint64_t seed = 0; seed < 1000; ++seed) {
+      Case of = make_case(seed);
+      of.rules.survive = true;
+      World world(seed, of.stages, of.pipelines, of.rules,
+                  {.death = 6, .deaths_at_most = 3, .suspicion = 3, .bug = bug});
+      world.run(900, 20000);
+      seen += world.failed() || !world.state().ending;
+    }
+    EXPECT_GT(seen, 0) << "bug " << static_cast<int>(bug);
+  }
 }
 
 }  // namespace

@@ -93,6 +93,11 @@ std::unique_ptr<Transport> TestCluster::make_wire(Worker& worker, const Hello& h
   return std::move(made).value();
 }
 
+void TestCluster::lose(WorkerId worker, const Plan& plan) {
+  plan_ = plan;
+  workers_[static_cast<size_t>(worker.value)]->stages.clear();
+}
+
 void TestCluster::connect() {
   for (const auto& worker : workers_) worker->transport.reset();
   network_ = std::make_unique<MemoryNetwork>();

@@ -117,6 +117,9 @@ class TestCluster {
   // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
   WorkerId mute;
 
+  // Goes on without a worker, under a plan without it, when all have been connected anew. Requires:
+  // the others hold what they held.
+  void lose(WorkerId worker, const Plan& plan);
   // Connects all workers anew, under the next epoch, and forgets what the mailboxes hold.
   void connect();
   // Runs steps [first, first + count) on all workers, each on its own thread, until all have
@@ -152,7 +155,7 @@ class TestCluster {
   WorkerRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
 
   const Job job_;
-  const Plan plan_;
+  Plan plan_;
   const Clock& clock_;
   std::unique_ptr<MemoryNetwork> network_;
   std::vector<std::unique_ptr<Worker>> workers_;
