@@ -7,6 +7,7 @@
 #include "app/job_model.h"
 #include "app/plan_file.h"
 #include "base/text.h"
+#include "ir/effect.h"
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
@@ -93,6 +94,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;
+  options.price.staggered = is_staggered(plan.value().schedule);
   if (!ready) options.dispatch = Dispatch::Listed;
   Cluster cluster = cluster_of(job);
   for (size_t w = 0; w < alive.size(); ++w) cluster.workers[w].alive = alive[w];
