@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/runs.h"
 #include "ir/plan.h"
 #include "sim/price.h"
 #include "world/fault.h"
@@ -43,14 +44,8 @@ struct Work {
   std::vector<int64_t> trace_steps;  // written as Chrome traces
 };
 
-// Ends the program with a sentence.
-[[noreturn]] void give_up(const std::string& sentence);
-// The whole file, or the end of the program.
-std::string read_all(const std::filesystem::path& path);
 // Trains; returns the run's folder, which the next call removes.
 std::filesystem::path train(const Settings& settings, const Work& work);
-// The plan of the run with this serial; 0 = the newest.
-Plan plan_of(const std::filesystem::path& run, int64_t serial = 0);
 // Layers with the op times, divided by settings.faster.
 Model model_of(const Settings& settings, const Plan& plan);
 // How a mode is priced.

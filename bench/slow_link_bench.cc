@@ -4,12 +4,9 @@
 // eight H800; the published columns stand beside ours.
 //
 // Source: Wu et al., "Attack of the Bubbles", NSDI 2026 (op times and published iteration times)
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -106,12 +103,9 @@ double compute_ms(const std::vector<Span>& spans) {
 }
 
 void read_metrics(const fs::path& run, Figure& figure) {
-  std::istringstream lines(read_all(run / "metrics.jsonl"));
-  std::string line;
-  while (std::getline(lines, line)) {
-    const Json json = Json::parse(line);
-    figure.step_ms = json["step_ms"];
-    figure.lag_valid = figure.lag_valid && json["lag_valid"].get<bool>();
+  for (const StepFigures& step : figures_of(run)) {
+    figure.step_ms = step.step_ms;
+    figure.lag_valid = figure.lag_valid && step.lag_valid;
   }
 }
 
@@ -242,11 +236,8 @@ int main(int argc, char** argv) {
   app.add_option("--tenuto", settings.tenuto, "the program that trains");
   app.add_flag("--json", json, "one JSON object");
   CLI11_PARSE(app, argc, argv);
-  char folder[] = "/tmp/tenuto-slow-link-XXXXXX";
-  if (mkdtemp(folder) == nullptr) tenuto::give_up("cannot make a folder in /tmp");
-  settings.folder = folder;
-  const int code = replay.empty() ? tenuto::run_table(settings, which, json)
-                                  : tenuto::run_replay(settings, replay, json);
-  tenuto::fs::remove_all(folder);
-  return code;
+  const tenuto::WorkFolder folder;
+  settings.folder = folder.path();
+  return replay.empty() ? tenuto::run_table(settings, which, json)
+                        : tenuto::run_replay(settings, replay, json);
 }

@@ -1,13 +1,8 @@
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <sstream>
-#include <utility>
 
 #include "base/text.h"
 #include "bench/slow_link.h"
-#include "ir/text.h"
 
 namespace tenuto {
 namespace {
@@ -18,22 +13,17 @@ const std::vector<double> kForward = {8, 9, 10, 9, 10, 9, 9, 10};
 const std::vector<double> kBackward = {9, 11, 11, 11, 10, 10, 10, 9};
 const std::vector<double> kWeight = {5, 6, 6, 7, 6, 6, 6, 6};
 
-template <class Number>
-std::string list(const std::vector<Number>& numbers, double divisor) {
+std::string list(const std::vector<double>& numbers, double divisor) {
   std::string text;
-  for (const Number number : numbers)
-    text += cat(text.empty() ? "" : ", ", static_cast<double>(number) / divisor);
+  for (const double number : numbers) text += cat(text.empty() ? "" : ", ", number / divisor);
   return "[" + text + "]";
 }
 
-void write_job(const Settings& settings, const Work& work) {
-  std::ofstream file(settings.folder / "job.toml");
+std::string job_of(const Settings& settings, const Work& work) {
+  std::ostringstream text;
   const Mode& mode = work.mode;
   const auto times = [&](const std::vector<double>& all) { return list(all, settings.faster); };
-  file << "[job]\nname = \"cell\"\nsteps = " << work.steps << "\ndirectory = \""
-       << (settings.folder / "runs").string() << "\"\ncheckpoint_every = 0\nvalidate_every = 0\n"
-       << "validate_micros = 0\ntrace_steps = " << list(work.trace_steps, 1)
-       << "\n[model]\nlayers = " << kStages
+  text << "[model]\nlayers = " << kStages
        << "\n[optimizer]\nkind = \"sgd\"\nclip = 0.0\n[parallel]\nstages = " << kStages
        << "\nmicros = " << kMicros << "\norder = \"" << mode.order << "\"\ndispatch = \""
        << mode.dispatch << "\"\nsplit_backward = " << (mode.split ? "true" : "false")
@@ -42,11 +32,12 @@ void write_job(const Settings& settings, const Work& work) {
        << "\nbackward_weight_ms = " << times(kWeight) << "\n[network]\nsend = \"" << mode.send
        << "\"\n[resilience]\nslow_links = \"" << (mode.adapts ? "adapt" : "off") << "\"\n";
   for (const Fault& fault : work.faults) {
-    file << "[[fault]]\nkind = \"" << fault.kind << "\"\nlink = " << fault.link
+    text << "[[fault]]\nkind = \"" << fault.kind << "\"\nlink = " << fault.link
          << "\nat_step = " << fault.at_step << "\n";
-    if (lasts(fault)) file << "latency_ms = " << fault.latency_ms / settings.faster << "\n";
-    if (fault.until_step >= 0) file << "until_step = " << fault.until_step << "\n";
+    if (lasts(fault)) text << "latency_ms = " << fault.latency_ms / settings.faster << "\n";
+    if (fault.until_step >= 0) text << "until_step = " << fault.until_step << "\n";
   }
+  return text.str();
 }
 
 }  // namespace
@@ -61,40 +52,9 @@ const std::vector<Mode>& modes() {
   return all;
 }
 
-void give_up(const std::string& sentence) {
-  std::fprintf(stderr, "slow_link_bench: %s\n", sentence.c_str());
-  std::exit(1);
-}
-
-std::string read_all(const fs::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) give_up(cat("cannot read ", path.string()));
-  return text.str();
-}
-
 fs::path train(const Settings& settings, const Work& work) {
-  write_job(settings, work);
-  const std::string job = (settings.folder / "job.toml").string();
-  const std::string log = (settings.folder / "log").string();
-  const std::string command =
-      cat("'", settings.tenuto, "' train '", job, "' --json > '", log, "' 2>&1");
-  fs::remove_all(settings.folder / "runs");
-  if (std::system(command.c_str()) != 0) give_up(cat("a run failed: ", read_all(log)));
-  return settings.folder / "runs" / "cell";
-}
-
-Plan plan_of(const fs::path& run, int64_t serial) {
-  const auto file = [&](int64_t of) {
-    return run / (of < 2 ? std::string("plan-1.json") : cat("plan-1-", of, ".json"));
-  };
-  if (serial == 0) {
-    for (serial = 1; fs::exists(file(serial + 1));) ++serial;
-  }
-  auto plan = plan_from_json(read_all(file(serial)), file(serial).string());
-  if (!plan.ok()) give_up(plan.error().message);
-  return std::move(plan).value();
+  return train(settings.tenuto, settings.folder, work.steps, work.trace_steps,
+               job_of(settings, work));
 }
 
 Model model_of(const Settings& settings, const Plan& plan) {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -115,8 +117,14 @@ class WorkerRun {
   Status connect_control();
   Status set_up();
   Status make_parts();
+  Status make_wire(int64_t epoch);
+  void join_parts();
+  Status enter(const Order& order);
+  Status give_up_trust();
+  Status take_back(int64_t version);
   Status connect_first() { return connect_peers(*plan_); }
   Status connect_peers(const Plan& plan);
+  Error unreachable(WorkerId peer, const Error& error);
   Status load();
   Status go_on();
   void freeze(const Told& told);
@@ -133,6 +141,8 @@ class WorkerRun {
   void conclude();
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
+  std::function<void(int64_t)> rehearsed_end(int64_t step);
+  void note_standstill(const Error& error);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   void choose_paths();
   bool evaluate(int64_t version, StepSummary& summary);
@@ -168,10 +178,12 @@ class WorkerRun {
   int64_t slots_of_plan_ = 0;  // the plan that the slots are for
   StagedCounters copied_;      // until the step before
   std::optional<Runner> runner_;
-  bool rehearsing_ = false;             // links are not as [network] says
+  bool rehearsing_ = false;  // links are not as [network] says
+  bool entering_ = false;    // no step of this epoch has been done: peers may still connect
   std::optional<StepSummary> pending_;  // of the newest step, until its version is final
   bool in_step_ = false;                // a step is under way
   bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
+  Status fit_ = ok();    // why this process must end: a wire that is gone may use its memory
 };
 
 Status WorkerRun::connect_control() {
@@ -227,22 +239,38 @@ Status WorkerRun::make_parts() {
   job_ = std::move(job).value();
   stages_ = stages_of(*plan_, settings_.self);
   if (stages_.empty()) return invalid("the plan gives no stage to this worker");
-  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, report_.epoch};
+  const Status wired = make_wire(report_.epoch);
+  if (!wired.ok()) return wired;
+  tell();
+  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
+  if (!compute.ok()) return compute.error();
+  compute_ = std::move(compute).value();
+  join_parts();
+  return ok();
+}
+
+// A wire of the epoch's own. Whatever was of another epoch ended with that one's wire: its address,
+// its connections, and all that was on its way.
+Status WorkerRun::make_wire(int64_t epoch) {
+  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, epoch};
   Result<WorkerWire> wire = make_worker_wire(job_, hello, mailbox_);
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
   faulty_ = wire.value().faulty;
   staged_ = wire.value().staged;
   path_rule_ = wire.value().paths;
+  connected_.clear();
+  paths_.clear();
+  slots_of_plan_ = 0;
+  copied_ = {};
   report_.address = transport_->address().text;
-  tell();
-  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
-  if (!compute.ok()) return compute.error();
-  compute_ = std::move(compute).value();
+  return ok();
+}
+
+void WorkerRun::join_parts() {
   if (staged_ != nullptr) staged_->use(compute_.compute->copies());
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
                           compute_.links.get()});
-  return ok();
 }
 
 // Connects with those of the plan's peers that it has no connection with yet. Of each pair the
@@ -269,15 +297,16 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       const Ticket ticket = fresh_ticket();
       under_way.emplace(ticket, peer);
       const Status begun = transport_->connect(peer, {now.addresses[i]}, ticket);
-      if (!begun.ok()) return begun;
+      if (!begun.ok()) return unreachable(peer, begun.error());
     }
     const Duration left = end - monotonic_clock().now();
     if (left.count() <= 0) {
       const WorkerId peer = due.empty() ? under_way.begin()->second : *due.begin();
-      return Error{
-          Code::Timeout, Reach::Link,
-          cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
-              fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")};
+      return unreachable(
+          peer,
+          {Code::Timeout, Reach::Link,
+           cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
+               fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")});
     }
     const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
     if (!done.ok()) continue;
@@ -286,11 +315,20 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       if (report_.connected) note_loss(done.value());
       continue;
     }
-    if (!done.value().status.ok()) return done.value().status;
+    if (!done.value().status.ok()) return unreachable(ended->second, done.value().status.error());
     connected_.insert(ended->second);
     under_way.erase(ended);
   }
   return ok();
+}
+
+// A peer that cannot be reached keeps a run from beginning; later it is told as lost.
+Error WorkerRun::unreachable(WorkerId peer, const Error& error) {
+  if (!report_.connected) return error;
+  say(cat(name(), ": ", error.message));
+  report_.lost_peers.push_back(peer);
+  tell();
+  return {Code::Cancelled, Reach::Call, error.message};
 }
 
 Status WorkerRun::load() {
@@ -326,22 +364,11 @@ Status WorkerRun::go_on() {
     const auto now = told();
     const Order& order = now->instruction.order;
     if (order.phase == Phase::Out) return ok();
+    if (!fit_.ok()) return fit_;
     if (order.epoch != report_.epoch) {
-      halted_ = false;
-      pending_.reset();
-      if (report_.connected) {
-        // A version that nobody has validated is none: its step was taken on trust.
-        if (!is_final()) {
-          const Status undone = compute_.compute->undo();
-          if (!undone.ok()) say(cat(name(), ": ", undone.error().message));
-        }
-        report_.version = compute_.compute->version();
-      }
-      report_.epoch = order.epoch;
-      report_.phase = Phase::Frozen;
-      report_.failure.clear();
-      report_.lost_peers.clear();
-      tell();
+      const Status entered = enter(order);
+      if (!entered.ok()) return entered;
+      continue;
     }
     if (halted_ || !report_.failure.empty() || !report_.connected) {
       wait(kIdle);
@@ -353,13 +380,74 @@ Status WorkerRun::go_on() {
   }
 }
 
+// Begins an epoch: at a standstill, with a wire of its own, and with what this worker holds told.
+Status WorkerRun::enter(const Order& order) {
+  const auto& members = order.members;
+  if (std::find(members.begin(), members.end(), settings_.self) == members.end()) {
+    return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
+  }
+  halted_ = false;
+  report_.epoch = order.epoch;
+  report_.phase = Phase::Frozen;
+  report_.failure.clear();
+  report_.lost_peers.clear();
+  if (!report_.connected) {  // it has nothing yet
+    tell();
+    return ok();
+  }
+  entering_ = true;
+  const Status trusted = give_up_trust();
+  if (!trusted.ok()) {
+    fail(trusted.error());
+    return ok();
+  }
+  report_.version = compute_.compute->version();
+  // What the old wire has still to say is of no use, what peers it lost least of all.
+  runner_.reset();
+  transport_.reset();
+  while (mailbox_.wait(Duration{}).ok()) {
+  }
+  const Status wired = make_wire(order.epoch);
+  if (!wired.ok()) {
+    fail(wired.error());
+    return ok();
+  }
+  join_parts();
+  tell();
+  return ok();
+}
+
+// A version that nobody has validated is none: its step was taken on trust. One whose verdict came
+// when the steps were abandoned counts, but what had to follow it did not.
+Status WorkerRun::give_up_trust() {
+  if (!is_final()) {
+    pending_.reset();
+    return compute_.compute->undo();
+  }
+  if (!pending_) return ok();
+  pending_->broken_off = true;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
+  return ok();
+}
+
+// Gives up the step that this worker has taken beyond `version`, and whatever is of it.
+Status WorkerRun::take_back(int64_t version) {
+  if (compute_.compute->version() != version + 1) return ok();
+  const Status undone = compute_.compute->undo();
+  if (!undone.ok()) return undone;
+  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step >= version; });
+  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version > version; });
+  report_.version = compute_.compute->version();
+  return ok();
+}
+
 // Nothing runs; at most the version that is asked for is saved.
 void WorkerRun::freeze(const Told& now) {
   const int64_t version = now.instruction.save_version;
   if (is_saver(now) && compute_.compute->version() == version + 1 && version >= 0) {
-    const Status undone = compute_.compute->undo();
+    const Status undone = take_back(version);
     if (!undone.ok()) return fail(undone.error());
-    report_.version = compute_.compute->version();
     tell();
   }
   if (!save_if_asked(now)) wait(kIdle);
@@ -399,6 +487,10 @@ bool WorkerRun::save_if_asked(const Told& now) {
 void WorkerRun::run_steps(const Told& now) {
   const Order& order = now.instruction.order;
   if (report_.phase != Phase::Running) {
+    // An epoch begins at the committed version: a step beyond it is given up before anything is
+    // said of running, lest it be taken for one of this epoch.
+    const Status back = take_back(order.committed);
+    if (!back.ok()) return fail(back.error());
     report_.phase = Phase::Running;
     tell();
   }
@@ -476,6 +568,22 @@ void WorkerRun::break_connections(int64_t step) {
   }
 }
 
+// What ends this process, or makes it stand still, in the step: asked after each op of it.
+std::function<void(int64_t)> WorkerRun::rehearsed_end(int64_t step) {
+  const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
+  if (fault == nullptr) return nullptr;
+  const auto end = [fault](int64_t ended) {
+    if (ended == fault->at_op) std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);
+  };
+  end(0);
+  return end;
+}
+
+// A step that could not be ended cleanly leaves memory in use: nothing more may run here.
+void WorkerRun::note_standstill(const Error& error) {
+  if (error.reach == Reach::Job && error.code != Code::Invalid) fit_ = error;
+}
+
 void WorkerRun::note_repairs(const std::vector<Repair>& repairs, int64_t step) {
   auto& told = report_.repairs;
   for (const Repair& repair : repairs) {
@@ -530,10 +638,12 @@ StepInput WorkerRun::input_of(int64_t version) {
           .step = version,
           .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
           .standing = standing,
-          .lost = [this](WorkerId peer, const Error& error) {
-            say(cat(name(), ": ", error.message));
-            report_.lost_peers.push_back(peer);
-          }};
+          .lost =
+              [this](WorkerId peer, const Error& error) {
+                say(cat(name(), ": ", error.message));
+                report_.lost_peers.push_back(peer);
+              },
+          .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000)};
 }
 
 // What follows from a failure is reported here.
@@ -543,6 +653,7 @@ bool WorkerRun::ended_well(const Status& status) {
     return true;
   }
   if (status.error().code != Code::Cancelled) say(status.error().message);
+  note_standstill(status.error());
   if (!report_.lost_peers.empty()) {
     tell();
   } else if (status.error().code != Code::Cancelled) {
@@ -613,8 +724,10 @@ void WorkerRun::step(const Told& now) {
   const int64_t version = compute_.compute->version();
   apply_faults(version, now.instruction.faults);
   choose_paths();
+  if (compute_.paced != nullptr) compute_.paced->count_lag(!entering_);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
   StepInput input = input_of(version);
+  input.ended = rehearsed_end(version);
   input.validated = [this] {
     if (!halts()) conclude();
   };
@@ -624,6 +737,7 @@ void WorkerRun::step(const Told& now) {
   const std::vector<Repair> repairs = transport_->take_repairs();
   note_repairs(repairs, version);
   if (!ended_well(events.ok() ? ok() : events.error())) return;
+  entering_ = false;
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(events.value(), version, summary);
   // How long messages took over a connection that broke says nothing of the link.
@@ -638,6 +752,7 @@ void WorkerRun::step(const Told& now) {
   if (evaluates && !is_final() && !settle()) return;
   if (!is_final() || halts()) return;
   if (evaluates && !evaluate(version + 1, *pending_)) {
+    pending_->broken_off = true;
     report_.steps.push_back(std::move(*pending_));
     pending_.reset();
     return;

@@ -46,7 +46,7 @@ LinkClock make_link_clock(const Job& job) {
   link.latency = from_milliseconds(job.network.latency_ms);
   link.bytes_per_second = job.network.megabytes_per_second * 1e6;
   // An op that is begun so late still ends at its nominal moment.
-  Duration shortest = std::chrono::milliseconds(2);
+  Duration shortest = Duration::max();
   const DeviceSettings& device = job.device;
   for (const auto* lengths :
        {&device.forward_ms, &device.backward_input_ms, &device.backward_weight_ms}) {
@@ -54,7 +54,9 @@ LinkClock make_link_clock(const Job& job) {
       if (length > 0) shortest = std::min(shortest, from_milliseconds(length));
     }
   }
-  return LinkClock(link, shortest / 2, job.network.send == "blocking");
+  const Duration patience =
+      shortest == Duration::max() ? std::chrono::milliseconds(1) : shortest / 2;
+  return LinkClock(link, patience, job.network.send == "blocking");
 }
 
 }  // namespace tenuto

@@ -71,7 +71,8 @@ struct Share {
   int32_t place = 0, chunks = 1;
 };
 
-// Of any holder: a stage's holders all stand at one place of their pipelines.
+// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
+// one stage may have come from another.
 Share share_of(const Job& job, const Plan& plan, StageId stage) {
   const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
   Share share{holder.value % job.parallel.stages, 0};
@@ -79,6 +80,7 @@ Share share_of(const Job& job, const Plan& plan, StageId stage) {
     share.chunks +=
         std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
   }
+  if (share.chunks == 1) share.place = stage.value;
   return share;
 }
 
@@ -92,6 +94,7 @@ struct Common {
 
   std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   LagRecord lags;
+  bool counts_lag = true;
 };
 
 // The numbers of a Norm or a Verdict in its message.
@@ -152,6 +155,7 @@ class Paced : public PacedCompute {
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   Lag lag() const override;
+  void count_lag(bool counts) override;
   void set_clock(Duration moment) override { common_->nominal = moment; }
   void set_speed(double speed) override { common_->speed = speed; }
   std::vector<float> weights() const override { return weights_; }
@@ -256,6 +260,11 @@ Paced::~Paced() {
 Lag Paced::lag() const {
   const std::lock_guard lock(common_->mutex);
   return common_->lags.summary();
+}
+
+void Paced::count_lag(bool counts) {
+  const std::lock_guard lock(common_->mutex);
+  common_->counts_lag = counts;
 }
 
 Status Paced::begin(int64_t step) {
@@ -538,7 +547,7 @@ void Paced::serve() {
     }
     {
       const std::lock_guard lock(common_->mutex);
-      common_->lags.note(now - end, work.length);
+      if (common_->counts_lag) common_->lags.note(now - end, work.length);
     }
     mailbox_.post(std::move(done));
   }
@@ -724,6 +733,7 @@ class PacedStages : public Stages<PacedCompute> {
  public:
   using Stages::Stages;
   Lag lag() const override { return first().lag(); }
+  void count_lag(bool counts) override { first().count_lag(counts); }
   void set_clock(Duration moment) override { first().set_clock(moment); }
   std::vector<float> weights() const override {
     std::vector<float> all;

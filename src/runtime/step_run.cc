@@ -396,6 +396,7 @@ void StepRun::complete(int32_t index) {
   event.sent = my.sent;
   events_.push_back(event);
   ++ended_;
+  if (input_.ended) input_.ended(static_cast<int64_t>(events_.size()));
   if (event.op.kind != OpKind::Validate || --judgements_ > 0) return;
   if (input_.validated) input_.validated();
 }

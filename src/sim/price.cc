@@ -18,9 +18,7 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// Steps of a staggered run that are priced when nobody says how many: the first few differ, the
-// rest repeat. Fewer when the plan is so large that they would not fit.
-constexpr int32_t kStaggeredSteps = 12;
+// Ops of all steps together: of a plan so large that more would not fit fewer steps are priced.
 constexpr int64_t kMostInstances = 50'000'000;
 
 // A plan priced: its program, when everything happened, and what is read off that.

@@ -86,8 +86,10 @@ struct NetworkSettings {
 
 // [resilience]
 struct ResilienceSettings {
-  std::string slow_links = "adapt";      // adapt | observe | off
-  std::string slow_workers = "observe";  // adapt | observe
+  std::string slow_links = "adapt";       // adapt | observe | off
+  std::string slow_workers = "observe";   // adapt | observe
+  std::string dead_workers = "continue";  // continue | stop
+  double silence_seconds = 2;             // a worker that says nothing for so long is dead
 };
 
 // [coordinator]
