@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "ir/effect.h"
 #include "ir/text.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
