@@ -161,8 +161,10 @@ StepRecord record_of(const State& state, int64_t step) {
   }
   record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
   record.loss = mean(losses);
-  if (device.workers == busy_workers(state, record.plan.get()))
+  if (device.workers == busy_workers(state, record.plan.get())) {
     record.iteration = device.last - device.first;
+    record.iteration_end = device.last;
+  }
   if (!evaluation.empty() &&
       static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count) {
     record.validation_loss = mean(evaluation);

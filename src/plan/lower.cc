@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/check.h"
 #include "collective/ring.h"
@@ -123,9 +124,30 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
+// Which of `givers` worker number `index` of its stage takes the norm or the verdict from: the one
+// that most of the values `like` in its list come from, since a routing keeps away from slow links;
+// where several are equal, or there are none, they take turns.
+WorkerId giver_of(const std::vector<Op>& list, const Value& like,
+                  const std::vector<WorkerId>& givers, size_t index) {
+  const WorkerId turn = in_turn(givers, index);
+  std::map<WorkerId, int32_t> counts;
+  for (const Op& op : list) {
+    if (op.kind == OpKind::Recv && op.moved == like.kind && op.stage == like.stage) {
+      ++counts[op.peer];
+    }
+  }
+  WorkerId giver = turn;
+  for (const WorkerId each : givers) {
+    const auto count = counts.find(each);
+    if (count != counts.end() && count->second > counts[giver]) giver = each;
+  }
+  return giver;
+}
+
 // Measure at each holder, the last stage's first. Each takes the norm behind it from a holder of
 // that stage, unless it is one itself.
 void append_norms(Schedule& schedule, const std::vector<Stage>& stages) {
+  std::vector<WorkerId> givers;  // by holder of the stage at hand
   for (size_t s = stages.size(); s-- > 0;) {
     const auto& holders = stages[s].holders;
     const Value norm{ValueKind::Norm, -1, {static_cast<int32_t>(s)}, {}};
@@ -133,15 +155,18 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages) {
       std::vector<Op>& list = schedule.lists[at(holders[j].value)];
       if (s + 1 < stages.size() && !among(stages[s + 1].holders, holders[j])) {
         const Value behind{ValueKind::Norm, -1, {norm.stage.value + 1}, {}};
-        list.push_back(message(OpKind::Recv, behind, in_turn(stages[s + 1].holders, j)));
+        list.push_back(message(OpKind::Recv, behind, givers[j]));
       }
       list.push_back(of_stage(OpKind::Measure, norm.stage));
-      if (s == 0) continue;
-      const auto& before = stages[s - 1].holders;
-      for (size_t k = 0; k < before.size(); ++k) {
-        if (in_turn(holders, k) != holders[j] || among(holders, before[k])) continue;
-        list.push_back(message(OpKind::Send, norm, before[k]));
-      }
+    }
+    if (s == 0) continue;
+    const auto& before = stages[s - 1].holders;
+    givers.clear();
+    for (size_t k = 0; k < before.size(); ++k) {
+      const Value gradient{ValueKind::Gradient, -1, norm.stage, {}};
+      givers.push_back(giver_of(schedule.lists[at(before[k].value)], gradient, holders, k));
+      if (among(holders, before[k])) continue;
+      schedule.lists[at(givers[k].value)].push_back(message(OpKind::Send, norm, before[k]));
     }
   }
 }
@@ -153,10 +178,13 @@ void append_verdicts(Schedule& schedule, const std::vector<Stage>& stages) {
   std::vector<WorkerId> givers = stages.front().holders;  // by turn: who has it, newest first
   std::vector<bool> told(schedule.lists.size(), false);
   for (const WorkerId holder : givers) told[at(holder.value)] = true;
-  for (const Stage& stage : stages) {
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const Stage& stage = stages[s];
+    const Value activation{ValueKind::Activation, -1, {static_cast<int32_t>(s) - 1}, {}};
     std::vector<WorkerId> next;
     for (size_t j = 0; j < stage.holders.size(); ++j) {
-      const WorkerId self = stage.holders[j], giver = in_turn(givers, j);
+      const WorkerId self = stage.holders[j];
+      const WorkerId giver = giver_of(schedule.lists[at(self.value)], activation, givers, j);
       next.push_back(told[at(self.value)] ? giver : self);
       if (told[at(self.value)]) continue;
       told[at(self.value)] = true;

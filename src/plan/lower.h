@@ -18,9 +18,10 @@ void insert_messages(Schedule& schedule);
 // (a ring over the holders), Measure with the norm passed from the last stage to the first, the
 // verdict passed from worker to worker the other way, once to each, then a Step for each of its
 // stages: on a slow link the norm's way is that of the last gradient, and the verdict is there
-// before the next step's first activation. Stages may have unequal numbers of holders: the holders
-// of a stage take the norm of the stage behind, and the verdict of the one before, from its holders
-// in turn; all of these have the same one, bit for bit. With
+// before the next step's first activation. Stages may have unequal numbers of holders: a holder
+// takes the norm of the stage behind from the worker that most of its gradients come from, and the
+// verdict from the one that most of its activations come from; without a most, in turn. All have
+// the same one, bit for bit. With
 // `tied`, and at least two stages, the first and the last stage reduce in two buckets: 0 = what is
 // theirs alone, 1 = the shared weight, over the holders of both.
 //

@@ -222,7 +222,7 @@ class Lists {
 
 bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
                     const PriceOptions& options) {
-  if (plan.dispatch != Dispatch::Listed || options.staggered) return false;
+  if (plan.dispatch != Dispatch::Listed || steps_overlap(options)) return false;
   std::map<std::pair<int32_t, int32_t>, int32_t> lanes_of;
   for (const Program::Lane& lane : program.lanes()) {
     if (!sends(lane.kind)) continue;

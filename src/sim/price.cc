@@ -18,9 +18,9 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// Steps of a staggered run that are priced when nobody says how many: the first few differ, the
+// Steps that are priced when nobody says how many and they overlap: the first few differ, the
 // rest repeat. Fewer when the plan is so large that they would not fit.
-constexpr int32_t kStaggeredSteps = 12;
+constexpr int32_t kOverlappingSteps = 12;
 constexpr int64_t kMostInstances = 50'000'000;
 
 // A plan priced: its program, when everything happened, and what is read off that.
@@ -83,8 +83,8 @@ void count_whole_micros(const Plan& plan, std::vector<double>& peak) {
 
 Status check_options(const PriceOptions& options) {
   if (options.sending == Sending::Offloaded) return ok();
-  if (options.staggered) {
-    return invalid("blocking messages cannot be priced with a staggered optimizer: take one");
+  if (steps_overlap(options)) {
+    return invalid("blocking messages cannot be priced with steps that overlap: take one");
   }
   if (options.update) {
     return invalid(
@@ -95,9 +95,9 @@ Status check_options(const PriceOptions& options) {
 
 // Steps to run one behind the other.
 int32_t steps_of(const PriceOptions& options, const Program& program) {
-  if (!options.staggered) return 1;
+  if (!steps_overlap(options)) return 1;
   const int64_t room = std::max<int64_t>(2, kMostInstances / std::max(program.size(), 1));
-  const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kStaggeredSteps;
+  const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kOverlappingSteps;
   return static_cast<int32_t>(std::min<int64_t>(wanted, room));
 }
 
