@@ -52,14 +52,9 @@ struct Asked {
 }
 
 MixtureSize size_of(const std::string& text) {
-  MixtureSize size;
-  char more = 0;
-  const int read =
-      std::sscanf(text.c_str(), "%d,%d,%d%c", &size.stages, &size.pipelines, &size.micros, &more);
-  if (read != 3 || std::min({size.stages, size.pipelines, size.micros}) < 1) {
-    give_up(cat("'", text, "' is no size: expected stages,pipelines,micro-batches such as 8,4,32"));
-  }
-  return size;
+  const auto size = read_size(text);
+  if (size) return *size;
+  give_up(cat("'", text, "' is no size: expected stages,pipelines,micro-batches such as 8,4,32"));
 }
 
 // Deaths of different pipelines, all at the middle stage or each at the next one.

@@ -38,6 +38,7 @@ class InstantCompute : public Compute {
   void discard(const Value&) override {}
   StepOutcome outcome() override { return {}; }
   int64_t version() const override { return 0; }
+  Finality finality() override { return {}; }
   Status undo() override { return ok(); }
   Status save(StageId, const std::string&) override { return ok(); }
   Status load(const std::vector<std::string>&, int64_t) override { return ok(); }

@@ -12,8 +12,8 @@
 #include <optional>
 #include <span>
 
-#include "app/file.h"
 #include "base/checksum.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tenuto {

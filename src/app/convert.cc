@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "app/file.h"
 #include "app/schedule.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"

@@ -16,6 +16,8 @@
 namespace tenuto {
 namespace {
 
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
 // Relative cost of each layer: multiplications per target.
 std::vector<double> layer_costs(const Job& job) {
   const ModelSettings& model = job.model;
@@ -69,6 +71,39 @@ bool needs_the_dead(const Plan& plan, const std::vector<bool>& alive) {
   return false;
 }
 
+Cluster cluster_with(const Job& job, const std::vector<bool>& alive) {
+  Cluster cluster = cluster_of(job);
+  for (size_t w = 0; w < alive.size(); ++w) cluster.workers[w].alive = alive[w];
+  return cluster;
+}
+
+// What is known of op times before the first step: of paced devices all, of others how they relate.
+Model assumed_model(const Job& job, const Plan& plan) {
+  if (job.device.kind == "paced") return job_model(job, plan);
+  const std::vector<double> costs = layer_costs(job);
+  const double most = costs.empty() ? 1 : *std::max_element(costs.begin(), costs.end());
+  Model model;
+  for (int32_t i = 0; i < plan.stages.back().layer_end; ++i) {
+    const double share = at(i) < costs.size() ? costs[at(i)] / most : 1;
+    Layer& layer = model.layers.emplace_back();
+    layer.forward = layer.backward_input = layer.backward_weight = from_milliseconds(share);
+  }
+  return model;
+}
+
+// The plan without the dead, whose work goes to their peers; workers of other stages come where the
+// peers would be too few.
+Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vector<bool>& alive) {
+  if (!holds_apart(plan)) return without_workers(plan, alive);
+  const Cluster cluster = cluster_with(job, alive);
+  PriceOptions pricing;
+  pricing.update = false;
+  const auto moves =
+      find_moves(plan, assumed_model(job, plan), cluster, pricing, AdaptOptions().move_gain);
+  if (!moves.ok()) return moves.error();
+  return with_moves(plan, cluster, moves.value());
+}
+
 // With everybody there, but for an open order of paced devices: that one is routed around the dead.
 Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   Shape shape;
@@ -84,6 +119,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   shape.split_backward = job.parallel.split_backward;
   shape.memory = job.parallel.memory;
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
+  shape.staggered = job.parallel.optimizer == "staggered";
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
@@ -92,9 +128,9 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;
+  options.moves = true;
   if (!ready) options.dispatch = Dispatch::Listed;
-  Cluster cluster = cluster_of(job);
-  for (size_t w = 0; w < alive.size(); ++w) cluster.workers[w].alive = alive[w];
+  const Cluster cluster = cluster_with(job, alive);
   auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster, options);
   if (!adapted.ok()) return adapted.error();
   return std::move(adapted).value().plan;
@@ -105,8 +141,8 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
 Result<Plan> make_job_plan(const Job& job) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
   auto plan = make_whole_plan(job, alive);
-  return !plan.ok() || !needs_the_dead(plan.value(), alive) ? plan
-                                                            : without_workers(plan.value(), alive);
+  if (!plan.ok() || !needs_the_dead(plan.value(), alive)) return plan;
+  return without_the_dead(job, plan.value(), alive);
 }
 
 }  // namespace tenuto

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "sim/trace_reader.h"
 

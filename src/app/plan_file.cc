@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/result.h"
 #include "base/unit.h"
 #include "control/decide.h"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "app/checkpoint.h"
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tenuto {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "app/file.h"
 #include "app/page.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"

@@ -13,16 +13,17 @@
 
 #include "adapt/adapt.h"
 #include "app/config.h"
-#include "app/file.h"
 #include "app/iterations.h"
 #include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/page.h"
 #include "app/plan_file.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "sim/causes.h"
 #include "sim/price.h"
@@ -47,6 +48,8 @@ struct Case {
   Cluster cluster;
   bool update = false;
   std::string reason;
+  bool routed = false;  // who runs which micro-batch was free
+  std::vector<StageMove> moves{};
   std::string send = "offloaded";
   std::vector<Fault> faults;         // rehearsed, on top of the cluster
   int32_t stages = 1;                // workers of a pipeline
@@ -360,6 +363,25 @@ bool ends_with(const std::string& text, std::string_view end) {
 
 PriceOptions price_options_of(const SimulateOptions& options, const Case& it);
 
+// True when some worker holds nothing.
+bool lacks_workers(const Plan& plan) {
+  return std::any_of(plan.schedule.lists.begin(), plan.schedule.lists.end(),
+                     [](const std::vector<Op>& list) { return list.empty(); });
+}
+
+// The price, with the bound of all routings where the plan's was chosen.
+Result<Timeline> priced(const SimulateOptions& options, const Case& it) {
+  const PriceOptions pricing = price_options_of(options, it);
+  auto timeline = price(it.plan, it.model, it.cluster, pricing);
+  if (!timeline.ok() || !it.routed) return timeline;
+  const auto bound = bound_of_routings(it.plan, it.model, it.cluster, pricing);
+  if (!bound.ok()) return bound.error();
+  // The mean of a few staggered steps may be shorter while workers catch up with each other.
+  Timeline& found = timeline.value();
+  if (bound.value()) found.lower_bound = std::min(*bound.value(), found.period);
+  return timeline;
+}
+
 // An order and a routing made for the times, links and lost workers of the case.
 Result<Case> order_of(const SimulateOptions& options, Case it) {
   AdaptOptions adapting;
@@ -370,6 +392,7 @@ Result<Case> order_of(const SimulateOptions& options, Case it) {
   }
   // What if, not live: every gain counts, and there is time to look for it.
   adapting.least_gain = adapting.listed_gain = 0;
+  adapting.moves = true;
   adapting.route_effort = {3000, 2'000'000};
   if (options.dispatch) {
     adapting.dispatch = *options.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
@@ -377,6 +400,8 @@ Result<Case> order_of(const SimulateOptions& options, Case it) {
   auto adapted = adapt(it.plan, it.model, it.cluster, adapting);
   if (!adapted.ok()) return adapted.error();
   it.reason = adapted.value().reason;
+  it.routed = adapted.value().routed || lacks_workers(it.plan);
+  it.moves = std::move(adapted.value().moves);
   it.plan = std::move(adapted).value().plan;
   return it;
 }
@@ -397,6 +422,9 @@ Result<Case> case_of(const SimulateOptions& options) {
     it.value().update = update.value();
   }
   if (options.send) it.value().send = *options.send;
+  if (options.optimizer) {
+    it.value().plan = with_update(std::move(it.value().plan), *options.optimizer == "staggered");
+  }
   if (it.value().update && it.value().send == "blocking") {
     return invalid("--send blocking is priced to the last weight gradient: add --update no");
   }
@@ -413,7 +441,7 @@ PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
   PriceOptions price_options;
   price_options.update = it.update;
   price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
-  price_options.staggered = options.optimizer == "staggered";
+  price_options.staggered = is_staggered(it.plan.schedule);
   price_options.in_turn = options.optimizer == "in-turn";
   price_options.half_duplex = options.duplex && *options.duplex == "half";
   price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));
@@ -457,6 +485,10 @@ void print_json(const SimulateOptions& options, const Case& it, const Timeline& 
       {"total_ms", to_milliseconds(total_of(options, it, timeline))},
       {"seed", options.seed},
   };
+  for (const StageMove& move : it.moves) {
+    tree["moves"].push_back(
+        {{"worker", move.worker.value}, {"from", move.from.value}, {"to", move.to.value}});
+  }
   for (const Stretch& stretch : it.stretches) {
     tree["stretches"].push_back({{"first_step", stretch.first},
                                  {"end_step", stretch.end},
@@ -513,7 +545,8 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
                "\n");
   }
   out << cat("lower bound ", bound, " ms",
-             bound > 0 ? cat(" (", fixed(period / bound, 3), "x)") : std::string(), "\n");
+             bound > 0 ? cat(" (", fixed(period / bound, 3), "x)") : std::string(),
+             it.routed ? " of all routings\n" : "\n");
   out << cat("bubble      ", fixed(100 * timeline.bubble_fraction, 1), " %\n");
   out << cat("held        ", *peak, " micro-batches at most, at worker ",
              peak - timeline.peak_micros.begin(), "\n");
@@ -581,7 +614,7 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
     return exit_code_of(rehearsed.error());
   }
   const Case& it = found.value();
-  const auto timeline = price(it.plan, it.model, it.cluster, price_options_of(options, it));
+  const auto timeline = priced(options, it);
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << timeline.error().message << "\n";
     return exit_code_of(timeline.error());

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tenuto {

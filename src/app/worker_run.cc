@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -115,8 +117,13 @@ class WorkerRun {
   Status connect_control();
   Status set_up();
   Status make_parts();
+  Status make_wire(int64_t epoch);
+  void join_parts();
+  Status enter(const Order& order);
+  Status take_back(int64_t version);
   Status connect_first() { return connect_peers(*plan_); }
   Status connect_peers(const Plan& plan);
+  Error unreachable(WorkerId peer, const Error& error);
   Status load();
   Status go_on();
   void freeze(const Told& told);
@@ -126,6 +133,8 @@ class WorkerRun {
   void step(const Told& told);
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
+  std::function<void(int64_t)> rehearsed_end(int64_t step);
+  void note_standstill(const Error& error);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   void choose_paths();
   bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
@@ -162,7 +171,9 @@ class WorkerRun {
   StagedCounters copied_;      // until the step before
   std::optional<Runner> runner_;
   bool rehearsing_ = false;  // links are not as [network] says
+  bool entering_ = false;    // no step of this epoch has been done: peers may still connect
   bool halted_ = false;      // the step gave numbers that are none: nothing runs in this epoch
+  Status fit_ = ok();        // why this process must end: a wire that is gone may use its memory
 };
 
 Status WorkerRun::connect_control() {
@@ -218,22 +229,38 @@ Status WorkerRun::make_parts() {
   job_ = std::move(job).value();
   stages_ = stages_of(*plan_, settings_.self);
   if (stages_.empty()) return invalid("the plan gives no stage to this worker");
-  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, report_.epoch};
+  const Status wired = make_wire(report_.epoch);
+  if (!wired.ok()) return wired;
+  tell();
+  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
+  if (!compute.ok()) return compute.error();
+  compute_ = std::move(compute).value();
+  join_parts();
+  return ok();
+}
+
+// A wire of the epoch's own. Whatever was of another epoch ended with that one's wire: its address,
+// its connections, and all that was on its way.
+Status WorkerRun::make_wire(int64_t epoch) {
+  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, epoch};
   Result<WorkerWire> wire = make_worker_wire(job_, hello, mailbox_);
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
   faulty_ = wire.value().faulty;
   staged_ = wire.value().staged;
   path_rule_ = wire.value().paths;
+  connected_.clear();
+  paths_.clear();
+  slots_of_plan_ = 0;
+  copied_ = {};
   report_.address = transport_->address().text;
-  tell();
-  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
-  if (!compute.ok()) return compute.error();
-  compute_ = std::move(compute).value();
+  return ok();
+}
+
+void WorkerRun::join_parts() {
   if (staged_ != nullptr) staged_->use(compute_.compute->copies());
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
                           compute_.links.get()});
-  return ok();
 }
 
 // Connects with those of the plan's peers that it has no connection with yet. Of each pair the
@@ -260,15 +287,16 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       const Ticket ticket = fresh_ticket();
       under_way.emplace(ticket, peer);
       const Status begun = transport_->connect(peer, {now.addresses[i]}, ticket);
-      if (!begun.ok()) return begun;
+      if (!begun.ok()) return unreachable(peer, begun.error());
     }
     const Duration left = end - monotonic_clock().now();
     if (left.count() <= 0) {
       const WorkerId peer = due.empty() ? under_way.begin()->second : *due.begin();
-      return Error{
-          Code::Timeout, Reach::Link,
-          cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
-              fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")};
+      return unreachable(
+          peer,
+          {Code::Timeout, Reach::Link,
+           cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
+               fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")});
     }
     const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
     if (!done.ok()) continue;
@@ -277,11 +305,20 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       if (report_.connected) note_loss(done.value());
       continue;
     }
-    if (!done.value().status.ok()) return done.value().status;
+    if (!done.value().status.ok()) return unreachable(ended->second, done.value().status.error());
     connected_.insert(ended->second);
     under_way.erase(ended);
   }
   return ok();
+}
+
+// A peer that cannot be reached keeps a run from beginning; later it is told as lost.
+Error WorkerRun::unreachable(WorkerId peer, const Error& error) {
+  if (!report_.connected) return error;
+  say(cat(name(), ": ", error.message));
+  report_.lost_peers.push_back(peer);
+  tell();
+  return {Code::Cancelled, Reach::Call, error.message};
 }
 
 Status WorkerRun::load() {
@@ -317,14 +354,11 @@ Status WorkerRun::go_on() {
     const auto now = told();
     const Order& order = now->instruction.order;
     if (order.phase == Phase::Out) return ok();
+    if (!fit_.ok()) return fit_;
     if (order.epoch != report_.epoch) {
-      halted_ = false;
-      if (report_.connected) report_.version = compute_.compute->version();
-      report_.epoch = order.epoch;
-      report_.phase = Phase::Frozen;
-      report_.failure.clear();
-      report_.lost_peers.clear();
-      tell();
+      const Status entered = enter(order);
+      if (!entered.ok()) return entered;
+      continue;
     }
     if (halted_ || !report_.failure.empty() || !report_.connected) {
       wait(kIdle);
@@ -336,13 +370,55 @@ Status WorkerRun::go_on() {
   }
 }
 
+// Begins an epoch: at a standstill, with a wire of its own, and with what this worker holds told.
+Status WorkerRun::enter(const Order& order) {
+  const auto& members = order.members;
+  if (std::find(members.begin(), members.end(), settings_.self) == members.end()) {
+    return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
+  }
+  halted_ = false;
+  report_.epoch = order.epoch;
+  report_.phase = Phase::Frozen;
+  report_.failure.clear();
+  report_.lost_peers.clear();
+  if (!report_.connected) {  // it has nothing yet
+    tell();
+    return ok();
+  }
+  entering_ = true;
+  report_.version = compute_.compute->version();
+  // What the old wire has still to say is of no use, what peers it lost least of all.
+  runner_.reset();
+  transport_.reset();
+  while (mailbox_.wait(Duration{}).ok()) {
+  }
+  const Status wired = make_wire(order.epoch);
+  if (!wired.ok()) {
+    fail(wired.error());
+    return ok();
+  }
+  join_parts();
+  tell();
+  return ok();
+}
+
+// Gives up the step that this worker has taken beyond `version`, and whatever is of it.
+Status WorkerRun::take_back(int64_t version) {
+  if (compute_.compute->version() != version + 1) return ok();
+  const Status undone = compute_.compute->undo();
+  if (!undone.ok()) return undone;
+  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step >= version; });
+  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version > version; });
+  report_.version = compute_.compute->version();
+  return ok();
+}
+
 // Nothing runs; at most the version that is asked for is saved.
 void WorkerRun::freeze(const Told& now) {
   const int64_t version = now.instruction.save_version;
   if (is_saver(now) && compute_.compute->version() == version + 1 && version >= 0) {
-    const Status undone = compute_.compute->undo();
+    const Status undone = take_back(version);
     if (!undone.ok()) return fail(undone.error());
-    report_.version = compute_.compute->version();
     tell();
   }
   if (!save_if_asked(now)) wait(kIdle);
@@ -382,6 +458,10 @@ bool WorkerRun::save_if_asked(const Told& now) {
 void WorkerRun::run_steps(const Told& now) {
   const Order& order = now.instruction.order;
   if (report_.phase != Phase::Running) {
+    // An epoch begins at the committed version: a step beyond it is given up before anything is
+    // said of running, lest it be taken for one of this epoch.
+    const Status back = take_back(order.committed);
+    if (!back.ok()) return fail(back.error());
     report_.phase = Phase::Running;
     tell();
   }
@@ -455,6 +535,22 @@ void WorkerRun::break_connections(int64_t step) {
   }
 }
 
+// What ends this process, or makes it stand still, in the step: asked after each op of it.
+std::function<void(int64_t)> WorkerRun::rehearsed_end(int64_t step) {
+  const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
+  if (fault == nullptr) return nullptr;
+  const auto end = [fault](int64_t ended) {
+    if (ended == fault->at_op) std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);
+  };
+  end(0);
+  return end;
+}
+
+// A step that could not be ended cleanly leaves memory in use: nothing more may run here.
+void WorkerRun::note_standstill(const Error& error) {
+  if (error.reach == Reach::Job && error.code != Code::Invalid) fit_ = error;
+}
+
 void WorkerRun::note_repairs(const std::vector<Repair>& repairs, int64_t step) {
   auto& told = report_.repairs;
   for (const Repair& repair : repairs) {
@@ -505,6 +601,7 @@ void WorkerRun::step(const Told& now) {
   };
   apply_faults(version, now.instruction.faults);
   choose_paths();
+  if (compute_.paced != nullptr) compute_.paced->count_lag(!entering_);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
   const StepInput input{.plan = plan_.get(),
                         .self = settings_.self,
@@ -512,19 +609,24 @@ void WorkerRun::step(const Told& now) {
                         .step = version,
                         .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
                         .standing = standing,
-                        .lost = [this](WorkerId peer, const Error& error) {
-                          say(cat(name(), ": ", error.message));
-                          report_.lost_peers.push_back(peer);
-                        }};
+                        .lost =
+                            [this](WorkerId peer, const Error& error) {
+                              say(cat(name(), ": ", error.message));
+                              report_.lost_peers.push_back(peer);
+                            },
+                        .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000),
+                        .ended = rehearsed_end(version)};
   const Result<std::vector<Event>> events = runner_->run_step(input);
   const std::vector<Repair> repairs = transport_->take_repairs();
   note_repairs(repairs, version);
   if (!events.ok()) {
     if (events.error().code != Code::Cancelled) say(events.error().message);
+    note_standstill(events.error());
     if (!report_.lost_peers.empty()) return tell();
     if (events.error().code != Code::Cancelled) fail(events.error());
     return;
   }
+  entering_ = false;
   report_.lost_peers.clear();  // of peers that have gone home early, after their last message
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(events.value(), version, summary);
@@ -542,6 +644,7 @@ void WorkerRun::step(const Told& now) {
   const bool evaluates = !plan_->evaluation.lists.empty() && job_.validate_micros > 0;
   if (evaluates && (due || version + 1 == job_.steps)) {
     if (!evaluate(version + 1, standing, summary)) {
+      summary.broken_off = true;
       report_.steps.push_back(std::move(summary));
       return;
     }
@@ -567,7 +670,8 @@ bool WorkerRun::evaluate(int64_t version, const std::function<Standing()>& stand
       .step = version,
       .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
       .standing = standing,
-      .lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); }};
+      .lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); },
+      .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000)};
   const Result<std::vector<Event>> events = runner_->run_step(input);
   if (events.ok()) {
     report_.lost_peers.clear();
@@ -576,6 +680,7 @@ bool WorkerRun::evaluate(int64_t version, const std::function<Standing()>& stand
     }
     return true;
   }
+  note_standstill(events.error());
   if (events.error().code == Code::Cancelled) return false;
   say(events.error().message);
   if (report_.lost_peers.empty()) {

@@ -22,6 +22,10 @@ void learn_step(Decision& out, int64_t step);
 // sentence of what it has done, or nothing.
 std::string advance_plan(Decision& out);
 
+// Asks for a plan for the cluster as it is now, in the place of `present`, whatever else was asked
+// for.
+void ask_for_plan(Decision& out, std::shared_ptr<const Plan> present, bool routing);
+
 // Takes in the answer to a request; as advance_plan.
 std::string take_planned(Decision& out, const Planned& planned);
 

@@ -27,32 +27,19 @@
 #include "engine/layers.h"
 #include "engine/value_store.h"
 #include "engine/weights.h"
+#include "ir/effect.h"
+#include "runtime/ahead.h"
 #include "runtime/stages.h"
 #include "world/cluster.h"
 
 namespace tenuto {
 namespace {
 
-// What a Norm carries from stage to stage.
-struct NormForm {
-  double squared_sum = 0;
-  int64_t bad = 0;
-};
-
-// What a Verdict carries back.
-struct VerdictForm {
-  double norm = 0;
-  int64_t skip = 0;
-};
-static_assert(sizeof(NormForm) == 16 && sizeof(VerdictForm) == 16);
-
 // What a forward keeps for its backward.
 struct Stash {
   at::Tensor input;   // leaf; undefined at the first stage
   at::Tensor output;  // at the last stage the loss
 };
-
-bool is_small(ValueKind kind) { return kind == ValueKind::Norm || kind == ValueKind::Verdict; }
 
 Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
 
@@ -73,6 +60,7 @@ class Engine : public Compute {
   void discard(const Value& value) override;
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
+  Finality finality() override;
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
@@ -91,8 +79,14 @@ class Engine : public Compute {
   Status forward(const Op& op, bool keep);
   Status backward_input(const Op& op);
   Status backward_weight(const Op& op);
-  Status measure();
+  Status measure(OpKind kind);
   Status step();
+  Status step_ahead();
+  Status validate();
+  Status run_void(const Op& op);
+  void take(double clip, bool kept);
+  void note(const WholeNorm& norm, int64_t step);
+  at::Tensor blank() const;
 
   bool first_stage() const { return stage_.value == 0; }
   bool last_stage() const { return stage_.value == stage_count_ - 1; }
@@ -128,6 +122,7 @@ class Engine : public Compute {
   std::atomic<double> speed_ = 1;     // read by the compute thread
   int64_t step_ = 0;
   Undo undo_ = Undo::None;
+  AheadUpdate ahead_;
   StepOutcome outcome_;
   std::map<int32_t, Stash> stashes_;
   std::map<int32_t, WeightWork> work_;  // nodes stay where they are: the graph points to them
@@ -165,6 +160,7 @@ Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, D
                device_.place()),
       layers_(job.model, weights_, plan.stages[static_cast<size_t>(stage.value)].layer_first,
               plan.stages[static_cast<size_t>(stage.value)].layer_end),
+      ahead_(job.optimizer.clip),
       thread_([this] { serve(); }) {}
 
 Engine::~Engine() {
@@ -197,6 +193,7 @@ Status Engine::begin(int64_t step) {
   work_.clear();
   partial_ = at::Tensor();
   step_ = step;
+  ahead_.begin();
   sums_clear_ = false;
   outcome_ = {};
   return ok();
@@ -252,15 +249,23 @@ Result<std::span<std::byte>> Engine::room(const Value& value) {
     return std::span(static_cast<std::byte*>(part.mutable_data_ptr()), part.nbytes());
   }
   at::Tensor room;
-  if (is_small(value.kind)) {
-    room = at::empty({static_cast<int64_t>(sizeof(NormForm))}, at::kByte);
-  } else if (job_.model.kind == "gpt") {
-    room = device_.room({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
+  if (value.kind == ValueKind::Norm) {
+    room = at::empty({static_cast<int64_t>(sizeof(RunningNorm))}, at::kByte);
+  } else if (value.kind == ValueKind::Verdict) {
+    room = at::empty({static_cast<int64_t>(sizeof(WholeNorm))}, at::kByte);
   } else {
-    room = device_.room({job_.parallel.micro_rows, job_.model.width});
+    room = blank();
   }
   store_->put(value, {room, nullptr});
   return std::span(static_cast<std::byte*>(room.mutable_data_ptr()), room.nbytes());
+}
+
+// Memory of an activation or a gradient.
+at::Tensor Engine::blank() const {
+  if (job_.model.kind == "gpt") {
+    return device_.room({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
+  }
+  return device_.room({job_.parallel.micro_rows, job_.model.width});
 }
 
 // The division by the micro-batch count is left to Measure: it runs on the compute thread.
@@ -283,7 +288,13 @@ Status Engine::undo() {
   if (undo_ == Undo::Kept) weights_.take_back();
   undo_ = Undo::None;
   --version_;
+  ahead_.set_final({.version = version_});
   return ok();
+}
+
+Finality Engine::finality() {
+  if (!settle().ok()) return {};
+  return ahead_.finality();
 }
 
 Status Engine::save(StageId stage, const std::string& path) {
@@ -298,6 +309,7 @@ Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
   if (!loaded.ok()) return loaded;
   version_ = version;
   undo_ = Undo::None;
+  ahead_.set_final({.version = version_});
   return ok();
 }
 
@@ -367,7 +379,9 @@ void Engine::serve() {
 Status Engine::run(const Op& op) {
   try {
     Status status = ok();
-    switch (op.kind) {
+    const bool counts = op.kind == OpKind::Validate || !ahead_.is_void();
+    if (!counts) status = run_void(op);
+    switch (counts ? op.kind : OpKind::Send) {
       case OpKind::Forward:
         status = forward(op, true);
         break;
@@ -381,13 +395,20 @@ Status Engine::run(const Op& op) {
         status = backward_weight(op);
         break;
       case OpKind::Measure:
-        status = measure();
+      case OpKind::MeasureAhead:
+        status = measure(op.kind);
         break;
       case OpKind::Step:
         status = step();
         break;
+      case OpKind::StepAhead:
+        status = step_ahead();
+        break;
+      case OpKind::Validate:
+        status = validate();
+        break;
       default:
-        CHECK(false, "Send, Recv and Reduce are not for compute");
+        CHECK(!counts, "Send, Recv and Reduce are not for compute");
     }
     device_.finish();
     return status;
@@ -503,44 +524,88 @@ Status Engine::backward_weight(const Op& op) {
   return ok();
 }
 
-Status Engine::measure() {
-  Measured before;
-  if (!last_stage()) {
-    const Result<NormForm> norm =
-        take_form<NormForm>({ValueKind::Norm, -1, {stage_.value + 1}, {}});
+Status Engine::measure(OpKind kind) {
+  const bool ahead = kind == OpKind::MeasureAhead;
+  RunningNorm so_far;
+  if (ahead ? !first_stage() : !last_stage()) {
+    const StageId before{stage_.value + (ahead ? -1 : 1)};
+    const Result<RunningNorm> norm = take_form<RunningNorm>({ValueKind::Norm, -1, before, {}});
     if (!norm.ok()) return norm.error();
-    before = {norm.value().squared_sum, norm.value().bad};
+    so_far = norm.value();
   }
   if (device_.accelerator()) weights_.totals().copy_(total_, /*non_blocking=*/true);
-  const Measured after = weights_.measure(micro_count_, before);
-  if (first_stage()) {
-    const double norm = std::sqrt(after.squared_sum);
-    const bool skip = after.bad > 0 || !std::isfinite(norm);
-    put_form({ValueKind::Verdict, -1, stage_, {}}, VerdictForm{norm, skip ? 1 : 0});
+  so_far = weights_.measure(micro_count_, so_far);
+  if (!ahead && first_stage()) {
+    put_form({ValueKind::Verdict, -1, stage_, {}}, whole_of(so_far));
   } else {
-    put_form({ValueKind::Norm, -1, stage_, {}}, NormForm{after.squared_sum, after.bad});
+    put_form({ValueKind::Norm, -1, stage_, {}}, so_far);
   }
   return ok();
 }
 
+void Engine::note(const WholeNorm& norm, int64_t step) {
+  outcome_.gradient_norm = norm.norm;
+  outcome_.learning_rate = learning_rate(job_.optimizer, step, job_.steps);
+  outcome_.finite = norm.skip == 0;
+}
+
+// The update of the step that ends with the version held, which can be taken back.
+void Engine::take(double clip, bool kept) {
+  if (keeps_back_up_) {
+    weights_.back_up();
+    undo_ = Undo::Kept;
+  }
+  const double rate = learning_rate(job_.optimizer, version_ - 1, job_.steps);
+  weights_.update(job_.optimizer, rate, clip, kept);
+}
+
 Status Engine::step() {
-  const Result<VerdictForm> verdict = take_form<VerdictForm>({ValueKind::Verdict, -1, {0}, {}});
+  const Result<WholeNorm> verdict = take_form<WholeNorm>({ValueKind::Verdict, -1, {0}, {}});
   if (!verdict.ok()) return verdict.error();
   const double norm = verdict.value().norm;
-  outcome_.gradient_norm = norm;
-  outcome_.learning_rate = learning_rate(job_.optimizer, step_, job_.steps);
-  outcome_.finite = verdict.value().skip == 0;
+  note(verdict.value(), step_);
   undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
-  if (outcome_.finite) {
-    if (keeps_back_up_) {
-      weights_.back_up();
-      undo_ = Undo::Kept;
-    }
-    const double clip = job_.optimizer.clip;
-    weights_.update(job_.optimizer, outcome_.learning_rate,
-                    clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
-  }
   ++version_;
+  if (outcome_.finite) take(clip_factor(norm, job_.optimizer.clip), false);
+  ahead_.set_final({version_, false, norm, outcome_.finite});
+  return ok();
+}
+
+Status Engine::step_ahead() {
+  const Result<RunningNorm> so_far = take_form<RunningNorm>({ValueKind::Norm, -1, stage_, {}});
+  if (!so_far.ok()) return so_far.error();
+  note(whole_of(so_far.value()), step_);
+  weights_.keep_totals();
+  undo_ = Undo::Skipped;
+  ++version_;
+  if (ahead_.decide(so_far.value())) take(1, false);
+  return ok();
+}
+
+Status Engine::validate() {
+  const Value name{ValueKind::Verdict, -1, {stage_count_ - 1}, {}};
+  if (last_stage()) put_form(name, ahead_.verdict());
+  const Result<WholeNorm> verdict = take_form<WholeNorm>(name);
+  if (!verdict.ok()) return verdict.error();
+  const AheadUpdate::Ruling ruling = ahead_.judge(verdict.value(), version_);
+  if (ruling == AheadUpdate::Ruling::Stands) return ok();
+  if (undo_ == Undo::Kept) weights_.take_back();
+  undo_ = Undo::Skipped;
+  if (ruling == AheadUpdate::Ruling::Redo) {
+    take(clip_factor(verdict.value().norm, job_.optimizer.clip), true);
+  }
+  ahead_.close();
+  return ok();
+}
+
+// What a void op makes has the right size, and that is all.
+Status Engine::run_void(const Op& op) {
+  for (const Value& value : effect_of(op, stage_count_).write) {
+    const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
+    if (travels) put(value, blank().zero_());
+    if (value.kind == ValueKind::Norm) put_form(value, RunningNorm{});
+  }
+  if (op.kind == OpKind::StepAhead) ahead_.pass();
   return ok();
 }
 

@@ -82,18 +82,20 @@ void Weights::clear_gradients() {
   gradients_.zero_();
 }
 
-Measured Weights::measure(int64_t micro_count, Measured before) {
+RunningNorm Weights::measure(int64_t micro_count, RunningNorm before) {
   const at::NoGradGuard guard;
   totals_.div_(micro_count);
-  // From the last to the first, as the stages are: one fold, wherever the model is cut.
-  for (auto weight = all_.rbegin(); weight != all_.rend(); ++weight) {
-    if (!weight->card.counted) continue;
-    const at::Tensor total = totals_.narrow(0, weight->first, weight->card.count());
+  for (const Weight& weight : all_) {
+    if (!weight.card.counted) continue;
+    const at::Tensor total = totals_.narrow(0, weight.first, weight.card.count());
     const double norm =
         at::linalg_vector_norm(total, 2, at::OptionalIntArrayRef(), false, at::kDouble)
             .item<double>();
-    before.squared_sum += norm * norm;
-    before.bad += std::isfinite(norm) ? 0 : 1;
+    if (std::isfinite(norm)) {
+      before.squares.add(norm * norm);
+    } else {
+      ++before.bad;
+    }
   }
   return before;
 }
@@ -122,9 +124,16 @@ void Weights::take_back() {
 }
 
 // The arithmetic of torch::optim's AdamW and SGD, number by number, on all tensors at once.
-void Weights::update(const OptimizerSettings& optimizer, double rate, double clip) {
+void Weights::keep_totals() {
   const at::NoGradGuard guard;
-  if (clip < 1) totals_.mul_(clip);
+  if (!kept_totals_.defined()) kept_totals_ = at::empty_like(totals_);
+  kept_totals_.copy_(totals_);
+}
+
+void Weights::update(const OptimizerSettings& optimizer, double rate, double clip, bool kept) {
+  const at::NoGradGuard guard;
+  at::Tensor& totals = kept ? kept_totals_ : totals_;
+  if (clip < 1) totals.mul_(clip);
   ++updates_;
   const std::pair<int64_t, int64_t> decayed[] = {{0, decayed_end_}, {shared_first_, count_}};
   if (optimizer_ == "adamw") {
@@ -135,21 +144,21 @@ void Weights::update(const OptimizerSettings& optimizer, double rate, double cli
     const double steps = static_cast<double>(updates_);
     const double first_correction = 1 - std::pow(optimizer.beta1, steps);
     const double second_correction = 1 - std::pow(optimizer.beta2, steps);
-    first_moment_.mul_(optimizer.beta1).add_(totals_, 1 - optimizer.beta1);
-    second_moment_.mul_(optimizer.beta2).addcmul_(totals_, totals_, 1 - optimizer.beta2);
+    first_moment_.mul_(optimizer.beta1).add_(totals, 1 - optimizer.beta1);
+    second_moment_.mul_(optimizer.beta2).addcmul_(totals, totals, 1 - optimizer.beta2);
     at::sqrt_out(scratch_, second_moment_);
     scratch_.div_(std::sqrt(second_correction)).add_(optimizer.epsilon);
     values_.addcdiv_(first_moment_, scratch_, -rate / first_correction);
   } else {
     for (const auto& [first, end] : decayed) {
       if (optimizer.weight_decay == 0) break;
-      totals_.narrow(0, first, end - first)
+      totals.narrow(0, first, end - first)
           .add_(values_.narrow(0, first, end - first), optimizer.weight_decay);
     }
     if (momentum_ == 0 || updates_ == 1) {
-      first_moment_.copy_(totals_);
+      first_moment_.copy_(totals);
     } else {
-      first_moment_.mul_(momentum_).add_(totals_);
+      first_moment_.mul_(momentum_).add_(totals);
     }
     values_.add_(first_moment_, -rate);
   }

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "engine/parameters.h"
+#include "runtime/norm.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -21,12 +22,6 @@ struct Weight {
   at::Tensor value;     // leaf, requires grad
   at::Tensor gradient;  // the worker's own sum of the step
   at::Tensor low;       // the value in bf16; undefined in fp32
-};
-
-// What Measure found.
-struct Measured {
-  double squared_sum = 0;
-  int64_t bad = 0;  // tensors with a value that is not finite
 };
 
 // All parameters of one stage.
@@ -47,12 +42,15 @@ class Weights {
   const at::Tensor& totals() const { return totals_; }
   // Sets the gradient sums to zero.
   void clear_gradients();
-  // Divides the totals by `micro_count` and goes on with the left fold of their squares.
-  Measured measure(int64_t micro_count, Measured before);
+  // Divides the totals by `micro_count` and adds their squares, tensor by tensor.
+  RunningNorm measure(int64_t micro_count, RunningNorm before);
   // Keeps a copy of parameters and optimizer state for take_back.
   void back_up();
-  // The optimizer's update from the totals, which are scaled by `clip` (at most 1) first.
-  void update(const OptimizerSettings& optimizer, double rate, double clip);
+  // Keeps a copy of the totals, which an update spoils and the next step overwrites.
+  void keep_totals();
+  // The optimizer's update from the totals, or from the kept ones, which are scaled by `clip` (at
+  // most 1) first.
+  void update(const OptimizerSettings& optimizer, double rate, double clip, bool kept = false);
   // Back to what back_up kept.
   void take_back();
   // Writes one shard; metadata tells `version`.
@@ -78,7 +76,7 @@ class Weights {
   at::Tensor values_, gradients_, totals_, low_;
   at::Tensor first_moment_, second_moment_;  // adamw: of gradient and square; sgd: momentum, none
   at::Tensor scratch_;                       // adamw: the denominator
-  at::Tensor kept_values_, kept_first_, kept_second_;
+  at::Tensor kept_values_, kept_first_, kept_second_, kept_totals_;
   int64_t updates_ = 0, kept_updates_ = 0;  // skipped steps do not count
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <span>
 #include <tuple>
 
 #include "base/text.h"
@@ -94,6 +95,7 @@ class Checker {
   Fault check_order() const;
   Fault check_update() const;
   Fault check_once(OpKind kind) const;
+  Fault check_one_update() const;
   Fault check_reductions() const;
   Fault check_group(GroupId group, const std::vector<StageId>& users) const;
   Fault check_memory() const;
@@ -278,9 +280,46 @@ Fault Checker::check_order() const {
   return {};
 }
 
+// The kinds of ops that make an update: with the norm of all, or ahead of it.
+constexpr OpKind kBarrier[] = {OpKind::Measure, OpKind::Step};
+constexpr OpKind kAhead[] = {OpKind::MeasureAhead, OpKind::StepAhead, OpKind::Validate};
+
+const char* name_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::Measure:
+      return "Measure";
+    case OpKind::MeasureAhead:
+      return "MeasureAhead";
+    case OpKind::StepAhead:
+      return "StepAhead";
+    case OpKind::Validate:
+      return "Validate";
+    default:
+      return "Step";
+  }
+}
+
+// Either all stages step when they know the norm of all, or all step ahead of it.
+Fault Checker::check_one_update() const {
+  const bool staggered = is_staggered(schedule_);
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    const auto& ops = list({w});
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const auto among = [&](const auto& kinds) {
+        return std::find(std::begin(kinds), std::end(kinds), ops[i].kind) != std::end(kinds);
+      };
+      if (staggered ? !among(kBarrier) : !among(kAhead)) continue;
+      return fault({{w}, static_cast<int32_t>(i)},
+                   staggered ? "the plan steps ahead of the norm: this op waits for it"
+                             : "the plan steps with the norm of all: this op is ahead of it");
+    }
+  }
+  return {};
+}
+
 // Every holder of every stage has exactly one op of `kind`.
 Fault Checker::check_once(OpKind kind) const {
-  const std::string name = kind == OpKind::Step ? "Step" : "Measure";
+  const std::string name = name_of(kind);
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
     std::vector<int32_t> found(held_[at(w)].size(), -1);
@@ -396,7 +435,9 @@ Fault Checker::check_group(GroupId id, const std::vector<StageId>& users) const 
 }
 
 Fault Checker::check_update() const {
-  for (const OpKind kind : {OpKind::Measure, OpKind::Step}) {
+  if (Fault found = check_one_update()) return found;
+  const bool staggered = is_staggered(schedule_);
+  for (const OpKind kind : staggered ? std::span<const OpKind>(kAhead) : std::span(kBarrier)) {
     if (Fault found = check_once(kind)) return found;
   }
   if (Fault found = check_reductions()) return found;

@@ -10,7 +10,9 @@ bool is_compute(OpKind kind) {
   return kind != OpKind::Send && kind != OpKind::Recv && kind != OpKind::Reduce;
 }
 
-ComputeLane::Queue ComputeLane::queue_of(OpKind kind) {
+ComputeLane::Queue ComputeLane::queue_of(OpKind kind) const {
+  if (kind == OpKind::Validate) return Judgement;
+  if (dispatch_ == Dispatch::Listed) return Listed;
   switch (kind) {
     case OpKind::BackwardInput:
       return Backward;
@@ -30,9 +32,7 @@ ComputeLane::ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limi
   const auto mine = [&](const Op& op) {
     return is_compute(op.kind) && (keep == nullptr || keep(op));
   };
-  const auto queue = [&](const Op& op) {
-    return dispatch == Dispatch::Ready ? static_cast<size_t>(queue_of(op.kind)) : 0;
-  };
+  const auto queue = [&](const Op& op) { return static_cast<size_t>(queue_of(op.kind)); };
   std::array<int32_t, kQueueCount> count{};
   for (const Op& op : list) {
     if (!mine(op)) continue;
@@ -52,11 +52,9 @@ ComputeLane::ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limi
 }
 
 int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
-  for (size_t queue = 0; queue < kQueueCount; ++queue) {
-    const Run& run = runs_[queue];
-    if (run.next == run.end) continue;
-    const int32_t index = ops_[static_cast<size_t>(run.next)];
-    if (missing[index] != 0) continue;
+  for (const Queue queue : {Update, Backward, Ahead, Weight}) {
+    const int32_t index = head(queue, missing);
+    if (index < 0) continue;
     if (queue == Backward && forwards_begun_ < std::min(limit_.warm_up, forwards_)) continue;
     const bool takes_slot = list_[static_cast<size_t>(index)].kind == OpKind::Forward;
     if (takes_slot && !has_room()) continue;

@@ -25,20 +25,19 @@ class ComputeLane {
   // The op (its index in the list) to begin next; -1 when an op is running or none can begin.
   // missing[i] = how many values that op i reads are not there.
   //
+  // Validate comes first, as soon as its verdict is there: it has no place among the others. Then,
   // Listed: the next of the list. Ready: the first that has all it reads, in the order update,
   // backward, forward, weight gradient, each kind in list order, forwards under the limit.
   int32_t candidate(const int32_t* missing) const {
     if (busy_) return -1;
-    if (dispatch_ == Dispatch::Ready) return ready_candidate(missing);
-    if (runs_[0].next == runs_[0].end) return -1;
-    const int32_t index = ops_[static_cast<size_t>(runs_[0].next)];
-    return missing[index] == 0 ? index : -1;
+    if (const int32_t judged = head(Judgement, missing); judged >= 0) return judged;
+    return dispatch_ == Dispatch::Ready ? ready_candidate(missing) : head(Listed, missing);
   }
   // The op at `index` begins. Requires: it is the candidate.
   void begin(int32_t index) {
     const OpKind kind = list_[static_cast<size_t>(index)].kind;
     busy_ = true;
-    ++runs_[dispatch_ == Dispatch::Ready ? queue_of(kind) : 0].next;
+    ++runs_[queue_of(kind)].next;
     if (kind == OpKind::Forward) {
       ++whole_;
       ++forwards_begun_;
@@ -64,15 +63,23 @@ class ComputeLane {
   int32_t held() const { return whole_ + late_; }
 
  private:
-  // The queues under Dispatch::Ready, in order of precedence.
-  enum Queue : uint8_t { Update, Backward, Ahead, Weight, kQueueCount };
+  // The queues, in order of precedence. Under Dispatch::Listed: Judgement, and Listed for the rest.
+  enum Queue : uint8_t { Judgement, Update, Backward, Ahead, Weight, kQueueCount };
+  static constexpr Queue Listed = Update;
   struct Run {
     int32_t first = 0, next = 0, end = 0;  // into ops_
   };
 
+  // The head of a queue; -1 when it cannot begin or there is none.
+  int32_t head(Queue queue, const int32_t* missing) const {
+    const Run& run = runs_[queue];
+    if (run.next == run.end) return -1;
+    const int32_t index = ops_[static_cast<size_t>(run.next)];
+    return missing[index] == 0 ? index : -1;
+  }
   int32_t ready_candidate(const int32_t* missing) const;
   bool has_room() const;
-  static Queue queue_of(OpKind kind);
+  Queue queue_of(OpKind kind) const;
 
   std::span<const Op> list_;
   Dispatch dispatch_;

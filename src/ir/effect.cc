@@ -12,6 +12,9 @@ bool is_update(const Op& op) {
     case OpKind::Reduce:
     case OpKind::Measure:
     case OpKind::Step:
+    case OpKind::MeasureAhead:
+    case OpKind::StepAhead:
+    case OpKind::Validate:
       return true;
     case OpKind::Send:
     case OpKind::Recv:
@@ -37,6 +40,19 @@ bool has_micro(const Op& op) {
 }
 
 bool lives_to_end(ValueKind kind) { return kind == ValueKind::Norm || kind == ValueKind::Verdict; }
+
+bool is_validation(const Op& op) {
+  return op.kind == OpKind::Validate || (is_message(op) && op.moved == ValueKind::Verdict);
+}
+
+bool is_staggered(const Schedule& schedule) {
+  for (const std::vector<Op>& list : schedule.lists) {
+    for (auto op = list.rbegin(); op != list.rend(); ++op) {
+      if (is_step(op->kind)) return op->kind == OpKind::StepAhead;
+    }
+  }
+  return false;
+}
 
 namespace {
 
@@ -68,11 +84,18 @@ void measure(const Op& op, bool first, bool last, Effect& effect) {
   effect.write.push({first ? ValueKind::Verdict : ValueKind::Norm, -1, op.stage, {}});
 }
 
-void update(const Op& op, Effect& effect) {
+void measure_ahead(const Op& op, bool first, Effect& effect) {
+  effect.read.push({ValueKind::Total, -1, op.stage, {}});
+  if (!first) effect.read.push({ValueKind::Norm, -1, {op.stage.value - 1}, {}});
+  effect.write.push({ValueKind::Norm, -1, op.stage, {}});
+}
+
+void update(const Op& op, StageId judge, Effect& effect) {
   const Value totals{ValueKind::Total, -1, op.stage, {}};
   const Value partials{ValueKind::Partial, -1, op.stage, {}};
   effect.read.push(totals);
-  effect.read.push({ValueKind::Verdict, -1, {0}, {}});
+  if (op.kind == OpKind::StepAhead) effect.read.push({ValueKind::Norm, -1, op.stage, {}});
+  effect.read.push({ValueKind::Verdict, -1, judge, {}});
   effect.free.push(totals);
   effect.free.push(partials);
 }
@@ -116,8 +139,19 @@ Effect effect_of(const Op& op, int32_t stage_count) {
       measure(op, first, last, effect);
       break;
     case OpKind::Step:
-      update(op, effect);
+      update(op, {0}, effect);
       break;
+    case OpKind::MeasureAhead:
+      measure_ahead(op, first, effect);
+      break;
+    case OpKind::StepAhead:
+      update(op, {stage_count - 1}, effect);
+      break;
+    case OpKind::Validate: {
+      const Value verdict{ValueKind::Verdict, -1, {stage_count - 1}, {}};
+      last ? effect.write.push(verdict) : effect.read.push(verdict);
+      break;
+    }
   }
   return effect;
 }

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "ir/op.h"
+#include "ir/schedule.h"
 
 namespace tenuto {
 
@@ -50,6 +51,10 @@ struct Effect {
 // Measure (s)          reads every total and norm s+1; writes norm s, at the first stage the
 //                      verdict
 // Step (s)             reads and frees every total and partial; reads the verdict
+// MeasureAhead (s)     reads every total and norm s-1; writes norm s
+// StepAhead (s)        reads and frees every total and partial; reads norm s and the verdict on the
+//                      step before
+// Validate (s)         at the last stage writes the verdict on the step before, elsewhere reads it
 // Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
 
@@ -59,7 +64,17 @@ bool means_every(const Value& value);
 
 // True for values that live until the step ends instead of being freed by an op, because any number
 // of ops may read them: the norm, which goes to as many holders of the stage before as take it from
-// here, and the verdict, which goes on to the stage behind and is read by Step here.
+// here, and the verdict, which goes on to other workers and is read by Step there.
 bool lives_to_end(ValueKind kind);
+
+// True for what tells of the step before in a staggered one: Validate, and the messages of its
+// verdict. Only for ops of a staggered schedule.
+bool is_validation(const Op& op);
+
+// True when the stages of the schedule step as soon as they can (StepAhead), false when each waits
+// for the norm of all.
+//
+// Cost: linear in the number of workers, for lists that end with their updates
+bool is_staggered(const Schedule& schedule);
 
 }  // namespace tenuto

@@ -21,6 +21,11 @@ enum class OpKind : uint8_t {
   Measure,         // adds this stage's squared gradient norm to what came from the stage behind
   Step,            // the optimizer's update of one stage
   Evaluate,        // forward only, nothing kept: held-out loss
+  // The staggered update: each stage steps as soon as its own gradients are whole, and the norm of
+  // all is looked at behind it, in the step after.
+  MeasureAhead,  // adds this stage's squared gradient norm to what came from the stage before
+  StepAhead,     // the update of one stage, taken if the norm up to here asks for no change
+  Validate,      // makes the StepAhead of the step before final, or takes it back for the right one
 };
 
 // What lies in a worker's store. A value is named by the stage that made it, on both ends of a
@@ -33,10 +38,11 @@ enum class ValueKind : uint8_t {
   WeightWork,  // kept by BackwardInput for its BackwardWeight
   Partial,     // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
   Total,       // weight gradient of the step, reduced over the group
-  Norm,        // running squared norm over the stages from this to the last; travels with the
-               // gradients, so that a slow link delays both at once
-  Verdict,     // made by the first stage's Measure: the whole norm, or "skip"; travels with the
-               // next step's activations
+  Norm,     // running squared norm: of Measure over the stages from this to the last, and travels
+            // with the gradients, so that a slow link delays both at once; of MeasureAhead over
+            // those from the first to this
+  Verdict,  // the whole norm, or "skip": made by the first stage's Measure, and travels with the
+            // next step's activations; or by the last stage's Validate, of the step before
 };
 inline constexpr int kValueKindCount = 9;
 
@@ -71,6 +77,9 @@ bool has_micro(const Op& op);
 
 // True for ops that only the update needs: reductions, norm, verdict, step.
 bool is_update(const Op& op);
+
+// True for a Step or a StepAhead.
+inline bool is_step(OpKind kind) { return kind == OpKind::Step || kind == OpKind::StepAhead; }
 
 // The value that a Send or Recv moves.
 inline Value moved_value(const Op& op) { return {op.moved, op.part, op.stage, op.micro}; }

@@ -31,6 +31,8 @@ constexpr Verb kVerbs[] = {
     {'F', OpKind::Forward, true},        {'B', OpKind::BackwardInput, true},
     {'W', OpKind::BackwardWeight, true}, {'E', OpKind::Evaluate, true},
     {'M', OpKind::Measure, false},       {'U', OpKind::Step, false},
+    {'N', OpKind::MeasureAhead, false},  {'A', OpKind::StepAhead, false},
+    {'V', OpKind::Validate, false},
 };
 
 std::string number(int32_t value) { return piece(value); }

@@ -163,7 +163,7 @@ Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape) {
   plan.schedule = copies_of(lists.schedule, shape.pipelines);
   if (const Status status = set_limits(shape, plan); !status.ok()) return status.error();
   if (!lists.messages) insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, shape.tied);
+  append_update(plan.schedule, plan.stages, shape.tied, shape.staggered);
   plan.evaluation = make_evaluation(plan, shape);
   return plan;
 }

@@ -124,15 +124,17 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
-// Which of `givers` worker number `index` of its stage takes the norm or the verdict from: the one
-// that most of the values `like` in its list come from, since a routing keeps away from slow links;
-// where several are equal, or there are none, they take turns.
-WorkerId giver_of(const std::vector<Op>& list, const Value& like,
+// Which of `givers`, of stage `from`, worker number `index` of the next stage `to` takes the norm
+// or the verdict from: the one that most of the activations or gradients in its list come from,
+// since a routing keeps away from slow links; where several are equal, or there are none, they take
+// turns.
+WorkerId giver_of(const std::vector<Op>& list, int32_t from, int32_t to,
                   const std::vector<WorkerId>& givers, size_t index) {
+  const ValueKind kind = from < to ? ValueKind::Activation : ValueKind::Gradient;
   const WorkerId turn = in_turn(givers, index);
   std::map<WorkerId, int32_t> counts;
   for (const Op& op : list) {
-    if (op.kind == OpKind::Recv && op.moved == like.kind && op.stage == like.stage) {
+    if (op.kind == OpKind::Recv && op.moved == kind && op.stage.value == from) {
       ++counts[op.peer];
     }
   }
@@ -144,54 +146,96 @@ WorkerId giver_of(const std::vector<Op>& list, const Value& like,
   return giver;
 }
 
-// Measure at each holder, the last stage's first. Each takes the norm behind it from a holder of
-// that stage, unless it is one itself.
-void append_norms(Schedule& schedule, const std::vector<Stage>& stages) {
+// The stages in the order in which the norm passes them, and what measures it: from the last to the
+// first, so that it comes with the last gradient, or from the first to the last, as they finish a
+// step in a steady pipeline.
+struct NormWay {
+  OpKind measure = OpKind::Measure;
+  std::vector<int32_t> stages;
+};
+
+NormWay norm_way(int32_t stage_count, bool staggered) {
+  NormWay way;
+  if (staggered) way.measure = OpKind::MeasureAhead;
+  for (int32_t s = 0; s < stage_count; ++s) {
+    way.stages.push_back(staggered ? s : stage_count - 1 - s);
+  }
+  return way;
+}
+
+// The measure at each holder, in the order of the way. Each takes the norm so far from a holder of
+// the stage before on the way, unless it is one itself.
+void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
   std::vector<WorkerId> givers;  // by holder of the stage at hand
-  for (size_t s = stages.size(); s-- > 0;) {
-    const auto& holders = stages[s].holders;
-    const Value norm{ValueKind::Norm, -1, {static_cast<int32_t>(s)}, {}};
+  for (size_t i = 0; i < way.stages.size(); ++i) {
+    const auto& holders = stages[at(way.stages[i])].holders;
+    const Value norm{ValueKind::Norm, -1, {way.stages[i]}, {}};
     for (size_t j = 0; j < holders.size(); ++j) {
       std::vector<Op>& list = schedule.lists[at(holders[j].value)];
-      if (s + 1 < stages.size() && !among(stages[s + 1].holders, holders[j])) {
-        const Value behind{ValueKind::Norm, -1, {norm.stage.value + 1}, {}};
-        list.push_back(message(OpKind::Recv, behind, givers[j]));
+      if (i > 0) {
+        const Value so_far{ValueKind::Norm, -1, {way.stages[i - 1]}, {}};
+        if (!among(stages[at(way.stages[i - 1])].holders, holders[j])) {
+          list.push_back(message(OpKind::Recv, so_far, givers[j]));
+        }
       }
-      list.push_back(of_stage(OpKind::Measure, norm.stage));
+      list.push_back(of_stage(way.measure, norm.stage));
     }
-    if (s == 0) continue;
-    const auto& before = stages[s - 1].holders;
+    if (i + 1 == way.stages.size()) continue;
+    const auto& to = stages[at(way.stages[i + 1])].holders;
     givers.clear();
-    for (size_t k = 0; k < before.size(); ++k) {
-      const Value gradient{ValueKind::Gradient, -1, norm.stage, {}};
-      givers.push_back(giver_of(schedule.lists[at(before[k].value)], gradient, holders, k));
-      if (among(holders, before[k])) continue;
-      schedule.lists[at(givers[k].value)].push_back(message(OpKind::Send, norm, before[k]));
+    for (size_t k = 0; k < to.size(); ++k) {
+      const std::vector<Op>& list = schedule.lists[at(to[k].value)];
+      givers.push_back(giver_of(list, way.stages[i], way.stages[i + 1], holders, k));
+      if (among(holders, to[k])) continue;
+      schedule.lists[at(givers[k].value)].push_back(message(OpKind::Send, norm, to[k]));
     }
   }
 }
 
-// The verdict goes from the holders of the first stage, which make it, down the stages, once to
-// each worker, and stays there for all its stages.
-void append_verdicts(Schedule& schedule, const std::vector<Stage>& stages) {
-  const Value verdict{ValueKind::Verdict, -1, {0}, {}};
-  std::vector<WorkerId> givers = stages.front().holders;  // by turn: who has it, newest first
+// The messages of the verdict, a list for each worker. It goes from the holders of the first of
+// `order`, which make it, down the stages, once to each worker, and stays there for all its stages.
+std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
+                                              const std::vector<Stage>& stages,
+                                              const std::vector<int32_t>& order) {
+  const Value verdict{ValueKind::Verdict, -1, {order.front()}, {}};
+  std::vector<std::vector<Op>> lists(schedule.lists.size());
+  std::vector<WorkerId> givers = stages[at(order.front())].holders;  // by turn: who has it
   std::vector<bool> told(schedule.lists.size(), false);
   for (const WorkerId holder : givers) told[at(holder.value)] = true;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    const Stage& stage = stages[s];
-    const Value activation{ValueKind::Activation, -1, {static_cast<int32_t>(s) - 1}, {}};
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto& holders = stages[at(order[i])].holders;
+    const int32_t before = i == 0 ? order[i] : order[i - 1];
     std::vector<WorkerId> next;
-    for (size_t j = 0; j < stage.holders.size(); ++j) {
-      const WorkerId self = stage.holders[j];
-      const WorkerId giver = giver_of(schedule.lists[at(self.value)], activation, givers, j);
+    for (size_t j = 0; j < holders.size(); ++j) {
+      const WorkerId self = holders[j];
+      const WorkerId giver = giver_of(schedule.lists[at(self.value)], before, order[i], givers, j);
       next.push_back(told[at(self.value)] ? giver : self);
       if (told[at(self.value)]) continue;
       told[at(self.value)] = true;
-      schedule.lists[at(self.value)].push_back(message(OpKind::Recv, verdict, giver));
-      schedule.lists[at(giver.value)].push_back(message(OpKind::Send, verdict, self));
+      lists[at(self.value)].push_back(message(OpKind::Recv, verdict, giver));
+      lists[at(giver.value)].push_back(message(OpKind::Send, verdict, self));
     }
     givers = std::move(next);
+  }
+  return lists;
+}
+
+// At the front of each list: what the norm of the step before was, and what becomes of its updates.
+void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
+                        std::vector<int32_t> order) {
+  std::reverse(order.begin(), order.end());
+  std::vector<std::vector<Op>> fronts = verdict_messages(schedule, stages, order);
+  for (const int32_t s : order) {
+    for (const WorkerId holder : stages[at(s)].holders) {
+      std::vector<Op>& front = fronts[at(holder.value)];
+      const Op validate = of_stage(OpKind::Validate, {s});
+      // Its makers make it before it is sent; whoever receives it, at the front, then judges.
+      const auto place = s == order.front() ? front.begin() : front.end();
+      front.insert(place, validate);
+    }
+  }
+  for (size_t w = 0; w < fronts.size(); ++w) {
+    schedule.lists[w].insert(schedule.lists[w].begin(), fronts[w].begin(), fronts[w].end());
   }
 }
 
@@ -219,15 +263,37 @@ void insert_messages(Schedule& schedule) {
   }
 }
 
-void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
+void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
+                   bool staggered) {
+  const bool ahead = staggered && stages.size() > 1;  // one stage has nobody to be ahead of
   append_reductions(schedule, stages, tied);
-  append_norms(schedule, stages);
-  append_verdicts(schedule, stages);
-  for (size_t s = 0; s < stages.size(); ++s) {
-    for (const WorkerId holder : stages[s].holders) {
-      schedule.lists[at(holder.value)].push_back(of_stage(OpKind::Step, {static_cast<int32_t>(s)}));
+  const NormWay way = norm_way(static_cast<int32_t>(stages.size()), ahead);
+  append_norms(schedule, stages, way);
+  if (ahead) {
+    prepend_validation(schedule, stages, way.stages);
+  } else {
+    std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
+    const auto messages = verdict_messages(schedule, stages, down);
+    for (size_t w = 0; w < messages.size(); ++w) {
+      schedule.lists[w].insert(schedule.lists[w].end(), messages[w].begin(), messages[w].end());
     }
   }
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (const WorkerId holder : stages[s].holders) {
+      schedule.lists[at(holder.value)].push_back(
+          of_stage(ahead ? OpKind::StepAhead : OpKind::Step, {static_cast<int32_t>(s)}));
+    }
+  }
+}
+
+Plan with_update(Plan plan, bool staggered) {
+  if (is_staggered(plan.schedule) == (staggered && plan.stages.size() > 1)) return plan;
+  const bool tied = is_tied(plan.schedule);
+  for (auto& list : plan.schedule.lists) std::erase_if(list, is_update);
+  plan.schedule.groups.clear();
+  plan.schedule.collectives.clear();
+  append_update(plan.schedule, plan.stages, tied, staggered);
+  return plan;
 }
 
 bool is_tied(const Schedule& schedule) {

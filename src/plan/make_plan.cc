@@ -247,7 +247,7 @@ Result<Plan> make_plan(const Shape& shape) {
   plan.schedule = make_compute(layout);
   if (const Status status = set_limits(layout, plan); !status.ok()) return status.error();
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, shape.tied);
+  append_update(plan.schedule, plan.stages, shape.tied, shape.staggered);
   plan.evaluation = make_evaluation(layout);
   return plan;
 }

@@ -32,6 +32,7 @@ struct Shape {
   double late_share = 1;           // of a micro-batch, held from its input gradient to its weight
                                    // gradient; [0, 1]
   bool tied = false;               // first and last stage share a weight (bucket 1)
+  bool staggered = false;          // each stage steps when its own gradients are whole
   int32_t evaluation_micros = 0;   // micro-batches of the held-out pass, over all pipelines
   std::vector<double> layer_cost;  // relative, for the partition; empty = equal
 };

@@ -21,7 +21,7 @@ struct MicroLoss {
   double loss = 0;
 };
 
-// What the Verdict said of a step.
+// What the Verdict said of a step; until Validate, what the norm up to the own stage says.
 struct StepOutcome {
   double gradient_norm = 0;       // global, before clipping
   double learning_rate = 0;       // that the step used
@@ -29,14 +29,31 @@ struct StepOutcome {
   std::vector<MicroLoss> losses;  // of the micro-batches whose last stage ran here, by micro
 };
 
+// The newest version that no verdict can change any more, and what the verdict on its step was.
+struct Finality {
+  int64_t version = 0;
+  bool again = false;        // Validate has changed the parameters that the step under way began
+                             // with: all of it is void and has to be run again
+  double gradient_norm = 0;  // as StepOutcome
+  bool finite = true;
+};
+
 // Runs Forward, BackwardInput, BackwardWeight, Measure, Step and Evaluate, and keeps the values
 // that they make. Calls come from one thread, the worker's; reports go to the mailbox it was made
 // with.
+//
+// StepAhead takes the step when the norm up to its own stage is plain (norm.h) and the parameters
+// as they were otherwise; the version counts it either way. Validate, in the step after, makes that
+// version final, or puts in its place what the whole norm asks for. What was computed of the step
+// under way is then void (Finality::again): its other ops end at once, with values of the right
+// size and any content, so that every message is sent and taken by the ordinary way; its StepAhead
+// does nothing. The next begin() begins the same step again. A version is final before anybody
+// evaluates, saves or takes a Step: the verdict can be passed on ahead of a step (Runner::settle).
 class Compute {
  public:
   virtual ~Compute() = default;
   // Begins step `step` (version `step` of the parameters is here): sums are zero, no value is
-  // stored.
+  // stored. Void from the start if the verdict on the step before, passed on ahead, was not plain.
   virtual Status begin(int64_t step) = 0;
   // Starts an op and returns at once; its report carries start and finish. `inputs_at` is when the
   // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
@@ -66,6 +83,8 @@ class Compute {
   virtual StepOutcome outcome() = 0;
   // Version of the parameters that is held: the number of steps taken since initialisation.
   virtual int64_t version() const = 0;
+  // What of it is final.
+  virtual Finality finality() = 0;
   // Takes the last Step back, exactly; Invalid when there is none to take back.
   virtual Status undo() = 0;
   // Writes parameters and optimizer state of `stage`, which it holds, to `path` (safetensors),

@@ -13,7 +13,9 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "ir/effect.h"
 #include "ir/text.h"
+#include "runtime/ahead.h"
 #include "runtime/paced_file.h"
 #include "runtime/paced_math.h"
 #include "runtime/stages.h"
@@ -29,11 +31,6 @@ struct Label {
 };
 constexpr size_t kLabel = sizeof(Label) / sizeof(float);
 constexpr size_t kLeastElements = 16;
-// Norm and Verdict: the running square and 1 when all is finite.
-struct Running {
-  double square, finite;
-};
-
 using Floats = std::vector<float>;
 
 // One weight bucket: a run of the stage's weights that is reduced by itself.
@@ -57,9 +54,9 @@ struct Work {
   const Floats* gradient = nullptr;  // gradient after
   Floats* output = nullptr;          // activation or gradient of this stage
   Kept* kept = nullptr;
-  const Floats* norm = nullptr;                  // Measure: behind this stage; Step: the verdict
-  Floats* measured = nullptr;                    // Measure: its result
-  std::vector<const Floats*> totals;             // Measure, Step: one per bucket
+  const Floats* norm = nullptr;  // measures: so far; StepAhead: up to here; Step, Validate: verdict
+  Floats* measured = nullptr;    // what a measure or a Validate makes
+  std::vector<const Floats*> totals;             // measures and steps: one per bucket
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
 };
 
@@ -74,7 +71,8 @@ struct Share {
   int32_t place = 0, chunks = 1;
 };
 
-// Of any holder: a stage's holders all stand at one place of their pipelines.
+// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
+// one stage may have come from another.
 Share share_of(const Job& job, const Plan& plan, StageId stage) {
   const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
   Share share{holder.value % job.parallel.stages, 0};
@@ -82,6 +80,7 @@ Share share_of(const Job& job, const Plan& plan, StageId stage) {
     share.chunks +=
         std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
   }
+  if (share.chunks == 1) share.place = stage.value;
   return share;
 }
 
@@ -95,12 +94,20 @@ struct Common {
 
   std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   LagRecord lags;
+  bool counts_lag = true;
 };
 
-Running running_of(const Floats& from) {
-  Running running{};
-  std::memcpy(&running, from.data(), sizeof(running));
-  return running;
+// The numbers of a Norm or a Verdict in its message.
+template <class Form>
+Form read_form(const Floats& from) {
+  Form form;
+  std::memcpy(&form, std::as_bytes(std::span(from)).data(), sizeof(form));
+  return form;
+}
+
+template <class Form>
+void write_form(Floats& to, const Form& form) {
+  std::memcpy(to.data(), &form, sizeof(form));
 }
 
 std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) {
@@ -126,7 +133,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) 
 class Paced : public PacedCompute {
  public:
   Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
-        std::shared_ptr<Common> common);
+        const PacedOptions& options, std::shared_ptr<Common> common);
   ~Paced() override;
   Paced(const Paced&) = delete;
   Paced& operator=(const Paced&) = delete;
@@ -142,10 +149,12 @@ class Paced : public PacedCompute {
   void discard(const Value& value) override;
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
+  Finality finality() override { return ahead_.finality(); }
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   Lag lag() const override;
+  void count_lag(bool counts) override;
   void set_clock(Duration moment) override { common_->nominal = moment; }
   void set_speed(double speed) override { common_->speed = speed; }
   std::vector<float> weights() const override { return weights_; }
@@ -153,6 +162,10 @@ class Paced : public PacedCompute {
  private:
   Status prepare(Work& work);
   Status prepare_backward(Work& work);
+  Status prepare_update(Work& work);
+  Status read(const Value& value, const Floats*& place) const;
+  bool is_last() const { return stage_.value == stage_count_ - 1; }
+  void prepare_void(Work& work);
   Result<const Floats*> find(const Value& value) const;
   Floats* make(const Value& value);
   size_t size_of(const Value& value) const;
@@ -166,10 +179,16 @@ class Paced : public PacedCompute {
   Status compute_backward(Work& work);
   void compute_measure(Work& work);
   void compute_step(Work& work);
+  void compute_step_ahead(Work& work);
+  void compute_validate(Work& work);
+  void compute_void(Work& work);
+  void note(const WholeNorm& norm);
+  void update(const std::vector<const Floats*>& totals, double factor);
   Status verify(const Floats& message, ValueKind kind, StageId stage, MicroId micro) const;
   void label(Floats& message, ValueKind kind, MicroId micro) const;
 
   const DeviceSettings device_;
+  const PacedOptions options_;
   const bool split_, nominal_clock_;
   const bool sleeps_;  // no clock but the monotonic one can be slept by
   const StageId stage_;
@@ -181,7 +200,9 @@ class Paced : public PacedCompute {
   const size_t elements_, live_;
 
   Floats weights_, sums_;
-  std::optional<Floats> before_;  // the weights before the last Step
+  std::optional<Floats> before_;  // the weights before the last update
+  AheadUpdate ahead_;
+  std::vector<Floats> kept_totals_;  // of the update ahead, one per bucket
   std::vector<Bucket> buckets_;
   int64_t version_ = 0, step_ = 0;
   std::map<MicroId, Kept> kept_;
@@ -196,8 +217,9 @@ class Paced : public PacedCompute {
 };
 
 Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
-             std::shared_ptr<Common> common)
+             const PacedOptions& options, std::shared_ptr<Common> common)
     : device_(job.device),
+      options_(options),
       split_(plan.split_backward),
       nominal_clock_(job.device.clock == "nominal"),
       sleeps_(dynamic_cast<const MonotonicClock*>(&clock) != nullptr),
@@ -210,7 +232,8 @@ Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock
       common_(std::move(common)),
       elements_(
           std::max(kLeastElements, static_cast<size_t>(job.device.message_bytes) / sizeof(float))),
-      live_(std::min(elements_ - kLabel, static_cast<size_t>(kPacedLive))) {
+      live_(std::min(elements_ - kLabel, static_cast<size_t>(kPacedLive))),
+      ahead_(options.clip) {
   CHECK(stage.value >= 0 && stage.value < stage_count_, "a paced device holds a stage of its plan");
   const auto count =
       std::max<size_t>(1, static_cast<size_t>(job.device.parameter_bytes) / sizeof(float));
@@ -238,11 +261,17 @@ Lag Paced::lag() const {
   return common_->lags.summary();
 }
 
+void Paced::count_lag(bool counts) {
+  const std::lock_guard lock(common_->mutex);
+  common_->counts_lag = counts;
+}
+
 Status Paced::begin(int64_t step) {
   if (step != version_) {
     return invalid(cat("step ", step, " begins on version ", version_, " of the parameters"));
   }
   step_ = step;
+  ahead_.begin();
   common_->store.clear();
   kept_.clear();
   std::fill(sums_.begin(), sums_.end(), 0.0F);
@@ -263,8 +292,9 @@ size_t Paced::size_of(const Value& value) const {
     case ValueKind::Gradient:
       return elements_;
     case ValueKind::Norm:
+      return sizeof(RunningNorm) / sizeof(float);
     case ValueKind::Verdict:
-      return sizeof(Running) / sizeof(float);
+      return sizeof(WholeNorm) / sizeof(float);
     case ValueKind::Total:
       if (const Bucket* found = bucket(value.part); found != nullptr) {
         return found->end - found->first;
@@ -358,6 +388,7 @@ Status Paced::undo() {
   weights_ = std::move(*before_);
   before_.reset();
   --version_;
+  ahead_.set_final({.version = version_});
   return ok();
 }
 
@@ -372,19 +403,13 @@ Status Paced::load(const std::vector<std::string>& paths, int64_t version) {
   weights_ = std::move(loaded).value();
   version_ = version;
   before_.reset();
+  ahead_.set_final({.version = version_});
   return ok();
 }
 
 // Finds what the op reads and makes room for what it writes.
 Status Paced::prepare(Work& work) {
   const Op& op = work.op;
-  const bool last = stage_.value == stage_count_ - 1;
-  const auto read = [&](const Value& value, const Floats*& place) -> Status {
-    const Result<const Floats*> found = find(value);
-    if (!found.ok()) return found.error();
-    place = found.value();
-    return ok();
-  };
   switch (op.kind) {
     case OpKind::Forward:
     case OpKind::Evaluate:
@@ -392,7 +417,7 @@ Status Paced::prepare(Work& work) {
         const Value before{ValueKind::Activation, -1, {stage_.value - 1}, op.micro};
         if (Status status = read(before, work.input); !status.ok()) return status;
       }
-      if (!last) work.output = make({ValueKind::Activation, -1, stage_, op.micro});
+      if (!is_last()) work.output = make({ValueKind::Activation, -1, stage_, op.micro});
       work.kept = &kept_[op.micro];
       if (!spare_kept_.empty()) {
         *work.kept = std::move(spare_kept_.back());
@@ -403,23 +428,41 @@ Status Paced::prepare(Work& work) {
     case OpKind::BackwardWeight:
       return prepare_backward(work);
     default:
-      break;
+      return prepare_update(work);
   }
-  for (const Bucket& each : buckets_) {
+}
+
+Status Paced::read(const Value& value, const Floats*& place) const {
+  const Result<const Floats*> found = find(value);
+  if (!found.ok()) return found.error();
+  place = found.value();
+  return ok();
+}
+
+Status Paced::prepare_update(Work& work) {
+  const OpKind kind = work.op.kind;
+  for (const Bucket& each : kind == OpKind::Validate ? std::vector<Bucket>{} : buckets_) {
     work.totals.push_back(nullptr);
     const Value total{ValueKind::Total, each.part, stage_, {}};
     if (Status status = read(total, work.totals.back()); !status.ok()) return status;
   }
-  if (op.kind == OpKind::Step) {
-    return read({ValueKind::Verdict, -1, {0}, {}}, work.norm);
+  const Effect effect = effect_of(work.op, stage_count_);
+  for (const Value& value : effect.read) {
+    if (value.kind != ValueKind::Norm && value.kind != ValueKind::Verdict) continue;
+    if (kind == OpKind::StepAhead && value.kind == ValueKind::Verdict) continue;  // judged before
+    if (Status status = read(value, work.norm); !status.ok()) return status;
   }
-  if (!last) {
-    const Value before{ValueKind::Norm, -1, {stage_.value + 1}, {}};
-    if (Status status = read(before, work.norm); !status.ok()) return status;
-  }
-  const bool first = stage_.value == 0;
-  work.measured = make({first ? ValueKind::Verdict : ValueKind::Norm, -1, stage_, {}});
+  for (const Value& value : effect.write) work.measured = make(value);
   return ok();
+}
+
+// What a void op makes has the right size, and that is all.
+void Paced::prepare_void(Work& work) {
+  for (const Value& value : effect_of(work.op, stage_count_).write) {
+    const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
+    if (travels) work.output = make(value);
+    if (value.kind == ValueKind::Norm) work.measured = make(value);
+  }
 }
 
 Status Paced::prepare_backward(Work& work) {
@@ -446,9 +489,14 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   Work work;
   work.op = op;
   work.ticket = ticket;
-  if (Status status = prepare(work); !status.ok()) return status;
-  work.length =
-      at_speed(paced_length(device_, split_, op.kind, share_.place, share_.chunks), common_->speed);
+  const bool counts = op.kind == OpKind::Validate || !ahead_.is_void();
+  if (counts) {
+    if (Status status = prepare(work); !status.ok()) return status;
+    work.length = at_speed(paced_length(device_, split_, op.kind, share_.place, share_.chunks),
+                           common_->speed);
+  } else {
+    prepare_void(work);
+  }
   work.start = clock_.now();
   if (nominal_clock_) {
     work.start = std::max(common_->nominal, inputs_at);
@@ -497,13 +545,17 @@ void Paced::serve() {
     }
     {
       const std::lock_guard lock(common_->mutex);
-      common_->lags.note(now - end, work.length);
+      if (common_->counts_lag) common_->lags.note(now - end, work.length);
     }
     mailbox_.post(std::move(done));
   }
 }
 
 Status Paced::compute(Work& work) {
+  if (work.op.kind != OpKind::Validate && ahead_.is_void()) {
+    compute_void(work);
+    return ok();
+  }
   switch (work.op.kind) {
     case OpKind::Forward:
     case OpKind::Evaluate:
@@ -514,10 +566,17 @@ Status Paced::compute(Work& work) {
       if (split_) paced_backward_weight(work.kept->x, work.kept->dy, sums_);
       return ok();
     case OpKind::Measure:
+    case OpKind::MeasureAhead:
       compute_measure(work);
       return ok();
     case OpKind::Step:
       compute_step(work);
+      return ok();
+    case OpKind::StepAhead:
+      compute_step_ahead(work);
+      return ok();
+    case OpKind::Validate:
+      compute_validate(work);
       return ok();
     default:
       return invalid(cat(to_text(work.op), " is not for a device"));
@@ -570,24 +629,79 @@ Status Paced::compute_backward(Work& work) {
 }
 
 void Paced::compute_measure(Work& work) {
-  Running running = work.norm == nullptr ? Running{0, 1} : running_of(*work.norm);
-  for (const Floats* total : work.totals) running.square = paced_square(running.square, *total);
-  running.finite = running.finite != 0 && running.square - running.square == 0 ? 1 : 0;
-  std::memcpy(work.measured->data(), &running, sizeof(running));
+  RunningNorm running = work.norm == nullptr ? RunningNorm{} : read_form<RunningNorm>(*work.norm);
+  for (const Floats* total : work.totals) {
+    const double square = paced_square(0, *total);
+    if (std::isfinite(square)) {
+      running.squares.add(square);
+    } else {
+      ++running.bad;
+    }
+  }
+  running.bad += options_.bad && options_.bad(step_, stage_) ? 1 : 0;
+  if (work.op.kind == OpKind::Measure && stage_.value == 0) {
+    write_form(*work.measured, whole_of(running));
+  } else {
+    write_form(*work.measured, running);
+  }
+}
+
+void Paced::note(const WholeNorm& norm) {
+  outcome_.gradient_norm = norm.norm;
+  outcome_.learning_rate = 1;
+  outcome_.finite = norm.skip == 0;
+}
+
+void Paced::update(const std::vector<const Floats*>& totals, double factor) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& each = buckets_[b];
+    paced_update(std::span(weights_).subspan(each.first, each.end - each.first), *totals[b],
+                 factor);
+  }
 }
 
 void Paced::compute_step(Work& work) {
-  const Running verdict = running_of(*work.norm);
-  outcome_.gradient_norm = std::sqrt(verdict.square);
-  outcome_.learning_rate = 1;
-  outcome_.finite = verdict.finite != 0;
+  const auto verdict = read_form<WholeNorm>(*work.norm);
+  note(verdict);
   before_ = weights_;
   ++version_;
-  if (!outcome_.finite) return;
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const Bucket& each = buckets_[b];
-    paced_update(std::span(weights_).subspan(each.first, each.end - each.first), *work.totals[b]);
+  if (outcome_.finite) update(work.totals, clip_factor(verdict.norm, options_.clip));
+  ahead_.set_final({version_, false, verdict.norm, outcome_.finite});
+}
+
+void Paced::compute_step_ahead(Work& work) {
+  const auto so_far = read_form<RunningNorm>(*work.norm);
+  note(whole_of(so_far));
+  kept_totals_.clear();
+  for (const Floats* total : work.totals) kept_totals_.push_back(*total);
+  before_ = weights_;
+  ++version_;
+  if (ahead_.decide(so_far)) update(work.totals, 1);
+}
+
+void Paced::compute_validate(Work& work) {
+  const WholeNorm verdict = is_last() ? ahead_.verdict() : read_form<WholeNorm>(*work.norm);
+  if (is_last()) write_form(*work.measured, verdict);
+  const AheadUpdate::Ruling ruling = ahead_.judge(verdict, version_);
+  if (ruling == AheadUpdate::Ruling::Stands) return;
+  weights_ = *before_;
+  if (ruling == AheadUpdate::Ruling::Redo) {
+    std::vector<const Floats*> totals;
+    for (const Floats& total : kept_totals_) totals.push_back(&total);
+    update(totals, clip_factor(verdict.norm, options_.clip));
   }
+  ahead_.close();
+}
+
+void Paced::compute_void(Work& work) {
+  if (work.output != nullptr) {
+    const std::span<float> numbers = live(*work.output);
+    std::fill(numbers.begin(), numbers.end(), 0.0F);
+    const bool activation = work.op.kind == OpKind::Forward;
+    label(*work.output, activation ? ValueKind::Activation : ValueKind::Gradient, work.op.micro);
+  }
+  if (work.measured != nullptr) write_form(*work.measured, RunningNorm{});
+  if (work.op.kind == OpKind::StepAhead) ahead_.pass();
 }
 
 void Paced::label(Floats& message, ValueKind kind, MicroId micro) const {
@@ -617,6 +731,7 @@ class PacedStages : public Stages<PacedCompute> {
  public:
   using Stages::Stages;
   Lag lag() const override { return first().lag(); }
+  void count_lag(bool counts) override { first().count_lag(counts); }
   void set_clock(Duration moment) override { first().set_clock(moment); }
   std::vector<float> weights() const override {
     std::vector<float> all;
@@ -652,12 +767,13 @@ Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind 
 
 std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
                                          const std::vector<StageId>& stages, const Clock& clock,
-                                         Mailbox& mailbox) {
+                                         Mailbox& mailbox, const PacedOptions& options) {
   CHECK(!stages.empty(), "a paced device holds a stage");
   const auto common = std::make_shared<Common>();
   std::vector<StagePart<PacedCompute>> parts;
   for (const StageId stage : stages) {
-    parts.push_back({stage, std::make_unique<Paced>(job, plan, stage, clock, mailbox, common)});
+    parts.push_back(
+        {stage, std::make_unique<Paced>(job, plan, stage, clock, mailbox, options, common)});
   }
   if (parts.size() == 1) return std::move(parts.front().compute);
   return std::make_unique<PacedStages>(std::move(parts));

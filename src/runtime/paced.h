@@ -10,6 +10,7 @@
 // started; its lag is by how much it lasts too long, which the step's time then holds.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -26,12 +27,21 @@ class PacedCompute : public Compute {
  public:
   // Over the ops since construction, the last million of them.
   virtual Lag lag() const = 0;
+  // Whether ops that end from here on count for the lag: those of a step to which peers come late
+  // for good reasons say nothing of the host.
+  virtual void count_lag(bool counts) = 0;
   // Nominal clock: it shows `moment` at the next begin, so that several devices start a rehearsal
   // together. Without it a device starts at the moment of its first begin.
   virtual void set_clock(Duration moment) = 0;
   // The weights of its stages, one after the other, as they are between two steps: to compare with
   // a plain run.
   virtual std::vector<float> weights() const = 0;
+};
+
+// What only tests choose: norms that are clipped, gradients that are not finite.
+struct PacedOptions {
+  double clip = 0;  // to this norm; 0 = never, whatever the job's optimizer says
+  std::function<bool(int64_t step, StageId stage)> bad = nullptr;  // not finite there; empty: never
 };
 
 // A paced device that holds `stages` of `job`, one or several. Its numbers are those of
@@ -44,7 +54,7 @@ class PacedCompute : public Compute {
 // Requires: at least one stage, all of them the plan's and of one worker
 std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
                                          const std::vector<StageId>& stages, const Clock& clock,
-                                         Mailbox& mailbox);
+                                         Mailbox& mailbox, const PacedOptions& options = {});
 
 // The length of each op of a paced job at worker `place` of a pipeline, of whose `chunks` stages
 // each takes an equal part of the worker's time; a backward that is not split lasts as long as both

@@ -62,8 +62,9 @@ double paced_square(double square, std::span<const float> gradient) {
   return square;
 }
 
-void paced_update(std::span<float> weights, std::span<const float> gradient) {
+void paced_update(std::span<float> weights, std::span<const float> gradient, double clip) {
   for (size_t k = 0; k < weights.size(); ++k) {
+    if (clip < 1 && std::abs(gradient[k] * clip) < 0.5) continue;
     weights[k] -= static_cast<float>((gradient[k] > 0) - (gradient[k] < 0));
   }
 }

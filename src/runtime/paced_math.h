@@ -4,7 +4,8 @@
 //
 // One stage, elements i of a message, weights w: x'(i) = x(i + 1), y(i) = x'(i) + w(i) s(x'(i))
 // with s = 2 for odd x' and 1 for even. Loss: mean of y^2 / 2 at the last stage. Update: each
-// weight moves by 1 against the sign of its gradient. An index past the end wraps around.
+// weight moves by 1 against the sign of its gradient; of clipped gradients only those count that
+// are a half at least after clipping. An index past the end wraps around.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ void paced_backward_weight(std::span<const float> x, std::span<const float> dy,
                            std::span<float> sum);
 // Adds the squares of `gradient`, in order, to `square`.
 double paced_square(double square, std::span<const float> gradient);
-// The optimizer's update.
-void paced_update(std::span<float> weights, std::span<const float> gradient);
+// The optimizer's update; `clip` is what the gradients are multiplied by before, at most 1.
+void paced_update(std::span<float> weights, std::span<const float> gradient, double clip = 1);
 
 }  // namespace tenuto

@@ -70,6 +70,16 @@ class Stages : public Face {
     for (const auto& part : parts_) least = std::min(least, part.compute->version());
     return least;
   }
+  Finality finality() override {
+    Finality all = parts_.front().compute->finality();
+    for (const auto& part : parts_) {
+      const Finality own = part.compute->finality();
+      const bool again = all.again || own.again;
+      if (own.version < all.version) all = own;
+      all.again = again;
+    }
+    return all;
+  }
   Status undo() override {
     if (Status level = take_back_early(); !level.ok()) return level;
     return each([](Face& part) { return part.undo(); });

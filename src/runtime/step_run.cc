@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "ir/effect.h"
 #include "ir/text.h"
 #include "runtime/hang_report.h"
 
@@ -29,12 +30,13 @@ bool feeds_compute(ValueKind kind) {
 
 StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
                  const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
-                 std::vector<std::vector<float>>& scratch)
+                 std::vector<std::vector<float>>& scratch, RunName name)
     : input_(input),
       machine_(machine),
       table_(table),
       schedule_(schedule),
       base_(base),
+      name_(name),
       scratch_(scratch),
       walk_(*input.plan, schedule, input.self),
       list_(walk_.list()),
@@ -48,6 +50,8 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
   heads_.reserve(list_.size());
   events_.reserve(list_.size());
   if (machine.links != nullptr) left_.resize(calls_.size());
+  judgements_ = std::count_if(list_.begin(), list_.end(),
+                              [](const Op& op) { return op.kind == OpKind::Validate; });
 }
 
 Result<std::vector<Event>> StepRun::run() {
@@ -106,9 +110,9 @@ Status StepRun::start_ready() {
         compute_waits = true;
         continue;
       }
-      const size_t ended = events_.size();
+      const size_t ended = ended_;
       if (Status status = start(index); !status.ok()) return status;
-      again = again || events_.size() != ended;  // a reduction without messages ends at once
+      again = again || ended_ != ended;  // a reduction without messages ends at once
     }
     if (choosing_ && !again && !computing_ && !compute_waits) again = look_ahead();
     if (queue_ == nullptr) continue;
@@ -121,11 +125,11 @@ Status StepRun::start_ready() {
 
 // Starts what the device's queue lets start. True when an op has ended with it.
 Result<bool> StepRun::start_queued() {
-  const size_t before = events_.size();
+  const size_t before = ended_;
   while (const auto item = queue_->next()) {
     if (Status status = start_item(*item); !status.ok()) return status.error();
   }
-  return events_.size() != before;
+  return ended_ != before;
 }
 
 // A receive is posted ahead of need, whatever the queue says: here only its nominal start is known,
@@ -143,7 +147,7 @@ Status StepRun::start_item(const DeviceQueue::Item& item) {
 // The note of a message: from its receiver to its sender.
 Status StepRun::exchange_note(int32_t index) {
   const Op& it = op(index);
-  const Tag tag = tag_of_note(moved_value(it), input_.epoch, input_.step);
+  const Tag tag = tag_of_note(moved_value(it), input_.epoch, name_.serial);
   const int32_t call = first_note_ + index;
   const Ticket ticket = begin_call(call);
   ++open_notes_;
@@ -180,7 +184,7 @@ bool StepRun::settle(int32_t index) {
 
 bool StepRun::may_start(int32_t index) {
   const Op& it = op(index);
-  if (it.kind == OpKind::Step) return standing_.committed >= input_.step;
+  if (is_step(it.kind)) return standing_.committed >= input_.step;
   return !choosing_ || may_choose(it);
 }
 
@@ -227,6 +231,10 @@ Ticket StepRun::begin_call(int32_t call) {
 
 Status StepRun::start(int32_t index) {
   walk_.start(index);
+  if (name_.settled && is_validation(op(index))) {
+    pass_over(index);
+    return ok();
+  }
   row(index).start = machine_.clock->now();
   Status status = ok();
   switch (op(index).kind) {
@@ -270,7 +278,7 @@ Status StepRun::start_send(int32_t index) {
   Row& my = row(index);
   my.bytes = static_cast<int64_t>(bytes.value().size());
   Stamp stamp{my.start, {}};
-  const Tag tag = tag_of(moved_value(it), input_.epoch, input_.step);
+  const Tag tag = tag_of(moved_value(it), input_.epoch, name_.serial);
   if (queued(index)) {
     const Duration way = machine_.links->way(it.peer, {my.bytes}, tag);
     const Duration sent = queue_->start_of(index);
@@ -292,7 +300,7 @@ Status StepRun::start_receive(int32_t index) {
   if (!room.ok()) return room.error();
   row(index).bytes = static_cast<int64_t>(room.value().size());
   awaited_ += feeds_compute(it.moved);
-  return machine_.transport->recv(it.peer, tag_of(moved_value(it), input_.epoch, input_.step),
+  return machine_.transport->recv(it.peer, tag_of(moved_value(it), input_.epoch, name_.serial),
                                   room.value(), begin_call(index));
 }
 
@@ -334,7 +342,7 @@ Status StepRun::make_calls(int32_t index, Reduction& reduction) {
   const Op& it = op(index);
   for (const ReductionCall& call : reduction.startable()) {
     const Tag tag =
-        tag_of_move(it.group, it.part, call.round, call.chunk, input_.epoch, input_.step);
+        tag_of_move(it.group, it.part, call.round, call.chunk, input_.epoch, name_.serial);
     const int32_t number = table_.first_call(index) + call.index;
     Status status = ok();
     if (call.send) {
@@ -387,6 +395,17 @@ void StepRun::complete(int32_t index) {
   event.moved = {my.bytes};
   event.sent = my.sent;
   events_.push_back(event);
+  ++ended_;
+  if (input_.ended) input_.ended(static_cast<int64_t>(events_.size()));
+  if (event.op.kind != OpKind::Validate || --judgements_ > 0) return;
+  if (input_.validated) input_.validated();
+}
+
+// What was done ahead of the step is done.
+void StepRun::pass_over(int32_t index) {
+  walk_.finish(index);
+  row(index).done = true;
+  ++ended_;
 }
 
 Status StepRun::take(const Done& done) {

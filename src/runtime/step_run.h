@@ -18,6 +18,12 @@
 
 namespace tenuto {
 
+// Which run of its step a run is.
+struct RunName {
+  int64_t serial = 0;    // tags its messages
+  bool settled = false;  // what tells of the step before was run ahead: it counts as done
+};
+
 // One run of one list. Everything refers to ops by their place in the list and to calls by number:
 // call i < list size is op i, the others are messages of reductions; call i has ticket base + i.
 class StepRun {
@@ -27,7 +33,7 @@ class StepRun {
   // order, null when they leave by themselves.
   StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
           const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
-          std::vector<std::vector<float>>& scratch);
+          std::vector<std::vector<float>>& scratch, RunName name);
   // See run_step.
   Result<std::vector<Event>> run();
 
@@ -63,6 +69,7 @@ class StepRun {
   Status close_reduce(int32_t index);
   void release_held();
   void complete(int32_t index);
+  void pass_over(int32_t index);
   Duration inputs_at(int32_t index) const;
   Result<Done> wait();
   Status read_standing();
@@ -84,6 +91,7 @@ class StepRun {
   const ListTable& table_;
   const Schedule& schedule_;
   const uint64_t base_;
+  const RunName name_;
   std::vector<std::vector<float>>& scratch_;
   Walk walk_;
   std::span<const Op> list_;
@@ -101,6 +109,8 @@ class StepRun {
   Duration deadline_{};  // silence until here is failure
   std::set<WorkerId> lost_;
   std::vector<Event> events_;
+  size_t ended_ = 0;        // ops
+  int64_t judgements_ = 0;  // Validates that have not ended
 
   // Ready dispatch on the nominal clock: receives that nominally arrive later than the moment of
   // the next choice, and that moment.

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/device_queue.h"
+#include "ir/effect.h"
 #include "runtime/step_run.h"
 
 namespace tenuto {
@@ -32,15 +33,50 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
     if (!made.ok()) return made.error();
     table = std::move(made).value();
   }
+  count_from(input.epoch);
+  while (true) {
+    const bool settled = !input.evaluation && settled_ == input.step;
+    Result<std::vector<Event>> events = run_once(input, schedule, *table, settled);
+    if (!events.ok() || input.evaluation || !machine_.compute->finality().again) return events;
+    ++voids_;
+    settled_ = -1;
+  }
+}
+
+// A new epoch begins with a state that all members share.
+void Runner::count_from(int64_t epoch) {
+  if (epoch_ == epoch) return;
+  epoch_ = epoch;
+  voids_ = 0;
+  settled_ = -1;
+}
+
+Status Runner::settle(const StepInput& input) {
+  if (!is_staggered(input.plan->schedule)) return ok();
+  Schedule validation = input.plan->schedule;
+  for (auto& list : validation.lists) {
+    std::erase_if(list, [](const Op& op) { return !is_validation(op); });
+  }
+  const Result<ListTable> table = ListTable::make(*input.plan, validation, input.self);
+  if (!table.ok()) return table.error();
+  count_from(input.epoch);
+  const Result<std::vector<Event>> events = run_once(input, validation, table.value(), false);
+  if (!events.ok()) return events.error();
+  settled_ = input.step;
+  return ok();
+}
+
+Result<std::vector<Event>> Runner::run_once(const StepInput& input, const Schedule& schedule,
+                                            const ListTable& table, bool settled) {
   // The held-out pass has no queue: its messages leave by themselves.
   const bool queued = machine_.links != nullptr && machine_.links->blocking() && !input.evaluation;
-  auto count = static_cast<uint64_t>(table->call_count());
+  auto count = static_cast<uint64_t>(table.call_count());
   if (queued) {
     if (const Status found = find_order(input); !found.ok()) return found.error();
     count += schedule.lists[static_cast<size_t>(input.self.value)].size();
   }
-  StepRun run(input, machine_, *table, schedule, queued ? &order_ : nullptr,
-              next_ticket.fetch_add(count), scratch_);
+  StepRun run(input, machine_, table, schedule, queued ? &order_ : nullptr,
+              next_ticket.fetch_add(count), scratch_, {input.step + voids_, settled});
   return run.run();
 }
 

@@ -35,7 +35,7 @@ struct Machine {
 
 // What control says at this moment; read whenever the mailbox reports news from control.
 struct Standing {
-  int64_t committed = 0;  // the Step op of step i waits for committed >= i
+  int64_t committed = 0;  // the Step or StepAhead of step i waits for committed >= i
   bool abandon = false;   // stop in the middle of the step
 };
 
@@ -53,7 +53,11 @@ struct StepInput {
   // Told once of each peer that is lost while the step runs, also of those that this step no longer
   // needs; may be empty.
   std::function<void(WorkerId, const Error&)> lost = nullptr;
+  // Told when the Validates of the list have ended: version `step` is final. May be empty.
+  std::function<void()> validated = nullptr;
   Duration retire_limit = kRetireLimit;  // see run_step
+  // Told after each op that ends how many have; may be empty.
+  std::function<void(int64_t)> ended = nullptr;
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
@@ -79,15 +83,30 @@ Ticket fresh_ticket();
 
 // run_step with a memory: keeps the tables of the plan and the scratch of reductions from step to
 // step. One per worker thread.
+//
+// A step that turns out to be void (Compute) is run to its end, for the sake of its messages, and
+// then again. All workers find the same steps void, so they count the runs of an epoch alike;
+// messages are tagged by this number, and those of two runs of a step are never mixed.
 class Runner {
  public:
   explicit Runner(const Machine& machine) : machine_(machine) {}
-  // See the free run_step.
+  // See the free run_step. The events are those of the last run.
   Result<std::vector<Event>> run_step(const StepInput& input);
+  // Makes version `input.step` final ahead of step `input.step`: runs those ops of its list that
+  // tell of the step before, which the step itself then leaves out. Others may run them in the
+  // step. Does nothing where steps wait for their norm. Errors as run_step.
+  Status settle(const StepInput& input);
 
  private:
-  Machine machine_;
+  Result<std::vector<Event>> run_once(const StepInput& input, const Schedule& schedule,
+                                      const ListTable& table, bool settled);
   Status find_order(const StepInput& input);
+  void count_from(int64_t epoch);
+
+  Machine machine_;
+  int64_t epoch_ = -1;
+  int64_t voids_ = 0;     // void runs of this epoch
+  int64_t settled_ = -1;  // the step whose validation has been run ahead of it
 
   std::optional<ListTable> training_, evaluation_;
   // The order of the device's queue, and of what, when messages leave through it.

@@ -321,7 +321,8 @@ void Clockwork::set_compute_lanes() {
   compute_.reserve(stores_.size());
   for (size_t w = 0; w < stores_.size(); ++w) {
     compute_.emplace_back(schedule_.lists[w], plan_.dispatch,
-                          w < plan_.limits.size() ? plan_.limits[w] : Limit{}, keep_of(options_));
+                          w < plan_.limits.size() ? plan_.limits[w] : Limit{},
+                          keep_of(schedule_, options_));
   }
 }
 
@@ -361,9 +362,10 @@ bool is_norm(const Op& op) {
 
 }  // namespace
 
-bool (*keep_of(const PriceOptions& options))(const Op&) {
+bool (*keep_of(const Schedule& schedule, const PriceOptions& options))(const Op&) {
   if (!options.update) return [](const Op& op) { return !is_update(op); };
-  if (options.staggered) return [](const Op& op) { return !is_norm(op); };
+  if (options.staggered && !is_staggered(schedule))
+    return [](const Op& op) { return !is_norm(op); };
   return nullptr;
 }
 

@@ -12,7 +12,7 @@
 namespace tenuto {
 
 // Which ops of a plan are priced under the options; nullptr = all.
-bool (*keep_of(const PriceOptions& options))(const Op&);
+bool (*keep_of(const Schedule& schedule, const PriceOptions& options))(const Op&);
 
 // What an op costs where: times and bytes by class of op.
 class Tariff {

@@ -42,7 +42,7 @@ class Lists {
     missing_.assign(program.missing().begin(), program.missing().end());
     at_group_.resize(schedule.groups.size());
     for (size_t w = 0; w < schedule.lists.size(); ++w) {
-      compute_.emplace_back(schedule.lists[w], plan.dispatch, Limit{}, keep_of(options));
+      compute_.emplace_back(schedule.lists[w], plan.dispatch, Limit{}, keep_of(schedule, options));
     }
     free_at_.assign(compute_.size(), Duration{});
     held_.assign(compute_.size(), {});
@@ -223,6 +223,9 @@ class Lists {
 bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
                     const PriceOptions& options) {
   if (plan.dispatch != Dispatch::Listed || steps_overlap(options)) return false;
+  for (const Op& kind : program.classes()) {
+    if (kind.kind == OpKind::Validate) return false;  // starts when it can, not in list order
+  }
   std::map<std::pair<int32_t, int32_t>, int32_t> lanes_of;
   for (const Program::Lane& lane : program.lanes()) {
     if (!sends(lane.kind)) continue;

@@ -18,9 +18,7 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// Steps that are priced when nobody says how many and they overlap: the first few differ, the
-// rest repeat. Fewer when the plan is so large that they would not fit.
-constexpr int32_t kOverlappingSteps = 12;
+// Ops of all steps together: of a plan so large that more would not fit fewer steps are priced.
 constexpr int64_t kMostInstances = 50'000'000;
 
 // A plan priced: its program, when everything happened, and what is read off that.
@@ -97,7 +95,7 @@ Status check_options(const PriceOptions& options) {
 int32_t steps_of(const PriceOptions& options, const Program& program) {
   if (!steps_overlap(options)) return 1;
   const int64_t room = std::max<int64_t>(2, kMostInstances / std::max(program.size(), 1));
-  const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kOverlappingSteps;
+  const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kStaggeredSteps;
   return static_cast<int32_t>(std::min<int64_t>(wanted, room));
 }
 
@@ -129,6 +127,7 @@ Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& c
     case OpKind::BackwardWeight:
       return plan.split_backward ? cost.backward_weight : Duration{};
     case OpKind::Step:
+    case OpKind::StepAhead:
       return model.step;
     default:
       return {};
@@ -140,7 +139,7 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   const Schedule& schedule = options.evaluation ? plan.evaluation : plan.schedule;
   if (const Status status = check_cluster(schedule, cluster); !status.ok()) return status.error();
   if (const Status status = check_options(options); !status.ok()) return status.error();
-  auto program = Program::make(schedule, keep_of(options));
+  auto program = Program::make(schedule, keep_of(schedule, options));
   if (!program.ok()) return program.error();
   const Tariff tariff(program.value(), plan, model, cluster, options);
   PriceOptions exact = options;

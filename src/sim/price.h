@@ -41,6 +41,10 @@ struct Timeline {
 // of a link move their messages one at a time in one agreed order.
 enum class Sending : uint8_t { Offloaded, Blocking };
 
+// Steps that are priced when they overlap and nobody says how many: the first few differ, the rest
+// repeat.
+inline constexpr int32_t kStaggeredSteps = 12;
+
 // What to compute beside the makespan, and under which rules.
 struct PriceOptions {
   bool spans = false;

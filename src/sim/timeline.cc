@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "ir/effect.h"
 #include "ir/text.h"
 #include "ir/walk.h"
 
@@ -41,7 +42,8 @@ std::pair<char, std::string> name_in_row(const Span& span, const StagesOf& stage
   const auto& stages = stages_of[at(span.worker.value)];
   const auto place = std::find(stages.begin(), stages.end(), span.op.stage.value) - stages.begin();
   // The norm is a part of the update.
-  const char capital = span.op.kind == OpKind::Measure ? 'U' : letter_of(span.op);
+  const bool update = lane_of(span.op) == LaneKind::Compute && is_update(span.op);
+  const char capital = update ? 'U' : letter_of(span.op);
   const char letter = place % 2 == 0 ? capital : static_cast<char>(capital - 'A' + 'a');
   std::string name(1, letter);
   if (span.op.micro.value < 0) return {letter, name};
@@ -254,9 +256,13 @@ std::string trace_name(const Op& op, bool split_backward) {
     case OpKind::Reduce:
       return cat("PP:", op.stage, "REDUCE", op.part < 0 ? std::string() : cat("/", op.part));
     case OpKind::Measure:
+    case OpKind::MeasureAhead:
       return of_micro("NORM");
     case OpKind::Step:
+    case OpKind::StepAhead:
       return of_micro("STEP");
+    case OpKind::Validate:
+      return of_micro("VALID");
     case OpKind::Send:
     case OpKind::Recv:
       break;

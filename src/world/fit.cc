@@ -106,6 +106,11 @@ Found misfit_of_send(const Job& job) {
                   cat("\"blocking\" ", needs, "it needs parallel.dispatch = \"listed\", found \"",
                       job.parallel.dispatch, "\"")};
   }
+  if (job.parallel.optimizer != "barrier") {
+    return Misfit{"network.send",
+                  cat("\"blocking\" ", needs, "it needs parallel.optimizer = \"barrier\", found \"",
+                      job.parallel.optimizer, "\"")};
+  }
   return {};
 }
 

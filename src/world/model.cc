@@ -3,13 +3,15 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/exact_sum.h"
 
 namespace tenuto {
 
 namespace {
 
-// Norm and Verdict are a few numbers, whatever the model.
-constexpr Bytes kFewNumbers{16};
+// Norm and Verdict are a few numbers, whatever the model: a sum and a count, a norm and a word.
+constexpr Bytes kNorm{sizeof(ExactSum) + sizeof(int64_t)};
+constexpr Bytes kVerdict{16};
 
 }  // namespace
 
@@ -43,8 +45,8 @@ Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weig
     set(ValueKind::WeightWork,
         {std::llround(static_cast<double>(cost.stash.count) * weight_share)});
     set(ValueKind::Total, cost.parameters);
-    set(ValueKind::Norm, kFewNumbers);
-    set(ValueKind::Verdict, kFewNumbers);
+    set(ValueKind::Norm, kNorm);
+    set(ValueKind::Verdict, kVerdict);
     before = cost.activation;
   }
   return sizes;

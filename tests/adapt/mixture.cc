@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/check.h"
 
@@ -44,6 +45,15 @@ Way way_with(const std::vector<Trouble>& troubles, int32_t stage, int32_t from, 
 }
 
 }  // namespace
+
+std::optional<MixtureSize> read_size(const std::string& text) {
+  MixtureSize size;
+  char more = 0;
+  const int read =
+      std::sscanf(text.c_str(), "%d,%d,%d%c", &size.stages, &size.pipelines, &size.micros, &more);
+  if (read != 3 || std::min({size.stages, size.pipelines, size.micros}) < 1) return std::nullopt;
+  return size;
+}
 
 const std::vector<std::pair<std::string, Trouble>>& trouble_kinds() {
   static const std::vector<std::pair<std::string, Trouble>> kinds = {

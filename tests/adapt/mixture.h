@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace tenuto {
 struct MixtureSize {
   int32_t stages = 1, pipelines = 1, micros = 1;  // micros of each pipeline
 };
+
+// A size as people write it, stages,pipelines,micro-batches: 8,4,32. Nothing when it is not one.
+std::optional<MixtureSize> read_size(const std::string& text);
 
 // What can be the matter.
 enum class TroubleKind : uint8_t { SlowWorker, SlowLink, SlowCard, DeadWorker };

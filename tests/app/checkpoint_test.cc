@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tenuto {

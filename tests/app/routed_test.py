@@ -77,6 +77,27 @@ class Absent(Case):
             self.job.unlink()
             shutil.rmtree(self.folder / "runs")
 
+    def test_a_worker_comes_to_a_stage_that_has_lost_all(self):
+        """Stages of unequal length: who comes has the length and the weights of its new one."""
+        times = {"device__forward_ms": [4.0, 6.0, 4.0, 4.0], "parallel__order": "auto"}
+        dead = [{"kind": "dead-worker", "worker": worker} for worker in ("0.1", "1.1")]
+        self.write_faulty_job(**times)
+        whole = self.train(name="whole")
+        for order in ("auto", "zb-h1"):
+            self.write_faulty_job(*dead, **{**times, "parallel__order": order})
+            run = self.train(name=order)
+            self.assertEqual(self.losses(run), self.losses(whole))
+            self.expect_as_priced(run)
+            moved = [event["reason"] for event in run.events() if event["event"] == "plan"]
+            self.assertEqual(len(moved), 1)
+            self.assertRegex(moved[0], "worker [0-7] holds stage 1 instead of [023]")
+            self.assertIn(moved[0], run.output)
+        self.write_faulty_job(*dead, **times)
+        self.train("--job.steps=20", name="resumed")
+        self.write_faulty_job(dead[0], {"kind": "dead-worker", "worker": "1.3"}, **times)
+        run = self.train("--resume", name="resumed")
+        self.assertEqual(self.losses(run), self.losses(whole))
+
     def test_resumed_without_another_one(self):
         self.write_faulty_job()
         whole = self.train(name="whole")
@@ -169,11 +190,11 @@ class Absent(Case):
             run = self.start()
             self.assertEqual(run.finish(), 2, fault)
             self.assertIn(sentence, run.errors)
-        self.write_faulty_job({"kind": "dead-worker", "worker": "0.1"},
-                              {"kind": "dead-worker", "worker": "1.1"})
+        self.write_faulty_job(*({"kind": "dead-worker", "worker": str(worker)}
+                                for worker in range(5)))
         run = self.start()
         self.assertEqual(run.finish(), 3)
-        self.assertIn("no worker that lives holds stage 1", run.errors)
+        self.assertIn("only 3 workers live and there are 4 stages", run.errors)
 
 
 class Live(Case):

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "app/file.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tenuto {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/text.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 
 namespace tenuto {
@@ -54,6 +55,31 @@ TEST(Check, AcceptsWhatIsMade) {
     const Status status = check(small_plan(2, dispatch));
     EXPECT_TRUE(status.ok()) << status.error().message;
   }
+}
+
+TEST(Check, OneKindOfUpdate) {
+  const Plan barrier = small_plan();
+  const Plan ahead = with_update(barrier, true);
+  EXPECT_TRUE(check(ahead).ok());
+  Plan plan = barrier;
+  replace(plan.schedule.lists[0], "M0", "N0");
+  expect_refused(plan,
+                 "worker 0, op 12 (N0): the plan steps with the norm of all: this op is ahead "
+                 "of it");
+  plan = ahead;
+  replace(plan.schedule.lists[1], "N1", "M1");
+  EXPECT_NE(refusal(plan).find("(M1): the plan steps ahead of the norm: this op waits for it"),
+            std::string::npos)
+      << refusal(plan);
+  plan = ahead;
+  drop(plan.schedule.lists[0], "V0");
+  EXPECT_NE(refusal(plan).find("holds stage 0 and has no Validate of it: add one"),
+            std::string::npos)
+      << refusal(plan);
+  plan = ahead;
+  drop(plan.schedule.lists[1], ">v1@0");
+  drop(plan.schedule.lists[0], "<v1@1");
+  EXPECT_NE(refusal(plan).find("nothing can move after"), std::string::npos) << refusal(plan);
 }
 
 TEST(Check, ForwardTwice) {

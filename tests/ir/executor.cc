@@ -85,6 +85,7 @@ class Run {
     if (op.kind == OpKind::Send) return {worker, down ? 0 : 1, op.peer};
     if (op.kind == OpKind::Recv) return {worker, down ? 2 : 3, op.peer};
     if (op.kind == OpKind::Reduce) return {worker, 4, {}};
+    if (op.kind == OpKind::Validate) return {worker, 10, {}};
     if (plan_.dispatch == Dispatch::Listed) return {worker, 5, {}};
     // Whichever of these is able may go next: the rule's choice is one of them.
     if (op.kind == OpKind::Forward) return {worker, 6, {}};
@@ -229,6 +230,7 @@ class Run {
     if (op.kind == OpKind::Reduce) {
       reduced_.insert({self, op.stage});
     } else if (op.kind != OpKind::Send && op.kind != OpKind::Recv) {
+      done_kinds_.insert(op.kind);
       done_[{op.kind, op.stage, op.micro, op.micro.value < 0 ? self : WorkerId{}}].push_back(self);
     }
     const Effect effect = effect_of(op, plan_.schedule.stage_count);
@@ -270,10 +272,19 @@ class Run {
       }
     }
     if (!wire_.empty()) return end(Ending::Work, "a message that nobody takes");
+    const bool ahead = done_kinds_.contains(OpKind::StepAhead);
+    const std::vector<OpKind> updates =
+        ahead ? std::vector{OpKind::MeasureAhead, OpKind::StepAhead, OpKind::Validate}
+              : std::vector{OpKind::Measure, OpKind::Step};
+    for (const OpKind kind : {OpKind::Measure, OpKind::Step, OpKind::MeasureAhead,
+                              OpKind::StepAhead, OpKind::Validate}) {
+      const bool wanted = std::find(updates.begin(), updates.end(), kind) != updates.end();
+      if (!wanted && done_kinds_.contains(kind)) return end(Ending::Work, "two kinds of update");
+    }
     for (int32_t s = 0; s < plan_.schedule.stage_count; ++s) {
       for (int32_t m = 0; m < plan_.schedule.micro_count; ++m) judge_micro({s}, {m});
       for (const WorkerId holder : plan_.stages[at(s)].holders) {
-        for (const OpKind kind : {OpKind::Measure, OpKind::Step}) {
+        for (const OpKind kind : updates) {
           const auto found = done_.find({kind, {s}, {}, holder});
           if (found == done_.end() || found->second.size() != 1) {
             return end(Ending::Work, "lost or doubled update");
@@ -309,6 +320,7 @@ class Run {
   std::set<std::tuple<WorkerId, WorkerId, Value>> wire_;
   std::map<GroupId, std::vector<Lane*>> joined_;
   std::map<std::tuple<OpKind, StageId, MicroId, WorkerId>, std::vector<WorkerId>> done_;
+  std::set<OpKind> done_kinds_;
   std::set<std::pair<WorkerId, StageId>> reduced_;
   std::map<std::tuple<OpKind, WorkerId, StageId>, MicroId> last_;
   size_t awake_ = 0;

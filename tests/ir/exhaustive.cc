@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ir/effect.h"
 #include "ir/pairing.h"
 #include "ir/text.h"
 
@@ -34,11 +35,16 @@ struct Place {
   int32_t worker = -1, index = -1;
 };
 
-// The step without what only the update needs.
+// The step without what only the update needs. Validation stays where there is one: it takes the
+// compute lane before others.
 Plan without_update(const Plan& plan) {
   Plan left = plan;
   left.evaluation = {};
-  for (auto& list : left.schedule.lists) std::erase_if(list, is_update);
+  const bool ahead = is_staggered(plan.schedule);
+  for (auto& list : left.schedule.lists) {
+    std::erase_if(list,
+                  [&](const Op& op) { return is_update(op) && !(ahead && is_validation(op)); });
+  }
   return left;
 }
 

@@ -12,6 +12,7 @@
 #include "ir/check.h"
 #include "ir/small_plan.h"
 #include "ir/text.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 
 namespace tenuto {
@@ -192,6 +193,26 @@ TEST(Exhaustive, FirstComeBuffersStandStill) {
       " under some timings\n",
       stand_still, plans, both);
   EXPECT_GT(both, plans / 4);  // which one run would not have shown
+}
+
+// The verdict on the step before comes at any moment, and whoever it finds computing judges next:
+// that changes no ending.
+TEST(Exhaustive, ValidationStandsInNobodysWay) {
+  Tally tally;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (const SmallKind& kind : {SmallKind{2, 2, 1, 2}, SmallKind{1, 3, 1, 2}}) {
+      Random random(mix(9, seed, static_cast<uint64_t>(kind.workers)));
+      const bool listed = seed % 2 == 1;
+      const Plan plan = listed ? small_listed_plan(kind, random)
+                               : small_ready_plan(kind, MicroOrder::Global, random);
+      judge(with_update(plan, true), seed, tally);
+      EXPECT_EQ(check(with_update(plan, true)).ok(), check(plan).ok());
+      if (HasFailure()) return;
+    }
+  }
+  tally.print("with validation");
+  EXPECT_GT(tally.accepted, tally.plans / 2);
+  EXPECT_GT(tally.refused, 2);
 }
 
 // Whatever make_plan makes ends under every timing.

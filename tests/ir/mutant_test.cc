@@ -10,6 +10,7 @@
 #include "ir/check.h"
 #include "ir/executor.h"
 #include "ir/text.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 
 namespace tenuto {
@@ -65,6 +66,7 @@ std::vector<Plan> plans_of(const OrderCard& card) {
       shape.dispatch = dispatch;
       shape.tied = pipelines == 2;
       plans.push_back(plan_of(shape));
+      if (micros == 3) plans.push_back(with_update(plans.back(), true));
     }
   }
   return plans;

@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "ir/check.h"
+#include "ir/effect.h"
 #include "ir/golden.h"
 #include "ir/text.h"
 #include "plan/lower.h"
@@ -45,6 +46,28 @@ TEST(MakePlan, Golden) {
   tied.tied = true;
   tied.evaluation_micros = 3;
   golden("1f1b-tied-3x2x2", tied);
+  Shape ahead = shape_of(3, 2, 2, "1f1b");
+  ahead.staggered = true;
+  golden("1f1b-staggered-3x2x2", ahead);
+}
+
+// From one kind of update to the other and back again; a single stage has nobody to be ahead of.
+TEST(MakePlan, TheUpdateCanBeChanged) {
+  for (const OrderCard& card : order_cards()) {
+    for (const int32_t stages : {1, 2, 3}) {
+      Shape shape = shape_of(stages, 2, 2 * stages, card.name);
+      shape.layers = stages * card.chunks;
+      shape.tied = stages > 1 && card.placement != Placement::V;
+      const Plan barrier = make_plan(shape).value();
+      shape.staggered = true;
+      const Plan ahead = make_plan(shape).value();
+      EXPECT_EQ(is_staggered(ahead.schedule), shape.layers > 1) << card.name;
+      EXPECT_FALSE(is_staggered(barrier.schedule));
+      EXPECT_EQ(with_update(barrier, true), ahead) << card.name;
+      EXPECT_EQ(with_update(ahead, false), barrier) << card.name;
+      EXPECT_EQ(with_update(ahead, true), ahead);
+    }
+  }
 }
 
 // Every small shape makes a plan that check accepts, whatever else is asked for.
@@ -64,6 +87,7 @@ TEST(MakePlan, EverySmallShapeIsRight) {
           shape.tied = random.below(2) == 0 && stages > 1 && card.placement != Placement::V;
           shape.dispatch = random.below(2) == 0 ? Dispatch::Ready : Dispatch::Listed;
           shape.evaluation_micros = static_cast<int32_t>(random.below(6));
+          shape.staggered = random.below(3) == 0;
           shape.memory = random.below(2) == 0 ? 0 : 2 * stages + micros;
           const auto plan = make_plan(shape);
           ASSERT_TRUE(plan.ok()) << plan.error().message;

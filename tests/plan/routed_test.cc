@@ -19,7 +19,7 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, int32_t memory = 0,
-             bool tied = false) {
+             bool tied = false, bool staggered = false) {
   Shape shape;
   shape.stages = shape.layers = stages;
   shape.pipelines = pipelines;
@@ -29,6 +29,7 @@ Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, int32_t memory =
   shape.split_backward = true;
   shape.memory = memory;
   shape.tied = tied;
+  shape.staggered = staggered;
   shape.evaluation_micros = 5;
   const auto plan = make_plan(shape);
   EXPECT_TRUE(plan.ok()) << plan.error().message;
@@ -97,7 +98,7 @@ TEST(Routed, RandomRoutingsWithDeadWorkersAreRight) {
     const auto pipelines = static_cast<int32_t>(1 + random.below(3));
     const auto micros = static_cast<int32_t>(1 + random.below(4));
     const Plan plan = plan_of(stages, pipelines, micros, static_cast<int32_t>(random.below(3)),
-                              stages > 1 && random.below(3) == 0);
+                              stages > 1 && random.below(3) == 0, round % 2 == 1);
     const std::vector<bool> alive = draw_alive(plan, 0.7, random);
     const Plan routed = with_work(plan, draw_work(plan, alive, random));
     SCOPED_TRACE(to_text(routed.schedule));

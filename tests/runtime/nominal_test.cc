@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "ir/effect.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
 #include "sim/price.h"
@@ -152,6 +154,44 @@ TEST(Nominal, EqualsThePriceOpByOp) {
     const std::vector<WorkerRun> runs = cluster.run(0, 1);
     ASSERT_EQ(difference(runs, price_of(job, plan), {}), "");
   }
+}
+
+// The period of steps that overlap: the mean over the later half of twelve, as it is priced.
+TEST(Nominal, StaggeredPeriodsEqualThePrice) {
+  const HandClock clock;
+  constexpr size_t kSteps = 12, kFrom = 5;
+  int compared = 0, shorter = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Job job = random_job(seed);
+    const Plan barrier = plan_of(job);
+    const Plan plan = with_update(barrier, true);
+    if (!is_staggered(plan.schedule)) continue;
+    PriceOptions options;
+    options.steps = kSteps;
+    const Cluster cluster_now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);
+    const auto together = price(barrier, model_of(job), cluster_now, options);
+    options.staggered = true;
+    const auto priced = price(plan, model_of(job), cluster_now, options);
+    ASSERT_TRUE(priced.ok() && together.ok());
+    TestCluster cluster(job, plan, clock);
+    cluster.connect();
+    std::vector<Duration> ends(kSteps);
+    for (const WorkerRun& run : cluster.run(0, kSteps)) {
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      for (size_t step = 0; step < run.events.size(); ++step) {
+        for (const Event& event : run.events[step]) {
+          ends[step] = std::max(ends[step], event.finish);
+        }
+      }
+    }
+    ++compared;
+    shorter += priced.value().period < together.value().makespan;
+    const Duration measured = (ends[kSteps - 1] - ends[kFrom]) / (kSteps - 1 - kFrom);
+    ASSERT_EQ(measured.count(), priced.value().period.count()) << job.parallel.order;
+  }
+  EXPECT_GT(compared, 60);
+  EXPECT_GT(shorter, 30);
 }
 
 // Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: the queue

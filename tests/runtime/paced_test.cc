@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/exact_sum.h"
 #include "runtime/paced_math.h"
 #include "test_cluster.h"
 
@@ -100,14 +101,17 @@ class TiedRun {
       sums.front()[i] += sums.back()[i];
       sums.back()[i] = sums.front()[i];
     }
-    double square = 0;
-    for (size_t s = sums.size(); s-- > 0;) {
+    ExactSum squares;
+    for (size_t s = 0; s < sums.size(); ++s) {
       for (float& element : sums[s]) element /= static_cast<float>(job_.micro_count());
-      square = paced_square(square, sums[s]);
+      const std::span<const float> all(sums[s]);
+      const auto half = static_cast<size_t>(is_tied(static_cast<int32_t>(s)) ? half_ : 0);
+      squares.add(paced_square(0, all.first(half)));
+      squares.add(paced_square(0, all.subspan(half)));
       paced_update(weights_[s], sums[s]);
     }
     ++step_;
-    return std::sqrt(square);
+    return std::sqrt(squares.value());
   }
 
   const std::vector<float>& weights(int32_t stage) const {

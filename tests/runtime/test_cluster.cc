@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "base/exact_sum.h"
 #include "runtime/paced_math.h"
 
 namespace tenuto {
@@ -47,13 +48,15 @@ Plan plan_of(const Job& job) {
   shape.order = job.parallel.order;
   shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   shape.split_backward = job.parallel.split_backward;
+  shape.staggered = job.parallel.optimizer == "staggered";
   shape.evaluation_micros = job.validate_micros;
   const Result<Plan> plan = make_plan(shape);
   EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
   return plan.ok() ? plan.value() : Plan{};
 }
 
-TestCluster::TestCluster(const Job& job, const Plan& plan, const Clock& clock)
+TestCluster::TestCluster(const Job& job, const Plan& plan, const Clock& clock,
+                         const PacedOptions& options)
     : job_(job), plan_(plan), clock_(clock) {
   for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
     auto worker = std::make_unique<Worker>();
@@ -64,7 +67,7 @@ TestCluster::TestCluster(const Job& job, const Plan& plan, const Clock& clock)
       worker->stages.push_back({static_cast<int32_t>(s)});
     }
     if (!worker->stages.empty()) {
-      worker->device = make_paced(job_, plan_, worker->stages, clock_, worker->mailbox);
+      worker->device = make_paced(job_, plan_, worker->stages, clock_, worker->mailbox, options);
     }
     if (job.device.clock == "nominal") {
       worker->links = std::make_unique<LinkClock>(make_link_clock(job));
@@ -141,6 +144,13 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   input.lost = [&run](WorkerId peer, const Error& error) {
     run.lost.emplace_back(peer, error.message);
   };
+  input.validated = [&] {
+    const Finality now = compute->finality();
+    const int64_t step = now.version - 1 - first;
+    if (step < 0 || step >= static_cast<int64_t>(run.outcomes.size())) return;
+    run.outcomes[static_cast<size_t>(step)].gradient_norm = now.gradient_norm;
+    run.outcomes[static_cast<size_t>(step)].finite = now.finite;
+  };
   for (int64_t step = first; step < first + count; ++step) {
     input.step = step;
     compute->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
@@ -148,6 +158,7 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
       worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
                               {index}, static_cast<uint64_t>(job_.seed));
     }
+    if (settles && settles(index, step)) run.status = runner.settle(input);
     Result<std::vector<Event>> events = runner.run_step(input);
     if (!events.ok()) {
       run.status = events.error();
@@ -157,6 +168,8 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     run.events.push_back(std::move(events).value());
     run.outcomes.push_back(compute->outcome());
   }
+  input.step = first + count;
+  if (!evaluation && settles_in_the_end) run.status = runner.settle(input);
   return run;
 }
 
@@ -171,7 +184,7 @@ std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evalu
   return runs;
 }
 
-PlainRun::PlainRun(const Job& job) : job_(job) {
+PlainRun::PlainRun(const Job& job, const PacedOptions& options) : job_(job), options_(options) {
   live_ = std::min<int64_t>(job.device.message_bytes / 4 - 4, kPacedLive);
   const OrderCard* card = find_card(job.parallel.order);
   const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks : card->chunks;
@@ -207,13 +220,20 @@ StepOutcome PlainRun::step() {
       dy = dx;
     }
   }
-  double square = 0;
-  for (size_t s = sums.size(); s-- > 0;) {
+  ExactSum squares;
+  taken_ahead_ = 0;
+  double clip = 1;
+  for (size_t s = 0; s < sums.size(); ++s) {
     for (float& element : sums[s]) element /= static_cast<float>(job_.micro_count());
-    square = paced_square(square, sums[s]);
+    squares.add(paced_square(0, sums[s]));
+    if (options_.bad && options_.bad(step_, {static_cast<int32_t>(s)})) outcome.finite = false;
+    outcome.gradient_norm = std::sqrt(squares.value());
+    if (options_.clip > 0) clip = std::min(1.0, options_.clip / (outcome.gradient_norm + 1e-6));
+    if (outcome.finite && clip == 1) ++taken_ahead_;
   }
-  outcome.gradient_norm = std::sqrt(square);
-  for (size_t s = 0; s < weights_.size(); ++s) paced_update(weights_[s], sums[s]);
+  for (size_t s = 0; s < weights_.size() && outcome.finite; ++s) {
+    paced_update(weights_[s], sums[s], clip);
+  }
   ++step_;
   return outcome;
 }
@@ -242,7 +262,7 @@ void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
     EXPECT_EQ(cluster.device(w).weights(), weights) << "worker " << w;
     for (size_t step = 0; step < plain.size(); ++step) {
       EXPECT_EQ(run.outcomes[step].gradient_norm, plain[step].gradient_norm) << "step " << step;
-      EXPECT_TRUE(run.outcomes[step].finite);
+      EXPECT_EQ(run.outcomes[step].finite, plain[step].finite) << "step " << step;
       for (const MicroLoss& loss : run.outcomes[step].losses) {
         EXPECT_TRUE(losses[step].emplace(loss.micro.value, loss.loss).second);
       }

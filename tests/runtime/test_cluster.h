@@ -37,6 +37,7 @@ class ForwardingCompute : public Compute {
   void discard(const Value& value) override { under_.discard(value); }
   StepOutcome outcome() override { return under_.outcome(); }
   int64_t version() const override { return under_.version(); }
+  Finality finality() override { return under_.finality(); }
   Status undo() override { return under_.undo(); }
   Status save(StageId stage, const std::string& path) override { return under_.save(stage, path); }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
@@ -98,7 +99,8 @@ class TestCluster {
       std::function<std::unique_ptr<Transport>(WorkerId, std::unique_ptr<Transport>)>;
   using WrapCompute = std::function<std::unique_ptr<Compute>(WorkerId, Compute&)>;
 
-  TestCluster(const Job& job, const Plan& plan, const Clock& clock = monotonic_clock());
+  TestCluster(const Job& job, const Plan& plan, const Clock& clock = monotonic_clock(),
+              const PacedOptions& options = {});
   ~TestCluster();
   TestCluster(const TestCluster&) = delete;
   TestCluster& operator=(const TestCluster&) = delete;
@@ -109,13 +111,16 @@ class TestCluster {
   WrapCompute wrap_compute;
   Duration silence_limit = std::chrono::seconds(20);
   Duration retire_limit = kRetireLimit;
+  // Before which steps a worker makes its version final ahead of them; empty: none.
+  std::function<bool(int32_t worker, int64_t step)> settles;
+  bool settles_in_the_end = true;  // all workers, after the last step of a run
   // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
   WorkerId mute;
 
   // Connects all workers anew, under the next epoch, and forgets what the mailboxes hold.
   void connect();
   // Runs steps [first, first + count) on all workers, each on its own thread, until all have
-  // returned.
+  // returned. Outcomes are those of final versions.
   std::vector<WorkerRun> run(int64_t first, int64_t count, bool evaluation = false);
   // Control's side: what standing says from now on, with news to all.
   void set_standing(Standing standing);
@@ -160,11 +165,13 @@ class TestCluster {
 class PlainRun {
  public:
   // Of a job without a tied weight.
-  explicit PlainRun(const Job& job);
+  explicit PlainRun(const Job& job, const PacedOptions& options = {});
   // One training step.
   StepOutcome step();
   // The losses of `count` micro-batches from `first` on, on the weights as they are.
   std::vector<MicroLoss> evaluate(int32_t first, int32_t count) const;
+  // How many stages, from the first, would take the newest step by the norm up to them.
+  int32_t taken_ahead() const { return taken_ahead_; }
   // Weights of a stage.
   const std::vector<float>& weights(int32_t stage) const {
     return weights_[static_cast<size_t>(stage)];
@@ -174,6 +181,8 @@ class PlainRun {
   std::vector<std::vector<float>> forward(MicroId micro) const;
 
   const Job job_;
+  const PacedOptions options_;
+  int32_t taken_ahead_ = 0;
   int64_t live_;
   int64_t step_ = 0;
   std::vector<std::vector<float>> weights_;

@@ -3,6 +3,8 @@
 #include <map>
 #include <sstream>
 
+#include "ir/effect.h"
+#include "plan/lower.h"
 #include "shared_data.h"
 #include "sim/cases.h"
 
@@ -147,6 +149,32 @@ TEST(Staggered, Periods) {
     EXPECT_EQ(to_milliseconds(split.period), micros * 30);
     EXPECT_EQ(split.lower_bound, split.period);
     EXPECT_NEAR(split.bubble_fraction, 0, 1e-12);
+  }
+}
+
+// The whole of a staggered step, as it is run: over links without delay neither the norm's way nor
+// the verdict's costs anything, and the period is that without them.
+TEST(Staggered, TheWayOfTheVerdictIsPriced) {
+  for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+    for (const bool ahead : {false, true}) {
+      Shape shape = shape_of(4, 2, 8, "zb-h2");
+      shape.split_backward = true;
+      shape.dispatch = dispatch;
+      const Plan plan = with_update(plan_of(shape), ahead);
+      PriceOptions options;
+      options.staggered = options.spans = true;
+      Model model = equal_model(4, 10, 10, 10);
+      model.step = std::chrono::milliseconds(5);
+      const Timeline free = price_of(plan, model, uniform_cluster(8, {}), options);
+      EXPECT_EQ(to_milliseconds(free.period), 8 * 30 + 5) << ahead;
+      EXPECT_EQ(free.lower_bound, free.period);
+      EXPECT_EQ(is_staggered(plan.schedule), ahead);
+      // A Step waits for the verdict on the step before: once over all links.
+      const Timeline slow =
+          price_of(plan, model, uniform_cluster(8, {std::chrono::milliseconds(200)}), options);
+      EXPECT_GE(slow.period, slow.lower_bound);
+      EXPECT_GT(slow.period, free.period);
+    }
   }
 }
 

@@ -85,6 +85,13 @@ void train(Seat& seat, const Plan& plan, int64_t first, int64_t last) {
     expect(runner.run_step(input));
     seat.losses[step] = seat.compute->outcome().losses;
   }
+  StepInput after;
+  after.plan = &plan;
+  after.self = seat.self;
+  after.epoch = 1;
+  after.step = last;
+  after.silence_limit = std::chrono::seconds(60);
+  expect(runner.settle(after));
 }
 
 double mean_loss(std::vector<std::unique_ptr<Seat>>& seats, int64_t step) {
@@ -110,6 +117,7 @@ Plan plan_of(const Job& job) {
   shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   shape.split_backward = job.parallel.split_backward;
   shape.tied = job.model.tied;
+  shape.staggered = job.parallel.optimizer == "staggered";
   return expect(make_plan(shape));
 }
 

@@ -189,17 +189,51 @@ void perturb(PlainModel& model, const std::vector<torch::Tensor>& magnitudes, in
   }
 }
 
-void clip(PlainModel& model, double limit) {
-  double squared = 0;
-  for (auto named = model.named.rbegin(); named != model.named.rend(); ++named) {
-    const double norm = at::linalg_vector_norm(named->second.grad(), 2, at::OptionalIntArrayRef(),
-                                               false, torch::kDouble)
-                            .item<double>();
-    squared += norm * norm;
+// The sum without any error but that of its own rounding: the parts never overlap, each is the
+// rounding error of those above.
+double exact_sum(const std::vector<double>& terms) {
+  std::vector<double> parts;
+  for (double term : terms) {
+    size_t kept = 0;
+    for (double part : parts) {
+      if (std::abs(term) < std::abs(part)) std::swap(term, part);
+      const double high = term + part;
+      const double low = part - (high - term);
+      if (low != 0) parts[kept++] = low;
+      term = high;
+    }
+    parts.resize(kept);
+    parts.push_back(term);
   }
-  const double share = limit / (std::sqrt(squared) + 1e-6);
-  if (limit <= 0 || share >= 1) return;
+  // From the largest down, until the next one is lost; then a tie looks one further.
+  double sum = 0, low = 0;
+  while (!parts.empty() && low == 0) {
+    const double high = sum, part = parts.back();
+    parts.pop_back();
+    sum = high + part;
+    low = part - (sum - high);
+  }
+  if (!parts.empty() && ((low < 0) == (parts.back() < 0)) && low != 0) {
+    const double twice = 2 * low, next = sum + twice;
+    if (twice == next - sum) sum = next;
+  }
+  return sum;
+}
+
+// Returns the norm as it was.
+double clip(PlainModel& model, double limit) {
+  std::vector<double> squares;
+  for (const auto& [name, tensor] : model.named) {
+    const double norm =
+        at::linalg_vector_norm(tensor.grad(), 2, at::OptionalIntArrayRef(), false, torch::kDouble)
+            .item<double>();
+    squares.push_back(norm * norm);
+  }
+  const double whole = std::sqrt(exact_sum(squares));
+  const double share = limit / (whole + 1e-6);
+  if (limit <= 0 || share >= 1) return whole;
   for (const auto& [name, tensor] : model.named) tensor.grad().mul_(share);
+  return whole;
 }
 
 // One micro-batch the way perturbed runs need it: the magnitudes of its terms beside the gradient.
@@ -247,6 +281,7 @@ struct PlainRun::State {
   PlainModel model;
   const std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<torch::Tensor> magnitudes;  // perturbed runs: of each gradient's terms
+  double norm = 0;                        // of the newest step, before clipping
   int64_t next = 0;
 };
 
@@ -295,7 +330,7 @@ double PlainRun::step() {
             mix(own.perturbation.seed, static_cast<uint64_t>(own.next)));
   }
   for (const auto& [name, tensor] : own.model.named) tensor.grad().div_(own.job.micro_count());
-  clip(own.model, own.job.optimizer.clip);
+  own.norm = clip(own.model, own.job.optimizer.clip);
   for (auto& group : own.optimizer->param_groups()) {
     group.options().set_lr(learning_rate(own.job.optimizer, own.next, own.job.steps));
   }
@@ -304,6 +339,8 @@ double PlainRun::step() {
   ++own.next;
   return sum / own.job.micro_count();
 }
+
+double PlainRun::norm() const { return state_->norm; }
 
 std::map<std::string, std::vector<float>> PlainRun::parameters() const {
   std::map<std::string, std::vector<float>> parameters;
@@ -317,7 +354,10 @@ std::map<std::string, std::vector<float>> PlainRun::parameters() const {
 PlainResult run_plain(const Job& job, const Perturbation& perturbation) {
   PlainRun run(job, perturbation);
   PlainResult result;
-  for (int64_t step = 0; step < job.steps; ++step) result.losses.push_back(run.step());
+  for (int64_t step = 0; step < job.steps; ++step) {
+    result.losses.push_back(run.step());
+    result.norms.push_back(run.norm());
+  }
   result.parameters = run.parameters();
   return result;
 }

@@ -27,6 +27,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routings.h"
 #include "truth/cluster.h"
@@ -218,6 +219,46 @@ TEST_F(Truth, MomentumIsBitwiseEqual) {
   const PlainResult plain = run_plain(momentum);
   const ClusterResult run = run_cluster(momentum, 0, kSteps, {}, place("momentum"));
   expect_same_bits(plain, run.losses, read(run.shards));
+}
+
+// Steps are taken ahead of the norm and taken back where it is clipped: the same bits as waiting.
+// The norms lie about the clip, so that some steps stand and others do not.
+TEST_F(Truth, StepsAheadOfTheNormAreBitwiseEqual) {
+  for (const char* kind : {"adamw", "sgd"}) {
+    Job own = job(1, 1, "1f1b");
+    own.optimizer.kind = kind;
+    std::vector<double> norms = run_plain(own).norms;
+    std::nth_element(norms.begin(), norms.begin() + kSteps / 2, norms.end());
+    own.optimizer.clip = norms[kSteps / 2];
+    const PlainResult plain = run_plain(own);
+    const auto clipped = std::count_if(plain.norms.begin(), plain.norms.end(),
+                                       [&](double norm) { return norm > own.optimizer.clip; });
+    std::printf("    %s: %td of %zu steps are clipped\n", kind, clipped, plain.norms.size());
+    EXPECT_GT(clipped, 0);
+    EXPECT_LT(clipped, kSteps);
+    own.parallel.optimizer = "staggered";
+    for (const auto& [stages, order] : {std::pair{2, "1f1b"}, {4, "zb-h1"}, {2, "zb-v"}}) {
+      SCOPED_TRACE(cat(kind, " ", order, " 1x", stages));
+      own.parallel.stages = stages;
+      own.parallel.order = order;
+      own.parallel.split_backward = find_card(order)->splits_backward;
+      const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("ahead"));
+      expect_same_bits(plain, run.losses, read(run.shards));
+    }
+    // Several pipelines, and one without a worker: as with the other update, bit for bit.
+    own.parallel.order = "zb-h1";
+    own.parallel.split_backward = true;
+    own.parallel.stages = own.parallel.pipelines = 2;
+    own.parallel.micros = 4;
+    const Plan whole = plan_of(own);
+    for (const Plan& plan : {whole, without_workers(whole, {true, true, false, true}).value()}) {
+      const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("ahead"));
+      const ClusterResult waiting =
+          run_cluster(own, with_update(plan, false), 0, kSteps, {}, place("waiting"));
+      EXPECT_EQ(run.losses, waiting.losses);
+      EXPECT_EQ(read(run.shards), read(waiting.shards));
+    }
+  }
 }
 
 TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {

@@ -1,0 +1,261 @@
+#include "control/etcd.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "control/etcd.grpc.pb.h"
+
+namespace tenuto {
+namespace {
+
+namespace etcd = etcdserverpb;
+
+// Between two looks at an office that somebody else has.
+constexpr std::chrono::milliseconds kLook{100};
+// A call that is not answered is made again at the next endpoint.
+constexpr std::chrono::milliseconds kCallLimit{1000};
+// Until a member that refused a connection is tried again, in ms.
+constexpr int kAgain = 200;
+constexpr std::chrono::milliseconds kConnectLimit{300};
+
+// The members of the cluster, any of which answers for all.
+class Members {
+ public:
+  explicit Members(std::vector<std::string> endpoints) : endpoints_(std::move(endpoints)) {
+    for (const std::string& endpoint : endpoints_) {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+      arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kAgain);
+      arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kAgain);
+      channels_.push_back(
+          grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments));
+    }
+  }
+
+  // Makes the call at one member after the other until one answers; all of them once, and again
+  // until `limit` is over. Every call here may be made twice: the second one changes nothing.
+  template <class Call>
+  Status ask(Duration limit, const Call& call) {
+    const Duration end = monotonic_clock().now() + limit;
+    std::string reason = "no connection";
+    while (true) {
+      for (size_t tried = 0; tried < channels_.size(); ++tried) {
+        // Waiting also moves the connection on: without a call under way nobody else does.
+        const auto now = std::chrono::system_clock::now();
+        if (channels_[at_]->WaitForConnected(now + kConnectLimit)) {
+          grpc::ClientContext context;
+          context.set_deadline(now + kCallLimit);
+          const grpc::Status status = call(channels_[at_], context);
+          if (status.ok()) return ok();
+          reason = status.error_message();
+        }
+        at_ = (at_ + 1) % channels_.size();
+      }
+      if (monotonic_clock().now() >= end) break;
+    }
+    return Error{Code::Disconnected, Reach::Job,
+                 cat("etcd does not answer at ", names(), " (", reason,
+                     "): is it running, and are these its client addresses?")};
+  }
+
+  std::string names() const {
+    std::string all;
+    for (const std::string& endpoint : endpoints_) all += cat(all.empty() ? "" : ", ", endpoint);
+    return all;
+  }
+
+ private:
+  std::vector<std::string> endpoints_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  size_t at_ = 0;
+};
+
+class EtcdStore : public Store {
+ public:
+  explicit EtcdStore(const EtcdSettings& settings)
+      : settings_(settings),
+        office_(cat("/tenuto/", settings.job, "/office")),
+        place_(cat("/tenuto/", settings.job, "/facts")),
+        members_(settings.endpoints),
+        keepers_(settings.endpoints) {}
+
+  ~EtcdStore() override {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    changed_.notify_all();
+    if (keeper_.joinable()) keeper_.join();
+    if (lease_ != 0) revoke();
+  }
+
+  Status open() {
+    const Status granted = grant();
+    if (!granted.ok()) return granted;
+    keeper_ = std::thread([this] { keep(); });
+    const Status taken = take_office();
+    return taken.ok() ? load() : taken;
+  }
+
+  Status write(const Facts& facts) override {
+    if (written_ && facts == facts_) return ok();
+    etcd::TxnRequest request;
+    must_be_mine(request);
+    put(place_, to_json(facts), 0, request);
+    etcd::TxnResponse response;
+    const Status asked = transact(request, response);
+    if (!asked.ok()) return asked;
+    if (!response.succeeded()) {
+      return Error{Code::Disconnected, Reach::Job,
+                   cat("the lease of this coordinator's office in etcd has run out (", office_,
+                       "): another one may lead the run by now")};
+    }
+    facts_ = facts;
+    written_ = true;
+    return ok();
+  }
+
+  Facts read() const override { return facts_; }
+
+ private:
+  Status grant() {
+    etcd::LeaseGrantRequest request;
+    request.set_ttl(std::chrono::ceil<std::chrono::seconds>(settings_.lease).count());
+    etcd::LeaseGrantResponse response;
+    const Status asked = members_.ask(settings_.lease, [&](const auto& channel, auto& context) {
+      return etcd::Lease::NewStub(channel)->LeaseGrant(&context, request, &response);
+    });
+    if (!asked.ok()) return asked;
+    if (response.id() == 0) {
+      return Error{Code::Invalid, Reach::Job, cat("etcd grants no lease: ", response.error())};
+    }
+    lease_ = response.id();
+    return ok();
+  }
+
+  // Whoever makes the key has the office as long as the key is there.
+  Status take_office() {
+    const Duration end = monotonic_clock().now() + settings_.take_limit;
+    while (true) {
+      etcd::TxnRequest request;
+      etcd::Compare* nobody = request.add_compare();
+      nobody->set_target(etcd::Compare::CREATE);
+      nobody->set_key(office_);
+      nobody->set_create_revision(0);
+      put(office_, settings_.holder, lease_, request);
+      request.add_failure()->mutable_request_range()->set_key(office_);
+      etcd::TxnResponse response;
+      const Status asked = transact(request, response);
+      if (!asked.ok()) return asked;
+      if (response.succeeded() || holder_of(response).lease() == lease_) return ok();
+      if (monotonic_clock().now() >= end) {
+        return Error{Code::Timeout, Reach::Job,
+                     cat("another coordinator leads the job '", settings_.job,
+                         "' still: ", holder_of(response).value(), " (etcd, ", office_, ")")};
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+  static etcd::KeyValue holder_of(const etcd::TxnResponse& response) {
+    if (response.responses_size() == 0) return {};
+    const etcd::RangeResponse& range = response.responses(0).response_range();
+    return range.kvs_size() == 0 ? etcd::KeyValue{} : range.kvs(0);
+  }
+
+  Status load() {
+    etcd::RangeRequest request;
+    request.set_key(place_);
+    etcd::RangeResponse response;
+    const Status asked = members_.ask(settings_.lease, [&](const auto& channel, auto& context) {
+      return etcd::KV::NewStub(channel)->Range(&context, request, &response);
+    });
+    if (!asked.ok() || response.kvs_size() == 0) return asked;
+    Result<Facts> facts = facts_from_json(response.kvs(0).value(), cat("etcd, ", place_));
+    if (!facts.ok()) return facts.error();
+    facts_ = facts.value();
+    return ok();
+  }
+
+  // The lease is in the key of office: it is this store's as long as it holds that very one.
+  void must_be_mine(etcd::TxnRequest& request) const {
+    etcd::Compare* mine = request.add_compare();
+    mine->set_target(etcd::Compare::LEASE);
+    mine->set_key(office_);
+    mine->set_lease(lease_);
+  }
+
+  static void put(const std::string& key, const std::string& value, int64_t lease,
+                  etcd::TxnRequest& request) {
+    etcd::PutRequest* put = request.add_success()->mutable_request_put();
+    put->set_key(key);
+    put->set_value(value);
+    put->set_lease(lease);
+  }
+
+  Status transact(const etcd::TxnRequest& request, etcd::TxnResponse& response) {
+    return members_.ask(settings_.lease, [&](const auto& channel, auto& context) {
+      return etcd::KV::NewStub(channel)->Txn(&context, request, &response);
+    });
+  }
+
+  // Keeps the lease alive, three times as often as need be. What goes wrong shows at the next
+  // write.
+  void keep() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, settings_.lease / 3, [this] { return leaving_; })) {
+      lock.unlock();
+      (void)keepers_.ask({}, [this](const auto& channel, auto& context) {
+        const auto stream = etcd::Lease::NewStub(channel)->LeaseKeepAlive(&context);
+        etcd::LeaseKeepAliveRequest request;
+        request.set_id(lease_);
+        etcd::LeaseKeepAliveResponse response;
+        if (stream->Write(request)) stream->Read(&response);
+        stream->WritesDone();
+        while (stream->Read(&response)) {
+        }
+        return stream->Finish();
+      });
+      lock.lock();
+    }
+  }
+
+  void revoke() {
+    etcd::LeaseRevokeRequest request;
+    request.set_id(lease_);
+    etcd::LeaseRevokeResponse response;
+    (void)members_.ask({}, [&](const auto& channel, auto& context) {
+      return etcd::Lease::NewStub(channel)->LeaseRevoke(&context, request, &response);
+    });
+  }
+
+  const EtcdSettings settings_;
+  const std::string office_, place_;  // keys
+  Members members_, keepers_;         // of the caller's thread; of the keeper's
+  int64_t lease_ = 0;
+  Facts facts_;
+  bool written_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool leaving_ = false;
+  std::thread keeper_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_etcd(const EtcdSettings& settings) {
+  if (settings.lease < std::chrono::seconds(1)) return invalid("the lease is below a second");
+  if (settings.endpoints.empty()) return invalid("no address of etcd is given");
+  auto store = std::make_unique<EtcdStore>(settings);
+  const Status opened = store->open();
+  if (!opened.ok()) return opened.error();
+  return std::unique_ptr<Store>(std::move(store));
+}
+
+}  // namespace tenuto

@@ -1,0 +1,34 @@
+// The store in an etcd cluster, for runs whose coordinator may move to another host.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "control/store.h"
+
+namespace tenuto {
+
+// What a store in etcd is made with.
+struct EtcdSettings {
+  std::vector<std::string> endpoints;  // host:port of the members; asked in turn
+  std::string job;                     // names the keys: /tenuto/JOB/office and /tenuto/JOB/facts
+  std::string holder;                  // who takes office, for people: "host, process N"
+  Duration lease{};                    // office is lost after so long without a word; >= 1 s
+  Duration take_limit{};               // to wait for another holder's office to end
+};
+
+// Takes office for the job: makes the key of office, which goes with a lease that a thread keeps
+// alive, and waits for that of another holder to go. Each write is a transaction on that very key,
+// so a coordinator that was away for longer than its lease can write no more, and so neither commit
+// nor tell. The destructor gives the office up.
+//
+// Errors: Invalid/Job       the lease is below a second, or no endpoint is given
+//         Disconnected/Job  no endpoint answers
+//         Timeout/Job       another holder has the office still; says which
+//         Corrupt/Job       the facts there are none of ours
+Result<std::unique_ptr<Store>> open_etcd(const EtcdSettings& settings);
+
+}  // namespace tenuto

@@ -1,0 +1,88 @@
+// The update of one stage from its StepAhead to its Validate: what was decided, and what becomes of
+// it. The rule of post-validation stands here once, for every device; the parameters are theirs.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/compute.h"
+#include "runtime/norm.h"
+
+namespace tenuto {
+
+// Knows nothing of parameters: it says what is to be done with them.
+class AheadUpdate {
+ public:
+  // What Validate has to do.
+  enum class Ruling : uint8_t {
+    Stands,  // nothing: there was no step ahead, or what it did was right
+    Redo,    // take the step back, if it was taken, and take it with the clipped gradients
+    Skip,    // take the step back, if it was taken
+  };
+
+  // `clip` is the norm that gradients are clipped to; 0 = never.
+  explicit AheadUpdate(double clip) : clip_(clip) {}
+
+  // A step begins, or the part of it that validates.
+  void begin() {
+    if (over_) again_ = over_ = false;
+    void_ = again_ || pending_ == Pending::Held;
+  }
+  // True while what is asked for need not be computed.
+  bool is_void() const { return void_; }
+  // True between a StepAhead and its Validate.
+  bool open() const { return pending_ != Pending::None; }
+  // True when the open step was taken.
+  bool taken() const { return pending_ == Pending::Taken; }
+
+  // StepAhead of a void step: it counts for nothing.
+  void pass() { over_ = true; }
+  // StepAhead by the norm up to here: whether the step is to be taken. Requires: not void, not
+  // open.
+  bool decide(const RunningNorm& so_far) {
+    so_far_ = so_far;
+    const bool take = is_plain(whole_of(so_far), clip_);
+    pending_ = take ? Pending::Taken : Pending::Held;
+    return take;
+  }
+  // What the last stage's Validate has to tell.
+  WholeNorm verdict() const { return open() ? whole_of(so_far_) : WholeNorm{}; }
+  // Validate of `version`, the one that is held.
+  Ruling judge(const WholeNorm& verdict, int64_t version) {
+    if (!open()) return Ruling::Stands;
+    finality_ = {version, false, verdict.norm, verdict.skip == 0};
+    if (is_plain(verdict, clip_)) {
+      pending_ = Pending::None;
+      return Ruling::Stands;
+    }
+    again_ = void_ = true;
+    return verdict.skip != 0 ? Ruling::Skip : Ruling::Redo;
+  }
+  // What judge asked for is done.
+  void close() { pending_ = Pending::None; }
+
+  // The version was reached in another way: a Step, an undo, a load. Nothing is open any more.
+  void set_final(const Finality& finality) {
+    finality_ = finality;
+    pending_ = Pending::None;
+    again_ = over_ = void_ = false;
+  }
+  // See Compute.
+  Finality finality() const {
+    Finality now = finality_;
+    now.again = again_;
+    return now;
+  }
+
+ private:
+  enum class Pending : uint8_t { None, Taken, Held };
+
+  double clip_;
+  Pending pending_ = Pending::None;
+  RunningNorm so_far_;
+  bool void_ = false;
+  bool again_ = false;  // a step has to be run again, from its Validate to the begin after
+  bool over_ = false;   // and its void run has come to its StepAhead
+  Finality finality_;
+};
+
+}  // namespace tenuto

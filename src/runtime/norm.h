@@ -1,0 +1,43 @@
+// The norm of a step, as devices pass it on and judge by it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/exact_sum.h"
+
+namespace tenuto {
+
+// What a Norm carries: the squares of some stages' gradients, and how many of their tensors hold a
+// number that is not finite.
+struct RunningNorm {
+  ExactSum squares;
+  int64_t bad = 0;
+};
+
+// What a Verdict carries. All zeros: there is nothing against the step.
+struct WholeNorm {
+  double norm = 0;
+  int64_t skip = 0;  // not 0: the gradients are not finite, the step is not taken
+};
+static_assert(sizeof(RunningNorm) == 96 && sizeof(WholeNorm) == 16);
+
+// The norm over the stages so far; of all of them, the verdict.
+inline WholeNorm whole_of(const RunningNorm& running) {
+  return {std::sqrt(running.squares.value()), running.bad > 0 ? 1 : 0};
+}
+
+// The factor of a step's gradients, at most 1; `clip` is the norm that they are clipped to, 0 =
+// never.
+inline double clip_factor(double norm, double clip) {
+  return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
+}
+
+// True when the norm changes nothing: the gradients are taken as they are. What is not so over some
+// stages is not so over more: sums, roots and the factor are monotonic.
+inline bool is_plain(const WholeNorm& norm, double clip) {
+  return norm.skip == 0 && clip_factor(norm.norm, clip) == 1.0;
+}
+
+}  // namespace tenuto

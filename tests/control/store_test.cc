@@ -1,0 +1,326 @@
+#include "control/store.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "control/etcd.grpc.pb.h"
+#include "control/etcd.h"
+#include "control/journal.h"
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder that goes with its owner.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "tenuto-store-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void put(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+Facts facts_of(int64_t number) { return {number, number + 1, number + 2, -1, {{0}, {3}}}; }
+
+TEST(Facts, ReadBackAsWritten) {
+  Random random(1);
+  for (int i = 0; i < 1000; ++i) {
+    const auto any = [&] { return random.below(1 << 30) - (1 << 29); };
+    Facts facts{any(), any(), any(), any()};
+    for (int32_t member = 0; member < 5; ++member) {
+      if (random.below(2) == 0) facts.members.push_back({member});
+    }
+    const Result<Facts> back = facts_from_json(to_json(facts), "here");
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back.value(), facts);
+  }
+  EXPECT_EQ(facts_from_json("[]", "here").error().message, "here: expected a JSON object");
+  EXPECT_EQ(facts_from_json("{\"term\": 1.5}", "here").error().message,
+            "here: expected the whole number 'term'");
+  for (const std::string members : {"", ",\"members\":3", ",\"members\":[-1]", ",\"members\":[1e9]",
+                                    ",\"members\":[99999999999]"}) {
+    const std::string text = "{\"term\":1,\"epoch\":1,\"committed\":1,\"target\":1" + members + "}";
+    const Result<Facts> facts = facts_from_json(text, "here");
+    ASSERT_FALSE(facts.ok()) << text;
+    EXPECT_NE(facts.error().message.find("members"), std::string::npos);
+  }
+}
+
+TEST(Journal, KeepsWhatWasWritten) {
+  const Folder folder;
+  const std::string path = folder / "journal";
+  for (int64_t round = 0; round < 3; ++round) {
+    auto store = open_journal(path);
+    ASSERT_TRUE(store.ok()) << store.error().message;
+    EXPECT_EQ(store.value()->read(), round == 0 ? Facts{} : facts_of(10 * round));
+    for (int64_t i = 1; i <= 10; ++i) {
+      ASSERT_TRUE(store.value()->write(facts_of(10 * round + i)).ok());
+      EXPECT_EQ(store.value()->read(), facts_of(10 * round + i));
+    }
+  }
+}
+
+TEST(Journal, OneProcessHasItAtATime) {
+  const Folder folder;
+  auto first = open_journal(folder / "journal");
+  ASSERT_TRUE(first.ok());
+  const auto second = open_journal(folder / "journal");
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().message,
+            cat(folder / "journal", ": another coordinator has it open; two cannot lead one run"));
+  first.value().reset();
+  EXPECT_TRUE(open_journal(folder / "journal").ok());
+}
+
+// Cut off at each byte of the last line: the line before counts, and what is written next is whole.
+TEST(Journal, AHalfLineIsTakenBack) {
+  const Folder folder;
+  const std::string path = folder / "journal";
+  {
+    auto store = open_journal(path);
+    ASSERT_TRUE(store.value()->write(facts_of(1)).ok());
+    ASSERT_TRUE(store.value()->write(facts_of(2)).ok());
+  }
+  const std::string whole = text_of(path);
+  const size_t last = whole.find('\n') + 1;
+  for (size_t cut = last; cut < whole.size(); ++cut) {
+    put(path, whole.substr(0, cut));
+    {
+      auto store = open_journal(path);
+      ASSERT_TRUE(store.ok()) << store.error().message;
+      EXPECT_EQ(store.value()->read(), facts_of(1)) << cut;
+      ASSERT_TRUE(store.value()->write(facts_of(2)).ok());
+    }
+    EXPECT_EQ(text_of(path), whole) << cut;
+  }
+}
+
+TEST(Journal, ADamagedLineIsNamed) {
+  const Folder folder;
+  const std::string path = folder / "journal";
+  {
+    auto store = open_journal(path);
+    for (int64_t i = 0; i < 3; ++i) ASSERT_TRUE(store.value()->write(facts_of(i)).ok());
+  }
+  std::string text = text_of(path);
+  const size_t place = text.find('\n') + 20;
+  text[place] = text[place] == 'x' ? 'y' : 'x';
+  put(path, text);
+  const auto store = open_journal(path);
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().code, Code::Corrupt);
+  EXPECT_NE(store.error().message.find(cat(path, ", line 2: its checksum")), std::string::npos)
+      << store.error().message;
+}
+
+TEST(Journal, StaysSmall) {
+  const Folder folder;
+  const std::string path = folder / "journal";
+  auto store = open_journal(path);
+  for (int64_t i = 0; i < 100; ++i) ASSERT_TRUE(store.value()->write(facts_of(i)).ok());
+  store.value().reset();
+  // As after twenty thousand steps.
+  std::string line = text_of(path);
+  line = line.substr(line.rfind('\n', line.size() - 2) + 1);
+  std::string many;
+  while (many.size() <= 1 << 20) many += line;
+  put(path, many);
+  store = open_journal(path);
+  ASSERT_TRUE(store.ok());
+  ASSERT_TRUE(store.value()->write(facts_of(1000)).ok());
+  EXPECT_LT(fs::file_size(path), 200U);
+  EXPECT_FALSE(open_journal(path).ok()) << "the lock goes over to the new file";
+  ASSERT_TRUE(store.value()->write(facts_of(1001)).ok());
+  store.value().reset();
+  EXPECT_EQ(open_journal(path).value()->read(), facts_of(1001));
+}
+
+// As on a full disk: what was there stays, and the next line that fits is written.
+TEST(Journal, NoRoomIsSaid) {
+  const Folder folder;
+  const std::string path = folder / "journal";
+  auto store = open_journal(path);
+  ASSERT_TRUE(store.value()->write(facts_of(1)).ok());
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = fs::file_size(path) + 10;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status written = store.value()->write(facts_of(2));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, Code::Exhausted);
+  EXPECT_EQ(store.value()->read(), facts_of(1));
+  ASSERT_TRUE(store.value()->write(facts_of(3)).ok());
+  store.value().reset();
+  EXPECT_EQ(open_journal(path).value()->read(), facts_of(3));
+}
+
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(socket);
+  return ntohs(address.sin_port);
+}
+
+// A real server with one member.
+class EtcdServer {
+ public:
+  EtcdServer() : client_(cat("127.0.0.1:", free_port())), peer_(cat("127.0.0.1:", free_port())) {}
+  ~EtcdServer() { stop(); }
+
+  void start() {
+    process_ = fork();
+    if (process_ != 0) return;
+    const std::string log = folder_ / "log", data = folder_ / "data";
+    const std::string client = "http://" + client_, peer = "http://" + peer_;
+    freopen(log.c_str(), "a", stdout);
+    freopen(log.c_str(), "a", stderr);
+    execlp("etcd", "etcd", "--data-dir", data.c_str(), "--listen-client-urls", client.c_str(),
+           "--advertise-client-urls", client.c_str(), "--listen-peer-urls", peer.c_str(),
+           "--initial-advertise-peer-urls", peer.c_str(), "--initial-cluster",
+           cat("default=", peer).c_str(), "--unsafe-no-fsync", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  void stop() {
+    if (process_ <= 0) return;
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+    process_ = -1;
+  }
+  // Ends the lease that a key goes with.
+  void end_office(const std::string& key) const {
+    const auto channel = grpc::CreateChannel(client_, grpc::InsecureChannelCredentials());
+    etcdserverpb::RangeRequest range;
+    range.set_key(key);
+    etcdserverpb::RangeResponse found;
+    grpc::ClientContext looks, ends;
+    ASSERT_TRUE(etcdserverpb::KV::NewStub(channel)->Range(&looks, range, &found).ok());
+    ASSERT_EQ(found.kvs_size(), 1);
+    etcdserverpb::LeaseRevokeRequest revoke;
+    revoke.set_id(found.kvs(0).lease());
+    etcdserverpb::LeaseRevokeResponse revoked;
+    ASSERT_TRUE(etcdserverpb::Lease::NewStub(channel)->LeaseRevoke(&ends, revoke, &revoked).ok());
+  }
+  EtcdSettings settings(const std::string& holder) const {
+    return {.endpoints = {"127.0.0.1:1", client_},  // nobody listens at the first
+            .job = "test",
+            .holder = holder,
+            .lease = std::chrono::seconds(5),
+            .take_limit = {}};
+  }
+
+ private:
+  const Folder folder_;
+  const std::string client_, peer_;
+  pid_t process_ = -1;
+};
+
+bool has_etcd() { return std::system("command -v etcd >/dev/null 2>&1") == 0; }
+
+TEST(Etcd, KeepsFactsAndOneHolder) {
+  if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
+  EtcdServer server;
+  server.start();
+  auto first = open_etcd(server.settings("the first"));
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first.value()->read(), Facts{});
+  ASSERT_TRUE(first.value()->write(facts_of(1)).ok());
+  ASSERT_TRUE(first.value()->write(facts_of(2)).ok());
+
+  const auto second = open_etcd(server.settings("the second"));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(
+      second.error().message,
+      "another coordinator leads the job 'test' still: the first (etcd, /tenuto/test/office)");
+  first.value().reset();
+  auto third = open_etcd(server.settings("the third"));
+  ASSERT_TRUE(third.ok()) << third.error().message;
+  EXPECT_EQ(third.value()->read(), facts_of(2));
+}
+
+TEST(Etcd, SurvivesARestartOfTheServer) {
+  if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
+  EtcdServer server;
+  server.start();
+  auto store = open_etcd(server.settings("somebody"));
+  ASSERT_TRUE(store.ok()) << store.error().message;
+  ASSERT_TRUE(store.value()->write(facts_of(1)).ok());
+  server.stop();
+  server.start();
+  const Status written = store.value()->write(facts_of(2));
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  store.value().reset();
+  store = open_etcd(server.settings("somebody else"));
+  ASSERT_TRUE(store.ok()) << store.error().message;
+  EXPECT_EQ(store.value()->read(), facts_of(2));
+}
+
+// As after a coordinator was away for longer than its lease.
+TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
+  if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
+  EtcdServer server;
+  server.start();
+  auto late = open_etcd(server.settings("the late one"));
+  ASSERT_TRUE(late.ok()) << late.error().message;
+  ASSERT_TRUE(late.value()->write(facts_of(1)).ok());
+  server.end_office("/tenuto/test/office");
+  auto next = open_etcd(server.settings("the next"));
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next.value()->read(), facts_of(1));
+  ASSERT_TRUE(next.value()->write(facts_of(5)).ok());
+  const Status refused = late.value()->write(facts_of(2));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "the lease of this coordinator's office in etcd has run out (/tenuto/test/office): "
+            "another one may lead the run by now");
+  late.value().reset();  // takes nothing from the next one
+  ASSERT_TRUE(next.value()->write(facts_of(6)).ok());
+}
+
+TEST(Etcd, NobodyAnswers) {
+  const auto store = open_etcd({.endpoints = {"127.0.0.1:1"},
+                                .job = "test",
+                                .holder = "somebody",
+                                .lease = std::chrono::seconds(1),
+                                .take_limit = {}});
+  ASSERT_FALSE(store.ok());
+  EXPECT_NE(store.error().message.find("etcd does not answer at 127.0.0.1:1 (no connection)"),
+            std::string::npos);
+  EXPECT_FALSE(open_etcd({}).ok());
+}
+
+}  // namespace
+}  // namespace tenuto

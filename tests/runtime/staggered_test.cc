@@ -1,0 +1,181 @@
+// Steps that are taken before the norm of all is known: whatever is clipped and skipped afterwards,
+// the numbers are those of one plain loop that waits for it, bit for bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/random.h"
+#include "ir/check.h"
+#include "ir/effect.h"
+#include "plan/routed.h"
+#include "plan/routings.h"
+#include "test_cluster.h"
+
+namespace tenuto {
+namespace {
+
+// What became of the steps.
+struct Tally {
+  int committed = 0;             // stages that had taken what was right
+  int rolled_back = 0;           // stages that took a step back
+  int clipped = 0, skipped = 0;  // steps
+};
+
+// The clip that a share of the steps exceeds, and gradients that at times are not finite.
+PacedOptions troubled(const Job& job, int64_t steps, double share) {
+  PlainRun plain(job);
+  std::vector<double> norms;
+  for (int64_t step = 0; step < steps; ++step) norms.push_back(plain.step().gradient_norm);
+  std::sort(norms.begin(), norms.end());
+  PacedOptions options;
+  options.clip = norms[static_cast<size_t>((1 - share) * static_cast<double>(steps - 1))];
+  options.bad = [](int64_t step, StageId stage) {
+    return mix(5, static_cast<uint64_t>(step), static_cast<uint64_t>(stage.value)) % 100 == 0;
+  };
+  return options;
+}
+
+// Runs a plan whose stages step ahead, and the plain loop beside it.
+Tally expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps, double share,
+                           bool settles = false) {
+  Tally tally;
+  EXPECT_TRUE(is_staggered(plan.schedule));
+  const Status right = check(plan);
+  EXPECT_TRUE(right.ok()) << right.error().message;
+  const PacedOptions options = troubled(job, steps, share);
+  TestCluster cluster(job, plan, monotonic_clock(), options);
+  cluster.connect();
+  if (settles) {
+    cluster.settles = [](int32_t worker, int64_t step) {
+      return mix(8, static_cast<uint64_t>(worker), static_cast<uint64_t>(step)) % 4 == 0;
+    };
+  }
+  PlainRun plain(job, options);
+  std::vector<StepOutcome> outcomes;
+  const auto stages = static_cast<int>(plan.stages.size());
+  for (int64_t step = 0; step < steps; ++step) {
+    outcomes.push_back(plain.step());
+    const bool clips = outcomes.back().gradient_norm + 1e-6 > options.clip;
+    const bool right_away = outcomes.back().finite && !clips;
+    (right_away ? tally.committed : tally.rolled_back) += plain.taken_ahead();
+    EXPECT_TRUE(!right_away || plain.taken_ahead() == stages);
+    tally.skipped += outcomes.back().finite ? 0 : 1;
+    tally.clipped += outcomes.back().finite && clips ? 1 : 0;
+  }
+  expect_equal_runs(cluster, cluster.run(0, steps), outcomes, plain);
+  return tally;
+}
+
+void print(const char* what, const Tally& tally) {
+  std::printf("%s: %d stages committed early, %d rolled back; %d steps clipped, %d skipped\n", what,
+              tally.committed, tally.rolled_back, tally.clipped, tally.skipped);
+}
+
+Job staggered_job(int32_t stages, int32_t pipelines, int32_t micros, bool split) {
+  Job job = instant_job(stages, pipelines, micros);
+  job.parallel.optimizer = "staggered";
+  job.parallel.split_backward = split;
+  return job;
+}
+
+TEST(Staggered, FourHundredStepsAreThoseOfSynchronousClipping) {
+  for (const bool split : {false, true}) {
+    for (const int32_t pipelines : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << pipelines << " pipelines, split " << split);
+      const Job job = staggered_job(4, pipelines, 3, split);
+      const Tally tally = expect_plain_numbers(job, plan_of(job), 400, 0.2);
+      print(pipelines == 1 ? "one pipeline" : "two pipelines", tally);
+      EXPECT_GT(tally.committed, 1000);
+      EXPECT_GT(tally.rolled_back, 10);
+      EXPECT_GT(tally.clipped, 3);
+      EXPECT_GT(tally.skipped, 5);
+    }
+  }
+}
+
+// Whoever wants a version to be final before the step does what the others do in it.
+TEST(Staggered, AnybodyMaySettleAhead) {
+  for (const int32_t pipelines : {1, 2}) {
+    const Job job = staggered_job(3, pipelines, 3, true);
+    const Tally tally = expect_plain_numbers(job, plan_of(job), 120, 0.2, true);
+    print("settled at random", tally);
+    EXPECT_GT(tally.rolled_back, 5);
+  }
+}
+
+// Workers that hold several stages, whose verdict comes once for all of them.
+TEST(Staggered, EveryOrder) {
+  for (const OrderCard& card : order_cards()) {
+    for (const char* dispatch : {"listed", "ready"}) {
+      SCOPED_TRACE(testing::Message() << card.name << " " << dispatch);
+      Job job = staggered_job(2, 2, 4, card.splits_backward);
+      job.parallel.order = card.name;
+      job.parallel.dispatch = dispatch;
+      expect_plain_numbers(job, plan_of(job), 40, 0.2);
+    }
+  }
+}
+
+// Any routing, with dead workers and with slow ones.
+TEST(Staggered, RoutedPlans) {
+  Random random(21);
+  Tally all;
+  for (int round = 0; round < 30; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    Job job = staggered_job(2 + static_cast<int32_t>(random.below(3)), 3, 2, round % 2 == 0);
+    job.seed = round;
+    if (round < 4) {  // ops of real length, one worker at half speed
+      job.device.forward_ms = job.device.backward_input_ms = {0.05};
+      Fault slow;
+      slow.kind = "slow-worker";
+      slow.worker = "0.1";
+      slow.speed = 0.5;
+      job.faults = {slow};
+    }
+    const Plan fresh = plan_of(job);
+    const std::vector<bool> alive = draw_alive(fresh, 0.7, random);
+    Plan routed = with_work(fresh, draw_work(fresh, alive, random));
+    routed.limits.clear();
+    const Tally tally = expect_plain_numbers(job, routed, 40, 0.2);
+    all.committed += tally.committed;
+    all.rolled_back += tally.rolled_back;
+    all.clipped += tally.clipped;
+    all.skipped += tally.skipped;
+  }
+  print("routed", all);
+  EXPECT_GT(all.rolled_back, 50);
+}
+
+// A version that nobody has validated is taken back, one that is final too.
+TEST(Staggered, AVersionCanBeTakenBack) {
+  const Job job = staggered_job(3, 1, 2, false);
+  const Plan plan = plan_of(job);
+  PacedOptions options;
+  options.clip = 1;  // every step is clipped: nobody takes one ahead after the first stage
+  for (const bool settled : {false, true}) {
+    TestCluster cluster(job, plan, monotonic_clock(), options);
+    cluster.settles_in_the_end = settled;
+    cluster.connect();
+    ASSERT_TRUE(cluster.run(0, 2)[0].status.ok());
+    std::vector<std::vector<float>> before;
+    PlainRun plain(job, options);
+    plain.step();
+    for (int32_t w = 0; w < 3; ++w) {
+      PacedCompute& device = cluster.device(w);
+      EXPECT_EQ(device.finality().version, settled ? 2 : 1);
+      ASSERT_TRUE(device.undo().ok());
+      EXPECT_EQ(device.version(), 1);
+      EXPECT_EQ(device.finality().version, 1);
+      EXPECT_EQ(device.weights(), plain.weights(w));
+      EXPECT_FALSE(device.undo().ok());
+    }
+    cluster.settles_in_the_end = true;
+    cluster.connect();
+    std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
+    expect_equal_runs(cluster, cluster.run(1, 2), outcomes, plain);
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
