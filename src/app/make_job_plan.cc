@@ -7,6 +7,7 @@
 #include "app/job_model.h"
 #include "app/plan_file.h"
 #include "base/text.h"
+#include "ir/effect.h"
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
@@ -128,6 +129,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;
+  options.price.staggered = is_staggered(plan.value().schedule);
   options.moves = true;
   if (!ready) options.dispatch = Dispatch::Listed;
   const Cluster cluster = cluster_with(job, alive);

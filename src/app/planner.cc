@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "ir/effect.h"
 
 namespace tenuto {
 namespace {
@@ -12,6 +13,7 @@ Planned answer(const PlanRequest& request) {
   const Duration begun = monotonic_clock().now();
   AdaptOptions options;
   options.price.update = false;
+  options.price.staggered = is_staggered(request.plan->schedule);
   options.routing = request.routing;
   const Result<Adapted> adapted = adapt(*request.plan, request.model, request.cluster, options);
   if (!adapted.ok()) return {request.request, nullptr, adapted.error().message};
@@ -20,11 +22,11 @@ Planned answer(const PlanRequest& request) {
   const Adapted& found = adapted.value();
   PriceOptions whole;  // with reductions, norm and update, as a step is measured
   whole.lower_bound = false;
+  whole.staggered = is_staggered(found.plan.schedule);
   const auto step = price(found.plan, request.model, request.cluster, whole);
-  const std::string promise = step.ok()
-                                  ? cat("; a whole step, with its update: ",
-                                        fixed(to_milliseconds(step.value().makespan), 1), " ms")
-                                  : std::string();
+  const std::string promise = step.ok() ? cat("; a whole step, with its update: ",
+                                              fixed(to_milliseconds(step.value().period), 1), " ms")
+                                        : std::string();
   return {request.request, found.changed ? std::make_shared<const Plan>(found.plan) : nullptr,
           found.reason + promise + took};
 }

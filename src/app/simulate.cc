@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "ir/effect.h"
 #include "ir/text.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
@@ -64,13 +65,16 @@ int exit_code_of(const Error& error) {
 // What cannot be is refused by name.
 Status check_flags(const SimulateOptions& options) {
   const auto one_of = [](const char* flag, const std::optional<std::string>& given,
-                         std::string_view first, std::string_view second) -> Status {
-    if (!given || *given == first || *given == second) return ok();
-    return invalid(cat(flag, " ", *given, ": expected ", first, " or ", second));
+                         const std::vector<std::string>& choices) -> Status {
+    if (!given || std::find(choices.begin(), choices.end(), *given) != choices.end()) return ok();
+    std::string names;
+    for (const std::string& each : choices) names += cat(names.empty() ? "" : " or ", each);
+    return invalid(cat(flag, " ", *given, ": expected ", names));
   };
-  for (const Status& status : {one_of("--send", options.send, "offloaded", "blocking"),
-                               one_of("--optimizer", options.optimizer, "barrier", "staggered"),
-                               one_of("--duplex", options.duplex, "full", "half")}) {
+  for (const Status& status :
+       {one_of("--send", options.send, {"offloaded", "blocking"}),
+        one_of("--optimizer", options.optimizer, {"barrier", "in-turn", "staggered"}),
+        one_of("--duplex", options.duplex, {"full", "half"})}) {
     if (!status.ok()) return status;
   }
   if (options.weight_memory && !(*options.weight_memory >= 0 && *options.weight_memory <= 1)) {
@@ -439,6 +443,7 @@ PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
   price_options.update = it.update;
   price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
   price_options.staggered = is_staggered(it.plan.schedule);
+  price_options.in_turn = options.optimizer == "in-turn";
   price_options.half_duplex = options.duplex && *options.duplex == "half";
   price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));
   price_options.weight_share = options.weight_memory.value_or(1);
@@ -669,7 +674,8 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--send", options->send,
                       "offloaded or blocking, through the device's queue (offloaded)");
   command->add_option("--optimizer", options->optimizer,
-                      "barrier or staggered: no barrier between iterations (barrier)");
+                      "barrier: each step from empty; in-turn: as a run's workers take them up;\n"
+                      "staggered: the same without waiting for the norm (barrier)");
   command->add_option("--chunks", options->chunks,
                       "stages of a worker, for orders that have several (2)");
   command->add_option("--duplex", options->duplex,

@@ -120,6 +120,7 @@ class WorkerRun {
   Status make_wire(int64_t epoch);
   void join_parts();
   Status enter(const Order& order);
+  Status give_up_trust();
   Status take_back(int64_t version);
   Status connect_first() { return connect_peers(*plan_); }
   Status connect_peers(const Plan& plan);
@@ -131,13 +132,20 @@ class WorkerRun {
   bool save_if_asked(const Told& told);
   bool take_plan(const Told& told);
   void step(const Told& told);
+  StepInput input_of(int64_t version);
+  bool ended_well(const Status& status);
+  bool is_final() const;
+  bool must_be_final(const Told& told) const;
+  bool settle();
+  bool halts();
+  void conclude();
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
   std::function<void(int64_t)> rehearsed_end(int64_t step);
   void note_standstill(const Error& error);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   void choose_paths();
-  bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
+  bool evaluate(int64_t version, StepSummary& summary);
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
   void fail(const Error& error);
   void wait(Duration limit);
@@ -172,8 +180,10 @@ class WorkerRun {
   std::optional<Runner> runner_;
   bool rehearsing_ = false;  // links are not as [network] says
   bool entering_ = false;    // no step of this epoch has been done: peers may still connect
-  bool halted_ = false;      // the step gave numbers that are none: nothing runs in this epoch
-  Status fit_ = ok();        // why this process must end: a wire that is gone may use its memory
+  std::optional<StepSummary> pending_;  // of the newest step, until its version is final
+  bool in_step_ = false;                // a step is under way
+  bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
+  Status fit_ = ok();    // why this process must end: a wire that is gone may use its memory
 };
 
 Status WorkerRun::connect_control() {
@@ -386,6 +396,11 @@ Status WorkerRun::enter(const Order& order) {
     return ok();
   }
   entering_ = true;
+  const Status trusted = give_up_trust();
+  if (!trusted.ok()) {
+    fail(trusted.error());
+    return ok();
+  }
   report_.version = compute_.compute->version();
   // What the old wire has still to say is of no use, what peers it lost least of all.
   runner_.reset();
@@ -399,6 +414,20 @@ Status WorkerRun::enter(const Order& order) {
   }
   join_parts();
   tell();
+  return ok();
+}
+
+// A version that nobody has validated is none: its step was taken on trust. One whose verdict came
+// when the steps were abandoned counts, but what had to follow it did not.
+Status WorkerRun::give_up_trust() {
+  if (!is_final()) {
+    pending_.reset();
+    return compute_.compute->undo();
+  }
+  if (!pending_) return ok();
+  pending_->broken_off = true;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
   return ok();
 }
 
@@ -465,8 +494,12 @@ void WorkerRun::run_steps(const Told& now) {
     report_.phase = Phase::Running;
     tell();
   }
-  if (save_if_asked(now)) return;
-  if (report_.version < compute_.compute->version()) {
+  if (must_be_final(now)) {
+    if (settle() && !halts()) conclude();
+    return;
+  }
+  if (is_final() && save_if_asked(now)) return;
+  if (is_final() && report_.version < compute_.compute->version()) {
     report_.version = compute_.compute->version();
     tell();
   }
@@ -588,9 +621,9 @@ void WorkerRun::choose_paths() {
   slots_of_plan_ = plan_serial_;
 }
 
-void WorkerRun::step(const Told& now) {
-  const int64_t version = compute_.compute->version();
-  const int64_t epoch = now.instruction.order.epoch;
+// The circumstances of whatever runs at `version`.
+StepInput WorkerRun::input_of(int64_t version) {
+  const int64_t epoch = report_.epoch;
   const auto standing = [this, epoch, version]() -> Standing {
     const auto newest = told();
     const Order& order = newest->instruction.order;
@@ -599,35 +632,112 @@ void WorkerRun::step(const Told& now) {
     return {order.committed,
             order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
   };
+  return {.plan = plan_.get(),
+          .self = settings_.self,
+          .epoch = epoch,
+          .step = version,
+          .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
+          .standing = standing,
+          .lost =
+              [this](WorkerId peer, const Error& error) {
+                say(cat(name(), ": ", error.message));
+                report_.lost_peers.push_back(peer);
+              },
+          .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000)};
+}
+
+// What follows from a failure is reported here.
+bool WorkerRun::ended_well(const Status& status) {
+  if (status.ok()) {
+    report_.lost_peers.clear();  // of peers that have gone home early, after their last message
+    return true;
+  }
+  if (status.error().code != Code::Cancelled) say(status.error().message);
+  note_standstill(status.error());
+  if (!report_.lost_peers.empty()) {
+    tell();
+  } else if (status.error().code != Code::Cancelled) {
+    fail(status.error());
+  }
+  return false;
+}
+
+// True when no verdict can change the version that is held any more.
+bool WorkerRun::is_final() const {
+  return compute_.compute->finality().version == compute_.compute->version();
+}
+
+// True when the version held is not final and has to be before anything else is done: it is to be
+// saved or stopped at, or the next step runs by another plan.
+bool WorkerRun::must_be_final(const Told& now) const {
+  if (is_final()) return false;
+  const Instruction& asked = now.instruction;
+  const int64_t version = compute_.compute->version();
+  const bool stops = asked.order.stop_at >= 0 && version >= asked.order.stop_at;
+  const bool changes =
+      asked.plan_serial != plan_serial_ && asked.plan_from >= 0 && version >= asked.plan_from;
+  return stops || changes || asked.save_version == version;
+}
+
+// Makes the version held final ahead of the next step; false when that failed.
+bool WorkerRun::settle() {
+  return ended_well(runner_->settle(input_of(compute_.compute->version())));
+}
+
+// The version of the step that is not told yet is final: its verdict goes into the summary. True
+// when the numbers are none, and control decides what becomes of the run.
+bool WorkerRun::halts() {
+  if (!pending_) return false;
+  const Finality now = compute_.compute->finality();
+  pending_->gradient_norm = now.gradient_norm;
+  pending_->finite = now.finite;
+  if (now.again && now.finite) {
+    say(cat(name(), ": step ", now.version, " begins anew: the gradients of step ", now.version - 1,
+            " were to be clipped, their norm is ", now.gradient_norm));
+  }
+  if (is_finite(*pending_)) return false;
+  halted_ = true;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
+  tell();
+  return true;
+}
+
+// Tells of the step whose version is final now.
+void WorkerRun::conclude() {
+  if (!pending_) return;
+  const int64_t seen = told()->instruction.order.committed;
+  const int64_t version = pending_->step + 1;
+  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step < seen; });
+  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version < seen; });
+  report_.seen = seen;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
+  // Whoever is to save it says that it has it when it is saved; in the middle of a step it is not.
+  const bool between = compute_.compute->version() == version && !in_step_;
+  if (between && told()->instruction.save_version == version && is_saver(*told())) return;
+  report_.version = version;
+  tell();
+}
+
+void WorkerRun::step(const Told& now) {
+  const int64_t version = compute_.compute->version();
   apply_faults(version, now.instruction.faults);
   choose_paths();
   if (compute_.paced != nullptr) compute_.paced->count_lag(!entering_);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
-  const StepInput input{.plan = plan_.get(),
-                        .self = settings_.self,
-                        .epoch = epoch,
-                        .step = version,
-                        .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
-                        .standing = standing,
-                        .lost =
-                            [this](WorkerId peer, const Error& error) {
-                              say(cat(name(), ": ", error.message));
-                              report_.lost_peers.push_back(peer);
-                            },
-                        .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000),
-                        .ended = rehearsed_end(version)};
+  StepInput input = input_of(version);
+  input.ended = rehearsed_end(version);
+  input.validated = [this] {
+    if (!halts()) conclude();
+  };
+  in_step_ = true;
   const Result<std::vector<Event>> events = runner_->run_step(input);
+  in_step_ = false;
   const std::vector<Repair> repairs = transport_->take_repairs();
   note_repairs(repairs, version);
-  if (!events.ok()) {
-    if (events.error().code != Code::Cancelled) say(events.error().message);
-    note_standstill(events.error());
-    if (!report_.lost_peers.empty()) return tell();
-    if (events.error().code != Code::Cancelled) fail(events.error());
-    return;
-  }
+  if (!ended_well(events.ok() ? ok() : events.error())) return;
   entering_ = false;
-  report_.lost_peers.clear();  // of peers that have gone home early, after their last message
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(events.value(), version, summary);
   // How long messages took over a connection that broke says nothing of the link.
@@ -635,60 +745,32 @@ void WorkerRun::step(const Told& now) {
     return std::any_of(repairs.begin(), repairs.end(),
                        [&](const Repair& repair) { return repair.peer == link.from; });
   });
-  if (!is_finite(summary)) {  // control decides what becomes of the run
-    halted_ = true;
-    report_.steps.push_back(std::move(summary));
-    return tell();
-  }
+  pending_ = std::move(summary);
   const bool due = job_.validate_every > 0 && (version + 1) % job_.validate_every == 0;
-  const bool evaluates = !plan_->evaluation.lists.empty() && job_.validate_micros > 0;
-  if (evaluates && (due || version + 1 == job_.steps)) {
-    if (!evaluate(version + 1, standing, summary)) {
-      summary.broken_off = true;
-      report_.steps.push_back(std::move(summary));
-      return;
-    }
+  const bool evaluates = !plan_->evaluation.lists.empty() && job_.validate_micros > 0 &&
+                         (due || version + 1 == job_.steps);
+  if (evaluates && !is_final() && !settle()) return;
+  if (!is_final() || halts()) return;
+  if (evaluates && !evaluate(version + 1, *pending_)) {
+    pending_->broken_off = true;
+    report_.steps.push_back(std::move(*pending_));
+    pending_.reset();
+    return;
   }
-  const int64_t seen = told()->instruction.order.committed;
-  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step < seen; });
-  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version < seen; });
-  report_.seen = seen;
-  report_.steps.push_back(std::move(summary));
-  if (told()->instruction.save_version == compute_.compute->version() && is_saver(*told())) return;
-  report_.version = compute_.compute->version();
-  tell();
+  conclude();
 }
 
 // The held-out pass with the parameters of `version`; false when it was not finished.
-bool WorkerRun::evaluate(int64_t version, const std::function<Standing()>& standing,
-                         StepSummary& summary) {
-  const StepInput input{
-      .plan = plan_.get(),
-      .evaluation = true,
-      .self = settings_.self,
-      .epoch = report_.epoch,
-      .step = version,
-      .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
-      .standing = standing,
-      .lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); },
-      .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000)};
+bool WorkerRun::evaluate(int64_t version, StepSummary& summary) {
+  StepInput input = input_of(version);
+  input.evaluation = true;
+  input.lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); };
   const Result<std::vector<Event>> events = runner_->run_step(input);
-  if (events.ok()) {
-    report_.lost_peers.clear();
-    for (const MicroLoss& of : compute_.compute->outcome().losses) {
-      summary.evaluation.push_back({of.micro.value, of.loss});
-    }
-    return true;
+  if (!ended_well(events.ok() ? ok() : events.error())) return false;
+  for (const MicroLoss& of : compute_.compute->outcome().losses) {
+    summary.evaluation.push_back({of.micro.value, of.loss});
   }
-  note_standstill(events.error());
-  if (events.error().code == Code::Cancelled) return false;
-  say(events.error().message);
-  if (report_.lost_peers.empty()) {
-    fail(events.error());
-  } else {
-    tell();
-  }
-  return false;
+  return true;
 }
 
 void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,

@@ -164,8 +164,10 @@ StepRecord record_of(const State& state, int64_t step) {
       evaluation.empty() || static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
   record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
   record.loss = mean(losses);
-  if (device.workers == busy_workers(state, record.plan.get()))
+  if (device.workers == busy_workers(state, record.plan.get())) {
     record.iteration = device.last - device.first;
+    record.iteration_end = device.last;
+  }
   if (!evaluation.empty() && record.validated) record.validation_loss = mean(evaluation);
   return record;
 }

@@ -211,7 +211,8 @@ struct StepRecord {
   Duration duration{};  // of the slowest worker
   // Paced devices: from the first op on any worker to the last weight gradient, on their clock.
   std::optional<Duration> iteration;
-  Duration lag{};  // 99th percentile of the paced devices, the worst
+  Duration iteration_end{};  // the moment of that last weight gradient
+  Duration lag{};            // 99th percentile of the paced devices, the worst
   bool lag_valid = true;
   // Accelerators: copies between device and host, of the worker with the most; messages of all.
   Duration to_host{}, to_device{};

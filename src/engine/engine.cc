@@ -61,6 +61,7 @@ class Engine : public Compute {
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
   Finality finality() override;
+  void start_over() override;
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
@@ -290,6 +291,10 @@ Status Engine::undo() {
   --version_;
   ahead_.set_final({.version = version_});
   return ok();
+}
+
+void Engine::start_over() {
+  if (settle().ok()) ahead_.start_over();
 }
 
 Finality Engine::finality() {

@@ -64,8 +64,10 @@ class AheadUpdate {
   void set_final(const Finality& finality) {
     finality_ = finality;
     pending_ = Pending::None;
-    again_ = over_ = void_ = false;
+    start_over();
   }
+  // See Compute.
+  void start_over() { again_ = over_ = void_ = false; }
   // See Compute.
   Finality finality() const {
     Finality now = finality_;

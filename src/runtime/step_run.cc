@@ -458,7 +458,7 @@ Status StepRun::take_op(int32_t index, const Done& done) {
     if (done.start.count() != 0) my.start = done.start;
     my.finish = now;
     computing_ = false;
-    choice_at_ = std::max(choice_at_, now);
+    if (it.kind != OpKind::Validate) choice_at_ = std::max(choice_at_, now);
     if (queued(index)) queue_->end(index, now);
   }
   complete(index);

@@ -240,7 +240,7 @@ Duration line_bound(const Route& route) {
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
                      const Cluster& cluster, const PriceOptions& options) {
   const std::vector<Route> routes = routes_of(plan, schedule, model, cluster, options);
-  if (!options.staggered) return bound_of_makespan(routes, schedule.lists.size());
+  if (!steps_overlap(options)) return bound_of_makespan(routes, schedule.lists.size());
   std::vector<Duration> update(schedule.lists.size());
   for (size_t w = 0; options.update && w < update.size(); ++w) {
     update[w] = at_speed(model.step, cluster.workers[w].speed);

@@ -81,8 +81,8 @@ void count_whole_micros(const Plan& plan, std::vector<double>& peak) {
 
 Status check_options(const PriceOptions& options) {
   if (options.sending == Sending::Offloaded) return ok();
-  if (options.staggered) {
-    return invalid("blocking messages cannot be priced with a staggered optimizer: take one");
+  if (steps_overlap(options)) {
+    return invalid("blocking messages cannot be priced with steps that overlap: take one");
   }
   if (options.update) {
     return invalid(
@@ -93,7 +93,7 @@ Status check_options(const PriceOptions& options) {
 
 // Steps to run one behind the other.
 int32_t steps_of(const PriceOptions& options, const Program& program) {
-  if (!options.staggered) return 1;
+  if (!steps_overlap(options)) return 1;
   const int64_t room = std::max<int64_t>(2, kMostInstances / std::max(program.size(), 1));
   const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kStaggeredSteps;
   return static_cast<int32_t>(std::min<int64_t>(wanted, room));

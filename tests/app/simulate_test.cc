@@ -100,6 +100,23 @@ TEST(Simulate, Chunks) {
   EXPECT_NE(refused(options, 2).find("3 links, 0 to 2"), std::string::npos);
 }
 
+// A worker that begins its next step when it is done waits less than for all others, and more than
+// one that does not even wait for the norm.
+TEST(Simulate, StepsInTurn) {
+  SimulateOptions options = flags(4, 12, "zb-h2");
+  options.memory = 7;
+  const double alone = simulated(options)["makespan_ms"];
+  options.optimizer = "in-turn";
+  const auto tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], alone);
+  EXPECT_EQ(tree["optimizer"], "in-turn");
+  EXPECT_LE(tree["period_ms"], alone);
+  options.optimizer = "staggered";
+  const auto staggered = simulated(options);
+  EXPECT_GE(tree["period_ms"], staggered["period_ms"]);
+  EXPECT_EQ(tree["lower_bound_ms"], staggered["lower_bound_ms"]);
+}
+
 TEST(Simulate, BlockingAndStaggered) {
   SimulateOptions options = flags(4, 12, "zb-h2");
   options.slow_links = {"0:20"};

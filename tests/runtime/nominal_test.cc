@@ -231,6 +231,35 @@ TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
   EXPECT_GT(compared, 100);
 }
 
+// Each worker goes on to the next step when its own list is done: the period of a run is that of
+// steps in turn, to the nanosecond.
+TEST(Nominal, StepsInTurnLastAsPriced) {
+  const HandClock clock;
+  PriceOptions options;
+  options.in_turn = true;
+  options.lower_bound = false;
+  options.steps = 8;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Job job = random_job(seed);
+    const Plan plan = plan_of(job);
+    TestCluster cluster(job, plan, clock);
+    cluster.connect();
+    std::vector<Duration> ends(8);
+    for (const WorkerRun& run : cluster.run(0, 8)) {
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      for (size_t step = 0; step < ends.size(); ++step) {
+        for (const Event& of : run.events[step]) ends[step] = std::max(ends[step], of.finish);
+      }
+    }
+    const Cluster now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);
+    const auto priced = price(plan, model_of(job), now, options);
+    ASSERT_TRUE(priced.ok()) << priced.error().message;
+    EXPECT_EQ(priced.value().makespan, ends[0]);
+    EXPECT_EQ(priced.value().period, (ends[7] - ends[3]) / 4);
+  }
+}
+
 // The figures that were held against a published measurement (tests/sim/blocking_test.cc): blocking
 // costs 24 and 48 ms a step for each ms of delay on the last link.
 TEST(Nominal, BlockingMessagesCostWhatWasMeasured) {

@@ -38,6 +38,7 @@ class ForwardingCompute : public Compute {
   StepOutcome outcome() override { return under_.outcome(); }
   int64_t version() const override { return under_.version(); }
   Finality finality() override { return under_.finality(); }
+  void start_over() override { under_.start_over(); }
   Status undo() override { return under_.undo(); }
   Status save(StageId stage, const std::string& path) override { return under_.save(stage, path); }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
