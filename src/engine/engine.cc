@@ -384,7 +384,7 @@ void Engine::serve() {
 Status Engine::run(const Op& op) {
   try {
     Status status = ok();
-    const bool counts = op.kind == OpKind::Validate || !ahead_.is_void();
+    const bool counts = ahead_.counts(op.kind);
     if (!counts) status = run_void(op);
     switch (counts ? op.kind : OpKind::Send) {
       case OpKind::Forward:

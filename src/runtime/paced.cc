@@ -490,8 +490,7 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   Work work;
   work.op = op;
   work.ticket = ticket;
-  const bool counts = op.kind == OpKind::Validate || !ahead_.is_void();
-  if (counts) {
+  if (ahead_.counts(op.kind)) {
     if (Status status = prepare(work); !status.ok()) return status;
     work.length = at_speed(paced_length(device_, split_, op.kind, share_.place, share_.chunks),
                            common_->speed);
@@ -554,7 +553,7 @@ void Paced::serve() {
 }
 
 Status Paced::compute(Work& work) {
-  if (work.op.kind != OpKind::Validate && ahead_.is_void()) {
+  if (!ahead_.counts(work.op.kind)) {
     compute_void(work);
     return ok();
   }

@@ -16,10 +16,14 @@ class Staggered(Case):
         return json.loads(found.stdout)
 
     def write_engine_job(self, **more):
-        settings = {"job__steps": 30, "job__checkpoint_every": 10, "job__validate_every": 7,
-                    "job__validate_micros": 2, "parallel__stages": 2, "parallel__pipelines": 2,
-                    "parallel__micros": 3, "parallel__order": "1f1b", "device__kind": "cpu",
-                    "model__kind": "mlp", "model__layers": 3, "model__width": 32}
+        text = self.folder / "text"
+        text.write_text("".join(f"{i} bottles of beer on the wall, {i * i} in all\n"
+                                for i in range(400)))
+        settings = {"data__paths": [str(text)], "job__steps": 30, "job__checkpoint_every": 10,
+                    "job__validate_every": 7, "job__validate_micros": 2, "parallel__stages": 2,
+                    "parallel__pipelines": 2, "parallel__micros": 3, "parallel__order": "1f1b",
+                    "parallel__micro_rows": 2, "device__kind": "cpu", "model__layers": 2,
+                    "model__width": 16, "model__heads": 2, "model__sequence": 16}
         self.write_job(**{**settings, **more})
 
     def test_paced_period(self):
@@ -37,8 +41,8 @@ class Staggered(Case):
         ratio = statistics.median(times) / period
         print(f"{statistics.median(times):.2f} ms, priced {period:.2f} ms: {ratio:.4f};"
               f" with a barrier {barrier:.2f} ms")
-        self.assertLess(period, 0.9 * barrier)
-        self.assertAlmostEqual(ratio, 1, delta=0.05)
+        self.assertLess(period, barrier - 5)
+        self.assertAlmostEqual(ratio, 1, delta=0.1)
 
     def test_clipped_steps_of_the_engine(self):
         # The clip lies among the norms: some steps stand, others are taken back.

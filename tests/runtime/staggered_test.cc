@@ -10,6 +10,7 @@
 #include "ir/effect.h"
 #include "plan/routed.h"
 #include "plan/routings.h"
+#include "runtime/ahead.h"
 #include "test_cluster.h"
 
 namespace tenuto {
@@ -145,6 +146,36 @@ TEST(Staggered, RoutedPlans) {
   }
   print("routed", all);
   EXPECT_GT(all.rolled_back, 50);
+}
+
+// One clipped step of the last stage, from its StepAhead to the run that counts. A held-out pass in
+// between is of no step: it always counts.
+TEST(Staggered, AVoidStepIsRunOnceMore) {
+  AheadUpdate ahead(1.0);
+  ahead.begin();
+  EXPECT_EQ(ahead.judge(ahead.verdict(), 0), AheadUpdate::Ruling::Stands);  // nothing to judge
+  RunningNorm norm;
+  norm.squares.add(4);
+  EXPECT_FALSE(ahead.decide(norm));
+  EXPECT_EQ(ahead.finality().version, 0);
+  ahead.begin();  // what was not taken will not stand: nothing is worth computing
+  EXPECT_FALSE(ahead.counts(OpKind::Forward));
+  EXPECT_TRUE(ahead.counts(OpKind::Validate));
+  EXPECT_EQ(ahead.verdict().norm, 2);
+  EXPECT_EQ(ahead.judge(ahead.verdict(), 1), AheadUpdate::Ruling::Redo);
+  ahead.close();
+  EXPECT_EQ(ahead.finality().version, 1);
+  for (int k = 0; k < 2; ++k) {  // the verdict was passed on ahead of the step
+    EXPECT_TRUE(ahead.finality().again);
+    ahead.begin();
+    EXPECT_FALSE(ahead.counts(OpKind::Forward));
+    EXPECT_TRUE(ahead.counts(OpKind::Evaluate));
+  }
+  ahead.pass();
+  EXPECT_TRUE(ahead.finality().again);
+  ahead.begin();
+  EXPECT_FALSE(ahead.finality().again);
+  EXPECT_TRUE(ahead.counts(OpKind::Forward));
 }
 
 // A version that nobody has validated is taken back, one that is final too.
