@@ -175,14 +175,12 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
   return made;
 }
 
-// Something is the matter with one pipeline that need not be with another.
+// Something is the matter with one pipeline that need not be with another. Of a plan that does
+// without a dead worker the others have unequal work.
 bool is_disturbed(const Plan& plan, const Cluster& now) {
   if (!now.exceptions.empty()) return true;
-  for (const Stage& stage : plan.stages) {
-    for (const WorkerId holder : stage.holders) {
-      const Worker& worker = now.workers[at(holder.value)];
-      if (!worker.alive || worker.speed != 1) return true;
-    }
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    if (!now.workers[w].alive || now.workers[w].speed != 1) return true;
   }
   return false;
 }

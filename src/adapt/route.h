@@ -39,8 +39,7 @@ struct RouteEffort {
   auto operator<=>(const RouteEffort&) const = default;
 };
 
-// For a first answer at once: some 2 % of the whole search's time, and of one dead worker some 1 %
-// behind it.
+// For a first answer at once: three candidates, as ready dispatch plays them.
 inline constexpr RouteEffort kFirstRoute{0, 0, 3, false};
 
 // A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "control/replan.h"
 #include "control/server.h"
 #include "ir/text.h"
 #include "world/load.h"
@@ -87,6 +88,7 @@ class Coordinator {
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void tell_faults();
+  void make_ahead();
   void note(const std::string& kind, const std::string& sentence);
   void leave();
   void draw();
@@ -96,6 +98,8 @@ class Coordinator {
   const Descriptor wake_, signals_;
   std::optional<Record> record_;
   std::unique_ptr<Planner> planner_;
+  std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
+  int64_t situations_ = 0;
   MemoryStore store_;
   State state_;
   std::unique_ptr<Server> server_;
@@ -254,8 +258,23 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     if (person) input_.progress->event(decision.reason);
   }
   if (state_.situation == Situation::Running) tell_faults();
+  if (!decision.steps.empty()) make_ahead();
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
   return follows;
+}
+
+// Plans for whoever dies next, whenever the cluster has become another one. Op times have been
+// measured by then.
+void Coordinator::make_ahead() {
+  constexpr int64_t kMeasured = 3;  // steps
+  if (!state_.rules.survive || state_.situation != Situation::Running) return;
+  if (state_.committed < state_.rules.first_step + kMeasured) return;
+  const Cluster& cluster = state_.planning.monitor->cluster;
+  if (ahead_of_ && same_situation(*ahead_of_, cluster)) return;
+  ahead_of_ = cluster;
+  PlanRequest situation = question_of(state_, state_.rules.plan, true);
+  situation.request = ++situations_;
+  planner_->make_ahead(std::move(situation));
 }
 
 // A new plan goes to the disk before it goes to the workers.

@@ -394,7 +394,7 @@ Result<Case> order_of(const SimulateOptions& options, Case it) {
   // What if, not live: every gain counts, and there is time to look for it.
   adapting.least_gain = adapting.listed_gain = 0;
   adapting.moves = true;
-  adapting.route_effort = {3000, 2'000'000};
+  adapting.route_effort = {3000, 8'000'000};
   if (options.dispatch) {
     adapting.dispatch = *options.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   }

@@ -140,14 +140,19 @@ std::string advance_plan(Decision& out) {
   return {};
 }
 
+PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present, bool routing) {
+  const Planning& planning = state.planning;
+  Model model = measured_model(state.rules.model, *present, *planning.monitor);
+  return {planning.request, std::move(present), std::move(model), planning.monitor->cluster,
+          routing};
+}
+
 void ask_for_plan(Decision& out, std::shared_ptr<const Plan> present, bool routing) {
   Planning& planning = out.state.planning;
   planning.answered = false;
   planning.stale = false;
   planning.request += 1;
-  Model model = measured_model(out.state.rules.model, *present, *planning.monitor);
-  out.wanted = PlanRequest{planning.request, std::move(present), std::move(model),
-                           planning.monitor->cluster, routing};
+  out.wanted = question_of(out.state, std::move(present), routing);
 }
 
 std::string take_planned(Decision& out, const Planned& planned) {
