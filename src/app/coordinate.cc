@@ -181,8 +181,9 @@ void Coordinator::answer(const Question& question) {
   if (question.text == "status") return server_->answer(question.id, status_text(state_), "");
   const Result<Request> request = request_of(question.text, *input_.job);
   if (!request.ok()) return server_->answer(question.id, "", request.error().message);
-  if (request.value().kind == Request::Kind::Signal)
+  if (request.value().kind == Request::Kind::Signal) {
     return rehearse_death(question, request.value());
+  }
   hear(request.value());
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }
@@ -317,7 +318,10 @@ Status Coordinator::open_record() {
   }
   if (holds_apart(*input_.plan)) {
     const std::string moved = describe(moves_in(*input_.plan));
-    if (!moved.empty()) note("plan", moved), input_.progress->event(moved);
+    if (!moved.empty()) {
+      note("plan", moved);
+      input_.progress->event(moved);
+    }
   }
   return ok();
 }

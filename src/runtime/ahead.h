@@ -68,9 +68,9 @@ class AheadUpdate {
     pending_ = Pending::None;
     start_over();
   }
-  // See Compute.
+  // No step is void any more; see Compute::start_over.
   void start_over() { again_ = over_ = void_ = false; }
-  // See Compute.
+  // See Compute::finality.
   Finality finality() const {
     Finality now = finality_;
     now.again = again_;
