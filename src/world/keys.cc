@@ -215,9 +215,10 @@ std::vector<Key> parallel_keys() {
       {"parallel.dispatch",
        slot<&Job::parallel, &ParallelSettings::dispatch>,
        kAnyNumber,
-       {"ready", "listed"},
+       {"auto", "ready", "listed"},
        "ready: the first op whose inputs are here, the order keeping its warm-ups and limits; "
-       "listed: in the plan's order, the default for a schedule's file that does not say ready"},
+       "listed: in the plan's order, the default for a schedule's file that does not say ready; "
+       "auto: ready, unless with messages a little late the simulator finds listed 1 % shorter"},
       {"parallel.memory",
        slot<&Job::parallel, &ParallelSettings::memory>,
        whole(0, kMany),
