@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "ir/op.h"
 #include "runtime/copies.h"
+#include "runtime/element.h"
 
 namespace tenuto {
 
@@ -66,15 +67,17 @@ class Compute {
   // The moment on the nominal clock before which no op starts; zero on a real clock.
   virtual Duration nominal() const { return {}; }
   // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,
-  // Verdict; for Partial with micro none: the worker's sum of the bucket (fp32). Valid until
-  // discard.
+  // Verdict; for Partial with micro none: the worker's sum of the bucket, of sum_elements(). Valid
+  // until discard.
   virtual Result<std::span<const std::byte>> bytes(const Value& value) = 0;
   // What brings values between the device's memory and the host; nullptr: bytes and rooms are the
   // host's. It lives as long as this.
   virtual Copies* copies() { return nullptr; }
   // Makes room for a value that will be received (Activation, Gradient, Norm, Verdict) or reduced
-  // (Total, fp32). Valid until discard.
+  // (Total, of sum_elements()). Valid until discard.
   virtual Result<std::span<std::byte>> room(const Value& value) = 0;
+  // What a Partial and a Total are made of.
+  virtual Element sum_elements() const { return Element::Float; }
   // A Total is complete in its room: the sum over the group. Divides it by the micro-batch count of
   // the step.
   virtual Status reduced(const Value& total) = 0;

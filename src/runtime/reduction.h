@@ -18,6 +18,7 @@
 
 #include "base/unit.h"
 #include "ir/collective.h"
+#include "runtime/element.h"
 
 namespace tenuto {
 
@@ -37,15 +38,17 @@ struct ReductionCall {
   Duration ready{};                   // send: when the chunk was here, on the caller's clock
 };
 
-// One member's part in one collective over one tensor of fp32 elements.
+// One member's part in one collective over one tensor.
 class Reduction {
  public:
   // The sum of `own` over the members of `collective` will be in `total`; both must stay until
   // done(). `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed.
   //
-  // Requires: own and total have equal sizes and do not overlap
-  Reduction(const Collective& collective, WorkerId self, std::span<const float> own,
-            std::span<float> total, Duration own_at, std::vector<float> scratch);
+  // Requires: own and total have equal sizes, of whole elements, are aligned for these and do not
+  //           overlap
+  Reduction(const Collective& collective, WorkerId self, Element element,
+            std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
+            std::vector<int64_t> scratch);
 
   // Messages that `self` sends or receives in `collective`, empty chunks included: every call index
   // is below it.
@@ -65,7 +68,7 @@ class Reduction {
   // Call `index` as it was returned: for reports.
   WorkerId peer_of(int32_t index) const;
   // Gives the scratch memory back; requires done().
-  std::vector<float> take_scratch();
+  std::vector<int64_t> take_scratch();
 
  private:
   enum class State : uint8_t { Waiting, UnderWay, Landed, Done };
@@ -94,12 +97,20 @@ class Reduction {
   bool sends_over(const Chain& chain, size_t before) const;
   void apply(Chain& chain, Entry& entry);
   void close();
-  std::span<float> landing(const Entry& entry);
+  std::span<std::byte> landing(const Entry& entry);
+  // The bytes of a chunk in `all`.
+  template <class Byte>
+  std::span<Byte> part(std::span<Byte> all, const Chain& chain) const {
+    const size_t size = size_of(element_);
+    return all.subspan(static_cast<size_t>(chain.first) * size,
+                       static_cast<size_t>(chain.end - chain.first) * size);
+  }
 
-  std::span<const float> own_;
-  std::span<float> total_;
-  std::vector<float> scratch_;
-  int64_t slot_size_ = 0;
+  const Element element_;
+  std::span<const std::byte> own_;
+  std::span<std::byte> total_;
+  std::vector<int64_t> scratch_;
+  size_t slot_words_ = 0;  // of a slot in the scratch
   std::vector<int32_t> free_slots_;
   std::vector<Entry> entries_;
   std::vector<Chain> chains_;

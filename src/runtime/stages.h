@@ -54,6 +54,7 @@ class Stages : public Face {
     return part_of(value).room(value);
   }
   Copies* copies() override { return first().copies(); }
+  Element sum_elements() const override { return parts_.front().compute->sum_elements(); }
   Status reduced(const Value& total) override { return part_of(total).reduced(total); }
   void discard(const Value& value) override { part_of(value).discard(value); }
   StepOutcome outcome() override {

@@ -30,7 +30,7 @@ bool feeds_compute(ValueKind kind) {
 
 StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
                  const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
-                 std::vector<std::vector<float>>& scratch, RunName name)
+                 std::vector<std::vector<int64_t>>& scratch, RunName name)
     : input_(input),
       machine_(machine),
       table_(table),
@@ -311,15 +311,18 @@ Status StepRun::start_reduce(int32_t index) {
   const auto total = machine_.compute->room({ValueKind::Total, it.part, it.stage, {}});
   if (!total.ok()) return total.error();
   const size_t size = own.value().size();
-  const auto misplaced = [](const void* memory) {
-    return reinterpret_cast<uintptr_t>(memory) % alignof(float) != 0;
+  const Element element = machine_.compute->sum_elements();
+  const size_t one = size_of(element);
+  const auto misplaced = [one](const void* memory) {
+    return reinterpret_cast<uintptr_t>(memory) % one != 0;
   };
-  if (size != total.value().size() || size % sizeof(float) != 0 || misplaced(own.value().data()) ||
+  if (size != total.value().size() || size % one != 0 || misplaced(own.value().data()) ||
       misplaced(total.value().data())) {
     return invalid(cat("its sum has ", size, " bytes and the room for the total ",
-                       total.value().size(), ": both must hold the same fp32 elements"));
+                       total.value().size(), ": both must hold the same elements of ", one,
+                       " bytes"));
   }
-  std::vector<float> scratch;
+  std::vector<int64_t> scratch;
   if (!scratch_.empty()) {
     scratch = std::move(scratch_.back());
     scratch_.pop_back();
@@ -329,11 +332,9 @@ Status StepRun::start_reduce(int32_t index) {
     own_at = std::max(own_at, reduced_at_);  // the lane takes one reduction after the other
     row(index).start = own_at;
   }
-  reductions_[static_cast<size_t>(index)] = std::make_unique<Reduction>(
-      table_.collective(schedule_, index), input_.self,
-      std::span(reinterpret_cast<const float*>(own.value().data()), size / sizeof(float)),
-      std::span(reinterpret_cast<float*>(total.value().data()), size / sizeof(float)), own_at,
-      std::move(scratch));
+  reductions_[static_cast<size_t>(index)] =
+      std::make_unique<Reduction>(table_.collective(schedule_, index), input_.self, element,
+                                  own.value(), total.value(), own_at, std::move(scratch));
   return make_calls(index, *reductions_[static_cast<size_t>(index)]);
 }
 

@@ -33,7 +33,7 @@ class StepRun {
   // order, null when they leave by themselves.
   StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
           const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
-          std::vector<std::vector<float>>& scratch, RunName name);
+          std::vector<std::vector<int64_t>>& scratch, RunName name);
   // See run_step.
   Result<std::vector<Event>> run();
 
@@ -92,7 +92,7 @@ class StepRun {
   const Schedule& schedule_;
   const uint64_t base_;
   const RunName name_;
-  std::vector<std::vector<float>>& scratch_;
+  std::vector<std::vector<int64_t>>& scratch_;
   Walk walk_;
   std::span<const Op> list_;
   std::vector<Row> rows_;

@@ -112,7 +112,7 @@ class Runner {
   // The order of the device's queue, and of what, when messages leave through it.
   std::vector<int32_t> order_;
   std::optional<Plan> ordered_;
-  std::vector<std::vector<float>> scratch_;
+  std::vector<std::vector<int64_t>> scratch_;
 };
 
 }  // namespace tenuto

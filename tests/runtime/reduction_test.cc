@@ -17,6 +17,11 @@ namespace tenuto {
 namespace {
 
 using Floats = std::vector<float>;
+template <class Number>
+using Sums = std::vector<std::vector<Number>>;  // of each member
+
+template <class Number>
+constexpr Element kElement = sizeof(Number) == sizeof(float) ? Element::Float : Element::Whole;
 
 std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
   std::vector<WorkerId> all;
@@ -25,15 +30,16 @@ std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
 }
 
 // Round by round with a copy of the state before each round: what the words of ir/collective.h say.
-std::vector<Floats> by_the_book(const Collective& collective, std::vector<Floats> state) {
+template <class Number>
+Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
   const auto chunks = static_cast<size_t>(collective.chunk_count);
   std::map<WorkerId, size_t> place;
   for (const WorkerId id : collective.members) place.emplace(id, place.size());
   for (const Round& round : collective.rounds) {
-    const std::vector<Floats> before = state;
+    const Sums<Number> before = state;
     for (const Move& move : round.moves) {
-      const Floats& from = before[place[move.from]];
-      Floats& to = state[place[move.to]];
+      const auto& from = before[place[move.from]];
+      auto& to = state[place[move.to]];
       const auto c = static_cast<size_t>(move.chunk.value);
       for (size_t i = c * from.size() / chunks; i < (c + 1) * from.size() / chunks; ++i) {
         to[i] = move.add ? to[i] + from[i] : from[i];
@@ -44,15 +50,17 @@ std::vector<Floats> by_the_book(const Collective& collective, std::vector<Floats
 }
 
 // All members on one thread; messages wait for their receive and arrive in a random order.
+template <class Number>
 class Net {
  public:
-  Net(const Collective& collective, std::vector<Floats>& own, uint64_t seed)
+  Net(const Collective& collective, Sums<Number>& own, uint64_t seed)
       : collective_(collective), random_(seed) {
     totals_.assign(own.size(), {});
     for (size_t m = 0; m < own.size(); ++m) {
-      totals_[m].assign(own[m].size(), -77.0F);
-      parts_.push_back(std::make_unique<Reduction>(collective, collective.members[m], own[m],
-                                                   totals_[m], Duration(0), Floats{}));
+      totals_[m].assign(own[m].size(), Number{-77});
+      parts_.push_back(std::make_unique<Reduction>(
+          collective, collective.members[m], kElement<Number>, std::as_bytes(std::span(own[m])),
+          std::as_writable_bytes(std::span(totals_[m])), Duration(0), std::vector<int64_t>{}));
     }
   }
 
@@ -76,7 +84,7 @@ class Net {
   }
 
   const Reduction& part(size_t m) const { return *parts_[m]; }
-  const Floats& total(size_t m) const { return totals_[m]; }
+  const std::vector<Number>& total(size_t m) const { return totals_[m]; }
 
  private:
   struct Pair {
@@ -112,26 +120,29 @@ class Net {
 
   const Collective& collective_;
   Random random_;
-  std::vector<Floats> totals_;
+  Sums<Number> totals_;
   std::vector<std::unique_ptr<Reduction>> parts_;
   std::map<Name, ReductionCall> sends_, receives_;
   std::vector<Pair> ready_;
 };
 
-std::vector<Floats> random_sums(size_t member_count, size_t elements, uint64_t seed) {
+template <class Number>
+Sums<Number> random_sums(size_t member_count, size_t elements, uint64_t seed) {
   Random random(seed);
-  std::vector<Floats> own(member_count, Floats(elements));
-  for (Floats& each : own) {
-    for (float& number : each) number = static_cast<float>(random.uniform() * 2 - 1);
+  const double size = kElement<Number> == Element::Float ? 1 : 0x1p50;
+  Sums<Number> own(member_count, std::vector<Number>(elements));
+  for (auto& each : own) {
+    for (Number& number : each) number = static_cast<Number>((random.uniform() * 2 - 1) * size);
   }
   return own;
 }
 
-void expect_right(const Collective& collective, size_t elements, uint64_t seed) {
-  std::vector<Floats> own = random_sums(collective.members.size(), elements, seed);
-  const std::vector<Floats> untouched = own;
-  const std::vector<Floats> expected = by_the_book(collective, own);
-  Net net(collective, own, seed);
+template <class Number>
+void expect_right_of(const Collective& collective, size_t elements, uint64_t seed) {
+  auto own = random_sums<Number>(collective.members.size(), elements, seed);
+  const Sums<Number> untouched = own;
+  const Sums<Number> expected = by_the_book(collective, own);
+  Net<Number> net(collective, own, seed);
   net.run();
   for (size_t m = 0; m < own.size(); ++m) {
     SCOPED_TRACE(testing::Message() << "member " << m << " of " << own.size() << ", " << elements
@@ -140,9 +151,14 @@ void expect_right(const Collective& collective, size_t elements, uint64_t seed) 
     EXPECT_EQ(own[m], untouched[m]) << "the worker's own sum was written";
     ASSERT_EQ(net.total(m).size(), elements);
     if (elements == 0) continue;
-    EXPECT_EQ(std::memcmp(net.total(m).data(), expected[m].data(), elements * sizeof(float)), 0);
-    EXPECT_EQ(std::memcmp(net.total(m).data(), net.total(0).data(), elements * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(net.total(m).data(), expected[m].data(), elements * sizeof(Number)), 0);
+    EXPECT_EQ(std::memcmp(net.total(m).data(), net.total(0).data(), elements * sizeof(Number)), 0);
   }
+}
+
+void expect_right(const Collective& collective, size_t elements, uint64_t seed) {
+  expect_right_of<float>(collective, elements, seed);
+  expect_right_of<int64_t>(collective, elements, seed);
 }
 
 TEST(Reduction, RingsOfEverySizeSumBitForBit) {
@@ -181,8 +197,8 @@ TEST(Reduction, ExchangeReadsTheStateBeforeTheRound) {
 TEST(Reduction, ASwapDoesNotWaitForItself) {
   const Round both{{{{0}, {1}, {0}, false}, {{1}, {0}, {0}, false}}};
   const Collective swap{members(2), 1, {both, both, both}};
-  std::vector<Floats> own = random_sums(2, 6, 4);
-  Net net(swap, own, 9);
+  auto own = random_sums<float>(2, 6, 4);
+  Net<float> net(swap, own, 9);
   net.run();
   ASSERT_TRUE(net.part(0).done());
   ASSERT_TRUE(net.part(1).done());
@@ -195,7 +211,8 @@ TEST(Reduction, ReceivesAheadAreBounded) {
   for (int32_t m = 1; m < 40; ++m) star.rounds[0].moves.push_back({{m}, {0}, {0}, true});
   const Floats own(10);
   Floats total(10);
-  Reduction root(star, {0}, own, total, {}, {});
+  Reduction root(star, {0}, Element::Float, std::as_bytes(std::span(own)),
+                 std::as_writable_bytes(std::span(total)), {}, {});
   EXPECT_EQ(root.startable().size(), static_cast<size_t>(kScratchSlots));
   EXPECT_TRUE(root.startable().empty());
   root.finish(0, {});
@@ -207,8 +224,8 @@ TEST(Reduction, ReceivesAheadAreBounded) {
 // takes.
 TEST(Reduction, PassesTheTimesOn) {
   const Collective ring = make_ring(members(4));
-  std::vector<Floats> own = random_sums(4, 16, 2);
-  Net net(ring, own, 3);
+  auto own = random_sums<float>(4, 16, 2);
+  Net<float> net(ring, own, 3);
   net.run();
   for (size_t m = 0; m < 4; ++m) EXPECT_EQ(net.part(m).done_at(), Duration(60));
 }

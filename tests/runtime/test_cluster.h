@@ -33,6 +33,7 @@ class ForwardingCompute : public Compute {
     return under_.bytes(value);
   }
   Result<std::span<std::byte>> room(const Value& value) override { return under_.room(value); }
+  Element sum_elements() const override { return under_.sum_elements(); }
   Status reduced(const Value& total) override { return under_.reduced(total); }
   void discard(const Value& value) override { under_.discard(value); }
   StepOutcome outcome() override { return under_.outcome(); }
