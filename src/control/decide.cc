@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "control/instruct.h"
+#include "control/join.h"
 #include "control/recover.h"
 #include "control/replan.h"
 #include "control/step_record.h"
@@ -96,7 +97,7 @@ bool Turn::overtaken(const Report& report) {
   if (!known(report.worker)) return true;
   const Member& of = member(report.worker);
   if (!of.alive || of.exited) return true;
-  if (report.incarnation != of.report.incarnation) return true;
+  if (of.heard && report.incarnation != of.report.incarnation) return true;
   if (report.term > state().rules.term || report.epoch > state().epoch) return true;
   if (report.version > state().committed + 1) return true;
   return of.heard && report.sequence < of.report.sequence;
@@ -129,6 +130,7 @@ void Turn::note_repairs(const Report& report) {
 }
 
 void Turn::hear(const Report& report) {
+  if (known(report.worker) && hear_newcomer(out_, report, now_)) return;
   if (overtaken(report)) return;
   Member& of = member(report.worker);
   of.heard_at = now_;
@@ -154,6 +156,7 @@ void Turn::hear(const Report& report) {
 void Turn::hear(const StreamEnded& ended) {
   if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
   if (state().situation == Situation::Ended) return;
+  forget_newcomer(out_, ended.worker, "its conversation has ended");
   Member& of = member(ended.worker);
   of.stream_ended = true;
   of.suspicion = "lost its connection to the coordinator";
@@ -163,12 +166,12 @@ void Turn::hear(const StreamEnded& ended) {
 void Turn::hear(const Exited& exited) {
   if (!known(exited.worker)) return;
   Member& of = member(exited.worker);
+  const std::string fate = exited.signalled ? cat("was killed by signal ", exited.number)
+                                            : cat("ended with exit code ", exited.number);
+  forget_newcomer(out_, exited.worker, cat("its process ", fate));
   of.exited = true;
   if (!of.alive || state().situation == Situation::Ended) return;
-  bury(exited.worker,
-       exited.signalled ? cat("was killed by signal ", exited.number)
-                        : cat("ended with exit code ", exited.number),
-       exited.last_words);
+  bury(exited.worker, fate, exited.last_words);
 }
 
 void Turn::hear(const Request& request) {
@@ -228,6 +231,8 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   State& s = state();
   Member& of = member(worker);
   of.alive = false;
+  of.joining = Joining::No;
+  send_back_learners(s);
   if (!of.exited) out_.expelled.push_back(worker);
   const bool started = of.report.version >= 0 && s.situation != Situation::Gathering;
   const std::string when =
@@ -280,6 +285,7 @@ void Turn::bury_the_missing() {
 // Begins a new epoch in which nothing runs. Everybody's next report shows what can be saved.
 void Turn::abandon(Salvage salvage) {
   State& s = state();
+  send_back_learners(s);
   s.situation = Situation::Salvaging;
   s.epoch += 1;
   s.salvage = std::move(salvage);
@@ -307,7 +313,7 @@ void Turn::end_salvage(const std::string& trouble) {
 bool Turn::committable(int64_t version) {
   const State& s = state();
   for (const Member& of : s.members) {
-    if (!of.alive) continue;
+    if (!of.alive || version <= of.since) continue;
     if (of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
         of.report.version < version) {
       return false;
@@ -414,6 +420,7 @@ void Turn::run() {
     note(begun);
   }
   note_if(advance_plan(out_));
+  note_if(advance_joining(out_, now_));
   stop();
 }
 

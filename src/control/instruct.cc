@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "control/join.h"
 
 namespace tenuto {
 namespace {
@@ -51,7 +52,7 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
     WorkerId chosen;
     for (const WorkerId holder : stage.holders) {
       const Member& member = state.members[static_cast<size_t>(holder.value)];
-      if (!member.alive) continue;
+      if (!has_state(member)) continue;
       const bool fits = state.situation != Situation::Salvaging || holds(member, version);
       if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
       if (fits) break;
@@ -75,8 +76,11 @@ Instruction instruction_of(const State& state) {
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     if (!state.members[worker].alive) continue;
     order.members.push_back({static_cast<int32_t>(worker)});
-    all.addresses.push_back(state.members[worker].report.address);
+    const Member& member = state.members[worker];
+    all.addresses.push_back(member.report.address);
+    all.incarnations.push_back(member.heard ? member.report.incarnation : -1);
   }
+  all.newcomers = newcomers_of(state);
   all.save_version = state.situation == Situation::Recovering ? -1 : next_save(state);
   all.savers = choose_savers(state, all.save_version);
   if (all.save_version >= 0) {
