@@ -40,6 +40,11 @@ const char* name_of(Situation situation) {
   return "ended";
 }
 
+const char* name_of(Joining how) {
+  if (how == Joining::No) return "no";
+  return how == Joining::Invited ? "invited" : "learning";
+}
+
 // The folder of a run, by its path or its name under runs/.
 Result<std::string> folder_of(const std::string& name) {
   std::error_code failure;
@@ -68,9 +73,14 @@ void print_status(const Json& status) {
                 link["second"].dump().c_str(), link["round_trip_ms"].dump().c_str());
   }
   for (const Json& worker : status["workers"]) {
-    if (worker["alive"].get<bool>() && !worker["slow"].get<bool>()) continue;
-    std::printf("worker %s %s\n", worker["worker"].dump().c_str(),
-                worker["alive"].get<bool>() ? "is slow" : "is gone");
+    const std::string joining = worker["joining"].get<std::string>();
+    const bool alive = worker["alive"].get<bool>();
+    if (alive && joining == "no" && !worker["slow"].get<bool>()) continue;
+    const char* what = joining == "learning"  ? "learns the state"
+                       : joining == "invited" ? "comes back"
+                       : alive                ? "is slow"
+                                              : "is gone";
+    std::printf("worker %s %s\n", worker["worker"].dump().c_str(), what);
   }
 }
 
@@ -146,9 +156,10 @@ Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
                      " workers each"));
 }
 
-// `wish`: what follows "kill=" or "stop=", which is `kind`.
+// `wish`: what follows "kill=", "stop=" or "start=", which is `kind`.
 Result<Request> death_request_of(const std::string& kind, std::string_view wish, const Job& job) {
-  Request request{Request::Kind::Signal, kind == "kill" ? SIGKILL : SIGSTOP};
+  const int number = kind == "kill" ? SIGKILL : kind == "stop" ? SIGSTOP : 0;
+  Request request{Request::Kind::Signal, number};
   request.fault.kind = kind;
   request.fault.worker = wish;
   const Result<WorkerId> worker = known_worker(request.fault, job);
@@ -201,6 +212,7 @@ std::string status_text(const State& state) {
     const auto watch = planning.monitor->workers.find(worker);
     workers.push_back({{"worker", w},
                        {"alive", state.members[w].alive},
+                       {"joining", name_of(state.members[w].joining)},
                        {"version", state.members[w].report.version},
                        {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});
   }
@@ -226,7 +238,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
   if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
-  for (const std::string kind : {"kill", "stop"}) {
+  for (const std::string kind : {"kill", "stop", "start"}) {
     if (wish.substr(0, equals) != kind || equals == std::string::npos) continue;
     return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
   }
@@ -236,7 +248,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
                      "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
-                     "kill=P.S or stop=P.S"));
+                     "kill=P.S, stop=P.S or start=P.S"));
 }
 
 std::string answer_of(const Request& request, const State& after) {

@@ -20,6 +20,7 @@
 #include "app/planner.h"
 #include "app/record.h"
 #include "app/rehearsal.h"
+#include "app/restarts.h"
 #include "app/steps_picture.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -65,6 +66,7 @@ class Coordinator {
   explicit Coordinator(const RunInput& input)
       : input_(input),
         rehearsal_(input.job->faults, input.job->steps),
+        restarts_(input.job->resilience.restarts),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         signals_([] {
           const sigset_t claimed = claimed_signals();
@@ -88,6 +90,7 @@ class Coordinator {
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void tell_faults();
+  void start_again();
   void make_ahead();
   void note(const std::string& kind, const std::string& sentence);
   void leave();
@@ -95,6 +98,7 @@ class Coordinator {
 
   const RunInput& input_;
   Rehearsal rehearsal_;
+  Restarts restarts_;
   const Descriptor wake_, signals_;
   std::optional<Record> record_;
   std::unique_ptr<Planner> planner_;
@@ -174,7 +178,25 @@ void Coordinator::collect() {
   }
   for (const Question& question : server_->take_questions()) answer(question);
   for (Planned& planned : planner_->take()) hear(std::move(planned));
-  for (const Exited& exited : launcher_.reap()) hear(exited);
+  for (const Exited& exited : launcher_.reap()) {
+    restarts_.note_end(exited.worker, monotonic_clock().now());
+    hear(exited);
+  }
+  start_again();
+}
+
+// Those whose processes have died and are to come back.
+void Coordinator::start_again() {
+  for (const WorkerId worker : restarts_.take(monotonic_clock().now())) {
+    const bool stepping =
+        state_.situation == Situation::Running || state_.situation == Situation::Recovering;
+    if (!stepping) continue;
+    const Status started = launcher_.start_again(worker);
+    const std::string sentence =
+        started.ok() ? cat("worker ", worker, " is started again") : started.error().message;
+    note("join", sentence);
+    input_.progress->event(sentence);
+  }
 }
 
 void Coordinator::answer(const Question& question) {
@@ -191,7 +213,8 @@ void Coordinator::answer(const Question& question) {
 // The news of it comes as that of any other death.
 void Coordinator::rehearse_death(const Question& question, const Request& request) {
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
-  const Status sent = launcher_.signal(worker, request.number);
+  const Status sent = request.fault.kind == "start" ? launcher_.start_again(worker)
+                                                    : launcher_.signal(worker, request.number);
   if (!sent.ok()) return server_->answer(question.id, "", sent.error().message);
   const std::string sentence = cat("asked to: ", describe(request.fault));
   if (record_) (void)record_->event("fault", state_.epoch, state_.committed, sentence);
@@ -294,6 +317,10 @@ void Coordinator::tell_faults() {
   for (const FaultNews& news : rehearsal_.advance(state_.committed, state_.faults)) {
     if (record_) (void)record_->event("fault", state_.epoch, news.step, news.sentence);
     input_.progress->event(news.sentence);
+    if (news.starts.empty()) continue;
+    Fault start;
+    start.worker = news.starts;
+    restarts_.want(worker_of(start, input_.job->parallel.stages), monotonic_clock().now());
   }
 }
 

@@ -91,8 +91,9 @@ std::string last_line(const std::string& path) {
 Launcher::~Launcher() { finish(Duration{}); }
 
 Status Launcher::start(const LaunchSettings& settings) {
+  settings_ = settings;
   for (const WorkerId worker : settings.workers) {
-    const Status started = start_one(settings, worker);
+    const Status started = start_one(worker, 0);
     if (!started.ok()) {
       finish(Duration{});
       return started;
@@ -101,8 +102,24 @@ Status Launcher::start(const LaunchSettings& settings) {
   return ok();
 }
 
-Status Launcher::start_one(const LaunchSettings& settings, WorkerId worker) {
-  const std::string log = cat(settings.directory, "/worker-", worker, ".log");
+Status Launcher::start_again(WorkerId worker) {
+  int32_t started = 0;
+  for (const Child& child : children_) {
+    if (child.worker != worker) continue;
+    if (child.pid >= 0) {
+      return invalid(cat("worker ", worker, " lives, as process ", child.pid,
+                         ": only one that has ended is started again"));
+    }
+    ++started;
+  }
+  if (started == 0) {
+    return invalid(cat("worker ", worker, " was not started here: start it where it was"));
+  }
+  return start_one(worker, started);
+}
+
+Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
+  const std::string log = cat(settings_.directory, "/worker-", worker, ".log");
   SpawnPlan plan;
   posix_spawn_file_actions_addopen(&plan.files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&plan.files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
@@ -118,11 +135,12 @@ Status Launcher::start_one(const LaunchSettings& settings, WorkerId worker) {
   posix_spawnattr_setsigmask(&plan.attributes, &none);
   posix_spawnattr_setsigdefault(&plan.attributes, &standard);
   posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<std::string> arguments = with_number(settings.prefix, worker);
-  arguments.insert(arguments.end(),
-                   {settings.program, "run", "--coordinator", settings.coordinator, "--job",
-                    settings.job, "--worker", cat(worker), "--parent", cat(getpid())});
-  std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings.token});
+  std::vector<std::string> arguments = with_number(settings_.prefix, worker);
+  arguments.insert(
+      arguments.end(),
+      {settings_.program, "run", "--coordinator", settings_.coordinator, "--job", settings_.job,
+       "--worker", cat(worker), "--incarnation", cat(incarnation), "--parent", cat(getpid())});
+  std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
   int pid = -1;
   const std::string program = arguments.front();
   const int failure = posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes,
@@ -130,7 +148,7 @@ Status Launcher::start_one(const LaunchSettings& settings, WorkerId worker) {
   if (failure != 0) {
     return Error{Code::Invalid, Reach::Job,
                  cat("cannot start worker ", worker, " (", program,
-                     settings.prefix.empty() ? "" : " of coordinator.launch", ", log ", log,
+                     settings_.prefix.empty() ? "" : " of coordinator.launch", ", log ", log,
                      "): ", std::strerror(failure))};
   }
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));

@@ -42,6 +42,10 @@ class Launcher {
   std::vector<int> descriptors() const;
   // Who has ended since the last call.
   std::vector<Exited> reap();
+  // Starts a worker whose process has ended once more, as start() was asked to.
+  //
+  // Errors: Invalid/Call  its process lives, or it was not started here; Invalid/Job as start()
+  Status start_again(WorkerId worker);
   // Sends a signal to the process of a worker.
   //
   // Errors: Invalid/Call  no such process was started here, or it has ended
@@ -58,8 +62,9 @@ class Launcher {
     int descriptor = -1;  // pidfd
     std::string log;
   };
-  Status start_one(const LaunchSettings& settings, WorkerId worker);
-  std::vector<Child> children_;
+  Status start_one(WorkerId worker, int32_t incarnation);
+  LaunchSettings settings_;
+  std::vector<Child> children_;  // one for each process that was ever started
 };
 
 // The path of a program that is installed with this one: beside it, or in libexec/tenuto.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -145,8 +146,9 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
       "0");
   command->callback([chosen] {
     chosen([] {
-      return become("tenuto-worker",
-                    {"run", "--coordinator", address, "--job", job, "--worker", cat(worker)});
+      // Whoever comes to a worker's place later has a higher number: here that of the second.
+      return become("tenuto-worker", {"run", "--coordinator", address, "--job", job, "--worker",
+                                      cat(worker), "--incarnation", cat(std::time(nullptr))});
     });
   });
 }
@@ -187,7 +189,8 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
       ->add_option("wish", wish,
                    "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon; "
                    "link=I-J:Xms: X ms more, one way, on that link of a rehearsal, 0ms: no more; "
-                   "worker=P.S:X: that worker at X of its speed, 1: all of it")
+                   "worker=P.S:X: that worker at X of its speed, 1: all of it; "
+                   "kill=P.S, stop=P.S, start=P.S: its process")
       ->required();
   inject->footer("Example: tenuto inject runs/paced link=1-2:20ms");
   inject->callback([chosen] { chosen([] { return run_inject(run, wish); }); });

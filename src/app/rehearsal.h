@@ -13,6 +13,7 @@ namespace tenuto {
 struct FaultNews {
   int64_t step = 0;
   std::string sentence;
+  std::string starts = {};  // the worker that is to be started, as the fault names it; or none
 };
 
 // What has been told of a job's faults. The faults change the workers by themselves, at the steps

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/text.h"
 
@@ -61,6 +62,26 @@ void note_device_time(const std::vector<Event>& events, StepSummary& summary) {
   }
   summary.device_start_ns = std::min(first, last).count();
   summary.device_finish_ns = last.count();
+}
+
+const Newcomer* newcomer_in(const Instruction& told, WorkerId self, int32_t incarnation) {
+  for (const Newcomer& newcomer : told.newcomers) {
+    if (newcomer.worker == self && newcomer.incarnation == incarnation) return &newcomer;
+  }
+  return nullptr;
+}
+
+bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation) {
+  if (newcomer_in(told, self, incarnation) != nullptr) return true;
+  for (size_t i = 0; i < told.order.members.size() && i < told.incarnations.size(); ++i) {
+    if (told.order.members[i] == self) return told.incarnations[i] == incarnation;
+  }
+  return false;
+}
+
+void say(const std::string& sentence) {
+  std::fprintf(stderr, "%s\n", sentence.c_str());
+  std::fflush(stderr);
 }
 
 }  // namespace tenuto

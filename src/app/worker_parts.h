@@ -27,4 +27,13 @@ bool is_finite(const StepSummary& summary);
 // update.
 void note_device_time(const std::vector<Event>& events, StepSummary& summary);
 
+// What is told of this process as one that comes to a run under way; null: nothing.
+const Newcomer* newcomer_in(const Instruction& told, WorkerId self, int32_t incarnation);
+
+// True when the run has a place for this process, or keeps one for it.
+bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation);
+
+// Writes a line of the worker's log.
+void say(const std::string& sentence);
+
 }  // namespace tenuto

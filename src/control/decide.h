@@ -68,6 +68,10 @@ struct Rules {
   int32_t worker_count() const;  // with those that the plan does without
 };
 
+// How a process comes to the place of a worker that is gone (join.h). Invited: it makes itself
+// ready, and is no member. Learning: a member that runs nothing and is given the state.
+enum class Joining : uint8_t { No, Invited, Learning };
+
 // What the coordinator knows of one worker.
 struct Member {
   bool alive = true;
@@ -80,6 +84,9 @@ struct Member {
   std::string suspicion;                  // the sentence of that
   bool stream_ended = false;              // its conversation is over
   int64_t repairs = 0;                    // serial of the newest that was told
+  Joining joining = Joining::No;
+  Newcomer place;     // Learning: what is told of it
+  int64_t since = 0;  // it has a part in versions above this one
 };
 
 // A change of plan on its way: wanted (somebody computes it), proposed (told, to be acknowledged),
@@ -169,8 +176,8 @@ struct Exited {
 // Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, treat slow links
 // otherwise (number = a SlowLinks), or rehearse a slow link or worker (link and latency, or worker
 // and speed of `fault`, in the place of what was asked for it before; see ends_slowness()). Signal
-// (number, to the worker of `fault`) is for who started the processes: decide hears what comes of
-// it.
+// (number, to the worker of `fault`; with its kind "start" none, but a new process) is for who
+// started the processes: decide hears what comes of it.
 struct Request {
   // What is asked for.
   enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault, Signal };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/join.h"
 #include "control/recover.h"
 #include "ir/effect.h"
 #include "plan/lower.h"
@@ -52,16 +53,6 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   return model;
 }
 
-std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::string& reason) {
-  Planning& planning = out.state.planning;
-  planning.previous = std::exchange(planning.present, std::move(plan));
-  planning.serial += 1;
-  planning.from = -1;
-  planning.update.ask_at = UpdateChoice::kCalmSteps;
-  out.new_plan = true;
-  return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
-}
-
 // True when nothing is left of what a plan was changed for.
 bool is_well(const Rules& rules, const Cluster& now) {
   const auto same_speed = [](const Worker& a, const Worker& b) { return a.speed == b.speed; };
@@ -95,6 +86,21 @@ bool all_know(const State& state) {
 }
 
 }  // namespace
+
+std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::string& reason) {
+  Planning& planning = out.state.planning;
+  planning.previous = std::exchange(planning.present, std::move(plan));
+  planning.serial += 1;
+  planning.from = -1;
+  planning.update.ask_at = UpdateChoice::kCalmSteps;
+  out.new_plan = true;
+  return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
+}
+
+bool is_settled(const State& state) {
+  const Planning& planning = state.planning;
+  return planning.from >= 0 && (planning.serial == 1 || state.committed > planning.from);
+}
 
 const char* name_of(SlowLinks how) { return kSlowLinks[static_cast<size_t>(how)]; }
 
@@ -150,9 +156,7 @@ std::string advance_plan(Decision& out) {
     return cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
                planning.from);
   }
-  // Until everybody has changed to the present plan, there is no place for another one.
-  const bool settled = planning.serial == 1 || state.committed > planning.from;
-  if (!planning.answered || !settled) return {};
+  if (!planning.answered || !is_settled(state) || is_learning(state)) return {};
   if (!planning.stale || planning.slow_links != SlowLinks::Adapt) {
     return state.rules.chooses_update ? advance_update(out) : std::string();
   }
@@ -197,6 +201,7 @@ std::string take_planned(Decision& out, const Planned& planned) {
   if (out.state.situation != Situation::Running) return {};
   const bool of_update = planned.bearable > 0;
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return {};
+  if (is_learning(out.state)) planning.stale = true;
   if (planning.stale) return {};  // made for a cluster that is no more: another one follows
   if (planned.plan == nullptr) return planned.reason;
   if (of_update) {

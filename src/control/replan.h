@@ -43,4 +43,12 @@ std::string rehearse(Decision& out, const Fault& wanted);
 // The plan that `step` ran under.
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step);
 
+// Tells of a plan, which is in force once all know it. Returns the sentence of it.
+//
+// Requires: is_settled(state)
+std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::string& reason);
+
+// True when everybody has changed to the present plan: there is a place for another one.
+bool is_settled(const State& state);
+
 }  // namespace tenuto

@@ -62,6 +62,18 @@ struct RepairNote {
   auto operator<=>(const RepairNote&) const = default;
 };
 
+// A process that comes to a run under way, to the place of a worker that is gone (join.h).
+struct Newcomer {
+  WorkerId worker;
+  int32_t incarnation = 0;
+  std::vector<StageId> stages;  // that it is to hold, ascending
+  // Who gives it the state of each of them, between any two steps once the plan of that serial is
+  // in force; none and -1 while it has no place in a plan.
+  std::vector<WorkerId> donors = {};
+  int64_t plan_serial = -1;
+  auto operator<=>(const Newcomer&) const = default;
+};
+
 // A worker's state, repeated until overtaken.
 struct Report {
   WorkerId worker;
@@ -70,6 +82,7 @@ struct Report {
   int64_t term = 0, epoch = 0;
   Phase phase = Phase::Frozen;
   int64_t version = -1;            // of the parameters that it holds; -1 = none yet
+  int64_t learned = -1;            // newcomer: the version at which it had all of the state
   int64_t seen = -1;               // last committed version it has heard of
   std::string address;             // where its transport listens; empty = not yet
   bool connected = false;          // to every peer of its plan, parameters in place
@@ -89,6 +102,8 @@ struct Instruction {
   int64_t sequence = 0;  // counts up with each change
   Order order;
   std::vector<std::string> addresses;  // of order.members; empty text = not known yet
+  std::vector<int32_t> incarnations;   // of order.members; -1 = nobody has come forward yet
+  std::vector<Newcomer> newcomers;
   // The newest plan, and the step that it is in force from; -1 = not yet, it is to be acknowledged
   // (Report::plan). A worker that has begun to wait for the commit of version v has heard of every
   // plan that is in force from step v + 1 on: both come in one sequence.

@@ -162,6 +162,7 @@ wire::Report to_wire(const Report& report, const Credentials& credentials) {
     saved->set_checksum(shard.checksum);
   }
   to.set_plan(report.plan);
+  to.set_learned(report.learned);
   for (const WorkerId peer : report.lost_peers) to.add_lost_peers(peer.value);
   for (const RepairNote& repair : report.repairs) {
     wire::Repair* note = to.add_repairs();
@@ -191,6 +192,7 @@ Report from_wire(const wire::Report& message) {
     report.shards.push_back({shard.version(), shard.file(), shard.bytes(), shard.checksum()});
   }
   report.plan = message.plan();
+  report.learned = message.learned();
   for (const int32_t peer : message.lost_peers()) report.lost_peers.push_back({peer});
   for (const auto& repair : message.repairs()) {
     report.repairs.push_back({repair.serial(), {repair.peer()}, repair.step(), repair.took_ns()});
@@ -236,6 +238,15 @@ wire::Order to_wire(const Instruction& instruction) {
     wire::Peer* peer = to.add_members();
     peer->set_worker(order.members[i].value);
     if (i < instruction.addresses.size()) peer->set_address(instruction.addresses[i]);
+    if (i < instruction.incarnations.size()) peer->set_incarnation(instruction.incarnations[i]);
+  }
+  for (const Newcomer& newcomer : instruction.newcomers) {
+    wire::Newcomer* one = to.add_newcomers();
+    one->set_worker(newcomer.worker.value);
+    one->set_incarnation(newcomer.incarnation);
+    for (const StageId stage : newcomer.stages) one->add_stages(stage.value);
+    for (const WorkerId donor : newcomer.donors) one->add_donors(donor.value);
+    one->set_plan_serial(newcomer.plan_serial);
   }
   to.set_plan_serial(instruction.plan_serial);
   to.set_plan_from(instruction.plan_from);
@@ -268,6 +279,13 @@ Instruction from_wire(const wire::Order& message) {
   for (const auto& peer : message.members()) {
     order.members.push_back({peer.worker()});
     instruction.addresses.push_back(peer.address());
+    instruction.incarnations.push_back(peer.incarnation());
+  }
+  for (const auto& one : message.newcomers()) {
+    Newcomer newcomer{{one.worker()}, one.incarnation(), {}, {}, one.plan_serial()};
+    for (const int32_t stage : one.stages()) newcomer.stages.push_back({stage});
+    for (const int32_t donor : one.donors()) newcomer.donors.push_back({donor});
+    instruction.newcomers.push_back(std::move(newcomer));
   }
   instruction.plan_serial = message.plan_serial();
   instruction.plan_from = message.plan_from();

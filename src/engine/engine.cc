@@ -68,6 +68,10 @@ class Engine : public Compute {
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
+  int64_t state_bytes(StageId) const override { return weights_.state_bytes(); }
+  Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override;
+  Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) override;
+  Status adopt(int64_t version) override;
 
  private:
   // What was asked of the compute thread.
@@ -326,6 +330,25 @@ Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
   if (Status settled = settle(); !settled.ok()) return settled;
   const Status loaded = weights_.load(paths, version);
   if (!loaded.ok()) return loaded;
+  return adopt(version);
+}
+
+Status Engine::read_state(StageId stage, int64_t first, std::span<std::byte> to) {
+  CHECK(stage == stage_, cat("the state of stage ", stage_, ", not of ", stage));
+  if (Status settled = settle(); !settled.ok()) return settled;
+  weights_.read_state(first, to);
+  return ok();
+}
+
+Status Engine::write_state(StageId stage, int64_t first, std::span<const std::byte> from) {
+  CHECK(stage == stage_, cat("the state of stage ", stage_, ", not of ", stage));
+  if (Status settled = settle(); !settled.ok()) return settled;
+  weights_.write_state(first, from);
+  return ok();
+}
+
+Status Engine::adopt(int64_t version) {
+  if (Status settled = settle(); !settled.ok()) return settled;
   version_ = version;
   undo_ = Undo::None;
   ahead_.set_final({.version = version_});

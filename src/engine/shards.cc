@@ -1,8 +1,11 @@
 // How a stage's weights go to a checkpoint shard and come back from the shards of any partition.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -101,6 +104,26 @@ Status read_tensor(const Shards& shards, const std::string& name, const Paramete
   return found->second->read(name, bytes_of(flat.narrow(0, first, card.count())));
 }
 
+// What a part of the state has in common with one row of it: `size` bytes from `inside` on in the
+// row, from `outside` on in the part. No row: the number in front of them.
+struct Part {
+  const at::Tensor* row = nullptr;
+  int64_t inside = 0, outside = 0, size = 0;
+};
+
+template <class Call>
+void for_parts(int64_t first, int64_t size, size_t in_front, const std::vector<at::Tensor>& rows,
+               const Call& call) {
+  int64_t begin = 0;
+  const auto take = [&](const at::Tensor* row, int64_t bytes) {
+    const int64_t from = std::max(first, begin), end = std::min(first + size, begin + bytes);
+    if (from < end) call(Part{row, from - begin, from - first, end - from});
+    begin += bytes;
+  };
+  take(nullptr, static_cast<int64_t>(in_front));
+  for (const at::Tensor& row : rows) take(&row, row.numel());
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> Weights::state() const {
@@ -128,6 +151,47 @@ Status Weights::save(const std::string& path, int64_t version) {
                             {kVersion, cat(version)},
                             {kOptimizer, optimizer_},
                             {kUpdates, cat(updates_)}});
+}
+
+std::vector<at::Tensor> Weights::state_rows() const {
+  std::vector<at::Tensor> rows = {values_.detach(), first_moment_};
+  if (second_moment_.defined()) rows.push_back(second_moment_);
+  for (at::Tensor& row : rows) row = row.view(at::kByte);
+  return rows;
+}
+
+int64_t Weights::state_bytes() const {
+  auto bytes = static_cast<int64_t>(sizeof(updates_));
+  for (const at::Tensor& row : state_rows()) bytes += row.numel();
+  return bytes;
+}
+
+void Weights::read_state(int64_t first, std::span<std::byte> to) const {
+  const at::NoGradGuard guard;
+  const auto number = std::as_bytes(std::span(&updates_, 1));
+  at::Tensor target = at::from_blob(to.data(), {std::ssize(to)}, at::kByte);
+  for_parts(first, std::ssize(to), number.size(), state_rows(), [&](const Part& part) {
+    if (part.row == nullptr) {
+      std::memcpy(to.data() + part.outside, number.data() + part.inside, part.size);
+    } else {
+      target.narrow(0, part.outside, part.size).copy_(part.row->narrow(0, part.inside, part.size));
+    }
+  });
+}
+
+void Weights::write_state(int64_t first, std::span<const std::byte> from) {
+  const at::NoGradGuard guard;
+  const auto number = std::as_writable_bytes(std::span(&updates_, 1));
+  const at::Tensor source =
+      at::from_blob(const_cast<std::byte*>(from.data()), {std::ssize(from)}, at::kByte);
+  for_parts(first, std::ssize(from), number.size(), state_rows(), [&](const Part& part) {
+    if (part.row == nullptr) {
+      std::memcpy(number.data() + part.inside, from.data() + part.outside, part.size);
+    } else {
+      part.row->narrow(0, part.inside, part.size).copy_(source.narrow(0, part.outside, part.size));
+    }
+  });
+  refresh_low();
 }
 
 Status Weights::load(const std::vector<std::string>& paths, int64_t version) {

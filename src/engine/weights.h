@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -71,6 +72,12 @@ class Weights {
   // Reads all that this stage needs; Corrupt/Job when a shard is not of `version`, Invalid/Job for
   // a missing or misshapen tensor. Nothing is changed unless all could be read.
   Status load(const std::vector<std::string>& paths, int64_t version);
+  // Bytes of the number of updates, the values and the optimizer's state, one after the other.
+  int64_t state_bytes() const;
+  // Copies those from `first` on. Requires: first + size <= state_bytes()
+  void read_state(int64_t first, std::span<std::byte> to) const;
+  // Puts them in their place. Requires: as read_state
+  void write_state(int64_t first, std::span<const std::byte> from);
   // Reads the values alone, of whatever version: what sampling needs.
   Status load_values(const std::vector<std::string>& paths);
 
@@ -82,6 +89,8 @@ class Weights {
   void round_totals();
   // The number of buckets, of which a shared weight is the second.
   size_t buckets() const { return shared_first_ < count_ ? 2 : 1; }
+  // The flat tensors that hold the state, as flat rows of bytes.
+  std::vector<at::Tensor> state_rows() const;
 
   std::string optimizer_;
   double momentum_;

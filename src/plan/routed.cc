@@ -76,9 +76,15 @@ class Dealer {
 };
 
 // Every list is in the order of a wave in which no op stands before what it needs.
-Schedule make_evaluation(const Plan& plan, const std::vector<Stage>& stages) {
+Schedule make_evaluation(const Plan& plan, std::vector<Stage> stages,
+                         const std::vector<WorkerId>& learners) {
   Schedule made;
   if (plan.evaluation == Schedule{}) return made;
+  for (Stage& stage : stages) {
+    std::erase_if(stage.holders, [&](WorkerId holder) {
+      return std::find(learners.begin(), learners.end(), holder) != learners.end();
+    });
+  }
   made.stage_count = plan.evaluation.stage_count;
   made.micro_count = plan.evaluation.micro_count;
   made.lists.resize(plan.schedule.lists.size());
@@ -167,7 +173,7 @@ Plan with_work(const Plan& plan, Work work) {
   made.schedule.lists = std::move(work.lists);
   insert_messages(made.schedule);
   append_update(made.schedule, made.stages, is_tied(plan.schedule), is_staggered(plan.schedule));
-  made.evaluation = make_evaluation(plan, made.stages);
+  made.evaluation = make_evaluation(plan, made.stages, work.learners);
   return made;
 }
 
@@ -210,6 +216,22 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) 
   Plan made = with_work(plan, std::move(work));
   for (Limit& limit : made.limits) limit.micros = limit.warm_up = 0;
   return made;
+}
+
+Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners) {
+  CHECK(learners.size() == plan.stages.size(), "learners for each stage");
+  Work work;
+  for (const auto& list : plan.schedule.lists) {
+    std::vector<Op>& kept = work.lists.emplace_back();
+    std::copy_if(list.begin(), list.end(), std::back_inserter(kept),
+                 [](const Op& op) { return !is_message(op) && has_micro(op); });
+  }
+  for (size_t s = 0; s < learners.size(); ++s) {
+    work.holders.push_back(plan.stages[s].holders);
+    work.holders.back().insert(work.holders.back().end(), learners[s].begin(), learners[s].end());
+    work.learners.insert(work.learners.end(), learners[s].begin(), learners[s].end());
+  }
+  return with_work(plan, std::move(work));
 }
 
 Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {

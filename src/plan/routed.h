@@ -15,6 +15,8 @@ struct Work {
                                                // BackwardWeight
   std::vector<std::vector<WorkerId>> holders;  // of each stage: who keeps its weights, with or
                                                // without a micro-batch of it
+  std::vector<WorkerId> learners = {};         // of the holders: they are given no micro-batch of
+                                               // the held-out pass either
 };
 
 // The plan with its work given to the workers that list it, under ready dispatch and the plan's
@@ -43,6 +45,12 @@ void share_out(std::vector<int32_t>& owners, int32_t holders);
 //
 // Requires: check(plan) is ok; holders for each stage, none twice
 Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
+
+// The plan, and beside its holders `learners` of each stage, who run nothing: they take part in the
+// sums and the updates alone, so that they can be given the state of the stage while steps go on.
+//
+// Requires: check(plan) is ok; learners for each stage, who hold nothing in the plan
+Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners);
 
 // with_holders() without the workers that are not `alive`.
 //

@@ -99,6 +99,16 @@ class Compute {
   // Reads parameters and optimizer state of what it holds from the shards in `paths`, which any
   // partition may have written.
   virtual Status load(const std::vector<std::string>& paths, int64_t version) = 0;
+  // Parameters and optimizer state of `stage`, which it holds, as so many bytes: the same on each
+  // holder that has the same version.
+  virtual int64_t state_bytes(StageId stage) const = 0;
+  // Copies those from `first` on, between two steps. Requires: first + size <= state_bytes
+  virtual Status read_state(StageId stage, int64_t first, std::span<std::byte> to) = 0;
+  // Puts them in their place; what is not written yet stays as it is. Requires: as read_state
+  virtual Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) = 0;
+  // What is held counts as `version` from here on, whatever it is: a worker that comes to a run
+  // takes every Step with the others, and what it is given of their state stays right.
+  virtual Status adopt(int64_t version) = 0;
 };
 
 }  // namespace tenuto

@@ -154,6 +154,19 @@ class Paced : public PacedCompute {
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
+  int64_t state_bytes(StageId) const override {
+    return static_cast<int64_t>(std::as_bytes(std::span(weights_)).size());
+  }
+  Status read_state(StageId, int64_t first, std::span<std::byte> to) override {
+    std::memcpy(to.data(), std::as_bytes(std::span(weights_)).data() + first, to.size());
+    return ok();
+  }
+  Status write_state(StageId, int64_t first, std::span<const std::byte> from) override {
+    std::memcpy(std::as_writable_bytes(std::span(weights_)).data() + first, from.data(),
+                from.size());
+    return ok();
+  }
+  Status adopt(int64_t version) override;
   Lag lag() const override;
   void count_lag(bool counts) override;
   void set_clock(Duration moment) override { common_->nominal = moment; }
@@ -402,6 +415,10 @@ Status Paced::load(const std::vector<std::string>& paths, int64_t version) {
   Result<Floats> loaded = load_paced(paths, stage_, stage_count_, version, weights_.size());
   if (!loaded.ok()) return loaded.error();
   weights_ = std::move(loaded).value();
+  return adopt(version);
+}
+
+Status Paced::adopt(int64_t version) {
   version_ = version;
   before_.reset();
   ahead_.set_final({.version = version_});

@@ -97,6 +97,17 @@ class Stages : public Face {
   Status load(const std::vector<std::string>& paths, int64_t version) override {
     return each([&](Face& part) { return part.load(paths, version); });
   }
+  int64_t state_bytes(StageId stage) const override { return holder(stage).state_bytes(stage); }
+  Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override {
+    if (Status level = take_back_early(); !level.ok()) return level;
+    return holder(stage).read_state(stage, first, to);
+  }
+  Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) override {
+    return holder(stage).write_state(stage, first, from);
+  }
+  Status adopt(int64_t version) override {
+    return each([&](Face& part) { return part.adopt(version); });
+  }
 
  protected:
   using Parts = std::vector<StagePart<Face>>;
@@ -109,6 +120,12 @@ class Stages : public Face {
   typename Parts::iterator find(StageId stage) {
     return std::find_if(parts_.begin(), parts_.end(),
                         [&](const auto& part) { return part.stage == stage; });
+  }
+  Face& holder(StageId stage) const {
+    const auto found = std::find_if(parts_.begin(), parts_.end(),
+                                    [&](const auto& part) { return part.stage == stage; });
+    CHECK(found != parts_.end(), "the state of a stage that the worker holds");
+    return *found->compute;
   }
   Face& part_of(const Value& value) {
     const auto found = find(value.stage);

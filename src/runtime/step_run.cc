@@ -417,7 +417,10 @@ Status StepRun::take(const Done& done) {
                                     : done.status.error());
   }
   const uint64_t call = static_cast<uint64_t>(done.ticket) - base_;
-  if (call >= calls_.size() || calls_[call] != Call::UnderWay) return ok();  // not of this step
+  if (call >= calls_.size() || calls_[call] != Call::UnderWay) {  // not of this step
+    if (input_.other) input_.other(done);
+    return ok();
+  }
   calls_[call] = Call::Over;
   --under_way_;
   deadline_ = machine_.clock->now() + input_.silence_limit;

@@ -47,6 +47,13 @@ Tag tag_of_note(const Value& value, int64_t epoch, int64_t step) {
   return tag_of_kind(kValueKindCount + static_cast<int32_t>(value.kind), value, epoch, step);
 }
 
+Tag tag_of_lesson(StageId stage, bool body, int64_t epoch, int64_t step) {
+  uint64_t name = 0;
+  append(name, stage.value, kTagStages);
+  append(name, body ? 1 : 0, 2);
+  return {epoch, step, name | uint64_t{1} << 62};
+}
+
 Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,
                 int64_t step) {
   uint64_t name = 1;

@@ -58,10 +58,12 @@ struct StepInput {
   Duration retire_limit = kRetireLimit;  // see run_step
   // Told after each op that ends how many have; may be empty.
   std::function<void(int64_t)> ended = nullptr;
+  // Told of reports whose ticket is none of the step's; may be empty.
+  std::function<void(const Done&)> other = nullptr;
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
-// which ops finished. Reports with tickets of other callers or of earlier steps are dropped.
+// which ops finished. Reports with tickets of other callers or of earlier steps go to `other`.
 //
 // At a failure exit nothing is left under way: every peer with an open call is dropped
 // (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), a

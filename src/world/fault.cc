@@ -16,6 +16,8 @@ constexpr int32_t kMostWorkers = 16384;
 
 bool ends_process(const Fault& fault) { return fault.kind == "kill" || fault.kind == "stop"; }
 
+bool changes_process(const Fault& fault) { return ends_process(fault) || fault.kind == "start"; }
+
 void worsen(const Fault& fault, LinkState& state) {
   state.link.latency += from_milliseconds(fault.latency_ms);
   state.jitter += from_milliseconds(fault.jitter_ms);
@@ -27,7 +29,7 @@ void worsen(const Fault& fault, LinkState& state) {
 }  // namespace
 
 bool is_of_worker(const Fault& fault) {
-  return fault.kind == "slow-worker" || fault.kind == "dead-worker" || ends_process(fault);
+  return fault.kind == "slow-worker" || fault.kind == "dead-worker" || changes_process(fault);
 }
 
 WorkerId worker_of(const Fault& fault, int32_t stages) {
@@ -86,7 +88,9 @@ Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64
   return cluster;
 }
 
-bool lasts(const Fault& fault) { return fault.kind != "broken-connection" && !ends_process(fault); }
+bool lasts(const Fault& fault) {
+  return fault.kind != "broken-connection" && !changes_process(fault);
+}
 
 bool in_force(const Fault& fault, int64_t step) {
   if (!lasts(fault)) return fault.at_step == step;
@@ -177,6 +181,7 @@ std::string describe(const Fault& fault) {
     return cat("worker ", fault.worker, what,
                fault.at_op > 0 ? cat(" after ", fault.at_op, " ops") : std::string());
   }
+  if (fault.kind == "start") return cat("worker ", fault.worker, " is started again");
   if (!lasts(fault)) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
                                 fault.to, " breaks")

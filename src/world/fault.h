@@ -20,12 +20,13 @@ struct Job;
 
 // One [[fault]]. A "broken-connection" happens once, in step at_step: the connection is cut by
 // force while both workers live. "kill" and "stop" happen once too: the worker's process ends, or
-// stands still for good. A "dead-worker" is not there from the start. The kind
+// stands still for good; with "start" a new process comes to the place of a worker that is gone. A
+// "dead-worker" is not there from the start. The kind
 // "slow-link-trace" stands in job files alone: whoever reads one gets a "slow-link" for each link
 // of each line of the trace.
 struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
-                                    // slow-worker | dead-worker | kill | stop
+                                    // slow-worker | dead-worker | kill | stop | start
   int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // more, one way
@@ -34,7 +35,7 @@ struct Fault {
   int64_t at_step = 0;              // the first training step that has it
   int64_t until_step = -1;          // the first that has it no more; -1 = to the end
   std::string file;                 // slow-link-trace
-  std::string worker;               // slow-worker, dead-worker, kill, stop: "PIPELINE.STAGE", or
+  std::string worker;               // of a worker: "PIPELINE.STAGE", or
                                     // its number
   double speed = 0;                 // slow-worker: of 1, its own
   int32_t at_op = 0;                // kill, stop: when so many ops of the step have ended there

@@ -376,6 +376,12 @@ std::vector<Key> control_keys() {
        "fast: gradients are summed in fp32, as they come; reproducible: in fixed point, the same "
        "bits whoever ran which micro-batch, for 32 bytes a parameter and four times the bytes of a "
        "reduction"},
+      {"resilience.restarts",
+       slot<&Job::resilience, &ResilienceSettings::restarts>,
+       whole(0, 1000),
+       {},
+       "how often the process of each worker that has died is started again, to join the run: "
+       "after 1 s, then 2 s, and so on twice as long"},
       {"coordinator.listen",
        slot<&Job::coordinator, &CoordinatorSettings::listen>,
        kAnyNumber,
@@ -476,7 +482,7 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::kind>,
        kAnyNumber,
        {"slow-link", "slow-link-trace", "broken-connection", "slow-worker", "dead-worker", "kill",
-        "stop"},
+        "stop", "start"},
        "what happens"},
       {"fault.link",
        fault_slot<&Fault::link>,
@@ -508,7 +514,8 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::at_step>,
        whole(0, kManySteps),
        {},
-       "the first training step that has it; broken-connection, kill, stop: the only one (0)"},
+       "the first training step that has it; broken-connection, kill, stop, start: the only one "
+       "(0)"},
       {"fault.until_step",
        fault_slot<&Fault::until_step>,
        whole(1, kManySteps),
@@ -523,7 +530,7 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::worker>,
        kAnyNumber,
        {},
-       "slow-worker, dead-worker, kill, stop: \"PIPELINE.STAGE\", or its number"},
+       "slow-worker, dead-worker, kill, stop, start: \"PIPELINE.STAGE\", or its number"},
       {"fault.speed",
        fault_slot<&Fault::speed>,
        {.low = 0, .high = 1, .low_open = true, .high_open = true},

@@ -347,11 +347,12 @@ Result<std::string> file_text(const std::string& path, const std::string& what) 
 std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "file") return {"slow-link-trace"};
   if (word == "speed") return {"slow-worker"};
-  if (word == "worker") return {"slow-worker", "dead-worker", "kill", "stop"};
+  if (word == "worker") return {"slow-worker", "dead-worker", "kill", "stop", "start"};
   if (word == "at_op") return {"kill", "stop"};
   if (word == "until_step") return {"slow-link", "slow-worker"};
   if (word == "at_step") {
-    return {"slow-link", "broken-connection", "slow-worker", "dead-worker", "kill", "stop"};
+    return {"slow-link", "broken-connection", "slow-worker", "dead-worker", "kill", "stop",
+            "start"};
   }
   if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
   return {"slow-link"};

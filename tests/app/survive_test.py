@@ -40,6 +40,26 @@ class Survival(Case):
                 if RESUMED.search(reason)]
 
 
+    def add_fault(self, **keys):
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        self.job.write_text(f"{self.job.read_text()}[[fault]]\n{lines}")
+
+    def ask(self, command, run, *words):
+        return subprocess.run([TENUTO, command, str(run.folder), *words], text=True,
+                              capture_output=True, timeout=60)
+
+    def need_torch(self):
+        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
+        if "no torch" in version.stdout:
+            self.skipTest("this build has no torch")
+
+    def write_text(self):
+        """Some text to learn from; its path."""
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"{i} and {i * 7 % 101} make {i * i % 97}.\n" for i in range(4000)))
+        return str(text)
+
+
 class Survive(Survival):
     def test_any_worker_killed_at_any_moment(self):
         chance = random.Random(11)
@@ -125,10 +145,6 @@ class Survive(Survival):
 
 
 class Rehearsed(Survival):
-    def add_fault(self, **keys):
-        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
-        self.job.write_text(f"{self.job.read_text()}[[fault]]\n{lines}")
-
     def test_a_kill_after_any_op(self):
         self.write_job(job__steps=6, job__validate_every=3)
         undisturbed = self.losses(self.train(name="undisturbed"))
@@ -158,12 +174,8 @@ class Rehearsed(Survival):
                          ["1", "7", "4"])
 
     def test_a_model_that_learns_learns_the_same(self):
-        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
-        if "no torch" in version.stdout:
-            self.skipTest("this build has no torch")
-        text = self.folder / "text.txt"
-        text.write_text("".join(f"{i} and {i * 7 % 101} make {i * i % 97}.\n" for i in range(4000)))
-        self.write_job(data__paths=[str(text)], device__kind="cpu", job__steps=14,
+        self.need_torch()
+        self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=14,
                        model__layers=2, model__width=16, model__heads=2, model__sequence=16,
                        model__dropout=0.1, parallel__micros=4)
         undisturbed = self.train(name="undisturbed")
@@ -199,10 +211,6 @@ class Rehearsed(Survival):
         self.assertEqual(run.finish(), 143, run.errors)
         self.assertEqual(len(self.told(run, "death")), 2)
         self.assertEqual(len(self.told(run, "fault")), 2)
-
-    def ask(self, command, run, *words):
-        return subprocess.run([TENUTO, command, str(run.folder), *words], text=True,
-                              capture_output=True, timeout=60)
 
 
 if __name__ == "__main__":

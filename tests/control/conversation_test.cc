@@ -131,6 +131,8 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   instruction.sequence = 1;
   instruction.order.members = {{0}, {1}};
   instruction.addresses = {"", "here:1"};
+  instruction.incarnations = {-1, 2};
+  instruction.newcomers = {{{0}, 3, {{0}, {2}}, {{4}, {5}}, 6}};
   coordinator.server->tell(instruction, plan_text("1f1b"));
   Singer singer(settings_for(coordinator, 1), {.version = 3, .address = "here:1"});
   ASSERT_TRUE(coordinator.hears(1, false, 3));
@@ -301,7 +303,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 2: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 3: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();

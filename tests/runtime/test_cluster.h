@@ -45,6 +45,14 @@ class ForwardingCompute : public Compute {
   Status load(const std::vector<std::string>& paths, int64_t version) override {
     return under_.load(paths, version);
   }
+  int64_t state_bytes(StageId stage) const override { return under_.state_bytes(stage); }
+  Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override {
+    return under_.read_state(stage, first, to);
+  }
+  Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) override {
+    return under_.write_state(stage, first, from);
+  }
+  Status adopt(int64_t version) override { return under_.adopt(version); }
 
  protected:
   Compute& under_;

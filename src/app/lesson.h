@@ -1,0 +1,89 @@
+// The state of a stage, given to a worker that comes to a run: in parts, one between any two steps,
+// while steps go on. Both ends of it.
+//
+// The learner takes every update with the others, so a part that it has been given stays right. A
+// part is of the version that both hold between two steps: the learner waits for it there, the
+// donor only copies it and goes on.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "base/unit.h"
+#include "control/report.h"
+#include "runtime/compute.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// A moment between two steps at one worker. All of it must live until the lesson is ready.
+struct LessonTime {
+  WorkerId self;
+  int64_t epoch = 0, version = 0;
+  int64_t plan_serial = 0;  // in force
+  Duration now{};
+  Transport* transport = nullptr;
+  Compute* compute = nullptr;
+};
+
+// What one worker gives and is given. It must outlive the transport, which reads and fills its
+// memory.
+class Lessons {
+ public:
+  // Begins what is due at this moment: parts that this worker gives leave as soon as those before
+  // are there, parts that it is given are asked for. Once for each version of an epoch.
+  Status begin(const std::vector<Newcomer>& newcomers, const LessonTime& time);
+  // Goes on with it; to be called after each note().
+  Status advance(const LessonTime& time);
+  // True when the step may begin.
+  bool ready() const;
+  // A call has ended. True when it was one of these.
+  bool note(const Done& done, Duration now);
+  // The version at which this worker had all that it is to learn; -1 = not yet.
+  int64_t learned() const { return learned_; }
+  // A new epoch: its wire has taken all calls with it, and what was given does not count.
+  // Requires: the transport is gone
+  void start_over();
+
+ private:
+  // In front of each part.
+  struct Head {
+    int64_t version = -1;
+    int64_t first = 0, size = 0;  // of the part, bytes
+    int64_t total = 0;            // of the state
+  };
+  // One stage, given or taken.
+  struct Lesson {
+    WorkerId peer;
+    StageId stage;
+    bool gives = false;
+    int64_t next = 0;     // bytes that have been given or taken
+    int64_t total = -1;   // of the state; -1 = not known yet
+    int64_t portion = 0;  // bytes of the next part
+    Head head;
+    std::vector<std::byte> body;
+    std::set<Ticket> open;  // calls under way
+    Duration begun{};       // of the part under way
+    Duration took{};        // the part before, until it was there
+    Duration since{};       // the moment between steps before
+    bool due = false;       // its part of this moment has not begun
+    bool in_body = false;   // the learner's head is there
+    bool over() const { return total >= 0 && next >= total; }
+  };
+  using Name = std::pair<WorkerId, StageId>;  // the learner and what it learns
+
+  Status give(Lesson& lesson, const LessonTime& time);
+  Status ask(Lesson& lesson, const LessonTime& time);
+  Status take(Lesson& lesson, const LessonTime& time);
+
+  std::map<Name, Lesson> lessons_;
+  int64_t learned_ = -1;
+  Status failed_ = ok();  // a call has ended otherwise than it should
+};
+
+}  // namespace tenuto

@@ -1,0 +1,32 @@
+// When the process of a worker that has died is started again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/id.h"
+#include "base/unit.h"
+
+namespace tenuto {
+
+// Each worker's process is started again a few times: a second after its end, the next time two
+// seconds, and so on twice as long, since what ends at once again would only disturb the others.
+class Restarts {
+ public:
+  // `most`: for each worker.
+  explicit Restarts(int32_t most) : most_(most) {}
+  // The worker's process has ended.
+  void note_end(WorkerId worker, Duration now);
+  // Somebody wants it started: that counts for nothing.
+  void want(WorkerId worker, Duration now) { due_[worker] = now; }
+  // Those whose time has come, each once.
+  std::vector<WorkerId> take(Duration now);
+
+ private:
+  int32_t most_;
+  std::map<WorkerId, int32_t> count_;  // how often each has been started again after an end
+  std::map<WorkerId, Duration> due_;
+};
+
+}  // namespace tenuto

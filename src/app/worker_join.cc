@@ -1,0 +1,109 @@
+// How a worker comes to a run under way (control/join.h), seen from itself, and what it is given
+// and gives between two steps.
+#include <algorithm>
+
+#include "app/worker_parts.h"
+#include "app/worker_process.h"
+#include "base/clock.h"
+
+namespace tenuto {
+
+// Waits until there is a place for this process: from the beginning of the run, or that of a worker
+// that is gone.
+Status WorkerRun::find_place() {
+  while (told()->instruction.order.phase != Phase::Out) {
+    if (!conversation().ok()) return conversation();
+    const auto now = told();
+    const Newcomer* invited = newcomer_in(now->instruction, settings_.self, settings_.incarnation);
+    if (invited != nullptr) {
+      newcomer_ = true;
+      stages_ = invited->stages;
+      begin_anew();
+    }
+    if (is_awaited(now->instruction, settings_.self, settings_.incarnation)) return ok();
+    wait(kIdle);
+  }
+  return Error{Code::Cancelled, Reach::Call, "told to go"};
+}
+
+// It has nothing of the run's state.
+void WorkerRun::begin_anew() {
+  has_place_ = false;
+  report_.version = report_.learned = -1;
+  report_.steps.clear();
+  report_.shards.clear();
+  pending_.reset();
+}
+
+// A newcomer's part begins with the step from which the plan that has a place for it is in force,
+// when the version before that step is final. False until then.
+bool WorkerRun::take_place(const Told& now) {
+  const Instruction& newest = now.instruction;
+  const Newcomer* own = newcomer_in(newest, settings_.self, settings_.incarnation);
+  if (own == nullptr || own->plan_serial < 0 || own->plan_serial > newest.plan_serial) return false;
+  if (!report_.lost_peers.empty() || !learn_plan(now)) return false;
+  if (newest.plan_from < 0 || newest.order.committed + 1 < newest.plan_from) return false;
+  const Status adopted = compute_.compute->adopt(newest.plan_from);
+  if (!adopted.ok()) {
+    fail(adopted.error());
+    return false;
+  }
+  plan_ = now.plan;
+  plan_serial_ = newest.plan_serial;
+  has_place_ = true;
+  report_.version = compute_.compute->version();
+  report_.phase = Phase::Running;
+  say(cat(name(), ": takes part from step ", report_.version, " on, and learns the state"));
+  tell();
+  return true;
+}
+
+LessonTime WorkerRun::lesson_time() {
+  return {.self = settings_.self,
+          .epoch = report_.epoch,
+          .version = compute_.compute->version(),
+          .plan_serial = plan_serial_,
+          .now = monotonic_clock().now(),
+          .transport = transport_.get(),
+          .compute = compute_.compute.get()};
+}
+
+// Newcomers are given a part of the state that this worker holds, or it is given one itself. False
+// when the step must not begin.
+bool WorkerRun::hold_lessons(const Told& now) {
+  Status status = lessons_.begin(now.instruction.newcomers, lesson_time());
+  const Duration end =
+      monotonic_clock().now() + from_milliseconds(job_.network.silence_seconds * 1000);
+  while (status.ok() && !lessons_.ready()) {
+    const auto newest = told();
+    const Order& order = newest->instruction.order;
+    if (order.epoch != report_.epoch || order.phase != Phase::Running ||
+        !report_.lost_peers.empty() || !conversation().ok()) {
+      return false;
+    }
+    if (monotonic_clock().now() >= end) {
+      status = Error{Code::Timeout, Reach::Worker,
+                     cat(name(), ": no part of the state has come within ",
+                         fixed(job_.network.silence_seconds, 1), " s (network.silence_seconds)")};
+      break;
+    }
+    wait(kIdle);
+    status = lessons_.advance(lesson_time());
+  }
+  if (!status.ok()) {
+    const Code code = status.error().code;
+    if (code != Code::Cancelled && code != Code::Disconnected) {
+      fail(status.error());
+    } else {
+      wait(kIdle);  // the loss of the peer is news of its own
+    }
+    return false;
+  }
+  if (lessons_.learned() == report_.learned) return true;
+  report_.learned = lessons_.learned();
+  say(cat(name(), ": has all of the state, as of version ", report_.learned));
+  tell();
+  return true;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,115 @@
+// A worker as one object: worker_run.cc has its life and its epochs, worker_join.cc how it comes to
+// a run under way, worker_steps.cc its steps. Private to them.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/lesson.h"
+#include "app/make_compute.h"
+#include "app/worker_run.h"
+#include "base/mailbox.h"
+#include "base/text.h"
+#include "control/client.h"
+#include "runtime/worker.h"
+#include "world/fault.h"
+
+namespace tenuto {
+
+// What run_worker() runs.
+class WorkerRun {
+ public:
+  explicit WorkerRun(const WorkerSettings& settings) : settings_(settings) {}
+  // See run_worker().
+  Status run();
+
+ private:
+  static constexpr Duration kIdle = std::chrono::seconds(1);
+
+  Status connect_control();
+  Status set_up();
+  Status find_place();
+  Status make_parts();
+  Status make_wire(int64_t epoch);
+  void join_parts();
+  Status enter(const Told& told);
+  void begin_anew();
+  bool take_place(const Told& told);
+  bool hold_lessons(const Told& told);
+  Status give_up_trust();
+  Status take_back(int64_t version);
+  Status connect_first() { return connect_peers(*plan_); }
+  Status connect_peers(const Plan& plan);
+  Error unreachable(WorkerId peer, const Error& error);
+  Status load();
+  Status go_on();
+  void freeze(const Told& told);
+  void run_steps(const Told& told);
+  bool save_if_asked(const Told& told);
+  bool learn_plan(const Told& told);
+  bool take_plan(const Told& told);
+  void step(const Told& told);
+  StepInput input_of(int64_t version);
+  bool ended_well(const Status& status);
+  bool is_final() const;
+  bool must_be_final(const Told& told) const;
+  bool settle();
+  bool halts();
+  void conclude();
+  void apply_faults(int64_t step, const std::vector<Fault>& wanted);
+  void break_connections(int64_t step);
+  std::function<void(int64_t)> rehearsed_end(int64_t step);
+  void note_standstill(const Error& error);
+  void note_repairs(const std::vector<Repair>& repairs, int64_t step);
+  void choose_paths();
+  bool evaluate(int64_t version, StepSummary& summary);
+  void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
+  void fail(const Error& error);
+  void wait(Duration limit);
+  void note(const Done& heard);
+  LessonTime lesson_time();
+  void tell();
+  std::shared_ptr<const Told> told() const { return client_->told(); }
+  Status conversation() const { return client_->state(); }
+  std::string name() const { return cat("worker ", settings_.self); }
+  bool is_saver(const Told& told) const {
+    const auto& savers = told.instruction.savers;
+    return std::find(savers.begin(), savers.end(), settings_.self) != savers.end();
+  }
+
+  const WorkerSettings settings_;
+  QueueMailbox mailbox_;
+  Report report_;
+  std::unique_ptr<Client> client_;
+  std::shared_ptr<const Plan> plan_;  // in force
+  int64_t plan_serial_ = 1;           // of plan_
+  Job job_;
+  std::vector<StageId> stages_;
+  Lessons lessons_;  // its memory must outlive the transport, as the mailbox must all of these
+  WorkerCompute compute_;
+  std::unique_ptr<Transport> transport_;
+  FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
+  StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
+  std::set<WorkerId> connected_;       // peers that this worker has called, see connect_peers
+  PathRule path_rule_;
+  std::map<WorkerId, PathState> paths_;
+  int64_t slots_of_plan_ = 0;  // the plan that the slots are for
+  StagedCounters copied_;      // until the step before
+  std::optional<Runner> runner_;
+  bool rehearsing_ = false;  // links are not as [network] says
+  bool entering_ = false;    // no step of this epoch has been done: peers may still connect
+  std::optional<StepSummary> pending_;  // of the newest step, until its version is final
+  bool in_step_ = false;                // a step is under way
+  bool newcomer_ = false;               // it has come to a run under way
+  bool has_place_ = false;              // and its part in the steps has begun
+  bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
+  Status fit_ = ok();    // why this process must end: a wire that is gone may use its memory
+};
+
+}  // namespace tenuto

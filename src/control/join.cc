@@ -1,0 +1,243 @@
+#include "control/join.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+#include "control/instruct.h"
+#include "control/recover.h"
+#include "control/replan.h"
+#include "ir/check.h"
+#include "plan/lower.h"
+#include "plan/routed.h"
+
+namespace tenuto {
+namespace {
+
+constexpr int64_t kNotYet = std::numeric_limits<int64_t>::max();
+
+Member& member_of(State& state, WorkerId worker) {
+  return state.members[static_cast<size_t>(worker.value)];
+}
+
+std::vector<StageId> places_of(const State& state, WorkerId worker) {
+  std::vector<StageId> stages;
+  for (const int32_t stage : stages_of(state.rules, worker)) stages.push_back({stage});
+  return stages;
+}
+
+// The workers in some state of coming, ascending.
+std::vector<WorkerId> all_who(const State& state, Joining how) {
+  std::vector<WorkerId> workers;
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    if (state.members[w].joining == how) workers.push_back({static_cast<int32_t>(w)});
+  }
+  return workers;
+}
+
+std::string names_of(const State& state, const std::vector<WorkerId>& workers) {
+  std::string names;
+  for (const WorkerId worker : workers) {
+    names += cat(names.empty() ? "" : ", ", name_of(state.rules, worker));
+  }
+  return names;
+}
+
+bool is_ready(const State& state, const Member& member) {
+  return member.report.connected && member.report.epoch == state.epoch &&
+         !member.report.address.empty();
+}
+
+// The holder of the stage with the least to give, of equals the lower number.
+WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& lessons) {
+  WorkerId chosen;
+  for (const WorkerId holder : state.rules.stages[static_cast<size_t>(stage.value)].holders) {
+    const Member& member = state.members[static_cast<size_t>(holder.value)];
+    if (!has_state(member)) continue;
+    if (chosen.value < 0 || lessons[holder] < lessons[chosen]) chosen = holder;
+  }
+  if (chosen.value >= 0) ++lessons[chosen];
+  return chosen;
+}
+
+// Gives places to all who are ready, under a plan in which they run nothing.
+std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Duration now) {
+  State& state = out.state;
+  std::vector<std::vector<WorkerId>> learners(state.rules.stages.size());
+  std::map<WorkerId, int> lessons;
+  for (const WorkerId worker : ready) {
+    Member& of = member_of(state, worker);
+    of.place = {worker, of.report.incarnation, places_of(state, worker), {}, -1};
+    for (const StageId stage : of.place.stages) {
+      of.place.donors.push_back(choose_donor(state, stage, lessons));
+      learners[static_cast<size_t>(stage.value)].push_back(worker);
+    }
+  }
+  // What is given between two steps must be final.
+  const Plan barrier = with_update(*state.planning.present, false);
+  auto plan = std::make_shared<const Plan>(with_learners(barrier, learners));
+  if (const Status right = check(*plan); !right.ok()) {
+    for (const WorkerId worker : ready) forget_newcomer(out, worker, right.error().message);
+    return {};
+  }
+  const std::string told =
+      propose(out, std::move(plan), cat(names_of(state, ready), " learns the state"));
+  for (const WorkerId worker : ready) {
+    Member& of = member_of(state, worker);
+    of.alive = true;
+    of.joining = Joining::Learning;
+    of.place.plan_serial = state.planning.serial;
+    of.since = kNotYet;
+    of.heard_at = now;
+  }
+  // What is being searched is for fewer workers.
+  state.planning.stale = true;
+  return told;
+}
+
+// The cluster to plan with has the worker again, as the job describes it.
+void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
+  MonitorState monitor = *planning.monitor;
+  const auto at = static_cast<size_t>(worker.value);
+  for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
+    if (at >= cluster->workers.size()) continue;
+    cluster->workers[at] = rules.cluster.workers[at];
+    for (const auto& [ends, link] : rules.cluster.exceptions) {
+      const bool other_lives = [&] {
+        const WorkerId other = ends.first == worker ? ends.second : ends.first;
+        return cluster->workers[static_cast<size_t>(other.value)].alive;
+      }();
+      const bool of_it = ends.first == worker || ends.second == worker;
+      if (of_it && other_lives) cluster->exceptions[ends] = link;
+    }
+  }
+  planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+}
+
+// Work for those who have learned all.
+std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
+  State& state = out.state;
+  Planning& planning = state.planning;
+  for (const WorkerId worker : learned) {
+    Member& of = member_of(state, worker);
+    of.joining = Joining::No;
+    of.place = {};
+    readmit(planning, state.rules, worker);
+  }
+  std::shared_ptr<const Plan> plan = state.rules.plan;
+  if (is_reduced(state)) {
+    Result<Plan> reduced = plan_of_the_living(state);
+    // It has been made for fewer workers before.
+    CHECK(reduced.ok(), "a plan for those who live");
+    plan = std::make_shared<const Plan>(std::move(reduced).value());
+  }
+  const std::string reason = cat(names_of(state, learned), " has the state of version ",
+                                 member_of(state, learned.front()).report.learned);
+  const std::string told = propose(out, std::move(plan), reason);
+  planning.stale = true;
+  return told;
+}
+
+}  // namespace
+
+bool has_state(const Member& member) { return member.alive && member.joining == Joining::No; }
+
+bool is_learning(const State& state) { return !all_who(state, Joining::Learning).empty(); }
+
+std::vector<Newcomer> newcomers_of(const State& state) {
+  std::vector<Newcomer> all;
+  for (const WorkerId worker : all_who(state, Joining::Invited)) {
+    const Member& of = state.members[static_cast<size_t>(worker.value)];
+    all.push_back({worker, of.report.incarnation, places_of(state, worker)});
+  }
+  for (const WorkerId worker : all_who(state, Joining::Learning)) {
+    all.push_back(state.members[static_cast<size_t>(worker.value)].place);
+  }
+  return all;
+}
+
+bool hear_newcomer(Decision& out, const Report& report, Duration now) {
+  State& state = out.state;
+  Member& of = member_of(state, report.worker);
+  if (of.alive || of.absent) return false;
+  const bool known = of.joining == Joining::Invited && report.incarnation == of.report.incarnation;
+  if (known) {
+    of.heard_at = now;
+    if (report.sequence <= of.report.sequence) return true;
+    of.report = report;
+    if (!report.failure.empty()) forget_newcomer(out, report.worker, report.failure);
+    return true;
+  }
+  const bool running = state.situation == Situation::Running && state.committed < state.stop_at;
+  if (!state.rules.survive || !running || report.incarnation <= of.report.incarnation) {
+    return false;
+  }
+  const Member gone = std::exchange(of, Member{});
+  of.alive = false;
+  of.heard = true;
+  of.report = report;
+  of.heard_at = now;
+  of.joining = Joining::Invited;
+  if (gone.joining != Joining::Invited) {
+    out.event = "join";
+    out.reason +=
+        cat(out.reason.empty() ? "" : "; ", name_of(state.rules, report.worker), " comes back");
+  }
+  return true;
+}
+
+void forget_newcomer(Decision& out, WorkerId worker, const std::string& why) {
+  Member& of = member_of(out.state, worker);
+  if (of.joining != Joining::Invited) return;
+  of.joining = Joining::No;
+  of.report.connected = false;
+  out.event = "join";
+  out.reason += cat(out.reason.empty() ? "" : "; ", name_of(out.state.rules, worker),
+                    " does not come back after all: ", why);
+}
+
+void send_back_learners(State& state) {
+  for (const WorkerId worker : all_who(state, Joining::Learning)) {
+    Member& of = member_of(state, worker);
+    of.alive = false;
+    of.joining = Joining::Invited;
+    of.place = {};
+    of.suspect_since.reset();
+  }
+}
+
+std::string advance_joining(Decision& out, Duration now) {
+  State& state = out.state;
+  if (state.situation != Situation::Running || state.committed >= state.stop_at) return {};
+  for (const WorkerId worker : all_who(state, Joining::Invited)) {
+    const Member& of = member_of(state, worker);
+    if (now - of.heard_at >= state.rules.silence_limit)
+      forget_newcomer(out, worker, "it is silent");
+  }
+  const std::vector<WorkerId> learning = all_who(state, Joining::Learning);
+  for (const WorkerId worker : learning) {
+    Member& of = member_of(state, worker);
+    if (of.since == kNotYet && of.place.plan_serial == state.planning.serial) {
+      if (state.planning.from >= 0) of.since = state.planning.from;
+    }
+  }
+  if (!is_settled(state) || state.recovery.waiting) return {};
+  if (!learning.empty()) {
+    const bool all = std::all_of(learning.begin(), learning.end(), [&](WorkerId worker) {
+      const Report& report = member_of(state, worker).report;
+      return report.learned >= 0 && report.learned <= state.committed;
+    });
+    if (!all) return {};
+    out.event = "join";
+    return give_work(out, learning);
+  }
+  std::vector<WorkerId> ready = all_who(state, Joining::Invited);
+  std::erase_if(ready, [&](WorkerId worker) { return !is_ready(state, member_of(state, worker)); });
+  if (ready.empty()) return {};
+  out.event = "join";
+  return give_places(out, ready, now);
+}
+
+}  // namespace tenuto

@@ -1,0 +1,169 @@
+"""Workers come back to a run under way: they learn the state from a peer, and no step is lost."""
+import json
+import time
+import unittest
+
+from harness import KILL, LIMIT, STOP
+from survive_test import Survival
+
+LEARNS = "learns the state"
+KNOWS = "has the state of version"
+
+
+class Returning(Survival):
+    def wait_for(self, run, sentence, count=1):
+        """Until events.jsonl tells of a join with these words so many times."""
+        end = time.monotonic() + LIMIT
+        while sum(sentence in reason for reason in self.told(run, "join")) < count:
+            if run.process.poll() is not None:
+                run.finish()
+                raise AssertionError(f"ended before '{sentence}': {run.errors}{run.output}")
+            self.assertLess(time.monotonic(), end, f"never: {sentence}")
+            time.sleep(0.005)
+
+    def stop(self, run):
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+
+    def assert_as_undisturbed(self, run, name="undisturbed"):
+        """A run that was stopped: each step once, with the losses of an undisturbed one."""
+        steps = len(run.metrics())
+        alone = self.start(name=name)
+        alone.wait_for_steps(steps)
+        self.stop(alone)
+        self.assert_whole(run, steps, self.losses(alone))
+
+    def inject(self, run, wish):
+        answer = self.ask("inject", run, wish)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+
+    def holders(self, run):
+        """Of the newest plan."""
+        plans = sorted(run.folder.glob("plan-*.json"), key=lambda path: path.stat().st_mtime_ns)
+        return sorted({worker for stage in json.loads(plans[-1].read_text())["stages"]
+                       for worker in stage["holders"]})
+
+
+class Join(Returning):
+    def test_a_killed_worker_comes_back(self):
+        self.write_job(job__steps=200, job__validate_every=20)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        run = self.start("--resilience.restarts=1")
+        run.wait_for_steps(2)
+        first = run.workers()
+        self.kill(run, 3)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_gone(first)
+        self.assert_whole(run, 200, undisturbed)
+        joins = self.told(run, "join")
+        self.assertEqual(joins[0], "worker 3 is started again")
+        self.assertEqual(joins[1], "worker 3 (stage 1 of pipeline 1) comes back")
+        self.assertIn(LEARNS, joins[2])
+        self.assertIn(KNOWS, joins[3])
+        self.assertEqual(len(joins), 4)
+        # The plan of the beginning is in force again, and no epoch began for it.
+        self.assertEqual(max(line["epoch"] for line in run.metrics()), 2)
+        self.assertEqual(self.holders(run), [0, 1, 2, 3])
+        self.assertIn("has all of the state", self.logs(run)["worker-3.log"])
+
+    def test_it_stays_away_unless_it_is_wanted(self):
+        run = self.start("--job.steps=100000", "--job.checkpoint_every=0")
+        run.wait_for_steps(2)
+        self.assertEqual(self.ask("inject", run, "start=1.1").returncode, 2, "it lives")
+        self.kill(run, 3)
+        run.wait_for_steps(len(run.metrics()) + 60)
+        self.assertNotIn(3, run.workers())
+        self.inject(run, "start=1.1")
+        self.wait_for(run, KNOWS)
+        run.wait_for_steps(len(run.metrics()) + 5)
+        status = json.loads(self.ask("status", run, "--json").stdout)
+        self.assertEqual((status["members"], status["epoch"]), (4, 2))
+        self.assertEqual([worker["joining"] for worker in status["workers"]], ["no"] * 4)
+        # And once more, as often as one likes.
+        self.kill(run, 3)
+        run.wait_for_steps(len(run.metrics()) + 3)
+        self.inject(run, "start=3")
+        self.wait_for(run, KNOWS, 2)
+        self.stop(run)
+
+    def test_who_stood_still_comes_back_anew(self):
+        run = self.start("--job.steps=100000", "--resilience.silence_seconds=2",
+                         "--resilience.restarts=1", "--job.checkpoint_every=0")
+        run.wait_for_steps(2)
+        before = run.workers()
+        self.kill(run, 2, STOP)
+        self.wait_for(run, KNOWS)
+        self.assertNotEqual(run.workers()[2], before[2])
+        self.stop(run)
+
+    def test_newcomer_and_donor_die_while_it_learns(self):
+        # In parts of 1 MiB, then 2 or a half, and so on: several steps.
+        self.write_job(job__steps=100000, device__parameter_bytes=1 << 23, parallel__pipelines=3,
+                       job__checkpoint_every=0)
+        run = self.start()
+        run.wait_for_steps(2)
+        self.kill(run, 5)
+        run.wait_for_steps(len(run.metrics()) + 2)
+        self.inject(run, "start=5")
+        self.wait_for(run, LEARNS)
+        self.kill(run, 5)
+        run.wait_for_steps(len(run.metrics()) + 4)
+        self.inject(run, "start=5")
+        self.wait_for(run, LEARNS, 2)
+        self.kill(run, 1)  # its donor: the first who holds the stage
+        self.wait_for(run, LEARNS, 3)
+        self.wait_for(run, KNOWS)
+        run.wait_for_steps(len(run.metrics()) + 10)
+        self.stop(run)
+        self.assert_as_undisturbed(run)
+        self.assertEqual(len(self.told(run, "death")), 3)
+        self.assertEqual(self.holders(run), [0, 2, 3, 4, 5])
+
+    def test_who_ends_at_once_is_forgotten(self):
+        wrapper = self.folder / "wrapper.py"
+        wrapper.write_text("import os, sys\n"
+                           "if sys.argv[sys.argv.index('--incarnation') + 1] == '1': sys.exit(9)\n"
+                           "os.execv(sys.argv[1], sys.argv[1:])\n")
+        run = self.start("--job.steps=100000", "--resilience.restarts=2",
+                         "--job.checkpoint_every=0",
+                         f"--coordinator.launch=python3,{wrapper}")
+        run.wait_for_steps(2)
+        self.kill(run, 0)
+        self.wait_for(run, KNOWS)
+        self.assertEqual(self.told(run, "join").count("worker 0 is started again"), 2)
+        self.assertEqual(len(self.told(run, "death")), 1)
+        self.stop(run)
+
+    def test_a_start_at_a_step(self):
+        self.write_job(job__steps=120, job__checkpoint_every=30)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        self.add_fault(kind="kill", worker="0.1", at_step=4, at_op=6)
+        self.add_fault(kind="start", worker="0.1", at_step=8)
+        run = self.train()
+        self.assert_whole(run, 120, undisturbed)
+        self.assertEqual(run.checkpoints()[-1], 120)
+        self.assertIn("rehearsed fault: in step 8 worker 0.1 is started again",
+                      self.told(run, "fault"))
+        self.assertTrue(any(KNOWS in reason for reason in self.told(run, "join")))
+
+    def test_a_model_that_learns_learns_the_same(self):
+        self.need_torch()
+        for tied in (False, True):
+            self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=100000,
+                           model__layers=2, model__width=16, model__heads=2, model__sequence=16,
+                           model__dropout=0.1, parallel__micros=4, model__tied=tied,
+                           job__checkpoint_every=0, job__validate_every=10)
+            name = f"tied-{tied}"
+            run = self.start(name=name)
+            run.wait_for_steps(4)
+            self.kill(run, 1)
+            run.wait_for_steps(len(run.metrics()) + 2)
+            self.inject(run, "start=0.1")
+            self.wait_for(run, KNOWS)
+            run.wait_for_steps(len(run.metrics()) + 30)
+            self.stop(run)
+            self.assert_as_undisturbed(run, f"{name}-alone")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,329 @@
+// How a process comes to the place of a worker that is gone, rule by rule. J1 to J6 and C3 are the
+// rules of the join protocol, docs/decisions/027.
+#include "control/join.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "control/survival.h"
+#include "ir/check.h"
+
+namespace tenuto {
+namespace {
+
+// Worker 3 has died in step 2 and the others have gone on without it.
+class Return : public Survival {
+ public:
+  explicit Return(const Rules& rules = surviving_rules()) : Survival(rules) {
+    steps(2);
+    die();
+    freeze();
+    run();
+    steps(3);
+  }
+
+  Report& newcomer() { return reports[static_cast<size_t>(kDead.value)]; }
+  // The second process of worker 3 comes forward: with nothing but its name.
+  Decision come_forward(int32_t incarnation = 1) {
+    newcomer() = {};
+    newcomer().worker = kDead;
+    newcomer().incarnation = incarnation;
+    return report(3);
+  }
+  // It has its device and its wire.
+  Decision make_ready() {
+    newcomer().epoch = state.epoch;
+    newcomer().address = "127.0.0.1:9000";
+    newcomer().connected = true;
+    return report(3);
+  }
+  // All have connected with it, so the plan with its place comes into force, and it takes its part
+  // from there on.
+  void take_place() {
+    acknowledge();
+    while (state.committed + 1 < state.planning.from) step_of({0, 1, 2});
+    newcomer().version = state.planning.from;
+    newcomer().phase = Phase::Running;
+    keep(report(3));
+  }
+  void acknowledge() {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!state.members[i].alive) continue;
+      reports[i].plan = state.planning.serial;
+      keep(report(i));
+    }
+  }
+  void step_of(const std::vector<size_t>& workers) {
+    for (const size_t i : workers) keep(take(i));
+  }
+  Decision learn() {
+    newcomer().learned = newcomer().version;
+    return report(3);
+  }
+  const Member& place() const { return state.members[static_cast<size_t>(kDead.value)]; }
+};
+
+TEST(Join, J1ANewcomerIsInvitedAndIsInNoPlanAndNoCommit) {
+  Return run;
+  const int64_t serial = run.state.planning.serial, epoch = run.state.epoch;
+  const Decision decision = run.come_forward();
+  EXPECT_STREQ(decision.event, "join");
+  EXPECT_EQ(decision.reason, "worker 3 (stage 1 of pipeline 1) comes back");
+  ASSERT_TRUE(decision.order);
+  EXPECT_EQ(decision.order->newcomers, (std::vector<Newcomer>{{kDead, 1, {{1}}, {}, -1}}));
+  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  EXPECT_EQ(run.state.planning.serial, serial);
+  EXPECT_EQ(run.state.epoch, epoch);
+  const int64_t before = run.state.committed;
+  run.step_of({0, 1, 2});
+  EXPECT_EQ(run.state.committed, before + 1);
+}
+
+TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
+  Return run;
+  EXPECT_FALSE(run.come_forward(0).order) << "the dead speaks on";
+  EXPECT_EQ(run.place().joining, Joining::No);
+  // A second process for a worker that lives is not heard.
+  Report second = run.reports[1];
+  second.incarnation = 5;
+  second.sequence = 1000;
+  second.version = 1;
+  const Report before = run.state.members[1].report;
+  EXPECT_FALSE(run.hear(second).order);
+  EXPECT_EQ(run.state.members[1].report, before);
+  EXPECT_EQ(run.state.members[1].joining, Joining::No);
+}
+
+TEST(Join, C3WhoeverComesLaterTakesThePlaceOfTheNewcomerBefore) {
+  Return run;
+  run.come_forward(1);
+  run.come_forward(2);
+  ASSERT_EQ(run.state.told.newcomers.size(), 1U);
+  EXPECT_EQ(run.state.told.newcomers[0].incarnation, 2);
+  Report first = run.newcomer();
+  first.incarnation = 1;
+  first.sequence = 50;
+  EXPECT_FALSE(run.hear(first).order);
+}
+
+TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
+  Return run;
+  run.come_forward();
+  const Decision decision = run.make_ready();
+  EXPECT_STREQ(decision.event, "join");
+  EXPECT_EQ(decision.reason,
+            "plan 3 (1f1b) is proposed: worker 3 (stage 1 of pipeline 1) learns the state");
+  ASSERT_TRUE(decision.order);
+  EXPECT_TRUE(decision.new_plan);
+  EXPECT_EQ(decision.order->newcomers, (std::vector<Newcomer>{{kDead, 1, {{1}}, {{1}}, 3}}));
+  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}, {3}}));
+  EXPECT_EQ(decision.order->addresses[3], "127.0.0.1:9000");
+  EXPECT_EQ(decision.order->incarnations, (std::vector<int32_t>{0, 0, 0, 1}));
+  EXPECT_EQ(facts_of(run.state).members, decision.order->order.members);
+  const Plan& plan = *run.plan_of_now();
+  EXPECT_TRUE(check(plan).ok());
+  EXPECT_EQ(plan.stages[1].holders, (std::vector<WorkerId>{{1}, {3}}));
+  for (const Op& op : plan.schedule.lists[3]) {
+    const bool shared =
+        op.kind == OpKind::Reduce || op.kind == OpKind::Measure || op.kind == OpKind::Step;
+    const bool tells = (op.kind == OpKind::Send || op.kind == OpKind::Recv) &&
+                       (op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict);
+    EXPECT_TRUE(shared || tells) << static_cast<int>(op.kind);
+  }
+  EXPECT_TRUE(plan.evaluation.lists[3].empty());
+}
+
+TEST(Join, J5NobodyWaitsForItBeforeItsPlanIsInForceAndEverybodyAfterwards) {
+  Return run;
+  run.come_forward();
+  run.make_ready();
+  const int64_t before = run.state.committed;
+  run.step_of({0, 1, 2});
+  EXPECT_EQ(run.state.committed, before + 1);
+  run.take_place();
+  const int64_t from = run.state.planning.from;
+  EXPECT_EQ(from, before + 3);
+  EXPECT_EQ(run.state.epoch, 2) << "no epoch begins";
+  while (run.state.committed < from) run.step_of({0, 1, 2});
+  run.step_of({0, 1, 2});
+  EXPECT_EQ(run.state.committed, from) << "version " << from + 1 << " is also its own";
+  run.keep(run.take(3));
+  EXPECT_EQ(run.state.committed, from + 1);
+}
+
+TEST(Join, J4ItHasWorkOnlyOnceTheVersionThatItLearnedIsCommitted) {
+  Return run;
+  run.come_forward();
+  run.make_ready();
+  run.take_place();
+  const int64_t from = run.state.planning.from;
+  while (run.state.committed < from) run.step_of({0, 1, 2});
+  run.keep(run.take(3));
+  run.learn();  // of a version that is not final yet
+  EXPECT_EQ(run.newcomer().learned, from + 1);
+  EXPECT_EQ(run.place().joining, Joining::Learning);
+  run.step_of({0, 1, 2});
+  EXPECT_EQ(run.state.committed, from + 1);
+  EXPECT_EQ(run.place().joining, Joining::No);
+  EXPECT_TRUE(run.state.told.newcomers.empty());
+  // All are there again: the first plan returns, at a boundary as every plan does.
+  EXPECT_EQ(run.state.planning.present, run.state.rules.plan);
+  EXPECT_EQ(run.state.planning.from, -1);
+  EXPECT_EQ(run.reasons.back(),
+            cat("plan 4 (1f1b) is proposed: worker 3 (stage 1 of pipeline 1) has the state of "
+                "version ",
+                from + 1));
+  EXPECT_TRUE(run.state.planning.monitor->cluster.workers[3].alive);
+}
+
+TEST(Join, J4AnotherPlanWaitsUntilItHasLearned) {
+  Rules rules = surviving_rules();
+  rules.slow_links = SlowLinks::Adapt;
+  Return run(rules);
+  run.wanted.reset();
+  run.hear(Planned{run.state.planning.request, nullptr, ""});
+  run.come_forward();
+  run.make_ready();
+  run.take_place();
+  run.state.planning.stale = true;
+  while (run.state.committed < run.state.planning.from) run.step_of({0, 1, 2});
+  run.step_of({0, 1, 2, 3});
+  run.step_of({0, 1, 2, 3});
+  EXPECT_FALSE(run.wanted) << "a search would give work to whoever holds the stage";
+  EXPECT_TRUE(run.state.planning.stale);
+}
+
+TEST(Join, J6ItsDeathBeforeItHasAPlaceConcernsNobody) {
+  Return run;
+  run.come_forward();
+  const Decision decision = run.die();
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  EXPECT_EQ(run.state.epoch, 2);
+  EXPECT_TRUE(run.state.told.newcomers.empty());
+  EXPECT_EQ(decision.reason,
+            "worker 3 (stage 1 of pipeline 1) does not come back after all: its process was killed "
+            "by signal 9");
+  run.make_ready();
+  EXPECT_EQ(run.place().joining, Joining::No) << "what it said last comes late";
+  run.come_forward(2);
+  EXPECT_EQ(run.place().joining, Joining::Invited);
+}
+
+TEST(Join, J6ItsDeathInItsPlaceBeginsAnEpochWithoutIt) {
+  Return run;
+  run.come_forward();
+  run.make_ready();
+  run.take_place();
+  const Decision decision = run.die();
+  EXPECT_EQ(run.state.situation, Situation::Recovering);
+  EXPECT_EQ(run.state.epoch, 3);
+  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  EXPECT_TRUE(decision.order->newcomers.empty());
+  run.freeze();
+  run.run();
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  EXPECT_TRUE(run.plan_of_now()->schedule.lists[3].empty());
+  run.come_forward(2);
+  EXPECT_EQ(run.place().joining, Joining::Invited);
+}
+
+TEST(Join, J6TheDeathOfItsDonorTakesItsPlaceAndItBeginsAnew) {
+  Rules rules = surviving_rules();
+  Return run(rules);
+  run.come_forward();
+  run.make_ready();
+  run.take_place();
+  // Worker 0 dies: stage 0 has worker 2, and stage 1 has its donor.
+  const Decision decision = run.die({0});
+  EXPECT_EQ(run.state.situation, Situation::Recovering);
+  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{1}, {2}}));
+  ASSERT_EQ(decision.order->newcomers.size(), 1U);
+  EXPECT_TRUE(decision.order->newcomers[0].donors.empty());
+  EXPECT_EQ(run.place().joining, Joining::Invited);
+  run.freeze();
+  run.run();
+  run.step_of({1, 2});
+  run.step_of({1, 2});
+  EXPECT_TRUE(run.plan_of_now()->schedule.lists[3].empty());
+  run.make_ready();  // in the new epoch, with a new wire
+  EXPECT_EQ(run.place().joining, Joining::Learning);
+  EXPECT_EQ(run.place().place.donors, (std::vector<WorkerId>{{1}}));
+}
+
+TEST(Join, I7WhoHasNotLearnedAllHoldsNoStage) {
+  Return run;
+  run.come_forward();
+  run.make_ready();
+  run.take_place();
+  // Its donor was the last who held stage 1: the newcomer cannot stand in for it.
+  const Decision decision = run.die({1});
+  EXPECT_NE(run.state.situation, Situation::Recovering);
+  for (const WorkerId saver : decision.state.told.savers) EXPECT_NE(saver, kDead);
+  EXPECT_EQ(
+      std::count(run.state.told.order.members.begin(), run.state.told.order.members.end(), kDead),
+      0);
+}
+
+TEST(Join, I7WhoHasNotLearnedAllSavesNothing) {
+  Rules rules = surviving_rules();
+  rules.checkpoint_every = 1;
+  Return run(rules);
+  run.come_forward();
+  run.make_ready();
+  for (const WorkerId saver : run.state.told.savers) EXPECT_NE(saver, kDead);
+}
+
+TEST(Join, WhoeverFailsToMakeItselfReadyIsForgotten) {
+  Return run;
+  run.come_forward();
+  run.newcomer().failure = "there is no such device";
+  const Decision decision = run.report(3);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  EXPECT_EQ(run.place().joining, Joining::No);
+  EXPECT_EQ(decision.reason,
+            "worker 3 (stage 1 of pipeline 1) does not come back after all: there is no such "
+            "device");
+}
+
+TEST(Join, ASilentNewcomerIsForgotten) {
+  Return run;
+  run.come_forward();
+  for (int i = 0; i < 8; ++i) run.pass(8 * kSecond);
+  EXPECT_EQ(run.place().joining, Joining::No);
+  EXPECT_EQ(run.state.situation, Situation::Running);
+}
+
+TEST(Join, SeveralComeAtOnce) {
+  Rules rules = surviving_rules();
+  Survival run(rules);
+  run.steps(2);
+  for (const WorkerId dead : {WorkerId{0}, kDead}) {
+    run.die(dead);
+    run.freeze();
+    run.run();
+  }
+  run.steps(3);
+  for (const size_t worker : {size_t{0}, size_t{3}}) {
+    Report& of = run.reports[worker];
+    of = {};
+    of.worker = {static_cast<int32_t>(worker)};
+    of.incarnation = 1;
+    run.report(worker);
+    of.epoch = run.state.epoch;
+    of.address = "somewhere";
+  }
+  run.reports[0].connected = run.reports[3].connected = true;
+  run.keep(run.report(0));
+  EXPECT_EQ(run.state.members[0].joining, Joining::Learning);
+  run.keep(run.report(3));
+  // The other one waits until there is a place for another plan.
+  EXPECT_EQ(run.state.members[3].joining, Joining::Invited);
+  EXPECT_EQ(run.state.members[0].place.donors, (std::vector<WorkerId>{{2}}));
+}
+
+}  // namespace
+}  // namespace tenuto
