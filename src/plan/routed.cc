@@ -109,33 +109,6 @@ Schedule make_evaluation(const Plan& plan, const std::vector<Stage>& stages) {
   return made;
 }
 
-// One compute op and its place in the list that it comes from.
-struct Placed {
-  size_t index = 0;
-  Op op;
-};
-
-// Brings ops that come from several lists into one: by their places, and of one kind and stage in
-// ascending order of micro-batches.
-std::vector<Op> merge(std::vector<Placed> placed) {
-  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
-    return std::pair(a.index, a.op.micro) < std::pair(b.index, b.op.micro);
-  });
-  std::map<std::pair<OpKind, StageId>, std::vector<MicroId>> micros;
-  for (const Placed& each : placed) {
-    micros[{each.op.kind, each.op.stage}].push_back(each.op.micro);
-  }
-  for (auto& [kind, ascending] : micros) std::sort(ascending.rbegin(), ascending.rend());
-  std::vector<Op> list;
-  for (Placed& each : placed) {
-    auto& rest = micros[{each.op.kind, each.op.stage}];
-    each.op.micro = rest.back();
-    rest.pop_back();
-    list.push_back(each.op);
-  }
-  return list;
-}
-
 // Who runs each micro-batch of a stage when these holders are left: loads as even as they can be
 // without taking work from who lives.
 std::vector<WorkerId> deal(std::vector<WorkerId> owners, const std::vector<WorkerId>& holders) {
@@ -156,6 +129,25 @@ std::vector<WorkerId> deal(std::vector<WorkerId> owners, const std::vector<Worke
 }
 
 }  // namespace
+
+std::vector<Op> merge(std::vector<Placed> placed) {
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::pair(a.index, a.op.micro) < std::pair(b.index, b.op.micro);
+  });
+  std::map<std::pair<OpKind, StageId>, std::vector<MicroId>> micros;
+  for (const Placed& each : placed) {
+    micros[{each.op.kind, each.op.stage}].push_back(each.op.micro);
+  }
+  for (auto& [kind, ascending] : micros) std::sort(ascending.rbegin(), ascending.rend());
+  std::vector<Op> list;
+  for (Placed& each : placed) {
+    auto& rest = micros[{each.op.kind, each.op.stage}];
+    each.op.micro = rest.back();
+    rest.pop_back();
+    list.push_back(each.op);
+  }
+  return list;
+}
 
 Plan with_work(const Plan& plan, Work work) {
   CHECK(work.lists.size() == plan.schedule.lists.size(), "a list for each worker");

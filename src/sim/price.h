@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/plan.h"
+#include "ir/stores.h"
 #include "world/cluster.h"
 #include "world/model.h"
 
@@ -55,7 +56,9 @@ struct PriceOptions {
   Duration per_op{};         // constant cost of every compute op, at any speed
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
   bool bytes = false;        // peak_bytes too
-  int32_t steps = 0;         // staggered: steps to price for the period; 0 = enough for most
+  const Stores* stores = nullptr;  // what is there before the lists begin (check() has the rules of
+                                   // such plans): offloaded, not staggered, without a bound
+  int32_t steps = 0;               // staggered: steps to price for the period; 0 = enough for most
 };
 
 // Runs the plan's step on a clock of integer nanoseconds. Deterministic: what ends at a moment has
