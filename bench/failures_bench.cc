@@ -14,6 +14,7 @@
 #include "adapt/mixture.h"
 #include "adapt/rivals.h"
 #include "adapt/route.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -52,22 +53,17 @@ struct Asked {
 }
 
 MixtureSize size_of(const std::string& text) {
-  MixtureSize size;
-  char more = 0;
-  const int read =
-      std::sscanf(text.c_str(), "%d,%d,%d%c", &size.stages, &size.pipelines, &size.micros, &more);
-  if (read != 3 || std::min({size.stages, size.pipelines, size.micros}) < 1) {
-    give_up(cat("'", text, "' is no size: expected stages,pipelines,micro-batches such as 8,4,32"));
-  }
-  return size;
+  const auto size = read_size(text);
+  if (size) return *size;
+  give_up(cat("'", text, "' is no size: expected stages,pipelines,micro-batches such as 8,4,32"));
 }
 
 // Deaths of different pipelines, all at the middle stage or each at the next one.
-std::vector<Trouble> deaths(const MixtureSize& size, int32_t count, bool same_stage) {
-  std::vector<Trouble> troubles;
+std::vector<Mishap> deaths(const MixtureSize& size, int32_t count, bool same_stage) {
+  std::vector<Mishap> troubles;
   for (int32_t i = 0; i < count; ++i) {
     const int32_t stage = (size.stages / 2 + (same_stage ? 0 : i)) % size.stages;
-    troubles.push_back({TroubleKind::DeadWorker, 0, i, stage});
+    troubles.push_back({MishapKind::DeadWorker, 0, i, stage});
   }
   return troubles;
 }
@@ -86,9 +82,7 @@ constexpr Running kRunnings[] = {
     {"staggered 2x", 2, true, Pace::Joint},
 };
 
-// In ops: the step, and its bound.
-Json time_of(const MixtureSize& size, const std::vector<Trouble>& troubles, const Running& how,
-             const RouteEffort& effort) {
+Mesh mesh_of(const MixtureSize& size, const std::vector<Mishap>& troubles, const Running& how) {
   Mesh mesh = mesh_with(size, troubles, how.memory * size.stages, how.pace);
   for (auto& ways : mesh.ways) std::fill(ways.begin(), ways.end(), Way{});
   mesh.split_backward = how.split;
@@ -99,15 +93,40 @@ Json time_of(const MixtureSize& size, const std::vector<Trouble>& troubles, cons
       holder.weight = {};
     }
   }
-  const Routed routed = search_route(mesh, effort);
-  const auto ops = [](Duration time) {
-    return to_milliseconds(time) / to_milliseconds(kMixtureOp);
-  };
-  return {{"time", ops(routed.best().time)}, {"bound", ops(routed.bound)}};
+  return mesh;
+}
+
+double ops_of(Duration time) { return to_milliseconds(time) / to_milliseconds(kMixtureOp); }
+
+// In ops: the step, and its bound.
+Json time_of(const MixtureSize& size, const std::vector<Mishap>& troubles, const Running& how,
+             const RouteEffort& effort) {
+  const Routed routed = search_route(mesh_of(size, troubles, how), effort);
+  return {{"time", ops_of(routed.best().time)}, {"bound", ops_of(routed.bound)}};
+}
+
+// One dead worker: what the first answer and the whole search come to, in ops, and what they take,
+// the middle of some rounds.
+Json planning_of(const MixtureSize& size, const Running& how) {
+  constexpr int kRounds = 5;
+  const Mesh mesh = mesh_of(size, deaths(size, 1, true), how);
+  Json row = {{"how", how.name}};
+  for (const auto& [name, effort] : {std::pair("first", kFirstRoute), {"whole", RouteEffort{}}}) {
+    std::vector<double> took;
+    Duration time{};
+    for (int round = 0; round < kRounds; ++round) {
+      const Duration start = monotonic_clock().now();
+      time = search_route(mesh, effort).best().time;
+      took.push_back(to_milliseconds(monotonic_clock().now() - start));
+    }
+    std::sort(took.begin(), took.end());
+    row[name] = {{"time", ops_of(time)}, {"ms", took[kRounds / 2]}};
+  }
+  return row;
 }
 
 Json row_of(const MixtureSize& size, int32_t count, bool same_stage, const RouteEffort& effort) {
-  const std::vector<Trouble> troubles = deaths(size, count, same_stage);
+  const std::vector<Mishap> troubles = deaths(size, count, same_stage);
   Json row = {{"dead", count}, {"where", count < 2 ? "any" : same_stage ? "same" : "different"}};
   for (const Running& how : kRunnings) row[how.name] = time_of(size, troubles, how, effort);
   return row;
@@ -120,6 +139,7 @@ Json steps_of(const MixtureSize& size, const RouteEffort& effort) {
                 {"micros", size.micros},
                 {"fault_free_1f1b", fault_free(fleet)},
                 {"rows", Json::array()}};
+  for (const Running& how : kRunnings) table["planning"].push_back(planning_of(size, how));
   for (int32_t count = 0; count < size.pipelines; ++count) {
     table["rows"].push_back(row_of(size, count, true, effort));
     if (count > 1) table["rows"].push_back(row_of(size, count, false, effort));
@@ -134,7 +154,7 @@ Json speeds_of(const MixtureSize& size, int layers) {
     for (const bool same : {true, false}) {
       if (count == 1 && !same) continue;
       Dead dead = all_alive(fleet);
-      for (const Trouble& it : deaths(size, count, same)) {
+      for (const Mishap& it : deaths(size, count, same)) {
         dead[static_cast<size_t>(it.pipeline)][static_cast<size_t>(it.stage)] = true;
       }
       Json row = {{"dead", count}, {"where", count < 2 ? "any" : same ? "same" : "different"}};
@@ -244,6 +264,15 @@ void print_steps(const Json& table) {
     }
     std::printf(" %.3f / %.3f |\n", plain / row["staggered"]["time"].get<double>(),
                 plain / row["staggered 2x"]["time"].get<double>());
+  }
+  std::printf(
+      "\none dead worker | first plan | in ms | whole search | in ms |\n|---|---|---|---|---|\n");
+  for (const Json& row : table["planning"]) {
+    std::printf("| %s |", row["how"].get<std::string>().c_str());
+    for (const char* name : {"first", "whole"}) {
+      std::printf(" %g | %.2f |", row[name]["time"].get<double>(), row[name]["ms"].get<double>());
+    }
+    std::printf("\n");
   }
 }
 

@@ -1,8 +1,8 @@
 // Dead workers, slow workers and slow links in real runs: a process for each worker of pipelines
 // side by side, with paced devices. Who is dead is so from the start; the others turn slow while
 // the run goes on, which has to find them and to answer. Each period stands beside the simulator's
-// price of the very plan that was in force, the bound of all routings, and what the run took before
-// it had answered.
+// price of the very plan that was in force, the bound of all routings (whose updates wait for no
+// norm), and what the run took before it had answered.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -126,22 +126,24 @@ struct Row {
   }
 };
 
-// What a run of the job is priced by: from the first op to the last weight gradient.
+// What a run of the job is priced by.
 class Pricing {
  public:
   explicit Pricing(const Job& job)
       : job_(job),
         cluster_(with_faults(cluster_of(job), job.faults, kHealthy, job.parallel.stages)) {
-    options_.price.update = false;
+    period_.in_turn = true;
+    period_.lower_bound = false;
+    free_.price.staggered = true;
   }
   double price_ms(const Plan& plan) const {
-    const auto priced = price(plan, job_model(job_, plan), cluster_, options_.price);
+    const auto priced = price(plan, job_model(job_, plan), cluster_, period_);
     if (!priced.ok()) give_up(priced.error().message);
-    return to_milliseconds(priced.value().makespan);
+    return to_milliseconds(priced.value().period);
   }
   // Of all routings, where something is the matter; else of the plan's own.
   double bound_ms(const Plan& plan) const {
-    const auto adapted = adapt(plan, job_model(job_, plan), cluster_, options_);
+    const auto adapted = adapt(plan, job_model(job_, plan), cluster_, free_);
     if (!adapted.ok()) give_up(adapted.error().message);
     return to_milliseconds(adapted.value().lower_bound);
   }
@@ -149,7 +151,8 @@ class Pricing {
  private:
   const Job& job_;
   const Cluster cluster_;
-  AdaptOptions options_;
+  PriceOptions period_;
+  AdaptOptions free_;
 };
 
 // The median of steps [first, end), and the price of the plan that they ran under.
@@ -157,7 +160,7 @@ Stretch measure(const std::vector<StepFigures>& figures, int64_t first, int64_t 
                 double priced_ms) {
   std::vector<Duration> times;
   for (int64_t step = first; step < end; ++step) {
-    times.push_back(from_milliseconds(figures[static_cast<size_t>(step)].iteration_ms));
+    times.push_back(from_milliseconds(figures[static_cast<size_t>(step)].period_ms));
   }
   const double median = to_milliseconds(quantile(times, 0.5));
   return {times.size(), median, priced_ms};
@@ -230,7 +233,7 @@ int run_table(const Asked& asked) {
   Json rows = Json::array();
   if (!asked.json) {
     std::printf(
-        "ms from a step's first op to its last weight gradient, medians\n"
+        "ms from one step to the next, medians\n"
         "%-5s %-18s %8s %8s %8s  %8s %7s  %8s %8s %8s  %5s %5s\n",
         "size", "troubles", "measured", "priced", "off", "bound", "over", "before", "priced", "off",
         "gain", "steps");

@@ -39,6 +39,7 @@ class InstantCompute : public Compute {
   StepOutcome outcome() override { return {}; }
   int64_t version() const override { return 0; }
   Finality finality() override { return {}; }
+  void start_over() override {}
   Status undo() override { return ok(); }
   Status save(StageId, const std::string&) override { return ok(); }
   Status load(const std::vector<std::string>&, int64_t) override { return ok(); }

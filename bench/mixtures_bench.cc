@@ -263,7 +263,6 @@ std::string read(int count, char** arguments, Asked& asked) {
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
     const char* next = i + 1 < count ? arguments[i + 1] : "";
-    MixtureSize size;
     if (argument == "--json") {
       asked.json = true;
     } else if (argument == "--ours") {
@@ -276,9 +275,8 @@ std::string read(int count, char** arguments, Asked& asked) {
       asked.bounds = std::atoi(next), ++i;
     } else if (argument == "--trouble" && *next != 0) {
       asked.rows.push_back(next), ++i;
-    } else if (argument == "--size" &&
-               std::sscanf(next, "%d,%d,%d", &size.stages, &size.pipelines, &size.micros) == 3) {
-      asked.sizes.push_back(size), ++i;
+    } else if (argument == "--size" && read_size(next)) {
+      asked.sizes.push_back(*read_size(next)), ++i;
     } else {
       return argument;
     }

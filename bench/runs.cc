@@ -87,6 +87,7 @@ std::vector<StepFigures> figures_of(const fs::path& run) {
   for (const Json& line : lines_of(run / "metrics.jsonl")) {
     StepFigures step;
     step.iteration_ms = line.value("iteration_ms", 0.0);
+    step.period_ms = line.value("period_ms", 0.0);
     step.step_ms = line["step_ms"];
     step.lag_valid = line.value("lag_valid", true);
     figures.push_back(step);

@@ -43,6 +43,7 @@ Plan plan_of(const std::filesystem::path& run, int64_t serial = 0);
 // What the metrics say of one step.
 struct StepFigures {
   double iteration_ms = 0;  // first op to last weight gradient, on the devices' clock
+  double period_ms = 0;     // from the last weight gradient of the step before; 0 in the first
   double step_ms = 0;       // of the slowest worker, on the machine's
   bool lag_valid = true;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt/mesh_bound.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
@@ -79,10 +80,8 @@ Plan with_orders(const Plan& plan, const Found& found, Dispatch dispatch) {
 Error no_room(const Route& route) {
   for (size_t s = 0; s < route.legs.size(); ++s) {
     const Room& room = route.legs[s].room;
-    if (room.most == 0 || room.whole <= room.most) continue;
-    return {Code::Exhausted, Reach::Worker,
-            cat("worker ", route.workers[s], " (stage ", s, ") has room for ", room.most,
-                " and one micro-batch takes ", room.whole, ": raise the memory")};
+    if (room.fits(1, 0)) continue;
+    return too_little_room(route.workers[s], static_cast<int32_t>(s), room);
   }
   return {Code::Infeasible, Reach::Job, "no order was found"};
 }
@@ -129,7 +128,7 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
   const auto before = price(plan, model, now, pricing);
   if (!before.ok()) return before.error();
   const auto period = [](const Result<Timeline>& timeline) { return timeline.value().period; };
-  Adapted same{plan, period(before), {}, period(before), false, ""};
+  Adapted same{plan, period(before), {}, period(before), false, false, ""};
   same.lower_bound = lower_bound(plan, plan.schedule, model, now, pricing);
   std::vector<Route> routes = routes_of(plan, plan.schedule, model, now, pricing);
   if (!stand_apart(routes, plan.schedule.lists.size())) {
@@ -169,23 +168,26 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
   }
   const Status right = check(best->plan, sizes_of(model, best->plan.stages));
   if (!right.ok()) return right.error();
-  Adapted made{std::move(best->plan), best->price, same.lower_bound, same.price, true, ""};
+  Adapted made{std::move(best->plan), best->price, same.lower_bound, same.price, true, false, ""};
   made.reason =
       cat(best->how, ": ", milliseconds(made.price), " ms, ", percent(made.price, made.lower_bound),
           " above the bound, instead of ", milliseconds(made.before), " ms under ", plan.order);
   return made;
 }
 
-// Something is the matter with one pipeline that need not be with another.
+// Something is the matter with one pipeline that need not be with another. Of a plan that does
+// without a dead worker the others have unequal work.
 bool is_disturbed(const Plan& plan, const Cluster& now) {
   if (!now.exceptions.empty()) return true;
-  for (const Stage& stage : plan.stages) {
-    for (const WorkerId holder : stage.holders) {
-      const Worker& worker = now.workers[at(holder.value)];
-      if (!worker.alive || worker.speed != 1) return true;
-    }
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    if (!now.workers[w].alive || now.workers[w].speed != 1) return true;
   }
   return false;
+}
+
+// True when micro-batches have several ways through the stages.
+bool has_routings(const Plan& plan) {
+  return plan.schedule.lists.size() > plan.stages.size() && holds_apart(plan);
 }
 
 // True when every worker that has ops lives.
@@ -222,22 +224,35 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   // Steps without a common start are priced by the mean of a few, which may be shorter while
   // workers still catch up with each other.
   best.lower_bound = std::min(routed.bound, best.price);
-  best.changed = true;
+  best.changed = best.routed = true;
   best.reason = cat("routed anew (", step.how, "): ", milliseconds(best.price), " ms, ",
                     percent(best.price, best.lower_bound), " above the bound of all routings");
   return ordered;
 }
 
-}  // namespace
+// The answer after these moves, or nothing when they do not pay against `here`.
+Result<std::optional<Adapted>> adapt_moved(const Plan& plan, const Model& model, const Cluster& now,
+                                           const AdaptOptions& options,
+                                           std::vector<StageMove> moves,
+                                           const Result<Adapted>& here) {
+  auto moved = adapt_routing(with_moves(plan, now, moves), model, now, options);
+  if (moved.ok()) moved = checked(std::move(moved), model);
+  if (!moved.ok()) return moved.error();
+  Adapted& found = moved.value();
+  if (here.ok()) {
+    const double enough = (1 - options.move_gain) * static_cast<double>(here.value().price.count());
+    if (static_cast<double>(found.price.count()) > enough) return std::optional<Adapted>();
+    found.reason += cat(", instead of ", milliseconds(here.value().price), " ms where they were");
+    found.before = here.value().before;
+  }
+  found.reason = cat(describe(moves), "; ", found.reason);
+  found.moves = std::move(moves);
+  return std::optional(std::move(found));
+}
 
-Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
-                      const AdaptOptions& asked) {
-  AdaptOptions options = asked;
-  options.price.spans = options.price.bytes = options.price.lower_bound = false;
-  const bool routes = options.routing && plan.schedule.lists.size() > plan.stages.size() &&
-                      holds_apart(plan) && is_disturbed(plan, now);
+Result<Adapted> adapt_in_place(const Plan& plan, const Model& model, const Cluster& now,
+                               const AdaptOptions& options) {
   const bool runs = can_run(plan, now);
-  if (!routes) return adapt_order(plan, model, now, options);
   auto routed = adapt_routing(plan, model, now, options);
   if (!routed.ok()) return routed;
   if (!runs) return checked(std::move(routed), model);
@@ -248,11 +263,39 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   const double enough = (1 - options.least_gain) * static_cast<double>(present.before.count());
   if (best.price >= present.price || static_cast<double>(best.price.count()) > enough) {
     ordered.value().lower_bound = best.lower_bound;
+    ordered.value().routed = true;
     return ordered;
   }
   best.before = present.before;
   best.reason += cat(", instead of ", milliseconds(best.before), " ms under ", plan.order);
   return checked(std::move(routed), model);
+}
+
+}  // namespace
+
+Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
+                      const AdaptOptions& asked) {
+  AdaptOptions options = asked;
+  options.price.spans = options.price.bytes = options.price.lower_bound = false;
+  if (!options.routing || !has_routings(plan) || !is_disturbed(plan, now)) {
+    return adapt_order(plan, model, now, options);
+  }
+  if (!options.moves) return adapt_in_place(plan, model, now, options);
+  auto moves = find_moves(plan, model, now, options.price, options.move_gain);
+  if (!moves.ok()) return moves.error();
+  auto here = adapt_in_place(plan, model, now, options);
+  if (moves.value().empty()) return here;
+  auto moved = adapt_moved(plan, model, now, options, std::move(moves).value(), here);
+  if (!moved.ok()) return moved.error();
+  return moved.value() ? Result<Adapted>(*std::move(moved).value()) : here;
+}
+
+Result<std::optional<Duration>> bound_of_routings(const Plan& plan, const Model& model,
+                                                  const Cluster& now, const PriceOptions& options) {
+  if (!has_routings(plan)) return std::optional<Duration>();
+  const auto mesh = mesh_of(plan, model, now, options);
+  if (!mesh.ok()) return mesh.error();
+  return std::optional<Duration>(MeshBound(mesh.value()).least());
 }
 
 }  // namespace tenuto

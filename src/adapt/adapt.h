@@ -6,6 +6,7 @@
 
 #include "adapt/order.h"
 #include "adapt/route.h"
+#include "adapt/spread.h"
 #include "base/result.h"
 #include "ir/plan.h"
 #include "sim/price.h"
@@ -22,7 +23,9 @@ struct Adapted {
                            // other routings were weighed, none of them either
   Duration before{};       // price of the given plan on the same cluster; none when it cannot run
   bool changed = false;    // no: `plan` is the given one
+  bool routed = false;     // other routings were weighed
   std::string reason;
+  std::vector<StageMove> moves{};  // live workers that hold another stage than in the given plan
 };
 
 // When a plan is better enough.
@@ -35,6 +38,10 @@ struct AdaptOptions {
   std::optional<Dispatch> dispatch;  // only plans of this one
   bool routing = true;               // no: who runs which micro-batch stays
   RouteEffort route_effort;          // of the search for it
+  bool moves = false;                // live workers may hold other stages, where the dead would be
+                       // missed too much (adapt/spread.h): of a run that begins, since
+                       // their state is not copied
+  double move_gain = 0.02;  // share by which a step must be faster for that
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
@@ -47,11 +54,18 @@ struct AdaptOptions {
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
 //                              there is one pipeline, or a worker holds several stages
-//           Infeasible/Job     no live worker holds a stage
+//           Infeasible/Job     no live worker holds a stage; with moves, fewer live than stages
 //           Exhausted/Worker   a worker has no room for one micro-batch
 // Cost:     some 1 ms for 8 stages x 32 micro-batches with room for all, 100 ms with little room;
 //           for a routing see search_route, and some 1 us an op for its price
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& options = {});
+
+// What no division of the step among the holders that live, and no order, can beat; nothing when
+// there is none to choose: one pipeline, or workers with several stages.
+//
+// Errors: as mesh_of
+Result<std::optional<Duration>> bound_of_routings(const Plan& plan, const Model& model,
+                                                  const Cluster& now, const PriceOptions& options);
 
 }  // namespace tenuto

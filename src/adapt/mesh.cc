@@ -12,19 +12,43 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-Error too_little_room(const Holder& holder, int32_t stage) {
-  return {Code::Exhausted, Reach::Worker,
-          cat("worker ", holder.worker, " (stage ", stage, ") has room for ", holder.room.most,
-              " and one micro-batch takes ", holder.room.whole, ": raise the memory")};
+// Says in whose pipeline each holder of a stage stands: at its own place, and who has come from
+// another stage in the first that has nobody there. By the numbers of the workers (base/id.h): of a
+// stage that lost some, places say nothing.
+void seat_in_pipelines(std::vector<Holder>& holders, int32_t stage, int32_t depth,
+                       int32_t pipelines) {
+  std::vector<bool> taken(at(pipelines), false);
+  const auto at_home = [&](const Holder& it) {
+    return it.worker.value % depth == stage && it.worker.value / depth < pipelines;
+  };
+  for (Holder& holder : holders) {
+    if (!at_home(holder)) continue;
+    holder.pipeline = holder.worker.value / depth;
+    taken[at(holder.pipeline)] = true;
+  }
+  for (Holder& holder : holders) {
+    if (at_home(holder)) continue;
+    const int32_t own = std::min(holder.worker.value / depth, pipelines - 1);
+    const auto free = std::find(taken.begin(), taken.end(), false);
+    holder.pipeline =
+        !taken[at(own)] || free == taken.end() ? own : static_cast<int32_t>(free - taken.begin());
+    taken[at(holder.pipeline)] = true;
+  }
 }
 
 Way way_of(const Costs& costs, int32_t stage, const Holder& from, const Holder& to) {
-  const Passage down = costs.passage(from.worker, to.worker, ValueKind::Activation, {stage});
-  const Passage up = costs.passage(to.worker, from.worker, ValueKind::Gradient, {stage + 1});
+  const Transit down = costs.transit(from.worker, to.worker, ValueKind::Activation, {stage});
+  const Transit up = costs.transit(to.worker, from.worker, ValueKind::Gradient, {stage + 1});
   return {down.latency, up.latency, down.busy, up.busy};
 }
 
 }  // namespace
+
+Error too_little_room(WorkerId worker, int32_t stage, const Room& room) {
+  return {Code::Exhausted, Reach::Worker,
+          cat("worker ", worker, " (stage ", stage, ") has room for ", room.most,
+              " and one micro-batch takes ", room.whole, ": raise the memory")};
+}
 
 bool holds_apart(const Plan& plan) {
   std::set<WorkerId> seen;
@@ -40,7 +64,6 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
                      const PriceOptions& options) {
   const Costs costs(plan, model, cluster, options);
   Mesh mesh;
-  // By the numbers of the workers (base/id.h): of a stage that lost some, places say nothing.
   const auto workers = static_cast<int32_t>(plan.schedule.lists.size());
   const auto depth = static_cast<int32_t>(plan.stages.size());
   mesh.pipelines = std::max(1, workers / depth);
@@ -54,15 +77,15 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
       if (!worker.alive || worker.speed <= 0) continue;
       Holder holder;
       holder.worker = id;
-      holder.pipeline = std::min(id.value / depth, mesh.pipelines - 1);
       holder.forward = costs.op(OpKind::Forward, id, {s});
       holder.backward = costs.op(OpKind::BackwardInput, id, {s});
       holder.weight = costs.op(OpKind::BackwardWeight, id, {s});
       if (options.update) holder.update = at_speed(model.step, worker.speed);
       if (at(id.value) < plan.limits.size()) holder.room = plan.limits[at(id.value)].room;
-      if (holder.most_whole(mesh.micros) < 1) return too_little_room(holder, s);
+      if (holder.room.most_whole(mesh.micros) < 1) return too_little_room(id, s, holder.room);
       holders.push_back(holder);
     }
+    seat_in_pipelines(holders, s, depth, mesh.pipelines);
     if (holders.empty()) {
       return Error{Code::Infeasible, Reach::Job,
                    cat("no worker that lives holds stage ", s, ": one must come back")};

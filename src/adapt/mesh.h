@@ -21,17 +21,6 @@ struct Holder {
   Duration forward{}, backward{}, weight{};  // of one micro-batch
   Duration update{};                         // of the stage, once a step
   Room room;
-
-  // Micro-batches between the start of their forward and the end of their input gradient, at most.
-  int32_t most_whole(int32_t micros) const { return most_of(room.whole, micros); }
-  // Micro-batches that wait for their weight gradient, at most.
-  int32_t most_late(int32_t micros) const { return most_of(room.late, micros); }
-
- private:
-  int32_t most_of(int64_t each, int32_t micros) const {
-    if (room.most == 0 || each == 0) return micros;
-    return static_cast<int32_t>(room.most / each < micros ? room.most / each : micros);
-  }
 };
 
 // Both directions between a holder and one of the next stage: latencies, and how long a message
@@ -86,6 +75,9 @@ using Routing = std::vector<std::vector<int32_t>>;
 //           Exhausted/Worker   a worker has no room for one micro-batch
 Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluster,
                      const PriceOptions& options);
+
+// Exhausted/Worker: a worker has no room for one micro-batch of its stage.
+Error too_little_room(WorkerId worker, int32_t stage, const Room& room);
 
 // True when no worker of the plan holds more than one stage.
 bool holds_apart(const Plan& plan);

@@ -59,7 +59,7 @@ Duration MeshBound::of(int32_t stage, int32_t holder, int32_t micros) const {
   if (micros == 0) return {};
   const Holder& it = mesh_.holder(stage, holder);
   const Ways& ways = ways_[at(stage)][at(holder)];
-  const int64_t whole = it.most_whole(micros), late = it.most_late(micros);
+  const int64_t whole = it.room.most_whole(micros), late = it.room.most_late(micros);
   const Duration alone = it.forward + ways.around + it.backward;
   const Duration fill = std::max(Duration{}, ways.around - (whole - 1) * it.forward);
   const Duration drain = std::max(Duration{}, ways.turn - late * it.weight);
@@ -85,10 +85,14 @@ int32_t MeshBound::most_within(int32_t stage, int32_t holder, Duration time) con
 }
 
 std::vector<int32_t> MeshBound::balanced(int32_t stage) const {
+  return balanced(stage, mesh_.width(stage));
+}
+
+std::vector<int32_t> MeshBound::balanced(int32_t stage, int32_t holders) const {
   using Next = std::pair<Duration, int32_t>;  // time with one more, holder
   std::priority_queue<Next, std::vector<Next>, std::greater<>> open;
-  for (int32_t i = 0; i < mesh_.width(stage); ++i) open.emplace(of(stage, i, 1), i);
-  std::vector<int32_t> counts(at(mesh_.width(stage)), 0);
+  for (int32_t i = 0; i < holders; ++i) open.emplace(of(stage, i, 1), i);
+  std::vector<int32_t> counts(at(holders), 0);
   for (int32_t m = 0; m < mesh_.micros; ++m) {
     const int32_t i = open.top().second;
     open.pop();
@@ -97,14 +101,16 @@ std::vector<int32_t> MeshBound::balanced(int32_t stage) const {
   return counts;
 }
 
+Duration MeshBound::least_of(int32_t stage, int32_t holders) const {
+  const std::vector<int32_t> counts = balanced(stage, holders);
+  Duration longest{};
+  for (int32_t i = 0; i < holders; ++i) longest = std::max(longest, of(stage, i, counts[at(i)]));
+  return longest;
+}
+
 Duration MeshBound::least() const {
   Duration least{};
-  for (int32_t s = 0; s < mesh_.depth(); ++s) {
-    const std::vector<int32_t> counts = balanced(s);
-    for (int32_t i = 0; i < mesh_.width(s); ++i) {
-      least = std::max(least, of(s, i, counts[at(i)]));
-    }
-  }
+  for (int32_t s = 0; s < mesh_.depth(); ++s) least = std::max(least, least_of(s, mesh_.width(s)));
   return least;
 }
 

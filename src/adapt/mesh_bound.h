@@ -32,10 +32,14 @@ class MeshBound {
   //
   // Cost: O(micros log holders)
   std::vector<int32_t> balanced(int32_t stage) const;
+  // The least time of a stage of which only the first so many holders run anything.
+  Duration least_of(int32_t stage, int32_t holders) const;
   // No routing and no order is faster.
   Duration least() const;
 
  private:
+  std::vector<int32_t> balanced(int32_t stage, int32_t holders) const;
+
   // The shortest ways at a holder.
   struct Ways {
     Duration head{};    // to the start of its first forward

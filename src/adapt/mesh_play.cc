@@ -7,7 +7,6 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kNever = Duration::max();
-constexpr int32_t kSteps = 12;  // as many as a price takes for a period
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -164,7 +163,7 @@ std::optional<TaskLists> MeshPlayer::record(Mode mode) {
 // time, all further steps repeat it.
 std::optional<Duration> MeshPlayer::period(Mode mode) {
   std::vector<Duration> ends, before(seats_.size());
-  for (int32_t step = 0; step < kSteps; ++step) {
+  for (int32_t step = 0; step < kStaggeredSteps; ++step) {
     if (!run(mode, kNever)) return std::nullopt;
     for (int32_t s = 0; s < mesh_.depth(); ++s) {
       Duration all{};
@@ -189,8 +188,8 @@ std::optional<Duration> MeshPlayer::period(Mode mode) {
     if (repeats) return gain;
     ends.push_back(end);
   }
-  constexpr int32_t from = (kSteps - 1) / 2;
-  return (ends.back() - ends[from]) / (kSteps - 1 - from);
+  constexpr int32_t from = (kStaggeredSteps - 1) / 2;
+  return (ends.back() - ends[from]) / (kStaggeredSteps - 1 - from);
 }
 
 bool MeshPlayer::run(Mode mode, Duration most) {

@@ -88,7 +88,7 @@ Quotas filling_quotas(const Line& line) {
 
 Quotas even_quotas(const Line& line) {
   int32_t most = line.micros;
-  for (const Leg& leg : line.legs) most = std::min(most, leg.in_flight(line.micros));
+  for (const Leg& leg : line.legs) most = std::min(most, leg.room.most_whole(line.micros));
   const int32_t gaps = std::max(1, line.stages() - 1);
   const int32_t each = (most - 1) / gaps, rest = (most - 1) % gaps;
   Quotas quotas{clamp(line, most)};
@@ -122,7 +122,7 @@ Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways) {
 Quotas within_rooms(const Line& line, Quotas quotas) {
   int32_t before = line.micros;
   for (size_t s = 0; s < quotas.size(); ++s) {
-    before = quotas[s] = std::min({quotas[s], line.legs[s].in_flight(line.micros), before});
+    before = quotas[s] = std::min({quotas[s], line.legs[s].room.most_whole(line.micros), before});
   }
   return quotas;
 }

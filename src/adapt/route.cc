@@ -128,14 +128,15 @@ class Search {
   }
 
   void try_routing(Routing routing, const std::string& how) {
-    if (done() || !seen_.insert(routing).second) return;
+    if (done() || static_cast<int32_t>(fastest_.size()) >= effort_.routings) return;
+    if (!seen_.insert(routing).second) return;
     Duration time = Duration::max();
     for (const Manner& manner : kManners) time = std::min(time, try_manner(routing, manner, how));
     fastest_.push_back({std::move(routing), {}, time, how, {}});
   }
 
   void try_more_manners() {
-    if (done()) return;
+    if (done() || !effort_.manners) return;
     std::stable_sort(fastest_.begin(), fastest_.end(),
                      [](const RoutedStep& a, const RoutedStep& b) { return a.time < b.time; });
     fastest_.resize(std::min(fastest_.size(), kFew));
@@ -245,11 +246,10 @@ Routing even_routing(const Mesh& mesh) {
   Routing routing;
   for (int32_t s = 0; s < mesh.depth(); ++s) {
     auto& own = routing.emplace_back();
-    int32_t guests = 0;  // one count for all dead of a stage
     for (int32_t m = 0; m < mesh.micros; ++m) {
-      const int32_t home = holder_at_home(mesh, s, m % mesh.pipelines);
-      own.push_back(home >= 0 ? home : guests++ % mesh.width(s));
+      own.push_back(holder_at_home(mesh, s, m % mesh.pipelines));
     }
+    share_out(own, mesh.width(s));
   }
   return routing;
 }

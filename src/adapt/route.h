@@ -29,13 +29,18 @@ struct Routed {
   const RoutedStep& best() const { return listed.time < ready.time ? listed : ready; }
 };
 
-// How much the search may try when its candidates have been played. Counted in ops, not in seconds,
-// so that the same question has the same answer on every machine.
+// How much the search may try. Counted in ops, not in seconds, so that the same question has the
+// same answer on every machine.
 struct RouteEffort {
   int32_t moves = 300;          // of micro-batches to other holders
   int64_t played_ops = 60'000;  // by moves, at most; some 80 ns each
+  int32_t routings = 64;        // that are played; all candidates are some 20
+  bool manners = true;          // no: only as ready dispatch plays them with all the room there is
   auto operator<=>(const RouteEffort&) const = default;
 };
+
+// For a first answer at once: three candidates, as ready dispatch plays them.
+inline constexpr RouteEffort kFirstRoute{0, 0, 3, false};
 
 // A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link
 // costs: one network for all of them. How many micro-batches a holder can run within an allowed

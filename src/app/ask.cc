@@ -1,7 +1,9 @@
 #include "app/ask.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -28,6 +30,8 @@ const char* name_of(Situation situation) {
       return "gathering";
     case Situation::Running:
       return "running";
+    case Situation::Recovering:
+      return "recovering";
     case Situation::Salvaging:
       return "salvaging";
     case Situation::Ended:
@@ -54,6 +58,8 @@ void print_status(const Json& status) {
   std::printf("%s: step %s of %s, %s\n", status["job"].get<std::string>().c_str(),
               status["step"].dump().c_str(), status["steps"].dump().c_str(),
               status["situation"].get<std::string>().c_str());
+  std::printf("epoch %s: %s of %s workers\n", status["epoch"].dump().c_str(),
+              status["members"].dump().c_str(), cat(status["workers"].size()).c_str());
   std::printf("plan %s: %s, in force from step %s; slow links: %s\n",
               status["plan_serial"].dump().c_str(), status["plan"].get<std::string>().c_str(),
               status["plan_from"].dump().c_str(), status["slow_links"].get<std::string>().c_str());
@@ -127,6 +133,29 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
   return request;
 }
 
+// The worker of that name, which must be of the run from its beginning.
+Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
+  const WorkerId worker = worker_of(fault, job.parallel.stages);
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  if (worker.value >= 0 && worker.value < job.worker_count() &&
+      alive[static_cast<size_t>(worker.value)]) {
+    return worker;
+  }
+  return invalid(cat("there is no worker ", fault.worker, " in this run of ",
+                     job.parallel.pipelines, " pipelines with ", job.parallel.stages,
+                     " workers each"));
+}
+
+// `wish`: what follows "kill=" or "stop=", which is `kind`.
+Result<Request> death_request_of(const std::string& kind, std::string_view wish, const Job& job) {
+  Request request{Request::Kind::Signal, kind == "kill" ? SIGKILL : SIGSTOP};
+  request.fault.kind = kind;
+  request.fault.worker = wish;
+  const Result<WorkerId> worker = known_worker(request.fault, job);
+  if (!worker.ok()) return worker.error();
+  return request;
+}
+
 // `wish`: what follows "worker=".
 Result<Request> worker_request_of(std::string_view wish, const Job& job) {
   const size_t colon = wish.find(':');
@@ -140,15 +169,9 @@ Result<Request> worker_request_of(std::string_view wish, const Job& job) {
                        "' is no slow worker: expected PIPELINE.STAGE or its number",
                        " and what is left of its speed, such as worker=0.1:0.5; 1 = all of it"));
   }
-  const WorkerId worker = worker_of(fault, job.parallel.stages);
-  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
-  if (worker.value < 0 || worker.value >= job.worker_count() ||
-      !alive[static_cast<size_t>(worker.value)]) {
-    return invalid(cat("there is no worker ", fault.worker, " in this run of ",
-                       job.parallel.pipelines, " pipelines with ", job.parallel.stages,
-                       " workers each"));
-  }
-  fault.worker = cat(worker);  // one name for each
+  const Result<WorkerId> worker = known_worker(fault, job);
+  if (!worker.ok()) return worker.error();
+  fault.worker = cat(worker.value());  // one name for each
   return request;
 }
 
@@ -181,10 +204,13 @@ std::string status_text(const State& state) {
                        {"version", state.members[w].report.version},
                        {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});
   }
+  const auto members = std::count_if(state.members.begin(), state.members.end(),
+                                     [](const Member& member) { return member.alive; });
   const Json json = {{"situation", name_of(state.situation)},
                      {"step", state.committed},
                      {"steps", state.rules.steps},
                      {"epoch", state.epoch},
+                     {"members", members},
                      {"saved", state.saved},
                      {"plan", planning.present->order},
                      {"plan_serial", planning.serial},
@@ -200,12 +226,17 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
   if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
+  for (const std::string kind : {"kill", "stop"}) {
+    if (wish.substr(0, equals) != kind || equals == std::string::npos) continue;
+    return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
+  }
   if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
     const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
-                     "=adapt, =observe or =off, checkpoint, link=I-J:Xms, or worker=P.S:SPEED"));
+                     "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
+                     "kill=P.S or stop=P.S"));
 }
 
 std::string answer_of(const Request& request, const State& after) {

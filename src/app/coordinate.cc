@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt/spread.h"
 #include "app/ask.h"
 #include "app/checkpoint.h"
 #include "app/planner.h"
@@ -23,6 +24,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "control/replan.h"
 #include "control/server.h"
 #include "ir/text.h"
 #include "world/load.h"
@@ -77,6 +79,7 @@ class Coordinator {
   void collect();
   void collect_signals();
   void answer(const Question& question);
+  void rehearse_death(const Question& question, const Request& request);
   void hear(decltype(Input::what) what);
   // Does what was decided; returns what came of it, to be heard in turn.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
@@ -85,6 +88,7 @@ class Coordinator {
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void tell_faults();
+  void make_ahead();
   void note(const std::string& kind, const std::string& sentence);
   void leave();
   void draw();
@@ -94,6 +98,8 @@ class Coordinator {
   const Descriptor wake_, signals_;
   std::optional<Record> record_;
   std::unique_ptr<Planner> planner_;
+  std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
+  int64_t situations_ = 0;
   MemoryStore store_;
   State state_;
   std::unique_ptr<Server> server_;
@@ -175,8 +181,22 @@ void Coordinator::answer(const Question& question) {
   if (question.text == "status") return server_->answer(question.id, status_text(state_), "");
   const Result<Request> request = request_of(question.text, *input_.job);
   if (!request.ok()) return server_->answer(question.id, "", request.error().message);
+  if (request.value().kind == Request::Kind::Signal) {
+    return rehearse_death(question, request.value());
+  }
   hear(request.value());
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
+}
+
+// The news of it comes as that of any other death.
+void Coordinator::rehearse_death(const Question& question, const Request& request) {
+  const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
+  const Status sent = launcher_.signal(worker, request.number);
+  if (!sent.ok()) return server_->answer(question.id, "", sent.error().message);
+  const std::string sentence = cat("asked to: ", describe(request.fault));
+  if (record_) (void)record_->event("fault", state_.epoch, state_.committed, sentence);
+  input_.progress->event(sentence);
+  server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
 }
 
 void Coordinator::collect_signals() {
@@ -209,10 +229,14 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     if (!status.ok()) follows.push_back(Trouble{status.error().message});
     return status.ok();
   };
-  check(store_.write(facts_of(state_)));
+  check(store_.write(facts_of(state_)));  // before anybody is told
   const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
   if (begins && !check(open_record())) return follows;  // the workers are not told to run
   if (decision.order) tell(decision, check);
+  for (const WorkerId worker : decision.expelled) {
+    // It may stand still, or be cut off; where it was started by someone else it leaves by itself.
+    (void)launcher_.signal(worker, SIGKILL);
+  }
   const Duration now = monotonic_clock().now();
   for (const StepRecord& step : decision.steps) {
     input_.progress->step(step, now);
@@ -230,13 +254,28 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   }
   if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {
-    note(state_.ending ? "end" : begins ? "start" : "decision", decision.reason);
+    note(state_.ending ? "end" : begins ? "start" : decision.event, decision.reason);
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);
   }
   if (state_.situation == Situation::Running) tell_faults();
+  if (!decision.steps.empty()) make_ahead();
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
   return follows;
+}
+
+// Plans for whoever dies next, whenever the cluster has become another one. Op times have been
+// measured by then.
+void Coordinator::make_ahead() {
+  constexpr int64_t kMeasured = 3;  // steps
+  if (!state_.rules.survive || state_.situation != Situation::Running) return;
+  if (state_.committed < state_.rules.first_step + kMeasured) return;
+  const Cluster& cluster = state_.planning.monitor->cluster;
+  if (ahead_of_ && same_situation(*ahead_of_, cluster)) return;
+  ahead_of_ = cluster;
+  PlanRequest situation = question_of(state_, state_.rules.plan, true);
+  situation.request = ++situations_;
+  planner_->make_ahead(std::move(situation));
 }
 
 // A new plan goes to the disk before it goes to the workers.
@@ -244,9 +283,10 @@ void Coordinator::tell(const Decision& decision, const std::function<bool(const 
   if (!decision.new_plan) return server_->tell(*decision.order);
   const Planning& planning = state_.planning;
   const std::string plan = to_json(*planning.present);
-  check(write_file(
-      cat(input_.directory->path(), "/plan-", input_.rules.epoch, "-", planning.serial, ".json"),
-      plan + "\n"));
+  const bool first = planning.serial == state_.first_plan;
+  const std::string serial = first ? std::string() : cat("-", planning.serial);
+  check(write_file(cat(input_.directory->path(), "/plan-", state_.epoch, serial, ".json"),
+                   plan + "\n"));
   server_->tell(*decision.order, plan);
 }
 
@@ -275,6 +315,13 @@ Status Coordinator::open_record() {
   }
   if (!input_.rules.resume_shards.empty()) {
     note("resume", cat("from the checkpoint of step ", input_.rules.first_step));
+  }
+  if (holds_apart(*input_.plan)) {
+    const std::string moved = describe(moves_in(*input_.plan));
+    if (!moved.empty()) {
+      note("plan", moved);
+      input_.progress->event(moved);
+    }
   }
   return ok();
 }

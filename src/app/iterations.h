@@ -19,8 +19,7 @@ struct Stretch {
 // Prices steps [0, iterations) of a run whose links change as `faults` say, from `base` on.
 //
 // Shapes: as links_at
-// Errors: those of price; Invalid/Call  a staggered optimizer, whose steps overlap, with links that
-//                                       change between them
+// Errors: those of price; Invalid/Call  steps that overlap, with links that change between them
 Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
                                          const std::vector<Fault>& faults, int32_t stages,
                                          int64_t iterations, const PriceOptions& options);

@@ -161,6 +161,15 @@ std::vector<Exited> Launcher::reap() {
   return ended;
 }
 
+Status Launcher::signal(WorkerId worker, int number) {
+  for (const Child& child : children_) {
+    if (child.worker != worker || child.pid < 0) continue;
+    if (kill(child.pid, number) == 0) return ok();
+  }
+  return invalid(cat("worker ", worker, " has no process here: it has ended, or it was started by ",
+                     "someone else"));
+}
+
 int32_t Launcher::alive() const {
   int32_t count = 0;
   for (const Child& child : children_) count += child.pid >= 0 ? 1 : 0;

@@ -42,6 +42,10 @@ class Launcher {
   std::vector<int> descriptors() const;
   // Who has ended since the last call.
   std::vector<Exited> reap();
+  // Sends a signal to the process of a worker.
+  //
+  // Errors: Invalid/Call  no such process was started here, or it has ended
+  Status signal(WorkerId worker, int number);
   // How many live.
   int32_t alive() const;
   // Waits until all have ended, `limit` at most; kills those that have not.

@@ -1,38 +1,71 @@
 #include "app/planner.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "ir/effect.h"
+#include "plan/routed.h"
 
 namespace tenuto {
 namespace {
 
-Planned answer(const PlanRequest& request) {
-  const Duration begun = monotonic_clock().now();
+constexpr int kPoliteness = 10;  // of what is made ahead: niceness
+
+AdaptOptions options_of(const PlanRequest& request) {
   AdaptOptions options;
   options.price.update = false;
+  options.price.staggered = is_staggered(request.plan->schedule);
   options.routing = request.routing;
-  const Result<Adapted> adapted = adapt(*request.plan, request.model, request.cluster, options);
-  if (!adapted.ok()) return {request.request, nullptr, adapted.error().message};
-  const std::string took =
-      cat(" (planned in ", fixed(to_milliseconds(monotonic_clock().now() - begun), 1), " ms)");
-  const Adapted& found = adapted.value();
-  PriceOptions whole;  // with reductions, norm and update, as a step is measured
+  return options;
+}
+
+// Nothing when it cannot run.
+std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
+  PriceOptions options = options_of(request).price;
+  options.lower_bound = false;
+  const auto priced = price(plan, request.model, request.cluster, options);
+  return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
+}
+
+// With reductions, norm and update, as a step is measured.
+std::string promise_of(const Plan& plan, const PlanRequest& request) {
+  PriceOptions whole;
   whole.lower_bound = false;
-  const auto step = price(found.plan, request.model, request.cluster, whole);
-  const std::string promise = step.ok()
-                                  ? cat("; a whole step, with its update: ",
-                                        fixed(to_milliseconds(step.value().makespan), 1), " ms")
-                                  : std::string();
-  return {request.request, found.changed ? std::make_shared<const Plan>(found.plan) : nullptr,
-          found.reason + promise + took};
+  whole.staggered = is_staggered(plan.schedule);
+  const auto step = price(plan, request.model, request.cluster, whole);
+  if (!step.ok()) return {};
+  return cat("; a whole step, with its update: ", fixed(to_milliseconds(step.value().period), 1),
+             " ms");
+}
+
+// The question that control has when the worker is dead too; nothing when the others cannot go on
+// or when nobody asks.
+std::optional<PlanRequest> without(const PlanRequest& situation, int32_t worker) {
+  PlanRequest request = situation;
+  auto& workers = request.cluster.workers;
+  if (!workers[static_cast<size_t>(worker)].alive) return std::nullopt;
+  workers[static_cast<size_t>(worker)].alive = false;
+  std::erase_if(request.cluster.exceptions, [&](const auto& link) {
+    return link.first.first.value == worker || link.first.second.value == worker;
+  });
+  std::vector<bool> alive;
+  for (const Worker& each : workers) alive.push_back(each.alive);
+  auto plan = without_workers(*situation.plan, alive);
+  if (!plan.ok()) return std::nullopt;
+  request.plan = std::make_shared<const Plan>(std::move(plan).value());
+  return request;
 }
 
 }  // namespace
 
 Planner::Planner(std::function<void()> wake)
-    : wake_(std::move(wake)), thread_([this] { work(); }) {}
+    : wake_(std::move(wake)),
+      thread_([this] { answer_requests(); }),
+      ahead_thread_([this] { work_ahead(); }) {}
 
 Planner::~Planner() {
   {
@@ -41,6 +74,7 @@ Planner::~Planner() {
   }
   changed_.notify_all();
   thread_.join();
+  ahead_thread_.join();
 }
 
 void Planner::ask(PlanRequest request) {
@@ -56,7 +90,64 @@ std::vector<Planned> Planner::take() {
   return std::exchange(answers_, {});
 }
 
-void Planner::work() {
+void Planner::make_ahead(PlanRequest situation) {
+  {
+    const std::lock_guard lock(mutex_);
+    ahead_ = Ahead{std::move(situation), 0};
+  }
+  changed_.notify_all();
+}
+
+int32_t Planner::made_ahead() const {
+  const std::lock_guard lock(mutex_);
+  return ahead_ ? ahead_->next : 0;
+}
+
+void Planner::keep(const PlanRequest& request, const Plan& plan) {
+  auto kept = std::make_shared<const Plan>(plan);
+  const std::lock_guard lock(mutex_);
+  cache_.keep(request, std::move(kept));
+}
+
+Planned Planner::answer(const PlanRequest& request) {
+  const Duration begun = monotonic_clock().now();
+  std::shared_ptr<const Plan> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    kept = cache_.find(request);
+  }
+  const auto took = [&](const char* how) {
+    return cat(" (", how, " in ", fixed(to_milliseconds(monotonic_clock().now() - begun), 1),
+               " ms)");
+  };
+  const auto price = kept ? price_of(*kept, request) : std::nullopt;
+  if (price) {
+    const AdaptOptions options;
+    const auto present = price_of(*request.plan, request);
+    const bool pays =
+        !present || static_cast<double>(price->count()) <=
+                        (1 - options.least_gain) * static_cast<double>(present->count());
+    if (!pays) {
+      return {request.request, nullptr,
+              cat("the plan ", request.plan->order, " stays: one made ahead is not ",
+                  fixed(100 * options.least_gain, 0), " % faster", took("found"))};
+    }
+    return {request.request, kept,
+            cat("made ahead: ", fixed(to_milliseconds(*price), 3), " ms",
+                present ? cat(" instead of ", fixed(to_milliseconds(*present), 3), " ms")
+                        : std::string(),
+                promise_of(*kept, request), took("found"))};
+  }
+  const Result<Adapted> adapted =
+      adapt(*request.plan, request.model, request.cluster, options_of(request));
+  if (!adapted.ok()) return {request.request, nullptr, adapted.error().message};
+  const Adapted& found = adapted.value();
+  if (request.routing) keep(request, found.plan);
+  return {request.request, found.changed ? std::make_shared<const Plan>(found.plan) : nullptr,
+          found.reason + promise_of(found.plan, request) + took("planned")};
+}
+
+void Planner::answer_requests() {
   for (;;) {
     std::optional<PlanRequest> request;
     {
@@ -71,6 +162,33 @@ void Planner::work() {
       answers_.push_back(std::move(answered));
     }
     wake_();
+  }
+}
+
+void Planner::work_ahead() {
+  (void)nice(kPoliteness);  // of this thread alone, on Linux
+  for (;;) {
+    PlanRequest situation;
+    int32_t worker = 0;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] {
+        return leaving_ || (ahead_ && ahead_->next < static_cast<int32_t>(
+                                                         ahead_->situation.cluster.workers.size()));
+      });
+      if (leaving_) return;
+      situation = ahead_->situation;
+      worker = ahead_->next;
+    }
+    const auto request = without(situation, worker);
+    if (request) {
+      const auto adapted =
+          adapt(*request->plan, request->model, request->cluster, options_of(*request));
+      if (adapted.ok()) keep(*request, adapted.value().plan);
+    }
+    const std::lock_guard lock(mutex_);
+    // A newer situation begins with its own first worker.
+    if (ahead_->situation.request == situation.request && ahead_->next == worker) ++ahead_->next;
   }
 }
 

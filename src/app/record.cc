@@ -51,7 +51,13 @@ Status Record::step(const StepRecord& step) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
     line["step_ms"] = milliseconds;
   }
-  if (step.iteration) line["iteration_ms"] = to_milliseconds(*step.iteration);
+  if (step.iteration) {
+    line["iteration_ms"] = to_milliseconds(*step.iteration);
+    if (before_ && before_->first + 1 == step.step) {
+      line["period_ms"] = to_milliseconds(step.iteration_end - before_->second);
+    }
+    before_ = {step.step, step.iteration_end};
+  }
   line["gradient_norm"] = step.gradient_norm;
   line["learning_rate"] = step.learning_rate;
   if (job_->device.kind == "paced") {

@@ -1,6 +1,7 @@
 // What a run leaves to be read: metrics.jsonl, events.jsonl and traces (docs/formats.md).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,8 @@ class Record {
   std::string directory_;
   const Job* job_ = nullptr;
   LineFile metrics_, events_;
+  // The step before, and when its last weight gradient ended on the devices' clock.
+  std::optional<std::pair<int64_t, Duration>> before_;
 };
 
 }  // namespace tenuto

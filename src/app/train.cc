@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "ir/effect.h"
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/load.h"
@@ -160,10 +161,15 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
   rules.routing = job.resilience.slow_workers == "adapt";
+  // Blocking messages leave in list order, which a plan for fewer workers has not; and of steps
+  // that are taken ahead of their norm, who is left may hold several that are not final.
+  rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking" &&
+                  !is_staggered(plan.schedule);
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);
   rules.silence_limit = from_seconds(job.network.silence_seconds);
+  rules.lost_limit = from_seconds(job.resilience.silence_seconds);
   rules.explain_limit = kExplainLimit;
   rules.stop_limit = kStopLimit;
   rules.salvage_limit = kSalvageLimit;

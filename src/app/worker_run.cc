@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "app/checkpoint.h"
 #include "app/make_compute.h"
 #include "app/trace.h"
+#include "app/worker_parts.h"
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/text.h"
@@ -46,66 +48,6 @@ void say(const std::string& sentence) {
   std::fflush(stderr);
 }
 
-// The peers that the worker exchanges messages with under the plan.
-std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
-  std::set<WorkerId> peers;
-  for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {
-    if (static_cast<size_t>(self.value) < schedule->lists.size()) {
-      for (const Op& op : schedule->lists[static_cast<size_t>(self.value)]) {
-        if (op.peer.value >= 0) peers.insert(op.peer);
-      }
-    }
-    for (const Collective& collective : schedule->collectives) {
-      for (const Round& round : collective.rounds) {
-        for (const Move& move : round.moves) {
-          if (move.from == self) peers.insert(move.to);
-          if (move.to == self) peers.insert(move.from);
-        }
-      }
-    }
-  }
-  return peers;
-}
-
-// The stages that the worker holds, ascending.
-std::vector<StageId> stages_of(const Plan& plan, WorkerId self) {
-  std::vector<StageId> stages;
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    const auto& holders = plan.stages[stage].holders;
-    if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
-    stages.push_back({static_cast<int32_t>(stage)});
-  }
-  return stages;
-}
-
-std::string names_of(const std::vector<StageId>& stages) {
-  std::string names = stages.size() == 1 ? "stage" : "stages";
-  for (const StageId stage : stages) names += cat(stage == stages.front() ? " " : ", ", stage);
-  return names;
-}
-
-bool is_finite(const StepSummary& summary) {
-  return summary.finite &&
-         std::all_of(summary.losses.begin(), summary.losses.end(),
-                     [](const LossOfMicro& of) { return std::isfinite(of.loss); });
-}
-
-// When the first op of the step began and the last weight gradient ended: what follows is the
-// update.
-void note_device_time(const std::vector<Event>& events, StepSummary& summary) {
-  Duration first = Duration::max(), last{};
-  for (const Event& event : events) {
-    const OpKind kind = event.op.kind;
-    const bool computes =
-        kind == OpKind::Forward || kind == OpKind::BackwardInput || kind == OpKind::BackwardWeight;
-    if (!computes) continue;
-    first = std::min(first, event.start);
-    last = std::max(last, event.finish);
-  }
-  summary.device_start_ns = std::min(first, last).count();
-  summary.device_finish_ns = last.count();
-}
-
 class WorkerRun {
  public:
   explicit WorkerRun(const WorkerSettings& settings) : settings_(settings) {}
@@ -115,8 +57,14 @@ class WorkerRun {
   Status connect_control();
   Status set_up();
   Status make_parts();
+  Status make_wire(int64_t epoch);
+  void join_parts();
+  Status enter(const Order& order);
+  Status give_up_trust();
+  Status take_back(int64_t version);
   Status connect_first() { return connect_peers(*plan_); }
   Status connect_peers(const Plan& plan);
+  Error unreachable(WorkerId peer, const Error& error);
   Status load();
   Status go_on();
   void freeze(const Told& told);
@@ -124,11 +72,20 @@ class WorkerRun {
   bool save_if_asked(const Told& told);
   bool take_plan(const Told& told);
   void step(const Told& told);
+  StepInput input_of(int64_t version);
+  bool ended_well(const Status& status);
+  bool is_final() const;
+  bool must_be_final(const Told& told) const;
+  bool settle();
+  bool halts();
+  void conclude();
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
+  std::function<void(int64_t)> rehearsed_end(int64_t step);
+  void note_standstill(const Error& error);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   void choose_paths();
-  bool evaluate(int64_t version, const std::function<Standing()>& standing, StepSummary& summary);
+  bool evaluate(int64_t version, StepSummary& summary);
   void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
   void fail(const Error& error);
   void wait(Duration limit);
@@ -162,7 +119,11 @@ class WorkerRun {
   StagedCounters copied_;      // until the step before
   std::optional<Runner> runner_;
   bool rehearsing_ = false;  // links are not as [network] says
-  bool halted_ = false;      // the step gave numbers that are none: nothing runs in this epoch
+  bool entering_ = false;    // no step of this epoch has been done: peers may still connect
+  std::optional<StepSummary> pending_;  // of the newest step, until its version is final
+  bool in_step_ = false;                // a step is under way
+  bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
+  Status fit_ = ok();    // why this process must end: a wire that is gone may use its memory
 };
 
 Status WorkerRun::connect_control() {
@@ -218,22 +179,38 @@ Status WorkerRun::make_parts() {
   job_ = std::move(job).value();
   stages_ = stages_of(*plan_, settings_.self);
   if (stages_.empty()) return invalid("the plan gives no stage to this worker");
-  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, report_.epoch};
+  const Status wired = make_wire(report_.epoch);
+  if (!wired.ok()) return wired;
+  tell();
+  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
+  if (!compute.ok()) return compute.error();
+  compute_ = std::move(compute).value();
+  join_parts();
+  return ok();
+}
+
+// A wire of the epoch's own. Whatever was of another epoch ended with that one's wire: its address,
+// its connections, and all that was on its way.
+Status WorkerRun::make_wire(int64_t epoch) {
+  const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, epoch};
   Result<WorkerWire> wire = make_worker_wire(job_, hello, mailbox_);
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
   faulty_ = wire.value().faulty;
   staged_ = wire.value().staged;
   path_rule_ = wire.value().paths;
+  connected_.clear();
+  paths_.clear();
+  slots_of_plan_ = 0;
+  copied_ = {};
   report_.address = transport_->address().text;
-  tell();
-  Result<WorkerCompute> compute = make_compute(job_, *plan_, stages_, mailbox_);
-  if (!compute.ok()) return compute.error();
-  compute_ = std::move(compute).value();
+  return ok();
+}
+
+void WorkerRun::join_parts() {
   if (staged_ != nullptr) staged_->use(compute_.compute->copies());
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
                           compute_.links.get()});
-  return ok();
 }
 
 // Connects with those of the plan's peers that it has no connection with yet. Of each pair the
@@ -260,15 +237,16 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       const Ticket ticket = fresh_ticket();
       under_way.emplace(ticket, peer);
       const Status begun = transport_->connect(peer, {now.addresses[i]}, ticket);
-      if (!begun.ok()) return begun;
+      if (!begun.ok()) return unreachable(peer, begun.error());
     }
     const Duration left = end - monotonic_clock().now();
     if (left.count() <= 0) {
       const WorkerId peer = due.empty() ? under_way.begin()->second : *due.begin();
-      return Error{
-          Code::Timeout, Reach::Link,
-          cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
-              fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")};
+      return unreachable(
+          peer,
+          {Code::Timeout, Reach::Link,
+           cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
+               fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")});
     }
     const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
     if (!done.ok()) continue;
@@ -277,11 +255,20 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       if (report_.connected) note_loss(done.value());
       continue;
     }
-    if (!done.value().status.ok()) return done.value().status;
+    if (!done.value().status.ok()) return unreachable(ended->second, done.value().status.error());
     connected_.insert(ended->second);
     under_way.erase(ended);
   }
   return ok();
+}
+
+// A peer that cannot be reached keeps a run from beginning; later it is told as lost.
+Error WorkerRun::unreachable(WorkerId peer, const Error& error) {
+  if (!report_.connected) return error;
+  say(cat(name(), ": ", error.message));
+  report_.lost_peers.push_back(peer);
+  tell();
+  return {Code::Cancelled, Reach::Call, error.message};
 }
 
 Status WorkerRun::load() {
@@ -317,14 +304,11 @@ Status WorkerRun::go_on() {
     const auto now = told();
     const Order& order = now->instruction.order;
     if (order.phase == Phase::Out) return ok();
+    if (!fit_.ok()) return fit_;
     if (order.epoch != report_.epoch) {
-      halted_ = false;
-      if (report_.connected) report_.version = compute_.compute->version();
-      report_.epoch = order.epoch;
-      report_.phase = Phase::Frozen;
-      report_.failure.clear();
-      report_.lost_peers.clear();
-      tell();
+      const Status entered = enter(order);
+      if (!entered.ok()) return entered;
+      continue;
     }
     if (halted_ || !report_.failure.empty() || !report_.connected) {
       wait(kIdle);
@@ -336,13 +320,74 @@ Status WorkerRun::go_on() {
   }
 }
 
+// Begins an epoch: at a standstill, with a wire of its own, and with what this worker holds told.
+Status WorkerRun::enter(const Order& order) {
+  const auto& members = order.members;
+  if (std::find(members.begin(), members.end(), settings_.self) == members.end()) {
+    return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
+  }
+  halted_ = false;
+  report_.epoch = order.epoch;
+  report_.phase = Phase::Frozen;
+  report_.failure.clear();
+  report_.lost_peers.clear();
+  if (!report_.connected) {  // it has nothing yet
+    tell();
+    return ok();
+  }
+  entering_ = true;
+  const Status trusted = give_up_trust();
+  if (!trusted.ok()) {
+    fail(trusted.error());
+    return ok();
+  }
+  report_.version = compute_.compute->version();
+  // What the old wire has still to say is of no use, what peers it lost least of all.
+  runner_.reset();
+  transport_.reset();
+  while (mailbox_.wait(Duration{}).ok()) {
+  }
+  const Status wired = make_wire(order.epoch);
+  if (!wired.ok()) {
+    fail(wired.error());
+    return ok();
+  }
+  join_parts();
+  tell();
+  return ok();
+}
+
+// A version that nobody has validated is none: its step was taken on trust. One whose verdict came
+// when the steps were abandoned counts, but what had to follow it did not.
+Status WorkerRun::give_up_trust() {
+  if (!is_final()) {
+    pending_.reset();
+    return compute_.compute->undo();
+  }
+  if (!pending_) return ok();
+  pending_->broken_off = true;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
+  return ok();
+}
+
+// Gives up the step that this worker has taken beyond `version`, and whatever is of it.
+Status WorkerRun::take_back(int64_t version) {
+  if (compute_.compute->version() != version + 1) return ok();
+  const Status undone = compute_.compute->undo();
+  if (!undone.ok()) return undone;
+  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step >= version; });
+  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version > version; });
+  report_.version = compute_.compute->version();
+  return ok();
+}
+
 // Nothing runs; at most the version that is asked for is saved.
 void WorkerRun::freeze(const Told& now) {
   const int64_t version = now.instruction.save_version;
   if (is_saver(now) && compute_.compute->version() == version + 1 && version >= 0) {
-    const Status undone = compute_.compute->undo();
+    const Status undone = take_back(version);
     if (!undone.ok()) return fail(undone.error());
-    report_.version = compute_.compute->version();
     tell();
   }
   if (!save_if_asked(now)) wait(kIdle);
@@ -382,11 +427,19 @@ bool WorkerRun::save_if_asked(const Told& now) {
 void WorkerRun::run_steps(const Told& now) {
   const Order& order = now.instruction.order;
   if (report_.phase != Phase::Running) {
+    // An epoch begins at the committed version: a step beyond it is given up before anything is
+    // said of running, lest it be taken for one of this epoch.
+    const Status back = take_back(order.committed);
+    if (!back.ok()) return fail(back.error());
     report_.phase = Phase::Running;
     tell();
   }
-  if (save_if_asked(now)) return;
-  if (report_.version < compute_.compute->version()) {
+  if (must_be_final(now)) {
+    if (settle() && !halts()) conclude();
+    return;
+  }
+  if (is_final() && save_if_asked(now)) return;
+  if (is_final() && report_.version < compute_.compute->version()) {
     report_.version = compute_.compute->version();
     tell();
   }
@@ -455,6 +508,22 @@ void WorkerRun::break_connections(int64_t step) {
   }
 }
 
+// What ends this process, or makes it stand still, in the step: asked after each op of it.
+std::function<void(int64_t)> WorkerRun::rehearsed_end(int64_t step) {
+  const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
+  if (fault == nullptr) return nullptr;
+  const auto end = [fault](int64_t ended) {
+    if (ended == fault->at_op) std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);
+  };
+  end(0);
+  return end;
+}
+
+// A step that could not be ended cleanly leaves memory in use: nothing more may run here.
+void WorkerRun::note_standstill(const Error& error) {
+  if (error.reach == Reach::Job && error.code != Code::Invalid) fit_ = error;
+}
+
 void WorkerRun::note_repairs(const std::vector<Repair>& repairs, int64_t step) {
   auto& told = report_.repairs;
   for (const Repair& repair : repairs) {
@@ -492,9 +561,9 @@ void WorkerRun::choose_paths() {
   slots_of_plan_ = plan_serial_;
 }
 
-void WorkerRun::step(const Told& now) {
-  const int64_t version = compute_.compute->version();
-  const int64_t epoch = now.instruction.order.epoch;
+// The circumstances of whatever runs at `version`.
+StepInput WorkerRun::input_of(int64_t version) {
+  const int64_t epoch = report_.epoch;
   const auto standing = [this, epoch, version]() -> Standing {
     const auto newest = told();
     const Order& order = newest->instruction.order;
@@ -503,29 +572,112 @@ void WorkerRun::step(const Told& now) {
     return {order.committed,
             order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
   };
+  return {.plan = plan_.get(),
+          .self = settings_.self,
+          .epoch = epoch,
+          .step = version,
+          .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
+          .standing = standing,
+          .lost =
+              [this](WorkerId peer, const Error& error) {
+                say(cat(name(), ": ", error.message));
+                report_.lost_peers.push_back(peer);
+              },
+          .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000)};
+}
+
+// What follows from a failure is reported here.
+bool WorkerRun::ended_well(const Status& status) {
+  if (status.ok()) {
+    report_.lost_peers.clear();  // of peers that have gone home early, after their last message
+    return true;
+  }
+  if (status.error().code != Code::Cancelled) say(status.error().message);
+  note_standstill(status.error());
+  if (!report_.lost_peers.empty()) {
+    tell();
+  } else if (status.error().code != Code::Cancelled) {
+    fail(status.error());
+  }
+  return false;
+}
+
+// True when no verdict can change the version that is held any more.
+bool WorkerRun::is_final() const {
+  return compute_.compute->finality().version == compute_.compute->version();
+}
+
+// True when the version held is not final and has to be before anything else is done: it is to be
+// saved or stopped at, or the next step runs by another plan.
+bool WorkerRun::must_be_final(const Told& now) const {
+  if (is_final()) return false;
+  const Instruction& asked = now.instruction;
+  const int64_t version = compute_.compute->version();
+  const bool stops = asked.order.stop_at >= 0 && version >= asked.order.stop_at;
+  const bool changes =
+      asked.plan_serial != plan_serial_ && asked.plan_from >= 0 && version >= asked.plan_from;
+  return stops || changes || asked.save_version == version;
+}
+
+// Makes the version held final ahead of the next step; false when that failed.
+bool WorkerRun::settle() {
+  return ended_well(runner_->settle(input_of(compute_.compute->version())));
+}
+
+// The version of the step that is not told yet is final: its verdict goes into the summary. True
+// when the numbers are none, and control decides what becomes of the run.
+bool WorkerRun::halts() {
+  if (!pending_) return false;
+  const Finality now = compute_.compute->finality();
+  pending_->gradient_norm = now.gradient_norm;
+  pending_->finite = now.finite;
+  if (now.again && now.finite) {
+    say(cat(name(), ": step ", now.version, " begins anew: the gradients of step ", now.version - 1,
+            " were to be clipped, their norm is ", now.gradient_norm));
+  }
+  if (is_finite(*pending_)) return false;
+  halted_ = true;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
+  tell();
+  return true;
+}
+
+// Tells of the step whose version is final now.
+void WorkerRun::conclude() {
+  if (!pending_) return;
+  const int64_t seen = told()->instruction.order.committed;
+  const int64_t version = pending_->step + 1;
+  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step < seen; });
+  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version < seen; });
+  report_.seen = seen;
+  report_.steps.push_back(std::move(*pending_));
+  pending_.reset();
+  // Whoever is to save it says that it has it when it is saved; in the middle of a step it is not.
+  const bool between = compute_.compute->version() == version && !in_step_;
+  if (between && told()->instruction.save_version == version && is_saver(*told())) return;
+  report_.version = version;
+  tell();
+}
+
+void WorkerRun::step(const Told& now) {
+  const int64_t version = compute_.compute->version();
   apply_faults(version, now.instruction.faults);
   choose_paths();
+  if (compute_.paced != nullptr) compute_.paced->count_lag(!entering_);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
-  const StepInput input{.plan = plan_.get(),
-                        .self = settings_.self,
-                        .epoch = epoch,
-                        .step = version,
-                        .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
-                        .standing = standing,
-                        .lost = [this](WorkerId peer, const Error& error) {
-                          say(cat(name(), ": ", error.message));
-                          report_.lost_peers.push_back(peer);
-                        }};
+  StepInput input = input_of(version);
+  input.ended = rehearsed_end(version);
+  input.validated = [this] {
+    if (!halts()) conclude();
+  };
+  in_step_ = true;
   const Result<std::vector<Event>> events = runner_->run_step(input);
+  in_step_ = false;
   const std::vector<Repair> repairs = transport_->take_repairs();
   note_repairs(repairs, version);
-  if (!events.ok()) {
-    if (events.error().code != Code::Cancelled) say(events.error().message);
-    if (!report_.lost_peers.empty()) return tell();
-    if (events.error().code != Code::Cancelled) fail(events.error());
-    return;
-  }
-  report_.lost_peers.clear();  // of peers that have gone home early, after their last message
+  if (!ended_well(events.ok() ? ok() : events.error())) return;
+  entering_ = false;
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(events.value(), version, summary);
   // How long messages took over a connection that broke says nothing of the link.
@@ -533,57 +685,32 @@ void WorkerRun::step(const Told& now) {
     return std::any_of(repairs.begin(), repairs.end(),
                        [&](const Repair& repair) { return repair.peer == link.from; });
   });
-  if (!is_finite(summary)) {  // control decides what becomes of the run
-    halted_ = true;
-    report_.steps.push_back(std::move(summary));
-    return tell();
-  }
+  pending_ = std::move(summary);
   const bool due = job_.validate_every > 0 && (version + 1) % job_.validate_every == 0;
-  const bool evaluates = !plan_->evaluation.lists.empty() && job_.validate_micros > 0;
-  if (evaluates && (due || version + 1 == job_.steps)) {
-    if (!evaluate(version + 1, standing, summary)) {
-      report_.steps.push_back(std::move(summary));
-      return;
-    }
+  const bool evaluates = !plan_->evaluation.lists.empty() && job_.validate_micros > 0 &&
+                         (due || version + 1 == job_.steps);
+  if (evaluates && !is_final() && !settle()) return;
+  if (!is_final() || halts()) return;
+  if (evaluates && !evaluate(version + 1, *pending_)) {
+    pending_->broken_off = true;
+    report_.steps.push_back(std::move(*pending_));
+    pending_.reset();
+    return;
   }
-  const int64_t seen = told()->instruction.order.committed;
-  std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step < seen; });
-  std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version < seen; });
-  report_.seen = seen;
-  report_.steps.push_back(std::move(summary));
-  if (told()->instruction.save_version == compute_.compute->version() && is_saver(*told())) return;
-  report_.version = compute_.compute->version();
-  tell();
+  conclude();
 }
 
 // The held-out pass with the parameters of `version`; false when it was not finished.
-bool WorkerRun::evaluate(int64_t version, const std::function<Standing()>& standing,
-                         StepSummary& summary) {
-  const StepInput input{
-      .plan = plan_.get(),
-      .evaluation = true,
-      .self = settings_.self,
-      .epoch = report_.epoch,
-      .step = version,
-      .silence_limit = from_milliseconds(job_.network.silence_seconds * 1000),
-      .standing = standing,
-      .lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); }};
+bool WorkerRun::evaluate(int64_t version, StepSummary& summary) {
+  StepInput input = input_of(version);
+  input.evaluation = true;
+  input.lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); };
   const Result<std::vector<Event>> events = runner_->run_step(input);
-  if (events.ok()) {
-    report_.lost_peers.clear();
-    for (const MicroLoss& of : compute_.compute->outcome().losses) {
-      summary.evaluation.push_back({of.micro.value, of.loss});
-    }
-    return true;
+  if (!ended_well(events.ok() ? ok() : events.error())) return false;
+  for (const MicroLoss& of : compute_.compute->outcome().losses) {
+    summary.evaluation.push_back({of.micro.value, of.loss});
   }
-  if (events.error().code == Code::Cancelled) return false;
-  say(events.error().message);
-  if (report_.lost_peers.empty()) {
-    fail(events.error());
-  } else {
-    tell();
-  }
-  return false;
+  return true;
 }
 
 void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/recover.h"
 #include "control/replan.h"
 
 namespace tenuto {
@@ -87,7 +88,7 @@ Instruction instruction_of(const State& state) {
     order.members.push_back({static_cast<int32_t>(worker)});
     all.addresses.push_back(state.members[worker].report.address);
   }
-  all.save_version = next_save(state);
+  all.save_version = state.situation == Situation::Recovering ? -1 : next_save(state);
   all.savers = choose_savers(state, all.save_version);
   if (all.save_version >= 0) {
     all.save_directory = cat(state.rules.directory, "/checkpoint-", all.save_version, ".tmp");
@@ -159,14 +160,15 @@ StepRecord record_of(const State& state, int64_t step) {
       record.events[worker] = summary.events;
     }
   }
+  record.validated =
+      evaluation.empty() || static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
   record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
   record.loss = mean(losses);
-  if (device.workers == busy_workers(state, record.plan.get()))
+  if (device.workers == busy_workers(state, record.plan.get())) {
     record.iteration = device.last - device.first;
-  if (!evaluation.empty() &&
-      static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count) {
-    record.validation_loss = mean(evaluation);
+    record.iteration_end = device.last;
   }
+  if (!evaluation.empty() && record.validated) record.validation_loss = mean(evaluation);
   return record;
 }
 
@@ -184,6 +186,8 @@ class Turn {
   void hear(const Trouble& trouble);
   void hear(const Tick&) {}
 
+  // Who was not listened to has not been silent: the coordinator may have stood still itself.
+  void forgive();
   // Whatever follows from the state as it is now.
   void advance();
   Decision finish();
@@ -195,6 +199,8 @@ class Turn {
   bool known(WorkerId worker) {
     return worker.value >= 0 && static_cast<size_t>(worker.value) < state().members.size();
   }
+  // How long a worker may say nothing.
+  Duration silence() const;
   bool overtaken(const Report& report);
   void note(const std::string& reason) {
     out_.reason += out_.reason.empty() ? reason : "; " + reason;
@@ -207,6 +213,7 @@ class Turn {
   void suspect(WorkerId worker, const std::string& why);
   void bury(WorkerId worker, const std::string& fate, const std::string& last_words = {});
   void bury_the_missing();
+  bool survive(WorkerId worker, const std::string& cause);
   void abandon(Salvage salvage);
   void end(int exit_code, const std::string& sentence);
   void end_salvage(const std::string& trouble);
@@ -222,12 +229,21 @@ class Turn {
   void gather();
   void run();
   void stop();
+  bool give_up_stopping();
+  void recover();
+  void roll_forward();
   void salvage();
   void choose_target();
 
   Duration now_;
   Decision out_;
 };
+
+Duration Turn::silence() const {
+  const State& s = out_.state;
+  const bool stepping = s.situation == Situation::Running || s.situation == Situation::Recovering;
+  return stepping && s.rules.lost_limit.count() > 0 ? s.rules.lost_limit : s.rules.silence_limit;
+}
 
 bool Turn::overtaken(const Report& report) {
   if (!known(report.worker)) return true;
@@ -241,7 +257,8 @@ bool Turn::overtaken(const Report& report) {
 
 // The shards of one version are those of the worker's stages, in their order.
 void Turn::note_shards(const Report& report) {
-  if (report.shards.empty()) return;
+  if (report.shards.empty() || state().situation == Situation::Recovering) return;
+  if (report.epoch != state().epoch && state().situation == Situation::Running) return;
   const std::vector<int32_t> stages = stages_of(state().rules, report.worker);
   std::map<int64_t, size_t> next;
   for (const SavedShard& shard : report.shards) {
@@ -319,6 +336,7 @@ void Turn::hear(const Request& request) {
     return note(treat_slow_links(out_, static_cast<SlowLinks>(request.number)));
   }
   if (request.kind == Request::Kind::Fault) return note(rehearse(out_, request.fault));
+  if (request.kind == Request::Kind::Signal) return;
   const std::string name = cat("stopped by signal ", request.number);
   if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
   s.signal = request.number;
@@ -346,7 +364,8 @@ void Turn::hear(const Stored& stored) {
 
 void Turn::hear(const Trouble& trouble) {
   if (state().situation == Situation::Gathering) return end(1, trouble.sentence);
-  if (state().situation != Situation::Running) return;
+  const Situation now = state().situation;
+  if (now != Situation::Running && now != Situation::Recovering) return;
   abandon({.cause = trouble.sentence, .exit_saved = 1});
 }
 
@@ -362,6 +381,7 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   State& s = state();
   Member& of = member(worker);
   of.alive = false;
+  if (!of.exited) out_.expelled.push_back(worker);
   const bool started = of.report.version >= 0 && s.situation != Situation::Gathering;
   const std::string when =
       started ? cat(" in step ", of.report.version) : std::string(" before its first step");
@@ -369,12 +389,25 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   const std::string told = said.empty() ? "" : " (it had said: " + said + ")";
   const std::string sentence = cat(name_of(s.rules, worker), " ", fate, when, told);
   if (s.situation == Situation::Gathering) return end(s.saved >= 0 ? 75 : 1, sentence);
+  if (s.situation != Situation::Salvaging && survive(worker, sentence)) return;
   Salvage salvage{.cause = sentence};
   if (s.situation == Situation::Salvaging) {
     salvage = s.salvage;
     salvage.cause += "; then " + sentence;
+  } else if (s.situation == Situation::Recovering) {
+    salvage.cause = s.recovery.cause + "; then " + sentence;
   }
   abandon(std::move(salvage));
+}
+
+// Goes on without the worker, if the others can do its work.
+bool Turn::survive(WorkerId worker, const std::string& cause) {
+  if (!state().rules.survive) return false;
+  Result<Plan> plan = plan_of_the_living(state());
+  if (!plan.ok()) return false;
+  out_.event = "death";
+  note(begin_recovery(out_, worker, cause, std::move(plan).value(), now_));
+  return true;
 }
 
 void Turn::bury_the_missing() {
@@ -385,7 +418,7 @@ void Turn::bury_the_missing() {
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
     if (!of.alive) continue;
-    if (of.heard && now_ - of.heard_at >= s.rules.silence_limit) {
+    if (of.heard && now_ - of.heard_at >= silence()) {
       return bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
     }
     if (!of.suspect_since || now_ - *of.suspect_since < s.rules.explain_limit) continue;
@@ -427,8 +460,8 @@ void Turn::end_salvage(const std::string& trouble) {
 bool Turn::committable(int64_t version) {
   const State& s = state();
   for (const Member& of : s.members) {
-    if (of.absent) continue;
-    if (!of.alive || of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
+    if (!of.alive) continue;
+    if (of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
         of.report.version < version) {
       return false;
     }
@@ -528,8 +561,13 @@ void Turn::run() {
     if (saved && s.committed < s.stop_at) store(s.committed);
   }
   bury_the_missing();
+  if (s.situation != Situation::Running) return;
+  if (const std::string begun = note_resumption(out_, now_); !begun.empty()) {
+    out_.event = "recovery";
+    note(begun);
+  }
   note_if(advance_plan(out_));
-  if (s.situation == Situation::Running) stop();
+  stop();
 }
 
 void Turn::stop() {
@@ -542,13 +580,47 @@ void Turn::stop() {
     if (s.stop_at == s.rules.steps) return end(0, "");
     return end(128 + s.signal, cat("stopped by signal ", s.signal, " after step ", s.stop_at - 1));
   }
-  if (s.stop_since && now_ - *s.stop_since >= s.rules.stop_limit) {
-    const int exit_code = 128 + s.signal;
-    abandon({.cause = cat("stopped by signal ", s.signal, " in step ", s.committed,
-                          ", which did not end within ", seconds(s.rules.stop_limit), " s"),
-             .exit_saved = exit_code,
-             .exit_bare = exit_code});
+  give_up_stopping();
+}
+
+// The step that was to be the last has taken too long.
+bool Turn::give_up_stopping() {
+  const State& s = state();
+  const bool due = s.stop_since && s.committed < s.stop_at;
+  if (!due || now_ - *s.stop_since < s.rules.stop_limit) return false;
+  const int exit_code = 128 + s.signal;
+  abandon({.cause = cat("stopped by signal ", s.signal, " in step ", s.committed,
+                        ", which did not end within ", seconds(s.rules.stop_limit), " s"),
+           .exit_saved = exit_code,
+           .exit_bare = exit_code});
+  return true;
+}
+
+void Turn::recover() {
+  State& s = state();
+  if (answer_bad_numbers() || answer_failures() || give_up_stopping()) return;
+  if (all_have_frozen(s)) {
+    const int64_t before = s.committed;
+    roll_forward();
+    out_.event = "recovery";
+    return note(begin_again(out_, s.committed == before));
   }
+  if (now_ >= s.recovery.deadline) {
+    for (size_t worker = 0; worker < s.members.size(); ++worker) {
+      const Member& of = s.members[worker];
+      const bool answered = of.report.epoch == s.epoch && of.report.phase == Phase::Frozen;
+      if (of.alive && !answered) return bury(id(worker), "did not answer");
+    }
+  }
+  bury_the_missing();
+}
+
+// The step that was under way counts when all that are left have done it.
+void Turn::roll_forward() {
+  State& s = state();
+  const int64_t version = s.committed + 1;
+  if (version > s.stop_at || (version == next_save(s) && version != s.stop_at)) return;
+  if (is_step_done(s, record_of(s, s.committed))) commit(version);
 }
 
 // Once all that live have answered: the newest version that every stage can still give.
@@ -622,6 +694,9 @@ void Turn::advance() {
       case Situation::Running:
         run();
         break;
+      case Situation::Recovering:
+        recover();
+        break;
       case Situation::Salvaging:
         salvage();
         break;
@@ -630,6 +705,13 @@ void Turn::advance() {
     }
     if (state().situation == before && state().epoch == epoch) return;
   }
+}
+
+void Turn::forgive() {
+  const Duration gap = now_ - state().listened_at;
+  state().listened_at = now_;
+  if (gap < silence() / 2) return;
+  for (Member& of : state().members) of.heard_at += gap;
 }
 
 Decision Turn::finish() {
@@ -659,10 +741,10 @@ State begin(const Rules& rules, Duration now) {
   State state;
   state.rules = rules;
   state.epoch = rules.epoch;
-  state.committed = rules.first_step;
+  state.committed = state.target = rules.first_step;
   state.stop_at = rules.steps;
   state.saved = rules.saved;
-  state.progress_at = now;
+  state.progress_at = state.listened_at = now;
   state.planning = begin_planning(rules);
   state.members.resize(static_cast<size_t>(rules.worker_count()));
   for (size_t w = 0; w < state.members.size(); ++w) {
@@ -677,14 +759,16 @@ State begin(const Rules& rules, Duration now) {
 
 Decision decide(const State& state, const Input& input) {
   Turn turn(state, input.now);
+  turn.forgive();
   std::visit([&](const auto& what) { turn.hear(what); }, input.what);
   turn.advance();
   return turn.finish();
 }
 
 Facts facts_of(const State& state) {
-  const bool salvaging = state.situation == Situation::Salvaging;
-  return {state.rules.term, state.epoch, state.committed, salvaging ? state.salvage.target : -1};
+  const bool salvaged = !state.salvage.cause.empty();
+  return {state.rules.term, state.epoch, state.committed,
+          salvaged ? state.salvage.target : state.target, state.told.order.members};
 }
 
 std::string name_of(const Rules& rules, WorkerId worker) {

@@ -1,9 +1,11 @@
 // The coordinator's mind: one pure function from what is known and what has just been heard to what
 // is known now, what everybody is told, and why.
 //
-// A run goes through four situations. Gathering: workers come forward, tell where they listen, and
-// connect. Running: steps are committed. Salvaging: a worker is gone or has failed; the step is
-// abandoned and the newest version that every stage still has is saved. Ended: all are told to go.
+// A run goes through five situations. Gathering: workers come forward, tell where they listen, and
+// connect. Running: steps are committed. Recovering: a worker is gone; the others agree on where to
+// go on without it (recover.h). Salvaging: it cannot be done without, or a worker has failed; the
+// step is abandoned and the newest version that every stage still has is saved. Ended: all are told
+// to go.
 //
 // Version v is committed when every member has reported it (running, in this epoch) and, when v is
 // to be saved, when its shards are there too. The Step op of step v waits for that, so versions
@@ -52,10 +54,12 @@ struct Rules {
   Cluster cluster;                   // when all are well
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;  // micro-batches may go to other workers while the run goes on
+  bool survive = false;  // steps go on without a lost worker, as far as the others can do them
   std::vector<std::string> resume_shards;
   std::string directory;         // where checkpoint folders are made
   Duration start_limit{};        // without any worker coming forward
-  Duration silence_limit{};      // without a word from a worker
+  Duration silence_limit{};      // without a word from a worker, or without one it is asked for
+  Duration lost_limit{};         // the same while steps run; 0 = as the one before
   Duration explain_limit{};      // between a lost peer and the news of how it ended
   Duration stop_limit{};         // for the step under way when asked to stop; then it is abandoned
   Duration salvage_limit{};      // for one answer while salvaging
@@ -91,7 +95,18 @@ struct Planning {
 };
 
 // Where a run is.
-enum class Situation : uint8_t { Gathering, Running, Salvaging, Ended };
+enum class Situation : uint8_t { Gathering, Running, Recovering, Salvaging, Ended };
+
+// How the steps go on without somebody.
+struct Recovery {
+  std::string cause;                 // why, a sentence for each death
+  std::vector<WorkerId> dead;        // since all last ran
+  Duration since{};                  // the news of the first
+  Duration deadline{};               // for all to say at which version they are
+  std::shared_ptr<const Plan> plan;  // without the dead
+  bool redone = false;               // the step in which it begins had been begun
+  bool waiting = false;              // nobody has begun again yet
+};
 
 // Why a step is abandoned and what follows.
 struct Salvage {
@@ -125,11 +140,15 @@ struct State {
   std::optional<Duration> stop_since;
   Duration progress_at{};  // Gathering: when somebody last came forward
   std::map<int64_t, std::map<int32_t, SavedShard>> shards;  // by version, by stage
+  int64_t target = -1;     // the version from which this epoch goes on; -1 = not agreed on yet
+  int64_t first_plan = 1;  // serial of the epoch's first plan
+  Recovery recovery;
   Salvage salvage;
   std::optional<Ending> ending;
   Planning planning;
   std::vector<Fault> faults;  // wanted of the live run and not yet over
   Instruction told;           // the last one
+  Duration listened_at{};     // when something was last heard, if only the time
 };
 
 // What can be heard. A worker's stream has ended.
@@ -146,10 +165,12 @@ struct Exited {
 };
 // Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, treat slow links
 // otherwise (number = a SlowLinks), or rehearse a slow link or worker (link and latency, or worker
-// and speed of `fault`, in the place of what was asked for it before; see ends_slowness()).
+// and speed of `fault`, in the place of what was asked for it before; see ends_slowness()). Signal
+// (number, to the worker of `fault`) is for who started the processes: decide hears what comes of
+// it.
 struct Request {
   // What is asked for.
-  enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault };
+  enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault, Signal };
   Kind kind = Kind::Stop;
   int number = 0;
   tenuto::Fault fault = {};
@@ -182,6 +203,7 @@ struct Input {
 struct StepRecord {
   int64_t step = 0, epoch = 0;
   bool complete = false;  // the loss of every micro-batch is known
+  bool validated = true;  // false: some held-out losses are not
   double loss = 0;        // mean over micro-batches, folded in their order
   std::optional<double> validation_loss;
   std::shared_ptr<const Plan> plan;  // that it ran under
@@ -189,7 +211,8 @@ struct StepRecord {
   Duration duration{};  // of the slowest worker
   // Paced devices: from the first op on any worker to the last weight gradient, on their clock.
   std::optional<Duration> iteration;
-  Duration lag{};  // 99th percentile of the paced devices, the worst
+  Duration iteration_end{};  // the moment of that last weight gradient
+  Duration lag{};            // 99th percentile of the paced devices, the worst
   bool lag_valid = true;
   // Accelerators: copies between device and host, of the worker with the most; messages of all.
   Duration to_host{}, to_device{};
@@ -223,6 +246,8 @@ struct Decision {
   State state;
   std::optional<Instruction> order;  // what all workers are to be told now; none = nothing new
   std::string reason;                // one sentence; empty = nothing was decided
+  const char* event = "decision";    // what the reason tells of: also "death", "recovery"
+  std::vector<WorkerId> expelled;    // no longer of the run, though their processes may live
   std::vector<StepRecord> steps;     // newly committed
   std::optional<CheckpointRecord> checkpoint;
   std::vector<Verdict> verdicts;  // what detection has found

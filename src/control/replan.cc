@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/recover.h"
 
 namespace tenuto {
 namespace {
@@ -128,24 +129,40 @@ std::string advance_plan(Decision& out) {
   if (!planning.stale || !planning.answered || !settled) return {};
   if (planning.slow_links != SlowLinks::Adapt) return {};
   planning.stale = false;
-  const Cluster& cluster = planning.monitor->cluster;
-  if (is_well(state.rules, cluster)) {
+  // Without somebody the first plan can never come back, and work may go to anybody who is left.
+  const bool reduced = is_reduced(state);
+  if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
     if (planning.present == state.rules.plan) return {};
     return propose(out, state.rules.plan,
                    state.rules.routing ? "all is well again" : "all links are well again");
   }
-  planning.answered = false;
-  planning.request += 1;
-  out.wanted = PlanRequest{planning.request, planning.present,
-                           measured_model(state.rules.model, *planning.present, *planning.monitor),
-                           cluster, state.rules.routing};
+  ask_for_plan(out, planning.present, state.rules.routing || reduced);
   return {};
+}
+
+PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present, bool routing) {
+  const Planning& planning = state.planning;
+  Model model = measured_model(state.rules.model, *present, *planning.monitor);
+  return {planning.request, std::move(present), std::move(model), planning.monitor->cluster,
+          routing};
+}
+
+void ask_for_plan(Decision& out, std::shared_ptr<const Plan> present, bool routing) {
+  Planning& planning = out.state.planning;
+  planning.answered = false;
+  planning.stale = false;
+  planning.request += 1;
+  out.wanted = question_of(out.state, std::move(present), routing);
 }
 
 std::string take_planned(Decision& out, const Planned& planned) {
   Planning& planning = out.state.planning;
   if (planned.request != planning.request || planning.answered) return {};
   planning.answered = true;
+  if (out.state.situation == Situation::Recovering && planned.plan != nullptr) {
+    out.state.recovery.plan = planned.plan;
+    return planned.reason;
+  }
   if (out.state.situation != Situation::Running || planning.slow_links != SlowLinks::Adapt) {
     return {};
   }

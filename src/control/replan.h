@@ -22,6 +22,14 @@ void learn_step(Decision& out, int64_t step);
 // sentence of what it has done, or nothing.
 std::string advance_plan(Decision& out);
 
+// What a planner is asked now, in the place of `present`: with the op times and the cluster as they
+// have been measured.
+PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present, bool routing);
+
+// Asks for a plan for the cluster as it is now, in the place of `present`, whatever else was asked
+// for.
+void ask_for_plan(Decision& out, std::shared_ptr<const Plan> present, bool routing);
+
 // Takes in the answer to a request; as advance_plan.
 std::string take_planned(Decision& out, const Planned& planned);
 

@@ -26,9 +26,10 @@ struct StepSummary {
   std::vector<LossOfMicro> evaluation;  // held-out, with the parameters after the step
   double gradient_norm = 0;             // global, before clipping
   double learning_rate = 0;
-  bool finite = true;     // false: the step was skipped, parameters are unchanged
-  int64_t start_ns = 0;   // on the worker's clock
-  int64_t finish_ns = 0;  // of the training step, without the held-out pass
+  bool finite = true;       // false: the step was skipped, parameters are unchanged
+  bool broken_off = false;  // the held-out pass behind it was not finished
+  int64_t start_ns = 0;     // on the worker's clock
+  int64_t finish_ns = 0;    // of the training step, without the held-out pass
   // From the first op's start to the last weight gradient's end, on the device's clock: a paced
   // device's nominal one hides how busy the host is. Paced device only.
   int64_t device_start_ns = 0, device_finish_ns = 0;

@@ -1,6 +1,7 @@
 #include "control/store.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/text.h"
 
@@ -9,13 +10,18 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr uint64_t kMostMembers = 1 << 20;
+
 }  // namespace
 
 std::string to_json(const Facts& facts) {
+  Json members = Json::array();
+  for (const WorkerId member : facts.members) members.push_back(member.value);
   return Json{{"term", facts.term},
               {"epoch", facts.epoch},
               {"committed", facts.committed},
-              {"target", facts.target}}
+              {"target", facts.target},
+              {"members", std::move(members)}}
       .dump();
 }
 
@@ -35,6 +41,14 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
       return corrupt(cat("expected the whole number '", name, "'"));
     }
     *to = found->get<int64_t>();
+  }
+  const auto members = json.find("members");
+  if (members == json.end() || !members->is_array()) return corrupt("expected a list 'members'");
+  for (const Json& member : *members) {
+    if (!member.is_number_unsigned() || member.get<uint64_t>() >= kMostMembers) {
+      return corrupt("'members' expects numbers of workers");
+    }
+    facts.members.push_back({member.get<int32_t>()});
   }
   return facts;
 }

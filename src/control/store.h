@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/id.h"
 #include "base/result.h"
 
 namespace tenuto {
@@ -14,7 +16,9 @@ struct Facts {
   int64_t term = 0;        // how often a coordinator has taken office
   int64_t epoch = 0;       // of the membership
   int64_t committed = -1;  // this version is final
-  int64_t target = -1;     // of an abandoned step: the version that is saved; -1 = none
+  // The version from which this epoch goes on, or that is saved at last; -1 = not agreed on yet.
+  int64_t target = -1;
+  std::vector<WorkerId> members = {};  // of the epoch
   auto operator<=>(const Facts&) const = default;
 };
 

@@ -61,6 +61,7 @@ class Engine : public Compute {
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
   Finality finality() override;
+  void start_over() override;
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
@@ -292,6 +293,10 @@ Status Engine::undo() {
   return ok();
 }
 
+void Engine::start_over() {
+  if (settle().ok()) ahead_.start_over();
+}
+
 Finality Engine::finality() {
   if (!settle().ok()) return {};
   return ahead_.finality();
@@ -379,7 +384,7 @@ void Engine::serve() {
 Status Engine::run(const Op& op) {
   try {
     Status status = ok();
-    const bool counts = op.kind == OpKind::Validate || !ahead_.is_void();
+    const bool counts = ahead_.counts(op.kind);
     if (!counts) status = run_void(op);
     switch (counts ? op.kind : OpKind::Send) {
       case OpKind::Forward:

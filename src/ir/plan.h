@@ -35,6 +35,10 @@ struct Room {
   bool fits(int64_t before, int64_t behind) const {
     return most == 0 || whole * before + late * behind <= most;
   }
+  // Of `micros` micro-batches, how many can be before the end of their input gradient at once.
+  int32_t most_whole(int32_t micros) const { return most_of(whole, micros); }
+  // And how many can wait for their weight gradient.
+  int32_t most_late(int32_t micros) const { return most_of(late, micros); }
   // By how much an op of this kind changes what is held.
   int64_t change(OpKind kind) const {
     if (kind == OpKind::Forward) return whole;
@@ -42,6 +46,12 @@ struct Room {
     return kind == OpKind::BackwardWeight ? -late : 0;
   }
   auto operator<=>(const Room&) const = default;
+
+ private:
+  int32_t most_of(int64_t each, int32_t micros) const {
+    if (most == 0 || each == 0 || most / each >= micros) return micros;
+    return static_cast<int32_t>(most / each);
+  }
 };
 
 // The largest number in a Room: every reader of JSON has it exactly.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/check.h"
 #include "collective/ring.h"
@@ -132,6 +133,28 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
+// Which of `givers`, of stage `from`, worker number `index` of the next stage `to` takes the norm
+// or the verdict from: the one that most of the activations or gradients in its list come from,
+// since a routing keeps away from slow links; where several are equal, or there are none, they take
+// turns.
+WorkerId giver_of(const std::vector<Op>& list, int32_t from, int32_t to,
+                  const std::vector<WorkerId>& givers, size_t index) {
+  const ValueKind kind = from < to ? ValueKind::Activation : ValueKind::Gradient;
+  const WorkerId turn = in_turn(givers, index);
+  std::map<WorkerId, int32_t> counts;
+  for (const Op& op : list) {
+    if (op.kind == OpKind::Recv && op.moved == kind && op.stage.value == from) {
+      ++counts[op.peer];
+    }
+  }
+  WorkerId giver = turn;
+  for (const WorkerId each : givers) {
+    const auto count = counts.find(each);
+    if (count != counts.end() && count->second > counts[giver]) giver = each;
+  }
+  return giver;
+}
+
 // The stages in the order in which the norm passes them, and what measures it: from the last to the
 // first, so that it comes with the last gradient, or from the first to the last, as they finish a
 // step in a steady pipeline.
@@ -152,6 +175,7 @@ NormWay norm_way(int32_t stage_count, bool staggered) {
 // The measure at each holder, in the order of the way. Each takes the norm so far from a holder of
 // the stage before on the way, unless it is one itself.
 void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
+  std::vector<WorkerId> givers;  // by holder of the stage at hand
   for (size_t i = 0; i < way.stages.size(); ++i) {
     const auto& holders = stages[at(way.stages[i])].holders;
     const Value norm{ValueKind::Norm, -1, {way.stages[i]}, {}};
@@ -159,18 +183,20 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
       std::vector<Op>& list = schedule.lists[at(holders[j].value)];
       if (i > 0) {
         const Value so_far{ValueKind::Norm, -1, {way.stages[i - 1]}, {}};
-        const auto& from = stages[at(way.stages[i - 1])].holders;
-        if (!among(from, holders[j])) {
-          list.push_back(message(OpKind::Recv, so_far, in_turn(from, j)));
+        if (!among(stages[at(way.stages[i - 1])].holders, holders[j])) {
+          list.push_back(message(OpKind::Recv, so_far, givers[j]));
         }
       }
       list.push_back(of_stage(way.measure, norm.stage));
-      if (i + 1 == way.stages.size()) continue;
-      const auto& to = stages[at(way.stages[i + 1])].holders;
-      for (size_t k = 0; k < to.size(); ++k) {
-        if (in_turn(holders, k) != holders[j] || among(holders, to[k])) continue;
-        list.push_back(message(OpKind::Send, norm, to[k]));
-      }
+    }
+    if (i + 1 == way.stages.size()) continue;
+    const auto& to = stages[at(way.stages[i + 1])].holders;
+    givers.clear();
+    for (size_t k = 0; k < to.size(); ++k) {
+      const std::vector<Op>& list = schedule.lists[at(to[k].value)];
+      givers.push_back(giver_of(list, way.stages[i], way.stages[i + 1], holders, k));
+      if (among(holders, to[k])) continue;
+      schedule.lists[at(givers[k].value)].push_back(message(OpKind::Send, norm, to[k]));
     }
   }
 }
@@ -185,11 +211,13 @@ std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
   std::vector<WorkerId> givers = stages[at(order.front())].holders;  // by turn: who has it
   std::vector<bool> told(schedule.lists.size(), false);
   for (const WorkerId holder : givers) told[at(holder.value)] = true;
-  for (const int32_t s : order) {
-    const auto& holders = stages[at(s)].holders;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto& holders = stages[at(order[i])].holders;
+    const int32_t before = i == 0 ? order[i] : order[i - 1];
     std::vector<WorkerId> next;
     for (size_t j = 0; j < holders.size(); ++j) {
-      const WorkerId self = holders[j], giver = in_turn(givers, j);
+      const WorkerId self = holders[j];
+      const WorkerId giver = giver_of(schedule.lists[at(self.value)], before, order[i], givers, j);
       next.push_back(told[at(self.value)] ? giver : self);
       if (told[at(self.value)]) continue;
       told[at(self.value)] = true;

@@ -22,13 +22,14 @@ void insert_messages(Schedule& schedule, const Stores& stores = {});
 // (a ring over the holders), Measure with the norm passed from the last stage to the first, the
 // verdict passed from worker to worker the other way, once to each, then a Step for each of its
 // stages: on a slow link the norm's way is that of the last gradient, and the verdict is there
-// before the next step's first activation. Stages may have unequal numbers of holders: the holders
-// of a stage take the norm of the stage behind, and the verdict of the one before, from its holders
-// in turn; all of these have the same one, bit for bit. `staggered`, with at least two stages: a
-// MeasureAhead and a StepAhead for each stage, the norm passed from the first stage to the last,
-// and at the front of the lists a Validate for each, the verdict passed from worker to worker from
-// the last stage to the first. With `tied`, and at least two stages, the first and the last stage
-// reduce in two buckets: 0 = what is theirs alone, 1 = the shared weight, over the holders of both.
+// before the next step's first activation. Stages may have unequal numbers of holders: a holder
+// takes the norm from the worker that most of its gradients come from, and the verdict from the one
+// that most of its activations come from, without a most in turn; all of these have the same one,
+// bit for bit. `staggered`, with at least two stages: a MeasureAhead and a StepAhead for each
+// stage, the norm passed from the first stage to the last, and at the front of the lists a Validate
+// for each, the verdict passed from worker to worker from the last stage to the first. With `tied`,
+// and at least two stages, the first and the last stage reduce in two buckets: 0 = what is theirs
+// alone, 1 = the shared weight, over the holders of both.
 //
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied,

@@ -109,23 +109,15 @@ Schedule make_evaluation(const Plan& plan, const std::vector<Stage>& stages) {
   return made;
 }
 
-// Who runs each micro-batch of a stage when these holders are left: loads as even as they can be
-// without taking work from who lives.
-std::vector<WorkerId> deal(std::vector<WorkerId> owners, const std::vector<WorkerId>& holders) {
-  std::map<WorkerId, int32_t> loads;
-  for (const WorkerId holder : holders) loads[holder] = 0;
+// Who runs each micro-batch of a stage when these holders are left.
+void deal(std::vector<WorkerId>& owners, const std::vector<WorkerId>& holders) {
+  std::vector<int32_t> places;  // of each micro-batch's owner among the holders
   for (const WorkerId owner : owners) {
-    if (loads.contains(owner)) ++loads[owner];
+    const auto place = std::find(holders.begin(), holders.end(), owner);
+    places.push_back(place == holders.end() ? -1 : static_cast<int32_t>(place - holders.begin()));
   }
-  for (WorkerId& owner : owners) {
-    if (loads.contains(owner)) continue;
-    owner = holders.front();
-    for (const WorkerId holder : holders) {
-      if (loads[holder] < loads[owner]) owner = holder;
-    }
-    ++loads[owner];
-  }
-  return owners;
+  share_out(places, static_cast<int32_t>(holders.size()));
+  for (size_t m = 0; m < owners.size(); ++m) owners[m] = holders[at(places[m])];
 }
 
 }  // namespace
@@ -171,43 +163,62 @@ Plan with_work(const Plan& plan, Work work) {
   return made;
 }
 
-Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
-  CHECK(alive.size() == plan.schedule.lists.size(), "a flag for each worker");
-  Work work;
-  work.lists.resize(plan.schedule.lists.size());
-  std::vector<std::vector<WorkerId>> owners;  // by stage and micro-batch
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    auto& left = work.holders.emplace_back();
-    for (const WorkerId holder : plan.stages[s].holders) {
-      if (alive[at(holder.value)]) left.push_back(holder);
-    }
-    if (left.empty()) {
-      return Error{Code::Infeasible, Reach::Job,
-                   cat("no worker that lives holds stage ", s, ": one of ",
-                       plan.stages[s].holders.size(), " must be left")};
-    }
-    owners.emplace_back(at(plan.schedule.micro_count));
+void share_out(std::vector<int32_t>& owners, int32_t holders) {
+  std::vector<int32_t> loads(at(holders), 0);
+  for (const int32_t owner : owners) {
+    if (owner >= 0) ++loads[at(owner)];
   }
-  std::vector<std::vector<Placed>> lists(work.lists.size());
-  for (size_t w = 0; w < lists.size(); ++w) {
+  for (int32_t& owner : owners) {
+    if (owner >= 0) continue;
+    const auto least = std::min_element(loads.begin(), loads.end());
+    owner = static_cast<int32_t>(least - loads.begin());
+    ++*least;
+  }
+}
+
+Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) {
+  CHECK(holders.size() == plan.stages.size(), "holders for each stage");
+  std::vector<std::vector<WorkerId>> owners(plan.stages.size());  // by stage and micro-batch
+  for (auto& of : owners) of.resize(at(plan.schedule.micro_count));
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
     for (const Op& op : plan.schedule.lists[w]) {
       if (op.kind != OpKind::Forward) continue;
       owners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
     }
   }
-  for (size_t s = 0; s < owners.size(); ++s) owners[s] = deal(owners[s], work.holders[s]);
-  for (size_t w = 0; w < lists.size(); ++w) {
+  for (size_t s = 0; s < owners.size(); ++s) deal(owners[s], holders[s]);
+  std::vector<std::vector<Placed>> lists(plan.schedule.lists.size());
+  for (const auto& list : plan.schedule.lists) {
     size_t index = 0;
-    for (const Op& op : plan.schedule.lists[w]) {
+    for (const Op& op : list) {
       if (is_message(op) || !has_micro(op)) continue;
       const WorkerId owner = owners[at(op.stage.value)][at(op.micro.value)];
       lists[at(owner.value)].push_back({index++, op});
     }
   }
-  for (size_t w = 0; w < lists.size(); ++w) work.lists[w] = merge(std::move(lists[w]));
+  Work work;
+  work.holders = std::move(holders);
+  for (auto& list : lists) work.lists.push_back(merge(std::move(list)));
   Plan made = with_work(plan, std::move(work));
   for (Limit& limit : made.limits) limit.micros = limit.warm_up = 0;
   return made;
+}
+
+Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
+  CHECK(alive.size() == plan.schedule.lists.size(), "a flag for each worker");
+  std::vector<std::vector<WorkerId>> holders;
+  for (const Stage& stage : plan.stages) {
+    auto& left = holders.emplace_back();
+    for (const WorkerId holder : stage.holders) {
+      if (alive[at(holder.value)]) left.push_back(holder);
+    }
+    if (left.empty()) {
+      return Error{Code::Infeasible, Reach::Job,
+                   cat("no worker that lives holds stage ", holders.size() - 1, ": one of ",
+                       stage.holders.size(), " must be left")};
+    }
+  }
+  return with_holders(plan, std::move(holders));
 }
 
 }  // namespace tenuto

@@ -42,10 +42,19 @@ std::vector<Op> merge(std::vector<Placed> placed);
 //           a weight
 Plan with_work(const Plan& plan, Work work);
 
-// The plan without the workers that are not `alive`: what they had is dealt out evenly, one
-// micro-batch after the other to the holder of the stage that has least. Who lives keeps what it
-// has, and each kind of op its place in the list. Of the limits only the rooms stay: the others
-// belong to the order as it was.
+// Gives micro-batches that nobody runs (-1), one after the other, to the one of `holders` holders
+// of a stage that has least, of equals to the lower number. What the others run stays with them.
+void share_out(std::vector<int32_t>& owners, int32_t holders);
+
+// The plan with other holders of its stages: what those had who no longer hold a stage is dealt out
+// evenly, one micro-batch after the other to the holder of the stage that has least. Who holds a
+// stage as before keeps what it has, and each kind of op its place in the list. Of the limits only
+// the rooms stay: the others belong to the order as it was.
+//
+// Requires: check(plan) is ok; holders for each stage, none twice
+Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
+
+// with_holders() without the workers that are not `alive`.
 //
 // Requires: check(plan) is ok; a flag for each worker
 // Errors:   Infeasible/Job  nobody who lives holds a stage

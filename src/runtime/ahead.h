@@ -27,8 +27,10 @@ class AheadUpdate {
     if (over_) again_ = over_ = false;
     void_ = again_ || pending_ == Pending::Held;
   }
-  // True while what is asked for need not be computed.
-  bool is_void() const { return void_; }
+  // True when an op is to be computed: its step is not void, or it is of none.
+  bool counts(OpKind kind) const {
+    return !void_ || kind == OpKind::Validate || kind == OpKind::Evaluate;
+  }
   // True between a StepAhead and its Validate.
   bool open() const { return pending_ != Pending::None; }
   // True when the open step was taken.
@@ -64,9 +66,11 @@ class AheadUpdate {
   void set_final(const Finality& finality) {
     finality_ = finality;
     pending_ = Pending::None;
-    again_ = over_ = void_ = false;
+    start_over();
   }
-  // See Compute.
+  // No step is void any more; see Compute::start_over.
+  void start_over() { again_ = over_ = void_ = false; }
+  // See Compute::finality.
   Finality finality() const {
     Finality now = finality_;
     now.again = again_;

@@ -85,6 +85,8 @@ class Compute {
   virtual int64_t version() const = 0;
   // What of it is final.
   virtual Finality finality() = 0;
+  // No step is void any more: a new epoch, in which all members begin with what is final.
+  virtual void start_over() = 0;
   // Takes the last Step back, exactly; Invalid when there is none to take back.
   virtual Status undo() = 0;
   // Writes parameters and optimizer state of `stage`, which it holds, to `path` (safetensors),

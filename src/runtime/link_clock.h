@@ -56,8 +56,8 @@ class LinkClock {
 };
 
 // The links of a paced run on the nominal clock: [network] latency_ms, megabytes_per_second and
-// send, without faults; the patience is half of the shortest op that takes
-// time, 1 ms if none does.
+// send, without faults; the patience is half of the shortest op that takes time, 1 ms
+// if none does.
 LinkClock make_link_clock(const Job& job);
 
 }  // namespace tenuto

@@ -71,7 +71,8 @@ struct Share {
   int32_t place = 0, chunks = 1;
 };
 
-// Of any holder: a stage's holders all stand at one place of their pipelines.
+// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
+// one stage may have come from another.
 Share share_of(const Job& job, const Plan& plan, StageId stage) {
   const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
   Share share{holder.value % job.parallel.stages, 0};
@@ -79,6 +80,7 @@ Share share_of(const Job& job, const Plan& plan, StageId stage) {
     share.chunks +=
         std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
   }
+  if (share.chunks == 1) share.place = stage.value;
   return share;
 }
 
@@ -92,6 +94,7 @@ struct Common {
 
   std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   LagRecord lags;
+  bool counts_lag = true;
 };
 
 // The numbers of a Norm or a Verdict in its message.
@@ -147,10 +150,12 @@ class Paced : public PacedCompute {
   StepOutcome outcome() override;
   int64_t version() const override { return version_; }
   Finality finality() override { return ahead_.finality(); }
+  void start_over() override { ahead_.start_over(); }
   Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   Lag lag() const override;
+  void count_lag(bool counts) override;
   void set_clock(Duration moment) override { common_->nominal = moment; }
   void set_speed(double speed) override { common_->speed = speed; }
   std::vector<float> weights() const override { return weights_; }
@@ -255,6 +260,11 @@ Paced::~Paced() {
 Lag Paced::lag() const {
   const std::lock_guard lock(common_->mutex);
   return common_->lags.summary();
+}
+
+void Paced::count_lag(bool counts) {
+  const std::lock_guard lock(common_->mutex);
+  common_->counts_lag = counts;
 }
 
 Status Paced::begin(int64_t step) {
@@ -480,8 +490,7 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   Work work;
   work.op = op;
   work.ticket = ticket;
-  const bool counts = op.kind == OpKind::Validate || !ahead_.is_void();
-  if (counts) {
+  if (ahead_.counts(op.kind)) {
     if (Status status = prepare(work); !status.ok()) return status;
     work.length = at_speed(paced_length(device_, split_, op.kind, share_.place, share_.chunks),
                            common_->speed);
@@ -491,7 +500,8 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   work.start = clock_.now();
   if (nominal_clock_) {
     work.start = std::max(common_->nominal, inputs_at);
-    common_->nominal = work.start + work.length;
+    // A verdict that is really here before its nominal arrival holds nothing up.
+    if (op.kind != OpKind::Validate) common_->nominal = work.start + work.length;
   }
   if (work.length.count() == 0) {  // an instant: not worth two changes of thread
     Done done;
@@ -536,14 +546,14 @@ void Paced::serve() {
     }
     {
       const std::lock_guard lock(common_->mutex);
-      common_->lags.note(now - end, work.length);
+      if (common_->counts_lag) common_->lags.note(now - end, work.length);
     }
     mailbox_.post(std::move(done));
   }
 }
 
 Status Paced::compute(Work& work) {
-  if (work.op.kind != OpKind::Validate && ahead_.is_void()) {
+  if (!ahead_.counts(work.op.kind)) {
     compute_void(work);
     return ok();
   }
@@ -722,6 +732,7 @@ class PacedStages : public Stages<PacedCompute> {
  public:
   using Stages::Stages;
   Lag lag() const override { return first().lag(); }
+  void count_lag(bool counts) override { first().count_lag(counts); }
   void set_clock(Duration moment) override { first().set_clock(moment); }
   std::vector<float> weights() const override {
     std::vector<float> all;

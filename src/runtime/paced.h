@@ -27,6 +27,9 @@ class PacedCompute : public Compute {
  public:
   // Over the ops since construction, the last million of them.
   virtual Lag lag() const = 0;
+  // Whether ops that end from here on count for the lag: those of a step to which peers come late
+  // for good reasons say nothing of the host.
+  virtual void count_lag(bool counts) = 0;
   // Nominal clock: it shows `moment` at the next begin, so that several devices start a rehearsal
   // together. Without it a device starts at the moment of its first begin.
   virtual void set_clock(Duration moment) = 0;

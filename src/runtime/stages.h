@@ -70,6 +70,9 @@ class Stages : public Face {
     for (const auto& part : parts_) least = std::min(least, part.compute->version());
     return least;
   }
+  void start_over() override {
+    for (const auto& part : parts_) part.compute->start_over();
+  }
   Finality finality() override {
     Finality all = parts_.front().compute->finality();
     for (const auto& part : parts_) {

@@ -396,6 +396,7 @@ void StepRun::complete(int32_t index) {
   event.sent = my.sent;
   events_.push_back(event);
   ++ended_;
+  if (input_.ended) input_.ended(static_cast<int64_t>(events_.size()));
   if (event.op.kind != OpKind::Validate || --judgements_ > 0) return;
   if (input_.validated) input_.validated();
 }
@@ -457,7 +458,7 @@ Status StepRun::take_op(int32_t index, const Done& done) {
     if (done.start.count() != 0) my.start = done.start;
     my.finish = now;
     computing_ = false;
-    choice_at_ = std::max(choice_at_, now);
+    if (it.kind != OpKind::Validate) choice_at_ = std::max(choice_at_, now);
     if (queued(index)) queue_->end(index, now);
   }
   complete(index);

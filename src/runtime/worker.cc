@@ -49,6 +49,7 @@ void Runner::count_from(int64_t epoch) {
   epoch_ = epoch;
   voids_ = 0;
   settled_ = -1;
+  machine_.compute->start_over();
 }
 
 Status Runner::settle(const StepInput& input) {

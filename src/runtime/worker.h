@@ -56,6 +56,8 @@ struct StepInput {
   // Told when the Validates of the list have ended: version `step` is final. May be empty.
   std::function<void()> validated = nullptr;
   Duration retire_limit = kRetireLimit;  // see run_step
+  // Told after each op that ends how many have; may be empty.
+  std::function<void(int64_t)> ended = nullptr;
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in

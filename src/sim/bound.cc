@@ -77,7 +77,7 @@ std::vector<Marks> heads_of(const Route& route) {
                before.down;
       }
       if (k > 0) head = std::max(head, heads[s].forward[at(k) - 1] + legs[s].forward);
-      const int32_t room = legs[s].in_flight(micros);
+      const int32_t room = legs[s].room.most_whole(micros);
       if (route.trains && k >= room) {
         // With as much taken after the input gradient as before, only a weight gradient frees.
         const Duration freed =
@@ -175,7 +175,7 @@ Duration gaps(const Route& route, size_t stage) {
   }
   const auto micros = static_cast<int32_t>(route.micros.size());
   const Leg& leg = legs[stage];
-  Duration gap = std::max(Duration{}, deep - leg.in_flight(micros) * leg.forward);
+  Duration gap = std::max(Duration{}, deep - leg.room.most_whole(micros) * leg.forward);
   if (stage > 0) {
     // Weight gradients put off: as many as there is room for.
     const Room& room = leg.room;
@@ -240,7 +240,7 @@ Duration line_bound(const Route& route) {
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
                      const Cluster& cluster, const PriceOptions& options) {
   const std::vector<Route> routes = routes_of(plan, schedule, model, cluster, options);
-  if (!options.staggered) return bound_of_makespan(routes, schedule.lists.size());
+  if (!steps_overlap(options)) return bound_of_makespan(routes, schedule.lists.size());
   std::vector<Duration> update(schedule.lists.size());
   for (size_t w = 0; options.update && w < update.size(); ++w) {
     update[w] = at_speed(model.step, cluster.workers[w].speed);

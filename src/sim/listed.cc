@@ -222,7 +222,7 @@ class Lists {
 
 bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
                     const PriceOptions& options) {
-  if (plan.dispatch != Dispatch::Listed || options.staggered) return false;
+  if (plan.dispatch != Dispatch::Listed || steps_overlap(options)) return false;
   for (const Op& kind : program.classes()) {
     if (kind.kind == OpKind::Validate) return false;  // starts when it can, not in list order
   }

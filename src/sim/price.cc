@@ -18,9 +18,7 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// Steps of a staggered run that are priced when nobody says how many: the first few differ, the
-// rest repeat. Fewer when the plan is so large that they would not fit.
-constexpr int32_t kStaggeredSteps = 12;
+// Ops of all steps together: of a plan so large that more would not fit fewer steps are priced.
 constexpr int64_t kMostInstances = 50'000'000;
 
 // A plan priced: its program, when everything happened, and what is read off that.
@@ -86,8 +84,8 @@ Status check_options(const PriceOptions& options) {
   CHECK(!resumed || (!options.lower_bound && !options.staggered && !options.evaluation),
         "what is left of a step has no bound, no period and no held-out pass");
   if (options.sending == Sending::Offloaded) return ok();
-  if (options.staggered) {
-    return invalid("blocking messages cannot be priced with a staggered optimizer: take one");
+  if (steps_overlap(options)) {
+    return invalid("blocking messages cannot be priced with steps that overlap: take one");
   }
   if (options.update) {
     return invalid(
@@ -98,7 +96,7 @@ Status check_options(const PriceOptions& options) {
 
 // Steps to run one behind the other.
 int32_t steps_of(const PriceOptions& options, const Program& program) {
-  if (!options.staggered) return 1;
+  if (!steps_overlap(options)) return 1;
   const int64_t room = std::max<int64_t>(2, kMostInstances / std::max(program.size(), 1));
   const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kStaggeredSteps;
   return static_cast<int32_t>(std::min<int64_t>(wanted, room));

@@ -42,6 +42,10 @@ struct Timeline {
 // of a link move their messages one at a time in one agreed order.
 enum class Sending : uint8_t { Offloaded, Blocking };
 
+// Steps that are priced when they overlap and nobody says how many: the first few differ, the rest
+// repeat.
+inline constexpr int32_t kStaggeredSteps = 12;
+
 // What to compute beside the makespan, and under which rules.
 struct PriceOptions {
   bool spans = false;
@@ -52,14 +56,20 @@ struct PriceOptions {
   Sending sending = Sending::Offloaded;
   bool staggered = false;    // each worker begins the next step when its own list is done; the norm
                              // is checked behind, so Measure and its messages are left out
+  bool in_turn = false;      // the same with the norm: steps follow one another as workers run them
   bool half_duplex = false;  // both directions of a link share its rate
   Duration per_op{};         // constant cost of every compute op, at any speed
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
   bool bytes = false;        // peak_bytes too
+  int32_t steps = 0;         // of those: steps to price for the period; 0 = enough for most
   const Stores* stores = nullptr;  // what is there before the lists begin (check() has the rules of
-                                   // such plans): offloaded, not staggered, without a bound
-  int32_t steps = 0;               // staggered: steps to price for the period; 0 = enough for most
+                                   // such plans): offloaded, one step, without a bound
 };
+
+// True when a worker may be in the next step while another is still in this one.
+inline bool steps_overlap(const PriceOptions& options) {
+  return options.staggered || options.in_turn;
+}
 
 // Runs the plan's step on a clock of integer nanoseconds. Deterministic: what ends at a moment has
 // ended and what arrives has arrived before a compute op is chosen; ties by worker, lane, place. A
@@ -70,7 +80,7 @@ struct PriceOptions {
 // Requires: check(plan) is ok, the model has the plan's layers
 // Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
 //           Infeasible/Worker  a worker that is not alive, or without speed, has ops
-//           Invalid/Call       blocking messages and a staggered optimizer at once
+//           Invalid/Call       blocking messages and steps that overlap at once
 // Source:   Wu et al., "Attack of the Bubbles", NSDI 2026 (blocking messages: what they cost)
 // Cost:     O(n log workers) for n ops; some 80 bytes an op beside the plan
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,

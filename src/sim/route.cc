@@ -59,12 +59,12 @@ class Surveyor {
         leg.weight = costs_.op(OpKind::BackwardWeight, worker, {s});
       }
       if (s + 1 < schedule_.stage_count) {
-        const Passage down = costs_.passage(worker, workers[at(s) + 1], ValueKind::Activation, {s});
+        const Transit down = costs_.transit(worker, workers[at(s) + 1], ValueKind::Activation, {s});
         leg.down = down.latency;
         leg.down_busy = down.busy;
       }
       if (s > 0) {
-        const Passage up = costs_.passage(worker, workers[at(s) - 1], ValueKind::Gradient, {s});
+        const Transit up = costs_.transit(worker, workers[at(s) - 1], ValueKind::Gradient, {s});
         leg.up = up.latency;
         leg.up_busy = up.busy;
       }
@@ -98,16 +98,11 @@ Duration Costs::op(OpKind kind, WorkerId worker, StageId stage) const {
   return at_speed(op_time(op, plan_, stages_, model_), speed) + per_op_;
 }
 
-Passage Costs::passage(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const {
+Transit Costs::transit(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const {
   if (from == to) return {};
   const Link link = cluster_.link(from, to);
   return {link.latency,
           transfer_time(sizes_.of[at(stage.value)][at(int(kind))], link.bytes_per_second)};
-}
-
-int32_t Leg::in_flight(int32_t micros) const {
-  if (room.most == 0 || room.whole == 0) return micros;
-  return static_cast<int32_t>(std::min<int64_t>(micros, room.most / room.whole));
 }
 
 std::vector<Route> routes_of(const Plan& plan, const Schedule& schedule, const Model& model,

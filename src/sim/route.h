@@ -9,7 +9,7 @@
 namespace tenuto {
 
 // What one message takes on its link; nothing inside a worker.
-struct Passage {
+struct Transit {
   Duration latency{};
   Duration busy{};  // bytes / rate: how long it occupies the link
 };
@@ -22,7 +22,7 @@ class Costs {
   // An op of a micro-batch at a worker.
   Duration op(OpKind kind, WorkerId worker, StageId stage) const;
   // A message with the activation or the gradient that `stage` makes.
-  Passage passage(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const;
+  Transit transit(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const;
 
  private:
   const Plan& plan_;
@@ -41,10 +41,6 @@ struct Leg {
   Duration down_busy{}, up_busy{};  // how long the message occupies its link: bytes / rate
   Room room;                        // of the worker
   auto operator<=>(const Leg&) const = default;
-
-  // Micro-batches between the start of their forward and the end of their input gradient, at most,
-  // of `micros`.
-  int32_t in_flight(int32_t micros) const;
 };
 
 // The micro-batches that go through the same workers. They are alike, so running them in the order

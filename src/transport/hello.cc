@@ -33,6 +33,12 @@ Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& w
                  cat(where, " has another token for job '", mine.job,
                      "': start it from the launcher of this run")};
   }
+  if (theirs.epoch != mine.epoch) {
+    return Error{Code::Invalid, Reach::Link,
+                 cat(where, " is of epoch ", theirs.epoch, ", expected ", mine.epoch,
+                     ": the members of the run have changed, and one of the two has not heard of "
+                     "it yet")};
+  }
   return ok();
 }
 

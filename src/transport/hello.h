@@ -11,7 +11,7 @@ namespace tenuto {
 // Whether `theirs` belongs to the same run as `mine`; `where` names the other side in the sentence.
 // The tokens themselves never appear in it.
 //
-// Errors: Invalid/Link: another wire version, job or token, in this order of looking.
+// Errors: Invalid/Link: another wire version, job, token or epoch, in this order of looking.
 Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& where);
 
 // The errors that all wires answer alike.

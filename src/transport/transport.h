@@ -39,7 +39,7 @@ struct Address {
   std::string text;
 };
 
-// What the two ends tell each other first. Another job, token or version is refused with a
+// What the two ends tell each other first. Another job, token, version or epoch is refused with a
 // sentence.
 struct Hello {
   std::string job, token;

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int32_t kMostWorkers = 16384;
 
+bool ends_process(const Fault& fault) { return fault.kind == "kill" || fault.kind == "stop"; }
+
 void worsen(const Fault& fault, LinkState& state) {
   state.link.latency += from_milliseconds(fault.latency_ms);
   state.jitter += from_milliseconds(fault.jitter_ms);
@@ -25,7 +27,7 @@ void worsen(const Fault& fault, LinkState& state) {
 }  // namespace
 
 bool is_of_worker(const Fault& fault) {
-  return fault.kind == "slow-worker" || fault.kind == "dead-worker";
+  return fault.kind == "slow-worker" || fault.kind == "dead-worker" || ends_process(fault);
 }
 
 WorkerId worker_of(const Fault& fault, int32_t stages) {
@@ -39,6 +41,15 @@ WorkerId worker_of(const Fault& fault, int32_t stages) {
   const bool fits = *point == '.' && worse == std::errc() && rest == end && stage >= 0 &&
                     stage < stages && first <= kMostWorkers / stages;
   return fits ? WorkerId{first * stages + stage} : WorkerId{};
+}
+
+const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
+                    int32_t stages) {
+  for (const Fault& fault : faults) {
+    if (!ends_process(fault) || fault.at_step != step) continue;
+    if (worker_of(fault, stages) == worker) return &fault;
+  }
+  return nullptr;
 }
 
 double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages) {
@@ -75,7 +86,7 @@ Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64
   return cluster;
 }
 
-bool lasts(const Fault& fault) { return fault.kind != "broken-connection"; }
+bool lasts(const Fault& fault) { return fault.kind != "broken-connection" && !ends_process(fault); }
 
 bool in_force(const Fault& fault, int64_t step) {
   if (!lasts(fault)) return fault.at_step == step;
@@ -114,7 +125,7 @@ std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& f
                                                      int32_t stages, int32_t workers) {
   std::vector<std::pair<WorkerId, WorkerId>> pairs;
   for (const Fault& fault : faults) {
-    if (lasts(fault) || !in_force(fault, step)) continue;
+    if (fault.kind != "broken-connection" || !in_force(fault, step)) continue;
     if (fault.link < 0) pairs.push_back({{fault.from}, {fault.to}});
     for (int32_t first = 0; fault.link >= 0 && first + stages <= workers; first += stages) {
       pairs.push_back({{first + fault.link}, {first + fault.link + 1}});
@@ -161,6 +172,11 @@ bool ends_slowness(const Fault& wanted) {
 }
 
 std::string describe(const Fault& fault) {
+  if (ends_process(fault)) {
+    const char* what = fault.kind == "kill" ? " is killed" : " is stopped";
+    return cat("worker ", fault.worker, what,
+               fault.at_op > 0 ? cat(" after ", fault.at_op, " ops") : std::string());
+  }
   if (!lasts(fault)) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
                                 fault.to, " breaks")

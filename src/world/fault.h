@@ -19,12 +19,13 @@ namespace tenuto {
 struct Job;
 
 // One [[fault]]. A "broken-connection" happens once, in step at_step: the connection is cut by
-// force while both workers live. A "dead-worker" is not there from the start. The kind
+// force while both workers live. "kill" and "stop" happen once too: the worker's process ends, or
+// stands still for good. A "dead-worker" is not there from the start. The kind
 // "slow-link-trace" stands in job files alone: whoever reads one gets a "slow-link" for each link
 // of each line of the trace.
 struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
-                                    // slow-worker | dead-worker
+                                    // slow-worker | dead-worker | kill | stop
   int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // more, one way
@@ -33,8 +34,10 @@ struct Fault {
   int64_t at_step = 0;              // the first training step that has it
   int64_t until_step = -1;          // the first that has it no more; -1 = to the end
   std::string file;                 // slow-link-trace
-  std::string worker;               // slow-worker, dead-worker: "PIPELINE.STAGE", or its number
+  std::string worker;               // slow-worker, dead-worker, kill, stop: "PIPELINE.STAGE", or
+                                    // its number
   double speed = 0;                 // slow-worker: of 1, its own
+  int32_t at_op = 0;                // kill, stop: when so many ops of the step have ended there
   auto operator<=>(const Fault&) const = default;
 };
 
@@ -75,6 +78,10 @@ bool is_of_worker(const Fault& fault);
 //
 // Shapes: worker w is stage w mod stages of pipeline w / stages
 WorkerId worker_of(const Fault& fault, int32_t stages);
+
+// The fault that ends this worker's process, or makes it stand still, in the step, if there is one.
+const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
+                    int32_t stages);
 
 // The speed that faults leave a worker in a step: their product, 1 without any.
 double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages);

@@ -347,9 +347,12 @@ Result<std::string> file_text(const std::string& path, const std::string& what) 
 std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "file") return {"slow-link-trace"};
   if (word == "speed") return {"slow-worker"};
-  if (word == "worker") return {"slow-worker", "dead-worker"};
+  if (word == "worker") return {"slow-worker", "dead-worker", "kill", "stop"};
+  if (word == "at_op") return {"kill", "stop"};
   if (word == "until_step") return {"slow-link", "slow-worker"};
-  if (word == "at_step") return {"slow-link", "broken-connection", "slow-worker", "dead-worker"};
+  if (word == "at_step") {
+    return {"slow-link", "broken-connection", "slow-worker", "dead-worker", "kill", "stop"};
+  }
   if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
   return {"slow-link"};
 }
@@ -366,7 +369,7 @@ std::optional<Flaw> flaw_of_worker(const Fault& fault, const Place& table,
   if (fault.kind == "dead-worker" && fault.at_step > 0) {
     return Flaw{table, cat(name, ".at_step ", fault.at_step,
                            ": a worker can be absent from the start of a run (0) only; to lose one "
-                           "later, end its process")};
+                           "later, take kind = \"kill\"")};
   }
   return {};
 }

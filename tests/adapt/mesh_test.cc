@@ -277,7 +277,7 @@ TEST(Route, NothingTheMatterStaysAtHome) {
 TEST(Route, ADeadWorkersLoadIsShared) {
   for (const auto& [size, time] :
        {std::pair(MixtureSize{4, 3, 6}, 27), std::pair(MixtureSize{8, 4, 32}, 129)}) {
-    const std::vector<Trouble> dead = {{TroubleKind::DeadWorker, 0, 0, size.stages / 2}};
+    const std::vector<Mishap> dead = {{MishapKind::DeadWorker, 0, 0, size.stages / 2}};
     const Mesh mesh = mesh_with(size, dead, 2 * size.stages, Pace::Joint);
     const Routed routed = search_route(mesh);
     EXPECT_EQ(routed.best().time, ops(time));
@@ -287,7 +287,7 @@ TEST(Route, ADeadWorkersLoadIsShared) {
 
 // A slow link in one pipeline is left for that of another as soon as that is faster.
 TEST(Route, ASlowLinkIsLeft) {
-  const std::vector<Trouble> slow = {{TroubleKind::SlowLink, 4, 1, 3}};
+  const std::vector<Mishap> slow = {{MishapKind::SlowLink, 4, 1, 3}};
   const MixtureSize size{8, 4, 32};
   const Mesh mesh = mesh_with(size, slow, 2 * size.stages, Pace::Joint);
   const Routed routed = search_route(mesh);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/check.h"
 
@@ -15,29 +16,29 @@ Duration times(double factor) {
   return Duration(std::llround(factor * static_cast<double>(kMixtureOp.count())));
 }
 
-bool same_place(const Trouble& a, const Trouble& b) {
-  return (a.kind == TroubleKind::SlowLink) == (b.kind == TroubleKind::SlowLink) &&
+bool same_place(const Mishap& a, const Mishap& b) {
+  return (a.kind == MishapKind::SlowLink) == (b.kind == MishapKind::SlowLink) &&
          a.pipeline == b.pipeline && a.stage == b.stage;
 }
 
-bool leaves_a_worker(const MixtureSize& size, const Trouble& next,
-                     const std::vector<Trouble>& troubles) {
-  if (next.kind != TroubleKind::DeadWorker) return true;
+bool leaves_a_worker(const MixtureSize& size, const Mishap& next,
+                     const std::vector<Mishap>& troubles) {
+  if (next.kind != MishapKind::DeadWorker) return true;
   int32_t dead = 1;
-  for (const Trouble& it : troubles) {
-    dead += it.kind == TroubleKind::DeadWorker && it.stage == next.stage;
+  for (const Mishap& it : troubles) {
+    dead += it.kind == MishapKind::DeadWorker && it.stage == next.stage;
   }
   return dead < size.pipelines;
 }
 
-Way way_with(const std::vector<Trouble>& troubles, int32_t stage, int32_t from, int32_t to) {
+Way way_with(const std::vector<Mishap>& troubles, int32_t stage, int32_t from, int32_t to) {
   double delay = from == to ? 0 : 0.1;
-  for (const Trouble& it : troubles) {
+  for (const Mishap& it : troubles) {
     const bool link =
-        it.kind == TroubleKind::SlowLink && from == to && it.pipeline == from && it.stage == stage;
+        it.kind == MishapKind::SlowLink && from == to && it.pipeline == from && it.stage == stage;
     const bool card =
-        it.kind == TroubleKind::SlowCard && ((it.pipeline == from && it.stage == stage) ||
-                                             (it.pipeline == to && it.stage == stage + 1));
+        it.kind == MishapKind::SlowCard && ((it.pipeline == from && it.stage == stage) ||
+                                            (it.pipeline == to && it.stage == stage + 1));
     if (link || card) delay = std::max(delay, it.size);
   }
   return {times(delay), times(delay), {}, {}};
@@ -45,22 +46,31 @@ Way way_with(const std::vector<Trouble>& troubles, int32_t stage, int32_t from, 
 
 }  // namespace
 
-const std::vector<std::pair<std::string, Trouble>>& trouble_kinds() {
-  static const std::vector<std::pair<std::string, Trouble>> kinds = {
-      {"slow1.5", {TroubleKind::SlowWorker, 1.5}}, {"slow2", {TroubleKind::SlowWorker, 2}},
-      {"slow4", {TroubleKind::SlowWorker, 4}},     {"link1", {TroubleKind::SlowLink, 1}},
-      {"link2", {TroubleKind::SlowLink, 2}},       {"link4", {TroubleKind::SlowLink, 4}},
-      {"card2", {TroubleKind::SlowCard, 2}},       {"dead", {TroubleKind::DeadWorker, 0}}};
+std::optional<MixtureSize> read_size(const std::string& text) {
+  MixtureSize size;
+  char more = 0;
+  const int read =
+      std::sscanf(text.c_str(), "%d,%d,%d%c", &size.stages, &size.pipelines, &size.micros, &more);
+  if (read != 3 || std::min({size.stages, size.pipelines, size.micros}) < 1) return std::nullopt;
+  return size;
+}
+
+const std::vector<std::pair<std::string, Mishap>>& trouble_kinds() {
+  static const std::vector<std::pair<std::string, Mishap>> kinds = {
+      {"slow1.5", {MishapKind::SlowWorker, 1.5}}, {"slow2", {MishapKind::SlowWorker, 2}},
+      {"slow4", {MishapKind::SlowWorker, 4}},     {"link1", {MishapKind::SlowLink, 1}},
+      {"link2", {MishapKind::SlowLink, 2}},       {"link4", {MishapKind::SlowLink, 4}},
+      {"card2", {MishapKind::SlowCard, 2}},       {"dead", {MishapKind::DeadWorker, 0}}};
   return kinds;
 }
 
-bool add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to) {
-  const int32_t stages = size.stages - (kind.kind == TroubleKind::SlowLink ? 1 : 0);
+bool add_trouble(Random& random, const MixtureSize& size, Mishap kind, std::vector<Mishap>& to) {
+  const int32_t stages = size.stages - (kind.kind == MishapKind::SlowLink ? 1 : 0);
   const auto fits = [&](int32_t pipeline, int32_t stage) {
     kind.pipeline = pipeline;
     kind.stage = stage;
     const bool taken =
-        std::any_of(to.begin(), to.end(), [&](const Trouble& it) { return same_place(it, kind); });
+        std::any_of(to.begin(), to.end(), [&](const Mishap& it) { return same_place(it, kind); });
     return !taken && leaves_a_worker(size, kind, to);
   };
   bool any = false;
@@ -76,9 +86,8 @@ bool add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vec
   return true;
 }
 
-std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
-                                   const std::string& row) {
-  std::vector<Trouble> troubles;
+std::vector<Mishap> draw_troubles(Random& random, const MixtureSize& size, const std::string& row) {
+  std::vector<Mishap> troubles;
   const auto& kinds = trouble_kinds();
   const auto kind =
       std::find_if(kinds.begin(), kinds.end(), [&](const auto& it) { return it.first == row; });
@@ -97,7 +106,7 @@ std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size,
   return troubles;
 }
 
-Mesh mesh_with(const MixtureSize& size, const std::vector<Trouble>& troubles, int32_t slots,
+Mesh mesh_with(const MixtureSize& size, const std::vector<Mishap>& troubles, int32_t slots,
                Pace pace) {
   Mesh mesh;
   mesh.pipelines = size.pipelines;
@@ -107,10 +116,10 @@ Mesh mesh_with(const MixtureSize& size, const std::vector<Trouble>& troubles, in
     auto& stage = mesh.stages.emplace_back();
     for (int32_t p = 0; p < size.pipelines; ++p) {
       double slower = 1;
-      for (const Trouble& it : troubles) {
+      for (const Mishap& it : troubles) {
         if (it.pipeline != p || it.stage != s) continue;
-        if (it.kind == TroubleKind::SlowWorker) slower = it.size;
-        if (it.kind == TroubleKind::DeadWorker) slower = 0;
+        if (it.kind == MishapKind::SlowWorker) slower = it.size;
+        if (it.kind == MishapKind::DeadWorker) slower = 0;
       }
       if (slower == 0) continue;
       Holder holder;

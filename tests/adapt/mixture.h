@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,32 +16,35 @@ struct MixtureSize {
   int32_t stages = 1, pipelines = 1, micros = 1;  // micros of each pipeline
 };
 
+// A size as people write it, stages,pipelines,micro-batches: 8,4,32. Nothing when it is not one.
+std::optional<MixtureSize> read_size(const std::string& text);
+
 // What can be the matter.
-enum class TroubleKind : uint8_t { SlowWorker, SlowLink, SlowCard, DeadWorker };
+enum class MishapKind : uint8_t { SlowWorker, SlowLink, SlowCard, DeadWorker };
 
 // One trouble at one place. A card is all links of a worker; the delay is in ops, each way.
-struct Trouble {
-  TroubleKind kind = TroubleKind::SlowWorker;
+struct Mishap {
+  MishapKind kind = MishapKind::SlowWorker;
   double size = 0;                  // how many times slower, or the delay
   int32_t pipeline = 0, stage = 0;  // of a link: the one to the next stage of the pipeline
 };
 
 // The eight kinds of trouble by name: slow1.5, slow2, slow4, link1, link2, link4, card2, dead.
-const std::vector<std::pair<std::string, Trouble>>& trouble_kinds();
+const std::vector<std::pair<std::string, Mishap>>& trouble_kinds();
 
 // Puts a trouble at a random place that has none, such that every stage keeps a live worker; false
 // when there is no such place.
-bool add_trouble(Random& random, const MixtureSize& size, Trouble kind, std::vector<Trouble>& to);
+bool add_trouble(Random& random, const MixtureSize& size, Mishap kind, std::vector<Mishap>& to);
 
 // Troubles by the name of a row: one of the kinds, or pair, triple, six: so many of random kinds.
-std::vector<Trouble> draw_troubles(Random& random, const MixtureSize& size, const std::string& row);
+std::vector<Mishap> draw_troubles(Random& random, const MixtureSize& size, const std::string& row);
 
 // One op of a worker with nothing the matter; messages within a pipeline take no time, others a
 // tenth of it.
 inline constexpr Duration kMixtureOp = std::chrono::milliseconds(10);
 
 // The mesh with these troubles, each worker with room for `slots` micro-batches; 0 = for all.
-Mesh mesh_with(const MixtureSize& size, const std::vector<Trouble>& troubles, int32_t slots,
+Mesh mesh_with(const MixtureSize& size, const std::vector<Mishap>& troubles, int32_t slots,
                Pace pace);
 
 // Small random meshes of every sort: op times, ways, rooms, missing holders, updates, paces.

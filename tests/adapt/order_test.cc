@@ -248,7 +248,7 @@ TEST(Quotas, KeepRooms) {
     const Line line = line_of({6, 18, true}, seed);
     const Quotas ring = ring_quotas_within(line, 0);
     for (size_t s = 0; s < ring.size(); ++s) {
-      EXPECT_LE(ring[s], line.legs[s].in_flight(line.micros));
+      EXPECT_LE(ring[s], line.legs[s].room.most_whole(line.micros));
       EXPECT_LE(ring[s], ring[s > 0 ? s - 1 : 0]);
     }
   }

@@ -96,17 +96,16 @@ Mesh mesh_of(const Mixture& it) { return mesh_with(it.size, it.troubles, it.slot
 
 // The mesh as it would be with nothing but the dead missing.
 Mesh mesh_but_for_the_dead(const Mixture& it) {
-  std::vector<Trouble> dead;
-  for (const Trouble& trouble : it.troubles) {
-    if (trouble.kind == TroubleKind::DeadWorker) dead.push_back(trouble);
+  std::vector<Mishap> dead;
+  for (const Mishap& trouble : it.troubles) {
+    if (trouble.kind == MishapKind::DeadWorker) dead.push_back(trouble);
   }
   return mesh_with(it.size, dead, it.slots, it.pace);
 }
 
 bool has_dead(const Mixture& it) {
-  return std::any_of(it.troubles.begin(), it.troubles.end(), [](const Trouble& trouble) {
-    return trouble.kind == TroubleKind::DeadWorker;
-  });
+  return std::any_of(it.troubles.begin(), it.troubles.end(),
+                     [](const Mishap& trouble) { return trouble.kind == MishapKind::DeadWorker; });
 }
 
 // Ready dispatch: the better of both orders.
@@ -131,10 +130,10 @@ std::optional<Duration> drop(const Mixture& it) {
   std::optional<Duration> best;
   for (int32_t level = 0; level < 3; ++level) {
     std::vector<uint8_t> out(at(it.size.pipelines), 0);
-    for (const Trouble& trouble : it.troubles) {
-      const int32_t from = trouble.kind == TroubleKind::DeadWorker   ? 0
-                           : trouble.kind == TroubleKind::SlowWorker ? 1
-                                                                     : 2;
+    for (const Mishap& trouble : it.troubles) {
+      const int32_t from = trouble.kind == MishapKind::DeadWorker   ? 0
+                           : trouble.kind == MishapKind::SlowWorker ? 1
+                                                                    : 2;
       if (from <= level) out[at(trouble.pipeline)] = 1;
     }
     const auto left = static_cast<int32_t>(std::count(out.begin(), out.end(), 0));

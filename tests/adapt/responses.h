@@ -14,7 +14,7 @@ namespace tenuto {
 // A step with troubles: the mesh as it is, and what it was.
 struct Mixture {
   MixtureSize size;
-  std::vector<Trouble> troubles;
+  std::vector<Mishap> troubles;
   int32_t slots = 0;
   Pace pace = Pace::Barrier;
 };

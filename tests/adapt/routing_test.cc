@@ -5,6 +5,7 @@
 #include <set>
 
 #include "adapt/adapt.h"
+#include "adapt/random_step.h"
 #include "adapt/route.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -15,80 +16,15 @@
 namespace tenuto {
 namespace {
 
-constexpr Duration kOp = std::chrono::milliseconds(10);
-
-// A plan with a model and a cluster.
-struct Step {
-  Plan plan;
-  Model model;
-  Cluster cluster;
-  PriceOptions options;
-};
-
-Step step_of(int32_t stages, int32_t pipelines, int32_t micros, int32_t memory,
-             const std::string& order = "auto") {
-  Shape shape;
-  shape.stages = stages;
-  shape.pipelines = pipelines;
-  shape.micros = micros;
-  shape.memory = memory;
-  shape.order = order;
-  shape.split_backward = splits_by_default(order);
-  shape.dispatch = Dispatch::Ready;
-  auto plan = make_plan(shape);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  Step it{plan.value(), {}, uniform_cluster(stages * pipelines, {}), {}};
-  it.options.update = false;
-  Layer layer;
-  layer.forward = layer.backward_input = layer.backward_weight = kOp;
-  it.model.layers.assign(static_cast<size_t>(stages), layer);
-  return it;
-}
-
-// One to four random troubles, each stage keeping a worker.
-void disturb(Random& random, Step& it) {
-  for (int64_t left = 1 + random.below(4); left > 0; --left) {
-    const auto stage = static_cast<size_t>(random.below(it.plan.stages.size()));
-    const auto& holders = it.plan.stages[stage].holders;
-    const WorkerId worker = holders[static_cast<size_t>(random.below(holders.size()))];
-    Worker& hit = it.cluster.workers[static_cast<size_t>(worker.value)];
-    const auto alive = std::count_if(holders.begin(), holders.end(), [&](WorkerId of) {
-      return it.cluster.workers[static_cast<size_t>(of.value)].alive;
-    });
-    const int64_t kind = random.below(3);
-    if (kind == 0 && alive > 1) hit.alive = false;
-    if (kind == 1) hit.speed = 0.25 * static_cast<double>(1 + random.below(3));
-    if (kind == 2 && stage + 1 < it.plan.stages.size()) {
-      for (const WorkerId next : it.plan.stages[stage + 1].holders) {
-        const Link slow{random.below(4) * kOp / 2, 0};
-        it.cluster.exceptions[{worker, next}] = it.cluster.exceptions[{next, worker}] = slow;
-      }
-    }
-  }
-}
-
-Step random_step(uint64_t seed) {
-  Random random(mix(81, seed));
-  const auto upto = [&](int64_t most) { return 1 + static_cast<int32_t>(random.below(most)); };
-  const int32_t stages = 1 + upto(4);
-  const int32_t memory = random.below(3) == 0 ? 0 : upto(2 * stages);
-  Step it = step_of(stages, 1 + upto(3), upto(8), memory);
-  for (Layer& layer : it.model.layers) {
-    layer.forward = layer.forward * (1 + random.below(3)) / 2;
-    layer.backward_weight = layer.backward_weight * (1 + random.below(3)) / 2;
-  }
-  it.plan.split_backward = random.below(4) > 0;
-  it.cluster.between = {{Link{random.below(2) * kOp / 10, 0}}};
-  disturb(random, it);
-  return it;
-}
+constexpr MixtureSize kMost{5, 4, 8};
 
 // A routed plan is right, and costs what the play of its mesh said.
 TEST(Routing, IsPricedAsItWasPlayed) {
   int crossing = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
-    const Step it = random_step(seed);
+    Random random(mix(81, seed));
+    const Step it = random_step(random, kMost);
     const auto mesh = mesh_of(it.plan, it.model, it.cluster, it.options);
     ASSERT_TRUE(mesh.ok()) << mesh.error().message;
     const Routed routed = search_route(mesh.value());
@@ -114,10 +50,11 @@ TEST(Routing, IsPricedAsItWasPlayed) {
 TEST(Routing, PeriodsArePricedAsTheyWerePlayed) {
   for (uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
-    Step it = random_step(seed);
+    Random random(mix(81, seed));
+    Step it = random_step(random, kMost);
     it.options.staggered = true;
     it.options.update = seed % 2 == 0;
-    it.model.step = seed % 4 == 0 ? kOp / 2 : Duration{};
+    it.model.step = seed % 4 == 0 ? kStepOp / 2 : Duration{};
     if (it.options.update) it.cluster.between.clear();
     if (it.options.update) it.cluster.exceptions.clear();
     const auto mesh = mesh_of(it.plan, it.model, it.cluster, it.options);
@@ -138,9 +75,10 @@ TEST(Routing, PeriodsArePricedAsTheyWerePlayed) {
 TEST(Routing, RatesOfLinksCount) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
-    Step it = random_step(seed);
+    Random random(mix(81, seed));
+    Step it = random_step(random, kMost);
     for (Layer& layer : it.model.layers) layer.activation = {10'000};
-    it.cluster.between = {{Link{kOp / 10, 2e6}}};
+    it.cluster.between = {{Link{kStepOp / 10, 2e6}}};
     const auto mesh = mesh_of(it.plan, it.model, it.cluster, it.options);
     ASSERT_TRUE(mesh.ok());
     const Routed routed = search_route(mesh.value());
@@ -156,7 +94,8 @@ TEST(Routing, AdaptAnswersMixtures) {
   int routed = 0;
   for (uint64_t seed = 0; seed < 80; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
-    const Step it = random_step(seed);
+    Random random(mix(81, seed));
+    const Step it = random_step(random, kMost);
     AdaptOptions options;
     options.price = it.options;
     options.effort = {200'000, 500, 1'000'000};
@@ -185,7 +124,8 @@ TEST(Routing, EndsUnderEveryTiming) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     Random random(mix(83, seed));
     const auto memory = static_cast<int32_t>(1 + random.below(2));
-    Step it = step_of(2 + static_cast<int32_t>(random.below(2)), 2, 1 + seed % 2, memory);
+    Step it = step_of(
+        {2 + static_cast<int32_t>(random.below(2)), 2, 1 + static_cast<int32_t>(seed % 2)}, memory);
     disturb(random, it);
     const auto mesh = mesh_of(it.plan, it.model, it.cluster, it.options);
     ASSERT_TRUE(mesh.ok());
@@ -204,21 +144,21 @@ TEST(Routing, EndsUnderEveryTiming) {
 
 // The work of a dead worker goes to its peers: who has it, and what it costs.
 TEST(Routing, APlanWithADeadWorkerRunsOnItsPeers) {
-  Step it = step_of(4, 3, 6, 0, "1f1b");
+  Step it = step_of({4, 3, 6}, 0, "1f1b");
   it.cluster.workers[2].alive = false;
   AdaptOptions options;
   options.price = it.options;
   const auto adapted = adapt(it.plan, it.model, it.cluster, options);
   ASSERT_TRUE(adapted.ok()) << adapted.error().message;
   EXPECT_TRUE(adapted.value().changed);
-  EXPECT_EQ(adapted.value().price, 33 * kOp) << adapted.value().reason;
-  EXPECT_EQ(adapted.value().lower_bound, 33 * kOp);
+  EXPECT_EQ(adapted.value().price, 33 * kStepOp) << adapted.value().reason;
+  EXPECT_EQ(adapted.value().lower_bound, 33 * kStepOp);
   EXPECT_TRUE(adapted.value().plan.schedule.lists[2].empty());
   EXPECT_EQ(adapted.value().plan.stages[2].holders, (std::vector<WorkerId>{{6}, {10}}));
 }
 
 TEST(Routing, AStageWithoutALiveWorkerIsRefused) {
-  Step it = step_of(3, 2, 4, 0);
+  Step it = step_of({3, 2, 4}, 0);
   it.cluster.workers[1].alive = it.cluster.workers[4].alive = false;
   const auto adapted = adapt(it.plan, it.model, it.cluster, {.price = it.options});
   ASSERT_FALSE(adapted.ok());
@@ -226,18 +166,18 @@ TEST(Routing, AStageWithoutALiveWorkerIsRefused) {
 }
 
 TEST(Routing, StaysWhereItIsWhenNotAskedFor) {
-  Step it = step_of(4, 3, 6, 4);
+  Step it = step_of({4, 3, 6}, 4);
   it.cluster.workers[2].speed = 0.5;
   AdaptOptions options;
   options.price = it.options;
   options.routing = false;
   const auto kept = adapt(it.plan, it.model, it.cluster, options);
   ASSERT_TRUE(kept.ok());
-  EXPECT_GE(kept.value().price, 36 * kOp);
+  EXPECT_GE(kept.value().price, 36 * kStepOp);
   options.routing = true;
   const auto routed = adapt(it.plan, it.model, it.cluster, options);
   ASSERT_TRUE(routed.ok());
-  EXPECT_LE(routed.value().price, 30 * kOp) << routed.value().reason;
+  EXPECT_LE(routed.value().price, 30 * kStepOp) << routed.value().reason;
 }
 
 }  // namespace

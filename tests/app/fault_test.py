@@ -87,7 +87,8 @@ class Deaths(Case):
         undisturbed = self.losses(self.train(name="undisturbed"))
         for victim in range(4):
             name = f"victim-{victim}"
-            run = self.start("--job.checkpoint_every=0", name=name)
+            run = self.start("--job.checkpoint_every=0", "--resilience.dead_workers=stop",
+                             name=name)
             run.wait_for_steps(2)
             time.sleep(chance.random() * 0.1)
             workers = run.workers()
@@ -109,7 +110,7 @@ class Deaths(Case):
             steps = int(found[5])
             self.assertEqual(run.checkpoints(), [steps])
             self.assertIn(steps - int(found[4]), (0, 1))
-            again = self.train("--resume", name=name)
+            again = self.train("--resume", "--resilience.dead_workers=stop", name=name)
             losses = self.losses(again)
             self.assertEqual(list(losses), list(range(20)))
             for step, loss in losses.items():
@@ -132,7 +133,8 @@ class Deaths(Case):
         self.assertIn("there is no checkpoint yet", run.errors)
 
     def test_a_stopped_worker_is_a_hang(self):
-        run = self.start("--job.steps=5000", "--network.silence_seconds=2")
+        run = self.start("--job.steps=5000", "--network.silence_seconds=2",
+                         "--resilience.dead_workers=stop")
         run.wait_for_steps(2)
         workers = run.workers()
         os.kill(workers[2], 19)  # SIGSTOP
@@ -178,7 +180,8 @@ class BrokenConnections(Case):
         self.rehearse(device__clock="real", device__message_bytes=2 << 20)
 
     def test_a_worker_killed_while_its_connection_is_broken(self):
-        self.write_job(job__steps=5000, job__checkpoint_every=0)
+        self.write_job(job__steps=5000, job__checkpoint_every=0,
+                       resilience__dead_workers="stop")
         self.add_break(link=0, at_step=4)
         run = self.start()
         run.wait_for_steps(4)

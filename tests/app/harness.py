@@ -104,6 +104,8 @@ class Case(unittest.TestCase):
             "device": {"kind": "paced", "forward_ms": [2.0], "backward_input_ms": [2.0],
                        "backward_weight_ms": [2.0], "message_bytes": 4096},
             "network": {"connect_seconds": 60.0},
+            # A busy machine may keep a worker from a word for as long.
+            "resilience": {"silence_seconds": 30.0},
         }
         for name, value in more.items():
             section, key = name.split("__")
@@ -161,4 +163,4 @@ class Case(unittest.TestCase):
         return {line["step"]: line["loss"] for line in run.metrics()}
 
 
-KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
+KILL, STOP, TERM, INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT

@@ -1,5 +1,6 @@
 """Runs with workers that are absent from the start, and with slow ones."""
 import json
+import pathlib
 import re
 import shutil
 import statistics
@@ -75,6 +76,27 @@ class Absent(Case):
             self.expect_as_priced(self.train(name="pair"))
             self.job.unlink()
             shutil.rmtree(self.folder / "runs")
+
+    def test_a_worker_comes_to_a_stage_that_has_lost_all(self):
+        """Stages of unequal length: who comes has the length and the weights of its new one."""
+        times = {"device__forward_ms": [4.0, 6.0, 4.0, 4.0], "parallel__order": "auto"}
+        dead = [{"kind": "dead-worker", "worker": worker} for worker in ("0.1", "1.1")]
+        self.write_faulty_job(**times)
+        whole = self.train(name="whole")
+        for order in ("auto", "zb-h1"):
+            self.write_faulty_job(*dead, **{**times, "parallel__order": order})
+            run = self.train(name=order)
+            self.assertEqual(self.losses(run), self.losses(whole))
+            self.expect_as_priced(run)
+            moved = [event["reason"] for event in run.events() if event["event"] == "plan"]
+            self.assertEqual(len(moved), 1)
+            self.assertRegex(moved[0], "worker [0-7] holds stage 1 instead of [023]")
+            self.assertIn(moved[0], run.output)
+        self.write_faulty_job(*dead, **times)
+        self.train("--job.steps=20", name="resumed")
+        self.write_faulty_job(dead[0], {"kind": "dead-worker", "worker": "1.3"}, **times)
+        run = self.train("--resume", name="resumed")
+        self.assertEqual(self.losses(run), self.losses(whole))
 
     def test_resumed_without_another_one(self):
         self.write_faulty_job()
@@ -168,11 +190,77 @@ class Absent(Case):
             run = self.start()
             self.assertEqual(run.finish(), 2, fault)
             self.assertIn(sentence, run.errors)
-        self.write_faulty_job({"kind": "dead-worker", "worker": "0.1"},
-                              {"kind": "dead-worker", "worker": "1.1"})
+        self.write_faulty_job(*({"kind": "dead-worker", "worker": str(worker)}
+                                for worker in range(5)))
         run = self.start()
         self.assertEqual(run.finish(), 3)
-        self.assertIn("no worker that lives holds stage 1", run.errors)
+        self.assertIn("only 3 workers live and there are 4 stages", run.errors)
+
+
+class Live(Case):
+    """The example of a slow worker by itself, and with a slow link beside it."""
+
+    def write_example(self, *faults):
+        """examples/slow-worker.toml with other faults than its own, and shorter."""
+        text = EXAMPLE.read_text()
+        text = text[:text.index("[[fault]]")].replace("steps = 130", "steps = 60")
+        for fault in faults:
+            text += "[[fault]]\n"
+            text += "".join(f"{key} = {json.dumps(value)}\n" for key, value in fault.items())
+        self.job.write_text(text)
+
+    def run_example(self, *faults):
+        self.write_example(*faults)
+        return self.train(f"--job.directory={self.folder / 'runs'}", name="live")
+
+    def changes(self, run):
+        reasons = [event["reason"] for event in run.events() if event["event"] == "decision"]
+        found = [re.fullmatch(r"plan (\d+) \((.*)\) is in force from step (\d+)", reason)
+                 for reason in reasons]
+        return [int(change[3]) for change in found if change], reasons
+
+    def expect_answered(self, *faults):
+        run = self.run_example(*faults)
+        steps, reasons = self.changes(run)
+        # Found with the third slow step, known when that is committed; the plan is in force two
+        # steps after it was told.
+        found = [event["step"] for event in run.events() if event["event"] == "detection"]
+        self.assertLessEqual(found[0], 30 + 3 + 1)
+        proposed = [event["step"] for event in run.events()
+                    if event["event"] == "decision" and "is proposed" in event["reason"]]
+        self.assertLessEqual(proposed[0], found[0] + 3, reasons)
+        self.assertGreaterEqual(len(steps), 1, reasons)
+        last = max(step for step in steps if step <= 60 - 15)
+        priced = float(re.search(r": ([0-9.]+) ms, [0-9.]+ % above",
+                                 [of for of in reasons if "is proposed" in of][-1])[1])
+        lines = run.metrics()
+        self.assertEqual([line["step"] for line in lines], list(range(60)))  # no restart, none lost
+        self.assertEqual({line["epoch"] for line in lines}, {1})
+        measured = statistics.median(line["iteration_ms"] for line in lines[last + 1:last + 21])
+        print(f"{measured:.2f} ms, promised {priced:.2f} ms, from step {last} on")
+        self.assertLess(abs(measured / priced - 1), 0.15, reasons)
+        return run
+
+    def test_a_slow_worker(self):
+        run = self.expect_answered(SLOW)
+        status = [event["reason"] for event in run.events() if event["event"] == "detection"]
+        self.assertRegex(status[0], "worker 5|worker 1.1")
+
+    def test_a_slow_worker_and_a_slow_link_at_once(self):
+        run = self.expect_answered(SLOW, *LINK)
+        found = " ".join(e["reason"] for e in run.events() if e["event"] == "detection")
+        self.assertIn("link 2-3", found)
+
+    def test_jitter_changes_no_plan(self):
+        jitter = {"kind": "slow-link", "link": 1, "jitter_ms": 0.5}
+        steps, reasons = self.changes(self.run_example(jitter))
+        self.assertEqual(steps, [], reasons)
+
+
+SLOW = {"kind": "slow-worker", "worker": "1.1", "speed": 0.5, "at_step": 30}
+LINK = [{"kind": "slow-link", "from": a, "to": b, "latency_ms": 12.0, "at_step": 30}
+        for a, b in ((2, 3), (3, 2))]
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "slow-worker.toml"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "app/schedule.h"
+#include "base/text.h"
 #include "ir/text.h"
 #include "plan/make_plan.h"
 
@@ -99,6 +100,23 @@ TEST(Simulate, Chunks) {
   EXPECT_NE(refused(options, 2).find("3 links, 0 to 2"), std::string::npos);
 }
 
+// A worker that begins its next step when it is done waits less than for all others, and more than
+// one that does not even wait for the norm.
+TEST(Simulate, StepsInTurn) {
+  SimulateOptions options = flags(4, 12, "zb-h2");
+  options.memory = 7;
+  const double alone = simulated(options)["makespan_ms"];
+  options.optimizer = "in-turn";
+  const auto tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], alone);
+  EXPECT_EQ(tree["optimizer"], "in-turn");
+  EXPECT_LE(tree["period_ms"], alone);
+  options.optimizer = "staggered";
+  const auto staggered = simulated(options);
+  EXPECT_GE(tree["period_ms"], staggered["period_ms"]);
+  EXPECT_EQ(tree["lower_bound_ms"], staggered["lower_bound_ms"]);
+}
+
 TEST(Simulate, BlockingAndStaggered) {
   SimulateOptions options = flags(4, 12, "zb-h2");
   options.slow_links = {"0:20"};
@@ -174,6 +192,7 @@ TEST(Simulate, LostWorkers) {
   options.lost = {"0.2"};
   auto tree = simulated(options);
   EXPECT_EQ(tree["makespan_ms"], 330);
+  EXPECT_EQ(tree["lower_bound_ms"], 330);  // of all routings
   EXPECT_EQ(tree["peak_micros"][2], 0);
   EXPECT_NE(tree["reason"].get<std::string>().find("routed anew"), std::string::npos);
   options.split_backward = "yes";
@@ -183,8 +202,22 @@ TEST(Simulate, LostWorkers) {
   EXPECT_EQ(simulated(options)["period_ms"], 270);
   options.slow_workers = {"2.1:0.5"};
   EXPECT_LT(simulated(options)["period_ms"], 330);
+  EXPECT_FALSE(simulated(options).contains("moves"));
+  // All of one stage: workers of others come.
+  options.slow_workers.clear();
   options.lost = {"0.2", "1.2", "2.2"};
-  EXPECT_NE(refused(options, 3).find("no worker that lives holds stage 2"), std::string::npos);
+  tree = simulated(options);
+  ASSERT_EQ(tree["moves"].size(), 2U);
+  EXPECT_EQ(tree["moves"][0]["to"], 2);
+  EXPECT_NE(tree["reason"].get<std::string>().find(" holds stage 2 instead of "),
+            std::string::npos);
+  EXPECT_EQ(tree["period_ms"], 270);
+  EXPECT_EQ(tree["lower_bound_ms"], 270);
+  for (const char* stage : {"0", "1", "3"}) {
+    for (const char* pipeline : {"0", "1"}) options.lost.push_back(cat(pipeline, ".", stage));
+  }
+  EXPECT_NE(refused(options, 3).find("only 3 workers live and there are 4 stages"),
+            std::string::npos);
 }
 
 TEST(Simulate, WeightMemoryCountsByItsShare) {

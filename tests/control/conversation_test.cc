@@ -215,6 +215,7 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                            .gradient_norm = 3.25,
                            .learning_rate = 1e-3,
                            .finite = false,
+                           .broken_off = true,
                            .start_ns = 10,
                            .finish_ns = 20,
                            .lag_p99_ns = 30,

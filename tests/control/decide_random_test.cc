@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "control/decide.h"
+#include "plan/make_plan.h"
 
 namespace tenuto {
 namespace {
@@ -27,11 +29,22 @@ struct Puppet {
   Report report;      // what it says now
   int64_t version = 0;
   int64_t step_epoch = 0;  // the epoch in which it has taken its last step
+  bool expelled = false;   // it has heard that the run goes on without it
+};
+
+// What a worker may do wrong: the judge has to see it.
+enum class Bug : uint8_t {
+  None,
+  NoUndo,      // keeps the step of the try that is given up
+  LateUndo,    // says that it runs before it has taken that step back
+  StepsAhead,  // does not wait for the commit of the version before
 };
 
 struct Chances {
   int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
   int32_t deaths_at_most = 0;
+  int64_t suspicion = 0;  // of somebody who lives
+  Bug bug = Bug::None;
 };
 
 class World {
@@ -43,6 +56,12 @@ class World {
       for (int32_t pipe = 0; pipe < pipelines; ++pipe)
         of.holders.push_back({pipe * stages + stage});
       rules.stages.push_back(of);
+    }
+    if (rules.survive) {
+      rules.plan = plan_of(stages, pipelines);
+      rules.model.layers.resize(static_cast<size_t>(stages));
+      rules.cluster = uniform_cluster(stages * pipelines, {kMillisecond, 0});
+      plans_[1] = rules.plan;
     }
     state_ = begin(rules, now_);
     puppets_.resize(static_cast<size_t>(stages * pipelines));
@@ -62,19 +81,35 @@ class World {
 
   const State& state() const { return state_; }
   int32_t deaths() const { return deaths_; }
+  int32_t redone() const { return redone_; }
+  int32_t rolled_forward() const { return rolled_forward_; }
   bool stopped() const { return stopped_; }
   bool failed() const { return !fault_.empty(); }
   const std::string& fault() const { return fault_; }
   // Does every stage still have a living holder?
   bool whole() const {
     for (const Stage& stage : state_.rules.stages) {
-      const auto lives = [&](WorkerId w) { return puppets_[static_cast<size_t>(w.value)].alive; };
+      const auto lives = [&](WorkerId w) {
+        const auto at = static_cast<size_t>(w.value);
+        return puppets_[at].alive && state_.members[at].alive;
+      };
       if (std::none_of(stage.holders.begin(), stage.holders.end(), lives)) return false;
     }
     return true;
   }
 
  private:
+  static std::shared_ptr<const Plan> plan_of(int32_t stages, int32_t pipelines) {
+    Shape shape;
+    shape.stages = shape.layers = stages;
+    shape.pipelines = pipelines;
+    shape.micros = 1;
+    shape.order = "1f1b";
+    auto plan = make_plan(shape);
+    CHECK(plan.ok(), "a small plan");
+    return std::make_shared<const Plan>(std::move(plan).value());
+  }
+
   void expect(bool holds, const std::string& what) {
     if (!holds && fault_.empty()) fault_ = what;
   }
@@ -119,6 +154,13 @@ class World {
       if (!puppets_[worker].alive) return false;
       puppets_[worker].alive = false;
       ++deaths_;
+      return true;
+    }
+    if (dice >= 300 && dice < 300 + chances_.suspicion && deaths_ < chances_.deaths_at_most) {
+      const size_t worker = any_worker();
+      if (!puppets_[worker].alive || !state_.members[worker].alive) return false;
+      ++deaths_;
+      hear(StreamEnded{{static_cast<int32_t>(worker)}, 0});
       return true;
     }
     if (dice >= 500 && dice < 500 + chances_.stop && !stopped_) {
@@ -167,6 +209,13 @@ class World {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
     if (!puppet.alive || order.epoch == 0 || order.phase == Phase::Out) return;
+    const auto& members = order.members;
+    const WorkerId self{static_cast<int32_t>(worker)};
+    if (std::find(members.begin(), members.end(), self) == members.end()) {
+      puppet.expelled = true;
+      puppet.alive = false;
+      return;
+    }
     if (puppet.report.epoch != order.epoch) {
       puppet.report.epoch = order.epoch;
       puppet.report.term = order.term;
@@ -178,7 +227,15 @@ class World {
     }
     if (order.phase == Phase::Frozen) return frozen(worker);
     if (puppet.report.phase != Phase::Running) {
+      const bool ahead = puppet.version == order.committed + 1;
+      if (ahead && chances_.bug == Bug::LateUndo) {
+        puppet.report.phase = Phase::Running;
+        puppet.report.plan = puppet.heard.plan_serial;
+        tell(worker);
+      }
+      if (ahead && chances_.bug != Bug::NoUndo) take_back(worker);
       puppet.report.phase = Phase::Running;
+      puppet.report.plan = puppet.heard.plan_serial;
       return tell(worker);
     }
     if (save(worker)) return;
@@ -190,13 +247,22 @@ class World {
     take_step(worker);
   }
 
+  void take_back(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
+    puppet.version -= 1;
+    puppet.report.version = puppet.version;
+    std::erase_if(puppet.report.steps,
+                  [&](const StepSummary& of) { return of.step >= puppet.version; });
+    std::erase_if(puppet.report.shards,
+                  [&](const SavedShard& of) { return of.version > puppet.version; });
+  }
+
   void frozen(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Instruction& heard = puppet.heard;
     if (heard.save_version >= 0 && is_saver(worker) && puppet.version == heard.save_version + 1) {
-      expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
-      puppet.version -= 1;
-      puppet.report.version = puppet.version;
+      take_back(worker);
       return tell(worker);
     }
     save(worker);
@@ -226,9 +292,14 @@ class World {
   void take_step(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
-    if (order.committed < puppet.version) return;
-    for (const Puppet& other : puppets_) {
-      const bool has_sent = other.version > puppet.version;
+    if (order.committed < puppet.version && chances_.bug != Bug::StepsAhead) return;
+    for (size_t peer = 0; peer < puppets_.size(); ++peer) {
+      const Puppet& other = puppets_[peer];
+      const WorkerId id{static_cast<int32_t>(peer)};
+      if (std::find(order.members.begin(), order.members.end(), id) == order.members.end()) {
+        continue;
+      }
+      const bool has_sent = other.version > puppet.version && other.step_epoch == order.epoch;
       const bool sends = other.alive && other.version == puppet.version &&
                          other.report.epoch == order.epoch &&
                          other.heard.order.phase == Phase::Running;
@@ -241,10 +312,25 @@ class World {
     std::erase_if(puppet.report.steps,
                   [&](const StepSummary& of) { return of.step < order.committed; });
     StepSummary summary{.step = step, .start_ns = 1, .finish_ns = 2};
-    const bool last = static_cast<int32_t>(worker) % stages_ == stages_ - 1;
-    if (last) summary.losses = {{static_cast<int32_t>(worker) / stages_, 1.0}};
+    summary.losses = losses_of(worker);
     puppet.report.steps.push_back(summary);
     puppet.report.seen = order.committed;
+  }
+
+  // Of the micro-batches whose last stage the worker runs under the plan that it has heard of.
+  std::vector<LossOfMicro> losses_of(size_t worker) const {
+    const auto self = static_cast<int32_t>(worker);
+    if (plans_.empty()) {
+      if (self % stages_ != stages_ - 1) return {};
+      return {{self / stages_, 1.0}};
+    }
+    std::vector<LossOfMicro> losses;
+    const Plan& plan = *plans_.at(puppets_[worker].heard.plan_serial);
+    for (const Op& op : plan.schedule.lists[worker]) {
+      if (op.kind != OpKind::Forward || op.stage.value != stages_ - 1) continue;
+      losses.push_back({op.micro.value, 1.0});
+    }
+    return losses;
   }
 
   void hear(decltype(Input::what) what) {
@@ -257,9 +343,42 @@ class World {
              "the same question has two answers");
       state_ = std::move(decision.state);
       judge(before, decision);
+      if (decision.new_plan) plans_[state_.planning.serial] = state_.planning.present;
+      if (decision.order) judge_facts(*decision.order);
       if (decision.order) broadcast();
       if (decision.checkpoint) inputs.push_back(Stored{decision.checkpoint->version, ""});
     }
+  }
+
+  // What is told is written down before.
+  void judge_facts(const Instruction& told) {
+    const Facts facts = facts_of(state_);
+    expect(facts.epoch == told.order.epoch && facts.committed == told.order.committed &&
+               facts.members == told.order.members,
+           "an order tells what is not written down");
+    const bool runs = told.order.phase == Phase::Running;
+    expect(!runs || (facts.target >= 0 && facts.target <= facts.committed),
+           "an epoch runs from a version that is not written down");
+    const bool same = facts.epoch == journal_.epoch && told.order.phase != Phase::Out;
+    expect(!same || facts.members == journal_.members, "other members in the same epoch");
+    expect(!same || journal_.target < 0 || facts.target == journal_.target,
+           "an epoch begins at two versions");
+    expect(facts.committed >= journal_.committed, "a commit was taken back in the journal");
+    journal_ = facts;
+  }
+
+  // All that a committed version is made of is of one try.
+  void judge_commit() {
+    std::set<int64_t> tries;
+    for (size_t i = 0; i < puppets_.size(); ++i) {
+      const Puppet& puppet = puppets_[i];
+      if (!state_.members[i].alive) continue;
+      expect(puppet.version >= state_.committed,
+             cat("version ", state_.committed, " is committed and worker ", i, " holds ",
+                 puppet.version));
+      if (puppet.version == state_.committed) tries.insert(puppet.step_epoch);
+    }
+    expect(tries.size() <= 1, cat("version ", state_.committed, " is of several tries"));
   }
 
   void judge(const State& before, const Decision& decision) {
@@ -267,14 +386,13 @@ class World {
     expect(state_.epoch >= before.epoch, "an epoch was taken back");
     expect(state_.saved >= before.saved, "a checkpoint was forgotten");
     expect(!before.ending || state_.ending == before.ending, "an end was taken back");
+    const bool recovered =
+        before.situation == Situation::Recovering && state_.situation == Situation::Running;
     if (state_.committed > before.committed && state_.situation != Situation::Salvaging &&
-        before.situation == Situation::Running) {
-      for (size_t i = 0; i < puppets_.size(); ++i) {
-        expect(puppets_[i].version >= state_.committed,
-               cat("version ", state_.committed, " is committed and worker ", i, " holds ",
-                   puppets_[i].version));
-      }
+        before.situation != Situation::Salvaging) {
+      judge_commit();
     }
+    if (recovered) ++(state_.committed > before.committed ? rolled_forward_ : redone_);
     if (before.situation == Situation::Running) {
       for (const StepRecord& step : decision.steps) {
         expect(step.complete || state_.situation != Situation::Running,
@@ -316,7 +434,9 @@ class World {
   std::vector<Puppet> puppets_;
   std::vector<Report> reports_;
   std::vector<std::pair<size_t, Instruction>> orders_;
-  int32_t deaths_ = 0;
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_;  // by serial; empty: of none
+  Facts journal_;
+  int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0;
   bool stopped_ = false;
   std::string fault_;
 };
@@ -406,6 +526,61 @@ TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
   }
   EXPECT_GT(salvaged, 100);  // the cases must have been met at all
   EXPECT_GT(hopeless, 100);
+}
+
+// Deaths and wrong suspicions at any moment, while reports and orders are lost, doubled and late:
+// as long as every stage has a holder all steps are committed, each of one try, with all its
+// losses.
+TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
+  int32_t survived = 0, hopeless = 0, redone = 0, forward = 0, several = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Case of = make_case(seed);
+    of.rules.survive = true;
+    World world(seed, of.stages, of.pipelines, of.rules,
+                {.death = 6, .stop = 1, .checkpoint = 5, .deaths_at_most = 4, .suspicion = 3});
+    world.run(900, 60000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    const State& state = world.state();
+    redone += world.redone();
+    forward += world.rolled_forward();
+    if (world.deaths() == 0) continue;
+    if (world.redone() + world.rolled_forward() == 0) continue;  // before the first step
+    const bool salvaged = !state.salvage.cause.empty();
+    if (!salvaged) {
+      ++survived;
+      several += state.epoch > 2;
+      const int code = state.committed == of.rules.steps ? 0 : 128 + 15;
+      EXPECT_EQ(state.ending->exit_code, code) << "seed " << seed;
+      EXPECT_TRUE(code == 0 || world.stopped()) << "seed " << seed;
+      EXPECT_EQ(state.saved, state.committed) << "seed " << seed;
+    } else {
+      ++hopeless;
+      EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
+      EXPECT_EQ(state.ending->exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(survived, 300);  // the cases must have been met at all
+  EXPECT_GT(several, 50);
+  EXPECT_GT(hopeless, 100);
+  EXPECT_GT(redone, 300);
+  EXPECT_GT(forward, 5);
+}
+
+// A worker that breaks a rule is found: so the plays above mean something.
+TEST(DecideRandom, BrokenRulesOfWorkersAreSeen) {
+  for (const Bug bug : {Bug::NoUndo, Bug::LateUndo, Bug::StepsAhead}) {
+    bool seen = false;
+    for (uint64_t seed = 0; seed < 1000 && !seen; ++seed) {
+      Case of = make_case(seed);
+      of.rules.survive = true;
+      World world(seed, of.stages, of.pipelines, of.rules,
+                  {.death = 6, .deaths_at_most = 3, .suspicion = 3, .bug = bug});
+      world.run(900, 20000);
+      seen = world.failed() || !world.state().ending;
+    }
+    EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
+  }
 }
 
 }  // namespace

@@ -345,7 +345,7 @@ TEST(Decide, ASilentWorkerIsDead) {
   for (size_t i = 0; i < 3; ++i) run.hear(run.reports[i]);
   run.pass(2 * kSecond);
   EXPECT_EQ(run.state.salvage.cause,
-            "worker 3 (stage 1 of pipeline 1) said nothing for 61.0 s in step 0");
+            "worker 3 (stage 1 of pipeline 1) said nothing for 60.0 s in step 0");
 }
 
 TEST(Decide, WhoDoesNotAnswerWhileSalvagingIsDeadToo) {

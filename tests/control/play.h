@@ -47,12 +47,18 @@ class Play {
     reports[worker].sequence += 1;
     return hear(reports[worker]);
   }
+  // Time passes, and nobody who lives falls silent unless `mute`; what came of the last moment.
   Decision pass(Duration time) {
-    now += time;
-    for (size_t i = 0; i < reports.size(); ++i) {
-      if (state.members[i].heard && state.members[i].alive && !mute) hear(reports[i]);
+    constexpr int kMoments = 16;
+    Decision last;
+    for (int moment = 0; moment < kMoments; ++moment) {
+      now += time / kMoments;
+      for (size_t i = 0; i < reports.size(); ++i) {
+        if (state.members[i].heard && state.members[i].alive && !mute) hear(reports[i]);
+      }
+      last = hear(Tick{});
     }
-    return hear(Tick{});
+    return last;
   }
   void connect() {
     for (size_t i = 0; i < reports.size(); ++i) {

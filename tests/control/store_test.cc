@@ -45,13 +45,16 @@ std::string text_of(const std::string& path) {
 
 void put(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-Facts facts_of(int64_t number) { return {number, number + 1, number + 2, -1}; }
+Facts facts_of(int64_t number) { return {number, number + 1, number + 2, -1, {{0}, {3}}}; }
 
 TEST(Facts, ReadBackAsWritten) {
   Random random(1);
   for (int i = 0; i < 1000; ++i) {
     const auto any = [&] { return random.below(1 << 30) - (1 << 29); };
-    const Facts facts{any(), any(), any(), any()};
+    Facts facts{any(), any(), any(), any()};
+    for (int32_t member = 0; member < 5; ++member) {
+      if (random.below(2) == 0) facts.members.push_back({member});
+    }
     const Result<Facts> back = facts_from_json(to_json(facts), "here");
     ASSERT_TRUE(back.ok()) << back.error().message;
     EXPECT_EQ(back.value(), facts);
@@ -59,6 +62,13 @@ TEST(Facts, ReadBackAsWritten) {
   EXPECT_EQ(facts_from_json("[]", "here").error().message, "here: expected a JSON object");
   EXPECT_EQ(facts_from_json("{\"term\": 1.5}", "here").error().message,
             "here: expected the whole number 'term'");
+  for (const std::string members : {"", ",\"members\":3", ",\"members\":[-1]", ",\"members\":[1e9]",
+                                    ",\"members\":[99999999999]"}) {
+    const std::string text = "{\"term\":1,\"epoch\":1,\"committed\":1,\"target\":1" + members + "}";
+    const Result<Facts> facts = facts_from_json(text, "here");
+    ASSERT_FALSE(facts.ok()) << text;
+    EXPECT_NE(facts.error().message.find("members"), std::string::npos);
+  }
 }
 
 TEST(Journal, KeepsWhatWasWritten) {

@@ -64,7 +64,7 @@ TEST(Check, OneKindOfUpdate) {
   Plan plan = barrier;
   replace(plan.schedule.lists[0], "M0", "N0");
   expect_refused(plan,
-                 "worker 0, op 16 (N0): the plan steps with the norm of all: this op is ahead "
+                 "worker 0, op 12 (N0): the plan steps with the norm of all: this op is ahead "
                  "of it");
   plan = ahead;
   replace(plan.schedule.lists[1], "N1", "M1");

@@ -70,6 +70,27 @@ void expect_right(const Plan& plan, const std::vector<bool>& alive, uint64_t see
   }
 }
 
+// The norm and the verdict go the way of most gradients and activations: a routing that keeps off a
+// slow link keeps the update off it, too.
+TEST(Routed, TheNormGoesTheWayOfTheGradients) {
+  const Plan plan = plan_of(2, 2, 3);
+  Work work{plan.schedule.lists, {{{0}, {2}}, {{1}, {3}}}};
+  for (auto& list : work.lists)
+    std::erase_if(list, [](const Op& op) { return is_message(op) || is_update(op); });
+  std::swap(work.lists[1], work.lists[3]);  // the second halves of both pipelines
+  const Plan twisted = with_work(plan, work);
+  ASSERT_TRUE(check(twisted, {}).ok()) << check(twisted, {}).error().message;
+  int messages = 0;
+  for (size_t w = 0; w < 4; ++w) {
+    for (const Op& op : twisted.schedule.lists[w]) {
+      if (op.kind != OpKind::Send && op.kind != OpKind::Recv) continue;
+      EXPECT_EQ(op.peer.value, 3 - static_cast<int32_t>(w)) << to_text(op);
+      messages += op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(messages, 8);
+}
+
 TEST(Routed, RandomRoutingsWithDeadWorkersAreRight) {
   Random random(5);
   for (int round = 0; round < 150; ++round) {

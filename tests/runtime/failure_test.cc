@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "plan/routed.h"
 #include "test_cluster.h"
 
 namespace tenuto {
@@ -110,6 +111,42 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
       cluster.connect();
       for (int32_t w = 0; w < 4; ++w) {
         if (cluster.device(w).version() == 0) continue;
+        ASSERT_TRUE(cluster.device(w).undo().ok());
+      }
+      PlainRun plain(job);
+      const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
+      expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+// The same, and the others do the step again without the worker: the plain numbers, bit for bit.
+TEST(Failure, W8LossAtEveryCallCostsTheOthersNoNumber) {
+  const Job job = instant_job(2, 2, 2);
+  const Plan plan = plan_of(job);
+  for (int32_t victim = 0; victim < 4; ++victim) {
+    std::vector<bool> alive(4, true);
+    alive[static_cast<size_t>(victim)] = false;
+    const Result<Plan> rest = without_workers(plan, alive);
+    ASSERT_TRUE(rest.ok()) << rest.error().message;
+    bool reached = true;
+    for (int64_t at = 0; reached; ++at) {
+      SCOPED_TRACE(testing::Message() << "worker " << victim << " lost at call " << at);
+      TestCluster cluster(job, plan);
+      Trap trap;
+      trap.at = at;
+      trap.deed = [&] { cluster.network().lose({victim}); };
+      set_trap(cluster, {victim}, trap);
+      cluster.mute = {victim};
+      cluster.connect();
+      (void)cluster.run(0, 1);
+      reached = trap.calls > at;
+      trap.at = -1;
+      cluster.lose({victim}, rest.value());
+      cluster.connect();
+      for (int32_t w = 0; w < 4; ++w) {
+        if (w == victim || cluster.device(w).version() == 0) continue;
         ASSERT_TRUE(cluster.device(w).undo().ok());
       }
       PlainRun plain(job);

@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "ir/effect.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
 #include "sim/price.h"
@@ -154,6 +156,44 @@ TEST(Nominal, EqualsThePriceOpByOp) {
   }
 }
 
+// The period of steps that overlap: the mean over the later half of twelve, as it is priced.
+TEST(Nominal, StaggeredPeriodsEqualThePrice) {
+  const HandClock clock;
+  constexpr size_t kSteps = 12, kFrom = 5;
+  int compared = 0, shorter = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Job job = random_job(seed);
+    const Plan barrier = plan_of(job);
+    const Plan plan = with_update(barrier, true);
+    if (!is_staggered(plan.schedule)) continue;
+    PriceOptions options;
+    options.steps = kSteps;
+    const Cluster cluster_now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);
+    const auto together = price(barrier, model_of(job), cluster_now, options);
+    options.staggered = true;
+    const auto priced = price(plan, model_of(job), cluster_now, options);
+    ASSERT_TRUE(priced.ok() && together.ok());
+    TestCluster cluster(job, plan, clock);
+    cluster.connect();
+    std::vector<Duration> ends(kSteps);
+    for (const WorkerRun& run : cluster.run(0, kSteps)) {
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      for (size_t step = 0; step < run.events.size(); ++step) {
+        for (const Event& event : run.events[step]) {
+          ends[step] = std::max(ends[step], event.finish);
+        }
+      }
+    }
+    ++compared;
+    shorter += priced.value().period < together.value().makespan;
+    const Duration measured = (ends[kSteps - 1] - ends[kFrom]) / (kSteps - 1 - kFrom);
+    ASSERT_EQ(measured.count(), priced.value().period.count()) << job.parallel.order;
+  }
+  EXPECT_GT(compared, 60);
+  EXPECT_GT(shorter, 30);
+}
+
 // Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: the queue
 // that workers keep by notes to each other is the queue that is priced. Some orders stand still for
 // good when exchanges are waited for; the price says so.
@@ -189,6 +229,35 @@ TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
     ASSERT_EQ(difference(runs, timeline.value(), {}, true), "") << job.parallel.order;
   }
   EXPECT_GT(compared, 100);
+}
+
+// Each worker goes on to the next step when its own list is done: the period of a run is that of
+// steps in turn, to the nanosecond.
+TEST(Nominal, StepsInTurnLastAsPriced) {
+  const HandClock clock;
+  PriceOptions options;
+  options.in_turn = true;
+  options.lower_bound = false;
+  options.steps = 8;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Job job = random_job(seed);
+    const Plan plan = plan_of(job);
+    TestCluster cluster(job, plan, clock);
+    cluster.connect();
+    std::vector<Duration> ends(8);
+    for (const WorkerRun& run : cluster.run(0, 8)) {
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      for (size_t step = 0; step < ends.size(); ++step) {
+        for (const Event& of : run.events[step]) ends[step] = std::max(ends[step], of.finish);
+      }
+    }
+    const Cluster now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);
+    const auto priced = price(plan, model_of(job), now, options);
+    ASSERT_TRUE(priced.ok()) << priced.error().message;
+    EXPECT_EQ(priced.value().makespan, ends[0]);
+    EXPECT_EQ(priced.value().period, (ends[7] - ends[3]) / 4);
+  }
 }
 
 // The figures that were held against a published measurement (tests/sim/blocking_test.cc): blocking

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "adapt/adapt.h"
+#include "adapt/random_step.h"
 #include "ir/check.h"
 #include "plan/routings.h"
 #include "test_cluster.h"
@@ -39,6 +41,32 @@ TEST(RoutedRun, RandomMixturesComeToThePlainNumbers) {
       routed.limits.assign(alive.size(), {0, 0, {1 + random.below(3), 1, random.below(2)}});
     }
     expect_plain_numbers(job, routed, 2);
+  }
+}
+
+// Mixtures as adapt() answers them, 200 of them: dead and slow workers, slow links, memory from one
+// micro-batch to all, ready and listed.
+TEST(RoutedRun, AdaptedMixturesComeToThePlainNumbers) {
+  Random random(17);
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    const auto pick = [&](int64_t most) { return static_cast<int32_t>(1 + random.below(most)); };
+    Job job = instant_job(1 + pick(3), 1 + pick(2), pick(3));
+    job.parallel.split_backward = random.below(2) == 0;
+    job.seed = round;
+    Step it = step_of({job.parallel.stages, job.parallel.pipelines, job.parallel.micros},
+                      random.below(3) == 0 ? 0 : pick(2 * job.parallel.stages));
+    it.plan.split_backward = job.parallel.split_backward;
+    it.options.staggered = random.below(2) == 0;
+    disturb(random, it);
+    AdaptOptions options;
+    options.price = it.options;
+    options.least_gain = 0;
+    options.route_effort = kFirstRoute;
+    if (random.below(2) == 0) options.dispatch = Dispatch::Listed;
+    const auto adapted = adapt(it.plan, it.model, it.cluster, options);
+    ASSERT_TRUE(adapted.ok()) << adapted.error().message;
+    expect_plain_numbers(job, adapted.value().plan, 2);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "plan/make_plan.h"
+#include "runtime/norm.h"
 #include "test_cluster.h"
 
 namespace tenuto {
@@ -121,10 +122,10 @@ TEST(Step, EventsNameEveryOpOnceWithItsBytes) {
       EXPECT_EQ(event.worker.value, static_cast<int32_t>(w));
       EXPECT_EQ(event.step, 0);
       EXPECT_LE(event.start, event.finish);
-      const bool message = event.op.kind == OpKind::Send || event.op.kind == OpKind::Recv;
-      const bool large =
-          event.op.moved == ValueKind::Activation || event.op.moved == ValueKind::Gradient;
-      EXPECT_EQ(event.moved.count, !message ? 0 : large ? 256 : 16);
+      const int64_t size = event.op.moved == ValueKind::Norm      ? sizeof(RunningNorm)
+                           : event.op.moved == ValueKind::Verdict ? sizeof(WholeNorm)
+                                                                  : 256;
+      EXPECT_EQ(event.moved.count, is_message(event.op) ? size : 0);
       if (event.op.kind == OpKind::Recv) {
         EXPECT_GT(event.sent.count(), 0);
       }

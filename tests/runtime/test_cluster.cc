@@ -93,6 +93,11 @@ std::unique_ptr<Transport> TestCluster::make_wire(Worker& worker, const Hello& h
   return std::move(made).value();
 }
 
+void TestCluster::lose(WorkerId worker, const Plan& plan) {
+  plan_ = plan;
+  workers_[static_cast<size_t>(worker.value)]->stages.clear();
+}
+
 void TestCluster::connect() {
   for (const auto& worker : workers_) worker->transport.reset();
   network_ = std::make_unique<MemoryNetwork>();
@@ -158,6 +163,7 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
       worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
                               {index}, static_cast<uint64_t>(job_.seed));
     }
+    if (settles && settles(index, step)) run.status = runner.settle(input);
     Result<std::vector<Event>> events = runner.run_step(input);
     if (!events.ok()) {
       run.status = events.error();
@@ -168,7 +174,7 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     run.outcomes.push_back(compute->outcome());
   }
   input.step = first + count;
-  if (!evaluation) run.status = runner.settle(input);
+  if (!evaluation && settles_in_the_end) run.status = runner.settle(input);
   return run;
 }
 

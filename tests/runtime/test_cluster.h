@@ -38,6 +38,7 @@ class ForwardingCompute : public Compute {
   StepOutcome outcome() override { return under_.outcome(); }
   int64_t version() const override { return under_.version(); }
   Finality finality() override { return under_.finality(); }
+  void start_over() override { under_.start_over(); }
   Status undo() override { return under_.undo(); }
   Status save(StageId stage, const std::string& path) override { return under_.save(stage, path); }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
@@ -111,9 +112,15 @@ class TestCluster {
   WrapCompute wrap_compute;
   Duration silence_limit = std::chrono::seconds(20);
   Duration retire_limit = kRetireLimit;
+  // Before which steps a worker makes its version final ahead of them; empty: none.
+  std::function<bool(int32_t worker, int64_t step)> settles;
+  bool settles_in_the_end = true;  // all workers, after the last step of a run
   // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
   WorkerId mute;
 
+  // Goes on without a worker, under a plan without it, when all have been connected anew. Requires:
+  // the others hold what they held.
+  void lose(WorkerId worker, const Plan& plan);
   // Connects all workers anew, under the next epoch, and forgets what the mailboxes hold.
   void connect();
   // Runs steps [first, first + count) on all workers, each on its own thread, until all have
@@ -149,7 +156,7 @@ class TestCluster {
   WorkerRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
 
   const Job job_;
-  const Plan plan_;
+  Plan plan_;
   const Clock& clock_;
   std::unique_ptr<MemoryNetwork> network_;
   std::vector<std::unique_ptr<Worker>> workers_;

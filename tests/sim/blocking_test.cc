@@ -124,7 +124,7 @@ TEST(Blocking, RefusesWhatItCannotPrice) {
   timeline = price(plan, equal_model(2, 1, 1, 1), uniform_cluster(2, {}), options);
   ASSERT_FALSE(timeline.ok());
   EXPECT_EQ(timeline.error().message,
-            "blocking messages cannot be priced with a staggered optimizer: take one");
+            "blocking messages cannot be priced with steps that overlap: take one");
 }
 
 Timeline staggered(const std::string& order, int32_t stages, int32_t micros, int32_t memory = 0) {

@@ -303,7 +303,7 @@ TEST_P(Pair, ASecondConnectionIsRefused) {
   pass(1, 100, true);
 }
 
-TEST_P(Wires, RefusesAnotherJobTokenVersionOrWorker) {
+TEST_P(Wires, RefusesAnotherJobTokenVersionEpochOrWorker) {
   Party host = party(0);
   struct Case {
     std::function<void(Hello&)> change;
@@ -314,6 +314,7 @@ TEST_P(Wires, RefusesAnotherJobTokenVersionOrWorker) {
       {[](Hello& hello) { hello.job = "saga"; }, WorkerId{0}, "belongs to job 'saga'"},
       {[](Hello& hello) { hello.token = "guess"; }, WorkerId{0}, "has another token"},
       {[](Hello& hello) { hello.version = 7; }, WorkerId{0}, "speaks wire version 7, expected 2"},
+      {[](Hello& hello) { hello.epoch += 1; }, WorkerId{0}, "the members of the run have changed"},
       {[](Hello&) {}, WorkerId{5}, "listens worker 0, expected worker 5"}};
   for (const Case& each : cases) {
     Hello hello = hello_of(1);

@@ -12,7 +12,9 @@
 #include "engine/engine.h"
 #include "plan/make_plan.h"
 #include "runtime/worker.h"
+#include "transport/faulty.h"
 #include "transport/memory.h"
+#include "world/fault.h"
 
 namespace tenuto {
 
@@ -46,6 +48,21 @@ std::vector<StageId> stages_of(const Plan& plan, WorkerId worker) {
   return stages;
 }
 
+// The wire of a worker, with the slow links that the job rehearses.
+std::unique_ptr<Transport> make_wire(const Job& job, MemoryNetwork& network, const Hello& hello,
+                                     Mailbox& mailbox) {
+  FaultSettings settings;
+  for (const auto& [ends, state] : links_at(job.faults, 0, job.parallel.stages, cluster_of(job))) {
+    settings.links[ends] = {state.link.latency, state.link.bytes_per_second, state.jitter};
+  }
+  if (settings.links.empty()) return make_memory_transport(network, hello, mailbox);
+  return expect(make_faulty_transport(settings, hello.self, mailbox, monotonic_clock(),
+                                      FaultDrive::Thread,
+                                      [&](Mailbox& inner) -> Result<std::unique_ptr<Transport>> {
+                                        return make_memory_transport(network, hello, inner);
+                                      }));
+}
+
 void connect_to_higher(Seat& seat, int32_t worker_count) {
   for (int32_t peer = seat.self.value + 1; peer < worker_count; ++peer) {
     const Ticket ticket = fresh_ticket();
@@ -68,6 +85,13 @@ void train(Seat& seat, const Plan& plan, int64_t first, int64_t last) {
     expect(runner.run_step(input));
     seat.losses[step] = seat.compute->outcome().losses;
   }
+  StepInput after;
+  after.plan = &plan;
+  after.self = seat.self;
+  after.epoch = 1;
+  after.step = last;
+  after.silence_limit = std::chrono::seconds(60);
+  expect(runner.settle(after));
 }
 
 double mean_loss(std::vector<std::unique_ptr<Seat>>& seats, int64_t step) {
@@ -90,9 +114,10 @@ Plan plan_of(const Job& job) {
   shape.micros = job.parallel.micros;
   shape.layers = layer_count(job.model);
   shape.order = job.parallel.order;
-  shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  shape.dispatch = job.parallel.dispatch == "listed" ? Dispatch::Listed : Dispatch::Ready;
   shape.split_backward = job.parallel.split_backward;
   shape.tied = job.model.tied;
+  shape.staggered = job.parallel.optimizer == "staggered";
   return expect(make_plan(shape));
 }
 
@@ -109,7 +134,7 @@ ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64
     auto seat = std::make_unique<Seat>();
     seat->self = {worker};
     const Hello hello{"truth", "token", kWireVersion, seat->self, 1};
-    seat->transport = make_memory_transport(network, hello, seat->mailbox);
+    seat->transport = make_wire(job, network, hello, seat->mailbox);
     seats.push_back(std::move(seat));
   }
   std::filesystem::create_directories(directory);
@@ -120,6 +145,7 @@ ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64
       connect_to_higher(*self, job.worker_count());
       if (stages.empty()) return;
       self->compute = expect(make_engine(job, plan, stages, self->mailbox));
+      self->compute->set_speed(speed_at(job.faults, 0, self->self, job.parallel.stages));
       if (!resume.empty()) expect(self->compute->load(resume, first));
       train(*self, plan, first, last);
       for (const StageId stage : stages) {

@@ -20,7 +20,8 @@ struct ClusterResult {
 // The plan that the job asks for.
 Plan plan_of(const Job& job);
 
-// Trains steps [first, last) by the plan, from `resume` if it is not empty, and writes one shard a
+// Trains steps [first, last) by the plan, over the slow links and with the slow workers of the
+// job's faults, from `resume` if it is not empty, and writes one shard a
 // stage into `directory`. A worker that holds nothing is absent. Ends the test program when
 // anything goes wrong.
 ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64_t last,

@@ -220,7 +220,8 @@ double exact_sum(const std::vector<double>& terms) {
   return sum;
 }
 
-void clip(PlainModel& model, double limit) {
+// Returns the norm as it was.
+double clip(PlainModel& model, double limit) {
   std::vector<double> squares;
   for (const auto& [name, tensor] : model.named) {
     const double norm =
@@ -228,9 +229,11 @@ void clip(PlainModel& model, double limit) {
             .item<double>();
     squares.push_back(norm * norm);
   }
-  const double share = limit / (std::sqrt(exact_sum(squares)) + 1e-6);
-  if (limit <= 0 || share >= 1) return;
+  const double whole = std::sqrt(exact_sum(squares));
+  const double share = limit / (whole + 1e-6);
+  if (limit <= 0 || share >= 1) return whole;
   for (const auto& [name, tensor] : model.named) tensor.grad().mul_(share);
+  return whole;
 }
 
 // One micro-batch the way perturbed runs need it: the magnitudes of its terms beside the gradient.
@@ -278,6 +281,7 @@ struct PlainRun::State {
   PlainModel model;
   const std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<torch::Tensor> magnitudes;  // perturbed runs: of each gradient's terms
+  double norm = 0;                        // of the newest step, before clipping
   int64_t next = 0;
 };
 
@@ -326,7 +330,7 @@ double PlainRun::step() {
             mix(own.perturbation.seed, static_cast<uint64_t>(own.next)));
   }
   for (const auto& [name, tensor] : own.model.named) tensor.grad().div_(own.job.micro_count());
-  clip(own.model, own.job.optimizer.clip);
+  own.norm = clip(own.model, own.job.optimizer.clip);
   for (auto& group : own.optimizer->param_groups()) {
     group.options().set_lr(learning_rate(own.job.optimizer, own.next, own.job.steps));
   }
@@ -335,6 +339,8 @@ double PlainRun::step() {
   ++own.next;
   return sum / own.job.micro_count();
 }
+
+double PlainRun::norm() const { return state_->norm; }
 
 std::map<std::string, std::vector<float>> PlainRun::parameters() const {
   std::map<std::string, std::vector<float>> parameters;
@@ -348,7 +354,10 @@ std::map<std::string, std::vector<float>> PlainRun::parameters() const {
 PlainResult run_plain(const Job& job, const Perturbation& perturbation) {
   PlainRun run(job, perturbation);
   PlainResult result;
-  for (int64_t step = 0; step < job.steps; ++step) result.losses.push_back(run.step());
+  for (int64_t step = 0; step < job.steps; ++step) {
+    result.losses.push_back(run.step());
+    result.norms.push_back(run.norm());
+  }
   result.parameters = run.parameters();
   return result;
 }

@@ -15,7 +15,7 @@ namespace tenuto {
 
 // Losses per step (folded in micro-batch order, divided by their count) and the final parameters.
 struct PlainResult {
-  std::vector<double> losses;
+  std::vector<double> losses, norms;  // of each step; norms before clipping
   std::map<std::string, std::vector<float>> parameters;
 };
 
@@ -38,6 +38,8 @@ class PlainRun {
   ~PlainRun();
   // Trains one step; its loss, folded in micro-batch order and divided by their count.
   double step();
+  // The norm of that step's gradients, before clipping.
+  double norm() const;
   // The parameters now.
   std::map<std::string, std::vector<float>> parameters() const;
 

@@ -197,19 +197,21 @@ TEST(FaultTable, IsReadAndWritten) {
 }
 
 TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
-  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
-            "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\", \"broken-connection\", "
-            "\"slow-worker\" or \"dead-worker\", found \"slow-lnik\", did you mean slow-link?");
+  EXPECT_EQ(
+      refusal("[[fault]]\nkind = 'slow-lnik'\n"),
+      "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\", \"broken-connection\", "
+      "\"slow-worker\", \"dead-worker\", \"kill\" or \"stop\", found \"slow-lnik\", did you mean "
+      "slow-link?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
             "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
-            "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed");
+            "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
             "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
             "9:14: fault[0].latency_ms expects a number in [0, 1e+09], found \"x\"");
   EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
             "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\", "
-            "\"broken-connection\", \"slow-worker\" or \"dead-worker\"");
+            "\"broken-connection\", \"slow-worker\", \"dead-worker\", \"kill\" or \"stop\"");
   EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
             "6:2: fault is a list of tables: expected [[fault]], found a table");
   EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),
@@ -310,10 +312,14 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
             "11:14: fault[0].until_step 2: expected a step after at_step (4)");
   EXPECT_EQ(refusal(dead + "worker = '1'\nat_step = 4\n"),
             "6:1: fault[0].at_step 4: a worker can be absent from the start of a run (0) only; to "
-            "lose one later, end its process");
+            "lose one later, take kind = \"kill\"");
   EXPECT_EQ(
       refusal(dead + "worker = '1'\nspeed = 0.5\n"),
       "9:9: fault[0].speed belongs to kind = \"slow-worker\", found \"dead-worker\": leave it out");
+  EXPECT_EQ(refusal(dead + "worker = '1'\nat_op = 4\n"),
+            "9:9: fault[0].at_op belongs to kind = \"kill\", found \"dead-worker\": leave it out");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'kill'\nat_step = 4\n"),
+            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\", or a number");
   EXPECT_EQ(
       refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nworker = '1'\nlatency_ms = 1\n"),
       "9:10: fault[0].worker belongs to kind = \"slow-worker\", found \"slow-link\": leave it out");

@@ -1,0 +1,44 @@
+// Plans that have been made, by the situation that they were made for.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "control/decide.h"
+
+namespace tenuto {
+
+// True when the same workers live, as fast, over the same links.
+bool same_situation(const Cluster& a, const Cluster& b);
+
+// A situation is a cluster (who lives, how fast, over which links), a model and what a plan is
+// bound to: who holds which layers, how many micro-batches, the rooms. Which lists the present plan
+// has is no part of it. When plans take more ops than they may together, those kept first go.
+class PlanCache {
+ public:
+  explicit PlanCache(int64_t most_ops = 2'000'000) : most_ops_(most_ops) {}
+  // Keeps the plan as the answer to a request, in the place of an older one.
+  void keep(const PlanRequest& request, std::shared_ptr<const Plan> plan);
+  // The plan kept for such a request; null when there is none, or when op times have changed by
+  // more than a tenth since.
+  std::shared_ptr<const Plan> find(const PlanRequest& request) const;
+  // How many plans are kept.
+  size_t size() const { return kept_.size(); }
+
+ private:
+  struct Kept {
+    Model model;
+    Cluster cluster;
+    bool routing = false;
+    std::shared_ptr<const Plan> plan;
+    int64_t ops = 0;
+  };
+
+  static bool answers(const Kept& kept, const PlanRequest& request);
+
+  int64_t most_ops_, ops_ = 0;
+  std::deque<Kept> kept_;  // oldest first
+};
+
+}  // namespace tenuto

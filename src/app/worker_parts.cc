@@ -1,0 +1,66 @@
+#include "app/worker_parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace tenuto {
+
+std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
+  std::set<WorkerId> peers;
+  for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {
+    if (static_cast<size_t>(self.value) < schedule->lists.size()) {
+      for (const Op& op : schedule->lists[static_cast<size_t>(self.value)]) {
+        if (op.peer.value >= 0) peers.insert(op.peer);
+      }
+    }
+    for (const Collective& collective : schedule->collectives) {
+      for (const Round& round : collective.rounds) {
+        for (const Move& move : round.moves) {
+          if (move.from == self) peers.insert(move.to);
+          if (move.to == self) peers.insert(move.from);
+        }
+      }
+    }
+  }
+  return peers;
+}
+
+std::vector<StageId> stages_of(const Plan& plan, WorkerId self) {
+  std::vector<StageId> stages;
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    const auto& holders = plan.stages[stage].holders;
+    if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
+    stages.push_back({static_cast<int32_t>(stage)});
+  }
+  return stages;
+}
+
+std::string names_of(const std::vector<StageId>& stages) {
+  std::string names = stages.size() == 1 ? "stage" : "stages";
+  for (const StageId stage : stages) names += cat(stage == stages.front() ? " " : ", ", stage);
+  return names;
+}
+
+bool is_finite(const StepSummary& summary) {
+  return summary.finite &&
+         std::all_of(summary.losses.begin(), summary.losses.end(),
+                     [](const LossOfMicro& of) { return std::isfinite(of.loss); });
+}
+
+void note_device_time(const std::vector<Event>& events, StepSummary& summary) {
+  Duration first = Duration::max(), last{};
+  for (const Event& event : events) {
+    const OpKind kind = event.op.kind;
+    const bool computes =
+        kind == OpKind::Forward || kind == OpKind::BackwardInput || kind == OpKind::BackwardWeight;
+    if (!computes) continue;
+    first = std::min(first, event.start);
+    last = std::max(last, event.finish);
+  }
+  summary.device_start_ns = std::min(first, last).count();
+  summary.device_finish_ns = last.count();
+}
+
+}  // namespace tenuto

@@ -1,0 +1,30 @@
+// What a worker reads off its plan and its events; parts of worker_run.h.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "control/report.h"
+#include "ir/plan.h"
+#include "world/event.h"
+
+namespace tenuto {
+
+// The peers that the worker exchanges messages with under the plan.
+std::set<WorkerId> peers_of(const Plan& plan, WorkerId self);
+
+// The stages that the worker holds, ascending.
+std::vector<StageId> stages_of(const Plan& plan, WorkerId self);
+
+// "stage 3", "stages 1, 5".
+std::string names_of(const std::vector<StageId>& stages);
+
+// True when the step was taken and all its losses are numbers.
+bool is_finite(const StepSummary& summary);
+
+// Notes when the first op of the step began and the last weight gradient ended: what follows is the
+// update.
+void note_device_time(const std::vector<Event>& events, StepSummary& summary);
+
+}  // namespace tenuto

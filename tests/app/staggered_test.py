@@ -1,0 +1,81 @@
+"""Runs whose stages step ahead of the norm, in processes."""
+import json
+import statistics
+import subprocess
+import unittest
+
+from harness import Case, TENUTO
+
+
+class Staggered(Case):
+    def priced(self, *flags):
+        """The time of a step among many by `tenuto simulate`."""
+        found = subprocess.run([TENUTO, "simulate", str(self.job), "--update", "yes", "--json",
+                                *flags], text=True, capture_output=True, timeout=60)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        return json.loads(found.stdout)
+
+    def write_engine_job(self, **more):
+        text = self.folder / "text"
+        text.write_text("".join(f"{i} bottles of beer on the wall, {i * i} in all\n"
+                                for i in range(400)))
+        settings = {"data__paths": [str(text)], "job__steps": 30, "job__checkpoint_every": 10,
+                    "job__validate_every": 7, "job__validate_micros": 2, "parallel__stages": 2,
+                    "parallel__pipelines": 2, "parallel__micros": 3, "parallel__order": "1f1b",
+                    "parallel__micro_rows": 2, "device__kind": "cpu", "model__layers": 2,
+                    "model__width": 16, "model__heads": 2, "model__sequence": 16}
+        self.write_job(**{**settings, **more})
+
+    def test_paced_period(self):
+        self.write_job(job__steps=40, job__checkpoint_every=0, job__validate_every=0,
+                       job__validate_micros=0, parallel__stages=4, parallel__pipelines=2,
+                       parallel__micros=6, parallel__order="zb-h2",
+                       device__forward_ms=[5.0], device__backward_input_ms=[5.0],
+                       device__backward_weight_ms=[5.0], network__latency_ms=0.5)
+        whole = self.train(name="barrier")
+        run = self.train("--parallel.optimizer=staggered", name="staggered")
+        self.assertEqual(self.losses(run), self.losses(whole))
+        times = [line["step_ms"] for line in run.metrics()][5:-1]
+        barrier = self.priced()["makespan_ms"]
+        period = self.priced("--optimizer", "staggered")["period_ms"]
+        ratio = statistics.median(times) / period
+        print(f"{statistics.median(times):.2f} ms, priced {period:.2f} ms: {ratio:.4f};"
+              f" with a barrier {barrier:.2f} ms")
+        self.assertLess(period, barrier - 5)
+        self.assertAlmostEqual(ratio, 1, delta=0.1)
+
+    def test_clipped_steps_of_the_engine(self):
+        # The clip lies among the norms: some steps stand, others are taken back.
+        self.write_engine_job(optimizer__clip=0)
+        norms = [line["gradient_norm"] for line in self.train(name="norms").metrics()]
+        self.job.unlink()
+        self.write_engine_job(optimizer__clip=round(statistics.median(norms), 3))
+        whole = self.train(name="barrier")
+        run = self.train("--parallel.optimizer=staggered", name="staggered")
+        self.assertEqual([line["gradient_norm"] for line in run.metrics()],
+                         [line["gradient_norm"] for line in whole.metrics()])
+        self.assertEqual(self.losses(run), self.losses(whole))
+        self.assertEqual([line.get("validation_loss") for line in run.metrics()],
+                         [line.get("validation_loss") for line in whole.metrics()])
+        self.assertEqual(run.checkpoints(), whole.checkpoints())
+        anew = (run.folder / "worker-0.log").read_text().count(" begins anew")
+        print(f"{anew} of 30 steps taken again")
+        self.assertGreater(anew, 0)
+        # Stopped, and resumed with the other update.
+        self.train("--parallel.optimizer=staggered", "--job.steps=20", name="resumed")
+        resumed = self.train("--resume", name="resumed")
+        self.assertEqual(self.losses(resumed), self.losses(whole))
+
+    def test_a_stop_and_a_checkpoint_when_asked(self):
+        self.write_engine_job(job__steps=100000, job__checkpoint_every=0, job__validate_every=0,
+                              parallel__optimizer="staggered")
+        run = self.start()
+        run.wait_for_steps(5)
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143)
+        self.assertEqual(len(run.checkpoints()), 1)
+        self.assertEqual(run.checkpoints()[0], len(run.metrics()))
+
+
+if __name__ == "__main__":
+    unittest.main()

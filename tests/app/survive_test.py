@@ -1,0 +1,209 @@
+"""Workers die while a run trains: it goes on without them, and loses no step."""
+import json
+import os
+import pathlib
+import random
+import re
+import statistics
+import subprocess
+import time
+import unittest
+
+from harness import Case, KILL, STOP, TENUTO
+
+RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, ([0-9.]+) ms after the news")
+
+
+class Survival(Case):
+    def told(self, run, kind):
+        return [event["reason"] for event in run.events() if event["event"] == kind]
+
+    def assert_whole(self, run, steps, undisturbed=None):
+        """All steps, each once, with the losses of a run without deaths."""
+        losses = [(line["step"], line["loss"]) for line in run.metrics()]
+        self.assertEqual([step for step, _ in losses], list(range(steps)))
+        for step, loss in losses:
+            self.assertIsNotNone(loss, f"step {step}")
+            if undisturbed is not None:
+                self.assertAlmostEqual(loss, undisturbed[step], delta=1e-5 * abs(loss))
+
+    def kill(self, run, worker, signal=KILL):
+        """False when the run has ended before."""
+        processes = run.workers()
+        if worker not in processes:
+            return False
+        os.kill(processes[worker], signal)
+        return True
+
+    def resumptions(self, run):
+        return [float(RESUMED.search(reason)[2]) for reason in self.told(run, "recovery")
+                if RESUMED.search(reason)]
+
+
+class Survive(Survival):
+    def test_any_worker_killed_at_any_moment(self):
+        chance = random.Random(11)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        times = []
+        for victim in (0, 1, 2, 3, 1, 2):
+            name = f"victim-{victim}-{len(times)}"
+            run = self.start(name=name)
+            run.wait_for_steps(2)
+            time.sleep(chance.random() * 0.1)
+            before = run.workers()
+            died = self.kill(run, victim)
+            while died and len(run.metrics()) < 19 and run.process.poll() is None:
+                now = run.workers()  # nobody else is started, and nobody else ends
+                self.assertTrue(set(now.items()) <= set(before.items()))
+                time.sleep(0.02)
+            self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+            self.assert_gone(before)
+            self.assert_whole(run, 20, undisturbed)
+            self.assertEqual(run.checkpoints()[-1], 20)
+            deaths = self.told(run, "death")
+            if not deaths:  # it had done its part already
+                continue
+            self.assertEqual(len(deaths), 1)
+            self.assertRegex(deaths[0], fr"worker {victim} \(stage {victim % 2} of pipeline "
+                                        fr"{victim // 2}\) was killed by signal 9 in step \d+: the "
+                                        r"run goes on without it, epoch 2")
+            self.assertEqual({line["epoch"] for line in run.metrics()}, {1, 2})
+            plan = json.loads((run.folder / "plan-2.json").read_text())
+            self.assertNotIn(victim, [worker for stage in plan["stages"]
+                                      for worker in stage["holders"]])
+            times += self.resumptions(run)
+        self.assertGreater(len(times), 2)
+        print(f"from the news of a death to the step: {statistics.median(times):.1f} ms median, "
+              f"{max(times):.1f} ms at most, of {len(times)}")
+
+    def test_two_die_at_once_and_a_third_later(self):
+        self.write_job(parallel__stages=3, parallel__pipelines=3, parallel__micros=2,
+                       job__steps=30)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        run = self.start()
+        run.wait_for_steps(3)
+        self.kill(run, 0)
+        self.kill(run, 4)
+        run.wait_for_steps(10)
+        self.kill(run, 8)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_whole(run, 30, undisturbed)
+        self.assertEqual(len(self.told(run, "death")), 3)
+        self.assertEqual(max(line["epoch"] for line in run.metrics()), 4)
+
+    def test_a_worker_that_stands_still_is_expelled(self):
+        run = self.start("--resilience.silence_seconds=2")
+        run.wait_for_steps(2)
+        workers = run.workers()
+        self.kill(run, 2, STOP)
+        begin = time.monotonic()
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        print(f"stopped: ended after {time.monotonic() - begin:.3f} s")
+        self.assert_gone(workers)
+        self.assert_whole(run, 20)
+        self.assertRegex(self.told(run, "death")[0], r"worker 2 .* said nothing for 2\.\d s")
+
+    def test_who_has_no_other_holder_ends_the_run_resumably(self):
+        run = self.start("--job.steps=500", "--job.checkpoint_every=4")
+        run.wait_for_steps(6)
+        self.kill(run, 1)
+        run.wait_for_steps(len(run.metrics()) + 4)
+        self.kill(run, 3)
+        self.assertEqual(run.finish(), 75, run.errors)
+        self.assertIn("no worker holds stage 1 any more", run.errors)
+        again = self.train("--resume", f"--job.steps={run.checkpoints()[-1] + 3}")
+        self.assertGreater(again.metrics()[-1]["epoch"], 2)
+
+    def test_a_run_can_be_resumed_whole_after_it_went_on_with_fewer(self):
+        run = self.start()
+        run.wait_for_steps(3)
+        self.kill(run, 0)
+        self.assertEqual(run.finish(), 0, run.errors)
+        again = self.train("--resume", "--job.steps=24")
+        self.assert_whole(again, 24)
+        self.assertGreater(again.metrics()[-1]["epoch"], 2)
+
+
+class Rehearsed(Survival):
+    def add_fault(self, **keys):
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
+        self.job.write_text(f"{self.job.read_text()}[[fault]]\n{lines}")
+
+    def test_a_kill_after_any_op(self):
+        self.write_job(job__steps=6, job__validate_every=3)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        text = self.job.read_text()
+        for victim in range(4):
+            for op in range(victim % 3, 22, 5):
+                self.job.write_text(text)
+                self.add_fault(kind="kill", worker=f"{victim // 2}.{victim % 2}", at_step=2,
+                               at_op=op)
+                run = self.train(name=f"kill-{victim}-{op}")
+                self.assert_whole(run, 6, undisturbed)
+                self.assertEqual(len(self.told(run, "fault")), 1)
+                fired = self.told(run, "death")
+                # An op that the worker has not is never reached.
+                self.assertEqual(len(fired), 1 if op < 15 else len(fired), op)
+
+    def test_the_example(self):
+        example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
+        faster = [f"--device.{op}_ms=1" for op in ("forward", "backward_input", "backward_weight")]
+        faster += [f"--job.directory={self.folder / 'runs'}", "--resilience.silence_seconds=5"]
+        self.job.write_text(example.read_text().split("[[fault]]")[0])
+        undisturbed = self.losses(self.train(*faster, name="undisturbed"))
+        self.job = example
+        run = self.train(*faster, name="failures")
+        self.assert_whole(run, 100, undisturbed)
+        self.assertEqual([re.match(r"worker (\d)", death)[1] for death in self.told(run, "death")],
+                         ["1", "7", "4"])
+
+    def test_a_model_that_learns_learns_the_same(self):
+        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
+        if "no torch" in version.stdout:
+            self.skipTest("this build has no torch")
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"{i} and {i * 7 % 101} make {i * i % 97}.\n" for i in range(4000)))
+        self.write_job(data__paths=[str(text)], device__kind="cpu", job__steps=14,
+                       model__layers=2, model__width=16, model__heads=2, model__sequence=16,
+                       model__dropout=0.1, parallel__micros=4)
+        undisturbed = self.train(name="undisturbed")
+        self.add_fault(kind="kill", worker="0.1", at_step=4, at_op=11)
+        self.add_fault(kind="kill", worker="1.0", at_step=8, at_op=5)
+        run = self.train()
+        self.assertEqual(len(self.told(run, "death")), 2)
+        self.assert_whole(run, 14, self.losses(undisturbed))
+        # Until the first death not even the last bit differs.
+        self.assertEqual([line["loss"] for line in run.metrics()[:5]],
+                         [line["loss"] for line in undisturbed.metrics()[:5]])
+
+    def test_what_is_injected(self):
+        run = self.start("--job.steps=5000", "--resilience.silence_seconds=2")
+        run.wait_for_steps(2)
+        answer = self.ask("inject", run, "kill=0.1")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("kill=0.1: done in step", answer.stdout)
+        run.wait_for_steps(len(run.metrics()) + 4)
+        status = json.loads(self.ask("status", run, "--json").stdout)
+        self.assertEqual((status["members"], status["epoch"]), (3, 2))
+        self.assertFalse(status["workers"][1]["alive"])
+        self.assertIn("epoch 2: 3 of 4 workers", self.ask("status", run).stdout)
+        self.assertEqual(self.ask("inject", run, "kill=0.1").returncode, 2)
+        self.assertIn("there is no worker 9.9", self.ask("inject", run, "kill=9.9").stderr)
+        self.ask("inject", run, "stop=0")
+        run.wait_for_steps(len(run.metrics()) + 6)
+        end = time.monotonic() + 60
+        while len(self.told(run, "death")) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+        run.wait_for_steps(len(run.metrics()) + 4)
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, run.errors)
+        self.assertEqual(len(self.told(run, "death")), 2)
+        self.assertEqual(len(self.told(run, "fault")), 2)
+
+    def ask(self, command, run, *words):
+        return subprocess.run([TENUTO, command, str(run.folder), *words], text=True,
+                              capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    unittest.main()
