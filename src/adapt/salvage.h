@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ir/inventory.h"
 #include "ir/plan.h"
 #include "ir/stores.h"
 #include "sim/price.h"
@@ -23,13 +24,6 @@
 #include "world/model.h"
 
 namespace tenuto {
-
-// What a worker that lives has of one step. With a whole backward (Plan::split_backward is false)
-// a micro-batch is in the partial as soon as its BackwardInput has ended.
-struct Inventory {
-  std::vector<Value> values;     // in its store, and what it made and sent and keeps
-  std::vector<StageId> stepped;  // stages whose Step it has taken: it keeps their totals
-};
 
 // One Step that is taken back: its output for others is made on the parameters before, then it is
 // taken again with the total that was kept, bit for bit.

@@ -29,7 +29,8 @@ void copy(float* total, const float* from, int64_t count) {
 }  // namespace
 
 Reduction::Reduction(const Collective& collective, WorkerId self, std::span<const float> own,
-                     std::span<float> total, Duration own_at, std::vector<float> scratch)
+                     std::span<float> total, Duration own_at, std::vector<float> scratch,
+                     uint64_t own_tally)
     : own_(own), total_(total), scratch_(std::move(scratch)) {
   CHECK(own.size() == total.size(), cat("own has ", own.size(), " elements, total ", total.size()));
   chains_.resize(static_cast<size_t>(std::max(collective.chunk_count, 1)));
@@ -40,6 +41,7 @@ Reduction::Reduction(const Collective& collective, WorkerId self, std::span<cons
     chain.first = c * count / chunks;
     chain.end = (c + 1) * count / chunks;
     chain.at = own_at;
+    chain.tally = own_tally;
   }
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
@@ -138,7 +140,8 @@ void Reduction::post_receives() {
                       entry.chunk,
                       {},
                       std::as_writable_bytes(landing(entry)),
-                      {}});
+                      {},
+                      0});
   }
 }
 
@@ -167,7 +170,8 @@ void Reduction::advance(Chain& chain) {
                         entry.chunk,
                         std::as_bytes(all.subspan(first, count)),
                         {},
-                        chain.at});
+                        chain.at,
+                        chain.tally});
       continue;
     }
     if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
@@ -191,6 +195,7 @@ void Reduction::apply(Chain& chain, Entry& entry) {
     free_slots_.push_back(entry.slot);
   }
   chain.in_total = true;
+  chain.tally = entry.add ? chain.tally + entry.tally : entry.tally;
   chain.at = std::max(chain.at, entry.at);
   entry.state = State::Done;
   --open_;
@@ -202,7 +207,7 @@ std::span<const ReductionCall> Reduction::startable() {
   return calls_;
 }
 
-void Reduction::finish(int32_t index, Duration at) {
+void Reduction::finish(int32_t index, Duration at, uint64_t tally) {
   if (returned_) calls_.clear();
   returned_ = false;
   Entry& entry = entries_[static_cast<size_t>(index)];
@@ -214,6 +219,7 @@ void Reduction::finish(int32_t index, Duration at) {
   } else {
     entry.state = State::Landed;
     entry.at = at;
+    entry.tally = tally;
   }
   advance(chains_[static_cast<size_t>(entry.chunk.value)]);
   post_receives();
@@ -228,6 +234,13 @@ void Reduction::close() {
     chain.in_total = true;
     done_at_ = std::max(done_at_, chain.at);
   }
+}
+
+uint64_t Reduction::tally_beside(uint64_t wanted) const {
+  for (const Chain& chain : chains_) {
+    if (chain.first < chain.end && chain.tally != wanted) return chain.tally;
+  }
+  return wanted;
 }
 
 WorkerId Reduction::peer_of(int32_t index) const {
