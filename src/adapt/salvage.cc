@@ -294,7 +294,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
   return Search(base.value(), is_tied(plan.schedule), inventories).run();
 }
 
-Result<Recovery> recover(const Plan& plan, const std::vector<Inventory>& inventories,
+Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,
                          const std::vector<bool>& alive, const Model& model,
                          const Cluster& cluster) {
   const auto priced = [&](const Rest& rest) {
@@ -314,7 +314,7 @@ Result<Recovery> recover(const Plan& plan, const std::vector<Inventory>& invento
   if (!replay.ok()) return replay.error();
   const auto replay_price = priced(replay.value());
   if (!replay_price.ok()) return replay_price.error();
-  Recovery made;
+  Remedy made;
   made.replay = made.price = replay_price.value().makespan;
   made.replayed = true;
   const auto abandon = [&](const std::string& reason) {

@@ -58,7 +58,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
                      const std::vector<bool>& alive);
 
 // The cheaper way to the end of a step.
-struct Recovery {
+struct Remedy {
   Rest rest;
   bool replayed = false;  // the step is abandoned: stores emptied, early Steps taken back
   Duration price{};       // from now to the end of the step
@@ -71,7 +71,7 @@ struct Recovery {
 //
 // Requires: as salvage(); the model has the plan's layers
 // Errors:   Infeasible/Job  nobody who lives holds a stage
-Result<Recovery> recover(const Plan& plan, const std::vector<Inventory>& inventories,
+Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,
                          const std::vector<bool>& alive, const Model& model,
                          const Cluster& cluster);
 

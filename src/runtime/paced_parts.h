@@ -13,6 +13,7 @@
 
 namespace tenuto {
 
+// Numbers of a message, of weights, of sums.
 using Floats = std::vector<float>;
 
 // One weight bucket: a run of the stage's weights that is reduced by itself.
