@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/instruct.h"
 #include "control/recover.h"
 #include "control/replan.h"
+#include "control/step_record.h"
 
 namespace tenuto {
 namespace {
@@ -16,161 +18,6 @@ namespace {
 constexpr int kSavePatience = 10;
 
 std::string seconds(Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); }
-
-// The stages that the worker holds, ascending.
-std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker) {
-  std::vector<int32_t> stages;
-  for (size_t stage = 0; stage < rules.stages.size(); ++stage) {
-    const auto& holders = rules.stages[stage].holders;
-    if (std::find(holders.begin(), holders.end(), worker) == holders.end()) continue;
-    stages.push_back(static_cast<int32_t>(stage));
-  }
-  return stages;
-}
-
-// The version that will be saved next; -1 = none.
-int64_t next_save(const State& state) {
-  if (state.situation == Situation::Ended) return -1;
-  if (state.situation == Situation::Salvaging) {
-    return state.salvage.target == state.saved ? -1 : state.salvage.target;
-  }
-  if (state.committed >= state.stop_at) return state.saved < state.stop_at ? state.stop_at : -1;
-  int64_t next = state.stop_at;
-  const auto consider = [&](int64_t version) {
-    if (version > state.committed) next = std::min(next, version);
-  };
-  const int64_t every = state.rules.checkpoint_every;
-  if (every > 0) consider((state.committed / every + 1) * every);
-  consider(state.save_request);
-  return next;
-}
-
-bool holds(const Member& member, int64_t version) {
-  return member.alive && member.report.version == version;
-}
-
-// One holder of each stage: while salvaging one from which `version` can be had.
-std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
-  std::vector<WorkerId> savers;
-  if (version < 0) return savers;
-  for (const Stage& stage : state.rules.stages) {
-    WorkerId chosen;
-    for (const WorkerId holder : stage.holders) {
-      const Member& member = state.members[static_cast<size_t>(holder.value)];
-      if (!member.alive) continue;
-      const bool fits = state.situation != Situation::Salvaging || holds(member, version);
-      if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
-      if (fits) break;
-    }
-    if (chosen.value >= 0) savers.push_back(chosen);
-  }
-  return savers;
-}
-
-Phase phase_of(Situation situation) {
-  if (situation == Situation::Running) return Phase::Running;
-  return situation == Situation::Ended ? Phase::Out : Phase::Frozen;
-}
-
-Instruction instruction_of(const State& state) {
-  Instruction all;
-  Order& order = all.order;
-  order.term = state.rules.term;
-  order.epoch = state.epoch;
-  order.committed = state.committed;
-  order.first_step = state.rules.first_step;
-  order.stop_at = state.stop_at;
-  order.phase = phase_of(state.situation);
-  all.plan_serial = state.planning.serial;
-  all.plan_from = state.planning.from;
-  for (size_t worker = 0; worker < state.members.size(); ++worker) {
-    if (!state.members[worker].alive) continue;
-    order.members.push_back({static_cast<int32_t>(worker)});
-    all.addresses.push_back(state.members[worker].report.address);
-  }
-  all.save_version = state.situation == Situation::Recovering ? -1 : next_save(state);
-  all.savers = choose_savers(state, all.save_version);
-  if (all.save_version >= 0) {
-    all.save_directory = cat(state.rules.directory, "/checkpoint-", all.save_version, ".tmp");
-  }
-  all.resume_shards = state.rules.resume_shards;
-  all.faults = state.faults;
-  return all;
-}
-
-double mean(const std::map<int32_t, double>& losses) {
-  double sum = 0;
-  for (const auto& [micro, loss] : losses) sum += loss;
-  return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
-}
-
-// From the first op of a step to the last, over all workers.
-struct DeviceTime {
-  size_t workers = 0;  // that have told
-  Duration first = Duration::max(), last{};
-  void add(const StepSummary& summary) {
-    if (summary.device_finish_ns == 0) return;
-    ++workers;
-    first = std::min(first, Duration(summary.device_start_ns));
-    last = std::max(last, Duration(summary.device_finish_ns));
-  }
-};
-
-// How many workers have something to compute in a step.
-size_t busy_workers(const State& state, const Plan* plan) {
-  size_t count = 0;
-  for (size_t w = 0; w < state.members.size(); ++w) {
-    if (state.members[w].absent) continue;
-    const auto computes = [](const Op& op) { return op.kind == OpKind::Forward; };
-    if (plan == nullptr || w >= plan->schedule.lists.size()) {
-      ++count;
-      continue;
-    }
-    const std::vector<Op>& list = plan->schedule.lists[w];
-    count += std::any_of(list.begin(), list.end(), computes) ? 1 : 0;
-  }
-  return count;
-}
-
-StepRecord record_of(const State& state, int64_t step) {
-  StepRecord record;
-  record.step = step;
-  record.epoch = state.epoch;
-  record.plan = plan_of(state.planning, step);
-  record.events.resize(state.members.size());
-  std::map<int32_t, double> losses, evaluation;
-  DeviceTime device;
-  for (size_t worker = 0; worker < state.members.size(); ++worker) {
-    for (const StepSummary& summary : state.members[worker].report.steps) {
-      if (summary.step != step) continue;
-      for (const auto& [micro, loss] : summary.losses) losses[micro] = loss;
-      for (const auto& [micro, loss] : summary.evaluation) evaluation[micro] = loss;
-      if (!summary.losses.empty() || record.learning_rate == 0) {
-        record.gradient_norm = summary.gradient_norm;
-        record.learning_rate = summary.learning_rate;
-      }
-      record.duration = std::max(record.duration, Duration(summary.finish_ns - summary.start_ns));
-      device.add(summary);
-      record.lag = std::max(record.lag, Duration(summary.lag_p99_ns));
-      record.lag_valid = record.lag_valid && summary.lag_valid;
-      record.to_host = std::max(record.to_host, Duration(summary.to_host_ns));
-      record.to_device = std::max(record.to_device, Duration(summary.to_device_ns));
-      record.staged_messages += summary.staged_messages;
-      record.direct_messages += summary.direct_messages;
-      record.events[worker] = summary.events;
-    }
-  }
-  record.validated =
-      evaluation.empty() || static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
-  record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
-  record.loss = mean(losses);
-  if (device.workers == busy_workers(state, record.plan.get())) {
-    record.iteration = device.last - device.first;
-    record.iteration_end = device.last;
-  }
-  if (!evaluation.empty() && record.validated) record.validation_loss = mean(evaluation);
-  return record;
-}
 
 // One call of decide: the state as it changes and what comes out.
 class Turn {
@@ -769,20 +616,6 @@ Facts facts_of(const State& state) {
   const bool salvaged = !state.salvage.cause.empty();
   return {state.rules.term, state.epoch, state.committed,
           salvaged ? state.salvage.target : state.target, state.told.order.members};
-}
-
-std::string name_of(const Rules& rules, WorkerId worker) {
-  const std::vector<int32_t> stages = stages_of(rules, worker);
-  if (stages.empty()) return cat("worker ", worker);
-  size_t pipelines = static_cast<size_t>(rules.pipelines);
-  for (const Stage& stage : rules.stages) {
-    if (rules.pipelines == 0) pipelines = std::max(pipelines, stage.holders.size());
-  }
-  const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
-  std::string names;
-  for (const int32_t stage : stages) names += cat(names.empty() ? "" : ", ", stage);
-  return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
-             " of pipeline ", worker.value / workers, ")");
 }
 
 }  // namespace tenuto

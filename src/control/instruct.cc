@@ -1,0 +1,104 @@
+#include "control/instruct.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+bool holds(const Member& member, int64_t version) {
+  return member.alive && member.report.version == version;
+}
+
+Phase phase_of(Situation situation) {
+  if (situation == Situation::Running) return Phase::Running;
+  return situation == Situation::Ended ? Phase::Out : Phase::Frozen;
+}
+
+}  // namespace
+
+std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker) {
+  std::vector<int32_t> stages;
+  for (size_t stage = 0; stage < rules.stages.size(); ++stage) {
+    const auto& holders = rules.stages[stage].holders;
+    if (std::find(holders.begin(), holders.end(), worker) == holders.end()) continue;
+    stages.push_back(static_cast<int32_t>(stage));
+  }
+  return stages;
+}
+
+int64_t next_save(const State& state) {
+  if (state.situation == Situation::Ended) return -1;
+  if (state.situation == Situation::Salvaging) {
+    return state.salvage.target == state.saved ? -1 : state.salvage.target;
+  }
+  if (state.committed >= state.stop_at) return state.saved < state.stop_at ? state.stop_at : -1;
+  int64_t next = state.stop_at;
+  const auto consider = [&](int64_t version) {
+    if (version > state.committed) next = std::min(next, version);
+  };
+  const int64_t every = state.rules.checkpoint_every;
+  if (every > 0) consider((state.committed / every + 1) * every);
+  consider(state.save_request);
+  return next;
+}
+
+std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
+  std::vector<WorkerId> savers;
+  if (version < 0) return savers;
+  for (const Stage& stage : state.rules.stages) {
+    WorkerId chosen;
+    for (const WorkerId holder : stage.holders) {
+      const Member& member = state.members[static_cast<size_t>(holder.value)];
+      if (!member.alive) continue;
+      const bool fits = state.situation != Situation::Salvaging || holds(member, version);
+      if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
+      if (fits) break;
+    }
+    if (chosen.value >= 0) savers.push_back(chosen);
+  }
+  return savers;
+}
+
+Instruction instruction_of(const State& state) {
+  Instruction all;
+  Order& order = all.order;
+  order.term = state.rules.term;
+  order.epoch = state.epoch;
+  order.committed = state.committed;
+  order.first_step = state.rules.first_step;
+  order.stop_at = state.stop_at;
+  order.phase = phase_of(state.situation);
+  all.plan_serial = state.planning.serial;
+  all.plan_from = state.planning.from;
+  for (size_t worker = 0; worker < state.members.size(); ++worker) {
+    if (!state.members[worker].alive) continue;
+    order.members.push_back({static_cast<int32_t>(worker)});
+    all.addresses.push_back(state.members[worker].report.address);
+  }
+  all.save_version = state.situation == Situation::Recovering ? -1 : next_save(state);
+  all.savers = choose_savers(state, all.save_version);
+  if (all.save_version >= 0) {
+    all.save_directory = cat(state.rules.directory, "/checkpoint-", all.save_version, ".tmp");
+  }
+  all.resume_shards = state.rules.resume_shards;
+  all.faults = state.faults;
+  return all;
+}
+
+std::string name_of(const Rules& rules, WorkerId worker) {
+  const std::vector<int32_t> stages = stages_of(rules, worker);
+  if (stages.empty()) return cat("worker ", worker);
+  size_t pipelines = static_cast<size_t>(rules.pipelines);
+  for (const Stage& stage : rules.stages) {
+    if (rules.pipelines == 0) pipelines = std::max(pipelines, stage.holders.size());
+  }
+  const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
+  std::string names;
+  for (const int32_t stage : stages) names += cat(names.empty() ? "" : ", ", stage);
+  return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
+             " of pipeline ", worker.value / workers, ")");
+}
+
+}  // namespace tenuto

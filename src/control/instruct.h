@@ -1,0 +1,23 @@
+// What all workers are told, read off the state: parts of decide.h.
+#pragma once
+
+#include <vector>
+
+#include "control/decide.h"
+
+namespace tenuto {
+
+// The stages that the worker holds by the first plan, ascending.
+std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker);
+
+// The version that will be saved next; -1 = none.
+int64_t next_save(const State& state);
+
+// One holder of each stage that saves `version`: while salvaging one from which it can be had.
+// Empty for -1; shorter where a stage has nobody.
+std::vector<WorkerId> choose_savers(const State& state, int64_t version);
+
+// All that the workers are to know now, but for its sequence.
+Instruction instruction_of(const State& state);
+
+}  // namespace tenuto
