@@ -51,7 +51,7 @@ void copy(std::span<std::byte> total, std::span<const std::byte> from) {
 
 Reduction::Reduction(const Collective& collective, WorkerId self, Element element,
                      std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
-                     std::vector<int64_t> scratch)
+                     std::vector<int64_t> scratch, uint64_t own_tally)
     : element_(element), own_(own), total_(total), scratch_(std::move(scratch)) {
   CHECK(own.size() == total.size() && own.size() % size_of(element) == 0,
         cat("own has ", own.size(), " bytes, total ", total.size()));
@@ -63,6 +63,7 @@ Reduction::Reduction(const Collective& collective, WorkerId self, Element elemen
     chain.first = c * count / chunks;
     chain.end = (c + 1) * count / chunks;
     chain.at = own_at;
+    chain.tally = own_tally;
   }
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
@@ -158,7 +159,8 @@ void Reduction::post_receives() {
       free_slots_.pop_back();
     }
     entry.state = State::UnderWay;
-    calls_.push_back({index, false, entry.peer, entry.round, entry.chunk, {}, landing(entry), {}});
+    calls_.push_back(
+        {index, false, entry.peer, entry.round, entry.chunk, {}, landing(entry), {}, 0});
   }
 }
 
@@ -178,8 +180,15 @@ void Reduction::advance(Chain& chain) {
       entry.state = State::UnderWay;
       entry.from_total = chain.in_total;
       const auto all = chain.in_total ? std::span<const std::byte>(total_) : own_;
-      calls_.push_back(
-          {index, true, entry.peer, entry.round, entry.chunk, part(all, chain), {}, chain.at});
+      calls_.push_back({index,
+                        true,
+                        entry.peer,
+                        entry.round,
+                        entry.chunk,
+                        part(all, chain),
+                        {},
+                        chain.at,
+                        chain.tally});
       continue;
     }
     if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
@@ -200,6 +209,7 @@ void Reduction::apply(Chain& chain, Entry& entry) {
     free_slots_.push_back(entry.slot);
   }
   chain.in_total = true;
+  chain.tally = entry.add ? chain.tally + entry.tally : entry.tally;
   chain.at = std::max(chain.at, entry.at);
   entry.state = State::Done;
   --open_;
@@ -211,7 +221,7 @@ std::span<const ReductionCall> Reduction::startable() {
   return calls_;
 }
 
-void Reduction::finish(int32_t index, Duration at) {
+void Reduction::finish(int32_t index, Duration at, uint64_t tally) {
   if (returned_) calls_.clear();
   returned_ = false;
   Entry& entry = entries_[static_cast<size_t>(index)];
@@ -223,6 +233,7 @@ void Reduction::finish(int32_t index, Duration at) {
   } else {
     entry.state = State::Landed;
     entry.at = at;
+    entry.tally = tally;
   }
   advance(chains_[static_cast<size_t>(entry.chunk.value)]);
   post_receives();
@@ -236,6 +247,13 @@ void Reduction::close() {
     chain.in_total = true;
     done_at_ = std::max(done_at_, chain.at);
   }
+}
+
+uint64_t Reduction::tally_beside(uint64_t wanted) const {
+  for (const Chain& chain : chains_) {
+    if (chain.first < chain.end && chain.tally != wanted) return chain.tally;
+  }
+  return wanted;
 }
 
 WorkerId Reduction::peer_of(int32_t index) const {

@@ -12,6 +12,7 @@
 
 #include "base/random.h"
 #include "collective/ring.h"
+#include "runtime/tally.h"
 
 namespace tenuto {
 namespace {
@@ -53,14 +54,17 @@ Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
 template <class Number>
 class Net {
  public:
-  Net(const Collective& collective, Sums<Number>& own, uint64_t seed)
+  // `tallies`: of what each member brings; empty: of nothing.
+  Net(const Collective& collective, Sums<Number>& own, uint64_t seed,
+      const std::vector<uint64_t>& tallies = {})
       : collective_(collective), random_(seed) {
     totals_.assign(own.size(), {});
     for (size_t m = 0; m < own.size(); ++m) {
       totals_[m].assign(own[m].size(), Number{-77});
       parts_.push_back(std::make_unique<Reduction>(
           collective, collective.members[m], kElement<Number>, std::as_bytes(std::span(own[m])),
-          std::as_writable_bytes(std::span(totals_[m])), Duration(0), std::vector<int64_t>{}));
+          std::as_writable_bytes(std::span(totals_[m])), Duration(0), std::vector<int64_t>{},
+          tallies.empty() ? 0 : tallies[m]));
     }
   }
 
@@ -76,7 +80,7 @@ class Net {
       const bool sender_first = random_.below(2) == 0;
       if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (sender_first) collect(pair.from);
-      parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10));
+      parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10), pair.out.tally);
       collect(pair.to);
       if (!sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (!sender_first) collect(pair.from);
@@ -228,6 +232,93 @@ TEST(Reduction, PassesTheTimesOn) {
   Net<float> net(ring, own, 3);
   net.run();
   for (size_t m = 0; m < 4; ++m) EXPECT_EQ(net.part(m).done_at(), Duration(60));
+}
+
+// What each member of a group brings, dealt out at random; every chunk ends with the tally of all.
+TEST(Reduction, W4TalliesAddUpAsTheSumsDo) {
+  Random random(5);
+  for (int32_t count = 1; count <= 7; ++count) {
+    const Collective ring = make_ring(members(count));
+    std::vector<std::vector<Contribution>> brought(static_cast<size_t>(count));
+    std::vector<Contribution> all;
+    for (int32_t m = 0; m < 12; ++m) {
+      all.push_back({{1}, {m}});
+      brought[static_cast<size_t>(random.below(count))].push_back(all.back());
+    }
+    for (const size_t elements : {2, 9, 64}) {
+      // 0: as it is; 1: one is left out; 2: one comes in twice; 3: one in another's place.
+      for (int bug = 0; bug < 4; ++bug) {
+        SCOPED_TRACE(testing::Message() << count << " members, bug " << bug);
+        std::vector<std::vector<Contribution>> faulty = brought;
+        const auto last = static_cast<size_t>(count) - 1;
+        for (auto& each : faulty) {
+          if (bug == 1 || bug == 3) std::erase(each, Contribution{{1}, {7}});
+        }
+        if (bug == 2 || bug == 3) faulty[last].push_back({{1}, {4}});
+        std::vector<uint64_t> tallies;
+        for (const auto& each : faulty) tallies.push_back(tally_of(each));
+        auto own = random_sums<float>(static_cast<size_t>(count), elements, 8);
+        Net<float> net(ring, own, 3, tallies);
+        net.run();
+        const uint64_t wanted = tally_of(all);
+        for (size_t m = 0; m <= last; ++m) {
+          ASSERT_TRUE(net.part(m).done());
+          const uint64_t found = net.part(m).tally_beside(wanted);
+          EXPECT_EQ(found == wanted, bug == 0) << "member " << m;
+          if (bug == 0) continue;
+          const std::string said = difference_of(all, found, faulty[m]);
+          const bool twice = said.find("micro-batch 4 of stage 1 is in it twice") != said.npos;
+          const bool gone = said.find("micro-batch 7 of stage 1 is not in it") != said.npos;
+          EXPECT_EQ(gone, bug == 1 || bug == 3) << said;
+          EXPECT_TRUE(bug != 2 || twice) << said;
+          EXPECT_TRUE(bug != 3 || said.find("micro-batch 4 of stage 1 twice") != said.npos) << said;
+        }
+      }
+    }
+  }
+}
+
+// A message that counts for a part that the receiver has already: the part is in the sum twice.
+TEST(Reduction, W4AStalePartIsSeen) {
+  const Collective pair{members(2), 1, {Round{{{{0}, {1}, {0}, true}, {{1}, {0}, {0}, true}}}}};
+  const Floats own(4, 1.0F);
+  Floats total(4);
+  const uint64_t mine = tally_of(Contribution{{0}, {0}}), yours = tally_of(Contribution{{0}, {1}});
+  for (const bool stale : {false, true}) {
+    Reduction part(pair, {0}, own, total, {}, {}, mine);
+    std::vector<int32_t> receives;
+    for (const ReductionCall& call : part.startable()) {
+      EXPECT_EQ(call.tally, call.send ? mine : 0);
+      receives.push_back(call.index);
+    }
+    for (const int32_t index : receives) part.finish(index, {}, stale ? mine : yours);
+    ASSERT_TRUE(part.done());
+    EXPECT_EQ(part.tally_beside(mine + yours), stale ? 2 * mine : mine + yours);
+  }
+}
+
+TEST(Tally, SentencesNameUpToTwo) {
+  std::vector<Contribution> all;
+  for (int32_t m = 0; m < 6; ++m) all.push_back({{2}, {m}});
+  const auto said = [&](std::initializer_list<int32_t> in) {
+    std::vector<Contribution> found;
+    for (const int32_t m : in) found.push_back({{2}, {m}});
+    return difference_of(all, tally_of(found), found);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(said({0, 1, 2, 3}),
+                  "micro-batch 4 of stage 2 and micro-batch 5 of stage 2 are "
+                  "not in it") ||
+              has(said({0, 1, 2, 3}),
+                  "micro-batch 5 of stage 2 and micro-batch 4 of stage 2 are "
+                  "not in it"));
+  EXPECT_TRUE(has(said({0, 1, 2, 3}), "this worker brought stage 2: 0-3")) << said({0, 1, 2, 3});
+  EXPECT_TRUE(has(said({0, 1, 2, 3}), "is to be of stage 2: 0-5, each once"));
+  EXPECT_TRUE(has(said({0, 1, 2, 3, 4, 5, 5}), "micro-batch 5 of stage 2 is in it twice"));
+  EXPECT_TRUE(has(said({0}), "more than two of them"));
+  EXPECT_TRUE(has(said({}), "this worker brought nothing"));
 }
 
 }  // namespace
