@@ -52,6 +52,8 @@ std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::
   Planning& planning = out.state.planning;
   planning.previous = std::exchange(planning.present, std::move(plan));
   planning.serial += 1;
+  planning.previous_name =
+      std::exchange(planning.present_name, cat(out.state.epoch, "-", planning.serial));
   planning.from = -1;
   out.new_plan = true;
   return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
@@ -85,6 +87,7 @@ std::optional<SlowLinks> slow_links_of(std::string_view name) {
 Planning begin_planning(const Rules& rules) {
   Planning planning;
   planning.present = planning.previous = rules.plan;
+  planning.present_name = planning.previous_name = cat(rules.epoch);
   planning.from = rules.first_step;
   planning.slow_links = rules.slow_links;
   MonitorOptions options;
@@ -98,6 +101,7 @@ void learn_step(Decision& out, int64_t step) {
   State& state = out.state;
   Planning& planning = state.planning;
   if (planning.slow_links == SlowLinks::Off) return;
+  planning.stale = planning.stale || step + 1 == planning.review_at;
   std::vector<StepSample> samples;
   for (const Member& member : state.members) {
     for (const StepSummary& summary : member.report.steps) {

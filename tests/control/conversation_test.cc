@@ -39,8 +39,8 @@ std::string plan_text(const std::string& order) {
 // A server and what it has heard.
 class Coordinator {
  public:
-  Coordinator() {
-    ServerSettings settings{.listen = "127.0.0.1:0",
+  explicit Coordinator(const std::string& listen = "127.0.0.1:0") {
+    ServerSettings settings{.listen = listen,
                             .job = "choir",
                             .token = "secret",
                             .worker_count = 2,
@@ -301,7 +301,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 2: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 3: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();
@@ -320,6 +320,92 @@ TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
   coordinator.reset();
   EXPECT_TRUE(staying.until([&] { return !staying.end().empty(); }));
   EXPECT_NE(staying.end().find("worker 1: the coordinator at 127.0.0.1:"), std::string::npos);
+}
+
+// What is told, by a coordinator of that term.
+Instruction instruction_of(int64_t term, int64_t committed) {
+  Instruction instruction;
+  instruction.sequence = 1;
+  instruction.order.term = term;
+  instruction.order.committed = committed;
+  instruction.order.phase = Phase::Running;
+  return instruction;
+}
+
+TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
+  auto coordinator = std::make_unique<Coordinator>();
+  const std::string address = coordinator->server->address();
+  coordinator->server->tell(instruction_of(1, 10), plan_text("1f1b"));
+  ClientSettings settings = settings_for(*coordinator, 1);
+  settings.return_limit = kLimit;
+  Singer singer(settings, {.version = 3});
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
+  for (int64_t term = 2; term <= 4; ++term) {
+    coordinator.reset();
+    singer.client->report({.version = term + 10});  // while nobody hears
+    coordinator = std::make_unique<Coordinator>(address);
+    coordinator->server->tell(instruction_of(term, 10), plan_text("1f1b"));
+    ASSERT_TRUE(coordinator->hears(1, false, term + 10));
+    EXPECT_TRUE(
+        singer.until([&] { return singer.client->told()->instruction.order.term == term; }));
+    EXPECT_EQ(coordinator->last[1].version, term + 10);
+    EXPECT_FALSE(coordinator->gone[1]);
+  }
+  EXPECT_TRUE(singer.client->state().ok());
+  // One of an earlier term is not believed, whatever it says.
+  coordinator.reset();
+  coordinator = std::make_unique<Coordinator>(address);
+  coordinator->server->tell(instruction_of(2, 99), plan_text("1f1b"));
+  ASSERT_TRUE(coordinator->hears(1, false));
+  EXPECT_EQ(coordinator->last[1].term, 4);
+  coordinator->server->repeat();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(singer.client->told()->instruction.order.committed, 10);
+}
+
+TEST(Conversation, NobodyIsWaitedForAfterTheEnd) {
+  auto coordinator = std::make_unique<Coordinator>();
+  Instruction last = instruction_of(1, 10);
+  last.order.phase = Phase::Out;
+  coordinator->server->tell(last, plan_text("1f1b"));
+  ClientSettings settings = settings_for(*coordinator, 1);
+  settings.return_limit = std::chrono::hours(1);
+  Singer singer(settings);
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
+  coordinator.reset();
+  EXPECT_TRUE(singer.until([&] { return !singer.end().empty(); }));
+}
+
+// Its first stream is not known to have ended; it is no second claimant.
+TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
+  Coordinator coordinator;
+  const auto channel =
+      grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
+  const auto stub = wire::Coordinator::NewStub(channel);
+  wire::Report report = to_wire(Report{.worker = {0}, .version = 1}, {"choir", "secret"});
+  report.set_instance(7);
+  grpc::ClientContext first, second, third;
+  const auto early = stub->Converse(&first);
+  ASSERT_TRUE(early->Write(report));
+  ASSERT_TRUE(coordinator.hears(0, false, 1));
+  report.set_version(2);
+  const auto late = stub->Converse(&second);
+  ASSERT_TRUE(late->Write(report));
+  ASSERT_TRUE(coordinator.hears(0, false, 2));
+  wire::Order order;
+  EXPECT_FALSE(early->Read(&order));  // it is ended
+  (void)early->Finish();
+  EXPECT_FALSE(coordinator.gone[0]);
+  report.set_instance(8);
+  const auto stranger = stub->Converse(&third);
+  ASSERT_TRUE(stranger->Write(report));
+  ASSERT_TRUE(stranger->Read(&order));
+  EXPECT_EQ(order.refusal(), "worker 0 of job 'choir' is already there: start each number once");
+  EXPECT_FALSE(stranger->Read(&order));
+  (void)stranger->Finish();
+  late->WritesDone();
+  EXPECT_TRUE(coordinator.hears(0, true));
+  (void)late->Finish();
 }
 
 TEST(Conversation, NobodyAnswers) {
