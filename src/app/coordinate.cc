@@ -474,7 +474,9 @@ Result<Ending> coordinate(const RunInput& input) {
   Coordinator coordinator(input);
   const Status started = coordinator.start();
   if (!started.ok()) {
-    input.office.launcher->send({.kind = Notice::Kind::Leaving}, true);
+    // Where the store is out of reach in the middle of a run, another one tries again.
+    const bool again = input.office.before != 0 && started.error().code == Code::Disconnected;
+    if (!again) input.office.launcher->send({.kind = Notice::Kind::Leaving}, true);
     return started.error();
   }
   return coordinator.run();

@@ -31,9 +31,9 @@ struct RunInput {
 };
 
 // Runs it, from its beginning or from where the coordinator before left it. The launcher has heard
-// Leaving when this returns.
+// Leaving when this returns, unless a successor is to try again.
 //
-// Errors: what keeps a run from beginning: no port, no store
+// Errors: what keeps a coordinator from beginning: no port, no store
 Result<Ending> coordinate(const RunInput& input);
 
 }  // namespace tenuto

@@ -9,8 +9,9 @@
 namespace tenuto {
 namespace {
 
-// A coordinator that cannot reach etcd for so long may have a successor.
-constexpr Duration kLease = std::chrono::seconds(5);
+// A coordinator that cannot reach etcd for so long may have a successor. Below the time after which
+// the launcher takes it to stand still.
+constexpr Duration kLease = std::chrono::seconds(3);
 // For the office of a coordinator elsewhere to run out.
 constexpr Duration kTakeLimit = std::chrono::seconds(15);
 

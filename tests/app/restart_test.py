@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -11,6 +12,8 @@ import time
 import unittest
 
 from harness import Case, KILL, STOP, TENUTO, TERM, alive
+
+CONT = signal.SIGCONT
 
 
 def children_of(process):
@@ -99,6 +102,20 @@ class Killed(Restart):
         address = self.start_etcd()
         self.disturbed(20, coordinator__store="etcd", coordinator__etcd=["127.0.0.1:1", address])
 
+    def test_etcd_goes_away_for_a_while(self):
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd on this machine (package etcd-server)")
+        address = self.start_etcd()
+        self.write_small_job(coordinator__store="etcd", coordinator__etcd=[address])
+        run = self.start()
+        run.wait_for_steps(5)
+        self.etcd.send_signal(STOP)
+        os.kill(self.coordinator(run), KILL)
+        time.sleep(1)
+        self.etcd.send_signal(CONT)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
+
     def start_etcd(self):
         def free_port():
             with socket.socket() as one:
@@ -108,7 +125,7 @@ class Killed(Restart):
         client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
         log = open(self.folder / "etcd.log", "w")
         self.addCleanup(log.close)
-        server = subprocess.Popen(
+        self.etcd = server = subprocess.Popen(
             ["etcd", "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync",
              "--listen-client-urls", f"http://{client}", "--advertise-client-urls",
              f"http://{client}", "--listen-peer-urls", f"http://{peer}",

@@ -1,6 +1,9 @@
 // The conversation over real gRPC, both ends in one process.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "control/client.h"
 #include "control/message.grpc.pb.h"
@@ -276,6 +280,60 @@ TEST(Conversation, StrangersAreRefusedWithASentence) {
   EXPECT_EQ(refused(settings_for(coordinator, 2)),
             "there is no worker 2 in job 'choir': it has 2, numbered from 0");
   EXPECT_TRUE(coordinator.server->take().empty());  // none of this is heard
+}
+
+// From who knows no gRPC, from who sends more than a message may have, and from who shows the right
+// token first and another one then: the run hears nothing of it and goes on.
+TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
+  Coordinator coordinator;
+  Singer singer(settings_for(coordinator, 1), {.version = 1});
+  ASSERT_TRUE(coordinator.hears(1, false, 1));
+  const std::string address = coordinator.server->address();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  Random random(1);
+  for (int round = 0; round < 20; ++round) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    std::string garbage = round % 2 == 0 ? "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" : "";
+    for (int i = 0; i < 5000; ++i) garbage += static_cast<char>(random.below(256));
+    (void)send(socket, garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    close(socket);
+  }
+  grpc::ChannelArguments large;
+  large.SetMaxSendMessageSize(-1);
+  const auto stub = wire::Coordinator::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), large));
+  wire::Report report = to_wire(Report{.worker = {0}, .version = 7}, {"choir", "secret"});
+  wire::Order order;
+  {
+    grpc::ClientContext context;
+    const auto stream = stub->Converse(&context);
+    report.set_failure(std::string((64 << 20) + 1, 'x'));
+    (void)stream->Write(report);
+    EXPECT_FALSE(stream->Read(&order));
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  EXPECT_FALSE(coordinator.last.contains(0));
+  report.set_failure("");
+  {
+    grpc::ClientContext context;
+    const auto stream = stub->Converse(&context);
+    ASSERT_TRUE(stream->Write(report));
+    ASSERT_TRUE(coordinator.hears(0, false, 7));
+    report.set_token("guess!");
+    report.set_version(8);
+    ASSERT_TRUE(stream->Write(report));
+    ASSERT_TRUE(stream->Read(&order));
+    EXPECT_NE(order.refusal().find("the token of worker 0"), std::string::npos);
+    (void)stream->Finish();
+  }
+  EXPECT_TRUE(coordinator.hears(0, true));
+  EXPECT_EQ(coordinator.last[0].version, 7);
+  singer.client->report({.version = 2});
+  EXPECT_TRUE(coordinator.hears(1, false, 2));
 }
 
 TEST(Conversation, ANumberIsTakenOnce) {
