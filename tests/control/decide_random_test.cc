@@ -1,6 +1,6 @@
 // decide against a small world of its own: workers that follow the rules, a network that loses,
-// doubles and reorders, deaths and signals at any moment. What must always hold is checked after
-// every input.
+// doubles and reorders, deaths, signals and new coordinators at any moment. What must always hold
+// is checked after every input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "control/decide.h"
+#include "control/take_up.h"
 #include "plan/make_plan.h"
 
 namespace tenuto {
@@ -32,12 +33,14 @@ struct Puppet {
   bool expelled = false;   // it has heard that the run goes on without it
 };
 
-// What a worker may do wrong: the judge has to see it.
+// What a worker or a coordinator may do wrong: the judge has to see it.
 enum class Bug : uint8_t {
   None,
-  NoUndo,      // keeps the step of the try that is given up
-  LateUndo,    // says that it runs before it has taken that step back
-  StepsAhead,  // does not wait for the commit of the version before
+  NoUndo,            // keeps the step of the try that is given up
+  LateUndo,          // says that it runs before it has taken that step back
+  StepsAhead,        // does not wait for the commit of the version before
+  ToldFirst,         // tells a commit before it is written down
+  TargetNotWritten,  // tells from where an epoch goes on and does not write it down
 };
 
 struct Chances {
@@ -45,6 +48,8 @@ struct Chances {
   int32_t deaths_at_most = 0;
   int64_t suspicion = 0;  // of somebody who lives
   Bug bug = Bug::None;
+  int64_t restart = 0;  // per mille of what the coordinator hears
+  int32_t restarts_at_most = 0;
 };
 
 class World {
@@ -63,7 +68,11 @@ class World {
       rules.cluster = uniform_cluster(stages * pipelines, {kMillisecond, 0});
       plans_[1] = rules.plan;
     }
+    rules.run = "this one";
+    rules_ = rules;
     state_ = begin(rules, now_);
+    journal_ = facts_of(state_);
+    names_[state_.planning.present_name] = rules.plan;
     puppets_.resize(static_cast<size_t>(stages * pipelines));
     for (size_t i = 0; i < puppets_.size(); ++i) {
       puppets_[i].report.worker = {static_cast<int32_t>(i)};
@@ -83,6 +92,10 @@ class World {
   int32_t deaths() const { return deaths_; }
   int32_t redone() const { return redone_; }
   int32_t rolled_forward() const { return rolled_forward_; }
+  int32_t restarts() const { return restarts_; }
+  // Restarts in the middle of a recovery, and of the end.
+  int32_t restarts_recovering() const { return restarts_recovering_; }
+  int32_t restarts_salvaging() const { return restarts_salvaging_; }
   bool stopped() const { return stopped_; }
   bool failed() const { return !fault_.empty(); }
   const std::string& fault() const { return fault_; }
@@ -120,6 +133,7 @@ class World {
   }
   void post(size_t worker) { reports_.push_back(puppets_[worker].report); }
   void broadcast() {
+    most_told_ = std::max(most_told_, state_.told.order.committed);
     for (size_t i = 0; i < puppets_.size(); ++i) orders_.push_back({i, state_.told});
   }
 
@@ -201,7 +215,8 @@ class World {
     if (!doubled) orders_.erase(orders_.begin() + static_cast<int64_t>(at));
     if (wild && random_.below(5) == 0) return;
     Puppet& puppet = puppets_[worker];
-    if (puppet.alive && order.sequence > puppet.heard.sequence) puppet.heard = order;
+    const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
+    if (puppet.alive && age(order) > age(puppet.heard)) puppet.heard = order;
   }
 
   // One thing that the worker would do now; the rules of app/worker_run.
@@ -337,17 +352,60 @@ class World {
     std::vector<decltype(Input::what)> inputs{std::move(what)};
     for (size_t i = 0; i < inputs.size(); ++i) {
       const State before = state_;
+      if (dies()) return restart();
       Decision decision = decide(state_, {now_, inputs[i]});
       const Decision again = decide(before, {now_, inputs[i]});
       expect(again.reason == decision.reason && again.state.told == decision.state.told,
              "the same question has two answers");
       state_ = std::move(decision.state);
       judge(before, decision);
-      if (decision.new_plan) plans_[state_.planning.serial] = state_.planning.present;
+      if (decision.new_plan) {
+        plans_[state_.planning.serial] = state_.planning.present;
+        names_[state_.planning.present_name] = state_.planning.present;
+      }
       if (decision.order) judge_facts(*decision.order);
+      if (decision.order && chances_.bug == Bug::ToldFirst) {
+        broadcast();
+        if (dies()) return restart();
+      }
+      journal_ = facts_of(state_);
+      if (chances_.bug == Bug::TargetNotWritten && before.situation == Situation::Recovering) {
+        journal_.target = -1;
+      }
+      if (dies()) return restart();
       if (decision.order) broadcast();
-      if (decision.checkpoint) inputs.push_back(Stored{decision.checkpoint->version, ""});
+      if (dies()) return restart();
+      if (!decision.checkpoint) continue;
+      on_disk_ = decision.checkpoint->version;
+      inputs.push_back(Stored{on_disk_, ""});
     }
+  }
+
+  bool dies() {
+    return restarts_ < chances_.restarts_at_most && random_.below(1000) < chances_.restart;
+  }
+
+  // Another coordinator, which knows what is written down and hears the rest.
+  void restart() {
+    ++restarts_;
+    restarts_recovering_ += journal_.begun && journal_.target < 0 && !journal_.last_resort;
+    restarts_salvaging_ += journal_.last_resort && !journal_.ending;
+    expect(most_told_ <= journal_.committed, "more is told than is written down");
+    Rules rules = rules_;
+    rules.term = journal_.term + 1;
+    rules.saved = std::max(rules.saved, on_disk_);
+    now_ += kMillisecond;
+    state_ = journal_.begun
+                 ? take_up(rules, journal_,
+                           {names_.at(journal_.plan_name), names_.at(journal_.previous_plan)}, now_)
+                 : begin(rules, now_);
+    journal_ = facts_of(state_);
+    broadcast();
+    for (size_t i = 0; i < puppets_.size(); ++i) {
+      puppets_[i].exit_told = false;  // the launcher tells every coordinator all
+      if (puppets_[i].alive) post(i);
+    }
+    if (stopped_) hear(Request{Request::Kind::Stop, 15});
   }
 
   // What is told is written down before.
@@ -364,7 +422,6 @@ class World {
     expect(!same || journal_.target < 0 || facts.target == journal_.target,
            "an epoch begins at two versions");
     expect(facts.committed >= journal_.committed, "a commit was taken back in the journal");
-    journal_ = facts;
   }
 
   // All that a committed version is made of is of one try.
@@ -434,8 +491,13 @@ class World {
   std::vector<Puppet> puppets_;
   std::vector<Report> reports_;
   std::vector<std::pair<size_t, Instruction>> orders_;
-  std::map<int64_t, std::shared_ptr<const Plan>> plans_;  // by serial; empty: of none
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_;      // by serial; empty: of none
+  std::map<std::string, std::shared_ptr<const Plan>> names_;  // of plans, as facts have them
+  Rules rules_;
   Facts journal_;
+  int64_t most_told_ = -1;  // the highest commit that was told
+  int64_t on_disk_ = -1;    // the newest checkpoint
+  int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
   int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0;
   bool stopped_ = false;
   std::string fault_;
@@ -565,6 +627,73 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   EXPECT_GT(hopeless, 100);
   EXPECT_GT(redone, 300);
   EXPECT_GT(forward, 5);
+}
+
+// The coordinator dies again and again: before it has written down what it decided, between that
+// and the telling, and behind it; in quiet steps, in recoveries and while a run is saved for good.
+// Nothing that was told is lost, and all steps are committed as without it.
+TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
+  int32_t survived = 0, hopeless = 0, restarts = 0, recovering = 0, salvaging = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Case of = make_case(seed);
+    of.rules.survive = seed % 3 != 0;
+    World world(seed, of.stages, of.pipelines, of.rules,
+                {.death = 3,
+                 .stop = 1,
+                 .checkpoint = 5,
+                 .deaths_at_most = 4,
+                 .suspicion = 2,
+                 .restart = 8,
+                 .restarts_at_most = 12});
+    world.run(900, 60000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    restarts += world.restarts();
+    recovering += world.restarts_recovering();
+    salvaging += world.restarts_salvaging();
+    const State& state = world.state();
+    const bool begun = state.committed > 0 || state.saved >= 0;
+    if (!begun) continue;
+    if (state.salvage.cause.empty()) {
+      ++survived;
+      const int code = state.committed == of.rules.steps ? 0 : 128 + 15;
+      EXPECT_EQ(state.ending->exit_code, code) << "seed " << seed;
+      EXPECT_TRUE(code == 0 || world.stopped()) << "seed " << seed;
+      EXPECT_EQ(state.saved, state.committed) << "seed " << seed;
+    } else {
+      ++hopeless;
+      EXPECT_TRUE(!world.whole() || !of.rules.survive)
+          << "seed " << seed << ": " << state.ending->sentence;
+      EXPECT_EQ(state.ending->exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
+    }
+  }
+  std::printf("%d restarts, %d of them in a recovery, %d while a run was saved for good\n",
+              restarts, recovering, salvaging);
+  EXPECT_GT(survived, 1000);  // the cases must have been met at all
+  EXPECT_GT(hopeless, 50);
+  EXPECT_GT(restarts, 3000);
+  EXPECT_GT(recovering, 300);
+  EXPECT_GT(salvaging, 30);
+}
+
+TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
+  for (const Bug bug : {Bug::ToldFirst, Bug::TargetNotWritten}) {
+    bool seen = false;
+    for (uint64_t seed = 0; seed < 6000 && !seen; ++seed) {
+      Case of = make_case(seed);
+      of.rules.survive = true;
+      World world(seed, of.stages, of.pipelines, of.rules,
+                  {.death = 6,
+                   .deaths_at_most = 3,
+                   .suspicion = 3,
+                   .bug = bug,
+                   .restart = 15,
+                   .restarts_at_most = 40});
+      world.run(900, 20000);
+      seen = world.failed() || !world.state().ending;
+    }
+    EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
+  }
 }
 
 // A worker that breaks a rule is found: so the plays above mean something.
