@@ -16,11 +16,12 @@
 namespace tenuto {
 namespace {
 
-// The thread sanitizer makes every run several times as long; half as many still show every ending.
+// Sanitizers make every run several times as long; half as many still show every ending.
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    __has_feature(thread_sanitizer)
 constexpr int kMutantsOfAPlan = 65;
 #else
 constexpr int kMutantsOfAPlan = 130;
