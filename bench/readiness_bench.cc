@@ -1,7 +1,8 @@
 // What it costs a run without any trouble to be ready for trouble: the same job with fixed lists,
-// no detection and no planning, and with ready dispatch, detection and re-planning, by turns; real
-// processes whose ops last their time in real time. Beside the periods the work of the processors:
-// instructions of all processes where the kernel lets them be counted, and their processor time.
+// no detection and no planning, and with dispatch as a run chooses it, detection and re-planning,
+// by turns; real processes whose ops last their time in real time. Beside the periods the work of
+// the processors: instructions of all processes where the kernel lets them be counted, and their
+// processor time.
 #include <linux/perf_event.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -34,6 +35,7 @@ struct Asked {
   int rounds = 9;
   int64_t steps = 20;
   double op_ms = 10;
+  std::string order = "zb-h1";
   bool json = false;
 };
 
@@ -86,7 +88,7 @@ std::string job_text(const Asked& asked, bool ready) {
     times += cat(op, "_ms = ", asked.op_ms, "\n");
   }
   return cat("[optimizer]\nkind = \"sgd\"\n[parallel]\npipelines = 2\nstages = 4\nmicros = 8\n",
-             "order = \"zb-h1\"\ndispatch = \"", ready ? "ready" : "listed", "\"\n",
+             "order = \"", asked.order, "\"\ndispatch = \"", ready ? "auto" : "listed", "\"\n",
              "[device]\nkind = \"paced\"\nclock = \"real\"\n", times,
              "[resilience]\nslow_links = \"", ready ? "adapt" : "off", "\"\nslow_workers = \"",
              ready ? "adapt" : "observe", "\"\ndead_workers = \"", ready ? "continue" : "stop",
@@ -165,9 +167,9 @@ int run(const Asked& asked) {
     return kept ? 0 : 1;
   }
   std::printf(
-      "a step of 2 x 4 workers, ops of %g ms in real time, medians of %d rounds by turns\n"
+      "a step of 2 x 4 workers, order %s, ops of %g ms in real time, medians of %d rounds\n"
       "%-26s %14s %14s %10s\n",
-      asked.op_ms, asked.rounds, "", "without", "with", "more");
+      asked.order.c_str(), asked.op_ms, asked.rounds, "", "without", "with", "more");
   print("period, ms", period, true);
   print("processor time, ms", processor, true);
   print("instructions", instructions, counted);
@@ -185,6 +187,7 @@ int main(int count, char** arguments) {
   app.add_option("--rounds", asked.rounds, "pairs of runs (9)")->check(CLI::Range(1, 1000));
   app.add_option("--steps", asked.steps, "of each run (20)")->check(CLI::Range(8, 10000));
   app.add_option("--op-ms", asked.op_ms, "length of each op (10)")->check(CLI::Range(1.0, 1000.0));
+  app.add_option("--order", asked.order, "a name from tenuto schedule list, or auto (zb-h1)");
   app.add_option("--tenuto", asked.tenuto, "the program that trains");
   app.add_flag("--json", asked.json, "one JSON object");
   CLI11_PARSE(app, count, arguments);

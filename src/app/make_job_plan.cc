@@ -11,6 +11,7 @@
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
+#include "sim/price.h"
 #include "world/fault.h"
 #include "world/fit.h"
 
@@ -105,6 +106,59 @@ Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vecto
   return with_moves(plan, cluster, moves.value());
 }
 
+// What messages are late by where nothing is wrong, as a share of the shortest op: an order that
+// must not be late is told by it from one that may.
+constexpr int32_t kLateShare = 50;
+// By how much the lists must be shorter to be kept to: ready dispatch takes uneven ops better.
+constexpr double kListedGain = 0.01;
+
+// The least time of an op that takes any; zero when none does.
+Duration shortest_op(const Plan& plan, const Model& model) {
+  Duration least{};
+  for (const Stage& stage : plan.stages) {
+    const StageCost cost = stage_cost(model, stage);
+    for (const Duration time : {cost.forward, cost.backward_input, cost.backward_weight}) {
+      if (time.count() > 0 && (least.count() == 0 || time < least)) least = time;
+    }
+  }
+  return least;
+}
+
+// The period with every message a little late.
+Result<Duration> period_when_late(const Job& job, const Plan& plan) {
+  const Model model = assumed_model(job, plan);
+  Cluster cluster = cluster_of(job);
+  const Duration late = shortest_op(plan, model) / kLateShare;
+  if (cluster.between.empty()) cluster.between = {{Link{}}};
+  for (std::vector<Link>& row : cluster.between) {
+    for (Link& link : row) link.latency += late;
+  }
+  for (auto& [ends, link] : cluster.exceptions) link.latency += late;
+  PriceOptions pricing;
+  pricing.lower_bound = false;
+  pricing.staggered = is_staggered(plan.schedule);
+  const auto timeline = price(plan, model, cluster, pricing);
+  if (!timeline.ok()) return timeline.error();
+  return timeline.value().period;
+}
+
+// The plan under ready dispatch, or under listed dispatch where that is shorter.
+Result<Plan> make_plan_of_either(const Job& job, Shape shape) {
+  shape.dispatch = Dispatch::Listed;
+  auto listed = make_plan(shape);
+  if (!listed.ok()) return listed;
+  shape.dispatch = Dispatch::Ready;
+  auto ready = make_plan(shape);
+  if (!ready.ok()) return ready;
+  const auto listed_period = period_when_late(job, listed.value());
+  if (!listed_period.ok()) return listed_period.error();
+  const auto ready_period = period_when_late(job, ready.value());
+  if (!ready_period.ok()) return ready_period.error();
+  const double shorter = kListedGain * static_cast<double>(listed_period.value().count());
+  const Duration more = ready_period.value() - listed_period.value();
+  return static_cast<double>(more.count()) > shorter ? std::move(listed) : std::move(ready);
+}
+
 // With everybody there, but for an open order of paced devices: that one is routed around the dead.
 Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   Shape shape;
@@ -115,8 +169,8 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   shape.layers = layers_of(job);
   shape.order = job.parallel.order;
   const bool open = job.parallel.order == kAutoOrder;
-  const bool ready = job.parallel.dispatch == "ready";
-  shape.dispatch = open || ready ? Dispatch::Ready : Dispatch::Listed;
+  const bool listed = job.parallel.dispatch == "listed" || job.network.send == "blocking";
+  shape.dispatch = listed && !open ? Dispatch::Listed : Dispatch::Ready;
   shape.split_backward = job.parallel.split_backward;
   shape.memory = job.parallel.memory;
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
@@ -124,14 +178,15 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
-  auto plan = make_plan(shape);
+  const bool either = job.parallel.dispatch == "auto" && !listed && !open;
+  auto plan = either ? make_plan_of_either(job, shape) : make_plan(shape);
   // Of any device but a paced one it is not known yet how long ops last: control learns it.
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;
   options.price.staggered = is_staggered(plan.value().schedule);
   options.moves = true;
-  if (!ready) options.dispatch = Dispatch::Listed;
+  if (listed) options.dispatch = Dispatch::Listed;
   const Cluster cluster = cluster_with(job, alive);
   auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster, options);
   if (!adapted.ok()) return adapted.error();

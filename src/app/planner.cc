@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "ir/effect.h"
+#include "plan/lower.h"
 #include "plan/routed.h"
+#include "sim/price.h"
 
 namespace tenuto {
 namespace {
@@ -40,6 +42,32 @@ std::string promise_of(const Plan& plan, const PlanRequest& request) {
   if (!step.ok()) return {};
   return cat("; a whole step, with its update: ", fixed(to_milliseconds(step.value().period), 1),
              " ms");
+}
+
+// Whether the plan would be faster with steps ahead of the norm. A clipped step is run twice, and
+// that costs the whole of a step at most.
+Planned weigh_update(const PlanRequest& request) {
+  constexpr double kLeastGain = 0.02;
+  Planned answer{request.request, nullptr, {}, 0};
+  PriceOptions pricing;
+  pricing.lower_bound = false;
+  pricing.in_turn = true;
+  const auto barrier = price(*request.plan, request.model, request.cluster, pricing);
+  auto plan = std::make_shared<const Plan>(with_update(*request.plan, true));
+  pricing.in_turn = false;
+  pricing.staggered = true;
+  const auto ahead = price(*plan, request.model, request.cluster, pricing);
+  if (!barrier.ok() || !ahead.ok() || !is_staggered(plan->schedule)) return answer;
+  const double before = to_milliseconds(barrier.value().period);
+  const double after = to_milliseconds(ahead.value().period);
+  const double gain = before > 0 ? (before - after) / before : 0;
+  if (gain < kLeastGain) return answer;
+  answer.plan = std::move(plan);
+  answer.bearable = gain;
+  answer.reason =
+      cat("steps ahead of the norm: ", fixed(after, 3), " ms instead of ", fixed(before, 3),
+          " ms, faster while at most ", fixed(100 * gain, 1), " % of them are clipped");
+  return answer;
 }
 
 // The question that control has when the worker is dead too; nothing when the others cannot go on
@@ -110,6 +138,7 @@ void Planner::keep(const PlanRequest& request, const Plan& plan) {
 }
 
 Planned Planner::answer(const PlanRequest& request) {
+  if (request.update) return weigh_update(request);
   const Duration begun = monotonic_clock().now();
   std::shared_ptr<const Plan> kept;
   {

@@ -20,7 +20,6 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/check.h"
-#include "ir/effect.h"
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/load.h"
@@ -161,10 +160,9 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
   rules.routing = job.resilience.slow_workers == "adapt";
-  // Blocking messages leave in list order, which a plan for fewer workers has not; and of steps
-  // that are taken ahead of their norm, who is left may hold several that are not final.
-  rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking" &&
-                  !is_staggered(plan.schedule);
+  // Blocking messages leave in list order, which a plan for fewer workers has not.
+  rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking";
+  rules.chooses_update = job.parallel.optimizer == "auto";
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);

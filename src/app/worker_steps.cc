@@ -235,6 +235,7 @@ bool WorkerRun::halts() {
   const Finality now = compute_.compute->finality();
   pending_->gradient_norm = now.gradient_norm;
   pending_->finite = now.finite;
+  pending_->clipped = now.clipped;
   if (now.again && now.finite) {
     say(cat(name(), ": step ", now.version, " begins anew: the gradients of step ", now.version - 1,
             " were to be clipped, their norm is ", now.gradient_norm));

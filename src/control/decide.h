@@ -23,6 +23,7 @@
 #include "base/unit.h"
 #include "control/report.h"
 #include "control/store.h"
+#include "control/update_choice.h"
 #include "monitor/monitor.h"
 #include "world/cluster.h"
 #include "world/fault.h"
@@ -55,6 +56,7 @@ struct Rules {
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;  // micro-batches may go to other workers while the run goes on
   bool survive = false;  // steps go on without a lost worker, as far as the others can do them
+  bool chooses_update = false;  // steps may go ahead of the norm, or not: as few are clipped
   std::vector<std::string> resume_shards;
   std::string directory;         // where checkpoint folders are made
   Duration start_limit{};        // without any worker coming forward
@@ -99,6 +101,7 @@ struct Planning {
   bool answered = true;  // no: somebody computes it
   bool stale = false;    // the cluster has changed since
   SlowLinks slow_links = SlowLinks::Observe;
+  UpdateChoice update;
 };
 
 // Where a run is.
@@ -192,6 +195,8 @@ struct Planned {
   int64_t request = 0;
   std::shared_ptr<const Plan> plan;  // null: the present one stays
   std::string reason;
+  // Of an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
+  double bearable = 0;
 };
 // The coordinator's own side cannot go on, for example because the disk is full.
 struct Trouble {
@@ -246,6 +251,8 @@ struct PlanRequest {
   Model model;                       // as measured
   Cluster cluster;
   bool routing = false;  // micro-batches may go to other workers
+  bool update =
+      false;  // asked is only whether the same plan is faster with steps ahead of the norm
 };
 
 // What follows from an input.

@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "control/join.h"
 #include "control/recover.h"
+#include "ir/effect.h"
+#include "plan/lower.h"
 
 namespace tenuto {
 namespace {
@@ -20,6 +22,8 @@ constexpr const char* kSlowLinks[] = {"off", "observe", "adapt"};
 // comes and goes with the scheduler.
 constexpr Duration kLeastGain = std::chrono::microseconds(300);
 constexpr double kLeastOpShare = 0.1;  // of the typical op
+
+std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
 
 // The middle of some times; the vector is not empty.
 Duration middle(std::vector<Duration> times) {
@@ -58,6 +62,23 @@ bool is_well(const Rules& rules, const Cluster& now) {
                      rules.cluster.workers.end(), same_speed));
 }
 
+// Asks whether steps ahead of the norm would pay, or goes back to the barrier because too many
+// steps are clipped.
+std::string advance_update(Decision& out) {
+  Planning& planning = out.state.planning;
+  UpdateChoice& update = planning.update;
+  if (!is_staggered(planning.present->schedule)) {
+    if (!update.take_question()) return {};
+    ask_for_plan(out, planning.present, false);
+    out.wanted->update = true;
+    return {};
+  }
+  if (update.clipped <= update.bearable) return {};
+  return propose(out, std::make_shared<const Plan>(with_update(*planning.present, false)),
+                 cat(percent(update.clipped), " of the steps are clipped of late, steps ahead of ",
+                     "the norm are faster up to ", percent(update.bearable)));
+}
+
 bool all_know(const State& state) {
   return std::all_of(state.members.begin(), state.members.end(), [&](const Member& member) {
     return !member.alive || member.report.plan == state.planning.serial;
@@ -71,6 +92,7 @@ std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::
   planning.previous = std::exchange(planning.present, std::move(plan));
   planning.serial += 1;
   planning.from = -1;
+  planning.update.ask_at = UpdateChoice::kCalmSteps;
   out.new_plan = true;
   return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
 }
@@ -103,13 +125,17 @@ Planning begin_planning(const Rules& rules) {
 void learn_step(Decision& out, int64_t step) {
   State& state = out.state;
   Planning& planning = state.planning;
-  if (planning.slow_links == SlowLinks::Off) return;
   std::vector<StepSample> samples;
+  bool clipped = false;
   for (const Member& member : state.members) {
     for (const StepSummary& summary : member.report.steps) {
-      if (summary.step == step && member.alive) samples.push_back(summary.sample);
+      if (summary.step != step || !member.alive) continue;
+      samples.push_back(summary.sample);
+      clipped = clipped || summary.clipped;
     }
   }
+  planning.update.note(clipped);
+  if (planning.slow_links == SlowLinks::Off) return;
   Learned learned = learn(*planning.monitor, samples, step);
   // Slow workers are told, and planned with when another order is wanted for a link: by themselves
   // no order of the same micro-batches helps much. Another routing does.
@@ -130,14 +156,19 @@ std::string advance_plan(Decision& out) {
     return cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
                planning.from);
   }
-  if (!planning.stale || !planning.answered || !is_settled(state) || is_learning(state)) return {};
-  if (planning.slow_links != SlowLinks::Adapt) return {};
+  if (!planning.answered || !is_settled(state) || is_learning(state)) return {};
+  if (!planning.stale || planning.slow_links != SlowLinks::Adapt) {
+    return state.rules.chooses_update ? advance_update(out) : std::string();
+  }
   planning.stale = false;
   // Without somebody the first plan can never come back, and work may go to anybody who is left.
   const bool reduced = is_reduced(state);
   if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
     if (planning.present == state.rules.plan) return {};
-    return propose(out, state.rules.plan,
+    const bool ahead = is_staggered(planning.present->schedule);
+    auto first = std::make_shared<const Plan>(with_update(*state.rules.plan, ahead));
+    if (*planning.present == *first) return {};
+    return propose(out, std::move(first),
                    state.rules.routing ? "all is well again" : "all links are well again");
   }
   ask_for_plan(out, planning.present, state.rules.routing || reduced);
@@ -167,12 +198,16 @@ std::string take_planned(Decision& out, const Planned& planned) {
     out.state.recovery.plan = planned.plan;
     return planned.reason;
   }
-  if (out.state.situation != Situation::Running || planning.slow_links != SlowLinks::Adapt) {
-    return {};
-  }
+  if (out.state.situation != Situation::Running) return {};
   if (is_learning(out.state)) planning.stale = true;
+  const bool of_update = planned.bearable > 0;
+  if (!of_update && planning.slow_links != SlowLinks::Adapt) return {};
   if (planning.stale) return {};  // made for a cluster that is no more: another one follows
   if (planned.plan == nullptr) return planned.reason;
+  if (of_update) {
+    if (!planning.update.allows(planned.bearable)) return {};
+    planning.update.bearable = planned.bearable;
+  }
   return propose(out, planned.plan, planned.reason);
 }
 

@@ -87,6 +87,7 @@ void write_step(const StepSummary& step, wire::StepSummary* to) {
   to->set_gradient_norm(step.gradient_norm);
   to->set_learning_rate(step.learning_rate);
   to->set_finite(step.finite);
+  to->set_clipped(step.clipped);
   to->set_broken_off(step.broken_off);
   to->set_start_ns(step.start_ns);
   to->set_finish_ns(step.finish_ns);
@@ -109,6 +110,7 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .gradient_norm = from.gradient_norm(),
           .learning_rate = from.learning_rate(),
           .finite = from.finite(),
+          .clipped = from.clipped(),
           .broken_off = from.broken_off(),
           .start_ns = from.start_ns(),
           .finish_ns = from.finish_ns(),

@@ -595,7 +595,7 @@ Status Engine::step() {
   undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
   ++version_;
   if (outcome_.finite) take(clip_factor(norm, job_.optimizer.clip), false);
-  ahead_.set_final({version_, false, norm, outcome_.finite});
+  ahead_.set_stepped({norm, outcome_.finite ? 0 : 1}, version_);
   return ok();
 }
 

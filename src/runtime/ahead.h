@@ -51,7 +51,7 @@ class AheadUpdate {
   // Validate of `version`, the one that is held.
   Ruling judge(const WholeNorm& verdict, int64_t version) {
     if (!open()) return Ruling::Stands;
-    finality_ = {version, false, verdict.norm, verdict.skip == 0};
+    finality_ = finality_of(verdict, version);
     if (is_plain(verdict, clip_)) {
       pending_ = Pending::None;
       return Ruling::Stands;
@@ -62,7 +62,11 @@ class AheadUpdate {
   // What judge asked for is done.
   void close() { pending_ = Pending::None; }
 
-  // The version was reached in another way: a Step, an undo, a load. Nothing is open any more.
+  // The version was reached by a Step with this verdict.
+  void set_stepped(const WholeNorm& verdict, int64_t version) {
+    set_final(finality_of(verdict, version));
+  }
+  // The version was reached in another way: an undo, a load. Nothing is open any more.
   void set_final(const Finality& finality) {
     finality_ = finality;
     pending_ = Pending::None;
@@ -79,6 +83,10 @@ class AheadUpdate {
 
  private:
   enum class Pending : uint8_t { None, Taken, Held };
+
+  Finality finality_of(const WholeNorm& verdict, int64_t version) const {
+    return {version, false, verdict.norm, verdict.skip == 0, !is_plain(verdict, clip_)};
+  }
 
   double clip_;
   Pending pending_ = Pending::None;

@@ -36,6 +36,7 @@ struct Finality {
                              // with: all of it is void and has to be run again
   double gradient_norm = 0;  // as StepOutcome
   bool finite = true;
+  bool clipped = false;  // the gradients were scaled down, or are not finite
 };
 
 // Runs Forward, BackwardInput, BackwardWeight, Measure, Step and Evaluate, and keeps the values

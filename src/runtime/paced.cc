@@ -684,7 +684,7 @@ void Paced::compute_step(Work& work) {
   before_ = weights_;
   ++version_;
   if (outcome_.finite) update(work.totals, clip_factor(verdict.norm, options_.clip));
-  ahead_.set_final({version_, false, verdict.norm, outcome_.finite});
+  ahead_.set_stepped(verdict, version_);
 }
 
 void Paced::compute_step_ahead(Work& work) {

@@ -101,7 +101,7 @@ Found misfit_of_send(const Job& job) {
                   cat("\"blocking\" ", needs, "it needs device.clock = \"nominal\", ", "found \"",
                       job.device.clock, "\"")};
   }
-  if (job.parallel.dispatch != "listed") {
+  if (job.parallel.dispatch == "ready") {
     return Misfit{"network.send",
                   cat("\"blocking\" ", needs, "it needs parallel.dispatch = \"listed\", found \"",
                       job.parallel.dispatch, "\"")};

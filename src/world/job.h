@@ -51,7 +51,7 @@ struct ParallelSettings {
   int32_t micros = 4;      // micro-batches per pipeline and step
   int32_t micro_rows = 4;  // rows (sequences, samples) of one micro-batch
   std::string order = "1f1b";
-  std::string dispatch = "ready";     // ready | listed
+  std::string dispatch = "auto";      // auto | ready | listed
   int32_t memory = 0;                 // micro-batches a worker may hold; 0 = unlimited
   bool split_backward = false;        // default: as the order wants
   std::string schedule;               // a file of lists instead of an order; empty = none

@@ -215,9 +215,10 @@ std::vector<Key> parallel_keys() {
       {"parallel.dispatch",
        slot<&Job::parallel, &ParallelSettings::dispatch>,
        kAnyNumber,
-       {"ready", "listed"},
+       {"auto", "ready", "listed"},
        "ready: the first op whose inputs are here, the order keeping its warm-ups and limits; "
-       "listed: in the plan's order, the default for a schedule's file that does not say ready"},
+       "listed: in the plan's order, the default for a schedule's file that does not say ready; "
+       "auto: ready, unless with messages a little late the simulator finds listed 1 % shorter"},
       {"parallel.memory",
        slot<&Job::parallel, &ParallelSettings::memory>,
        whole(0, kMany),
@@ -231,9 +232,10 @@ std::vector<Key> parallel_keys() {
       {"parallel.optimizer",
        slot<&Job::parallel, &ParallelSettings::optimizer>,
        kAnyNumber,
-       {"barrier", "staggered"},
+       {"barrier", "staggered", "auto"},
        "barrier: all stages step when the norm of all is known; staggered: each when its own "
-       "gradients are whole, and takes the step back if that norm is to be clipped"},
+       "gradients are whole, and takes the step back if that norm is to be clipped; auto: "
+       "staggered while few steps are clipped and it is faster"},
       {"parallel.schedule",
        slot<&Job::parallel, &ParallelSettings::schedule>,
        kAnyNumber,
@@ -361,7 +363,7 @@ std::vector<Key> control_keys() {
        kAnyNumber,
        {"continue", "stop"},
        "continue: go on without a lost worker while each stage has another holder; stop: save and "
-       "end, which blocking messages and staggered steps always do"},
+       "end, which blocking messages always do"},
       {"resilience.silence_seconds",
        slot<&Job::resilience, &ResilienceSettings::silence_seconds>,
        {.low = 0, .high = 86400, .low_open = true},

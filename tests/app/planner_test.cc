@@ -8,6 +8,7 @@
 
 #include "adapt/random_step.h"
 #include "ir/check.h"
+#include "ir/effect.h"
 #include "plan/routed.h"
 
 namespace tenuto {
@@ -149,6 +150,20 @@ TEST(Planner, LeavesAtAnyTime) {
     planner.make_ahead(request_of(it, 2));
     std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));
   }
+}
+
+TEST(Planner, WeighsStepsAheadOfTheNorm) {
+  const Step it = step_of({4, 3, 6}, 8);
+  PlanRequest request = request_of(it, 1);
+  request.update = true;
+  Planner planner([] {});
+  const Planned answer = answer_of(planner, request);
+  ASSERT_NE(answer.plan, nullptr) << answer.reason;
+  EXPECT_TRUE(is_staggered(answer.plan->schedule));
+  EXPECT_TRUE(check(*answer.plan).ok());
+  EXPECT_GT(answer.bearable, 0.02);
+  EXPECT_LT(answer.bearable, 0.5);
+  EXPECT_NE(answer.reason.find("steps ahead of the norm: "), std::string::npos) << answer.reason;
 }
 
 }  // namespace

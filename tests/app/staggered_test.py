@@ -1,13 +1,16 @@
 """Runs whose stages step ahead of the norm, in processes."""
 import json
+import random
 import statistics
 import subprocess
+import time
 import unittest
 
-from harness import Case, TENUTO
+from harness import TENUTO
+from survive_test import Survival
 
 
-class Staggered(Case):
+class Staggered(Survival):
     def priced(self, *flags):
         """The time of a step among many by `tenuto simulate`."""
         found = subprocess.run([TENUTO, "simulate", str(self.job), "--update", "yes", "--json",
@@ -29,7 +32,7 @@ class Staggered(Case):
     def test_paced_period(self):
         self.write_job(job__steps=40, job__checkpoint_every=0, job__validate_every=0,
                        job__validate_micros=0, parallel__stages=4, parallel__pipelines=2,
-                       parallel__micros=6, parallel__order="zb-h2",
+                       parallel__micros=6, parallel__order="zb-h2", parallel__dispatch="listed",
                        device__forward_ms=[5.0], device__backward_input_ms=[5.0],
                        device__backward_weight_ms=[5.0], network__latency_ms=0.5)
         whole = self.train(name="barrier")
@@ -43,6 +46,14 @@ class Staggered(Case):
               f" with a barrier {barrier:.2f} ms")
         self.assertLess(period, barrier - 5)
         self.assertAlmostEqual(ratio, 1, delta=0.1)
+        # Nothing is clipped, so the run finds that by itself.
+        found = self.train("--parallel.optimizer=auto", name="auto")
+        self.assertEqual(self.losses(found), self.losses(whole))
+        plans = self.told(found, "decision")
+        self.assertEqual(len([reason for reason in plans if "is proposed: steps ahead of the norm" in reason]), 1,
+                         found.events())
+        times = [line["step_ms"] for line in found.metrics()][20:-1]
+        self.assertAlmostEqual(statistics.median(times) / period, 1, delta=0.1)
 
     def test_clipped_steps_of_the_engine(self):
         # The clip lies among the norms: some steps stand, others are taken back.
@@ -58,6 +69,9 @@ class Staggered(Case):
         self.assertEqual([line.get("validation_loss") for line in run.metrics()],
                          [line.get("validation_loss") for line in whole.metrics()])
         self.assertEqual(run.checkpoints(), whole.checkpoints())
+        # Half of the steps are clipped: left to itself, a run keeps the barrier.
+        left = self.train("--parallel.optimizer=auto", name="auto")
+        self.assertEqual(self.losses(left), self.losses(whole))
         anew = (run.folder / "worker-0.log").read_text().count(" begins anew")
         print(f"{anew} of 30 steps taken again")
         self.assertGreater(anew, 0)
@@ -65,6 +79,24 @@ class Staggered(Case):
         self.train("--parallel.optimizer=staggered", "--job.steps=20", name="resumed")
         resumed = self.train("--resume", name="resumed")
         self.assertEqual(self.losses(resumed), self.losses(whole))
+
+    def test_deaths_while_some_steps_are_on_trust(self):
+        chance = random.Random(3)
+        self.write_engine_job(optimizer__clip=0)
+        norms = [line["gradient_norm"] for line in self.train(name="norms").metrics()]
+        self.job.unlink()
+        self.write_engine_job(optimizer__clip=round(statistics.median(norms), 3))
+        undisturbed = self.losses(self.train(name="barrier"))
+        survived = 0
+        for victim in (0, 1, 2, 3):
+            run = self.start("--parallel.optimizer=staggered", name=f"victim-{victim}")
+            run.wait_for_steps(3 + 4 * victim)
+            time.sleep(chance.random() * 0.1)
+            self.kill(run, victim)
+            self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+            self.assert_whole(run, 30, undisturbed)
+            survived += len(self.told(run, "death"))
+        self.assertGreater(survived, 1)
 
     def test_a_stop_and_a_checkpoint_when_asked(self):
         self.write_engine_job(job__steps=100000, job__checkpoint_every=0, job__validate_every=0,

@@ -9,6 +9,8 @@
 
 #include "base/text.h"
 #include "control/play.h"
+#include "ir/effect.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 
 namespace tenuto {
@@ -56,6 +58,7 @@ class Measured : public Play {
       const WorkerId peer{self % 2 == 0 ? self + 1 : self - 1};
       StepSummary summary{.step = reports[i].version};
       summary.losses = {{self / 2, 1.0}};
+      summary.clipped = clipped;
       summary.sample = {{self}, summary.step, {}, {}};
       const Duration way = i < 2 ? delay : kMillisecond;
       summary.sample.links = {{.from = peer,
@@ -98,6 +101,7 @@ class Measured : public Play {
   }
 
   Duration delay = kMillisecond, length = 10 * kMillisecond;
+  bool clipped = false;
   std::vector<std::string> verdicts, reasons;
   std::vector<PlanRequest> wanted;
 
@@ -110,6 +114,83 @@ class Measured : public Play {
     all_know();
   }
 };
+
+Rules choosing_rules() {
+  Rules rules = adapting_rules();
+  rules.chooses_update = true;
+  return rules;
+}
+
+// The answer to the newest question: the same plan ahead of the norm.
+Planned ahead_of(const Measured& run, double bearable) {
+  const PlanRequest& request = run.wanted.back();
+  auto plan = std::make_shared<const Plan>(with_update(*request.plan, true));
+  return {request.request, std::move(plan), "faster", bearable};
+}
+
+TEST(Replan, StepsGoAheadOfTheNormWhileFewAreClipped) {
+  Measured run(choosing_rules());
+  run.steps(9);
+  EXPECT_TRUE(run.wanted.empty());
+  run.steps(1);
+  ASSERT_EQ(run.wanted.size(), 1u);
+  EXPECT_TRUE(run.wanted[0].update);
+  EXPECT_TRUE(run.hear(ahead_of(run, 0.2)).new_plan);
+  run.all_know();
+  run.steps(8);
+  EXPECT_TRUE(is_staggered(plan_of(run.state.planning, run.state.committed)->schedule));
+  // A clipped step now and then is borne; many in a row are not.
+  run.clipped = true;
+  run.steps(1);
+  run.clipped = false;
+  run.steps(5);
+  EXPECT_EQ(run.state.planning.serial, 2);
+  run.clipped = true;
+  for (int i = 0; i < 8 && run.state.planning.serial == 2; ++i) run.steps(1);
+  EXPECT_EQ(run.state.planning.serial, 3);
+  EXPECT_FALSE(is_staggered(run.state.planning.present->schedule));
+  EXPECT_NE(run.reasons.back().find("of the steps are clipped of late"), std::string::npos)
+      << run.reasons.back();
+}
+
+TEST(Replan, ManyClippedStepsKeepTheBarrierUntilLongCalm) {
+  Measured run(choosing_rules());
+  run.clipped = true;
+  run.steps(30);
+  EXPECT_TRUE(run.wanted.empty());
+  run.clipped = false;
+  run.steps(10);
+  ASSERT_EQ(run.wanted.size(), 1u);
+  EXPECT_FALSE(run.hear(ahead_of(run, 0.2)).new_plan);  // half of the last steps were clipped
+  run.steps(9);
+  EXPECT_EQ(run.wanted.size(), 1u);
+  run.steps(1);
+  EXPECT_EQ(run.wanted.size(), 2u);
+  EXPECT_FALSE(run.hear(ahead_of(run, 0.2)).new_plan);
+  run.steps(20);
+  ASSERT_EQ(run.wanted.size(), 3u);
+  EXPECT_TRUE(run.hear(ahead_of(run, 0.2)).new_plan);
+}
+
+TEST(Replan, AHealedLinkLeavesTheUpdateAsItIs) {
+  Measured run(choosing_rules());
+  run.steps(10);
+  run.hear(ahead_of(run, 0.2));
+  run.all_know();
+  run.steps(10);
+  run.wanted.clear();
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  EXPECT_FALSE(run.wanted[0].update);
+  EXPECT_TRUE(is_staggered(run.wanted[0].plan->schedule));
+  const Plan other = with_update(plan_of_order("gpipe"), true);
+  run.hear(Planned{run.wanted[0].request, std::make_shared<const Plan>(other), ""});
+  run.all_know();
+  run.delay = kMillisecond;
+  for (int i = 0; i < 40 && run.state.planning.serial == 3; ++i) run.steps(1);
+  EXPECT_EQ(run.state.planning.serial, 4);
+  EXPECT_EQ(*run.state.planning.present, with_update(*run.state.rules.plan, true));
+}
 
 TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
   Measured run;

@@ -114,7 +114,7 @@ Plan plan_of(const Job& job) {
   shape.micros = job.parallel.micros;
   shape.layers = layer_count(job.model);
   shape.order = job.parallel.order;
-  shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
+  shape.dispatch = job.parallel.dispatch == "listed" ? Dispatch::Listed : Dispatch::Ready;
   shape.split_backward = job.parallel.split_backward;
   shape.tied = job.model.tied;
   shape.staggered = job.parallel.optimizer == "staggered";
