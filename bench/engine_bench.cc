@@ -1,6 +1,7 @@
 // What the engine costs on the CPU, each figure a ratio of two ways measured in turns in this run:
-// the split backward (input gradient and weight gradient apart) over the fused one, and the plain
-// libtorch loop's step over the engine's under the worker's real loop.
+// the split backward (input gradient and weight gradient apart) over the fused one, gradients
+// summed in fixed point over those in fp32, and the plain libtorch loop's step over the engine's
+// under the worker's real loop.
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,6 +105,32 @@ Row split_over_fused(const GptShape& of, const std::string& text, int rounds) {
   return row;
 }
 
+// The whole backward of a micro-batch.
+Row reproducible_over_fast(const GptShape& of, const std::string& text, int rounds) {
+  const Job fast_job = job_of(of, text, false);
+  Job exact_job = fast_job;
+  exact_job.resilience.numerics = "reproducible";
+  Seat fast(fast_job, plan_of(fast_job)), exact(exact_job, plan_of(exact_job));
+  std::vector<double> once, more;
+  for (int round = -2; round < rounds; ++round) {
+    fast.milliseconds(OpKind::Forward);
+    const double plain = fast.milliseconds(OpKind::BackwardInput);
+    exact.milliseconds(OpKind::Forward);
+    const double summed = exact.milliseconds(OpKind::BackwardInput);
+    if (round < 0) continue;
+    once.push_back(plain);
+    more.push_back(summed);
+  }
+  Row row{cat("reproducible sums, ", of.rows * of.sequence, " tokens"),
+          "ms",
+          median(more),
+          median(once),
+          0,
+          1.30};
+  row.ratio = row.own / row.other;
+  return row;
+}
+
 Row engine_over_plain(const GptShape& of, const std::string& text, int rounds) {
   const Job job = job_of(of, text, false);
   const Plan plan = plan_of(job);
@@ -192,6 +219,8 @@ int main(int count, char** arguments) {
   std::vector<tenuto::Row> rows;
   rows.push_back(tenuto::split_over_fused({256, 3, 64, 4}, text.path(), 41));
   rows.push_back(tenuto::split_over_fused({512, 3, 128, 4}, text.path(), 15));
+  rows.push_back(tenuto::reproducible_over_fast({256, 3, 64, 4}, text.path(), 41));
+  rows.push_back(tenuto::reproducible_over_fast({256, 3, 256, 8}, text.path(), 9));
   rows.push_back(tenuto::engine_over_plain({128, 4, 128, 4}, text.path(), 15));
   rows.push_back(tenuto::engine_over_plain({256, 4, 64, 4}, text.path(), 15));
   tenuto::print(rows, json);

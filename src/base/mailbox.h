@@ -21,10 +21,11 @@ inline constexpr Ticket kNoTicket{0};
 struct Done {
   Ticket ticket = kNoTicket;
   Status status = ok();
-  WorkerId peer;      // who was lost, or whose message this was
-  Duration start{};   // of a compute op: when it began, on the worker's clock
-  Duration finish{};  // of a compute op: when it ended; of a Recv: when it arrived
-  Duration sent{};    // of a Recv: the sender's stamp, on the sender's clock
+  WorkerId peer;       // who was lost, or whose message this was
+  Duration start{};    // of a compute op: when it began, on the worker's clock
+  Duration finish{};   // of a compute op: when it ended; of a Recv: when it arrived
+  Duration sent{};     // of a Recv: the sender's stamp, on the sender's clock
+  uint64_t tally = 0;  // of a Recv: the sender's stamp
 };
 
 // Reports come in from any thread and go out, in order, to the one that waits.

@@ -56,6 +56,9 @@ class Engine : public Compute {
   void set_speed(double speed) override { speed_ = speed; }
   Copies* copies() override { return copies_.get(); }
   Result<std::span<std::byte>> room(const Value& value) override;
+  Element sum_elements() const override {
+    return weights_.fixed() ? Element::Whole : Element::Float;
+  }
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
   StepOutcome outcome() override;
@@ -109,6 +112,7 @@ class Engine : public Compute {
   template <class Form>
   Result<Form> take_form(const Value& value);
   at::Tensor& host_sums(bool total);
+  std::span<FixedSum> fixed_part(std::span<FixedSum> all, int part) const;
 
   const Job job_;
   const StageId stage_;
@@ -216,6 +220,12 @@ Status Engine::start(const Op& op, Duration, Ticket ticket) {
   return ok();
 }
 
+// A bucket of fixed sums or totals.
+std::span<FixedSum> Engine::fixed_part(std::span<FixedSum> all, int part) const {
+  const auto [first, end] = weights_.fixed_bucket(part);
+  return all.subspan(first, end - first);
+}
+
 // The flat gradient sums or totals as the wire sees them.
 at::Tensor& Engine::host_sums(bool total) {
   at::Tensor& sums = total ? total_ : partial_;
@@ -232,6 +242,7 @@ at::Tensor& Engine::host_sums(bool total) {
 Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
   if (value.kind == ValueKind::Partial) {
     clear_once();
+    if (weights_.fixed()) return std::as_bytes(fixed_part(weights_.fixed_sums(), value.part));
     const std::lock_guard lock(mutex_);
     const auto [first, end] = weights_.bucket(value.part);
     const at::Tensor part = host_sums(false).narrow(0, first, end - first);
@@ -248,6 +259,9 @@ Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
 
 Result<std::span<std::byte>> Engine::room(const Value& value) {
   if (value.kind == ValueKind::Total) {
+    if (weights_.fixed()) {
+      return std::as_writable_bytes(fixed_part(weights_.fixed_totals(), value.part));
+    }
     const std::lock_guard lock(mutex_);
     const auto [first, end] = weights_.bucket(value.part);
     const at::Tensor part = host_sums(true).narrow(0, first, end - first);
@@ -534,6 +548,7 @@ Status Engine::backward_input(const Op& op) {
     gradient = std::move(taken).value();
   }
   torch::autograd::backward({stash.output}, {gradient});
+  if (weights_.fixed()) weights_.fold();  // what of it is not put off
   if (!first_stage()) {
     put({ValueKind::Gradient, -1, stage_, op.micro}, stash.input.grad().contiguous());
   }
@@ -548,6 +563,7 @@ Status Engine::backward_weight(const Op& op) {
                       " without its backward"));
   }
   drain(found->second, scratch_);
+  if (weights_.fixed()) weights_.fold();
   work_.erase(found);
   return ok();
 }

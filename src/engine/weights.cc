@@ -7,7 +7,9 @@
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -60,6 +62,10 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
     scratch_ = at::empty({count_}, values_.options());
   }
   if (bf16_) low_ = at::empty({count_}, values_.options().dtype(at::kBFloat16));
+  if (job.resilience.numerics == "reproducible") {
+    fixed_sums_.resize(static_cast<size_t>(count_) + buckets());
+    fixed_totals_.resize(fixed_sums_.size());
+  }
   for (Weight& weight : all_) {
     const auto view = [&weight](const at::Tensor& flat) {
       return flat.narrow(0, weight.first, weight.card.count()).view(weight.card.shape).detach();
@@ -77,13 +83,49 @@ std::pair<int64_t, int64_t> Weights::bucket(int part) const {
   return part == 0 ? std::pair{int64_t{0}, shared_first_} : std::pair{shared_first_, count_};
 }
 
+std::pair<size_t, size_t> Weights::fixed_bucket(int part) const {
+  const auto [first, end] = bucket(part);
+  const auto before = static_cast<size_t>(part > 0 ? 1 : 0);
+  return {static_cast<size_t>(first) + before, static_cast<size_t>(end) + before + 1};
+}
+
 void Weights::clear_gradients() {
   const at::NoGradGuard guard;
   gradients_.zero_();
+  std::fill(fixed_sums_.begin(), fixed_sums_.end(), FixedSum{});
+}
+
+void Weights::fold() {
+  const at::NoGradGuard guard;
+  const std::span all(gradients_.const_data_ptr<float>(), static_cast<size_t>(count_));
+  for (size_t b = 0; b < buckets(); ++b) {
+    const int part = buckets() == 1 ? -1 : static_cast<int>(b);
+    const auto [first, end] = bucket(part);
+    const auto [sums, place] = fixed_bucket(part);
+    const auto count = static_cast<size_t>(end - first);
+    add_to(fixed_sums().subspan(sums, count), all.subspan(static_cast<size_t>(first), count),
+           fixed_sums_[place - 1].high);
+  }
+  gradients_.zero_();
+}
+
+// The totals in fp32; not a number where some gradient was none, or too large.
+void Weights::round_totals() {
+  const std::span all(totals_.mutable_data_ptr<float>(), static_cast<size_t>(count_));
+  for (size_t b = 0; b < buckets(); ++b) {
+    const int part = buckets() == 1 ? -1 : static_cast<int>(b);
+    const auto [first, end] = bucket(part);
+    const auto [sums, place] = fixed_bucket(part);
+    const auto into = all.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+    read(fixed_totals().subspan(sums, into.size()), into);
+    const bool refused = fixed_totals_[place - 1].high != 0;
+    if (refused) std::fill(into.begin(), into.end(), std::numeric_limits<float>::quiet_NaN());
+  }
 }
 
 RunningNorm Weights::measure(int64_t micro_count, RunningNorm before) {
   const at::NoGradGuard guard;
+  if (fixed()) round_totals();
   totals_.div_(micro_count);
   for (const Weight& weight : all_) {
     if (!weight.card.counted) continue;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fixed_sum.h"
 #include "base/result.h"
 #include "engine/parameters.h"
 #include "runtime/norm.h"
@@ -39,12 +40,23 @@ class Weights {
   // The elements [first, end) of a gradient bucket: -1 the whole, 0 all but the shared weight, 1
   // the shared weight.
   std::pair<int64_t, int64_t> bucket(int part) const;
+  // The same of fixed sums, each bucket with a place behind it for what did not fit.
+  std::pair<size_t, size_t> fixed_bucket(int part) const;
+  // True when sums are made in fixed point (base/fixed_sum.h): gradients() then hold what has been
+  // added since the last fold().
+  bool fixed() const { return !fixed_sums_.empty(); }
+  // Adds the gradients to the fixed sums and sets them to zero.
+  void fold();
+  // The worker's own fixed sums and their totals over the group.
+  std::span<FixedSum> fixed_sums() { return fixed_sums_; }
+  std::span<FixedSum> fixed_totals() { return fixed_totals_; }
   // The worker's own gradient sums and their totals over the group, flat.
   const at::Tensor& gradients() const { return gradients_; }
   const at::Tensor& totals() const { return totals_; }
   // Sets the gradient sums to zero.
   void clear_gradients();
-  // Divides the totals by `micro_count` and adds their squares, tensor by tensor.
+  // Divides the totals by `micro_count`, fixed ones after rounding them, and adds their squares,
+  // tensor by tensor.
   RunningNorm measure(int64_t micro_count, RunningNorm before);
   // Keeps a copy of parameters and optimizer state for take_back.
   void back_up();
@@ -74,6 +86,9 @@ class Weights {
   std::vector<std::pair<std::string, at::Tensor>> state() const;
   Status read_into(const std::vector<std::string>& paths, int64_t version, bool with_state);
   void refresh_low();
+  void round_totals();
+  // The number of buckets, of which a shared weight is the second.
+  size_t buckets() const { return shared_first_ < count_ ? 2 : 1; }
   // The flat tensors that hold the state, as flat rows of bytes.
   std::vector<at::Tensor> state_rows() const;
 
@@ -87,7 +102,8 @@ class Weights {
   at::Tensor first_moment_, second_moment_;  // adamw: of gradient and square; sgd: momentum, none
   at::Tensor scratch_;                       // adamw: the denominator
   at::Tensor kept_values_, kept_first_, kept_second_, kept_totals_;
-  int64_t updates_ = 0, kept_updates_ = 0;  // skipped steps do not count
+  std::vector<FixedSum> fixed_sums_, fixed_totals_;  // none unless sums are to be reproducible
+  int64_t updates_ = 0, kept_updates_ = 0;           // skipped steps do not count
 };
 
 }  // namespace tenuto

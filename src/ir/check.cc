@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -40,8 +41,9 @@ bool can_travel(ValueKind kind) {
 // One pass over one schedule of a plan: the step, or the held-out pass.
 class Checker {
  public:
-  Checker(const Plan& plan, const Schedule& schedule, bool evaluation, const Sizes& sizes)
-      : plan_(plan), schedule_(schedule), evaluation_(evaluation), sizes_(sizes) {}
+  Checker(const Plan& plan, const Schedule& schedule, bool evaluation, const Sizes& sizes,
+          const Stores& stores)
+      : plan_(plan), schedule_(schedule), evaluation_(evaluation), sizes_(sizes), stores_(stores) {}
 
   Fault run() {
     if (Fault fault = check_counts()) return fault;
@@ -68,6 +70,22 @@ class Checker {
     if (found == stages.end() || *found != stage) return -1;
     return static_cast<int32_t>(found - stages.begin());
   }
+  // True when the lists are what is left of a step.
+  bool resumed() const { return !stores_.empty(); }
+  std::span<const Value> store(int32_t worker) const {
+    return resumed() ? std::span<const Value>(stores_[at(worker)]) : std::span<const Value>();
+  }
+  // True when the worker, or any for -1, has a total of the stage before its list begins.
+  bool has_total(int32_t worker, StageId stage) const {
+    const auto here = [&](const Value& value) {
+      return value.kind == ValueKind::Total && value.stage == stage;
+    };
+    for (int32_t w = worker < 0 ? 0 : worker; resumed() && w < worker_count(); ++w) {
+      if (std::any_of(store(w).begin(), store(w).end(), here)) return true;
+      if (worker >= 0) break;
+    }
+    return false;
+  }
   // The first number of this schedule's micro-batches.
   int32_t micro_first() const { return evaluation_ ? plan_.schedule.micro_count : 0; }
 
@@ -92,6 +110,8 @@ class Checker {
   Fault check_op(Place place, const Op& op) const;
   Fault check_work();
   Fault check_kind(OpKind kind, std::vector<Place>& owner) const;
+  Fault check_rest() const;
+  Fault check_twice(OpKind kind) const;
   Fault check_order() const;
   Fault check_update() const;
   Fault check_once(OpKind kind) const;
@@ -108,6 +128,7 @@ class Checker {
   const Schedule& schedule_;
   bool evaluation_;
   const Sizes& sizes_;
+  const Stores& stores_;
   Pairing pairing_;
   std::vector<std::vector<StageId>> held_;  // stages of each worker, ascending
 };
@@ -171,7 +192,10 @@ Fault Checker::check_op(Place place, const Op& op) const {
     return fault(place, "this op is of the whole step and must not name a micro-batch");
   }
   if (is_message(op)) {
-    if (!can_travel(op.moved) || op.part != -1) return fault(place, "this value cannot travel");
+    const bool total = resumed() && op.moved == ValueKind::Total;
+    if (!total && (!can_travel(op.moved) || op.part != -1)) {
+      return fault(place, "this value cannot travel");
+    }
     if (op.peer.value < 0 || op.peer.value >= worker_count() || op.peer == place.worker) {
       return fault(place, cat("the peer must be another worker of ", worker_count(), ", found ",
                               op.peer.value));
@@ -235,6 +259,7 @@ Fault Checker::check_work() {
     std::vector<Place> owner;
     return check_kind(OpKind::Evaluate, owner);
   }
+  if (resumed()) return check_rest();
   std::vector<Place> forward;
   if (Fault found = check_kind(OpKind::Forward, forward)) return found;
   for (const OpKind kind : {OpKind::BackwardInput, OpKind::BackwardWeight}) {
@@ -245,6 +270,50 @@ Fault Checker::check_work() {
       return fault(backward[key],
                    cat("the forward of this micro-batch runs at worker ", forward[key].worker,
                        ": all its ops of a stage must run at", " one worker, where its stash is"));
+    }
+  }
+  return {};
+}
+
+Fault Checker::check_twice(OpKind kind) const {
+  std::map<std::pair<StageId, MicroId>, Place> seen;
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    const auto& ops = list({w});
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].kind != kind) continue;
+      const Place here{{w}, static_cast<int32_t>(i)};
+      const auto [before, fresh] = seen.try_emplace({ops[i].stage, ops[i].micro}, here);
+      if (fresh) continue;
+      return fault(here, cat(to_text(ops[i]), " runs twice: worker ", before->second.worker,
+                             " has it as op ", before->second.index, " too; drop one"));
+    }
+  }
+  return {};
+}
+
+// What is left of a step: no op twice, and each weight gradient in the sum of its stage once.
+Fault Checker::check_rest() const {
+  for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
+    if (Fault found = check_twice(kind)) return found;
+  }
+  std::map<std::pair<StageId, MicroId>, int32_t> sums;
+  for (int32_t w = 0; w < worker_count(); ++w) {
+    for (const Op& op : list({w})) {
+      if (op.kind == OpKind::BackwardWeight) ++sums[{op.stage, op.micro}];
+    }
+    for (const Value& value : store(w)) {
+      if (value.kind == ValueKind::Partial) ++sums[{value.stage, value.micro}];
+    }
+  }
+  for (int32_t s = 0; s < schedule_.stage_count; ++s) {
+    const int32_t wanted = has_total(-1, {s}) ? 0 : 1;
+    for (int32_t m = 0; m < schedule_.micro_count; ++m) {
+      const auto found = sums.find({{s}, {m}});
+      const int32_t count = found == sums.end() ? 0 : found->second;
+      if (count == wanted) continue;
+      return plain(cat("the weight gradient of micro-batch ", m, " comes ", count,
+                       " times into the sum of stage ", s, ", expected ", wanted,
+                       wanted == 0 ? ": the total is there" : "", "\n", table(schedule_, {})));
     }
   }
   return {};
@@ -330,11 +399,14 @@ Fault Checker::check_once(OpKind kind) const {
       if (first >= 0) return fault(here, cat("it runs twice, also as op ", first));
       first = here.index;
     }
-    const auto none = std::find(found.begin(), found.end(), -1);
-    if (none == found.end()) continue;
-    return fault({{w}, static_cast<int32_t>(ops.size())},
-                 cat("holds stage ", held_[at(w)][static_cast<size_t>(none - found.begin())],
-                     " and has no ", name, " of it: add one"));
+    for (size_t slot = 0; slot < found.size(); ++slot) {
+      const StageId stage = held_[at(w)][slot];
+      if (found[slot] >= 0) continue;
+      // A verdict that lives needs no norms; a step that is taken needs no other.
+      if (resumed() && (kind == OpKind::Measure || has_total(w, stage))) continue;
+      return fault({{w}, static_cast<int32_t>(ops.size())},
+                   cat("holds stage ", stage, " and has no ", name, " of it: add one"));
+    }
   }
   return {};
 }
@@ -389,13 +461,17 @@ Fault Checker::check_reductions() const {
     if (reduced[at(head.stage.value)] && whole[at(head.stage.value)]) {
       return fault({head.worker, head.index}, "the whole gradient was reduced already");
     }
+    if (has_total(-1, head.stage)) {
+      return fault({head.worker, head.index}, "the total is there already: copy it");
+    }
     reduced[at(head.stage.value)] = true;
     whole[at(head.stage.value)] = head.part < 0;
     users[at(head.group.value)].push_back(head.stage);
     i = end;
   }
   for (size_t s = 0; s < reduced.size(); ++s) {
-    if (!reduced[s]) return plain(cat("nobody reduces the gradient of stage ", s, ": add Reduce"));
+    if (reduced[s] || has_total(-1, {static_cast<int32_t>(s)})) continue;
+    return plain(cat("nobody reduces the gradient of stage ", s, ": add Reduce"));
   }
   for (size_t g = 0; g < users.size(); ++g) {
     if (Fault found = check_group({static_cast<int32_t>(g)}, users[g])) return found;
@@ -540,7 +616,7 @@ Fault Checker::check_progress() {
   std::vector<Walk> walks;
   walks.reserve(schedule_.lists.size());
   for (int32_t w = 0; w < worker_count(); ++w) {
-    walks.emplace_back(plan_, schedule_, WorkerId{w});
+    walks.emplace_back(plan_, schedule_, WorkerId{w}, kReceivesAhead, store(w));
     const int32_t twice = walks.back().double_writer();
     if (twice >= 0) {
       return fault({{w}, twice}, "another op of this list makes the same value: double work");
@@ -595,7 +671,7 @@ Fault Checker::check_progress() {
   }
   for (int32_t w = 0; w < worker_count(); ++w) {
     for (const Value& value : walks[at(w)].stored()) {
-      if (lives_to_end(value.kind)) continue;
+      if (lives_to_end(value.kind) || resumed()) continue;
       return fault({{w}, static_cast<int32_t>(list({w}).size())},
                    cat(to_text(value), " is still stored at the end: nobody needs it, or an op",
                        " that frees it is missing"));
@@ -658,12 +734,13 @@ Fault check_stages(const Plan& plan) {
 
 }  // namespace
 
-Status check(const Plan& plan, const Sizes& sizes) {
+Status check(const Plan& plan, const Sizes& sizes, const Stores& stores) {
+  CHECK(stores.empty() || stores.size() == plan.schedule.lists.size(), "a store for each worker");
   if (Fault fault = check_stages(plan)) return *fault;
-  if (Fault fault = Checker(plan, plan.schedule, false, sizes).run()) return *fault;
+  if (Fault fault = Checker(plan, plan.schedule, false, sizes, stores).run()) return *fault;
   const bool no_pass = plan.evaluation == Schedule{};
   if (!no_pass) {
-    if (Fault fault = Checker(plan, plan.evaluation, true, sizes).run()) return *fault;
+    if (Fault fault = Checker(plan, plan.evaluation, true, sizes, {}).run()) return *fault;
   }
   return ok();
 }

@@ -52,6 +52,9 @@ class ComputeLane {
   }
   // Appends the ops that the lane would take next if their inputs were there.
   void heads(std::vector<int32_t>& into) const;
+  // Counts micro-batches that are held before the list begins: `whole` up to their input gradient,
+  // `late` up to their weight gradient.
+  void hold(int32_t whole, int32_t late) { whole_ += whole, late_ += late; }
   // True while an op runs.
   bool busy() const { return busy_; }
   // True when every op has ended.

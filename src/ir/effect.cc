@@ -18,7 +18,7 @@ bool is_update(const Op& op) {
       return true;
     case OpKind::Send:
     case OpKind::Recv:
-      return op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict;
+      return !has_micro(op);
     default:
       return false;
   }
@@ -126,7 +126,7 @@ Effect effect_of(const Op& op, int32_t stage_count) {
     }
     case OpKind::Send:
       effect.read.push(moved_value(op));
-      if (!lives_to_end(op.moved)) effect.free.push(moved_value(op));
+      if (has_micro(op)) effect.free.push(moved_value(op));
       break;
     case OpKind::Recv:
       effect.write.push(moved_value(op));

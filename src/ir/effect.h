@@ -45,7 +45,7 @@ struct Effect {
 // BackwardInput (s,m)  reads and frees the stash and gradient s+1; writes gradient s (none at stage
 //                      0) and the weight work
 // BackwardWeight (s,m) reads and frees the weight work; writes a partial
-// Send                 reads and frees its value (a Norm or Verdict stays: others may read it too)
+// Send                 reads and frees its value (one of the whole step stays: others read it too)
 // Recv                 writes its value
 // Reduce (s,part)      reads every partial of the list; writes the total of the part
 // Measure (s)          reads every total and norm s+1; writes norm s, at the first stage the

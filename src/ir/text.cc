@@ -19,7 +19,8 @@ struct Letter {
 constexpr Letter kMoved[] = {{'a', ValueKind::Activation, true},
                              {'g', ValueKind::Gradient, true},
                              {'n', ValueKind::Norm, false},
-                             {'v', ValueKind::Verdict, false}};
+                             {'v', ValueKind::Verdict, false},
+                             {'t', ValueKind::Total, false}};
 
 // The letter of each kind of op on the compute lane.
 struct Verb {
@@ -78,6 +79,15 @@ class Cursor {
   size_t at_ = 0;
 };
 
+// The bucket, if one is named.
+bool read_part(Cursor& cursor, Op& op) {
+  if (!cursor.take('/')) return true;
+  int32_t part = 0;
+  if (!cursor.number(part, 32767)) return false;
+  op.part = static_cast<int16_t>(part);
+  return true;
+}
+
 bool read_message(Cursor& cursor, Op& op) {
   const char letter = cursor.letter();
   for (const Letter& it : kMoved) {
@@ -85,19 +95,15 @@ bool read_message(Cursor& cursor, Op& op) {
     op.moved = it.kind;
     return cursor.number(op.stage.value) &&
            (!it.of_micro || (cursor.take('.') && cursor.number(op.micro.value))) &&
-           cursor.take('@') && cursor.number(op.peer.value) && cursor.done();
+           (it.kind != ValueKind::Total || read_part(cursor, op)) && cursor.take('@') &&
+           cursor.number(op.peer.value) && cursor.done();
   }
   return false;
 }
 
 bool read_reduce(Cursor& cursor, Op& op) {
   op.kind = OpKind::Reduce;
-  if (!cursor.number(op.stage.value)) return false;
-  if (cursor.take('/')) {
-    int32_t part = 0;
-    if (!cursor.number(part, 32767)) return false;
-    op.part = static_cast<int16_t>(part);
-  }
+  if (!cursor.number(op.stage.value) || !read_part(cursor, op)) return false;
   return cursor.take(':') && cursor.number(op.group.value) && cursor.done();
 }
 
@@ -336,8 +342,8 @@ std::string to_text(const Op& op) {
   switch (op.kind) {
     case OpKind::Send:
     case OpKind::Recv:
-      return cat(op.kind == OpKind::Send ? '>' : '<', moved_name(op.moved, op.stage, op.micro), '@',
-                 number(op.peer.value));
+      return cat(op.kind == OpKind::Send ? '>' : '<', moved_name(op.moved, op.stage, op.micro),
+                 op.part < 0 ? std::string() : cat('/', op.part), '@', number(op.peer.value));
     case OpKind::Reduce:
       return cat('R', op.stage.value, op.part < 0 ? std::string() : cat('/', op.part), ':',
                  number(op.group.value));

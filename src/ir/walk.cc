@@ -99,14 +99,16 @@ int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId work
   return limit.room.most_whole(forwards);
 }
 
-Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead)
+Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead,
+           std::span<const Value> stored)
     : list_(list_of(schedule, self)), compute_(list_, plan.dispatch, limit_of(plan, self)) {
   CHECK(receives_ahead >= 1, "a receive needs a buffer");
   state_.assign(list_.size(), State::Waiting);
   index_lanes();
   count_buffers(plan, schedule, self, receives_ahead);
-  index_values(schedule.stage_count);
+  index_values(schedule.stage_count, stored);
   index_readers();
+  store(stored);
   startable_.reserve(list_.size() + 1);
   offers_.reserve(list_.size());
   for (size_t lane = 1; lane < lanes_.size(); ++lane) {
@@ -167,11 +169,21 @@ void Walk::count_buffers(const Plan& plan, const Schedule& schedule, WorkerId se
 }
 
 // Numbers the values and notes what each op reads, writes and frees.
-void Walk::index_values(int32_t stage_count) {
+void Walk::index_values(int32_t stage_count, std::span<const Value> stored) {
   const size_t count = list_.size();
-  names_.reserve(2 * count + 4);
-  Names names(2 * count + 4, names_);
+  const size_t most = 2 * count + 4 + stored.size();
+  names_.reserve(most);
+  Names names(most, names_);
   std::map<StageId, std::vector<int32_t>> partials, totals;
+  const auto note_whole = [&](const Value& value, int32_t id) {
+    if (value.kind == ValueKind::Partial) partials[value.stage].push_back(id);
+    if (value.kind == ValueKind::Total) totals[value.stage].push_back(id);
+  };
+  for (const Value& value : stored) {
+    note_whole(value, names.number(value));
+    CHECK(at(++stored_count_) == names_.size(), "a value is stored once");
+    recv_lane_.push_back(-1);
+  }
   for (const Op& op : list_) {
     write_first_.push_back(static_cast<int32_t>(write_.size()));
     const Effect effect = effect_of(op, stage_count);
@@ -184,8 +196,7 @@ void Walk::index_values(int32_t stage_count) {
         continue;
       }
       recv_lane_.push_back(op.kind == OpKind::Recv ? lane_[write_first_.size() - 1] : -1);
-      if (value.kind == ValueKind::Partial) partials[value.stage].push_back(id);
-      if (value.kind == ValueKind::Total) totals[value.stage].push_back(id);
+      note_whole(value, id);
     }
   }
   write_first_.push_back(static_cast<int32_t>(write_.size()));
@@ -210,6 +221,12 @@ void Walk::index_values(int32_t stage_count) {
   read_first_.push_back(static_cast<int32_t>(read_.size()));
   free_first_.push_back(static_cast<int32_t>(free_.size()));
   recv_lane_.resize(names_.size(), -1);
+  sends_.assign(names_.size(), 0);
+  freed_late_.assign(names_.size(), 0);
+  for (size_t i = 0; i < count; ++i) {
+    if (list_[i].kind != OpKind::Send || free_first_[i] < free_first_[i + 1]) continue;
+    for (int32_t k = read_first_[i]; k < read_first_[i + 1]; ++k) ++sends_[at(read_[at(k)])];
+  }
   std::vector<uint8_t> used(names_.size(), 0);
   for (size_t i = 0; i < count; ++i) {
     for (int32_t k = free_first_[i]; k < free_first_[i + 1]; ++k) {
@@ -234,6 +251,20 @@ void Walk::index_readers() {
       reader_[at(end[at(read_[at(k)])]++)] = static_cast<int32_t>(i);
     }
   }
+}
+
+// What is stored before is there.
+void Walk::store(std::span<const Value> stored) {
+  int32_t whole = 0, late = 0;
+  for (int32_t id = 0; id < stored_count_; ++id) {
+    whole += stored[at(id)].kind == ValueKind::Stash ? 1 : 0;
+    late += stored[at(id)].kind == ValueKind::WeightWork ? 1 : 0;
+    present_[at(id)] = 1;
+    for (int32_t k = reader_first_[at(id)]; k < reader_first_[at(id) + 1]; ++k) {
+      --missing_[at(reader_[at(k)])];
+    }
+  }
+  compute_.hold(whole, late);
 }
 
 void Walk::insert_offer(int32_t index, int32_t lane_index) {
@@ -335,8 +366,14 @@ std::span<const Value> Walk::finish(int32_t index) {
   for (int32_t k = write_first_[at(index)]; k < write_first_[at(index) + 1]; ++k) {
     appear(write_[at(k)]);
   }
+  if (list_[at(index)].kind == OpKind::Send) end_sends(index);
   for (int32_t k = free_first_[at(index)]; k < free_first_[at(index) + 1]; ++k) {
-    vanish(free_[at(k)]);
+    const int32_t value = free_[at(k)];
+    if (sends_[at(value)] == 0) {
+      vanish(value);
+    } else {
+      freed_late_[at(value)] = 1;
+    }
   }
   Lane& lane = lanes_[at(lane_[at(index)])];
   if (lane.kind == LaneKind::Compute) {
@@ -346,6 +383,15 @@ std::span<const Value> Walk::finish(int32_t index) {
     offer_from(lane, lane_[at(index)]);
   }
   return freed_;
+}
+
+// A value that was freed before its last message has left goes with that.
+void Walk::end_sends(int32_t index) {
+  for (int32_t k = read_first_[at(index)]; k < read_first_[at(index) + 1]; ++k) {
+    const int32_t value = read_[at(k)];
+    if (sends_[at(value)] == 0 || --sends_[at(value)] > 0) continue;
+    if (freed_late_[at(value)] != 0) vanish(value);
+  }
 }
 
 std::vector<int32_t> Walk::waiting() const {

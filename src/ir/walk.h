@@ -8,6 +8,7 @@
 
 #include "ir/compute_lane.h"
 #include "ir/plan.h"
+#include "ir/stores.h"
 
 namespace tenuto {
 
@@ -54,9 +55,10 @@ int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId work
 class Walk {
  public:
   // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists. At most
-  // `receives_ahead` receives of a lane are posted at once.
+  // `receives_ahead` receives of a lane are posted at once. `stored` is what is in the worker's
+  // store before, each value once.
   Walk(const Plan& plan, const Schedule& schedule, WorkerId self,
-       int32_t receives_ahead = kReceivesAhead);
+       int32_t receives_ahead = kReceivesAhead, std::span<const Value> stored = {});
   // Indices into the list of ops that can start now, by lane, then place: of each lane the next
   // one, if all that it reads is in the store; of a receive lane all that have a buffer. Valid
   // until the next call that changes the walk. An op stays here until it is started.
@@ -76,7 +78,8 @@ class Walk {
   std::vector<Value> missing(int32_t index) const;
   // Everything in the store now.
   std::vector<Value> stored() const;
-  // An op that writes what another op of the list writes too (double work), or -1.
+  // An op that writes what is there before, or another op of the list writes too (double work), or
+  // -1.
   int32_t double_writer() const { return double_writer_; }
   // An op that uses up what another op of the list uses up too, or -1.
   int32_t double_reader() const { return double_reader_; }
@@ -100,7 +103,8 @@ class Walk {
   };
   void index_lanes();
   void count_buffers(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t most);
-  void index_values(int32_t stage_count);
+  void index_values(int32_t stage_count, std::span<const Value> stored);
+  void store(std::span<const Value> stored);
   void index_readers();
   int32_t compute_candidate() const { return compute_.candidate(missing_.data()); }
   void offer_from(Lane& lane, int32_t lane_index);
@@ -108,6 +112,7 @@ class Walk {
   void remove_offer(int32_t index);
   void appear(int32_t value);
   void vanish(int32_t value);
+  void end_sends(int32_t index);
 
   std::span<const Op> list_;
   ComputeLane compute_;
@@ -121,7 +126,10 @@ class Walk {
   // Values, by id.
   std::vector<Value> names_;
   std::vector<uint8_t> present_;
-  std::vector<int32_t> recv_lane_;  // the receive lane whose buffer it lies in; -1 = none
+  int32_t stored_count_ = 0;         // values there before: the first ids
+  std::vector<int32_t> recv_lane_;   // the receive lane whose buffer it lies in; -1 = none
+  std::vector<int32_t> sends_;       // messages that leave it there and have not ended
+  std::vector<uint8_t> freed_late_;  // an op has freed it, and a message is still to leave
   std::vector<int32_t> reader_first_, reader_;
 
   std::vector<Lane> lanes_;  // [0] = compute: its ops are compute_'s

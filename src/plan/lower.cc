@@ -17,7 +17,7 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 // Who makes and who needs the activation and the gradient of each stage and micro-batch.
 class Makers {
  public:
-  explicit Makers(const Schedule& schedule) : stage_count_(schedule.stage_count) {
+  Makers(const Schedule& schedule, const Stores& stores) : stage_count_(schedule.stage_count) {
     for (const auto& list : schedule.lists) {
       for (const Op& op : list) micro_end_ = std::max(micro_end_, op.micro.value + 1);
     }
@@ -29,6 +29,11 @@ class Makers {
         const WorkerId self{static_cast<int32_t>(worker)};
         for (const Value& value : effect.write) note(maker_, value, self);
         for (const Value& value : effect.read) note(reader_, value, self);
+      }
+    }
+    for (size_t worker = 0; worker < stores.size(); ++worker) {
+      for (const Value& value : stores[worker]) {
+        if (value.micro.value < micro_end_) note(maker_, value, {static_cast<int32_t>(worker)});
       }
     }
   }
@@ -85,15 +90,19 @@ GroupId add_group(Schedule& schedule, std::vector<StageId> stages, std::vector<W
 }
 
 // The reductions of each stage over its holders, the last stage first: its gradients are whole
-// first. A tied weight comes in a second round over the holders of both its stages.
-void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, bool tied) {
+// first; not where a total is `there`. A tied weight comes in a second round over the holders of
+// both its stages.
+void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
+                       const std::vector<bool>& there = {}) {
   const int32_t last = schedule.stage_count - 1;
-  const bool shared = tied && last > 0;
-  std::vector<GroupId> groups;
+  const auto has_total = [&](int32_t s) { return !there.empty() && there[at(s)]; };
+  const bool shared = tied && last > 0 && !has_total(0);
+  std::vector<GroupId> groups(stages.size());
   for (int32_t s = 0; s <= last; ++s) {
-    groups.push_back(add_group(schedule, {{s}}, stages[at(s)].holders));
+    if (!has_total(s)) groups[at(s)] = add_group(schedule, {{s}}, stages[at(s)].holders);
   }
   for (int32_t s = last; s >= 0; --s) {
+    if (has_total(s)) continue;
     for (const WorkerId holder : stages[at(s)].holders) {
       Op reduce = of_stage(OpKind::Reduce, {s});
       reduce.group = groups[at(s)];
@@ -239,14 +248,79 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
   }
 }
 
+// The norm of all, and the verdict of who comes last on its way to all others.
+void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
+  append_norms(schedule, stages, way);
+  std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
+  const auto messages = verdict_messages(schedule, stages, down);
+  for (size_t w = 0; w < messages.size(); ++w) {
+    schedule.lists[w].insert(schedule.lists[w].end(), messages[w].begin(), messages[w].end());
+  }
+}
+
+bool contains(const std::vector<Value>& store, const Value& value) {
+  return std::find(store.begin(), store.end(), value) != store.end();
+}
+
+// The first worker with the value in its store; none if nobody has it.
+WorkerId first_with(const Stores& stores, const Value& value) {
+  for (size_t w = 0; w < stores.size(); ++w) {
+    if (contains(stores[w], value)) return {static_cast<int32_t>(w)};
+  }
+  return {};
+}
+
+// Gives the value to each worker that needs it and does not have it, from those that do in turn.
+void spread(Schedule& schedule, const Stores& stores, const Value& value,
+            const std::vector<bool>& needs) {
+  std::vector<WorkerId> givers;
+  for (size_t w = 0; w < stores.size(); ++w) {
+    if (contains(stores[w], value)) givers.push_back({static_cast<int32_t>(w)});
+  }
+  size_t index = 0;
+  const auto part_of = [&](Op op) {
+    op.part = value.part;
+    return op;
+  };
+  for (size_t w = 0; w < needs.size(); ++w) {
+    if (!needs[w] || contains(stores[w], value)) continue;
+    const WorkerId giver = in_turn(givers, index++);
+    schedule.lists[w].push_back(part_of(message(OpKind::Recv, value, giver)));
+    schedule.lists[at(giver.value)].push_back(
+        part_of(message(OpKind::Send, value, {static_cast<int32_t>(w)})));
+  }
+}
+
+// Gives each total that is in some store to all holders of its stage; returns which stages have
+// one.
+std::vector<bool> copy_totals(Schedule& schedule, const std::vector<Stage>& stages,
+                              const Stores& stores) {
+  std::vector<bool> there(stages.size(), false);
+  for (size_t s = stages.size(); s-- > 0;) {
+    std::vector<bool> needs(stores.size(), false);
+    for (const WorkerId holder : stages[s].holders) needs[at(holder.value)] = true;
+    for (const int16_t part : {int16_t{-1}, int16_t{0}, int16_t{1}}) {
+      const Value total{ValueKind::Total, part, {static_cast<int32_t>(s)}, {}};
+      if (first_with(stores, total).value < 0) continue;
+      there[s] = true;
+      spread(schedule, stores, total, needs);
+    }
+  }
+  return there;
+}
+
 }  // namespace
 
-void insert_messages(Schedule& schedule) {
-  const Makers makers(schedule);
+void insert_messages(Schedule& schedule, const Stores& stores) {
+  const Makers makers(schedule, stores);
   for (size_t worker = 0; worker < schedule.lists.size(); ++worker) {
     const WorkerId self{static_cast<int32_t>(worker)};
     std::vector<Op> list;
     list.reserve(2 * schedule.lists[worker].size());
+    for (const Value& value : stores.empty() ? std::vector<Value>{} : stores[worker]) {
+      const WorkerId to = makers.reader(value);
+      if (to.value >= 0 && to != self) list.push_back(message(OpKind::Send, value, to));
+    }
     for (const Op& op : schedule.lists[worker]) {
       const Effect effect = effect_of(op, schedule.stage_count);
       for (const Value& value : effect.read) {
@@ -255,6 +329,7 @@ void insert_messages(Schedule& schedule) {
       }
       list.push_back(op);
       for (const Value& value : effect.write) {
+        if (makers.maker(value) != self) continue;  // or it is in a store already
         const WorkerId to = makers.reader(value);
         if (to.value >= 0 && to != self) list.push_back(message(OpKind::Send, value, to));
       }
@@ -268,20 +343,40 @@ void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool ti
   const bool ahead = staggered && stages.size() > 1;  // one stage has nobody to be ahead of
   append_reductions(schedule, stages, tied);
   const NormWay way = norm_way(static_cast<int32_t>(stages.size()), ahead);
-  append_norms(schedule, stages, way);
   if (ahead) {
+    append_norms(schedule, stages, way);
     prepend_validation(schedule, stages, way.stages);
   } else {
-    std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
-    const auto messages = verdict_messages(schedule, stages, down);
-    for (size_t w = 0; w < messages.size(); ++w) {
-      schedule.lists[w].insert(schedule.lists[w].end(), messages[w].begin(), messages[w].end());
-    }
+    append_verdict(schedule, stages, way);
   }
   for (size_t s = 0; s < stages.size(); ++s) {
     for (const WorkerId holder : stages[s].holders) {
       schedule.lists[at(holder.value)].push_back(
           of_stage(ahead ? OpKind::StepAhead : OpKind::Step, {static_cast<int32_t>(s)}));
+    }
+  }
+}
+
+void append_update_left(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
+                        const Stores& stores, const std::vector<std::vector<bool>>& stepped) {
+  append_reductions(schedule, stages, tied, copy_totals(schedule, stages, stores));
+  const auto steps_at = [&](size_t s, WorkerId holder) { return !stepped[s][at(holder.value)]; };
+  const WorkerId giver = first_with(stores, {ValueKind::Verdict, -1, {0}, {}});
+  if (giver.value < 0) {
+    append_verdict(schedule, stages, norm_way(static_cast<int32_t>(stages.size()), false));
+  } else {
+    std::vector<bool> needs(stores.size(), false);
+    for (size_t s = 0; s < stages.size(); ++s) {
+      for (const WorkerId holder : stages[s].holders) {
+        if (steps_at(s, holder)) needs[at(holder.value)] = true;
+      }
+    }
+    spread(schedule, stores, {ValueKind::Verdict, -1, {0}, {}}, needs);
+  }
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (const WorkerId holder : stages[s].holders) {
+      if (!steps_at(s, holder)) continue;
+      schedule.lists[at(holder.value)].push_back(of_stage(OpKind::Step, {static_cast<int32_t>(s)}));
     }
   }
 }

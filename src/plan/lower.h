@@ -5,14 +5,18 @@
 #include <vector>
 
 #include "ir/plan.h"
+#include "ir/stores.h"
 
 namespace tenuto {
 
 // Puts a Send right after each op whose value another worker needs, and a Recv right before the op
 // that needs it. Only activations and gradients: values of a micro-batch.
 //
-// Requires: lists hold compute ops only, and each op at most once over all lists
-void insert_messages(Schedule& schedule);
+// What a worker has in its store and another reads goes out at the front of its list.
+//
+// Requires: lists hold compute ops only, and each op at most once over all lists; a value is in one
+//           store, or made by one op
+void insert_messages(Schedule& schedule, const Stores& stores = {});
 
 // Puts at the end of each holder's list what makes the step: Reduce with each of its stages' group
 // (a ring over the holders), Measure with the norm passed from the last stage to the first, the
@@ -30,6 +34,15 @@ void insert_messages(Schedule& schedule);
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
                    bool staggered = false);
+
+// The same for what is left of a step. Totals that a holder has are copied by the others of its
+// stage, and only gradients without one are reduced. With a verdict in some store nothing is
+// measured, and it goes from there to those that need it. `stepped` says of each stage and worker
+// that it has its Step behind it; the others step.
+//
+// Requires: a total of a stage is in the store of every part or of none
+void append_update_left(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
+                        const Stores& stores, const std::vector<std::vector<bool>>& stepped);
 
 // The plan with the other kind of update, see append_update; as it is when it has that already.
 Plan with_update(Plan plan, bool staggered);

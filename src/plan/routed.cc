@@ -115,14 +115,19 @@ Schedule make_evaluation(const Plan& plan, std::vector<Stage> stages,
   return made;
 }
 
-// One compute op and its place in the list that it comes from.
-struct Placed {
-  size_t index = 0;
-  Op op;
-};
+// Who runs each micro-batch of a stage when these holders are left.
+void deal(std::vector<WorkerId>& owners, const std::vector<WorkerId>& holders) {
+  std::vector<int32_t> places;  // of each micro-batch's owner among the holders
+  for (const WorkerId owner : owners) {
+    const auto place = std::find(holders.begin(), holders.end(), owner);
+    places.push_back(place == holders.end() ? -1 : static_cast<int32_t>(place - holders.begin()));
+  }
+  share_out(places, static_cast<int32_t>(holders.size()));
+  for (size_t m = 0; m < owners.size(); ++m) owners[m] = holders[at(places[m])];
+}
 
-// Brings ops that come from several lists into one: by their places, and of one kind and stage in
-// ascending order of micro-batches.
+}  // namespace
+
 std::vector<Op> merge(std::vector<Placed> placed) {
   std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
     return std::pair(a.index, a.op.micro) < std::pair(b.index, b.op.micro);
@@ -141,19 +146,6 @@ std::vector<Op> merge(std::vector<Placed> placed) {
   }
   return list;
 }
-
-// Who runs each micro-batch of a stage when these holders are left.
-void deal(std::vector<WorkerId>& owners, const std::vector<WorkerId>& holders) {
-  std::vector<int32_t> places;  // of each micro-batch's owner among the holders
-  for (const WorkerId owner : owners) {
-    const auto place = std::find(holders.begin(), holders.end(), owner);
-    places.push_back(place == holders.end() ? -1 : static_cast<int32_t>(place - holders.begin()));
-  }
-  share_out(places, static_cast<int32_t>(holders.size()));
-  for (size_t m = 0; m < owners.size(); ++m) owners[m] = holders[at(places[m])];
-}
-
-}  // namespace
 
 Plan with_work(const Plan& plan, Work work) {
   CHECK(work.lists.size() == plan.schedule.lists.size(), "a list for each worker");

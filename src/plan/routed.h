@@ -19,6 +19,16 @@ struct Work {
                                                // the held-out pass either
 };
 
+// A compute op and its place in the list that it comes from.
+struct Placed {
+  size_t index = 0;
+  Op op;
+};
+
+// Brings ops that come from several lists into one: by their places, and of one kind and stage in
+// ascending order of micro-batches, as ready dispatch asks.
+std::vector<Op> merge(std::vector<Placed> placed);
+
 // The plan with its work given to the workers that list it, under ready dispatch and the plan's
 // limits. Messages, reductions, norm, verdict, updates and the held-out pass are made anew; layers,
 // weights that stages share and what an op is stay.

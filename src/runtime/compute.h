@@ -10,8 +10,10 @@
 
 #include "base/mailbox.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "ir/op.h"
 #include "runtime/copies.h"
+#include "runtime/element.h"
 
 namespace tenuto {
 
@@ -27,6 +29,15 @@ struct StepOutcome {
   double learning_rate = 0;       // that the step used
   bool finite = true;             // false: the step was skipped, parameters are unchanged
   std::vector<MicroLoss> losses;  // of the micro-batches whose last stage ran here, by micro
+};
+
+// What is left of a step for one worker.
+struct Remainder {
+  std::vector<Value> stored;  // what its list begins with
+  std::vector<StageId> back;  // stages whose Step is taken back, to be taken again
+  // Gradients whose BackwardInput runs for them alone, for their weight gradients are in a sum
+  // already: those without a BackwardWeight in the list. Whoever runs the list fills it in.
+  std::vector<Value> unsummed;
 };
 
 // The newest version that no verdict can change any more, and what the verdict on its step was.
@@ -56,6 +67,24 @@ class Compute {
   // Begins step `step` (version `step` of the parameters is here): sums are zero, no value is
   // stored. Void from the start if the verdict on the step before, passed on ahead, was not plain.
   virtual Status begin(int64_t step) = 0;
+  // True when resume() may be called, and what is kept stays.
+  virtual bool resumes() const { return false; }
+  // In the place of discard(): the walk has freed the value, and it stays, for a resume(), until it
+  // is dropped or the step after next begins.
+  virtual void keep(const Value& value) { discard(value); }
+  // A value that was kept is not needed any more.
+  virtual void drop(const Value& value) { (void)value; }
+  // Begins what is left of step `step`, of which some has been run here, and maybe some of the next
+  // one: the stored values are there again, the sums of a stage are as they were if a partial of it
+  // is stored and zero otherwise, everything else that was stored is gone. What the next step came
+  // to is given up.
+  //
+  // Errors: Invalid/Call  a stored value is not here, or a sum is of other micro-batches; or
+  //                       resumes() is false
+  virtual Status resume(int64_t step, const Remainder& rest) {
+    (void)rest;
+    return invalid(cat("this device cannot go on with what is left of step ", step));
+  }
   // Starts an op and returns at once; its report carries start and finish. `inputs_at` is when the
   // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
   // op is under way at a time.
@@ -66,15 +95,17 @@ class Compute {
   // The moment on the nominal clock before which no op starts; zero on a real clock.
   virtual Duration nominal() const { return {}; }
   // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,
-  // Verdict; for Partial with micro none: the worker's sum of the bucket (fp32). Valid until
-  // discard.
+  // Verdict; for Partial with micro none: the worker's sum of the bucket, of sum_elements(). Valid
+  // until discard.
   virtual Result<std::span<const std::byte>> bytes(const Value& value) = 0;
   // What brings values between the device's memory and the host; nullptr: bytes and rooms are the
   // host's. It lives as long as this.
   virtual Copies* copies() { return nullptr; }
   // Makes room for a value that will be received (Activation, Gradient, Norm, Verdict) or reduced
-  // (Total, fp32). Valid until discard.
+  // (Total, of sum_elements()). Valid until discard.
   virtual Result<std::span<std::byte>> room(const Value& value) = 0;
+  // What a Partial and a Total are made of.
+  virtual Element sum_elements() const { return Element::Float; }
   // A Total is complete in its room: the sum over the group. Divides it by the micro-batch count of
   // the step.
   virtual Status reduced(const Value& total) = 0;

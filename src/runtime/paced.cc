@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "runtime/ahead.h"
 #include "runtime/paced_file.h"
 #include "runtime/paced_math.h"
+#include "runtime/paced_parts.h"
 #include "runtime/stages.h"
 #include "world/cluster.h"
 
@@ -31,14 +33,6 @@ struct Label {
 };
 constexpr size_t kLabel = sizeof(Label) / sizeof(float);
 constexpr size_t kLeastElements = 16;
-using Floats = std::vector<float>;
-
-// One weight bucket: a run of the stage's weights that is reduced by itself.
-struct Bucket {
-  int16_t part = -1;
-  StageId owner;  // whose first weights it has: the first stage of a tied pair
-  size_t first = 0, end = 0;
-};
 
 // What Forward leaves for the backward of one micro-batch.
 struct Kept {
@@ -60,43 +54,6 @@ struct Work {
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
 };
 
-double length_of(const std::vector<double>& lengths, int32_t place) {
-  CHECK(!lengths.empty(), "a paced device needs op lengths");
-  const auto wanted = static_cast<size_t>(place);
-  return lengths[std::min(wanted, lengths.size() - 1)];
-}
-
-// Where a stage's worker stands in its pipeline, and among how many stages it shares its time.
-struct Share {
-  int32_t place = 0, chunks = 1;
-};
-
-// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
-// one stage may have come from another.
-Share share_of(const Job& job, const Plan& plan, StageId stage) {
-  const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
-  Share share{holder.value % job.parallel.stages, 0};
-  for (const Stage& other : plan.stages) {
-    share.chunks +=
-        std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
-  }
-  if (share.chunks == 1) share.place = stage.value;
-  return share;
-}
-
-// What all stages of a worker have in common: the values, the device's own time, its lag. The
-// worker's thread owns the first two.
-struct Common {
-  std::map<Value, Floats> store;
-  std::vector<Floats> spare;  // message buffers to use again
-  Duration nominal{-1};
-  double speed = 1;
-
-  std::mutex mutex;  // guards what follows; nothing else is locked while it is held
-  LagRecord lags;
-  bool counts_lag = true;
-};
-
 // The numbers of a Norm or a Verdict in its message.
 template <class Form>
 Form read_form(const Floats& from) {
@@ -110,35 +67,19 @@ void write_form(Floats& to, const Form& form) {
   std::memcpy(to.data(), &form, sizeof(form));
 }
 
-std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) {
-  std::map<int16_t, StageId> parts;
-  for (const std::vector<Op>& list : plan.schedule.lists) {
-    for (const Op& op : list) {
-      if (op.kind != OpKind::Reduce || op.stage != stage) continue;
-      const auto group = static_cast<size_t>(op.group.value);
-      const bool tied =
-          group < plan.schedule.groups.size() && plan.schedule.groups[group].stages.size() > 1;
-      parts[op.part] = tied ? plan.schedule.groups[group].stages.front() : stage;
-    }
-  }
-  if (parts.empty()) parts[-1] = stage;
-  std::vector<Bucket> buckets;
-  for (const auto& [part, owner] : parts) {
-    const size_t b = buckets.size();
-    buckets.push_back({part, owner, b * weights / parts.size(), (b + 1) * weights / parts.size()});
-  }
-  return buckets;
-}
-
 class Paced : public PacedCompute {
  public:
   Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
-        const PacedOptions& options, std::shared_ptr<Common> common);
+        const PacedOptions& options, std::shared_ptr<PacedCommon> common);
   ~Paced() override;
   Paced(const Paced&) = delete;
   Paced& operator=(const Paced&) = delete;
 
   Status begin(int64_t step) override;
+  bool resumes() const override { return true; }
+  void keep(const Value& value) override;
+  void drop(const Value& value) override;
+  Status resume(int64_t step, const Remainder& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Duration nominal() const override {
     return nominal_clock_ ? std::max(common_->nominal, Duration(0)) : Duration(0);
@@ -174,6 +115,9 @@ class Paced : public PacedCompute {
   std::vector<float> weights() const override { return weights_; }
 
  private:
+  Status resume_sums(const std::set<Value>& stored);
+  Status resume_stashes(const std::set<Value>& stored);
+  void set_clock_on(bool leads);
   Status prepare(Work& work);
   Status prepare_backward(Work& work);
   Status prepare_update(Work& work);
@@ -191,11 +135,13 @@ class Paced : public PacedCompute {
   Status compute(Work& work);
   Status compute_forward(Work& work);
   Status compute_backward(Work& work);
+  void sum_up(const Work& work);
   void compute_measure(Work& work);
   void compute_step(Work& work);
   void compute_step_ahead(Work& work);
   void compute_validate(Work& work);
   void compute_void(Work& work);
+  void note_loss(const MicroLoss& loss);
   void note(const WholeNorm& norm);
   void update(const std::vector<const Floats*>& totals, double factor);
   Status verify(const Floats& message, ValueKind kind, StageId stage, MicroId micro) const;
@@ -210,10 +156,12 @@ class Paced : public PacedCompute {
   const int32_t stage_count_, micro_count_;
   const Clock& clock_;
   Mailbox& mailbox_;
-  const std::shared_ptr<Common> common_;
+  const std::shared_ptr<PacedCommon> common_;
   const size_t elements_, live_;
 
   Floats weights_, sums_;
+  std::set<MicroId> summed_;      // whose weight gradients are in sums_
+  std::set<MicroId> unsummed_;    // whose backward runs for its gradient alone
   std::optional<Floats> before_;  // the weights before the last update
   AheadUpdate ahead_;
   std::vector<Floats> kept_totals_;  // of the update ahead, one per bucket
@@ -221,7 +169,7 @@ class Paced : public PacedCompute {
   int64_t version_ = 0, step_ = 0;
   std::map<MicroId, Kept> kept_;
   std::vector<Kept> spare_kept_;
-  StepOutcome outcome_;
+  StepOutcome outcome_, outcome_before_;  // of the newest step, and of the one before
 
   std::mutex mutex_;  // guards the fields below; nothing else is locked while it is held
   std::condition_variable changed_;
@@ -231,7 +179,7 @@ class Paced : public PacedCompute {
 };
 
 Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
-             const PacedOptions& options, std::shared_ptr<Common> common)
+             const PacedOptions& options, std::shared_ptr<PacedCommon> common)
     : device_(job.device),
       options_(options),
       split_(plan.split_backward),
@@ -286,18 +234,95 @@ Status Paced::begin(int64_t step) {
   }
   step_ = step;
   ahead_.begin();
-  common_->store.clear();
+  common_->begin(step);
   kept_.clear();
   std::fill(sums_.begin(), sums_.end(), 0.0F);
-  outcome_ = {};
+  summed_.clear();
+  unsummed_.clear();
+  outcome_before_ = std::exchange(outcome_, {});
+  // Those behind the first stage have nothing to do before its messages come, whose nominal arrival
+  // moves their clocks on: the moment at which the host lets them begin must not count.
+  set_clock_on(stage_.value == 0);
+  return ok();
+}
+
+// After a pause the nominal clock of who `leads` shows the present moment.
+void Paced::set_clock_on(bool leads) {
   const Duration now = clock_.now();
   const Duration pause =
       paced_length(device_, split_, OpKind::Forward, share_.place, share_.chunks);
-  // Those behind the first stage have nothing to do before its messages come, whose nominal arrival
-  // moves their clocks on: the moment at which the host lets them begin must not count.
-  const bool leads = stage_.value == 0 && now - common_->nominal > pause;
-  if (common_->nominal.count() < 0 || leads) common_->nominal = now;
+  if (common_->nominal.count() < 0 || (leads && now - common_->nominal > pause)) {
+    common_->nominal = now;
+  }
+}
+
+void Paced::keep(const Value& value) {
+  const auto found = common_->store.find(value);
+  if (found == common_->store.end()) return;
+  common_->kept.insert_or_assign(value, std::move(found->second));
+  common_->store.erase(found);
+}
+
+void Paced::drop(const Value& value) { common_->kept.erase(value); }
+
+Status Paced::resume(int64_t step, const Remainder& rest) {
+  const bool back = std::find(rest.back.begin(), rest.back.end(), stage_) != rest.back.end();
+  if (back) {
+    if (Status undone = undo(); !undone.ok()) return undone;
+  }
+  if (version_ != step && version_ != step + 1) {
+    return invalid(cat("what is left of step ", step, " begins on version ", version_));
+  }
+  if (step_ != step) {  // of another step, of which nothing may be taken for one of this
+    kept_.clear();
+    summed_.clear();
+    outcome_ = step_ == step + 1 ? std::move(outcome_before_) : StepOutcome{};
+  }
+  step_ = step;
+  ahead_.begin();
+  common_->resume(step, rest.stored);
+  const std::set<Value> stored(rest.stored.begin(), rest.stored.end());
+  unsummed_.clear();
+  for (const Value& gradient : rest.unsummed) {
+    if (gradient.stage == stage_) unsummed_.insert(gradient.micro);
+  }
+  if (Status summed = resume_sums(stored); !summed.ok()) return summed;
+  if (Status stashed = resume_stashes(stored); !stashed.ok()) return stashed;
+  for (const Value& value : stored) {
+    const bool here = common_->store.contains(value) || value.kind == ValueKind::Partial ||
+                      value.kind == ValueKind::Stash || value.kind == ValueKind::WeightWork;
+    if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
+  }
+  set_clock_on(true);
   return ok();
+}
+
+// The sums are taken as they are or not at all: who has a partial of another's is lost.
+Status Paced::resume_sums(const std::set<Value>& stored) {
+  std::set<MicroId> wanted;
+  for (const Value& value : stored) {
+    if (value.kind == ValueKind::Partial && value.stage == stage_) wanted.insert(value.micro);
+  }
+  if (wanted.empty()) {
+    std::fill(sums_.begin(), sums_.end(), 0.0F);
+    summed_.clear();
+  }
+  if (wanted == summed_) return ok();
+  return invalid(cat("the sum of stage ", stage_, " is of ", summed_.size(),
+                     " micro-batches, and what is left begins with ", wanted.size(),
+                     " of them: it is right with the same ones only"));
+}
+
+Status Paced::resume_stashes(const std::set<Value>& stored) {
+  std::set<MicroId> wanted;
+  for (const Value& value : stored) {
+    const bool stash = value.kind == ValueKind::Stash || value.kind == ValueKind::WeightWork;
+    if (stash && value.stage == stage_) wanted.insert(value.micro);
+  }
+  std::erase_if(kept_, [&](const auto& each) { return !wanted.contains(each.first); });
+  if (kept_.size() == wanted.size()) return ok();
+  return invalid(cat("stage ", stage_, " has ", kept_.size(), " of the ", wanted.size(),
+                     " stashes that what is left begins with"));
 }
 
 size_t Paced::size_of(const Value& value) const {
@@ -581,7 +606,7 @@ Status Paced::compute(Work& work) {
     case OpKind::BackwardInput:
       return compute_backward(work);
     case OpKind::BackwardWeight:
-      if (split_) paced_backward_weight(work.kept->x, work.kept->dy, sums_);
+      if (split_) sum_up(work);
       return ok();
     case OpKind::Measure:
     case OpKind::MeasureAhead:
@@ -617,12 +642,19 @@ Status Paced::compute_forward(Work& work) {
   kept.y.resize(live_);
   paced_forward(weights_, kept.x, kept.y);
   if (work.output == nullptr) {
-    outcome_.losses.push_back({micro, paced_loss(kept.y)});
+    note_loss({micro, paced_loss(kept.y)});
     return ok();
   }
   std::copy(kept.y.begin(), kept.y.end(), live(*work.output).begin());
   label(*work.output, ValueKind::Activation, micro);
   return ok();
+}
+
+// Once for each micro-batch, also where its forward runs again.
+void Paced::note_loss(const MicroLoss& loss) {
+  const auto same = [&](const MicroLoss& other) { return other.micro == loss.micro; };
+  std::erase_if(outcome_.losses, same);
+  outcome_.losses.push_back(loss);
 }
 
 Status Paced::compute_backward(Work& work) {
@@ -642,8 +674,13 @@ Status Paced::compute_backward(Work& work) {
     paced_backward_input(kept.dy, live(*work.output));
     label(*work.output, ValueKind::Gradient, micro);
   }
-  if (!split_) paced_backward_weight(kept.x, kept.dy, sums_);
+  if (!split_ && !unsummed_.contains(micro)) sum_up(work);
   return ok();
+}
+
+void Paced::sum_up(const Work& work) {
+  paced_backward_weight(work.kept->x, work.kept->dy, sums_);
+  summed_.insert(work.op.micro);
 }
 
 void Paced::compute_measure(Work& work) {
@@ -763,31 +800,11 @@ class PacedStages : public Stages<PacedCompute> {
 
 }  // namespace
 
-Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
-                      int32_t chunks) {
-  const auto part = [&](const std::vector<double>& lengths) {
-    return from_milliseconds(length_of(lengths, place) / chunks);
-  };
-  const Duration input = part(device.backward_input_ms);
-  const Duration weight = part(device.backward_weight_ms);
-  switch (kind) {
-    case OpKind::Forward:
-    case OpKind::Evaluate:
-      return part(device.forward_ms);
-    case OpKind::BackwardInput:
-      return split_backward ? input : input + weight;
-    case OpKind::BackwardWeight:
-      return split_backward ? weight : Duration{};
-    default:
-      return {};
-  }
-}
-
 std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
                                          const std::vector<StageId>& stages, const Clock& clock,
                                          Mailbox& mailbox, const PacedOptions& options) {
   CHECK(!stages.empty(), "a paced device holds a stage");
-  const auto common = std::make_shared<Common>();
+  const auto common = std::make_shared<PacedCommon>();
   std::vector<StagePart<PacedCompute>> parts;
   for (const StageId stage : stages) {
     parts.push_back(

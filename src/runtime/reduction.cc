@@ -13,33 +13,57 @@ namespace {
 
 // Plain loops over restricted pointers: the compiler makes vector instructions of them, and the
 // order of additions is that of the formula.
-void add_to(float* __restrict total, const float* __restrict came, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) total[i] += came[i];
+template <class Number>
+void add_numbers(Number* __restrict total, const Number* __restrict came, size_t count) {
+  for (size_t i = 0; i < count; ++i) total[i] += came[i];
 }
 
-void sum_into(float* __restrict total, const float* __restrict own, const float* __restrict came,
-              int64_t count) {
-  for (int64_t i = 0; i < count; ++i) total[i] = own[i] + came[i];
+template <class Number>
+void sum_numbers(Number* __restrict total, const Number* __restrict own,
+                 const Number* __restrict came, size_t count) {
+  for (size_t i = 0; i < count; ++i) total[i] = own[i] + came[i];
 }
 
-void copy(float* total, const float* from, int64_t count) {
-  if (count > 0) std::memcpy(total, from, static_cast<size_t>(count) * sizeof(float));
+template <class Number>
+void sum_as(std::span<std::byte> total, std::span<const std::byte> own,
+            std::span<const std::byte> came) {
+  auto* const to = reinterpret_cast<Number*>(total.data());
+  const auto* const from = reinterpret_cast<const Number*>(came.data());
+  const size_t count = total.size() / sizeof(Number);
+  if (own.data() == total.data()) {
+    add_numbers(to, from, count);
+  } else {
+    sum_numbers(to, reinterpret_cast<const Number*>(own.data()), from, count);
+  }
+}
+
+// total = own + came, where own may be the total.
+void sum(Element element, std::span<std::byte> total, std::span<const std::byte> own,
+         std::span<const std::byte> came) {
+  element == Element::Float ? sum_as<float>(total, own, came) : sum_as<int64_t>(total, own, came);
+}
+
+void copy(std::span<std::byte> total, std::span<const std::byte> from) {
+  if (!from.empty()) std::memcpy(total.data(), from.data(), from.size());
 }
 
 }  // namespace
 
-Reduction::Reduction(const Collective& collective, WorkerId self, std::span<const float> own,
-                     std::span<float> total, Duration own_at, std::vector<float> scratch)
-    : own_(own), total_(total), scratch_(std::move(scratch)) {
-  CHECK(own.size() == total.size(), cat("own has ", own.size(), " elements, total ", total.size()));
+Reduction::Reduction(const Collective& collective, WorkerId self, Element element,
+                     std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
+                     std::vector<int64_t> scratch, uint64_t own_tally)
+    : element_(element), own_(own), total_(total), scratch_(std::move(scratch)) {
+  CHECK(own.size() == total.size() && own.size() % size_of(element) == 0,
+        cat("own has ", own.size(), " bytes, total ", total.size()));
   chains_.resize(static_cast<size_t>(std::max(collective.chunk_count, 1)));
-  const auto count = static_cast<int64_t>(own.size());
+  const auto count = static_cast<int64_t>(own.size() / size_of(element));
   const auto chunks = static_cast<int64_t>(chains_.size());
   for (int64_t c = 0; c < chunks; ++c) {
     Chain& chain = chains_[static_cast<size_t>(c)];
     chain.first = c * count / chunks;
     chain.end = (c + 1) * count / chunks;
     chain.at = own_at;
+    chain.tally = own_tally;
   }
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
@@ -57,6 +81,7 @@ int32_t Reduction::call_count(const Collective& collective, WorkerId self) {
 }
 
 void Reduction::build(const Collective& collective, WorkerId self) {
+  int64_t slot_size = 0;  // elements
   for (size_t r = 0; r < collective.rounds.size(); ++r) {
     const std::vector<Move>& moves = collective.rounds[r].moves;
     for (const bool send : {true, false}) {
@@ -80,22 +105,25 @@ void Reduction::build(const Collective& collective, WorkerId self) {
         const auto index = static_cast<int32_t>(entries_.size());
         chain.entries.push_back(index);
         if (!send) receives_.push_back(index);
-        if (!send && !entry.direct) slot_size_ = std::max(slot_size_, chain.end - chain.first);
+        if (!send && !entry.direct) slot_size = std::max(slot_size, chain.end - chain.first);
         entries_.push_back(entry);
       }
     }
   }
-  const int64_t slots = slot_size_ > 0 ? kScratchSlots : 0;
-  const auto needed = static_cast<size_t>(slots * slot_size_);
+  const size_t slot_bytes = static_cast<size_t>(slot_size) * size_of(element_);
+  slot_words_ = (slot_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
+  const size_t needed = kScratchSlots * slot_words_;
   if (scratch_.size() < needed) scratch_.resize(needed);
   for (int32_t slot = kScratchSlots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
-std::span<float> Reduction::landing(const Entry& entry) {
+std::span<std::byte> Reduction::landing(const Entry& entry) {
   const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
-  const auto count = static_cast<size_t>(chain.end - chain.first);
-  if (entry.direct) return total_.subspan(static_cast<size_t>(chain.first), count);
-  return std::span(scratch_).subspan(static_cast<size_t>(entry.slot * slot_size_), count);
+  const std::span<std::byte> there = part(total_, chain);
+  if (entry.direct) return there;
+  const auto slots = std::as_writable_bytes(std::span(scratch_));
+  return slots.subspan(static_cast<size_t>(entry.slot) * slot_words_ * sizeof(int64_t),
+                       there.size());
 }
 
 // True when no send among the chain's first `before` entries still reads the total.
@@ -131,14 +159,8 @@ void Reduction::post_receives() {
       free_slots_.pop_back();
     }
     entry.state = State::UnderWay;
-    calls_.push_back({index,
-                      false,
-                      entry.peer,
-                      entry.round,
-                      entry.chunk,
-                      {},
-                      std::as_writable_bytes(landing(entry)),
-                      {}});
+    calls_.push_back(
+        {index, false, entry.peer, entry.round, entry.chunk, {}, landing(entry), {}, 0});
   }
 }
 
@@ -150,24 +172,23 @@ void Reduction::advance(Chain& chain) {
     Entry& entry = entries_[static_cast<size_t>(index)];
     if (entry.send) {
       ++chain.applied;
-      const auto first = static_cast<size_t>(chain.first);
-      const auto count = static_cast<size_t>(chain.end - chain.first);
-      if (count == 0) {
+      if (chain.first == chain.end) {
         entry.state = State::Done;
         --open_;
         continue;
       }
       entry.state = State::UnderWay;
       entry.from_total = chain.in_total;
-      const std::span<const float> all = chain.in_total ? std::span<const float>(total_) : own_;
+      const auto all = chain.in_total ? std::span<const std::byte>(total_) : own_;
       calls_.push_back({index,
                         true,
                         entry.peer,
                         entry.round,
                         entry.chunk,
-                        std::as_bytes(all.subspan(first, count)),
+                        part(all, chain),
                         {},
-                        chain.at});
+                        chain.at,
+                        chain.tally});
       continue;
     }
     if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
@@ -177,20 +198,18 @@ void Reduction::advance(Chain& chain) {
 }
 
 void Reduction::apply(Chain& chain, Entry& entry) {
-  const int64_t count = chain.end - chain.first;
-  if (count > 0 && !entry.direct) {
-    float* total = total_.data() + chain.first;
-    const float* came = scratch_.data() + entry.slot * slot_size_;
-    if (!entry.add) {
-      copy(total, came, count);
-    } else if (chain.in_total) {
-      add_to(total, came, count);
+  if (chain.first != chain.end && !entry.direct) {
+    const std::span<std::byte> total = part(total_, chain);
+    const std::span<const std::byte> came = landing(entry);
+    if (entry.add) {
+      sum(element_, total, chain.in_total ? total : part(own_, chain), came);
     } else {
-      sum_into(total, own_.data() + chain.first, came, count);
+      copy(total, came);
     }
     free_slots_.push_back(entry.slot);
   }
   chain.in_total = true;
+  chain.tally = entry.add ? chain.tally + entry.tally : entry.tally;
   chain.at = std::max(chain.at, entry.at);
   entry.state = State::Done;
   --open_;
@@ -202,7 +221,7 @@ std::span<const ReductionCall> Reduction::startable() {
   return calls_;
 }
 
-void Reduction::finish(int32_t index, Duration at) {
+void Reduction::finish(int32_t index, Duration at, uint64_t tally) {
   if (returned_) calls_.clear();
   returned_ = false;
   Entry& entry = entries_[static_cast<size_t>(index)];
@@ -214,6 +233,7 @@ void Reduction::finish(int32_t index, Duration at) {
   } else {
     entry.state = State::Landed;
     entry.at = at;
+    entry.tally = tally;
   }
   advance(chains_[static_cast<size_t>(entry.chunk.value)]);
   post_receives();
@@ -223,18 +243,24 @@ void Reduction::finish(int32_t index, Duration at) {
 // All is over: chunks that nobody sent here are this member's own.
 void Reduction::close() {
   for (Chain& chain : chains_) {
-    if (!chain.in_total)
-      copy(total_.data() + chain.first, own_.data() + chain.first, chain.end - chain.first);
+    if (!chain.in_total) copy(part(total_, chain), part(own_, chain));
     chain.in_total = true;
     done_at_ = std::max(done_at_, chain.at);
   }
+}
+
+uint64_t Reduction::tally_beside(uint64_t wanted) const {
+  for (const Chain& chain : chains_) {
+    if (chain.first < chain.end && chain.tally != wanted) return chain.tally;
+  }
+  return wanted;
 }
 
 WorkerId Reduction::peer_of(int32_t index) const {
   return entries_[static_cast<size_t>(index)].peer;
 }
 
-std::vector<float> Reduction::take_scratch() {
+std::vector<int64_t> Reduction::take_scratch() {
   CHECK(done(), "a reduction under way keeps its scratch");
   return std::move(scratch_);
 }

@@ -18,6 +18,7 @@
 
 #include "base/unit.h"
 #include "ir/collective.h"
+#include "runtime/element.h"
 
 namespace tenuto {
 
@@ -35,17 +36,21 @@ struct ReductionCall {
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
   Duration ready{};                   // send: when the chunk was here, on the caller's clock
+  uint64_t tally = 0;                 // send: of what goes out
 };
 
-// One member's part in one collective over one tensor of fp32 elements.
+// One member's part in one collective over one tensor.
 class Reduction {
  public:
   // The sum of `own` over the members of `collective` will be in `total`; both must stay until
   // done(). `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed.
+  // `own_tally`: of what `own` is a sum (tally.h).
   //
-  // Requires: own and total have equal sizes and do not overlap
-  Reduction(const Collective& collective, WorkerId self, std::span<const float> own,
-            std::span<float> total, Duration own_at, std::vector<float> scratch);
+  // Requires: own and total have equal sizes, of whole elements, are aligned for these and do not
+  //           overlap
+  Reduction(const Collective& collective, WorkerId self, Element element,
+            std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
+            std::vector<int64_t> scratch, uint64_t own_tally = 0);
 
   // Messages that `self` sends or receives in `collective`, empty chunks included: every call index
   // is below it.
@@ -55,17 +60,19 @@ class Reduction {
   // object.
   std::span<const ReductionCall> startable();
   // The call has ended: what was sent has left at `at` and may be overwritten, what was received is
-  // here since `at`.
-  void finish(int32_t index, Duration at);
+  // here since `at` and has this tally.
+  void finish(int32_t index, Duration at, uint64_t tally = 0);
   // True when the total is complete and no call is under way.
   bool done() const { return open_ == 0; }
+  // The tally of a chunk of the total that is not `wanted`; `wanted` when all are. Requires done().
+  uint64_t tally_beside(uint64_t wanted) const;
   // When all was over: the latest arrival that the total is made of or departure of what was sent,
   // `own_at` for a group of one. Requires done().
   Duration done_at() const { return done_at_; }
   // Call `index` as it was returned: for reports.
   WorkerId peer_of(int32_t index) const;
   // Gives the scratch memory back; requires done().
-  std::vector<float> take_scratch();
+  std::vector<int64_t> take_scratch();
 
  private:
   enum class State : uint8_t { Waiting, UnderWay, Landed, Done };
@@ -78,6 +85,7 @@ class Reduction {
     WorkerId peer;
     ChunkId chunk;
     Duration at{};
+    uint64_t tally = 0;
   };
   struct Chain {  // one chunk's entries in round order, sends of a round before its receives
     int64_t first = 0, end = 0;  // elements
@@ -85,6 +93,7 @@ class Reduction {
     size_t applied = 0;  // entries[0, applied) are over
     bool in_total = false;
     Duration at{};
+    uint64_t tally = 0;
   };
 
   void build(const Collective& collective, WorkerId self);
@@ -94,12 +103,20 @@ class Reduction {
   bool sends_over(const Chain& chain, size_t before) const;
   void apply(Chain& chain, Entry& entry);
   void close();
-  std::span<float> landing(const Entry& entry);
+  std::span<std::byte> landing(const Entry& entry);
+  // The bytes of a chunk in `all`.
+  template <class Byte>
+  std::span<Byte> part(std::span<Byte> all, const Chain& chain) const {
+    const size_t size = size_of(element_);
+    return all.subspan(static_cast<size_t>(chain.first) * size,
+                       static_cast<size_t>(chain.end - chain.first) * size);
+  }
 
-  std::span<const float> own_;
-  std::span<float> total_;
-  std::vector<float> scratch_;
-  int64_t slot_size_ = 0;
+  const Element element_;
+  std::span<const std::byte> own_;
+  std::span<std::byte> total_;
+  std::vector<int64_t> scratch_;
+  size_t slot_words_ = 0;  // of a slot in the scratch
   std::vector<int32_t> free_slots_;
   std::vector<Entry> entries_;
   std::vector<Chain> chains_;

@@ -38,6 +38,15 @@ class Stages : public Face {
     if (Status level = take_back_early(); !level.ok()) return level;
     return each([&](Face& part) { return part.begin(step); });
   }
+  bool resumes() const override {
+    return std::all_of(parts_.begin(), parts_.end(),
+                       [](const auto& part) { return part.compute->resumes(); });
+  }
+  void keep(const Value& value) override { part_of(value).keep(value); }
+  void drop(const Value& value) override { part_of(value).drop(value); }
+  Status resume(int64_t step, const Remainder& rest) override {
+    return each([&](Face& part) { return part.resume(step, rest); });
+  }
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     const auto found = find(op.stage);
     CHECK(found != parts_.end(), "an op of a stage that the worker holds");
@@ -54,6 +63,7 @@ class Stages : public Face {
     return part_of(value).room(value);
   }
   Copies* copies() override { return first().copies(); }
+  Element sum_elements() const override { return parts_.front().compute->sum_elements(); }
   Status reduced(const Value& total) override { return part_of(total).reduced(total); }
   void discard(const Value& value) override { part_of(value).discard(value); }
   StepOutcome outcome() override {

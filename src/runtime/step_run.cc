@@ -22,6 +22,20 @@ void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions,
   kept->emplace_back(std::move(reductions), std::move(queue));
 }
 
+// See Remainder::unsummed.
+std::vector<Value> gradients_alone(std::span<const Op> list) {
+  std::set<std::pair<StageId, MicroId>> weights;
+  for (const Op& op : list) {
+    if (op.kind == OpKind::BackwardWeight) weights.emplace(op.stage, op.micro);
+  }
+  std::vector<Value> alone;
+  for (const Op& op : list) {
+    if (op.kind != OpKind::BackwardInput || weights.contains({op.stage, op.micro})) continue;
+    alone.push_back({ValueKind::Gradient, -1, op.stage, op.micro});
+  }
+  return alone;
+}
+
 bool feeds_compute(ValueKind kind) {
   return kind == ValueKind::Activation || kind == ValueKind::Gradient;
 }
@@ -30,7 +44,7 @@ bool feeds_compute(ValueKind kind) {
 
 StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
                  const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
-                 std::vector<std::vector<float>>& scratch, RunName name)
+                 std::vector<std::vector<int64_t>>& scratch, RunName name)
     : input_(input),
       machine_(machine),
       table_(table),
@@ -38,7 +52,8 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
       base_(base),
       name_(name),
       scratch_(scratch),
-      walk_(*input.plan, schedule, input.self),
+      walk_(*input.plan, schedule, input.self, kReceivesAhead,
+            input.rest == nullptr ? std::span<const Value>() : std::span(input.rest->stored)),
       list_(walk_.list()),
       rows_(list_.size()),
       calls_(static_cast<size_t>(table.call_count()) + (order == nullptr ? 0 : list_.size()),
@@ -56,7 +71,7 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
 
 Result<std::vector<Event>> StepRun::run() {
   if (Status status = read_standing(); !status.ok()) return status.error();
-  if (Status status = machine_.compute->begin(input_.step); !status.ok()) {
+  if (Status status = begin(); !status.ok()) {
     return Error{status.error().code, status.error().reach,
                  cat(place(), ": it cannot begin: ", status.error().message)};
   }
@@ -67,7 +82,10 @@ Result<std::vector<Event>> StepRun::run() {
   deadline_ = machine_.clock->now() + input_.silence_limit;
   while (true) {
     if (Status status = start_ready(); !status.ok()) return retire(status.error());
-    if (walk_.done() && open_notes_ == 0) return std::move(events_);
+    if (walk_.done() && open_notes_ == 0) {
+      close_holding();
+      return std::move(events_);
+    }
     Result<Done> report = wait();
     if (!report.ok()) {
       if (wake_at_.count() > 0 && machine_.clock->now() >= wake_at_) continue;
@@ -76,6 +94,21 @@ Result<std::vector<Event>> StepRun::run() {
     }
     if (Status status = take(report.value()); !status.ok()) return retire(status.error());
   }
+}
+
+Status StepRun::begin() {
+  Holding* holding = input_.holding;
+  if (input_.rest == nullptr) {
+    if (holding != nullptr) holding->begin(input_.step);
+    return machine_.compute->begin(input_.step);
+  }
+  if (order_ != nullptr) return invalid("messages through the device's queue begin anew");
+  if (holding != nullptr) holding->resume(input_.step, input_.rest->stored, input_.rest->back);
+  Remainder rest = *input_.rest;
+  rest.unsummed = gradients_alone(list_);
+  const Status resumed = machine_.compute->resume(input_.step, rest);
+  if (machine_.links != nullptr) resumed_at_ = machine_.compute->nominal();
+  return resumed;
 }
 
 Result<Done> StepRun::wait() {
@@ -260,7 +293,7 @@ Status StepRun::start(int32_t index) {
 }
 
 Duration StepRun::inputs_at(int32_t index) const {
-  Duration at{};
+  Duration at = resumed_at_;
   for (const int32_t producer : table_.producers(index)) at = std::max(at, row(producer).finish);
   return at;
 }
@@ -311,15 +344,18 @@ Status StepRun::start_reduce(int32_t index) {
   const auto total = machine_.compute->room({ValueKind::Total, it.part, it.stage, {}});
   if (!total.ok()) return total.error();
   const size_t size = own.value().size();
-  const auto misplaced = [](const void* memory) {
-    return reinterpret_cast<uintptr_t>(memory) % alignof(float) != 0;
+  const Element element = machine_.compute->sum_elements();
+  const size_t one = size_of(element);
+  const auto misplaced = [one](const void* memory) {
+    return reinterpret_cast<uintptr_t>(memory) % one != 0;
   };
-  if (size != total.value().size() || size % sizeof(float) != 0 || misplaced(own.value().data()) ||
+  if (size != total.value().size() || size % one != 0 || misplaced(own.value().data()) ||
       misplaced(total.value().data())) {
     return invalid(cat("its sum has ", size, " bytes and the room for the total ",
-                       total.value().size(), ": both must hold the same fp32 elements"));
+                       total.value().size(), ": both must hold the same elements of ", one,
+                       " bytes"));
   }
-  std::vector<float> scratch;
+  std::vector<int64_t> scratch;
   if (!scratch_.empty()) {
     scratch = std::move(scratch_.back());
     scratch_.pop_back();
@@ -330,10 +366,8 @@ Status StepRun::start_reduce(int32_t index) {
     row(index).start = own_at;
   }
   reductions_[static_cast<size_t>(index)] = std::make_unique<Reduction>(
-      table_.collective(schedule_, index), input_.self,
-      std::span(reinterpret_cast<const float*>(own.value().data()), size / sizeof(float)),
-      std::span(reinterpret_cast<float*>(total.value().data()), size / sizeof(float)), own_at,
-      std::move(scratch));
+      table_.collective(schedule_, index), input_.self, element, own.value(), total.value(), own_at,
+      std::move(scratch), tally_of(brought_to(it)));
   return make_calls(index, *reductions_[static_cast<size_t>(index)]);
 }
 
@@ -353,6 +387,7 @@ Status StepRun::make_calls(int32_t index, Reduction& reduction) {
         stamp = {passage.start, passage.arrival};
         left_[static_cast<size_t>(number)] = passage.finish;
       }
+      stamp.tally = call.tally;
       status = machine_.transport->send(call.peer, tag, call.source, stamp, begin_call(number));
     } else {
       status = machine_.transport->recv(call.peer, tag, call.target, begin_call(number));
@@ -366,7 +401,33 @@ Status StepRun::make_calls(int32_t index, Reduction& reduction) {
   return reduction.done() ? close_reduce(index) : ok();
 }
 
+// The weight gradients of this worker that are in the sum which it brings to a reduction.
+std::vector<Contribution> StepRun::brought_to(const Op& reduce) const {
+  std::vector<Contribution> brought;
+  for (const Value& value : walk_.stored()) {
+    if (value.kind != ValueKind::Partial || value.stage != reduce.stage) continue;
+    brought.push_back({value.stage, value.micro});
+  }
+  return brought;
+}
+
+// Before anybody steps with a total: all of the step's weight gradients have to be in it, each
+// once. What a step is divided by is their number, so a sum of others would be wrong without a
+// sign.
+Status StepRun::audit(int32_t index) const {
+  const Op& it = op(index);
+  std::vector<Contribution> wanted;
+  for (const StageId stage : schedule_.groups[static_cast<size_t>(it.group.value)].stages) {
+    for (int32_t m = 0; m < schedule_.micro_count; ++m) wanted.push_back({stage, {m}});
+  }
+  const uint64_t tally = tally_of(wanted);
+  const uint64_t found = reductions_[static_cast<size_t>(index)]->tally_beside(tally);
+  if (found == tally) return ok();
+  return Error{Code::Corrupt, Reach::Worker, difference_of(wanted, found, brought_to(it))};
+}
+
 Status StepRun::close_reduce(int32_t index) {
+  if (Status right = audit(index); !right.ok()) return right;
   Reduction& reduction = *reductions_[static_cast<size_t>(index)];
   scratch_.push_back(reduction.take_scratch());
   row(index).finish = machine_.links != nullptr ? reduction.done_at() : machine_.clock->now();
@@ -383,7 +444,7 @@ Status StepRun::close_reduce(int32_t index) {
 
 // The op has ended: the walk goes on, what it freed is given back, the fact is noted.
 void StepRun::complete(int32_t index) {
-  for (const Value& value : walk_.finish(index)) machine_.compute->discard(value);
+  for (const Value& value : walk_.finish(index)) let_go(value, op(index));
   Row& my = row(index);
   my.done = true;
   Event event;
@@ -399,6 +460,43 @@ void StepRun::complete(int32_t index) {
   if (input_.ended) input_.ended(static_cast<int64_t>(events_.size()));
   if (event.op.kind != OpKind::Validate || --judgements_ > 0) return;
   if (input_.validated) input_.validated();
+}
+
+// What a message or an update used up may be needed by others again; what an op of this worker used
+// up came from somewhere, and is there.
+void StepRun::let_go(const Value& value, const Op& by) {
+  const bool sent = by.kind == OpKind::Send && has_micro(by);
+  const bool total = by.kind == OpKind::Step && value.kind == ValueKind::Total;
+  if (input_.holding == nullptr || !(sent || total)) return machine_.compute->discard(value);
+  keep(value);
+}
+
+void StepRun::keep(const Value& value) {
+  const bool travels = feeds_compute(value.kind);
+  const auto bytes = travels ? machine_.compute->bytes(value) : std::span<const std::byte>();
+  const auto size = bytes.ok() ? static_cast<int64_t>(bytes.value().size()) : 0;
+  machine_.compute->keep(value);
+  for (const Value& gone : input_.holding->keep(value, size)) machine_.compute->drop(gone);
+}
+
+// The run is over: what is in the store now is all that the worker has of the step.
+void StepRun::close_holding() {
+  Holding* holding = input_.holding;
+  if (holding == nullptr) return;
+  std::vector<StageId> stepped;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (rows_[i].done && list_[i].kind == OpKind::Step) stepped.push_back(list_[i].stage);
+  }
+  std::vector<Value> stored = walk_.stored();
+  const bool all = walk_.done();
+  // The step after takes the store over.
+  for (const Value& value : stored) {
+    const bool shared = feeds_compute(value.kind) || value.kind == ValueKind::Total ||
+                        value.kind == ValueKind::Verdict;
+    if (all && shared) keep(value);
+  }
+  if (all) stored.clear();
+  holding->end(std::move(stored), stepped);
 }
 
 // What was done ahead of the step is done.
@@ -476,7 +574,7 @@ Status StepRun::take_message(int32_t call, const Done& done) {
   if (!left_.empty() && left_[static_cast<size_t>(call)].count() != 0) {
     at = left_[static_cast<size_t>(call)];
   }
-  reduction.finish(call - table_.first_call(index), at);
+  reduction.finish(call - table_.first_call(index), at, done.tally);
   Status status = make_calls(index, reduction);
   if (!status.ok()) return explain(index, status.error(), {});
   return ok();
@@ -600,7 +698,12 @@ Error StepRun::retire(Error error) {
     if (call >= calls_.size() || calls_[call] != Call::UnderWay) continue;
     calls_[call] = Call::Over;
     --under_way_;
+    // An op that ends now has ended: its results are there, in a sum also.
+    const auto number = static_cast<int32_t>(call);
+    const bool computed = call < list_.size() && !is_message(op(number));
+    if (computed && done.status.ok() && input_.holding != nullptr) complete(number);
   }
+  close_holding();
   if (under_way_ == 0) return error;
   error.reach = Reach::Job;
   error.message += cat("; ", under_way_, " calls are still under way after ",

@@ -14,6 +14,7 @@
 #include "runtime/list_table.h"
 #include "runtime/queued_messages.h"
 #include "runtime/reduction.h"
+#include "runtime/tally.h"
 #include "runtime/worker.h"
 
 namespace tenuto {
@@ -33,7 +34,7 @@ class StepRun {
   // order, null when they leave by themselves.
   StepRun(const StepInput& input, const Machine& machine, const ListTable& table,
           const Schedule& schedule, const std::vector<int32_t>* order, uint64_t base,
-          std::vector<std::vector<float>>& scratch, RunName name);
+          std::vector<std::vector<int64_t>>& scratch, RunName name);
   // See run_step.
   Result<std::vector<Event>> run();
 
@@ -46,6 +47,7 @@ class StepRun {
   };
   using Arrival = std::pair<int64_t, int32_t>;  // nominal arrival, place of the Recv
 
+  Status begin();
   Status start_ready();
   Result<bool> start_queued();
   Status start_item(const DeviceQueue::Item& item);
@@ -67,8 +69,13 @@ class StepRun {
   Status take_op(int32_t index, const Done& done);
   Status take_message(int32_t call, const Done& done);
   Status close_reduce(int32_t index);
+  std::vector<Contribution> brought_to(const Op& reduce) const;
+  Status audit(int32_t index) const;
   void release_held();
   void complete(int32_t index);
+  void let_go(const Value& value, const Op& by);
+  void keep(const Value& value);
+  void close_holding();
   void pass_over(int32_t index);
   Duration inputs_at(int32_t index) const;
   Result<Done> wait();
@@ -92,7 +99,7 @@ class StepRun {
   const Schedule& schedule_;
   const uint64_t base_;
   const RunName name_;
-  std::vector<std::vector<float>>& scratch_;
+  std::vector<std::vector<int64_t>>& scratch_;
   Walk walk_;
   std::span<const Op> list_;
   std::vector<Row> rows_;
@@ -117,6 +124,7 @@ class StepRun {
   const bool choosing_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> held_;
   Duration choice_at_{};
+  Duration resumed_at_{};   // nominal clock: what was stored before is here since
   Duration reduced_at_{};   // nominal clock: the end of the last reduction
   Duration wake_at_{};      // zero = no reason to wake before a report
   int32_t awaited_ = 0;     // receives for compute ops that are posted and not here

@@ -16,6 +16,7 @@
 #include "base/mailbox.h"
 #include "ir/plan.h"
 #include "runtime/compute.h"
+#include "runtime/holding.h"
 #include "runtime/link_clock.h"
 #include "runtime/list_table.h"
 #include "runtime/tag.h"
@@ -60,6 +61,11 @@ struct StepInput {
   std::function<void(int64_t)> ended = nullptr;
   // Told of reports whose ticket is none of the step's; may be empty.
   std::function<void(const Done&)> other = nullptr;
+  // What the worker has of the step, kept up to date: what it sends it keeps. Null: nothing is
+  // kept. Not for a held-out pass, nor for messages through the device's queue.
+  Holding* holding = nullptr;
+  // The plan is what is left of the step, and this is the worker's part of it; null: a whole step.
+  const Remainder* rest = nullptr;
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
@@ -118,7 +124,7 @@ class Runner {
   // The order of the device's queue, and of what, when messages leave through it.
   std::vector<int32_t> order_;
   std::optional<Plan> ordered_;
-  std::vector<std::vector<float>> scratch_;
+  std::vector<std::vector<int64_t>> scratch_;
 };
 
 }  // namespace tenuto

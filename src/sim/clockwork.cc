@@ -323,6 +323,13 @@ void Clockwork::set_compute_lanes() {
     compute_.emplace_back(schedule_.lists[w], plan_.dispatch,
                           w < plan_.limits.size() ? plan_.limits[w] : Limit{},
                           keep_of(schedule_, options_));
+    if (options_.stores == nullptr || options_.stores->empty()) continue;
+    const auto stored = [&](ValueKind kind) {
+      const auto& store = (*options_.stores)[w];
+      return static_cast<int32_t>(std::count_if(store.begin(), store.end(),
+                                                [&](const Value& it) { return it.kind == kind; }));
+    };
+    compute_.back().hold(stored(ValueKind::Stash), stored(ValueKind::WeightWork));
   }
 }
 
@@ -391,7 +398,7 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
     }
     writes_.push_back(op.kind == OpKind::Send || op.kind == OpKind::Recv ? Bytes{} : writes);
     frees_.push_back(frees);
-    moves_.push_back(size_of(moved_value(op)));
+    moves_.push_back(is_message(op) ? sizes.of[at(op.stage.value)][at(int(op.moved))] : Bytes{});
   }
 }
 

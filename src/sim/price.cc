@@ -80,6 +80,9 @@ void count_whole_micros(const Plan& plan, std::vector<double>& peak) {
 }
 
 Status check_options(const PriceOptions& options) {
+  const bool resumed = options.stores != nullptr && !options.stores->empty();
+  CHECK(!resumed || (!options.lower_bound && !options.staggered && !options.evaluation),
+        "what is left of a step has no bound, no period and no held-out pass");
   if (options.sending == Sending::Offloaded) return ok();
   if (steps_overlap(options)) {
     return invalid("blocking messages cannot be priced with steps that overlap: take one");
@@ -139,13 +142,14 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   const Schedule& schedule = options.evaluation ? plan.evaluation : plan.schedule;
   if (const Status status = check_cluster(schedule, cluster); !status.ok()) return status.error();
   if (const Status status = check_options(options); !status.ok()) return status.error();
-  auto program = Program::make(schedule, keep_of(schedule, options));
+  auto program = Program::make(schedule, keep_of(schedule, options), options.stores);
   if (!program.ok()) return program.error();
   const Tariff tariff(program.value(), plan, model, cluster, options);
   PriceOptions exact = options;
   exact.steps = steps_of(options, program.value());
   const bool blocking = options.sending == Sending::Blocking;
-  const bool in_list_order = !blocking && can_run_listed(program.value(), plan, tariff, options);
+  const bool in_list_order = !blocking && options.stores == nullptr &&
+                             can_run_listed(program.value(), plan, tariff, options);
   const auto run = blocking ? run_blocking : in_list_order ? run_listed : run_clockwork;
   const Outcome outcome = run(program.value(), plan, schedule, tariff, exact);
   const Priced it{plan, schedule, program.value(), outcome, exact.steps};

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/plan.h"
+#include "ir/stores.h"
 #include "world/cluster.h"
 #include "world/model.h"
 
@@ -61,6 +62,8 @@ struct PriceOptions {
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
   bool bytes = false;        // peak_bytes too
   int32_t steps = 0;         // of those: steps to price for the period; 0 = enough for most
+  const Stores* stores = nullptr;  // what is there before the lists begin (check() has the rules of
+                                   // such plans): offloaded, one step, without a bound
 };
 
 // True when a worker may be in the next step while another is still in this one.

@@ -42,16 +42,19 @@ bool of_micro(const Value& value) { return slot_of(value.kind, false) != kNoSlot
 
 }  // namespace
 
-Result<Program> Program::make(const Schedule& schedule, bool (*keep)(const Op&)) {
+Result<Program> Program::make(const Schedule& schedule, bool (*keep)(const Op&),
+                              const Stores* stores) {
   Program program(schedule);
-  if (const Status status = program.build(keep); !status.ok()) return status.error();
+  if (const Status status = program.build(keep, stores); !status.ok()) return status.error();
   return program;
 }
 
-Status Program::build(bool (*keep)(const Op&)) {
+Status Program::build(bool (*keep)(const Op&), const Stores* stores) {
   make_room();
   all_kept_ = keep == nullptr;
   for (int32_t worker = 0; worker < static_cast<int32_t>(schedule_->lists.size()); ++worker) {
+    if (stores != nullptr && !stores->empty()) stored_ = (*stores)[at(worker)];
+    std::sort(stored_.begin(), stored_.end());
     note_writes(worker, keep);
     note_reads(worker);
   }
@@ -59,6 +62,7 @@ Status Program::build(bool (*keep)(const Op&)) {
   kinds_.clear();
   class_index_ = writer_ = first_end_ = {};
   step_values_.clear();
+  stored_.clear();
   step_messages_.clear();
   return ok();
 }
@@ -216,11 +220,26 @@ void Program::note_reads(int32_t worker) {
   }
 }
 
+bool Program::is_stored(const Value& value) const {
+  return std::binary_search(stored_.begin(), stored_.end(), value);
+}
+
+// The same of the op's read of that number, values of the whole step not counted.
+bool Program::is_stored(const Op& op, size_t read) const {
+  if (stored_.empty()) return false;
+  for (const Value& value : effect_of(op, schedule_->stage_count).read) {
+    if (of_micro(value) && read-- == 0) return is_stored(value);
+  }
+  return false;
+}
+
 // Values of a micro-batch: the op of this worker that wrote it, made here or received here.
 void Program::read(const Class& kind, const Op& op, int32_t number) {
   const int32_t self = worker(number);
   const int32_t low = first_[at(self)], high = first_[at(self) + 1];
+  size_t index = 0;
   for (const Place& place : kind.reads) {
+    const size_t read = index++;
     int32_t writer = -1;
     for (const int32_t run : {place.received, place.made}) {
       if (run < 0) continue;
@@ -230,6 +249,7 @@ void Program::read(const Class& kind, const Op& op, int32_t number) {
         break;
       }
     }
+    if (writer < 0 && is_stored(op, read)) continue;
     join(writer, number, place.freed);
   }
 }
@@ -251,6 +271,7 @@ void Program::read_whole(const Op& op, int32_t number) {
       join(writer.op, number, freed);
     }
     // What a writer that is not kept would have written, nobody waits for.
+    if (is_stored(value)) continue;
     if (!found && !means_every(value) && all_kept_) join(-1, number, false);
   }
 }

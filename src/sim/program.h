@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "ir/effect.h"
 #include "ir/schedule.h"
+#include "ir/stores.h"
 #include "ir/walk.h"
 
 namespace tenuto {
@@ -29,11 +30,13 @@ class Program {
     int32_t to = -1, next = -1;
   };
 
-  // Takes in the ops of `schedule` that `keep` is true for (all when it is nullptr).
+  // Takes in the ops of `schedule` that `keep` is true for (all when it is nullptr). `stores`: what
+  // is there before; nullptr = nothing.
   //
   // Errors: Invalid/Job  a message without its other end
   // Cost:   linear in the number of ops
-  static Result<Program> make(const Schedule& schedule, bool (*keep)(const Op&) = nullptr);
+  static Result<Program> make(const Schedule& schedule, bool (*keep)(const Op&) = nullptr,
+                              const Stores* stores = nullptr);
 
   // Number of ops, kept or not.
   int32_t size() const { return first_.back(); }
@@ -96,7 +99,7 @@ class Program {
   explicit Program(const Schedule& schedule) : schedule_(&schedule) {}
 
   static size_t at(int32_t index) { return static_cast<size_t>(index); }
-  Status build(bool (*keep)(const Op&));
+  Status build(bool (*keep)(const Op&), const Stores* stores);
   void make_room();
   int32_t find_class(const Op& op);
   Class describe(const Op& op) const;
@@ -105,6 +108,8 @@ class Program {
   void note_reads(int32_t worker);
   void read_whole(const Op& op, int32_t number);
   void read(const Class& kind, const Op& op, int32_t number);
+  bool is_stored(const Value& value) const;
+  bool is_stored(const Op& op, size_t read) const;
   int32_t find_lane(int32_t worker, const Op& op);
   void join(int32_t writer, int32_t reader, bool freed);
   void meet(int32_t run, int32_t number);
@@ -127,6 +132,7 @@ class Program {
   std::vector<int32_t> first_end_;  // of each travelling value: the end that was noted first
   int64_t messages_ = 0, paired_ = 0;
   std::vector<Writer> step_values_;
+  std::vector<Value> stored_;  // of the present worker, sorted
   std::vector<int32_t> step_messages_;
   size_t lanes_begin_ = 0;  // of the present worker
   bool all_kept_ = true;

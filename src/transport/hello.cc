@@ -75,6 +75,7 @@ Done received(Ticket ticket, WorkerId from, const Stamp& stamp, Duration now) {
   done.peer = from;
   done.finish = stamp.arrival != Duration::zero() ? stamp.arrival : now;
   done.sent = stamp.sent;
+  done.tally = stamp.tally;
   return done;
 }
 

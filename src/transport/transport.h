@@ -48,12 +48,14 @@ struct Hello {
   int64_t epoch = 0;
 };
 // Of the bytes on the wire, hello included; raised with every change of them.
-inline constexpr int32_t kWireVersion = 2;
+inline constexpr int32_t kWireVersion = 3;
 
-// Times that travel with a message; see runtime/paced.h for the nominal clock.
+// What travels with a message: its times, see runtime/paced.h for the nominal clock, and of a part
+// of a sum what it is made of, see runtime/tally.h.
 struct Stamp {
   Duration sent{};     // when it was sent, on the sender's clock
   Duration arrival{};  // nominal arrival; zero = when it really arrives
+  uint64_t tally = 0;
 };
 
 // A connection that had broken and stands again.

@@ -324,8 +324,12 @@ void UcxEngine::transmit(Link& link, uint64_t grant, Sent& sent) {
   flight->size = size.count;
   flight->ticket = sending.ticket;
   flight->own = sent.own;
-  flight->header = {link.remote_id, grant, sending.stamp.sent.count(),
-                    sending.stamp.arrival.count(), sent.kept ? 0u : 1u};
+  flight->header = {link.remote_id,
+                    grant,
+                    sending.stamp.sent.count(),
+                    sending.stamp.arrival.count(),
+                    sent.kept ? 0u : 1u,
+                    sending.stamp.tally};
   if (settings_.protocol == UcxProtocol::Automatic) {
     if (const Duration moment = now(); link.rate.wants_probe(size, moment)) {
       flight->header.acknowledge = 1;
@@ -388,7 +392,7 @@ void UcxEngine::landed_send(const Flight& flight, ucs_status_t status) {
 
 void UcxEngine::landed_receive(const Flight& flight, ucs_status_t status) {
   Link& link = *flight.link;
-  const Stamp stamp{Duration(flight.header.sent), Duration(flight.header.arrival)};
+  const Stamp stamp = stamp_of(flight.header);
   if (link.ended) {
     if (status != UCS_OK) return report(flight.ticket, link.peer, *link.ended);
     return mailbox_.post(received(flight.ticket, link.peer, stamp, now()));

@@ -57,7 +57,13 @@ struct DataHeader {
   uint64_t channel = 0, grant = 0;
   int64_t sent = 0, arrival = 0;
   uint64_t acknowledge = 0;  // 1 = say Got at once; 0 = with the next frame that goes
+  uint64_t tally = 0;        // Stamp
 };
+
+// What the sender said of the message.
+inline Stamp stamp_of(const DataHeader& header) {
+  return {Duration(header.sent), Duration(header.arrival), header.tally};
+}
 
 // Frame to bytes and back. Errors: Corrupt/Link for anything but a whole frame.
 std::string encode(const Frame& frame);

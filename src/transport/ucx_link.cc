@@ -312,8 +312,7 @@ void UcxEngine::here(Link& link, const Tag& tag, const DataHeader& header) {
   const Ticket ticket = place->second.ticket;
   peer.granted.erase(place->second.grant);
   peer.receives.erase(place);
-  mailbox_.post(
-      received(ticket, link.peer, {Duration(header.sent), Duration(header.arrival)}, now()));
+  mailbox_.post(received(ticket, link.peer, stamp_of(header), now()));
   if (link.state != LinkState::Open) return;
   link.arrived.push_back(header.grant);
   if (header.acknowledge == 1 || link.arrived.size() >= kFrameArrivals) say_got(link);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/fixed_sum.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -133,6 +134,20 @@ Found misfit_of_path(const Job& job) {
                     "device.kind = \"", job.device.kind, "\" is none: remove it")};
 }
 
+Found misfit_of_numerics(const Job& job) {
+  if (job.resilience.numerics != "reproducible") return {};
+  if (job.device.kind == "cuda") {
+    return Misfit{"resilience.numerics",
+                  "\"reproducible\" sums in the host's memory: it needs device.kind = \"cpu\", or "
+                  "\"paced\", whose sums are exact; found \"cuda\""};
+  }
+  const int64_t micros = int64_t{job.parallel.pipelines} * job.parallel.micros;
+  if (micros <= kFixedTerms) return {};
+  return Misfit{"resilience.numerics",
+                cat("\"reproducible\" sums up to ", kFixedTerms, " micro-batches a step, found ",
+                    job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
+}
+
 // The workers of a schedule's file are known when it has been read, see load_effective_job.
 Found misfit_of_faults(const Job& job) {
   const int32_t stages = job.parallel.stages, workers = job.worker_count();
@@ -214,7 +229,7 @@ int32_t cut_layers(const ModelSettings& model) {
 Found find_misfit(const Job& job) {
   for (const auto find :
        {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data, misfit_of_paced,
-        misfit_of_network, misfit_of_send, misfit_of_absence, misfit_of_path}) {
+        misfit_of_network, misfit_of_send, misfit_of_absence, misfit_of_path, misfit_of_numerics}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();

@@ -90,6 +90,7 @@ struct ResilienceSettings {
   std::string slow_workers = "observe";   // adapt | observe
   std::string dead_workers = "continue";  // continue | stop
   double silence_seconds = 2;             // a worker that says nothing for so long is dead
+  std::string numerics = "fast";          // fast | reproducible: the same bits whoever runs what
   int32_t restarts = 0;                   // of each worker that has died, by who started it
 };
 

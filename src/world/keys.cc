@@ -369,6 +369,13 @@ std::vector<Key> control_keys() {
        {.low = 0, .high = 86400, .low_open = true},
        {},
        "a worker that says nothing to the coordinator for so long is lost"},
+      {"resilience.numerics",
+       slot<&Job::resilience, &ResilienceSettings::numerics>,
+       kAnyNumber,
+       {"fast", "reproducible"},
+       "fast: gradients are summed in fp32, as they come; reproducible: in fixed point, the same "
+       "bits whoever ran which micro-batch, for 32 bytes a parameter and four times the bytes of a "
+       "reduction"},
       {"resilience.restarts",
        slot<&Job::resilience, &ResilienceSettings::restarts>,
        whole(0, 1000),

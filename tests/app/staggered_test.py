@@ -98,6 +98,17 @@ class Staggered(Survival):
             survived += len(self.told(run, "death"))
         self.assertGreater(survived, 1)
 
+    def test_a_worker_comes_back(self):
+        self.write_job(job__steps=200, parallel__optimizer="staggered", resilience__restarts=1)
+        undisturbed = self.losses(self.train("--parallel.optimizer=barrier", name="barrier"))
+        run = self.start(name="back")
+        run.wait_for_steps(20)
+        self.kill(run, 3)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_whole(run, 200, undisturbed)
+        self.assertTrue([reason for reason in self.told(run, "join") if "has the state" in reason],
+                        run.events())
+
     def test_a_stop_and_a_checkpoint_when_asked(self):
         self.write_engine_job(job__steps=100000, job__checkpoint_every=0, job__validate_every=0,
                               parallel__optimizer="staggered")

@@ -121,6 +121,44 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
   }
 }
 
+// A plan of which some weight gradient is summed twice, or never: no worker steps, and the sentence
+// says which one it is. check() would not let it pass; here nobody asked.
+TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
+  const Job job = instant_job(2, 2, 2);
+  for (const bool twice : {false, true}) {
+    SCOPED_TRACE(twice ? "one twice" : "one is missing");
+    Plan plan = plan_of(job);
+    if (twice) {  // the second pipeline runs micro-batch 0 in the place of its own first one
+      for (const size_t w : {2, 3}) {
+        for (Op& op : plan.schedule.lists[w]) op.micro.value *= op.micro.value == 1 ? 0 : 1;
+      }
+    } else {
+      std::erase_if(plan.schedule.lists[3], [](const Op& op) {
+        return op.kind == OpKind::BackwardWeight && op.micro.value == 1;
+      });
+    }
+    const std::string said = twice ? "micro-batch 1 of stage 1 is not in it, and micro-batch 0"
+                                   : "micro-batch 1 of stage 1 is not in it";
+    TestCluster cluster(job, plan);
+    cluster.connect();
+    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    int32_t told = 0;
+    for (int32_t w = 0; w < 4; ++w) {
+      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      ASSERT_FALSE(run.status.ok());
+      EXPECT_EQ(cluster.device(w).version(), 0) << "a step was taken with a sum that is wrong";
+      const std::string& sentence = run.status.error().message;
+      if (run.status.error().code == Code::Corrupt && sentence.find("stage 1:") != said.npos) {
+        ++told;
+        EXPECT_TRUE(sentence.find(said) != said.npos ||
+                    sentence.find("micro-batch 0 of stage 1 twice") != said.npos)
+            << sentence;
+      }
+    }
+    EXPECT_GE(told, 1);
+  }
+}
+
 // The same, and the others do the step again without the worker: the plain numbers, bit for bit.
 TEST(Failure, W8LossAtEveryCallCostsTheOthersNoNumber) {
   const Job job = instant_job(2, 2, 2);

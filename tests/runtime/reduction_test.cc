@@ -12,11 +12,17 @@
 
 #include "base/random.h"
 #include "collective/ring.h"
+#include "runtime/tally.h"
 
 namespace tenuto {
 namespace {
 
 using Floats = std::vector<float>;
+template <class Number>
+using Sums = std::vector<std::vector<Number>>;  // of each member
+
+template <class Number>
+constexpr Element kElement = sizeof(Number) == sizeof(float) ? Element::Float : Element::Whole;
 
 std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
   std::vector<WorkerId> all;
@@ -25,15 +31,16 @@ std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
 }
 
 // Round by round with a copy of the state before each round: what the words of ir/collective.h say.
-std::vector<Floats> by_the_book(const Collective& collective, std::vector<Floats> state) {
+template <class Number>
+Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
   const auto chunks = static_cast<size_t>(collective.chunk_count);
   std::map<WorkerId, size_t> place;
   for (const WorkerId id : collective.members) place.emplace(id, place.size());
   for (const Round& round : collective.rounds) {
-    const std::vector<Floats> before = state;
+    const Sums<Number> before = state;
     for (const Move& move : round.moves) {
-      const Floats& from = before[place[move.from]];
-      Floats& to = state[place[move.to]];
+      const auto& from = before[place[move.from]];
+      auto& to = state[place[move.to]];
       const auto c = static_cast<size_t>(move.chunk.value);
       for (size_t i = c * from.size() / chunks; i < (c + 1) * from.size() / chunks; ++i) {
         to[i] = move.add ? to[i] + from[i] : from[i];
@@ -44,15 +51,20 @@ std::vector<Floats> by_the_book(const Collective& collective, std::vector<Floats
 }
 
 // All members on one thread; messages wait for their receive and arrive in a random order.
+template <class Number>
 class Net {
  public:
-  Net(const Collective& collective, std::vector<Floats>& own, uint64_t seed)
+  // `tallies`: of what each member brings; empty: of nothing.
+  Net(const Collective& collective, Sums<Number>& own, uint64_t seed,
+      const std::vector<uint64_t>& tallies = {})
       : collective_(collective), random_(seed) {
     totals_.assign(own.size(), {});
     for (size_t m = 0; m < own.size(); ++m) {
-      totals_[m].assign(own[m].size(), -77.0F);
-      parts_.push_back(std::make_unique<Reduction>(collective, collective.members[m], own[m],
-                                                   totals_[m], Duration(0), Floats{}));
+      totals_[m].assign(own[m].size(), Number{-77});
+      parts_.push_back(std::make_unique<Reduction>(
+          collective, collective.members[m], kElement<Number>, std::as_bytes(std::span(own[m])),
+          std::as_writable_bytes(std::span(totals_[m])), Duration(0), std::vector<int64_t>{},
+          tallies.empty() ? 0 : tallies[m]));
     }
   }
 
@@ -68,7 +80,7 @@ class Net {
       const bool sender_first = random_.below(2) == 0;
       if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (sender_first) collect(pair.from);
-      parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10));
+      parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10), pair.out.tally);
       collect(pair.to);
       if (!sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (!sender_first) collect(pair.from);
@@ -76,7 +88,7 @@ class Net {
   }
 
   const Reduction& part(size_t m) const { return *parts_[m]; }
-  const Floats& total(size_t m) const { return totals_[m]; }
+  const std::vector<Number>& total(size_t m) const { return totals_[m]; }
 
  private:
   struct Pair {
@@ -112,26 +124,29 @@ class Net {
 
   const Collective& collective_;
   Random random_;
-  std::vector<Floats> totals_;
+  Sums<Number> totals_;
   std::vector<std::unique_ptr<Reduction>> parts_;
   std::map<Name, ReductionCall> sends_, receives_;
   std::vector<Pair> ready_;
 };
 
-std::vector<Floats> random_sums(size_t member_count, size_t elements, uint64_t seed) {
+template <class Number>
+Sums<Number> random_sums(size_t member_count, size_t elements, uint64_t seed) {
   Random random(seed);
-  std::vector<Floats> own(member_count, Floats(elements));
-  for (Floats& each : own) {
-    for (float& number : each) number = static_cast<float>(random.uniform() * 2 - 1);
+  const double size = kElement<Number> == Element::Float ? 1 : 0x1p50;
+  Sums<Number> own(member_count, std::vector<Number>(elements));
+  for (auto& each : own) {
+    for (Number& number : each) number = static_cast<Number>((random.uniform() * 2 - 1) * size);
   }
   return own;
 }
 
-void expect_right(const Collective& collective, size_t elements, uint64_t seed) {
-  std::vector<Floats> own = random_sums(collective.members.size(), elements, seed);
-  const std::vector<Floats> untouched = own;
-  const std::vector<Floats> expected = by_the_book(collective, own);
-  Net net(collective, own, seed);
+template <class Number>
+void expect_right_of(const Collective& collective, size_t elements, uint64_t seed) {
+  auto own = random_sums<Number>(collective.members.size(), elements, seed);
+  const Sums<Number> untouched = own;
+  const Sums<Number> expected = by_the_book(collective, own);
+  Net<Number> net(collective, own, seed);
   net.run();
   for (size_t m = 0; m < own.size(); ++m) {
     SCOPED_TRACE(testing::Message() << "member " << m << " of " << own.size() << ", " << elements
@@ -140,9 +155,14 @@ void expect_right(const Collective& collective, size_t elements, uint64_t seed) 
     EXPECT_EQ(own[m], untouched[m]) << "the worker's own sum was written";
     ASSERT_EQ(net.total(m).size(), elements);
     if (elements == 0) continue;
-    EXPECT_EQ(std::memcmp(net.total(m).data(), expected[m].data(), elements * sizeof(float)), 0);
-    EXPECT_EQ(std::memcmp(net.total(m).data(), net.total(0).data(), elements * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(net.total(m).data(), expected[m].data(), elements * sizeof(Number)), 0);
+    EXPECT_EQ(std::memcmp(net.total(m).data(), net.total(0).data(), elements * sizeof(Number)), 0);
   }
+}
+
+void expect_right(const Collective& collective, size_t elements, uint64_t seed) {
+  expect_right_of<float>(collective, elements, seed);
+  expect_right_of<int64_t>(collective, elements, seed);
 }
 
 TEST(Reduction, RingsOfEverySizeSumBitForBit) {
@@ -181,8 +201,8 @@ TEST(Reduction, ExchangeReadsTheStateBeforeTheRound) {
 TEST(Reduction, ASwapDoesNotWaitForItself) {
   const Round both{{{{0}, {1}, {0}, false}, {{1}, {0}, {0}, false}}};
   const Collective swap{members(2), 1, {both, both, both}};
-  std::vector<Floats> own = random_sums(2, 6, 4);
-  Net net(swap, own, 9);
+  auto own = random_sums<float>(2, 6, 4);
+  Net<float> net(swap, own, 9);
   net.run();
   ASSERT_TRUE(net.part(0).done());
   ASSERT_TRUE(net.part(1).done());
@@ -195,7 +215,8 @@ TEST(Reduction, ReceivesAheadAreBounded) {
   for (int32_t m = 1; m < 40; ++m) star.rounds[0].moves.push_back({{m}, {0}, {0}, true});
   const Floats own(10);
   Floats total(10);
-  Reduction root(star, {0}, own, total, {}, {});
+  Reduction root(star, {0}, Element::Float, std::as_bytes(std::span(own)),
+                 std::as_writable_bytes(std::span(total)), {}, {});
   EXPECT_EQ(root.startable().size(), static_cast<size_t>(kScratchSlots));
   EXPECT_TRUE(root.startable().empty());
   root.finish(0, {});
@@ -207,10 +228,97 @@ TEST(Reduction, ReceivesAheadAreBounded) {
 // takes.
 TEST(Reduction, PassesTheTimesOn) {
   const Collective ring = make_ring(members(4));
-  std::vector<Floats> own = random_sums(4, 16, 2);
-  Net net(ring, own, 3);
+  auto own = random_sums<float>(4, 16, 2);
+  Net<float> net(ring, own, 3);
   net.run();
   for (size_t m = 0; m < 4; ++m) EXPECT_EQ(net.part(m).done_at(), Duration(60));
+}
+
+// What each member of a group brings, dealt out at random; every chunk ends with the tally of all.
+TEST(Reduction, W4TalliesAddUpAsTheSumsDo) {
+  Random random(5);
+  for (int32_t count = 1; count <= 7; ++count) {
+    const Collective ring = make_ring(members(count));
+    std::vector<std::vector<Contribution>> brought(static_cast<size_t>(count));
+    std::vector<Contribution> all;
+    for (int32_t m = 0; m < 12; ++m) {
+      all.push_back({{1}, {m}});
+      brought[static_cast<size_t>(random.below(count))].push_back(all.back());
+    }
+    for (const size_t elements : {2, 9, 64}) {
+      // 0: as it is; 1: one is left out; 2: one comes in twice; 3: one in another's place.
+      for (int bug = 0; bug < 4; ++bug) {
+        SCOPED_TRACE(testing::Message() << count << " members, bug " << bug);
+        std::vector<std::vector<Contribution>> faulty = brought;
+        const auto last = static_cast<size_t>(count) - 1;
+        for (auto& each : faulty) {
+          if (bug == 1 || bug == 3) std::erase(each, Contribution{{1}, {7}});
+        }
+        if (bug == 2 || bug == 3) faulty[last].push_back({{1}, {4}});
+        std::vector<uint64_t> tallies;
+        for (const auto& each : faulty) tallies.push_back(tally_of(each));
+        auto own = random_sums<float>(static_cast<size_t>(count), elements, 8);
+        Net<float> net(ring, own, 3, tallies);
+        net.run();
+        const uint64_t wanted = tally_of(all);
+        for (size_t m = 0; m <= last; ++m) {
+          ASSERT_TRUE(net.part(m).done());
+          const uint64_t found = net.part(m).tally_beside(wanted);
+          EXPECT_EQ(found == wanted, bug == 0) << "member " << m;
+          if (bug == 0) continue;
+          const std::string said = difference_of(all, found, faulty[m]);
+          const bool twice = said.find("micro-batch 4 of stage 1 is in it twice") != said.npos;
+          const bool gone = said.find("micro-batch 7 of stage 1 is not in it") != said.npos;
+          EXPECT_EQ(gone, bug == 1 || bug == 3) << said;
+          EXPECT_TRUE(bug != 2 || twice) << said;
+          EXPECT_TRUE(bug != 3 || said.find("micro-batch 4 of stage 1 twice") != said.npos) << said;
+        }
+      }
+    }
+  }
+}
+
+// A message that counts for a part that the receiver has already: the part is in the sum twice.
+TEST(Reduction, W4AStalePartIsSeen) {
+  const Collective pair{members(2), 1, {Round{{{{0}, {1}, {0}, true}, {{1}, {0}, {0}, true}}}}};
+  const Floats own(4, 1.0F);
+  Floats total(4);
+  const uint64_t mine = tally_of(Contribution{{0}, {0}}), yours = tally_of(Contribution{{0}, {1}});
+  for (const bool stale : {false, true}) {
+    Reduction part(pair, {0}, own, total, {}, {}, mine);
+    std::vector<int32_t> receives;
+    for (const ReductionCall& call : part.startable()) {
+      EXPECT_EQ(call.tally, call.send ? mine : 0);
+      receives.push_back(call.index);
+    }
+    for (const int32_t index : receives) part.finish(index, {}, stale ? mine : yours);
+    ASSERT_TRUE(part.done());
+    EXPECT_EQ(part.tally_beside(mine + yours), stale ? 2 * mine : mine + yours);
+  }
+}
+
+TEST(Tally, SentencesNameUpToTwo) {
+  std::vector<Contribution> all;
+  for (int32_t m = 0; m < 6; ++m) all.push_back({{2}, {m}});
+  const auto said = [&](std::initializer_list<int32_t> in) {
+    std::vector<Contribution> found;
+    for (const int32_t m : in) found.push_back({{2}, {m}});
+    return difference_of(all, tally_of(found), found);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_TRUE(has(said({0, 1, 2, 3}),
+                  "micro-batch 4 of stage 2 and micro-batch 5 of stage 2 are "
+                  "not in it") ||
+              has(said({0, 1, 2, 3}),
+                  "micro-batch 5 of stage 2 and micro-batch 4 of stage 2 are "
+                  "not in it"));
+  EXPECT_TRUE(has(said({0, 1, 2, 3}), "this worker brought stage 2: 0-3")) << said({0, 1, 2, 3});
+  EXPECT_TRUE(has(said({0, 1, 2, 3}), "is to be of stage 2: 0-5, each once"));
+  EXPECT_TRUE(has(said({0, 1, 2, 3, 4, 5, 5}), "micro-batch 5 of stage 2 is in it twice"));
+  EXPECT_TRUE(has(said({0}), "more than two of them"));
+  EXPECT_TRUE(has(said({}), "this worker brought nothing"));
 }
 
 }  // namespace

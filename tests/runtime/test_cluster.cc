@@ -103,6 +103,8 @@ void TestCluster::connect() {
   network_ = std::make_unique<MemoryNetwork>();
   ++epoch_;
   abandon_ = false;
+  ended_.clear();
+  if (commits && committed_ > 1'000) committed_ = 0;
   for (int32_t w = 0; w < size(); ++w) {
     Worker& worker = *workers_[static_cast<size_t>(w)];
     while (worker.mailbox.wait(Duration(0)).ok()) {
@@ -156,8 +158,13 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     run.outcomes[static_cast<size_t>(step)].gradient_norm = now.gradient_norm;
     run.outcomes[static_cast<size_t>(step)].finite = now.finite;
   };
+  if (keep_bytes && !worker.holding) worker.holding.emplace(*keep_bytes);
+  if (worker.holding && !evaluation) input.holding = &*worker.holding;
   for (int64_t step = first; step < first + count; ++step) {
     input.step = step;
+    const bool rest = left && step == first;
+    input.plan = rest ? &left->plan : &plan_;
+    input.rest = rest ? &left->parts[static_cast<size_t>(index)] : nullptr;
     compute->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
     if (worker.links) {
       worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
@@ -172,10 +179,27 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     }
     run.events.push_back(std::move(events).value());
     run.outcomes.push_back(compute->outcome());
+    if (commits) note_end(step);
   }
   input.step = first + count;
   if (!evaluation && settles_in_the_end) run.status = runner.settle(input);
   return run;
+}
+
+// As control does: a step that all have ended is committed.
+void TestCluster::note_end(int64_t step) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto members = std::count_if(workers_.begin(), workers_.end(),
+                                       [](const auto& worker) { return !worker->stages.empty(); });
+    if (++ended_[step] < members) return;
+  }
+  set_standing({step + 1, abandon_});
+}
+
+Inventory TestCluster::inventory(int32_t worker, int64_t step) const {
+  const auto& holding = workers_[static_cast<size_t>(worker)]->holding;
+  return holding ? holding->inventory(step, !plan_.split_backward) : Inventory{};
 }
 
 std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evaluation) {
@@ -186,6 +210,7 @@ std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evalu
         [&, w] { runs[static_cast<size_t>(w)] = run_worker(w, first, count, evaluation); });
   }
   for (std::thread& thread : threads) thread.join();
+  left.reset();
   return runs;
 }
 

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,12 +29,17 @@ class ForwardingCompute : public Compute {
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     return under_.start(op, inputs_at, ticket);
   }
+  bool resumes() const override { return under_.resumes(); }
+  void keep(const Value& value) override { under_.keep(value); }
+  void drop(const Value& value) override { under_.drop(value); }
+  Status resume(int64_t step, const Remainder& rest) override { return under_.resume(step, rest); }
   void set_speed(double speed) override { under_.set_speed(speed); }
   Duration nominal() const override { return under_.nominal(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return under_.bytes(value);
   }
   Result<std::span<std::byte>> room(const Value& value) override { return under_.room(value); }
+  Element sum_elements() const override { return under_.sum_elements(); }
   Status reduced(const Value& total) override { return under_.reduced(total); }
   void discard(const Value& value) override { under_.discard(value); }
   StepOutcome outcome() override { return under_.outcome(); }
@@ -126,6 +133,21 @@ class TestCluster {
   // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
   WorkerId mute;
 
+  // Commits each step when all have ended it; else all are committed beforehand.
+  bool commits = false;
+  // What a worker may keep of what it has sent; none: it keeps no account of what it has.
+  std::optional<int64_t> keep_bytes;
+  // What is left of a step, and each worker's part of it: the next run begins with it.
+  struct Left {
+    Plan plan;
+    std::vector<Remainder> parts;
+  };
+  std::optional<Left> left;
+
+  // What the worker has of the step.
+  Inventory inventory(int32_t worker, int64_t step) const;
+  // Of what is committed: as many steps.
+  int64_t committed() const { return committed_; }
   // Goes on without a worker, under a plan without it, when all have been connected anew. Requires:
   // the others hold what they held.
   void lose(WorkerId worker, const Plan& plan);
@@ -158,7 +180,9 @@ class TestCluster {
     std::unique_ptr<Transport> transport;
     FaultyTransport* faulty = nullptr;  // the transport, when it has faults
     std::unique_ptr<LinkClock> links;
+    std::optional<Holding> holding;
   };
+  void note_end(int64_t step);
 
   std::unique_ptr<Transport> make_wire(Worker& worker, const Hello& hello);
   WorkerRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
@@ -171,6 +195,8 @@ class TestCluster {
   int64_t epoch_ = 0;
   std::atomic<int64_t> committed_{1'000'000};
   std::atomic<bool> abandon_{false};
+  std::mutex mutex_;                  // guards ended_
+  std::map<int64_t, int32_t> ended_;  // workers that have ended a step, by step
 };
 
 // One plain loop over all stages and micro-batches: what every layout must come to.

@@ -381,6 +381,51 @@ TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
   }
 }
 
+// With sums in fixed point nothing of the numbers depends on the layout, the order, nor on who runs
+// which micro-batch.
+TEST_F(Truth, ReproducibleSumsHaveTheSameBitsEverywhere) {
+  Random random(7);
+  Job own = job(1, 1, "1f1b");
+  own.resilience.numerics = "reproducible";
+  const ClusterResult alone = run_cluster(own, 0, kSteps, {}, place("alone"));
+  const Parameters parameters = read(alone.shards);
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  expect_within(spread_of(own, plain, 1), plain, alone.losses, parameters);
+  for (const auto& [pipelines, stages, order] :
+       {std::tuple{1, 4, "zb-h1"}, {2, 2, "1f1b"}, {4, 1, "gpipe"}, {2, 4, "zb-h2"}}) {
+    SCOPED_TRACE(cat(order, " ", pipelines, "x", stages));
+    own.parallel.pipelines = pipelines;
+    own.parallel.stages = stages;
+    own.parallel.micros = 8 / pipelines;
+    own.parallel.order = order;
+    own.parallel.split_backward = find_card(order)->splits_backward;
+    std::vector<Plan> plans = {plan_of(own)};
+    if (pipelines > 1) {
+      const std::vector<bool> alive = draw_alive(plans[0], 0.7, random);
+      plans.push_back(without_workers(plans[0], alive).value());
+      plans.push_back(with_update(plans[1], true));
+    }
+    for (const Plan& plan : plans) {
+      const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("reproducible"));
+      EXPECT_EQ(run.losses, alone.losses);
+      EXPECT_EQ(read(run.shards), parameters);
+    }
+  }
+}
+
+// The shared weight's two gradients are summed apart.
+TEST_F(Truth, ReproducibleSumsOfATiedHead) {
+  Job own = job(2, 2, "zb-h1");
+  own.model.tied = true;
+  own.resilience.numerics = "reproducible";
+  const Plan whole = plan_of(own);
+  const ClusterResult first = run_cluster(own, whole, 0, kSteps, {}, place("tied"));
+  const Plan routed = without_workers(whole, {true, true, true, false}).value();
+  const ClusterResult second = run_cluster(own, routed, 0, kSteps, {}, place("routed"));
+  EXPECT_EQ(second.losses, first.losses);
+  EXPECT_EQ(read(second.shards), read(first.shards));
+}
+
 TEST_F(Truth, TiedHeadIsWithinTheBound) {
   Job tied = job(1, 1, "1f1b");
   tied.model.tied = true;

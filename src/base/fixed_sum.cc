@@ -1,0 +1,44 @@
+#include "base/fixed_sum.h"
+
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tenuto {
+namespace {
+
+constexpr double kHighUnits = 0x1p24, kLowInHigh = 0x1p50;
+constexpr int kLowInHighBits = 50;
+constexpr float kLimit = 0x1p23f, kLowUnit = 0x1p-74f;
+// Added to a number below 2^51 it leaves the nearest whole one, to even, in the last bits.
+constexpr double kWhole = 0x1.8p52;
+
+__extension__ using Wide = __int128;
+
+}  // namespace
+
+// Every step is exact but the last rounding: a product by a power of two, and what a rounding
+// leaves. Without a call or a conversion, so that the compiler can take several numbers at once.
+void add_to(std::span<FixedSum> sums, std::span<const float> terms, int64_t& refused) {
+  CHECK(sums.size() == terms.size(), "a sum for each term");
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const bool fits = std::fabs(terms[i]) < kLimit;  // false for what is not a number, too
+    const double units = (fits ? static_cast<double>(terms[i]) : 0.0) * kHighUnits;
+    const double high = units + kWhole;
+    const double low = (units - (high - kWhole)) * kLowInHigh + kWhole;
+    sums[i].high += std::bit_cast<int64_t>(high) - std::bit_cast<int64_t>(kWhole);
+    sums[i].low += std::bit_cast<int64_t>(low) - std::bit_cast<int64_t>(kWhole);
+    refused += fits ? 0 : 1;
+  }
+}
+
+void read(std::span<const FixedSum> sums, std::span<float> into) {
+  CHECK(sums.size() == into.size(), "room for each sum");
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const Wide whole = static_cast<Wide>(sums[i].high) * (Wide{1} << kLowInHighBits) + sums[i].low;
+    into[i] = static_cast<float>(whole) * kLowUnit;
+  }
+}
+
+}  // namespace tenuto

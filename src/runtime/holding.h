@@ -1,0 +1,66 @@
+// What a worker has of the steps that are not committed, by name: of the one that it ran last, and
+// of the one before as long as somebody may still be in that. When a worker is lost, what is left
+// of a step follows from what the others have (adapt/salvage.h).
+//
+// What a worker made and sent it keeps until the step after next begins, for the receiver's copy is
+// the one that dies. That takes the memory of two messages for each micro-batch, so there is a
+// limit: beyond it the oldest are dropped. Then what is left is more work, and still right.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "ir/inventory.h"
+
+namespace tenuto {
+
+// The values that one worker holds. Written by its StepRun; what the values are is with Compute.
+class Holding {
+ public:
+  // At most `limit` bytes of what was sent are kept of a step.
+  explicit Holding(int64_t limit) : limit_(limit) {}
+
+  // A run of step `step` begins from nothing: what is held of the step before stays, what was held
+  // of others is forgotten.
+  void begin(int64_t step);
+  // A run of what is left of `step` begins with these values: they are in the store from here on.
+  // What else is kept of the step stays so. These stages have not stepped any more.
+  void resume(int64_t step, const std::vector<Value>& stored, const std::vector<StageId>& back);
+  // A value that was sent is kept. Returns those that go because there is no room.
+  std::vector<Value> keep(const Value& value, int64_t bytes);
+  // The run has come to its end, or as far as it could: what is in the store, and which stages have
+  // stepped.
+  void end(std::vector<Value> stored, const std::vector<StageId>& stepped);
+
+  // What there is of `step`; empty when the worker has nothing of it. With `whole_backward` what
+  // awaits its BackwardWeight is in the sum already.
+  Inventory inventory(int64_t step, bool whole_backward) const;
+  // True when `step` is the one before that of the newest run.
+  bool is_behind(int64_t step) const { return before_ && before_->step == step; }
+  // Bytes that are kept now; the most that were; values that were dropped for want of room.
+  int64_t bytes() const { return now_.bytes + (before_ ? before_->bytes : 0); }
+  int64_t most_bytes() const { return most_; }
+  int64_t dropped() const { return dropped_; }
+
+ private:
+  struct Kept {
+    Value value;
+    int64_t bytes = 0;
+  };
+  struct OfStep {
+    int64_t step = -1;
+    std::vector<Value> stored;
+    std::deque<Kept> kept;  // oldest first
+    std::vector<StageId> stepped;
+    int64_t bytes = 0;  // of what is kept
+  };
+
+  int64_t limit_;
+  OfStep now_;
+  std::optional<OfStep> before_;
+  int64_t most_ = 0, dropped_ = 0;
+};
+
+}  // namespace tenuto

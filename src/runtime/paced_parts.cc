@@ -1,0 +1,100 @@
+#include "runtime/paced_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/paced.h"
+
+namespace tenuto {
+
+namespace {
+
+double length_of(const std::vector<double>& lengths, int32_t place) {
+  CHECK(!lengths.empty(), "a paced device needs op lengths");
+  const auto wanted = static_cast<size_t>(place);
+  return lengths[std::min(wanted, lengths.size() - 1)];
+}
+
+}  // namespace
+
+Share share_of(const Job& job, const Plan& plan, StageId stage) {
+  const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
+  Share share{holder.value % job.parallel.stages, 0};
+  for (const Stage& other : plan.stages) {
+    share.chunks +=
+        std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
+  }
+  if (share.chunks == 1) share.place = stage.value;
+  return share;
+}
+
+std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) {
+  std::map<int16_t, StageId> parts;
+  for (const std::vector<Op>& list : plan.schedule.lists) {
+    for (const Op& op : list) {
+      if (op.kind != OpKind::Reduce || op.stage != stage) continue;
+      const auto group = static_cast<size_t>(op.group.value);
+      const bool tied =
+          group < plan.schedule.groups.size() && plan.schedule.groups[group].stages.size() > 1;
+      parts[op.part] = tied ? plan.schedule.groups[group].stages.front() : stage;
+    }
+  }
+  if (parts.empty()) parts[-1] = stage;
+  std::vector<Bucket> buckets;
+  for (const auto& [part, owner] : parts) {
+    const size_t b = buckets.size();
+    buckets.push_back({part, owner, b * weights / parts.size(), (b + 1) * weights / parts.size()});
+  }
+  return buckets;
+}
+
+void PacedCommon::begin(int64_t next) {
+  if (step != next) {
+    kept_before = step == next - 1 ? std::move(kept) : std::map<Value, Floats>();
+    step = next;
+  }
+  kept.clear();
+  store.clear();
+}
+
+void PacedCommon::resume(int64_t wanted, const std::vector<Value>& stored) {
+  if (step != wanted) {  // the step after has been begun, or this one never was
+    store.clear();
+    kept = step == wanted + 1 ? std::move(kept_before) : std::map<Value, Floats>();
+    step = wanted;
+  }
+  kept_before.clear();
+  std::map<Value, Floats> all;
+  for (const Value& value : stored) {
+    for (auto* place : {&store, &kept}) {
+      if (const auto found = place->find(value); found != place->end()) {
+        all.insert(place->extract(found));
+        break;
+      }
+    }
+  }
+  store = std::move(all);
+}
+
+Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
+                      int32_t chunks) {
+  const auto part = [&](const std::vector<double>& lengths) {
+    return from_milliseconds(length_of(lengths, place) / chunks);
+  };
+  const Duration input = part(device.backward_input_ms);
+  const Duration weight = part(device.backward_weight_ms);
+  switch (kind) {
+    case OpKind::Forward:
+    case OpKind::Evaluate:
+      return part(device.forward_ms);
+    case OpKind::BackwardInput:
+      return split_backward ? input : input + weight;
+    case OpKind::BackwardWeight:
+      return split_backward ? weight : Duration{};
+    default:
+      return {};
+  }
+}
+
+}  // namespace tenuto

@@ -1,0 +1,60 @@
+// What a paced device is made of beside its mathematics: where a stage stands, how its weights are
+// cut, and what the stages of one worker share. Private to paced.cc.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/unit.h"
+#include "ir/plan.h"
+#include "runtime/lag.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// Numbers of a message, of weights, of sums.
+using Floats = std::vector<float>;
+
+// One weight bucket: a run of the stage's weights that is reduced by itself.
+struct Bucket {
+  int16_t part = -1;
+  StageId owner;  // whose first weights it has: the first stage of a tied pair
+  size_t first = 0, end = 0;
+};
+
+// The buckets of a stage with so many weights: as many as the plan reduces it in.
+std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights);
+
+// Where a stage's worker stands in its pipeline, and among how many stages it shares its time.
+struct Share {
+  int32_t place = 0, chunks = 1;
+};
+
+// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
+// one stage may have come from another.
+Share share_of(const Job& job, const Plan& plan, StageId stage);
+
+// What all stages of a worker have in common: the values, the device's own time, its lag. The
+// worker's thread owns the first two.
+struct PacedCommon {
+  // A step begins: what was kept of the step before stays; of the same step run again nothing does.
+  void begin(int64_t next);
+  // The stored values and no others are in the store, wherever they were. Once more changes
+  // nothing.
+  void resume(int64_t wanted, const std::vector<Value>& stored);
+
+  std::map<Value, Floats> store;
+  std::vector<Floats> spare;  // message buffers to use again
+  // What was sent and is kept, of the step that was begun last and of the one before.
+  std::map<Value, Floats> kept, kept_before;
+  int64_t step = -1;  // that was begun last
+  Duration nominal{-1};
+  double speed = 1;
+
+  std::mutex mutex;  // guards what follows; nothing else is locked while it is held
+  LagRecord lags;
+  bool counts_lag = true;
+};
+
+}  // namespace tenuto

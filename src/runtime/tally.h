@@ -1,0 +1,42 @@
+// What a sum is made of, in a form that adds up as the sum does.
+//
+// Idea:  each weight gradient has a random number of 64 bits; the tally of a sum is the sum of the
+//        numbers of what is in it. A collective that adds two chunks adds their tallies, so at its
+//        end the tally of every chunk says whether all of the step is in it, each once.
+// Right: a set that is not the whole one has its tally by chance once in 2^64.
+// Size:  8 bytes a message, however many micro-batches a step has; a mask of them would need as
+// many
+//        bits, and more where one of them can come in twice.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+
+namespace tenuto {
+
+// One weight gradient: of a stage and a micro-batch.
+struct Contribution {
+  StageId stage;
+  MicroId micro;
+  auto operator<=>(const Contribution&) const = default;
+};
+
+// Its number.
+uint64_t tally_of(const Contribution& each);
+
+// The tally of a sum of these.
+uint64_t tally_of(std::span<const Contribution> all);
+
+// How a sum with the tally `found` differs from the sum of `wanted`, as far as one or two of these
+// account for it: "micro-batch 3 of stage 1 is in it twice". `own`: what this worker brought to it.
+//
+// Cost: quadratic in the number of contributions, up to 4096 of them
+std::string difference_of(std::span<const Contribution> wanted, uint64_t found,
+                          std::span<const Contribution> own);
+
+}  // namespace tenuto

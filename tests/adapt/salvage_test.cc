@@ -1,0 +1,252 @@
+// What is left of a step after losses: right in every case, and no more than it has to be.
+#include "adapt/salvage.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "adapt/hash_cluster.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "ir/effect.h"
+#include "plan/make_plan.h"
+#include "plan/routed.h"
+
+namespace tenuto {
+namespace {
+
+Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, bool split = true) {
+  Shape shape;
+  shape.stages = stages;
+  shape.pipelines = pipelines;
+  shape.micros = micros;
+  shape.order = split ? "zb-h1" : "1f1b";
+  shape.split_backward = split;
+  auto plan = make_plan(shape);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+  return plan.value();
+}
+
+// Every stage keeps a holder.
+bool survivable(const Plan& plan, const std::vector<std::pair<int64_t, WorkerId>>& kills) {
+  return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& stage) {
+    return std::any_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
+      return std::none_of(kills.begin(), kills.end(),
+                          [&](const auto& kill) { return kill.second == holder; });
+    });
+  });
+}
+
+TEST(Salvage, NothingAliveIsTheWholeStep) {
+  const Plan plan = plan_of(3, 3, 4);
+  std::vector<bool> alive(9, true);
+  alive[4] = false;
+  const auto rest = salvage(plan, std::vector<Inventory>(9), alive);
+  ASSERT_TRUE(rest.ok());
+  EXPECT_EQ(rest.value().plan, without_workers(plan, alive).value());
+  EXPECT_EQ(rest.value().ops, 3 * 3 * 12);
+}
+
+TEST(Salvage, NoHolderIsRefused) {
+  const Plan plan = plan_of(2, 2, 2);
+  const auto rest = salvage(plan, std::vector<Inventory>(4), {false, true, false, true});
+  ASSERT_FALSE(rest.ok());
+  EXPECT_EQ(rest.error().code, Code::Infeasible);
+}
+
+TEST(Salvage, EveryKillPointOfSmallPlans) {
+  int64_t runs = 0, ops = 0, planned = 0, copied = 0, back = 0;
+  for (const auto& [stages, pipelines, micros] :
+       {std::tuple(2, 2, 1), std::tuple(2, 2, 2), std::tuple(3, 2, 2), std::tuple(2, 3, 2)}) {
+    const Plan plan = plan_of(stages, pipelines, micros);
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+      const Ran whole = run_disturbed(plan, {seed, {}, true, Broken::Nothing, {}});
+      ASSERT_EQ(whole.failure, "");
+      for (int32_t w = 0; w < stages * pipelines; ++w) {
+        for (int64_t event = 0; event <= whole.events; ++event) {
+          const Ran ran = run_disturbed(plan, {seed, {{event, {w}}}, true, Broken::Nothing, {}});
+          ASSERT_EQ(ran.failure, "") << stages << " x " << pipelines << " x " << micros << ", seed "
+                                     << seed << ", worker " << w << " after " << event;
+          ++runs, ops += ran.ops, planned += whole.ops, copied += ran.copied, back += ran.back;
+        }
+      }
+    }
+  }
+  std::printf("%ld kill points, %.3f ops run per op, %ld totals copied, %ld Steps taken back\n",
+              static_cast<long>(runs), static_cast<double>(ops) / static_cast<double>(planned),
+              static_cast<long>(copied), static_cast<long>(back));
+  EXPECT_GT(copied, 0);
+}
+
+// Draws plans and kills; returns how many of `count` runs failed, and the first failure.
+std::pair<int32_t, std::string> random_runs(int32_t count, Broken broken, bool keep = true) {
+  int32_t failed = 0;
+  std::string first;
+  for (int32_t i = 0; i < count; ++i) {
+    Random random(mix(41, static_cast<uint64_t>(i)));
+    const auto stages = static_cast<int32_t>(2 + random.below(3));
+    const auto pipelines = static_cast<int32_t>(2 + random.below(3));
+    const Plan plan =
+        plan_of(stages, pipelines, static_cast<int32_t>(1 + random.below(3)), random.below(4) > 0);
+    Disturbance it{mix(43, static_cast<uint64_t>(i)), {}, keep, broken, {}};
+    const int64_t events = run_disturbed(plan, {it.seed, {}, true, Broken::Nothing, {}}).events;
+    if (random.below(2) == 0) it.slow = {static_cast<int32_t>(random.below(stages * pipelines))};
+    const int64_t kills = 1 + random.below(3);
+    // Half of them fall late, where some have reduced or stepped and others have not.
+    int64_t event = random.below(2) == 0 ? random.below(events) : events * 4 / 5;
+    for (int64_t k = 0; k < kills; ++k) {
+      event += random.below(std::max<int64_t>(events / 5, 2));
+      const WorkerId victim{static_cast<int32_t>(random.below(stages * pipelines))};
+      it.kills.emplace_back(event, victim);
+      if (!survivable(plan, it.kills)) it.kills.pop_back();
+    }
+    const Ran ran = run_disturbed(plan, it);
+    if (ran.failure.empty()) continue;
+    ++failed;
+    if (first.empty()) first = cat("run ", i, ": ", ran.failure);
+  }
+  return {failed, first};
+}
+
+TEST(Salvage, LossesInRecovery) {
+  const auto [failed, first] = random_runs(400, Broken::Nothing);
+  EXPECT_EQ(failed, 0) << first;
+}
+
+TEST(Salvage, NothingKept) {
+  const auto [failed, first] = random_runs(400, Broken::Nothing, false);
+  EXPECT_EQ(failed, 0) << first;
+}
+
+// The rules of recovery, each broken: the runs must show it.
+TEST(Salvage, BrokenRulesAreFound) {
+  for (const auto& [broken, name] :
+       {std::pair(Broken::InPlace, "INPLACE"), std::pair(Broken::Total, "TOTAL"),
+        std::pair(Broken::Stale, "STALE"), std::pair(Broken::NoKeep, "NOKEEP"),
+        std::pair(Broken::NoRedo, "NOREDO"), std::pair(Broken::FreeTotal, "FREETOTAL")}) {
+    // With values kept, an output is owed by who has stepped only after two losses at once.
+    const bool keep = broken != Broken::NoRedo;
+    const auto [failed, first] = random_runs(keep ? 100 : 400, broken, keep);
+    std::printf("%-9s %3d of %d runs; %s\n", name, failed, keep ? 100 : 400,
+                first.substr(0, first.find('\n')).c_str());
+    EXPECT_GT(failed, 0) << name;
+  }
+}
+
+// The last gradient of a stage that has stepped is lost on the wire with its maker: who has stepped
+// takes the Step back, makes the gradient again, and steps with the total that it kept.
+TEST(Salvage, TheLastGradientOnTheWire) {
+  const Plan plan = plan_of(2, 2, 1);
+  const auto value = [](ValueKind kind, int32_t stage, int32_t micro) {
+    return Value{kind, -1, {stage}, {micro}};
+  };
+  std::vector<Inventory> inventories(4);
+  // Workers 0 and 2 hold the first stage, 1 and 3 the second; micro-batch 1 is that of 2 and 3. The
+  // second stage has stepped everywhere; gradient 1 has left worker 3, which dies, and is not
+  // there.
+  inventories[0].values = {value(ValueKind::Partial, 0, 0), value(ValueKind::Activation, 0, 0)};
+  inventories[2].values = {value(ValueKind::Stash, 0, 1), value(ValueKind::Activation, 0, 1)};
+  inventories[1].values = {value(ValueKind::Total, 1, -1), value(ValueKind::Gradient, 1, 0)};
+  inventories[1].stepped = {{1}};
+  const auto rest = salvage(plan, inventories, {true, true, true, false});
+  ASSERT_TRUE(rest.ok());
+  EXPECT_TRUE(check(rest.value().plan, {}, rest.value().stores).ok());
+  EXPECT_EQ(rest.value().back, (std::vector<TakenBack>{{{1}, {1}}}));
+  EXPECT_EQ(rest.value().ops, 4);  // forward and backward for the gradient, backward and its weight
+  EXPECT_EQ(rest.value().sent_again, 1);
+}
+
+TEST(Salvage, CheckFindsWhatIsMissingOrTwice) {
+  const Plan plan = plan_of(2, 2, 2);
+  std::vector<bool> alive = {true, true, true, false};
+  std::vector<Inventory> inventories(4);
+  inventories[1].values = {{ValueKind::Partial, -1, {1}, {0}}};
+  const auto made = salvage(plan, inventories, alive);
+  ASSERT_TRUE(made.ok());
+  const Rest& rest = made.value();
+  EXPECT_TRUE(check(rest.plan, {}, rest.stores).ok());
+  Stores without = rest.stores;
+  without[1].clear();
+  EXPECT_FALSE(check(rest.plan, {}, without).ok());
+  Stores twice = rest.stores;
+  twice[1].push_back({ValueKind::Partial, -1, {1}, {1}});
+  EXPECT_FALSE(check(rest.plan, {}, twice).ok());
+  Stores total = rest.stores;
+  total[1].push_back({ValueKind::Total, -1, {1}, {}});
+  EXPECT_FALSE(check(rest.plan, {}, total).ok());
+}
+
+// What each worker has when the priced step is cut off at a moment; an op under way is not done.
+std::vector<Inventory> inventories_at(const Plan& plan, const Timeline& timeline, Duration now) {
+  std::vector<Span> spans = timeline.spans;
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.finish < b.finish; });
+  std::vector<std::set<Value>> stores(plan.schedule.lists.size());
+  std::vector<Inventory> inventories(stores.size());
+  for (const Span& span : spans) {
+    if (span.finish > now) break;
+    const auto w = static_cast<size_t>(span.worker.value);
+    const Effect effect = effect_of(span.op, plan.schedule.stage_count);
+    for (const Value& value : effect.free) {
+      if (means_every(value)) continue;
+      stores[w].erase(value);
+      if (span.op.kind == OpKind::Send) inventories[w].values.push_back(value);
+    }
+    stores[w].insert(effect.write.begin(), effect.write.end());
+    if (span.op.kind == OpKind::Step) inventories[w].stepped.push_back(span.op.stage);
+  }
+  for (size_t w = 0; w < stores.size(); ++w) {
+    inventories[w].values.insert(inventories[w].values.end(), stores[w].begin(), stores[w].end());
+  }
+  return inventories;
+}
+
+// A loss at any time of a step costs hardly more than if the worker had been away from its start; a
+// replay costs half a step more.
+TEST(Salvage, ALossCostsWhatTheStepsAfterItCost) {
+  std::printf("(S,D,M)      T, T' in ops   over T': replay, salvage; ops left of all\n");
+  for (const auto& [stages, pipelines, micros] :
+       {std::tuple(2, 2, 4), std::tuple(4, 3, 6), std::tuple(8, 4, 16)}) {
+    Shape shape;
+    shape.stages = stages;
+    shape.pipelines = pipelines;
+    shape.micros = micros;
+    shape.order = "zb-h1";
+    shape.split_backward = true;
+    shape.dispatch = Dispatch::Ready;
+    const Plan plan = make_plan(shape).value();
+    const Cluster cluster = uniform_cluster(stages * pipelines, {});
+    Model model;
+    Layer layer;
+    layer.forward = layer.backward_input = layer.backward_weight = from_milliseconds(1);
+    model.layers.assign(static_cast<size_t>(stages), layer);
+    PriceOptions options;
+    options.spans = true;
+    const Timeline whole = price(plan, model, cluster, options).value();
+    double replay = 0, salvaged = 0, away = 0, share = 0;
+    constexpr int32_t kKills = 40;
+    Random random(7);
+    for (int32_t k = 0; k < kKills; ++k) {
+      std::vector<bool> alive(cluster.workers.size(), true);
+      alive[static_cast<size_t>(random.below(stages * pipelines))] = false;
+      const Duration now{random.below(whole.makespan.count())};
+      const auto got = recover(plan, inventories_at(plan, whole, now), alive, model, cluster);
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      EXPECT_LE(got.value().price, got.value().replay);
+      away += to_milliseconds(got.value().replay) / kKills;
+      salvaged += to_milliseconds(now + got.value().price) / kKills;
+      replay += to_milliseconds(now + got.value().replay) / kKills;
+      share += static_cast<double>(got.value().rest.ops) / kKills;
+    }
+    const double step = to_milliseconds(whole.makespan);
+    std::printf("(%d,%d,%d)%*s %6.1f %6.1f   %+.3f T %+.3f T   %.2f\n", stages, pipelines, micros,
+                micros > 9 ? 4 : 5, "", step, away, (replay - away) / step,
+                (salvaged - away) / step, share / (3.0 * stages * pipelines * micros));
+    EXPECT_LT(salvaged, replay - 0.2 * step);
+    EXPECT_LT(salvaged, away + 0.1 * step);
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,238 @@
+// Workers are lost in the middle of a step, and the others do what is left of it: on whole clusters
+// in one process, with the numbers of one plain loop, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "adapt/salvage.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "plan/routed.h"
+#include "test_cluster.h"
+
+namespace tenuto {
+namespace {
+
+constexpr int64_t kAllKept = 1 << 30;
+
+// At a call of one worker to compute or wire, counted from the beginning of a run, that worker is
+// cut off.
+struct Cut {
+  WorkerId victim;
+  int64_t at = -1;
+  std::atomic<int64_t> calls{0};
+  std::function<void()> deed;
+  void step() {
+    if (calls++ == at) deed();
+  }
+};
+
+class CutCompute : public ForwardingCompute {
+ public:
+  CutCompute(Compute& under, Cut& cut) : ForwardingCompute(under), cut_(cut) {}
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    cut_.step();
+    return under_.start(op, inputs_at, ticket);
+  }
+
+ private:
+  Cut& cut_;
+};
+
+class CutTransport : public ForwardingTransport {
+ public:
+  CutTransport(std::unique_ptr<Transport> under, Cut& cut)
+      : ForwardingTransport(std::move(under)), cut_(cut) {}
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    cut_.step();
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    cut_.step();
+    return under_->recv(from, tag, bytes, ticket);
+  }
+
+ private:
+  Cut& cut_;
+};
+
+// A cluster that loses workers and goes on with what is left.
+class Survivors {
+ public:
+  Survivors(const Job& job, const Plan& plan, int64_t keep_bytes)
+      : job_(job), plan_(plan), cluster_(job, plan), alive_(plan.schedule.lists.size(), true) {
+    cluster_.keep_bytes = keep_bytes;
+    cluster_.commits = true;
+    cluster_.wrap_compute = [this](WorkerId self, Compute& under) -> std::unique_ptr<Compute> {
+      if (self != cut_.victim) return nullptr;
+      return std::make_unique<CutCompute>(under, cut_);
+    };
+    cluster_.wrap_transport =
+        [this](WorkerId self, std::unique_ptr<Transport> under) -> std::unique_ptr<Transport> {
+      if (self != cut_.victim) return under;
+      return std::make_unique<CutTransport>(std::move(under), cut_);
+    };
+    cut_.deed = [this] { cluster_.network().lose(cut_.victim); };
+  }
+
+  // Runs to version `end`, losing the worker at a call. True when the call was reached.
+  bool run_and_lose(WorkerId victim, int64_t at, int64_t end) {
+    cut_.victim = victim;
+    cut_.at = at;
+    cut_.calls = 0;
+    cluster_.mute = victim;
+    cluster_.connect();
+    const int64_t first = version_;
+    (void)cluster_.run(first, end - first);
+    const bool reached = cut_.calls > at;
+    cut_.victim = {};
+    alive_[static_cast<size_t>(victim.value)] = false;
+    take_stock();
+    return reached;
+  }
+
+  // Runs to version `end` without losing anybody and compares with a plain loop.
+  void finish(int64_t end) {
+    cluster_.mute = {};
+    cluster_.connect();
+    const std::vector<WorkerRun> runs = cluster_.run(version_, end - version_);
+    PlainRun plain(job_);
+    std::vector<StepOutcome> outcomes;
+    for (int64_t step = 0; step < end; ++step) outcomes.push_back(plain.step());
+    for (int32_t w = 0; w < cluster_.size(); ++w) {
+      if (!alive_[static_cast<size_t>(w)]) continue;
+      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      std::vector<float> weights;
+      for (const StageId stage : cluster_.stages_of(w)) {
+        const std::vector<float>& own = plain.weights(stage.value);
+        weights.insert(weights.end(), own.begin(), own.end());
+      }
+      EXPECT_EQ(cluster_.device(w).weights(), weights) << "worker " << w;
+      EXPECT_EQ(cluster_.device(w).version(), end);
+      for (size_t i = 0; i < run.outcomes.size(); ++i) {
+        const StepOutcome& expected = outcomes[static_cast<size_t>(version_) + i];
+        EXPECT_EQ(run.outcomes[i].gradient_norm, expected.gradient_norm) << "worker " << w;
+        for (const MicroLoss& loss : run.outcomes[i].losses) {
+          EXPECT_EQ(loss.loss, expected.losses[static_cast<size_t>(loss.micro.value)].loss);
+        }
+      }
+    }
+  }
+
+  int64_t ops() const { return ops_; }
+  int64_t taken_back() const { return taken_back_; }
+  int64_t copied() const { return copied_; }
+
+ private:
+  // Where everybody is, what they have, and what is left of the step that is open.
+  void take_stock() {
+    version_ = 1 << 20;
+    for (size_t w = 0; w < alive_.size(); ++w) {
+      if (alive_[w])
+        version_ = std::min(version_, cluster_.device(static_cast<int32_t>(w)).version());
+    }
+    // What all have is committed.
+    cluster_.set_standing({std::max(version_, cluster_.committed()), false});
+    std::vector<Inventory> inventories;
+    for (size_t w = 0; w < alive_.size(); ++w) {
+      inventories.push_back(cluster_.inventory(static_cast<int32_t>(w), version_));
+    }
+    auto rest = salvage(plan_, inventories, alive_);
+    ASSERT_TRUE(rest.ok()) << rest.error().message;
+    const Status right = check(rest.value().plan, {}, rest.value().stores);
+    ASSERT_TRUE(right.ok()) << right.error().message;
+    TestCluster::Left left{rest.value().plan, {}};
+    for (size_t w = 0; w < alive_.size(); ++w) {
+      left.parts.push_back({rest.value().stores[w], {}, {}});
+      for (const TakenBack& it : rest.value().back) {
+        if (it.worker.value == static_cast<int32_t>(w)) left.parts[w].back.push_back(it.stage);
+      }
+    }
+    ops_ += rest.value().ops;
+    taken_back_ += static_cast<int64_t>(rest.value().back.size());
+    copied_ += rest.value().totals_copied;
+    const auto after = without_workers(plan_, alive_);
+    ASSERT_TRUE(after.ok());
+    for (size_t w = 0; w < alive_.size(); ++w) {
+      if (!alive_[w]) cluster_.lose({static_cast<int32_t>(w)}, after.value());
+    }
+    cluster_.left = std::move(left);
+  }
+
+  const Job job_;
+  const Plan plan_;
+  Cut cut_;
+  TestCluster cluster_;
+  std::vector<bool> alive_;
+  int64_t version_ = 0;
+  int64_t ops_ = 0, taken_back_ = 0, copied_ = 0;
+};
+
+Job job_of(int32_t stages, int32_t pipelines, int32_t micros, bool split) {
+  Job job = instant_job(stages, pipelines, micros);
+  job.parallel.order = split ? "zb-h1" : "1f1b";
+  job.parallel.split_backward = split;
+  return job;
+}
+
+// Every worker is cut off at each of its calls in two steps that follow one another: the others end
+// the step, and the one after, with the plain numbers.
+TEST(Resume, LossAtEveryCallOfSmallClusters) {
+  for (const auto& [stages, pipelines, split] :
+       {std::tuple(2, 2, true), std::tuple(2, 2, false), std::tuple(1, 3, true)}) {
+    const Job job = job_of(stages, pipelines, 2, split);
+    const Plan plan = plan_of(job);
+    const int64_t whole = 3 * stages * job.micro_count();
+    int64_t points = 0, ops = 0, taken_back = 0, copied = 0;
+    for (int32_t victim = 0; victim < stages * pipelines; ++victim) {
+      for (int64_t at = 0;; ++at) {
+        SCOPED_TRACE(cat(stages, " x ", pipelines, ", worker ", victim, " lost at call ", at));
+        Survivors all(job, plan, kAllKept);
+        const bool reached = all.run_and_lose({victim}, at, 2);
+        if (!reached) break;
+        all.finish(4);
+        if (testing::Test::HasFailure()) return;
+        ++points, ops += all.ops(), taken_back += all.taken_back(), copied += all.copied();
+      }
+    }
+    std::printf(
+        "%d x %d: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld totals "
+        "copied\n",
+        stages, pipelines, static_cast<long>(points),
+        static_cast<double>(ops) / static_cast<double>(points * whole),
+        static_cast<long>(taken_back), static_cast<long>(copied));
+    EXPECT_LT(ops, points * whole * 7 / 10);
+  }
+}
+
+// Two workers, the second while what the first took with it is under way; several stages a worker;
+// little or no room for what was sent.
+TEST(Resume, LossesInRecovery) {
+  Random random(23);
+  for (int32_t round = 0; round < 120; ++round) {
+    const auto stages = static_cast<int32_t>(1 + random.below(3));
+    Job job = job_of(stages, 3, static_cast<int32_t>(1 + random.below(2)), random.below(3) > 0);
+    if (stages == 2 && random.below(2) == 0) job.parallel.order = "zb-v";
+    if (job.parallel.order == "zb-v") job.parallel.split_backward = true;
+    const Plan plan = plan_of(job);
+    const int64_t room = random.below(3) == 0 ? 256 * random.below(4) : kAllKept;
+    const WorkerId first{static_cast<int32_t>(random.below(3 * stages))};
+    WorkerId second = first;
+    while (second == first) second = {static_cast<int32_t>(random.below(3 * stages))};
+    const int64_t at = random.below(120), then = random.below(60);
+    SCOPED_TRACE(cat("round ", round, ": ", stages, " stages, ", job.parallel.order, ", worker ",
+                     first, " at call ", at, ", worker ", second, " at call ", then, ", room ",
+                     room));
+    Survivors all(job, plan, room);
+    all.run_and_lose(first, at, 2);
+    all.run_and_lose(second, then, 4);
+    all.finish(5);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
