@@ -30,6 +30,7 @@ Status Lessons::begin(const std::vector<Newcomer>& newcomers, const LessonTime& 
       const bool gives = newcomer.donors[i] == time.self;
       if (!gives && newcomer.worker != time.self) continue;
       Lesson& lesson = lessons_[{newcomer.worker, newcomer.stages[i]}];
+      if (lesson.over() && lesson.open.empty()) lesson.body = {};
       lesson.stage = newcomer.stages[i];
       lesson.gives = gives;
       lesson.peer = gives ? newcomer.worker : newcomer.donors[i];
@@ -80,7 +81,7 @@ Status Lessons::give(Lesson& lesson, const LessonTime& time) {
   }
   lesson.since = time.now;
   lesson.head = {time.version, lesson.next, std::min(lesson.portion, lesson.total - lesson.next),
-                 lesson.total};
+                 lesson.total, time.voids};
   lesson.body.resize(static_cast<size_t>(lesson.head.size));
   const Status copied = time.compute->read_state(lesson.stage, lesson.next, lesson.body);
   if (!copied.ok()) return copied;
@@ -130,6 +131,7 @@ Status Lessons::take(Lesson& lesson, const LessonTime& time) {
   }
   const Status written = time.compute->write_state(lesson.stage, head.first, lesson.body);
   if (!written.ok()) return written;
+  voids_ = head.voids;
   lesson.next = head.first + head.size;
   lesson.total = head.total;
   lesson.head = {};
@@ -140,7 +142,7 @@ bool Lessons::note(const Done& done, Duration now) {
   if (done.ticket == kNoTicket) return false;
   for (auto& [name, lesson] : lessons_) {
     if (lesson.open.erase(done.ticket) == 0) continue;
-    if (!done.status.ok()) failed_ = done.status;
+    if (!done.status.ok() && !lesson.gives) failed_ = done.status;
     if (lesson.open.empty()) lesson.took = now - lesson.begun;
     return true;
   }

@@ -26,6 +26,7 @@ struct LessonTime {
   WorkerId self;
   int64_t epoch = 0, version = 0;
   int64_t plan_serial = 0;  // in force
+  int64_t voids = 0;        // runs of this epoch, see Runner
   Duration now{};
   Transport* transport = nullptr;
   Compute* compute = nullptr;
@@ -46,6 +47,8 @@ class Lessons {
   bool note(const Done& done, Duration now);
   // The version at which this worker had all that it is to learn; -1 = not yet.
   int64_t learned() const { return learned_; }
+  // How many runs the epoch has had that were void, by who gives the last part that came.
+  int64_t voids() const { return voids_; }
   // A new epoch: its wire has taken all calls with it, and what was given does not count.
   // Requires: the transport is gone
   void start_over();
@@ -56,6 +59,7 @@ class Lessons {
     int64_t version = -1;
     int64_t first = 0, size = 0;  // of the part, bytes
     int64_t total = 0;            // of the state
+    int64_t voids = 0;            // runs of this epoch, see Runner
   };
   // One stage, given or taken.
   struct Lesson {
@@ -82,7 +86,7 @@ class Lessons {
   Status take(Lesson& lesson, const LessonTime& time);
 
   std::map<Name, Lesson> lessons_;
-  int64_t learned_ = -1;
+  int64_t learned_ = -1, voids_ = 0;
   Status failed_ = ok();  // a call has ended otherwise than it should
 };
 

@@ -63,6 +63,7 @@ LessonTime WorkerRun::lesson_time() {
           .epoch = report_.epoch,
           .version = compute_.compute->version(),
           .plan_serial = plan_serial_,
+          .voids = runner_->voids(),
           .now = monotonic_clock().now(),
           .transport = transport_.get(),
           .compute = compute_.compute.get()};
@@ -99,7 +100,9 @@ bool WorkerRun::hold_lessons(const Told& now) {
     }
     return false;
   }
-  if (lessons_.learned() == report_.learned) return true;
+  if (!newcomer_ || report_.learned >= 0) return true;
+  runner_->join(report_.epoch, lessons_.voids());
+  if (lessons_.learned() < 0) return true;
   report_.learned = lessons_.learned();
   say(cat(name(), ": has all of the state, as of version ", report_.learned));
   tell();

@@ -75,15 +75,14 @@ std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Durat
       learners[static_cast<size_t>(stage.value)].push_back(worker);
     }
   }
-  // What is given between two steps must be final.
-  const Plan barrier = with_update(*state.planning.present, false);
-  auto plan = std::make_shared<const Plan>(with_learners(barrier, learners));
+  // Steps ahead of the norm may take one back, and with it what has been given since.
+  const auto plan = std::make_shared<const Plan>(
+      with_learners(with_update(*state.planning.present, false), learners));
   if (const Status right = check(*plan); !right.ok()) {
     for (const WorkerId worker : ready) forget_newcomer(out, worker, right.error().message);
     return {};
   }
-  const std::string told =
-      propose(out, std::move(plan), cat(names_of(state, ready), " learns the state"));
+  const std::string told = propose(out, plan, cat(names_of(state, ready), " learns the state"));
   for (const WorkerId worker : ready) {
     Member& of = member_of(state, worker);
     of.alive = true;

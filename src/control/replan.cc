@@ -203,9 +203,9 @@ std::string take_planned(Decision& out, const Planned& planned) {
     return planned.reason;
   }
   if (out.state.situation != Situation::Running) return {};
+  if (is_learning(out.state)) planning.stale = true;
   const bool of_update = planned.bearable > 0;
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return {};
-  if (is_learning(out.state)) planning.stale = true;
   if (planning.stale) return {};  // made for a cluster that is no more: another one follows
   if (planned.plan == nullptr) return planned.reason;
   if (of_update) {

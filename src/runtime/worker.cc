@@ -52,6 +52,11 @@ void Runner::count_from(int64_t epoch) {
   machine_.compute->start_over();
 }
 
+void Runner::join(int64_t epoch, int64_t voids) {
+  count_from(epoch);
+  voids_ = voids;
+}
+
 Status Runner::settle(const StepInput& input) {
   if (!is_staggered(input.plan->schedule)) return ok();
   Schedule validation = input.plan->schedule;

@@ -104,6 +104,10 @@ class Runner {
   // tell of the step before, which the step itself then leaves out. Others may run them in the
   // step. Does nothing where steps wait for their norm. Errors as run_step.
   Status settle(const StepInput& input);
+  // How many runs of steps were void in the epoch of the last one.
+  int64_t voids() const { return voids_; }
+  // Counts the runs of `epoch` from there on, as those do who were there from its beginning.
+  void join(int64_t epoch, int64_t voids);
 
  private:
   Result<std::vector<Event>> run_once(const StepInput& input, const Schedule& schedule,

@@ -124,9 +124,8 @@ class Join(Returning):
         wrapper.write_text("import os, sys\n"
                            "if sys.argv[sys.argv.index('--incarnation') + 1] == '1': sys.exit(9)\n"
                            "os.execv(sys.argv[1], sys.argv[1:])\n")
-        run = self.start("--job.steps=100000", "--resilience.restarts=2",
-                         "--job.checkpoint_every=0",
-                         f"--coordinator.launch=python3,{wrapper}")
+        self.write_job(coordinator__launch=["python3", str(wrapper)], job__checkpoint_every=0)
+        run = self.start("--job.steps=100000", "--resilience.restarts=2")
         run.wait_for_steps(2)
         self.kill(run, 0)
         self.wait_for(run, KNOWS)

@@ -169,9 +169,11 @@ class Rehearsed(Survival):
         undisturbed = self.losses(self.train(*faster, name="undisturbed"))
         self.job = example
         run = self.train(*faster, name="failures")
-        self.assert_whole(run, 100, undisturbed)
+        self.assert_whole(run, 200, undisturbed)
         self.assertEqual([re.match(r"worker (\d)", death)[1] for death in self.told(run, "death")],
                          ["1", "7", "4"])
+        back = [reason for reason in self.told(run, "join") if "has the state" in reason]
+        self.assertEqual([re.search(r"worker (\d)", reason)[1] for reason in back], ["1", "7"])
 
     def test_a_model_that_learns_learns_the_same(self):
         self.need_torch()

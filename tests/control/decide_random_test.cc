@@ -9,11 +9,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/random.h"
 #include "base/text.h"
 #include "control/decide.h"
+#include "control/join.h"
+#include "control/recover.h"
 #include "control/take_up.h"
 #include "plan/make_plan.h"
 
@@ -30,6 +33,13 @@ struct Puppet {
   Report report;      // what it says now
   int64_t version = 0;
   int64_t step_epoch = 0;  // the epoch in which it has taken its last step
+  int64_t plan = 1;        // serial of the one in force
+  // Its state: of each step the epoch whose try made it. While it learns, of each piece that it
+  // has.
+  std::vector<int64_t> state;
+  std::vector<std::vector<int64_t>> pieces;
+  bool newcomer = false, has_place = false;
+  int64_t lesson_at = -1;  // the version at which it was given the last piece
   bool expelled = false;   // it has heard that the run goes on without it
 };
 
@@ -41,12 +51,15 @@ enum class Bug : uint8_t {
   StepsAhead,        // does not wait for the commit of the version before
   ToldFirst,         // tells a commit before it is written down
   TargetNotWritten,  // tells from where an epoch goes on and does not write it down
+  HalfLearned,       // says that it has all of the state when it has a piece
+  KeepsPieces,       // takes what it was given in one epoch for good in the next
 };
 
 struct Chances {
   int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
   int32_t deaths_at_most = 0;
   int64_t suspicion = 0;  // of somebody who lives
+  int64_t joining = 0;    // of a new process in the place of a dead one
   Bug bug = Bug::None;
   int64_t restart = 0;  // per mille of what the coordinator hears
   int32_t restarts_at_most = 0;
@@ -90,6 +103,8 @@ class World {
 
   const State& state() const { return state_; }
   int32_t deaths() const { return deaths_; }
+  int32_t returns() const { return returns_; }
+  int32_t learned() const { return learned_; }
   int32_t redone() const { return redone_; }
   int32_t rolled_forward() const { return rolled_forward_; }
   int32_t restarts() const { return restarts_; }
@@ -104,7 +119,7 @@ class World {
     for (const Stage& stage : state_.rules.stages) {
       const auto lives = [&](WorkerId w) {
         const auto at = static_cast<size_t>(w.value);
-        return puppets_[at].alive && state_.members[at].alive;
+        return puppets_[at].alive && has_state(state_.members[at]);
       };
       if (std::none_of(stage.holders.begin(), stage.holders.end(), lives)) return false;
     }
@@ -134,8 +149,11 @@ class World {
   void post(size_t worker) { reports_.push_back(puppets_[worker].report); }
   void broadcast() {
     most_told_ = std::max(most_told_, state_.told.order.committed);
-    for (size_t i = 0; i < puppets_.size(); ++i) orders_.push_back({i, state_.told});
+    for (size_t i = 0; i < puppets_.size(); ++i)
+      orders_.push_back({i, incarnation_of(i), state_.told});
   }
+
+  int32_t incarnation_of(size_t worker) const { return puppets_[worker].report.incarnation; }
 
   size_t any_worker() {
     return static_cast<size_t>(random_.below(static_cast<int64_t>(puppets_.size())));
@@ -154,7 +172,7 @@ class World {
     } else if (dice == 8) {
       const size_t worker = any_worker();
       if (puppets_[worker].alive) post(worker);
-      orders_.push_back({worker, state_.told});
+      orders_.push_back({worker, incarnation_of(worker), state_.told});
     } else {
       hear_exits();
       hear(Tick{});
@@ -163,6 +181,8 @@ class World {
 
   bool fault_move() {
     const int64_t dice = random_.below(1000);
+    // Whoever dies before the first step ends the run.
+    if (state_.situation == Situation::Gathering && random_.below(4) != 0) return false;
     if (dice < chances_.death && deaths_ < chances_.deaths_at_most) {
       const size_t worker = any_worker();
       if (!puppets_[worker].alive) return false;
@@ -174,9 +194,10 @@ class World {
       const size_t worker = any_worker();
       if (!puppets_[worker].alive || !state_.members[worker].alive) return false;
       ++deaths_;
-      hear(StreamEnded{{static_cast<int32_t>(worker)}, 0});
+      hear(StreamEnded{{static_cast<int32_t>(worker)}, incarnation_of(worker)});
       return true;
     }
+    if (dice >= 400 && dice < 400 + chances_.joining) return come_back(any_worker());
     if (dice >= 500 && dice < 500 + chances_.stop && !stopped_) {
       stopped_ = true;
       hear(Request{Request::Kind::Stop, 15});
@@ -187,6 +208,22 @@ class World {
       return true;
     }
     return false;
+  }
+
+  // A new process in the place of one that has ended, which is known.
+  bool come_back(size_t worker) {
+    if (puppets_[worker].alive) return false;
+    const WorkerId self{static_cast<int32_t>(worker)};
+    if (!puppets_[worker].exit_told) hear(Exited{self, true, 9});
+    Puppet fresh;
+    fresh.exit_told = false;
+    fresh.report.worker = self;
+    fresh.report.incarnation = incarnation_of(worker) + 1;
+    fresh.newcomer = true;
+    puppets_[worker] = std::move(fresh);
+    ++returns_;
+    tell(worker);
+    return true;
   }
 
   void hear_exits() {
@@ -210,11 +247,12 @@ class World {
   void deliver_order(bool wild) {
     if (orders_.empty()) return;
     const size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(orders_.size())));
-    const auto [worker, order] = orders_[at];
+    const auto [worker, incarnation, order] = orders_[at];
     const bool doubled = wild && random_.below(4) == 0;
     if (!doubled) orders_.erase(orders_.begin() + static_cast<int64_t>(at));
     if (wild && random_.below(5) == 0) return;
     Puppet& puppet = puppets_[worker];
+    if (incarnation != puppet.report.incarnation) return;  // of the process before
     const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
     if (puppet.alive && age(order) > age(puppet.heard)) puppet.heard = order;
   }
@@ -224,12 +262,16 @@ class World {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
     if (!puppet.alive || order.epoch == 0 || order.phase == Phase::Out) return;
-    const auto& members = order.members;
-    const WorkerId self{static_cast<int32_t>(worker)};
-    if (std::find(members.begin(), members.end(), self) == members.end()) {
-      puppet.expelled = true;
-      puppet.alive = false;
+    const Newcomer* own = place_of(worker);
+    if (own == nullptr && !is_member(worker)) {
+      // Who has had no place yet waits for one.
+      const bool waits = puppet.report.epoch == 0 && (puppet.newcomer || is_open(worker));
+      puppet.expelled = !waits;
+      puppet.alive = waits;
       return;
+    }
+    if (own != nullptr && (puppet.report.epoch != order.epoch || !puppet.has_place)) {
+      return come(worker, *own);
     }
     if (puppet.report.epoch != order.epoch) {
       puppet.report.epoch = order.epoch;
@@ -253,6 +295,11 @@ class World {
       puppet.report.plan = puppet.heard.plan_serial;
       return tell(worker);
     }
+    if (puppet.report.plan != puppet.heard.plan_serial) {
+      puppet.report.plan = puppet.heard.plan_serial;
+      return tell(worker);
+    }
+    if (own != nullptr && !take_lesson(worker, *own)) return;
     if (save(worker)) return;
     if (puppet.report.version != puppet.version) {
       puppet.report.version = puppet.version;
@@ -262,10 +309,88 @@ class World {
     take_step(worker);
   }
 
+  // Its place among those who come, as it has heard of it.
+  const Newcomer* place_of(size_t worker) const {
+    for (const Newcomer& newcomer : puppets_[worker].heard.newcomers) {
+      if (newcomer.worker == WorkerId{static_cast<int32_t>(worker)} &&
+          newcomer.incarnation == incarnation_of(worker)) {
+        return &newcomer;
+      }
+    }
+    return nullptr;
+  }
+  // Which incarnation the members have of it; none: it is no member.
+  std::optional<int32_t> listed(size_t worker) const {
+    const Instruction& heard = puppets_[worker].heard;
+    for (size_t i = 0; i < heard.order.members.size(); ++i) {
+      if (heard.order.members[i].value == static_cast<int32_t>(worker))
+        return heard.incarnations[i];
+    }
+    return {};
+  }
+  bool is_member(size_t worker) const { return listed(worker) == incarnation_of(worker); }
+  bool is_open(size_t worker) const { return listed(worker) == -1; }
+
+  // A newcomer makes itself ready in each epoch anew, and takes its part when its plan is in force.
+  void come(size_t worker, const Newcomer& own) {
+    Puppet& puppet = puppets_[worker];
+    const Instruction& heard = puppet.heard;
+    Report& report = puppet.report;
+    if (report.epoch != heard.order.epoch) {
+      report.epoch = heard.order.epoch;
+      report.term = heard.order.term;
+      report.phase = Phase::Frozen;
+      report.version = report.learned = -1;
+      report.connected = true;
+      report.address = cat("worker-", worker);
+      report.steps.clear();
+      report.shards.clear();
+      report.plan = heard.plan_serial;
+      if (chances_.bug != Bug::KeepsPieces) puppet.pieces.clear();
+      puppet.has_place = false;
+      puppet.lesson_at = -1;
+      return tell(worker);
+    }
+    if (own.plan_serial < 0) return;
+    if (report.plan != heard.plan_serial) {
+      report.plan = heard.plan_serial;
+      return tell(worker);
+    }
+    if (heard.plan_from < 0 || heard.order.committed + 1 < heard.plan_from) return;
+    puppet.has_place = true;
+    puppet.version = report.version = heard.plan_from;
+    report.phase = Phase::Running;
+    tell(worker);
+  }
+
+  // True when it has been given its piece at this version, or needs none any more. The state has
+  // two.
+  bool take_lesson(size_t worker, const Newcomer& own) {
+    Puppet& puppet = puppets_[worker];
+    if (puppet.report.learned >= 0 || puppet.lesson_at == puppet.version) return true;
+    const Puppet& donor = puppets_[static_cast<size_t>(own.donors.front().value)];
+    const auto version = static_cast<size_t>(puppet.version);
+    const bool gives = donor.alive && donor.report.epoch == puppet.report.epoch &&
+                       donor.report.phase == Phase::Running && donor.state.size() >= version;
+    if (!gives) return false;
+    puppet.pieces.emplace_back(donor.state.begin(),
+                               donor.state.begin() + static_cast<ptrdiff_t>(version));
+    puppet.lesson_at = puppet.version;
+    if (puppet.pieces.size() < 2 && chances_.bug != Bug::HalfLearned) return true;
+    // A state of which a piece is missing is none.
+    puppet.state = puppet.pieces.size() < 2 ? std::vector<int64_t>() : puppet.pieces.front();
+    puppet.pieces.clear();
+    puppet.report.learned = puppet.version;
+    ++learned_;
+    tell(worker);
+    return true;
+  }
+
   void take_back(size_t worker) {
     Puppet& puppet = puppets_[worker];
     expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
     puppet.version -= 1;
+    if (!puppet.state.empty()) puppet.state.pop_back();
     puppet.report.version = puppet.version;
     std::erase_if(puppet.report.steps,
                   [&](const StepSummary& of) { return of.step >= puppet.version; });
@@ -314,15 +439,20 @@ class World {
       if (std::find(order.members.begin(), order.members.end(), id) == order.members.end()) {
         continue;
       }
+      if (!has_a_part(puppet, id)) continue;
       const bool has_sent = other.version > puppet.version && other.step_epoch == order.epoch;
-      const bool sends = other.alive && other.version == puppet.version &&
-                         other.report.epoch == order.epoch &&
-                         other.heard.order.phase == Phase::Running;
+      const bool sends =
+          other.alive && other.version == puppet.version && other.report.epoch == order.epoch &&
+          other.heard.order.phase == Phase::Running && (!other.newcomer || other.has_place);
       if (!has_sent && !sends) return;
     }
     const int64_t step = puppet.version;
+    const Instruction& heard = puppet.heard;
+    if (heard.plan_from >= 0 && step >= heard.plan_from) puppet.plan = heard.plan_serial;
     puppet.version += 1;
     puppet.step_epoch = order.epoch;
+    puppet.state.push_back(order.epoch);
+    for (auto& piece : puppet.pieces) piece.push_back(order.epoch);
     expect(puppet.version <= state_.committed + 1, "a worker is two versions ahead");
     std::erase_if(puppet.report.steps,
                   [&](const StepSummary& of) { return of.step < order.committed; });
@@ -332,7 +462,18 @@ class World {
     puppet.report.seen = order.committed;
   }
 
-  // Of the micro-batches whose last stage the worker runs under the plan that it has heard of.
+  // True when somebody has a part in the step that a worker is about to take.
+  static bool has_a_part(const Puppet& puppet, WorkerId id) {
+    const Instruction& heard = puppet.heard;
+    for (const Newcomer& newcomer : heard.newcomers) {
+      if (newcomer.worker != id) continue;
+      return heard.plan_serial >= newcomer.plan_serial && heard.plan_from >= 0 &&
+             puppet.version >= heard.plan_from;
+    }
+    return true;
+  }
+
+  // Of the micro-batches whose last stage the worker runs under the plan in force.
   std::vector<LossOfMicro> losses_of(size_t worker) const {
     const auto self = static_cast<int32_t>(worker);
     if (plans_.empty()) {
@@ -340,7 +481,7 @@ class World {
       return {{self / stages_, 1.0}};
     }
     std::vector<LossOfMicro> losses;
-    const Plan& plan = *plans_.at(puppets_[worker].heard.plan_serial);
+    const Plan& plan = *plans_.at(puppets_[worker].plan);
     for (const Op& op : plan.schedule.lists[worker]) {
       if (op.kind != OpKind::Forward || op.stage.value != stages_ - 1) continue;
       losses.push_back({op.micro.value, 1.0});
@@ -418,24 +559,32 @@ class World {
     expect(!runs || (facts.target >= 0 && facts.target <= facts.committed),
            "an epoch runs from a version that is not written down");
     const bool same = facts.epoch == journal_.epoch && told.order.phase != Phase::Out;
-    expect(!same || facts.members == journal_.members, "other members in the same epoch");
+    expect(!same || std::includes(facts.members.begin(), facts.members.end(),
+                                  journal_.members.begin(), journal_.members.end()),
+           "a member is gone in the same epoch");
     expect(!same || journal_.target < 0 || facts.target == journal_.target,
            "an epoch begins at two versions");
     expect(facts.committed >= journal_.committed, "a commit was taken back in the journal");
   }
 
-  // All that a committed version is made of is of one try.
+  // All that a committed version is made of is of the same tries, also what a newcomer was given.
   void judge_commit() {
-    std::set<int64_t> tries;
+    std::set<std::vector<int64_t>> states;
+    const auto add = [&](const std::vector<int64_t>& state) {
+      const auto size = std::min(state.size(), static_cast<size_t>(state_.committed));
+      states.insert({state.begin(), state.begin() + static_cast<ptrdiff_t>(size)});
+    };
     for (size_t i = 0; i < puppets_.size(); ++i) {
       const Puppet& puppet = puppets_[i];
-      if (!state_.members[i].alive) continue;
+      const Member& member = state_.members[i];
+      if (!member.alive || state_.committed <= member.since) continue;
       expect(puppet.version >= state_.committed,
              cat("version ", state_.committed, " is committed and worker ", i, " holds ",
                  puppet.version));
-      if (puppet.version == state_.committed) tries.insert(puppet.step_epoch);
+      if (has_state(member)) add(puppet.state);
+      for (const auto& piece : puppet.pieces) add(piece);
     }
-    expect(tries.size() <= 1, cat("version ", state_.committed, " is of several tries"));
+    expect(states.size() <= 1, cat("version ", state_.committed, " is of several tries"));
   }
 
   void judge(const State& before, const Decision& decision) {
@@ -490,7 +639,7 @@ class World {
   State state_;
   std::vector<Puppet> puppets_;
   std::vector<Report> reports_;
-  std::vector<std::pair<size_t, Instruction>> orders_;
+  std::vector<std::tuple<size_t, int32_t, Instruction>> orders_;  // to which process of a worker
   std::map<int64_t, std::shared_ptr<const Plan>> plans_;      // by serial; empty: of none
   std::map<std::string, std::shared_ptr<const Plan>> names_;  // of plans, as facts have them
   Rules rules_;
@@ -498,7 +647,7 @@ class World {
   int64_t most_told_ = -1;  // the highest commit that was told
   int64_t on_disk_ = -1;    // the newest checkpoint
   int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
-  int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0;
+  int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0, learned_ = 0;
   bool stopped_ = false;
   std::string fault_;
 };
@@ -691,6 +840,64 @@ TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
                    .restarts_at_most = 40});
       world.run(900, 20000);
       seen = world.failed() || !world.state().ending;
+    }
+    EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
+  }
+}
+
+Chances with_returns(Bug bug = Bug::None) {
+  return {
+      .death = 2, .checkpoint = 5, .deaths_at_most = 6, .suspicion = 1, .joining = 30, .bug = bug};
+}
+
+Case make_long_case(uint64_t seed) {
+  Case of = make_case(seed);
+  Random random(seed * 31 + 7);
+  of.pipelines = static_cast<int32_t>(2 + random.below(2));
+  of.rules.micro_count = of.pipelines;
+  of.rules.survive = true;
+  of.rules.steps = 20 + random.below(20);
+  return of;
+}
+
+// The same while new processes come to the places of the dead, at any moment, also of donors and of
+// those who have not learned all: who has the state has that of the commits, every piece of it.
+TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
+  int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const Case of = make_long_case(seed);
+    World world(seed, of.stages, of.pipelines, of.rules, with_returns());
+    world.run(6000, 80000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    const State& state = world.state();
+    learned += world.learned();
+    if (world.redone() + world.rolled_forward() == 0) continue;
+    if (!state.salvage.cause.empty()) {
+      ++hopeless;
+      EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
+      continue;
+    }
+    ++survived;
+    whole += world.learned() > 0 && !is_reduced(state);
+    EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
+    EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
+    EXPECT_EQ(state.saved, of.rules.steps) << "seed " << seed;
+  }
+  EXPECT_GT(survived, 60);  // the cases must have been met at all
+  EXPECT_GT(hopeless, 60);
+  EXPECT_GT(learned, 200);
+  EXPECT_GT(whole, 50);
+}
+
+TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {
+  for (const Bug bug : {Bug::HalfLearned, Bug::KeepsPieces}) {
+    bool seen = false;
+    for (uint64_t seed = 0; seed < 1000 && !seen; ++seed) {
+      const Case of = make_long_case(seed);
+      World world(seed, of.stages, of.pipelines, of.rules, with_returns(bug));
+      world.run(6000, 20000);
+      seen = world.failed();
     }
     EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
   }

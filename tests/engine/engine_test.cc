@@ -204,6 +204,43 @@ TEST_F(EngineTest, UndoIsExact) {
   }
 }
 
+// A state that is read and written in parts of any size goes on as the one that it was.
+TEST_F(EngineTest, TheStateGoesOverInParts) {
+  for (const char* optimizer : {"adamw", "sgd"}) {
+    for (const bool low : {false, true}) {
+      Job two = job(2);
+      two.optimizer.kind = optimizer;
+      if (low) two.device.precision = "bf16";
+      Driver donor(two), learner(two);
+      for (int64_t step = 0; step < 3; ++step) donor.run(step);
+      learner.run(0);  // whatever it holds
+      for (int32_t worker = 0; worker < 2; ++worker) {
+        Compute& from = donor.engine(worker);
+        Compute& to = learner.engine(worker);
+        const StageId stage{worker};
+        const int64_t bytes = from.state_bytes(stage);
+        ASSERT_EQ(bytes, to.state_bytes(stage));
+        ASSERT_TRUE(to.adopt(3).ok());
+        EXPECT_EQ(to.version(), 3);
+        EXPECT_EQ(to.finality().version, 3);
+        EXPECT_FALSE(to.undo().ok());
+        int64_t first = 0;
+        for (int64_t size = 1; first < bytes; size = size * 3 + 1) {
+          std::vector<std::byte> part(static_cast<size_t>(std::min(size, bytes - first)));
+          ASSERT_TRUE(from.read_state(stage, first, part).ok());
+          ASSERT_TRUE(to.write_state(stage, first, part).ok());
+          first += std::ssize(part);
+        }
+      }
+      for (int64_t step = 3; step < 5; ++step) {
+        EXPECT_EQ(learner.run(step).losses, donor.run(step).losses) << optimizer;
+      }
+      const Tensors taught = read(learner.save(folder_.string()));
+      expect_same_bits(read(donor.save(folder_.string())), taught);
+    }
+  }
+}
+
 TEST_F(EngineTest, AnAbandonedStepLeavesNothingBehind) {
   const Job one = job(1);
   Driver driver(one), calm(one);

@@ -110,6 +110,41 @@ TEST(Routed, RandomRoutingsWithDeadWorkersAreRight) {
   }
 }
 
+// Those who come to a run take part in sums and updates, and run nothing.
+TEST(Routed, LearnersRunNothing) {
+  Random random(9);
+  int learning = 0;
+  for (int round = 0; round < 60; ++round) {
+    const auto stages = static_cast<int32_t>(1 + random.below(4));
+    const auto pipelines = static_cast<int32_t>(2 + random.below(2));
+    const Plan plan = plan_of(stages, pipelines, static_cast<int32_t>(1 + random.below(4)), 0,
+                              stages > 1 && random.below(3) == 0, round % 2 == 1);
+    const std::vector<bool> alive = draw_alive(plan, 0.7, random);
+    std::vector<std::vector<WorkerId>> learners(plan.stages.size());
+    for (size_t s = 0; s < learners.size(); ++s) {
+      for (const WorkerId holder : plan.stages[s].holders) {
+        if (!alive[at(holder.value)]) learners[s].push_back(holder);
+      }
+    }
+    const Plan routed = with_work(plan, draw_work(plan, alive, random));
+    const Plan taught = with_learners(routed, learners);
+    SCOPED_TRACE(to_text(taught.schedule));
+    expect_right(taught, std::vector<bool>(alive.size(), true), static_cast<uint64_t>(round));
+    for (size_t w = 0; w < alive.size(); ++w) {
+      if (alive[w]) continue;
+      ++learning;
+      EXPECT_TRUE(taught.evaluation.lists[w].empty());
+      EXPECT_FALSE(taught.schedule.lists[w].empty());
+      for (const Op& op : taught.schedule.lists[w]) EXPECT_TRUE(is_message(op) || is_update(op));
+    }
+    // Without them it is as it was.
+    const auto again = without_workers(taught, alive);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again.value().schedule, routed.schedule);
+  }
+  EXPECT_GT(learning, 50);
+}
+
 // Every order, several stages a worker too.
 TEST(Routed, TheDeadAreDoneWithoutUnderEveryOrder) {
   for (const OrderCard& card : order_cards()) {

@@ -57,6 +57,30 @@ TEST(Paced, LengthsAreThoseOfTheStage) {
   EXPECT_EQ(paced_length(device, false, OpKind::Step, 1), Duration(0));
 }
 
+TEST(Paced, TheStateGoesOverInParts) {
+  const Job job = instant_job(2, 2, 3);
+  TestCluster donors(job, plan_of(job)), learners(job, plan_of(job));
+  donors.connect();
+  ASSERT_TRUE(donors.run(0, 2)[0].status.ok());
+  for (int32_t w = 0; w < 4; ++w) {
+    PacedCompute& from = donors.device(w);
+    PacedCompute& to = learners.device(w);
+    const StageId stage{w % 2};
+    EXPECT_NE(to.weights(), from.weights());
+    ASSERT_EQ(to.state_bytes(stage), from.state_bytes(stage));
+    ASSERT_TRUE(to.adopt(2).ok());
+    EXPECT_EQ(to.version(), 2);
+    EXPECT_FALSE(to.undo().ok());
+    for (int64_t first = 0; first < from.state_bytes(stage); first += 7) {
+      std::vector<std::byte> part(
+          static_cast<size_t>(std::min<int64_t>(7, from.state_bytes(stage) - first)));
+      ASSERT_TRUE(from.read_state(stage, first, part).ok());
+      ASSERT_TRUE(to.write_state(stage, first, part).ok());
+    }
+    EXPECT_EQ(to.weights(), from.weights());
+  }
+}
+
 TEST(Paced, UndoTakesTheLastStepBackExactly) {
   const Job job = instant_job(2, 2, 3);
   TestCluster cluster(job, plan_of(job));
