@@ -640,8 +640,8 @@ class World {
   std::vector<Puppet> puppets_;
   std::vector<Report> reports_;
   std::vector<std::tuple<size_t, int32_t, Instruction>> orders_;  // to which process of a worker
-  std::map<int64_t, std::shared_ptr<const Plan>> plans_;      // by serial; empty: of none
-  std::map<std::string, std::shared_ptr<const Plan>> names_;  // of plans, as facts have them
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_;          // by serial; empty: of none
+  std::map<std::string, std::shared_ptr<const Plan>> names_;      // of plans, as facts have them
   Rules rules_;
   Facts journal_;
   int64_t most_told_ = -1;  // the highest commit that was told
@@ -888,6 +888,35 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
   EXPECT_GT(hopeless, 60);
   EXPECT_GT(learned, 200);
   EXPECT_GT(whole, 50);
+}
+
+// Both at once: a coordinator that begins while somebody learns does not know what has been given.
+TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
+  int32_t survived = 0, learned = 0, restarts = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const Case of = make_long_case(seed);
+    Chances chances = with_returns();
+    chances.restart = 3;
+    chances.restarts_at_most = 12;
+    World world(seed, of.stages, of.pipelines, of.rules, chances);
+    world.run(6000, 80000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    learned += world.learned();
+    restarts += world.restarts();
+    const State& state = world.state();
+    if (world.redone() + world.rolled_forward() == 0) continue;
+    if (!state.salvage.cause.empty()) {
+      EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
+      continue;
+    }
+    ++survived;
+    EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
+    EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
+  }
+  EXPECT_GT(survived, 60);
+  EXPECT_GT(learned, 100);
+  EXPECT_GT(restarts, 1000);
 }
 
 TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {

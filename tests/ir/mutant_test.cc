@@ -20,8 +20,7 @@ namespace {
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    __has_feature(thread_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 constexpr int kMutantsOfAPlan = 65;
 #else
 constexpr int kMutantsOfAPlan = 130;
