@@ -510,7 +510,7 @@ class World {
         if (dies()) return restart();
       }
       journal_ = facts_of(state_);
-      if (chances_.bug == Bug::TargetNotWritten && before.situation == Situation::Recovering) {
+      if (chances_.bug == Bug::TargetNotWritten && journal_.epoch > rules_.epoch) {
         journal_.target = -1;
       }
       if (dies()) return restart();
@@ -787,7 +787,7 @@ TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
     Case of = make_case(seed);
     of.rules.survive = seed % 3 != 0;
     World world(seed, of.stages, of.pipelines, of.rules,
-                {.death = 3,
+                {.death = 2,
                  .stop = 1,
                  .checkpoint = 5,
                  .deaths_at_most = 4,
@@ -832,11 +832,11 @@ TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
       Case of = make_case(seed);
       of.rules.survive = true;
       World world(seed, of.stages, of.pipelines, of.rules,
-                  {.death = 6,
+                  {.death = 3,
                    .deaths_at_most = 3,
                    .suspicion = 3,
                    .bug = bug,
-                   .restart = 15,
+                   .restart = 40,
                    .restarts_at_most = 40});
       world.run(900, 20000);
       seen = world.failed() || !world.state().ending;
