@@ -35,9 +35,8 @@ struct Asked {
   std::vector<double> hours_between = kHoursBetween;
   double hours = 12, repair_hours = 0;
   std::string events;
-  int layers = 16;  // of a stage
-  double search =
-      0;  // million ops played by moves of micro-batches; 0 = as the planner does at once
+  int layers = 16;    // of a stage
+  double search = 0;  // million ops played by moves of micro-batches; 0 = as the planner does
   bool rivals_only = false, json = false;
 
   RouteEffort effort() const {
@@ -351,8 +350,8 @@ int main(int count, char** arguments) {
                  "instead of random ones: lines hours,pipeline.stage,dies|returns");
   app.add_option(
          "--search", asked.search,
-         "million ops that the search for a better routing may play for each figure, some 0.1 "
-         "s each; 0 = what the planner does at once (0)")
+         "million ops that the search for a better routing may play for each figure, some 0.02 "
+         "s each; 0 = what the planner does (0)")
       ->check(CLI::Range(0.0, 10000.0));
   app.add_flag("--rivals", asked.rivals_only, "the formulas alone");
   app.add_flag("--json", asked.json, "one JSON object");

@@ -102,6 +102,7 @@ MeshPlayer::MeshPlayer(const Mesh& mesh) : mesh_(mesh), window_(window_of(mesh))
   gradient_at_.resize(cells);
   seat_of_.resize(cells);
   rank_.resize(cells);
+  by_rank_.resize(cells);
   went_.resize(cells);
 }
 
@@ -120,7 +121,7 @@ void MeshPlayer::set_routing(const Routing& routing) {
     for (int32_t m = 0; m < mesh_.micros; ++m) {
       const size_t cell = at(s) * at(mesh_.micros) + at(m);
       seat_of_[cell] = first_[at(s)] + routing[at(s)][at(m)];
-      rank_[cell] = seats_[at(seat_of_[cell])].micros++;
+      ++seats_[at(seat_of_[cell])].micros;
     }
   }
 }
@@ -131,6 +132,24 @@ void MeshPlayer::set_orders(const Orders& orders) {
     seat.order[0] = tasks.forwards.data();
     seat.order[1] = tasks.backwards.data();
     seat.order[2] = tasks.weights.data();
+  }
+}
+
+void MeshPlayer::set_ranks() {
+  int32_t* next = by_rank_.data();
+  for (Seat& seat : seats_) {
+    const auto key = [&](int32_t micro) {
+      const bool guest = micro % mesh_.pipelines != seat.own->pipeline;
+      return micro + (guest ? patience_.guests : 0);
+    };
+    std::copy(seat.order[0], seat.order[0] + seat.micros, next);
+    if (patience_.guests != 0) {
+      std::stable_sort(next, next + seat.micros,
+                       [&](int32_t a, int32_t b) { return key(a) < key(b); });
+    }
+    for (int32_t rank = 0; rank < seat.micros; ++rank) rank_[seat.row + at(next[rank])] = rank;
+    seat.by_rank = next;
+    next += seat.micros;
   }
 }
 
@@ -164,6 +183,7 @@ std::optional<TaskLists> MeshPlayer::as_they_come(const Routing& routing, const 
   set_routing(routing);
   set_orders(global);
   patience_ = patience;
+  set_ranks();
   auto lists = record(Mode::AsTheyCome, mesh_.pace == Pace::Barrier ? most : kNever);
   CHECK(lists || most < kNever,
         "the last place is kept for the first micro-batch, and still it stands");
@@ -280,8 +300,7 @@ Task MeshPlayer::task_of(Choice choice) {
 
 template <MeshPlayer::Mode kMode>
 bool MeshPlayer::run_as(Duration most) {
-  int64_t left = clear(kMode);
-  while (left > 0) {
+  for (int64_t left = clear(kMode); left > 0;) {
     if (look_next_ == kNever) return false;
     const Duration until = look_next_ + window_;
     look_next_ = kNever;
@@ -292,6 +311,7 @@ bool MeshPlayer::run_as(Duration most) {
         if (choice == kNothing) continue;
         if (look_at + seat.left > most) return false;
         begin<kMode>(seat, look_at, choice);
+        ++played_ops_;
         --left;
       }
       look_next_ = std::min(look_next_, look_at);
@@ -382,7 +402,7 @@ MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at
   if (mesh_.split_backward) {
     seat.gradients.settle(now);
     const int32_t rank = seat.gradients.first();
-    if (rank >= 0) return backward_of(seat.order[0][rank]);
+    if (rank >= 0) return backward_of(seat.by_rank[rank]);
     gradient_next = seat.gradients.next;
   } else if (seat.backwards < seat.micros) {
     const int32_t micro = seat.order[1][seat.backwards];
@@ -401,12 +421,15 @@ MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at
   const bool weighs = weight >= 0 && went_[seat.row + at(weight)] == 2;
   const bool weighs_first = weighs && patience_.weights > 0 && late >= patience_.weights;
   if (!weighs_first && has_room(seat, 1)) {
-    const bool spare = has_room(seat, 2);
     seat.activations.settle(now);
-    const int32_t rank = seat.activations.first();
-    if (rank >= 0 && (spare || rank == seat.first_open)) {
+    int32_t rank = seat.activations.first();
+    if (rank >= 0 && !has_room(seat, 2)) {
+      const int32_t first = rank_[seat.row + at(seat.order[0][seat.first_open])];
+      rank = seat.activations.has(first) ? first : -1;
+    }
+    if (rank >= 0) {
       if (soon(seat.lasts[0])) return wait_until(gradient_next);
-      return forward_of(seat.order[0][rank]);
+      return forward_of(seat.by_rank[rank]);
     }
     next = seat.activations.next;
   }

@@ -38,8 +38,10 @@ struct Patience {
   int32_t look_ahead = 0;  // a holder stays idle when a gradient on its way arrives within so many
                            // halves of the op that it would begin
   int32_t weights = 0;     // so many waiting weight gradients go before a forward; 0 = none do
+  int32_t guests = 0;      // micro-batches of other pipelines are taken as if their numbers were so
+                           // much larger
 
-  // True when ready dispatch does the same.
+  // True when ready dispatch does the same, once it is given the orders that come about.
   bool is_ready() const { return look_ahead == 0 && weights == 0; }
 };
 
@@ -59,7 +61,7 @@ class MeshPlayer {
   // after the other until they repeat, or 12, of which the later half counts.
   //
   // Returns: nothing when nothing can move, or, at the pace of a barrier, as soon as the step is
-  //          seen to last longer than `most`
+  //          seen to last longer than `most`; in periods when two steps behind the first few do
   // Cost:    some 20 ns an op and step
   std::optional<Duration> time(const Routing& routing, const Orders& orders,
                                Duration most = Duration::max());
@@ -67,10 +69,11 @@ class MeshPlayer {
   std::optional<Duration> time(const Routing& routing, const TaskLists& lists,
                                Duration most = Duration::max());
   // The lists that come about in the first step when a holder takes of forwards and of input
-  // gradients the one with the lowest number that is here; what is summed, weight gradients or with
-  // a whole backward input gradients, in the order of the numbers, so that sums repeat. The last
-  // place in a holder's memory goes only to the first of its micro-batches that has none yet:
-  // without that it could wait for a weight gradient that has to wait for one behind.
+  // gradients the one with the lowest number that is here, guests counting as `patience` says; what
+  // is summed, weight gradients or with a whole backward input gradients, in the order of the
+  // numbers, so that sums repeat. The last place in a holder's memory goes only to the first of its
+  // micro-batches that has none yet: without that it could wait for a weight gradient that has to
+  // wait for one behind.
   //
   // Returns: nothing as soon as, at the pace of a barrier, the step is seen to last longer than
   //          `most`
@@ -79,10 +82,12 @@ class MeshPlayer {
                                         Duration most = Duration::max());
   // The lists of the first step, each kind of op in the order given; nothing when nothing can move.
   std::optional<TaskLists> lists(const Routing& routing, const Orders& orders);
+  // How many ops it has played by now.
+  int64_t played_ops() const { return played_ops_; }
 
  private:
   enum class Mode : uint8_t { InOrder, AsTheyCome, Listed };
-  // Inputs of a holder, on their way or here, by rank of their micro-batches.
+  // Inputs of a holder, on their way or here, by rank: which of its micro-batches it takes first.
   struct Inbox {
     std::vector<std::pair<Duration, int32_t>> coming;  // arrival, rank
     Duration next{};                                   // of these
@@ -93,6 +98,9 @@ class MeshPlayer {
     void settle(Duration now);
     // The least rank that is here; -1 = none is.
     int32_t first() const;
+    bool has(int32_t rank) const {
+      return (here[static_cast<size_t>(rank) / 64] >> (rank % 64) & 1) != 0;
+    }
     void put(int32_t rank) { here[static_cast<size_t>(rank) / 64] |= uint64_t{1} << (rank % 64); }
     void take(int32_t rank) {
       here[static_cast<size_t>(rank) / 64] &= ~(uint64_t{1} << (rank % 64));
@@ -101,6 +109,7 @@ class MeshPlayer {
   // A holder while a step is played.
   struct Seat {
     const int32_t* order[3] = {};  // of forwards, input gradients, weight gradients
+    const int32_t* by_rank = nullptr;
     const Task* list = nullptr;
     size_t row = 0;  // of its stage in what is kept by stage and micro-batch
     int32_t micros = 0;
@@ -126,6 +135,7 @@ class MeshPlayer {
   static bool has_room(const Seat& seat, int32_t more);
   void set_routing(const Routing& routing);
   void set_orders(const Orders& orders);
+  void set_ranks();
   std::optional<Duration> time_of(Mode mode, Duration most);
   // Plays one step whose holders are free at their `free_at`; false when nothing can move or it
   // lasts longer than `most`.
@@ -165,10 +175,12 @@ class MeshPlayer {
   Duration look_next_{};           // the least that has been set behind the present window
   std::vector<Duration> activation_at_, gradient_at_;  // by stage and micro-batch
   std::vector<int32_t> seat_of_;                       // by stage and micro-batch, as routed
-  std::vector<int32_t> rank_;    // by stage and micro-batch: which of its holder's it is
-  std::vector<uint8_t> went_;    // 1: the forward has begun, 2: the input gradient too
-  std::vector<Lane> down_, up_;  // as mesh.ways, stage by stage
+  std::vector<int32_t> rank_;     // by stage and micro-batch: which of its holder's it is
+  std::vector<int32_t> by_rank_;  // micro-batches, holder after holder
+  std::vector<uint8_t> went_;     // 1: the forward has begun, 2: the input gradient too
+  std::vector<Lane> down_, up_;   // as mesh.ways, stage by stage
   Patience patience_;
+  int64_t played_ops_ = 0;
   std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
 };
 

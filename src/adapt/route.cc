@@ -61,7 +61,7 @@ enum class Held : uint8_t { Room, Falling, Even };  // S - s; S
 // How a step is played.
 struct Manner {
   bool global = false;  // each kind in the order of the micro-batch numbers
-  Patience patience;    // any: fixed lists
+  Patience patience;    // waits: fixed lists. `guests` is in halves of the number of pipelines
   Held held = Held::Room;
   const char* how = "";
 };
@@ -72,12 +72,21 @@ constexpr Manner kManners[] = {
 };
 // For the few fastest routings.
 constexpr size_t kFew = 3;
+constexpr int64_t kMorePlays = 64;  // of a step, together
+// Steps are near to the best when they are longer by less than such a part: only such routings are
+// among the few.
+constexpr double kNear = 0.02;
 constexpr Manner kMoreManners[] = {
     {false, {1, 0}, Held::Room, "waiting for near gradients"},
-    {false, {2, 0}, Held::Room, "waiting for gradients"},
-    {false, {0, 2}, Held::Room, "two weight gradients before forwards"},
-    {false, {2, 2}, Held::Room, "two weight gradients before forwards, waiting for gradients"},
     {false, {1, 3}, Held::Room, "three weight gradients before forwards"},
+    {false, {0, 0, -2}, Held::Room, "guests a round earlier"},
+    {false, {0, 0, 2}, Held::Room, "guests a round later"},
+    {false, {0, 0, -4}, Held::Room, "guests two rounds earlier"},
+    {false, {0, 0, 4}, Held::Room, "guests two rounds later"},
+    {false, {0, 1, -1}, Held::Room, "weight gradients first, guests half a round earlier"},
+    {false, {0, 1, 2}, Held::Room, "weight gradients first, guests a round later"},
+    {false, {0, 1, 4}, Held::Room, "weight gradients first, guests two rounds later"},
+    {false, {0, 4, -4}, Held::Room, "four weight gradients first, guests two rounds earlier"},
     {true, {}, Held::Falling, "in order, holding fewer from stage to stage"},
     {false, {}, Held::Falling, "as it comes, holding fewer from stage to stage"},
     {true, {}, Held::Even, "in order, holding as many as there are stages"},
@@ -137,6 +146,12 @@ class Search {
     fastest_.push_back({std::move(routing), {}, time, how, {}});
   }
 
+  // What is not much longer than the best so far.
+  Duration near_best() const {
+    if (best_.ready.time == kLongest) return kLongest;
+    return best_.ready.time + std::chrono::duration_cast<Duration>(best_.ready.time * kNear);
+  }
+
   // What a routing must beat to be one of the few fastest.
   Duration limit() const {
     std::vector<Duration> times;
@@ -152,9 +167,13 @@ class Search {
     std::stable_sort(fastest_.begin(), fastest_.end(),
                      [](const RoutedStep& a, const RoutedStep& b) { return a.time < b.time; });
     fastest_.resize(std::min(fastest_.size(), kFew));
+    const int64_t until = player_.played_ops() + kMorePlays * ops_;
     for (const RoutedStep& step : fastest_) {
-      for (const Manner& manner : kMoreManners)
+      if (step.time > near_best()) return;
+      for (const Manner& manner : kMoreManners) {
+        if (done() || player_.played_ops() > until) return;
         try_manner(step.routing, manner, step.how, best_.ready.time);
+      }
     }
   }
 
@@ -166,46 +185,46 @@ class Search {
     return most;
   }
 
-  // Plays the routing and keeps it if it is the best so far. Returns its time, or the longest there
-  // is when it is seen to be no better.
+  // Plays the routing in one manner and keeps what is the best so far: its orders under ready
+  // dispatch, and its lists. Returns the time of the former, or the longest there is when it is
+  // seen to be longer than `limit`, or no better than the best if it is not in order.
   Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how,
                       Duration limit) {
-    const bool ready = manner.patience.is_ready();
-    RoutedStep& best = ready ? best_.ready : best_.listed;
-    if (best.time <= best_.bound) return Duration::max();
     player_.set_most(most_of(manner.held));
-    played_ops_ += ops_;
     RoutedStep step{routing, {}, {}, cat(how, ", ", manner.how), most_of(manner.held)};
-    Orders orders;
-    std::optional<Duration> time;
-    if (manner.global) {
-      orders = global_orders(mesh_, routing);
-      time = player_.time(routing, orders, limit);
-    } else {
-      auto lists = player_.as_they_come(routing, manner.patience, best.time);
-      if (!lists) return kLongest;
-      if (ready) {
-        orders = orders_of(*lists);
-        time = player_.time(routing, orders, best.time);
-      } else {
-        step.lists = std::move(*lists);
-        time = player_.time(routing, step.lists, best.time);
-      }
-    }
-    step.time = time.value_or(kLongest);
-    if (step.time >= best.time) return step.time;
-    (ready ? ready_manner_ : listed_manner_) = manner;
-    if (!ready) {
-      best = std::move(step);
-      return best.time;
-    }
-    step.lists = *player_.lists(routing, orders);
-    best = step;
+    if (manner.global) return try_ready(step, global_orders(mesh_, routing), manner, limit);
+    Patience patience = manner.patience;
+    patience.guests = patience.guests * mesh_.pipelines / 2;
+    // Orders of holders that wait may be better where nobody does.
+    const Duration most = patience.is_ready() ? near_best() : kLongest;
+    auto lists = player_.as_they_come(routing, patience, most);
+    if (!lists) return kLongest;
+    const Duration time = try_ready(step, orders_of(*lists), manner, best_.ready.time);
+    if (manner.patience.is_ready()) return time;
+    step.lists = std::move(*lists);
+    if (try_listed(step)) listed_manner_ = manner;
+    return time;
+  }
+
+  Duration try_ready(RoutedStep step, const Orders& orders, const Manner& manner, Duration limit) {
+    step.time = player_.time(step.routing, orders, limit).value_or(kLongest);
+    if (step.time >= best_.ready.time) return step.time;
+    ready_manner_ = manner;
+    step.lists = *player_.lists(step.routing, orders);
+    best_.ready = step;
     // As fixed lists the step takes another time only where the next one plays into it.
-    step.most.clear();
-    step.time = player_.time(routing, step.lists, best_.listed.time).value_or(kLongest);
-    if (step.time < best_.listed.time) best_.listed = std::move(step);
+    try_listed(std::move(step));
     return best_.ready.time;
+  }
+
+  // True when it is the best so far.
+  bool try_listed(RoutedStep step) {
+    if (best_.listed.time <= best_.bound) return false;
+    step.most.clear();
+    step.time = player_.time(step.routing, step.lists, best_.listed.time).value_or(kLongest);
+    if (step.time >= best_.listed.time) return false;
+    best_.listed = std::move(step);
+    return true;
   }
 
   void move();
@@ -217,7 +236,6 @@ class Search {
   WayCosts costs_;
   MeshPlayer player_;
   const int64_t ops_ = int64_t{3} * mesh_.depth() * mesh_.micros;  // of a step
-  int64_t played_ops_ = 0;
   std::set<Routing> seen_;
   std::vector<RoutedStep> fastest_;                                      // routings without lists
   Manner ready_manner_ = kManners[0], listed_manner_ = kMoreManners[0];  // of the best
@@ -245,8 +263,8 @@ void Search::change(Routing& routing, Random& random) const {
 
 void Search::move() {
   Random random(1);
-  played_ops_ = 0;
-  for (int32_t i = 0; i < effort_.moves && played_ops_ < effort_.played_ops && !done(); ++i) {
+  const int64_t until = player_.played_ops() + effort_.played_ops;
+  for (int32_t i = 0; i < effort_.moves && player_.played_ops() < until && !done(); ++i) {
     // In turns from the best of both, each played as it was.
     const bool listed = i % 2 == 1;
     Routing routing = listed ? best_.listed.routing : best_.ready.routing;

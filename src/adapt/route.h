@@ -32,8 +32,8 @@ struct Routed {
 // How much the search may try. Counted in ops, not in seconds, so that the same question has the
 // same answer on every machine.
 struct RouteEffort {
-  int32_t moves = 300;          // of micro-batches to other holders
-  int64_t played_ops = 60'000;  // by moves, at most; some 80 ns each
+  int32_t moves = 1000;         // of micro-batches to other holders
+  int64_t played_ops = 90'000;  // by moves, at most; some 20 ns each
   int32_t routings = 64;        // that are played; all candidates are some 20
   bool manners = true;          // no: only as ready dispatch plays them with all the room there is
   auto operator<=>(const RouteEffort&) const = default;
@@ -49,9 +49,10 @@ inline constexpr RouteEffort kFirstRoute{0, 0, 3, false};
 // the flow can stay at home and off slow links, and the higher is the load. Beside these: holders
 // of each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
 // home, and the dead's dealt evenly. Each is played in the global order and as it comes; the
-// fastest few also with holders that wait for gradients that are near, and with less held than
-// there is room for. Then single micro-batches of the best change their holders, which is kept
-// where the step gets shorter. Ends as soon as the bound is reached. Deterministic.
+// fastest few also with holders that wait for gradients that are near, that run weight gradients
+// first or micro-batches of other pipelines earlier or later, and with less held than there is room
+// for. Then single micro-batches of the best change their holders, which is kept where the step
+// gets shorter. Ends as soon as the bound is reached. Deterministic.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});

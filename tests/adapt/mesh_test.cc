@@ -218,7 +218,8 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
     const auto below = [&](int32_t bound) { return static_cast<int32_t>(random.below(bound)); };
-    const Orders orders = orders_of(*player.as_they_come(routing, {below(3), below(3)}));
+    const Patience patience{below(3), below(3), below(4 * mesh.pipelines) - 2 * mesh.pipelines};
+    const Orders orders = orders_of(*player.as_they_come(routing, patience));
     const Orders global = global_orders(mesh, routing);
     free += orders != global;
     for (int32_t s = 0; s < mesh.depth(); ++s) {
@@ -234,6 +235,33 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
     EXPECT_TRUE(player.time(routing, global));
   }
   EXPECT_GT(free, 500);
+}
+
+// A play that is broken off is never one that would have ended in time.
+TEST(MeshPlayer, OnlyLongerStepsAreBrokenOff) {
+  int broken = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(mix(71, seed));
+    Mesh mesh = random_mesh(random, 5, 4, 5);
+    mesh.pace = Pace::Barrier;
+    const Routing routing = random_routing(random, mesh);
+    MeshPlayer player(mesh);
+    if (seed % 3 == 0) player.set_most(std::vector<int32_t>(mesh.stages.size(), 2));
+    const TaskLists lists = *player.as_they_come(routing, {1, 2});
+    const Orders global = global_orders(mesh, routing);
+    for (const Duration time : {*player.time(routing, lists), *player.time(routing, global)}) {
+      for (const int32_t percent : {50, 80, 95, 99, 100, 101}) {
+        const Duration most = time * percent / 100;
+        const auto listed = player.time(routing, lists, most);
+        const auto ordered = player.time(routing, global, most);
+        EXPECT_TRUE(listed || *player.time(routing, lists) > most);
+        EXPECT_TRUE(ordered || *player.time(routing, global) > most);
+        broken += !listed + !ordered;
+      }
+    }
+  }
+  EXPECT_GT(broken, 5000);
 }
 
 // The lists of a play, run as they are, take as long as the play; and by other code too.
