@@ -54,19 +54,6 @@ struct Work {
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
 };
 
-// The numbers of a Norm or a Verdict in its message.
-template <class Form>
-Form read_form(const Floats& from) {
-  Form form;
-  std::memcpy(&form, std::as_bytes(std::span(from)).data(), sizeof(form));
-  return form;
-}
-
-template <class Form>
-void write_form(Floats& to, const Form& form) {
-  std::memcpy(to.data(), &form, sizeof(form));
-}
-
 class Paced : public PacedCompute {
  public:
   Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
@@ -167,7 +154,7 @@ class Paced : public PacedCompute {
   std::vector<Floats> kept_totals_;  // of the update ahead, one per bucket
   std::vector<Bucket> buckets_;
   int64_t version_ = 0, step_ = 0;
-  std::map<MicroId, Kept> kept_;
+  std::map<MicroId, Kept> kept_, late_;  // stashes; weight work
   std::vector<Kept> spare_kept_;
   StepOutcome outcome_, outcome_before_;  // of the newest step, and of the one before
 
@@ -232,14 +219,17 @@ Status Paced::begin(int64_t step) {
   if (step != version_) {
     return invalid(cat("step ", step, " begins on version ", version_, " of the parameters"));
   }
+  // The held-out pass and the step after it are one number's.
+  StepOutcome ended = std::exchange(outcome_, {});
+  if (step_ != step) outcome_before_ = std::move(ended);
   step_ = step;
   ahead_.begin();
   common_->begin(step);
   kept_.clear();
+  late_.clear();
   std::fill(sums_.begin(), sums_.end(), 0.0F);
   summed_.clear();
   unsummed_.clear();
-  outcome_before_ = std::exchange(outcome_, {});
   // Those behind the first stage have nothing to do before its messages come, whose nominal arrival
   // moves their clocks on: the moment at which the host lets them begin must not count.
   set_clock_on(stage_.value == 0);
@@ -275,6 +265,7 @@ Status Paced::resume(int64_t step, const Remainder& rest) {
   }
   if (step_ != step) {  // of another step, of which nothing may be taken for one of this
     kept_.clear();
+    late_.clear();
     summed_.clear();
     outcome_ = step_ == step + 1 ? std::move(outcome_before_) : StepOutcome{};
   }
@@ -314,15 +305,18 @@ Status Paced::resume_sums(const std::set<Value>& stored) {
 }
 
 Status Paced::resume_stashes(const std::set<Value>& stored) {
-  std::set<MicroId> wanted;
-  for (const Value& value : stored) {
-    const bool stash = value.kind == ValueKind::Stash || value.kind == ValueKind::WeightWork;
-    if (stash && value.stage == stage_) wanted.insert(value.micro);
+  for (const auto& [kind, held] :
+       {std::pair(ValueKind::Stash, &kept_), std::pair(ValueKind::WeightWork, &late_)}) {
+    std::set<MicroId> wanted;
+    for (const Value& value : stored) {
+      if (value.kind == kind && value.stage == stage_) wanted.insert(value.micro);
+    }
+    std::erase_if(*held, [&](const auto& each) { return !wanted.contains(each.first); });
+    if (held->size() == wanted.size()) continue;
+    return invalid(cat("stage ", stage_, " has ", held->size(), " of the ", wanted.size(),
+                       " stashes or weight works that what is left begins with"));
   }
-  std::erase_if(kept_, [&](const auto& each) { return !wanted.contains(each.first); });
-  if (kept_.size() == wanted.size()) return ok();
-  return invalid(cat("stage ", stage_, " has ", kept_.size(), " of the ", wanted.size(),
-                     " stashes that what is left begins with"));
+  return ok();
 }
 
 size_t Paced::size_of(const Value& value) const {
@@ -404,10 +398,10 @@ Status Paced::reduced(const Value& total) {
 
 void Paced::discard(const Value& value) {
   if (value.kind == ValueKind::WeightWork) {
-    const auto found = kept_.find(value.micro);
-    if (found == kept_.end()) return;
+    const auto found = late_.find(value.micro);
+    if (found == late_.end()) return;
     spare_kept_.push_back(std::move(found->second));
-    kept_.erase(found);
+    late_.erase(found);
     return;
   }
   const auto found = common_->store.find(value);
@@ -510,8 +504,13 @@ void Paced::prepare_void(Work& work) {
 
 Status Paced::prepare_backward(Work& work) {
   const Op& op = work.op;
-  const auto kept = kept_.find(op.micro);
-  if (kept == kept_.end()) {
+  // A forward may run again beside the weight work of its micro-batch: they are two things.
+  if (op.kind == OpKind::BackwardInput) {
+    late_.erase(op.micro);
+    late_.insert(kept_.extract(op.micro));
+  }
+  const auto kept = late_.find(op.micro);
+  if (kept == late_.end()) {
     return invalid(cat("stage ", stage_, " has no stash of micro-batch ", op.micro));
   }
   work.kept = &kept->second;

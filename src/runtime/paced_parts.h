@@ -2,8 +2,10 @@
 // cut, and what the stages of one worker share. Private to paced.cc.
 #pragma once
 
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/unit.h"
@@ -15,6 +17,20 @@ namespace tenuto {
 
 // Numbers of a message, of weights, of sums.
 using Floats = std::vector<float>;
+
+// The numbers of a Norm or a Verdict in its message.
+template <class Form>
+Form read_form(const Floats& from) {
+  Form form;
+  std::memcpy(&form, std::as_bytes(std::span(from)).data(), sizeof(form));
+  return form;
+}
+
+// And into it.
+template <class Form>
+void write_form(Floats& to, const Form& form) {
+  std::memcpy(to.data(), &form, sizeof(form));
+}
 
 // One weight bucket: a run of the stage's weights that is reduced by itself.
 struct Bucket {

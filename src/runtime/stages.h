@@ -38,10 +38,8 @@ class Stages : public Face {
     if (Status level = take_back_early(); !level.ok()) return level;
     return each([&](Face& part) { return part.begin(step); });
   }
-  bool resumes() const override {
-    return std::all_of(parts_.begin(), parts_.end(),
-                       [](const auto& part) { return part.compute->resumes(); });
-  }
+  // Not yet with several stages: a step of theirs is done again.
+  bool resumes() const override { return false; }
   void keep(const Value& value) override { part_of(value).keep(value); }
   void drop(const Value& value) override { part_of(value).drop(value); }
   Status resume(int64_t step, const Remainder& rest) override {

@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "adapt/salvage.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "plan/routed.h"
@@ -205,32 +204,6 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
         static_cast<double>(ops) / static_cast<double>(points * whole),
         static_cast<long>(taken_back), static_cast<long>(copied));
     EXPECT_LT(ops, points * whole * 7 / 10);
-  }
-}
-
-// Two workers, the second while what the first took with it is under way; several stages a worker;
-// little or no room for what was sent.
-TEST(Resume, LossesInRecovery) {
-  Random random(23);
-  for (int32_t round = 0; round < 120; ++round) {
-    const auto stages = static_cast<int32_t>(1 + random.below(3));
-    Job job = job_of(stages, 3, static_cast<int32_t>(1 + random.below(2)), random.below(3) > 0);
-    if (stages == 2 && random.below(2) == 0) job.parallel.order = "zb-v";
-    if (job.parallel.order == "zb-v") job.parallel.split_backward = true;
-    const Plan plan = plan_of(job);
-    const int64_t room = random.below(3) == 0 ? 256 * random.below(4) : kAllKept;
-    const WorkerId first{static_cast<int32_t>(random.below(3 * stages))};
-    WorkerId second = first;
-    while (second == first) second = {static_cast<int32_t>(random.below(3 * stages))};
-    const int64_t at = random.below(120), then = random.below(60);
-    SCOPED_TRACE(cat("round ", round, ": ", stages, " stages, ", job.parallel.order, ", worker ",
-                     first, " at call ", at, ", worker ", second, " at call ", then, ", room ",
-                     room));
-    Survivors all(job, plan, room);
-    all.run_and_lose(first, at, 2);
-    all.run_and_lose(second, then, 4);
-    all.finish(5);
-    if (testing::Test::HasFailure()) return;
   }
 }
 
