@@ -180,7 +180,7 @@ Json measure_bound(int count) {
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
     const auto time = i % 2 == 0 ? player.time(routing, global_orders(mesh, routing))
-                                 : player.time(routing, player.as_they_come(routing, {1, 2}));
+                                 : player.time(routing, *player.as_they_come(routing, {1, 2}));
     CHECK(time.has_value(), "a step stands still");
     const Duration bound = MeshBound(mesh).least();
     CHECK(*time >= bound, cat("step ", i, " is faster than the lower bound"));

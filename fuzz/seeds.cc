@@ -7,6 +7,8 @@
 
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "control/store.h"
+#include "control/wire.h"
 #include "ir/text.h"
 #include "ir/torch_csv.h"
 #include "plan/make_plan.h"
@@ -90,6 +92,36 @@ int job_seeds(const fs::path& folder) {
   return written ? 0 : fault("the seeds cannot be written");
 }
 
+// What a worker says as it comes, in the middle of a run, and when something is the matter.
+int report_seeds(const fs::path& folder) {
+  Report report{.worker = {1}, .sequence = 3, .term = 1, .epoch = 1, .phase = Phase::Running};
+  bool written = put(folder / "report" / "first", to_wire(report, {}).SerializeAsString());
+  StepSummary step{.step = 0, .start_ns = 1000, .finish_ns = 5000};
+  step.losses = {{0, 1.5}, {1, 2.5}};
+  step.evaluation = {{0, 3.5}};
+  step.gradient_norm = 0.5;
+  step.sample = {
+      {1}, 0, {{.from = {0}, .to = {1}, .messages = 2}}, {{{1}, {1}, OpKind::Forward, 2}}};
+  report.steps = {step};
+  report.version = 1;
+  report.shards = {{1, "stage-1.safetensors", 100, "0badcafe"}};
+  written &= put(folder / "report" / "step", to_wire(report, {}).SerializeAsString());
+  report.phase = Phase::Frozen;
+  report.lost_peers = {{0}, {3}};
+  report.repairs = {{1, {0}, 7, 12345}};
+  report.failure = "it broke";
+  report.failure_code = Code::Timeout;
+  written &= put(folder / "report" / "trouble", to_wire(report, {}).SerializeAsString());
+  Facts facts{.run = "1f", .term = 2, .epoch = 3, .committed = 4, .members = {{0}, {2}}};
+  facts.incarnations = {0, 1};
+  facts.plan_name = "3-2";
+  written &= put(folder / "facts" / "running", to_json(facts));
+  facts.last_resort = LastResort{"worker 1 was killed"};
+  facts.ending = Ending{75, "worker 1 was killed"};
+  written &= put(folder / "facts" / "ended", to_json(facts));
+  return written ? 0 : fault("the seeds cannot be written");
+}
+
 int safetensors_seeds(const fs::path& folder) {
   fs::create_directories(folder / "safetensors");
   const std::vector<std::byte> bytes(32, std::byte{0x3f});
@@ -116,6 +148,7 @@ int safetensors_seeds(const fs::path& folder) {
 int main(int count, char** words) {
   if (count != 2) return fault("expected one word, the folder to write to");
   const fs::path folder = words[1];
-  const int faults = plan_seeds(folder) + job_seeds(folder) + safetensors_seeds(folder);
+  const int faults =
+      plan_seeds(folder) + job_seeds(folder) + report_seeds(folder) + safetensors_seeds(folder);
   return faults == 0 ? 0 : 1;
 }

@@ -36,6 +36,11 @@ class MeshBound {
   Duration least_of(int32_t stage, int32_t holders) const;
   // No routing and no order is faster.
   Duration least() const;
+  // From the end of an input gradient of the holder to when the step, or its part of the next one,
+  // can be over.
+  Duration turn(int32_t stage, int32_t holder) const {
+    return ways_[static_cast<size_t>(stage)][static_cast<size_t>(holder)].turn;
+  }
 
  private:
   std::vector<int32_t> balanced(int32_t stage, int32_t holders) const;

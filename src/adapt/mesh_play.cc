@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "adapt/mesh_bound.h"
+
 namespace tenuto {
 
 namespace {
 
 constexpr Duration kNever = Duration::max();
+constexpr int32_t kSettled = 2;  // steps behind which steps one after the other change little
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -25,26 +28,6 @@ Duration window_of(const Mesh& mesh) {
   return std::clamp(window, Duration(1), kNever / 2);
 }
 
-// The lowest of those that are here, as a place; -1 = none. Otherwise the next arrival.
-int32_t lowest_here(const std::vector<int32_t>& micros, const Duration* arrival, Duration now,
-                    Duration& next) {
-  int32_t best = -1;
-  for (size_t i = 0; i < micros.size(); ++i) {
-    const Duration moment = arrival[micros[i]];
-    if (moment > now) {
-      next = std::min(next, moment);
-    } else if (best < 0 || micros[i] < micros[at(best)]) {
-      best = static_cast<int32_t>(i);
-    }
-  }
-  return best;
-}
-
-void drop(std::vector<int32_t>& micros, int32_t micro) {
-  *std::find(micros.begin(), micros.end(), micro) = micros.back();
-  micros.pop_back();
-}
-
 }  // namespace
 
 Orders orders_of(const TaskLists& lists) {
@@ -53,6 +36,9 @@ Orders orders_of(const TaskLists& lists) {
     auto& of = orders.emplace_back();
     for (const auto& list : stage) {
       Tasks& tasks = of.emplace_back();
+      for (auto* order : {&tasks.forwards, &tasks.backwards, &tasks.weights}) {
+        order->reserve(list.size() / 3);
+      }
       for (const Task& task : list) {
         auto& order = task.kind == OpKind::Forward         ? tasks.forwards
                       : task.kind == OpKind::BackwardInput ? tasks.backwards
@@ -66,11 +52,14 @@ Orders orders_of(const TaskLists& lists) {
 
 Orders global_orders(const Mesh& mesh, const Routing& routing) {
   Orders orders;
+  std::vector<size_t> counts;
   for (int32_t s = 0; s < mesh.depth(); ++s) {
+    const std::vector<int32_t>& own = routing[at(s)];
     auto& of = orders.emplace_back(at(mesh.width(s)));
-    for (int32_t m = 0; m < mesh.micros; ++m) {
-      of[at(routing[at(s)][at(m)])].forwards.push_back(m);
-    }
+    counts.assign(of.size(), 0);
+    for (const int32_t holder : own) ++counts[at(holder)];
+    for (size_t i = 0; i < of.size(); ++i) of[i].forwards.reserve(counts[i]);
+    for (int32_t m = 0; m < mesh.micros; ++m) of[at(own[at(m)])].forwards.push_back(m);
     for (Tasks& tasks : of) tasks.backwards = tasks.weights = tasks.forwards;
   }
   return orders;
@@ -79,32 +68,70 @@ Orders global_orders(const Mesh& mesh, const Routing& routing) {
 MeshPlayer::MeshPlayer(const Mesh& mesh) : mesh_(mesh), window_(window_of(mesh)) {
   for (int32_t s = 0; s < mesh.depth(); ++s) {
     first_.push_back(static_cast<int32_t>(seats_.size()));
+    const int64_t width = s + 1 < mesh.depth() ? mesh.width(s + 1) : 0;
+    const auto before = static_cast<int64_t>(down_.size()) -
+                        (s > 0 ? static_cast<int64_t>(mesh.ways[at(s) - 1].size()) : 0);
     for (int32_t i = 0; i < mesh.width(s); ++i) {
       Seat& seat = seats_.emplace_back();
       seat.own = &mesh.holder(s, i);
+      seat.place = first_[at(s)] + i;
       seat.stage = s;
-      seat.index = i;
+      seat.row = at(s) * at(mesh.micros);
+      seat.room = seat.own->room;
+      seat.lasts[0] = seat.own->forward;
+      seat.lasts[1] = seat.own->backward;
+      seat.lasts[2] = seat.own->weight;
+      seat.down = static_cast<int64_t>(down_.size()) + i * width - (first_[at(s)] + mesh.width(s));
+      seat.up_stride = mesh.width(s);
+      seat.up = before + i - (s > 0 ? int64_t{first_[at(s) - 1]} * mesh.width(s) : 0);
+    }
+    for (size_t i = 0; s + 1 < mesh.depth() && i < mesh.ways[at(s)].size(); ++i) {
+      const Way& way = mesh.ways[at(s)][i];
+      down_.push_back({way.down, way.down_busy, {}});
+      up_.push_back({way.up, way.up_busy, {}});
     }
   }
+  if (mesh.pace == Pace::Barrier) {
+    const MeshBound bound(mesh);
+    for (Seat& seat : seats_)
+      seat.turn = bound.turn(seat.stage, seat.place - first_[at(seat.stage)]);
+  }
   const size_t cells = mesh.stages.size() * at(mesh.micros);
+  look_at_.resize(seats_.size());
   activation_at_.resize(cells);
   gradient_at_.resize(cells);
+  seat_of_.resize(cells);
+  rank_.resize(cells);
   went_.resize(cells);
-  for (const auto& ways : mesh.ways) {
-    down_free_at_.emplace_back(ways.size());
-    up_free_at_.emplace_back(ways.size());
-  }
+}
+
+void MeshPlayer::set_most(const std::vector<int32_t>& most) {
+  for (Seat& seat : seats_) seat.most = most.empty() ? INT32_MAX : most[at(seat.stage)];
 }
 
 void MeshPlayer::set_routing(const Routing& routing) {
-  routing_ = &routing;
-  for (Seat& seat : seats_) seat.free_at = {};
-  for (auto& links : down_free_at_) std::fill(links.begin(), links.end(), Duration{});
-  for (auto& links : up_free_at_) std::fill(links.begin(), links.end(), Duration{});
+  for (Seat& seat : seats_) {
+    seat.free_at = {};
+    seat.micros = 0;
+  }
+  for (Lane& lane : down_) lane.free_at = {};
+  for (Lane& lane : up_) lane.free_at = {};
+  for (int32_t s = 0; s < mesh_.depth(); ++s) {
+    for (int32_t m = 0; m < mesh_.micros; ++m) {
+      const size_t cell = at(s) * at(mesh_.micros) + at(m);
+      seat_of_[cell] = first_[at(s)] + routing[at(s)][at(m)];
+      rank_[cell] = seats_[at(seat_of_[cell])].micros++;
+    }
+  }
 }
 
 void MeshPlayer::set_orders(const Orders& orders) {
-  for (Seat& seat : seats_) seat.tasks = &orders[at(seat.stage)][at(seat.index)];
+  for (Seat& seat : seats_) {
+    const Tasks& tasks = orders[at(seat.stage)][at(seat.place - first_[at(seat.stage)])];
+    seat.order[0] = tasks.forwards.data();
+    seat.order[1] = tasks.backwards.data();
+    seat.order[2] = tasks.weights.data();
+  }
 }
 
 std::optional<Duration> MeshPlayer::time(const Routing& routing, const Orders& orders,
@@ -117,61 +144,67 @@ std::optional<Duration> MeshPlayer::time(const Routing& routing, const Orders& o
 std::optional<Duration> MeshPlayer::time(const Routing& routing, const TaskLists& lists,
                                          Duration most) {
   set_routing(routing);
-  for (Seat& seat : seats_) seat.list = &lists[at(seat.stage)][at(seat.index)];
+  for (Seat& seat : seats_) {
+    seat.list = lists[at(seat.stage)][at(seat.place - first_[at(seat.stage)])].data();
+  }
   return time_of(Mode::Listed, most);
 }
 
 std::optional<Duration> MeshPlayer::time_of(Mode mode, Duration most) {
-  if (mesh_.pace != Pace::Barrier) return period(mode);
+  if (mesh_.pace != Pace::Barrier) return period(mode, most);
   if (!run(mode, most)) return std::nullopt;
   Duration end{};
   for (const Seat& seat : seats_) end = std::max(end, seat.free_at + seat.own->update);
   return end;
 }
 
-TaskLists MeshPlayer::as_they_come(const Routing& routing, const Patience& patience) {
+std::optional<TaskLists> MeshPlayer::as_they_come(const Routing& routing, const Patience& patience,
+                                                  Duration most) {
   const Orders global = global_orders(mesh_, routing);
   set_routing(routing);
   set_orders(global);
   patience_ = patience;
-  auto lists = record(Mode::AsTheyCome);
-  CHECK(lists.has_value(), "the last place is kept for the first micro-batch, and still it stands");
-  return std::move(*lists);
+  auto lists = record(Mode::AsTheyCome, mesh_.pace == Pace::Barrier ? most : kNever);
+  CHECK(lists || most < kNever,
+        "the last place is kept for the first micro-batch, and still it stands");
+  return lists;
 }
 
 std::optional<TaskLists> MeshPlayer::lists(const Routing& routing, const Orders& orders) {
   set_routing(routing);
   set_orders(orders);
-  return record(Mode::InOrder);
+  return record(Mode::InOrder, kNever);
 }
 
-std::optional<TaskLists> MeshPlayer::record(Mode mode) {
+std::optional<TaskLists> MeshPlayer::record(Mode mode, Duration most) {
   std::vector<std::vector<Task>> begun(seats_.size());
+  for (size_t i = 0; i < seats_.size(); ++i) begun[i].reserve(3 * at(seats_[i].micros));
   begun_ = &begun;
-  const bool ended = run(mode, kNever);
+  const bool ended = run(mode, most);
   begun_ = nullptr;
   if (!ended) return std::nullopt;
   TaskLists lists;
   for (const auto& stage : mesh_.stages) lists.emplace_back(stage.size());
   for (size_t i = 0; i < seats_.size(); ++i) {
-    lists[at(seats_[i].stage)][at(seats_[i].index)] = std::move(begun[i]);
+    const size_t stage = at(seats_[i].stage);
+    lists[stage][i - at(first_[stage])] = std::move(begun[i]);
   }
   return lists;
 }
 
 // Steps one behind the other. When each holder ends a step later than the one before by the same
 // time, all further steps repeat it.
-std::optional<Duration> MeshPlayer::period(Mode mode) {
+std::optional<Duration> MeshPlayer::period(Mode mode, Duration most) {
   std::vector<Duration> ends, before(seats_.size());
   for (int32_t step = 0; step < kStaggeredSteps; ++step) {
     if (!run(mode, kNever)) return std::nullopt;
     for (int32_t s = 0; s < mesh_.depth(); ++s) {
+      Seat* const seats = seats_.data() + first_[at(s)];
       Duration all{};
-      for (int32_t i = 0; i < mesh_.width(s); ++i) all = std::max(all, seat_of(s, i).free_at);
+      for (int32_t i = 0; i < mesh_.width(s); ++i) all = std::max(all, seats[i].free_at);
       for (int32_t i = 0; i < mesh_.width(s); ++i) {
-        Seat& seat = seat_of(s, i);
-        if (mesh_.pace == Pace::Joint) seat.free_at = all;
-        seat.free_at += seat.own->update;
+        if (mesh_.pace == Pace::Joint) seats[i].free_at = all;
+        seats[i].free_at += seats[i].own->update;
       }
     }
     Duration end{};
@@ -187,189 +220,252 @@ std::optional<Duration> MeshPlayer::period(Mode mode) {
     }
     if (repeats) return gain;
     ends.push_back(end);
+    if (step > kSettled && end - ends[at(step - 2)] > std::min(most, kNever / 2) * 2)
+      return std::nullopt;
   }
   constexpr int32_t from = (kStaggeredSteps - 1) / 2;
   return (ends.back() - ends[from]) / (kStaggeredSteps - 1 - from);
 }
 
 bool MeshPlayer::run(Mode mode, Duration most) {
-  mode_ = mode;
-  std::fill(activation_at_.begin(), activation_at_.begin() + mesh_.micros, Duration{});
-  std::fill(activation_at_.begin() + mesh_.micros, activation_at_.end(), kNever);
+  switch (mode) {
+    case Mode::InOrder:
+      return run_as<Mode::InOrder>(most);
+    case Mode::AsTheyCome:
+      return run_as<Mode::AsTheyCome>(most);
+    case Mode::Listed:
+      return run_as<Mode::Listed>(most);
+  }
+  return false;
+}
+
+int64_t MeshPlayer::clear(Mode mode) {
+  const auto behind_first = activation_at_.begin() + mesh_.micros;
+  std::fill(activation_at_.begin(), behind_first, Duration{});
+  std::fill(behind_first, activation_at_.end(), kNever);
   std::fill(gradient_at_.begin(), gradient_at_.end(), kNever);
   std::fill(went_.begin(), went_.end(), uint8_t{0});
-  int64_t left = 0;  // ops
+  int64_t ops = 0;
+  look_next_ = kNever;
   for (Seat& seat : seats_) {
-    const auto micros = static_cast<int32_t>(mode == Mode::Listed ? seat.list->size() / 3
-                                                                  : seat.tasks->forwards.size());
     seat.forwards = seat.backwards = seat.weights = seat.first_open = 0;
-    seat.look_at = seat.stage == 0 ? seat.free_at : kNever;
-    seat.left = micros * (seat.own->forward + seat.own->backward + seat.own->weight);
-    seat.activations.clear();
-    if (mode == Mode::AsTheyCome && seat.stage == 0) seat.activations = seat.tasks->forwards;
-    seat.gradients.clear();
-    left += int64_t{3} * micros;
+    look_at_[at(seat.place)] = seat.stage == 0 ? seat.free_at : kNever;
+    look_next_ = std::min(look_next_, look_at_[at(seat.place)]);
+    const int32_t late = std::min(seat.most, seat.room.most_late(seat.micros));
+    seat.left = seat.micros * (seat.lasts[0] + seat.lasts[1] + seat.lasts[2]) +
+                std::max(Duration{}, seat.turn - late * seat.lasts[2]);
+    ops += int64_t{3} * seat.micros;
+    for (Inbox* inbox : {&seat.activations, &seat.gradients}) {
+      if (mode != Mode::AsTheyCome) break;
+      inbox->clear(seat.micros);
+    }
+    for (int32_t rank = 0; seat.stage == 0 && rank < seat.micros; ++rank) {
+      if (mode == Mode::AsTheyCome) seat.activations.put(rank);
+    }
   }
-  // What a holder begins reaches another no sooner than a window later: within one each chooses for
-  // itself.
+  return ops;
+}
+
+// What a holder begins reaches another no sooner than a window later: within one each chooses for
+// itself.
+MeshPlayer::Choice MeshPlayer::choice_of(const Task& task) {
+  if (task.kind == OpKind::Forward) return forward_of(task.micro);
+  return task.kind == OpKind::BackwardInput ? backward_of(task.micro) : weight_of(task.micro);
+}
+
+Task MeshPlayer::task_of(Choice choice) {
+  constexpr OpKind kKinds[] = {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight};
+  return {kKinds[choice % 3], choice / 3};
+}
+
+template <MeshPlayer::Mode kMode>
+bool MeshPlayer::run_as(Duration most) {
+  int64_t left = clear(kMode);
   while (left > 0) {
-    Duration from = kNever;
-    for (const Seat& seat : seats_) from = std::min(from, seat.look_at);
-    if (from == kNever) return false;
+    if (look_next_ == kNever) return false;
+    const Duration until = look_next_ + window_;
+    look_next_ = kNever;
     for (Seat& seat : seats_) {
-      while (seat.look_at < from + window_) {
-        const std::optional<Task> task = choose(seat);
-        if (!task) continue;
-        if (seat.look_at + seat.left > most) return false;
-        begin(seat, *task);
+      Duration& look_at = look_at_[at(seat.place)];
+      while (look_at < until) {
+        const Choice choice = choose<kMode>(seat, look_at);
+        if (choice == kNothing) continue;
+        if (look_at + seat.left > most) return false;
+        begin<kMode>(seat, look_at, choice);
         --left;
       }
+      look_next_ = std::min(look_next_, look_at);
     }
   }
   return true;
 }
 
-std::optional<Task> MeshPlayer::choose(Seat& seat) const {
-  if (mode_ == Mode::Listed) return choose_listed(seat);
-  return mode_ == Mode::InOrder ? choose_in_order(seat) : choose_as_they_come(seat);
+void MeshPlayer::Inbox::clear(int32_t micros) {
+  coming.clear();
+  next = kNever;
+  here.assign((at(micros) + 63) / 64, 0);
 }
 
-std::optional<Task> MeshPlayer::choose_listed(Seat& seat) const {
-  const auto place = at(seat.forwards + seat.backwards + seat.weights);
-  Duration here = kNever;
-  if (place < seat.list->size()) {
-    const Task& task = (*seat.list)[place];
-    if (task.kind == OpKind::BackwardWeight) return task;
-    const auto& arrivals = task.kind == OpKind::Forward ? activation_at_ : gradient_at_;
-    here = arrivals[cell(seat.stage, task.micro)];
-    if (here <= seat.look_at) return task;
+void MeshPlayer::Inbox::settle(Duration now) {
+  if (next > now) return;
+  next = kNever;
+  size_t left = 0;
+  for (const auto& [arrival, rank] : coming) {
+    if (arrival <= now) {
+      put(rank);
+    } else {
+      next = std::min(next, arrival);
+      coming[left++] = {arrival, rank};
+    }
   }
-  seat.look_at = here;
-  return std::nullopt;
+  coming.resize(left);
 }
 
-bool MeshPlayer::has_room(const Seat& seat, int32_t more) const {
+int32_t MeshPlayer::Inbox::first() const {
+  for (size_t word = 0; word < here.size(); ++word) {
+    if (here[word] != 0) return static_cast<int32_t>(64 * word) + __builtin_ctzll(here[word]);
+  }
+  return -1;
+}
+
+template <MeshPlayer::Mode kMode>
+MeshPlayer::Choice MeshPlayer::choose(Seat& seat, Duration& look_at) {
+  if constexpr (kMode == Mode::InOrder) return choose_in_order(seat, look_at);
+  if constexpr (kMode == Mode::AsTheyCome) return choose_as_they_come(seat, look_at);
+  return choose_listed(seat, look_at);
+}
+
+MeshPlayer::Choice MeshPlayer::choose_listed(const Seat& seat, Duration& look_at) const {
+  const int32_t place = seat.forwards + seat.backwards + seat.weights;
+  Duration here = kNever;
+  if (place < 3 * seat.micros) {
+    const Task& task = seat.list[place];
+    if (task.kind == OpKind::BackwardWeight) return choice_of(task);
+    const auto& arrivals = task.kind == OpKind::Forward ? activation_at_ : gradient_at_;
+    here = arrivals[seat.row + at(task.micro)];
+    if (here <= look_at) return choice_of(task);
+  }
+  look_at = here;
+  return kNothing;
+}
+
+bool MeshPlayer::has_room(const Seat& seat, int32_t more) {
   const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
-  if (!most_.empty() && whole + late + more > most_[at(seat.stage)]) return false;
-  return seat.own->room.fits(whole + more, late);
+  return whole + late + more <= seat.most && seat.room.fits(whole + more, late);
 }
 
-std::optional<Task> MeshPlayer::choose_in_order(Seat& seat) const {
-  const Tasks& tasks = *seat.tasks;
-  const Duration now = seat.look_at;
-  const auto micros = static_cast<int32_t>(tasks.forwards.size());
+MeshPlayer::Choice MeshPlayer::choose_in_order(const Seat& seat, Duration& look_at) const {
+  const Duration now = look_at;
   Duration next = kNever;
   if (seat.backwards < seat.forwards) {
-    const int32_t micro = tasks.backwards[at(seat.backwards)];
-    next = gradient_at_[cell(seat.stage, micro)];
-    if (next <= now) return Task{OpKind::BackwardInput, micro};
+    const int32_t micro = seat.order[1][seat.backwards];
+    next = gradient_at_[seat.row + at(micro)];
+    if (next <= now) return backward_of(micro);
   }
-  if (seat.forwards < micros && has_room(seat, 1)) {
-    const int32_t micro = tasks.forwards[at(seat.forwards)];
-    const Duration arrival = activation_at_[cell(seat.stage, micro)];
-    if (arrival <= now) return Task{OpKind::Forward, micro};
+  if (seat.forwards < seat.micros && has_room(seat, 1)) {
+    const int32_t micro = seat.order[0][seat.forwards];
+    const Duration arrival = activation_at_[seat.row + at(micro)];
+    if (arrival <= now) return forward_of(micro);
     next = std::min(next, arrival);
   }
   if (seat.weights < seat.backwards) {
-    const int32_t micro = tasks.weights[at(seat.weights)];
-    if (went_[cell(seat.stage, micro)] == 2) return Task{OpKind::BackwardWeight, micro};
+    const int32_t micro = seat.order[2][seat.weights];
+    if (went_[seat.row + at(micro)] == 2) return weight_of(micro);
   }
-  seat.look_at = next;
-  return std::nullopt;
+  look_at = next;
+  return kNothing;
 }
 
-std::optional<Task> MeshPlayer::choose_as_they_come(Seat& seat) const {
-  const Tasks& tasks = *seat.tasks;
-  const Duration now = seat.look_at;
+MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at) {
+  const Duration now = look_at;
   Duration gradient_next = kNever, next = kNever;
-  const size_t row = cell(seat.stage, 0);
   if (mesh_.split_backward) {
-    const int32_t place =
-        lowest_here(seat.gradients, gradient_at_.data() + row, now, gradient_next);
-    if (place >= 0) return Task{OpKind::BackwardInput, seat.gradients[at(place)]};
-  } else if (at(seat.backwards) < tasks.backwards.size()) {
-    const int32_t micro = tasks.backwards[at(seat.backwards)];
-    gradient_next = gradient_at_[row + at(micro)];
-    if (gradient_next <= now) return Task{OpKind::BackwardInput, micro};
+    seat.gradients.settle(now);
+    const int32_t rank = seat.gradients.first();
+    if (rank >= 0) return backward_of(seat.order[0][rank]);
+    gradient_next = seat.gradients.next;
+  } else if (seat.backwards < seat.micros) {
+    const int32_t micro = seat.order[1][seat.backwards];
+    gradient_next = gradient_at_[seat.row + at(micro)];
+    if (gradient_next <= now) return backward_of(micro);
   }
   const auto soon = [&](Duration op) {
     return gradient_next != kNever && gradient_next - now <= op * patience_.look_ahead / 2;
   };
   const auto wait_until = [&](Duration moment) {
-    seat.look_at = moment;
-    return std::nullopt;
+    look_at = moment;
+    return kNothing;
   };
   const int32_t late = seat.backwards - seat.weights;
-  const int32_t weight = late > 0 ? tasks.weights[at(seat.weights)] : -1;
-  const bool weighs = weight >= 0 && went_[row + at(weight)] == 2;
+  const int32_t weight = late > 0 ? seat.order[2][seat.weights] : -1;
+  const bool weighs = weight >= 0 && went_[seat.row + at(weight)] == 2;
   const bool weighs_first = weighs && patience_.weights > 0 && late >= patience_.weights;
   if (!weighs_first && has_room(seat, 1)) {
     const bool spare = has_room(seat, 2);
-    const int32_t place = lowest_here(seat.activations, activation_at_.data() + row, now, next);
-    const int32_t micro = place < 0 ? -1 : seat.activations[at(place)];
-    if (place >= 0 && (spare || micro == tasks.forwards[at(seat.first_open)])) {
-      if (soon(seat.own->forward)) return wait_until(gradient_next);
-      return Task{OpKind::Forward, micro};
+    seat.activations.settle(now);
+    const int32_t rank = seat.activations.first();
+    if (rank >= 0 && (spare || rank == seat.first_open)) {
+      if (soon(seat.lasts[0])) return wait_until(gradient_next);
+      return forward_of(seat.order[0][rank]);
     }
+    next = seat.activations.next;
   }
   if (weighs) {
-    if (soon(seat.own->weight)) return wait_until(gradient_next);
-    return Task{OpKind::BackwardWeight, weight};
+    if (soon(seat.lasts[2])) return wait_until(gradient_next);
+    return weight_of(weight);
   }
   return wait_until(std::min(next, gradient_next));
 }
 
-void MeshPlayer::begin(Seat& seat, const Task& task) {
-  const Duration now = seat.look_at;
-  const int32_t s = seat.stage, m = task.micro;
-  if (begun_ != nullptr) (*begun_)[at(first_[at(s)] + seat.index)].push_back(task);
-  Duration took{};
-  if (task.kind == OpKind::Forward) {
-    took = seat.own->forward;
+template <MeshPlayer::Mode kMode>
+void MeshPlayer::begin(Seat& seat, Duration& look_at, Choice choice) {
+  const auto kind = at(choice % 3);
+  const size_t cell = seat.row + at(choice / 3), micros = at(mesh_.micros);
+  if (begun_ != nullptr) (*begun_)[at(seat.place)].push_back(task_of(choice));
+  const Duration end = look_at + seat.lasts[kind];
+  seat.left -= seat.lasts[kind];
+  seat.free_at = look_at = end;
+  const auto leave = [&](Lane& lane) {
+    lane.free_at = std::max(lane.free_at, end) + lane.busy;
+    return lane.free_at + lane.latency;
+  };
+  if (kind == 0) {
     ++seat.forwards;
-    went_[cell(s, m)] = 1;
-    if (s + 1 == mesh_.depth()) {
-      arrive(s, m, true, now + took);
-    } else {
-      const int32_t to = (*routing_)[at(s) + 1][at(m)];
-      const auto link = at(seat.index * mesh_.width(s + 1) + to);
-      const Way& way = mesh_.ways[at(s)][link];
-      Duration& free_at = down_free_at_[at(s)][link];
-      free_at = std::max(free_at, now + took) + way.down_busy;
-      arrive(s + 1, m, false, free_at + way.down);
+    went_[cell] = 1;
+    if constexpr (kMode == Mode::AsTheyCome) {
+      seat.activations.take(rank_[cell]);
+      while (seat.first_open < seat.micros &&
+             went_[seat.row + at(seat.order[0][seat.first_open])] != 0) {
+        ++seat.first_open;
+      }
     }
-  } else if (task.kind == OpKind::BackwardInput) {
-    took = seat.own->backward;
+    if (seat.stage + 1 == mesh_.depth()) return arrive<kMode>(cell, true, end);
+    Lane& lane = down_[static_cast<size_t>(seat.down + seat_of_[cell + micros])];
+    return arrive<kMode>(cell + micros, false, leave(lane));
+  }
+  if (kind == 1) {
     ++seat.backwards;
-    went_[cell(s, m)] = 2;
-    if (s > 0) {
-      const int32_t to = (*routing_)[at(s) - 1][at(m)];
-      const auto link = at(to * mesh_.width(s) + seat.index);
-      const Way& way = mesh_.ways[at(s) - 1][link];
-      Duration& free_at = up_free_at_[at(s) - 1][link];
-      free_at = std::max(free_at, now + took) + way.up_busy;
-      arrive(s - 1, m, true, free_at + way.up);
-    }
-  } else {
-    took = seat.own->weight;
-    ++seat.weights;
+    went_[cell] = 2;
+    if constexpr (kMode == Mode::AsTheyCome) seat.gradients.take(rank_[cell]);
+    if (seat.stage == 0) return;
+    Lane& lane = up_[static_cast<size_t>(seat.up + seat.up_stride * seat_of_[cell - micros])];
+    return arrive<kMode>(cell - micros, true, leave(lane));
   }
-  seat.left -= took;
-  seat.free_at = seat.look_at = now + took;
-  if (mode_ != Mode::AsTheyCome || task.kind == OpKind::BackwardWeight) return;
-  if (task.kind == OpKind::BackwardInput) return drop(seat.gradients, m);
-  drop(seat.activations, m);
-  const std::vector<int32_t>& order = seat.tasks->forwards;
-  while (at(seat.first_open) < order.size() && went_[cell(s, order[at(seat.first_open)])] != 0) {
-    ++seat.first_open;
-  }
+  ++seat.weights;
 }
 
-void MeshPlayer::arrive(int32_t stage, int32_t micro, bool gradient, Duration moment) {
-  (gradient ? gradient_at_ : activation_at_)[cell(stage, micro)] = moment;
-  Seat& seat = seat_of(stage, (*routing_)[at(stage)][at(micro)]);
-  if (mode_ == Mode::AsTheyCome) (gradient ? seat.gradients : seat.activations).push_back(micro);
-  seat.look_at = std::min(seat.look_at, std::max(moment, seat.free_at));
+template <MeshPlayer::Mode kMode>
+void MeshPlayer::arrive(size_t cell, bool gradient, Duration moment) {
+  (gradient ? gradient_at_ : activation_at_)[cell] = moment;
+  const size_t place = at(seat_of_[cell]);
+  Seat& seat = seats_[place];
+  if constexpr (kMode == Mode::AsTheyCome) {
+    Inbox& inbox = gradient ? seat.gradients : seat.activations;
+    inbox.coming.emplace_back(moment, rank_[cell]);
+    inbox.next = std::min(inbox.next, moment);
+  }
+  look_at_[place] = std::min(look_at_[place], std::max(moment, seat.free_at));
+  look_next_ = std::min(look_next_, look_at_[place]);
 }
 
 }  // namespace tenuto

@@ -54,7 +54,7 @@ class MeshPlayer {
 
   // From now on a holder of stage s holds at most most[s] micro-batches, each to the end of its
   // weight gradient; empty = as the rooms allow.
-  void set_most(std::vector<int32_t> most) { most_ = std::move(most); }
+  void set_most(const std::vector<int32_t>& most);
   // The time of a step, each kind of op in the order given. At the pace of a period: of steps one
   // after the other until they repeat, or 12, of which the later half counts.
   //
@@ -72,62 +72,103 @@ class MeshPlayer {
   // place in a holder's memory goes only to the first of its micro-batches that has none yet:
   // without that it could wait for a weight gradient that has to wait for one behind.
   //
-  // Cost: some 60 ns an op
-  TaskLists as_they_come(const Routing& routing, const Patience& patience = {});
+  // Returns: nothing as soon as, at the pace of a barrier, the step is seen to last longer than
+  //          `most`
+  // Cost:    some 40 ns an op
+  std::optional<TaskLists> as_they_come(const Routing& routing, const Patience& patience = {},
+                                        Duration most = Duration::max());
   // The lists of the first step, each kind of op in the order given; nothing when nothing can move.
   std::optional<TaskLists> lists(const Routing& routing, const Orders& orders);
 
  private:
   enum class Mode : uint8_t { InOrder, AsTheyCome, Listed };
+  // Inputs of a holder, on their way or here, by rank of their micro-batches.
+  struct Inbox {
+    std::vector<std::pair<Duration, int32_t>> coming;  // arrival, rank
+    Duration next{};                                   // of these
+    std::vector<uint64_t> here;                        // a bit each
+
+    void clear(int32_t micros);
+    // What has arrived by now is here.
+    void settle(Duration now);
+    // The least rank that is here; -1 = none is.
+    int32_t first() const;
+    void put(int32_t rank) { here[static_cast<size_t>(rank) / 64] |= uint64_t{1} << (rank % 64); }
+    void take(int32_t rank) {
+      here[static_cast<size_t>(rank) / 64] &= ~(uint64_t{1} << (rank % 64));
+    }
+  };
   // A holder while a step is played.
   struct Seat {
-    const Holder* own = nullptr;
-    const Tasks* tasks = nullptr;
-    const std::vector<Task>* list = nullptr;
-    int32_t stage = 0, index = 0;
+    const int32_t* order[3] = {};  // of forwards, input gradients, weight gradients
+    const Task* list = nullptr;
+    size_t row = 0;  // of its stage in what is kept by stage and micro-batch
+    int32_t micros = 0;
     int32_t forwards = 0, backwards = 0, weights = 0;  // begun; a free holder has ended them
-    Duration free_at{}, look_at{};
-    Duration left{};                              // work that it has not begun
-    std::vector<int32_t> activations, gradients;  // as they come: on their way or here
-    int32_t first_open = 0;                       // place of its first whose forward is to come
+    int32_t most = INT32_MAX;                          // that it holds
+    Room room;
+    Duration lasts[3] = {};  // forward, input gradient, weight gradient
+    Duration free_at{};
+    Duration turn{};  // from its last input gradient to the end of a step that ends for all, least
+    Duration left{};  // work that it has not begun, and what it waits behind that, least
+    int64_t down = 0, up = 0, up_stride = 0;  // lanes to and from seat 0, if there were one
+    int32_t place = 0, stage = 0;
+    int32_t first_open = 0;  // place of its first whose forward is to come
+    Inbox activations, gradients;
+    const Holder* own = nullptr;
+  };
+  // One direction of a way.
+  struct Lane {
+    Duration latency{}, busy{}, free_at{};
   };
 
   // True when so many more forwards have room.
-  bool has_room(const Seat& seat, int32_t more) const;
+  static bool has_room(const Seat& seat, int32_t more);
   void set_routing(const Routing& routing);
   void set_orders(const Orders& orders);
   std::optional<Duration> time_of(Mode mode, Duration most);
   // Plays one step whose holders are free at their `free_at`; false when nothing can move or it
   // lasts longer than `most`.
   bool run(Mode mode, Duration most);
-  std::optional<TaskLists> record(Mode mode);
-  std::optional<Duration> period(Mode mode);
-  // What a holder begins now; otherwise its look_at says when to look again.
-  std::optional<Task> choose(Seat& seat) const;
-  std::optional<Task> choose_in_order(Seat& seat) const;
-  std::optional<Task> choose_as_they_come(Seat& seat) const;
-  std::optional<Task> choose_listed(Seat& seat) const;
-  void begin(Seat& seat, const Task& task);
-  void arrive(int32_t stage, int32_t micro, bool gradient, Duration moment);
-  size_t cell(int32_t stage, int32_t micro) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(mesh_.micros) +
-           static_cast<size_t>(micro);
-  }
-  Seat& seat_of(int32_t stage, int32_t index) {
-    return seats_[static_cast<size_t>(first_[static_cast<size_t>(stage)] + index)];
-  }
+  template <Mode kMode>
+  bool run_as(Duration most);
+  // Empties what a step fills; returns how many ops there are.
+  int64_t clear(Mode mode);
+  std::optional<TaskLists> record(Mode mode, Duration most);
+  std::optional<Duration> period(Mode mode, Duration most);
+  // An op of a holder: three times the micro-batch, plus the kind. In one register, since one is
+  // handed over for every op that is played.
+  using Choice = int32_t;
+  static constexpr Choice kNothing = -1;
+  static Choice forward_of(int32_t micro) { return 3 * micro; }
+  static Choice backward_of(int32_t micro) { return 3 * micro + 1; }
+  static Choice weight_of(int32_t micro) { return 3 * micro + 2; }
+  static Choice choice_of(const Task& task);
+  static Task task_of(Choice choice);
+
+  // What a holder begins now; otherwise its look_at_ says when to look again.
+  template <Mode kMode>
+  Choice choose(Seat& seat, Duration& look_at);
+  Choice choose_in_order(const Seat& seat, Duration& look_at) const;
+  Choice choose_as_they_come(Seat& seat, Duration& look_at);
+  Choice choose_listed(const Seat& seat, Duration& look_at) const;
+  template <Mode kMode>
+  void begin(Seat& seat, Duration& look_at, Choice choice);
+  template <Mode kMode>
+  void arrive(size_t cell, bool gradient, Duration moment);
 
   const Mesh& mesh_;
-  const Routing* routing_ = nullptr;
   Duration window_{};           // from the start of an op to the arrival of what it sends, at least
   std::vector<int32_t> first_;  // seat of each stage's first holder
   std::vector<Seat> seats_;
+  std::vector<Duration> look_at_;  // by seat
+  Duration look_next_{};           // the least that has been set behind the present window
   std::vector<Duration> activation_at_, gradient_at_;  // by stage and micro-batch
-  std::vector<uint8_t> went_;  // 1: the forward has begun, 2: the input gradient too
-  std::vector<std::vector<Duration>> down_free_at_, up_free_at_;  // links, as mesh.ways
-  Mode mode_ = Mode::InOrder;
+  std::vector<int32_t> seat_of_;                       // by stage and micro-batch, as routed
+  std::vector<int32_t> rank_;    // by stage and micro-batch: which of its holder's it is
+  std::vector<uint8_t> went_;    // 1: the forward has begun, 2: the input gradient too
+  std::vector<Lane> down_, up_;  // as mesh.ways, stage by stage
   Patience patience_;
-  std::vector<int32_t> most_;                        // by stage; empty = as the rooms allow
   std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
 };
 

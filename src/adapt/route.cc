@@ -131,8 +131,20 @@ class Search {
     if (done() || static_cast<int32_t>(fastest_.size()) >= effort_.routings) return;
     if (!seen_.insert(routing).second) return;
     Duration time = Duration::max();
-    for (const Manner& manner : kManners) time = std::min(time, try_manner(routing, manner, how));
+    for (const Manner& manner : kManners) {
+      time = std::min(time, try_manner(routing, manner, how, limit()));
+    }
     fastest_.push_back({std::move(routing), {}, time, how, {}});
+  }
+
+  // What a routing must beat to be one of the few fastest.
+  Duration limit() const {
+    std::vector<Duration> times;
+    for (const RoutedStep& step : fastest_) times.push_back(step.time);
+    if (times.size() < kFew) return kLongest;
+    const auto last = times.begin() + (kFew - 1);
+    std::nth_element(times.begin(), last, times.end());
+    return *last;
   }
 
   void try_more_manners() {
@@ -141,7 +153,8 @@ class Search {
                      [](const RoutedStep& a, const RoutedStep& b) { return a.time < b.time; });
     fastest_.resize(std::min(fastest_.size(), kFew));
     for (const RoutedStep& step : fastest_) {
-      for (const Manner& manner : kMoreManners) try_manner(step.routing, manner, step.how);
+      for (const Manner& manner : kMoreManners)
+        try_manner(step.routing, manner, step.how, best_.ready.time);
     }
   }
 
@@ -155,7 +168,8 @@ class Search {
 
   // Plays the routing and keeps it if it is the best so far. Returns its time, or the longest there
   // is when it is seen to be no better.
-  Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how) {
+  Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how,
+                      Duration limit) {
     const bool ready = manner.patience.is_ready();
     RoutedStep& best = ready ? best_.ready : best_.listed;
     if (best.time <= best_.bound) return Duration::max();
@@ -164,13 +178,19 @@ class Search {
     RoutedStep step{routing, {}, {}, cat(how, ", ", manner.how), most_of(manner.held)};
     Orders orders;
     std::optional<Duration> time;
-    if (ready) {
-      orders =
-          manner.global ? global_orders(mesh_, routing) : orders_of(player_.as_they_come(routing));
-      time = player_.time(routing, orders, manner.global ? kLongest : best.time);
+    if (manner.global) {
+      orders = global_orders(mesh_, routing);
+      time = player_.time(routing, orders, limit);
     } else {
-      step.lists = player_.as_they_come(routing, manner.patience);
-      time = player_.time(routing, step.lists, best.time);
+      auto lists = player_.as_they_come(routing, manner.patience, best.time);
+      if (!lists) return kLongest;
+      if (ready) {
+        orders = orders_of(*lists);
+        time = player_.time(routing, orders, best.time);
+      } else {
+        step.lists = std::move(*lists);
+        time = player_.time(routing, step.lists, best.time);
+      }
     }
     step.time = time.value_or(kLongest);
     if (step.time >= best.time) return step.time;
@@ -232,7 +252,8 @@ void Search::move() {
     Routing routing = listed ? best_.listed.routing : best_.ready.routing;
     change(routing, random);
     if (!seen_.insert(routing).second) continue;
-    try_manner(routing, listed ? listed_manner_ : ready_manner_, "micro-batches moved");
+    try_manner(routing, listed ? listed_manner_ : ready_manner_, "micro-batches moved",
+               best_.ready.time);
   }
 }
 

@@ -162,6 +162,10 @@ Result<Request> death_request_of(const std::string& kind, std::string_view wish,
   Request request{Request::Kind::Signal, number};
   request.fault.kind = kind;
   request.fault.worker = wish;
+  if (wish == "coordinator") {
+    request.fault.kind += "-coordinator";
+    return request;
+  }
   const Result<WorkerId> worker = known_worker(request.fault, job);
   if (!worker.ok()) return worker.error();
   return request;
@@ -248,7 +252,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
                      "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
-                     "kill=P.S, stop=P.S or start=P.S"));
+                     "kill=P.S, stop=P.S or start=P.S, kill=coordinator or stop=coordinator"));
 }
 
 std::string answer_of(const Request& request, const State& after) {

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,8 @@
 #include "adapt/spread.h"
 #include "app/ask.h"
 #include "app/checkpoint.h"
+#include "app/descriptor.h"
+#include "app/open_store.h"
 #include "app/planner.h"
 #include "app/record.h"
 #include "app/rehearsal.h"
@@ -27,6 +28,7 @@
 #include "base/text.h"
 #include "control/replan.h"
 #include "control/server.h"
+#include "control/take_up.h"
 #include "ir/text.h"
 #include "world/load.h"
 
@@ -35,43 +37,19 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kRepeat = std::chrono::milliseconds(500);
-// For workers to leave by themselves: after a job well done, and after anything else.
-constexpr Duration kLeave = std::chrono::seconds(5);
-constexpr Duration kLeaveInTrouble = std::chrono::milliseconds(500);
-
-sigset_t claimed_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
-  return signals;
-}
-
-// A file descriptor that is closed with its owner.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
+// For the launcher to see the workers off.
+constexpr Duration kFarewell = std::chrono::seconds(10);
+// Between the answer to a wish for the coordinator's own end and that end.
+constexpr Duration kLastWord = std::chrono::milliseconds(50);
 
 class Coordinator {
  public:
   explicit Coordinator(const RunInput& input)
       : input_(input),
+        launcher_(*input.office.launcher),
         rehearsal_(input.job->faults, input.job->steps),
         restarts_(input.job->resilience.restarts),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        signals_([] {
-          const sigset_t claimed = claimed_signals();
-          return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
-        }()) {}
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   Status start();
   Ending run();
@@ -79,13 +57,21 @@ class Coordinator {
  private:
   void wait();
   void collect();
-  void collect_signals();
+  Status find_state();
+  Status take_up_run(const Facts& facts, Rules rules);
+  Result<std::shared_ptr<const Plan>> plan_of_name(const std::string& name) const;
+  void hear_launcher(const Notice& notice);
   void answer(const Question& question);
   void rehearse_death(const Question& question, const Request& request);
+  void rehearse_own_death(const Question& question, const Request& request);
+  // A rehearsed kill of the coordinator, due with what has just been decided.
+  void die_if_due(const Decision& decision, bool begins);
   void hear(decltype(Input::what) what);
   // Does what was decided; returns what came of it, to be heard in turn.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
-  void tell(const Decision& decision, const std::function<bool(const Status&)>& check);
+  // What is decided is written down: false when nobody must hear of it.
+  bool write_down(const std::function<bool(const Status&)>& check);
+  Status write_plan() const;
   Status open_record();
   Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
@@ -93,28 +79,40 @@ class Coordinator {
   void start_again();
   void make_ahead();
   void note(const std::string& kind, const std::string& sentence);
+  void say(const std::string& kind, int64_t step, const std::string& sentence);
   void leave();
   void draw();
 
   const RunInput& input_;
+  const Post& launcher_;
   Rehearsal rehearsal_;
   Restarts restarts_;
-  const Descriptor wake_, signals_;
+  const Descriptor wake_;
   std::optional<Record> record_;
   std::unique_ptr<Planner> planner_;
   std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
   int64_t situations_ = 0;
-  MemoryStore store_;
+  std::unique_ptr<Store> store_;
+  std::string lost_;  // why this coordinator must not speak any more; empty = it may
   State state_;
   std::unique_ptr<Server> server_;
-  Launcher launcher_;  // before the server goes, nobody is left to speak
   Duration repeated_at_{};
+  bool alone_ = false;  // the launcher has seen the workers off
+  // A wish for this process's own end: which signal, and when.
+  std::optional<std::pair<int, Duration>> own_end_;
 };
 
 Status Coordinator::start() {
   const Job& job = *input_.job;
   const int wake = wake_.number();
-  ServerSettings settings{.listen = job.coordinator.listen,
+  auto store = open_store(job, input_.directory->path(), input_.office.before);
+  if (!store.ok()) return store.error();
+  store_ = std::move(store).value();
+  const Status found = find_state();
+  if (!found.ok()) return found;
+  const Status term = store_->write(facts_of(state_));  // before anybody hears of it
+  if (!term.ok()) return term;
+  ServerSettings settings{.listen = input_.office.listen,
                           .job = job.name,
                           .token = input_.token,
                           .worker_count = input_.rules.worker_count(),
@@ -127,25 +125,72 @@ Status Coordinator::start() {
   auto server = start_server(settings, ring);
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
-  state_ = begin(input_.rules, monotonic_clock().now());
-  server_->tell(state_.told, to_json(*input_.plan));
-  const Status reachable =
-      write_whereabouts(input_.directory->path(), {server_->address(), job.name, input_.token});
-  if (!reachable.ok()) return reachable;
-  if (input_.program.empty()) {
+  server_->tell(state_.told, to_json(*state_.planning.present));
+  if (state_.situation == Situation::Gathering) {
+    const Status reachable =
+        write_whereabouts(input_.directory->path(), {server_->address(), job.name, input_.token});
+    if (!reachable.ok()) return reachable;
+  }
+  launcher_.send({.kind = Notice::Kind::Listening}, true);
+  if (!input_.starts_workers && input_.office.before == 0) {
     input_.progress->event(cat("waiting for ", state_.told.order.members.size(), " workers at ",
                                server_->address(), ": start each with `tenuto worker --job ",
                                job.name, " --coordinator ", server_->address(),
                                " --worker N` and the same TENUTO_TOKEN"));
-    return ok();
   }
-  return launcher_.start({.program = input_.program,
-                          .prefix = job.coordinator.launch,
-                          .coordinator = server_->address(),
-                          .job = job.name,
-                          .token = input_.token,
-                          .directory = input_.directory->path(),
-                          .workers = state_.told.order.members});
+  return ok();
+}
+
+// The beginning, or where the coordinator before has left the run.
+Status Coordinator::find_state() {
+  const Facts facts = store_->read();
+  Rules rules = input_.rules;
+  rules.term = facts.term + 1;
+  if (facts.begun && facts.run == rules.run) return take_up_run(facts, std::move(rules));
+  state_ = begin(rules, monotonic_clock().now());
+  return ok();
+}
+
+Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
+  const std::string& path = input_.directory->path();
+  for (const int64_t step : list_checkpoints(path)) {
+    if (step <= facts.committed) rules.saved = std::max(rules.saved, step);
+  }
+  const auto present = plan_of_name(facts.plan_name);
+  if (!present.ok()) return present.error();
+  const auto previous = plan_of_name(facts.previous_plan);
+  if (!previous.ok()) return previous.error();
+  const Status dropped = input_.directory->drop_metrics(facts.committed);
+  if (!dropped.ok()) return dropped;
+  Result<Record> record = Record::open(path, *input_.job);
+  if (!record.ok()) return record.error();
+  record_ = std::move(record).value();
+  const Result<Figures> figures = read_figures(path, rules.first_step);
+  if (!figures.ok()) return figures.error();
+  input_.progress->take_up(figures.value());
+  state_ = take_up(rules, facts, {present.value(), previous.value()}, monotonic_clock().now());
+  rehearsal_.take_up(facts.committed);
+  say("coordinator", facts.committed,
+      cat("another coordinator has taken up the run in step ", facts.committed, ", term ",
+          rules.term));
+  // Whom the one before has expelled may live still.
+  for (size_t worker = 0; worker < state_.members.size(); ++worker) {
+    const Member& member = state_.members[worker];
+    if (member.alive || member.absent || member.joining != Joining::No) continue;
+    launcher_.send(
+        {.kind = Notice::Kind::Signal, .worker = static_cast<int32_t>(worker), .number = SIGKILL},
+        true);
+  }
+  return ok();
+}
+
+Result<std::shared_ptr<const Plan>> Coordinator::plan_of_name(const std::string& name) const {
+  const std::string path = cat(input_.directory->path(), "/plan-", name, ".json");
+  const Result<std::string> text = read_file(path);
+  if (!text.ok()) return text.error();
+  Result<Plan> plan = plan_from_json(text.value(), path);
+  if (!plan.ok()) return plan.error();
+  return std::make_shared<const Plan>(std::move(plan).value());
 }
 
 Ending Coordinator::run() {
@@ -158,30 +203,31 @@ Ending Coordinator::run() {
       repeated_at_ = now;
       server_->repeat();
     }
+    launcher_.send({.kind = Notice::Kind::Alive, .committed = state_.committed}, false);
+    if (own_end_ && now >= own_end_->second) std::raise(std::exchange(own_end_, {})->first);
+    if (!lost_.empty()) {  // as if dead: a successor may try
+      std::fprintf(stderr, "tenuto: %s\n", lost_.c_str());
+      _exit(1);
+    }
   }
   leave();
   return *state_.ending;
 }
 
 void Coordinator::wait() {
-  std::vector<pollfd> waits = {{wake_.number(), POLLIN, 0}, {signals_.number(), POLLIN, 0}};
-  for (const int descriptor : launcher_.descriptors()) waits.push_back({descriptor, POLLIN, 0});
-  poll(waits.data(), waits.size(), static_cast<int>(to_milliseconds(kTick)));
+  pollfd waits[] = {{wake_.number(), POLLIN, 0}, {launcher_.descriptor(), POLLIN, 0}};
+  poll(waits, std::size(waits), static_cast<int>(to_milliseconds(kTick)));
 }
 
 void Coordinator::collect() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t drained = read(wake_.number(), &count, sizeof(count));
-  collect_signals();
+  for (const Notice& notice : launcher_.take()) hear_launcher(notice);
   for (auto& heard : server_->take()) {
     std::visit([&](auto& of) { hear(std::move(of)); }, heard);
   }
   for (const Question& question : server_->take_questions()) answer(question);
   for (Planned& planned : planner_->take()) hear(std::move(planned));
-  for (const Exited& exited : launcher_.reap()) {
-    restarts_.note_end(exited.worker, monotonic_clock().now());
-    hear(exited);
-  }
   start_again();
 }
 
@@ -191,11 +237,8 @@ void Coordinator::start_again() {
     const bool stepping =
         state_.situation == Situation::Running || state_.situation == Situation::Recovering;
     if (!stepping) continue;
-    const Status started = launcher_.start_again(worker);
-    const std::string sentence =
-        started.ok() ? cat("worker ", worker, " is started again") : started.error().message;
-    note("join", sentence);
-    input_.progress->event(sentence);
+    launcher_.send({.kind = Notice::Kind::Start, .worker = worker.value}, true);
+    say("join", state_.committed, cat("worker ", worker, " is started again"));
   }
 }
 
@@ -212,26 +255,41 @@ void Coordinator::answer(const Question& question) {
 
 // The news of it comes as that of any other death.
 void Coordinator::rehearse_death(const Question& question, const Request& request) {
+  if (is_of_coordinator(request.fault)) return rehearse_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
-  const Status sent = request.fault.kind == "start" ? launcher_.start_again(worker)
-                                                    : launcher_.signal(worker, request.number);
-  if (!sent.ok()) return server_->answer(question.id, "", sent.error().message);
-  const std::string sentence = cat("asked to: ", describe(request.fault));
-  if (record_) (void)record_->event("fault", state_.epoch, state_.committed, sentence);
-  input_.progress->event(sentence);
+  const bool starts = request.fault.kind == "start";
+  const bool ended = state_.members[static_cast<size_t>(worker.value)].exited;
+  if (!input_.starts_workers || ended != starts) {
+    return server_->answer(question.id, "",
+                           !input_.starts_workers
+                               ? cat("worker ", worker, " was started by someone else")
+                           : starts ? cat("worker ", worker, " has not ended: only a worker whose ",
+                                          "process has ended is started again")
+                                    : cat("worker ", worker, " has no process here: it has ended"));
+  }
+  launcher_.send({.kind = starts ? Notice::Kind::Start : Notice::Kind::Signal,
+                  .worker = worker.value,
+                  .number = request.number},
+                 true);
+  say("fault", state_.committed, cat("asked to: ", describe(request.fault)));
   server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
 }
 
-void Coordinator::collect_signals() {
-  signalfd_siginfo info;
-  while (read(signals_.number(), &info, sizeof(info)) == sizeof(info)) {
-    const int number = static_cast<int>(info.ssi_signo);
-    if (number == SIGUSR1) {
-      hear(Request{Request::Kind::Checkpoint, number});
-    } else {
-      hear(Request{Request::Kind::Stop, number});
-    }
+void Coordinator::rehearse_own_death(const Question& question, const Request& request) {
+  say("fault", state_.committed, cat("asked to: ", describe(request.fault)));
+  server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
+  own_end_ = {request.number, monotonic_clock().now() + kLastWord};
+}
+
+void Coordinator::hear_launcher(const Notice& notice) {
+  if (notice.kind == Notice::Kind::Exited) {
+    restarts_.note_end({notice.worker}, monotonic_clock().now());
+    return hear(from_notice(notice));
   }
+  if (notice.kind == Notice::Kind::Alone) alone_ = true;
+  if (notice.kind != Notice::Kind::Asked) return;
+  const bool saves = notice.number == SIGUSR1;
+  hear(Request{saves ? Request::Kind::Checkpoint : Request::Kind::Stop, notice.number});
 }
 
 void Coordinator::hear(decltype(Input::what) what) {
@@ -248,22 +306,29 @@ void Coordinator::hear(decltype(Input::what) what) {
 
 std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, Situation before) {
   std::vector<decltype(Input::what)> follows;
+  if (!lost_.empty()) return follows;
   const auto check = [&](const Status& status) {
     if (!status.ok()) follows.push_back(Trouble{status.error().message});
     return status.ok();
   };
-  check(store_.write(facts_of(state_)));  // before anybody is told
   const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
   if (begins && !check(open_record())) return follows;  // the workers are not told to run
-  if (decision.order) tell(decision, check);
+  if (decision.new_plan) check(write_plan());
+  if (record_) {
+    for (const StepRecord& step : decision.steps) check(record_->step(step));
+  }
+  if (!write_down(check)) return follows;
+  die_if_due(decision, begins);
+  if (decision.order) {
+    const Planning& planning = state_.planning;
+    server_->tell(*decision.order, decision.new_plan ? to_json(*planning.present) : std::string());
+  }
   for (const WorkerId worker : decision.expelled) {
-    // It may stand still, or be cut off; where it was started by someone else it leaves by itself.
-    (void)launcher_.signal(worker, SIGKILL);
+    launcher_.send({.kind = Notice::Kind::Signal, .worker = worker.value, .number = SIGKILL}, true);
   }
   const Duration now = monotonic_clock().now();
   for (const StepRecord& step : decision.steps) {
     input_.progress->step(step, now);
-    if (record_) check(record_->step(step));
   }
   for (const Verdict& verdict : decision.verdicts) {
     note("detection", verdict.sentence);
@@ -272,8 +337,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     if (link) input_.progress->event(verdict.sentence);  // about workers nothing is done yet
   }
   for (const Repaired& repaired : decision.repaired) {
-    if (record_) (void)record_->event("repair", state_.epoch, repaired.step, repaired.sentence);
-    input_.progress->event(repaired.sentence);
+    say("repair", repaired.step, repaired.sentence);
   }
   if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {
@@ -301,22 +365,39 @@ void Coordinator::make_ahead() {
   planner_->make_ahead(std::move(situation));
 }
 
-// A new plan goes to the disk before it goes to the workers.
-void Coordinator::tell(const Decision& decision, const std::function<bool(const Status&)>& check) {
-  if (!decision.new_plan) return server_->tell(*decision.order);
+bool Coordinator::write_down(const std::function<bool(const Status&)>& check) {
+  const Status written = store_->write(facts_of(state_));
+  if (written.ok()) return true;
+  if (written.error().code == Code::Disconnected) {
+    lost_ = written.error().message;
+    return false;
+  }
+  check(written);
+  // What ends the run may be told: nobody goes on from it.
+  return state_.situation == Situation::Salvaging || state_.situation == Situation::Ended;
+}
+
+void Coordinator::die_if_due(const Decision& decision, bool begins) {
+  for (const Fault& fault : input_.job->faults) {
+    if (!is_of_coordinator(fault)) continue;
+    bool due = begins && fault.at_step == state_.committed;
+    for (const StepRecord& step : decision.steps) due = due || fault.at_step == step.step + 1;
+    if (!due || fault.at_step >= input_.job->steps) continue;
+    say("fault", fault.at_step,
+        cat("rehearsed fault: in step ", fault.at_step, " ", describe(fault)));
+    std::raise(SIGKILL);
+  }
+}
+
+Status Coordinator::write_plan() const {
   const Planning& planning = state_.planning;
-  const std::string plan = to_json(*planning.present);
-  const bool first = planning.serial == state_.first_plan;
-  const std::string serial = first ? std::string() : cat("-", planning.serial);
-  check(write_file(cat(input_.directory->path(), "/plan-", state_.epoch, serial, ".json"),
-                   plan + "\n"));
-  server_->tell(*decision.order, plan);
+  return write_file(cat(input_.directory->path(), "/plan-", planning.present_name, ".json"),
+                    to_json(*planning.present) + "\n");
 }
 
 void Coordinator::tell_faults() {
   for (const FaultNews& news : rehearsal_.advance(state_.committed, state_.faults)) {
-    if (record_) (void)record_->event("fault", state_.epoch, news.step, news.sentence);
-    input_.progress->event(news.sentence);
+    say("fault", news.step, news.sentence);
     if (news.starts.empty()) continue;
     Fault start;
     start.worker = news.starts;
@@ -330,8 +411,7 @@ Status Coordinator::open_record() {
   if (!cleared.ok()) return cleared;
   const Status config = write_file(path + "/config.toml", to_toml(*input_.job));
   if (!config.ok()) return config;
-  const Status plan =
-      write_file(cat(path, "/plan-", input_.rules.epoch, ".json"), to_json(*input_.plan) + "\n");
+  const Status plan = write_plan();
   if (!plan.ok()) return plan;
   Result<Record> record = Record::open(path, *input_.job);
   if (!record.ok()) return record.error();
@@ -389,6 +469,12 @@ void Coordinator::note(const std::string& kind, const std::string& sentence) {
   (void)record_->event(kind, state_.epoch, state_.committed, sentence);
 }
 
+// For the record, and for who looks on.
+void Coordinator::say(const std::string& kind, int64_t step, const std::string& sentence) {
+  if (record_) (void)record_->event(kind, state_.epoch, step, sentence);
+  input_.progress->event(sentence);
+}
+
 // What the run was like, for people; a run that has done nothing has no picture.
 void Coordinator::draw() {
   if (!record_) return;
@@ -400,9 +486,12 @@ void Coordinator::draw() {
 }
 
 void Coordinator::leave() {
-  const bool well = state_.ending->exit_code == 0;
-  const Duration end = monotonic_clock().now() + (well ? kLeave : kLeaveInTrouble);
-  launcher_.finish(end - monotonic_clock().now());
+  launcher_.send({.kind = Notice::Kind::Leaving, .well = state_.ending->exit_code == 0}, true);
+  const Duration end = monotonic_clock().now() + kFarewell;
+  while (!alone_ && monotonic_clock().now() < end) {
+    wait();
+    collect();
+  }
   remove_whereabouts(input_.directory->path());
   draw();
   // An unfinished checkpoint only takes room.
@@ -411,17 +500,15 @@ void Coordinator::leave() {
 
 }  // namespace
 
-void claim_signals() {
-  const sigset_t claimed = claimed_signals();
-  pthread_sigmask(SIG_BLOCK, &claimed, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);
-}
-
 Result<Ending> coordinate(const RunInput& input) {
   Coordinator coordinator(input);
   const Status started = coordinator.start();
-  if (!started.ok()) return started.error();
+  if (!started.ok()) {
+    // Where the store is out of reach in the middle of a run, another one tries again.
+    const bool again = input.office.before != 0 && started.error().code == Code::Disconnected;
+    if (!again) input.office.launcher->send({.kind = Notice::Kind::Leaving}, true);
+    return started.error();
+  }
   return coordinator.run();
 }
 

@@ -1,12 +1,16 @@
-// The coordinator at work: hears the workers, their processes and the user's signals, asks decide,
-// and does what it says, until the run has ended.
+// The coordinator at work: hears the workers, and through the launcher their processes and the
+// user's signals, asks decide, and does what it says, until the run has ended.
+//
+// Whatever it writes beside the store (metrics, plans) is there before the store says that it is
+// decided, and counts from then on; whatever it tells, it tells after that. So it may die at any
+// moment: the next one reads the store, takes back what was written too early, and goes on.
 #pragma once
 
 #include <string>
 
-#include "app/launch.h"
 #include "app/progress.h"
 #include "app/run_directory.h"
+#include "app/supervise.h"
 #include "base/result.h"
 #include "control/decide.h"
 #include "ir/plan.h"
@@ -19,20 +23,17 @@ struct RunInput {
   const Job* job = nullptr;
   const Plan* plan = nullptr;
   const RunDirectory* directory = nullptr;
-  Rules rules;
+  Rules rules;  // but for its term
   std::string token;
-  std::string program;  // of the workers; empty = they are started by someone else
+  bool starts_workers = true;  // false: they are started by someone else
   Progress* progress = nullptr;
+  Office office;
 };
 
-// Blocks the signals that a run answers (SIGINT, SIGTERM, SIGHUP: stop; SIGUSR1: checkpoint) for
-// this thread and those it starts, and ignores those that would kill it (SIGPIPE, SIGXFSZ). Call
-// before any thread is started.
-void claim_signals();
-
-// Runs it. Must be called from the process's main thread (see launch.h).
+// Runs it, from its beginning or from where the coordinator before left it. The launcher has heard
+// Leaving when this returns, unless a successor is to try again.
 //
-// Errors: what keeps a run from beginning: no port, no worker program
+// Errors: what keeps a coordinator from beginning: no port, no store
 Result<Ending> coordinate(const RunInput& input);
 
 }  // namespace tenuto

@@ -190,7 +190,7 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
                    "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon; "
                    "link=I-J:Xms: X ms more, one way, on that link of a rehearsal, 0ms: no more; "
                    "worker=P.S:X: that worker at X of its speed, 1: all of it; "
-                   "kill=P.S, stop=P.S, start=P.S: its process")
+                   "kill=P.S, stop=P.S, start=P.S: its process; kill or stop=coordinator")
       ->required();
   inject->footer("Example: tenuto inject runs/paced link=1-2:20ms");
   inject->callback([chosen] { chosen([] { return run_inject(run, wish); }); });

@@ -13,7 +13,7 @@ namespace tenuto {
 
 // The figures of a run so far.
 struct Figures {
-  int64_t steps_done = 0;  // in this process
+  int64_t steps_done = 0;  // since the run was started or resumed
   std::optional<double> first_loss, last_loss, validation_loss;
   int64_t tokens = 0;     // of the timed steps
   Duration duration{};    // of the timed steps
@@ -31,6 +31,8 @@ class Progress {
   void step(const StepRecord& step, Duration now);
   // Something that a person should know; stays visible.
   void event(const std::string& sentence);
+  // Goes on from the figures of a coordinator before this one.
+  void take_up(const Figures& figures) { figures_ = figures; }
   // Ends the living line.
   void finish();
   // The figures so far.

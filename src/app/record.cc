@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "app/trace.h"
 #include "base/text.h"
@@ -25,6 +26,36 @@ double wall_seconds() {
 int64_t tokens_of_step(const Job& job) {
   const int64_t rows = int64_t{job.micro_count()} * job.parallel.micro_rows;
   return job.model.kind == "gpt" ? rows * job.model.sequence : rows;
+}
+
+Result<Figures> read_figures(const std::string& directory, int64_t first_step) {
+  const Result<std::string> text = read_file(directory + "/metrics.jsonl");
+  if (!text.ok()) return text.error();
+  Figures figures;
+  std::istringstream lines(text.value());
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line, nullptr, false);
+    const auto number = [&](const char* key) -> std::optional<double> {
+      const auto found = json.find(key);
+      return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                       : std::nullopt;
+    };
+    if (!json.is_object() || number("step").value_or(-1) < static_cast<double>(first_step)) {
+      continue;
+    }
+    figures.steps_done += 1;
+    if (const auto loss = number("loss")) {
+      if (!figures.first_loss) figures.first_loss = loss;
+      figures.last_loss = loss;
+    }
+    if (const auto loss = number("validation_loss")) figures.validation_loss = loss;
+    if (const auto took = number("step_ms")) {
+      figures.tokens += static_cast<int64_t>(number("tokens").value_or(0));
+      figures.duration += from_milliseconds(*took);
+    }
+    figures.lag_valid = figures.lag_valid && json.value("lag_valid", true);
+  }
+  return figures;
 }
 
 Result<Record> Record::open(const std::string& directory, const Job& job) {

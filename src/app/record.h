@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/progress.h"
 #include "base/file.h"
 #include "base/result.h"
 #include "base/unit.h"
@@ -17,6 +18,11 @@ namespace tenuto {
 
 // Targets (bytes of text, or samples) that one step learns from.
 int64_t tokens_of_step(const Job& job);
+
+// The figures that the metrics in `directory` tell of, from `first_step` on.
+//
+// Errors: Invalid/Call  the metrics cannot be read
+Result<Figures> read_figures(const std::string& directory, int64_t first_step);
 
 // The open files of one run.
 class Record {

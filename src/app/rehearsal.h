@@ -23,6 +23,8 @@ class Rehearsal {
   // `steps`: of the run; what would begin with a later one never does. `faults`: of the job; must
   // outlive it.
   Rehearsal(const std::vector<Fault>& faults, int64_t steps) : faults_(faults), steps_(steps) {}
+  // All up to this step has been told by a coordinator before.
+  void take_up(int64_t committed) { told_ = committed; }
   // What is new when `committed` is the next step to be run, in the order of the steps; `wanted`:
   // the faults that were asked of the live run. What was over before the first call is never told.
   std::vector<FaultNews> advance(int64_t committed, const std::vector<Fault>& wanted = {});

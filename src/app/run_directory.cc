@@ -134,8 +134,13 @@ Status RunDirectory::clear(int64_t first_step) const {
     }
   }
   remove_unfinished(path_, std::numeric_limits<int64_t>::max());
+  return beginning_ == Beginning::Resume ? drop_metrics(first_step) : ok();
+}
+
+Status RunDirectory::drop_metrics(int64_t first_step) const {
+  std::error_code failure;
   const std::string metrics = path_ + "/metrics.jsonl";
-  if (beginning_ != Beginning::Resume || !fs::exists(metrics, failure)) return ok();
+  if (!fs::exists(metrics, failure)) return ok();
   const Result<std::string> text = read_file(metrics);
   if (!text.ok()) return text.error();
   std::istringstream lines(text.value());

@@ -34,6 +34,8 @@ class RunDirectory {
   // else); Resume drops the metrics of steps from `first_step` on, which will be done again, and
   // what a checkpoint that was never finished left behind.
   Status clear(int64_t first_step) const;
+  // Drops the metrics of steps from `first_step` on, and lines that are none.
+  Status drop_metrics(int64_t first_step) const;
 
  private:
   RunDirectory() = default;

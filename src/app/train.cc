@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "app/ask.h"
 #include "app/checkpoint.h"
 #include "app/config.h"
 #include "app/coordinate.h"
@@ -17,6 +19,7 @@
 #include "app/launch.h"
 #include "app/make_job_plan.h"
 #include "app/progress.h"
+#include "app/supervise.h"
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/check.h"
@@ -142,6 +145,7 @@ Result<Start> find_start(const TrainOptions& options, const Job& job, const std:
 
 Rules make_rules(const Job& job, const Plan& plan, const Start& start, const RunDirectory& run) {
   Rules rules;
+  rules.run = random_token();
   rules.epoch = run.next_epoch();
   rules.first_step = start.first_step;
   rules.steps = job.steps;
@@ -172,6 +176,15 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.stop_limit = kStopLimit;
   rules.salvage_limit = kSalvageLimit;
   return rules;
+}
+
+// Those who hold something by the first plan.
+std::vector<WorkerId> members_of(const Rules& rules) {
+  std::set<WorkerId> members;
+  for (const Stage& stage : rules.stages) {
+    members.insert(stage.holders.begin(), stage.holders.end());
+  }
+  return {members.begin(), members.end()};
 }
 
 // The one object of --json.
@@ -271,10 +284,8 @@ int train(const TrainOptions& options) {
   const Result<Start> start = find_start(options, job, run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
 
-  std::FILE* stream = options.json ? stderr : stdout;
-  Progress progress(stream, job);
   if (start.value().first_step >= job.steps) {
-    say_ending(options, job, run.value(), {0, ""}, progress.figures());
+    say_ending(options, job, run.value(), {0, ""}, {});
     std::fprintf(stderr,
                  "tenuto: all %s steps of this run are done: ask for more with "
                  "--job.steps=N\n",
@@ -282,17 +293,33 @@ int train(const TrainOptions& options) {
     return 0;
   }
   claim_signals();
-  const Result<Ending> ending =
-      coordinate({.job = &job,
-                  .plan = &plan.value(),
-                  .directory = &run.value(),
-                  .rules = make_rules(job, plan.value(), start.value(), run.value()),
-                  .token = token_of(job, options.start_workers),
-                  .program = program,
-                  .progress = &progress});
-  progress.finish();
+  RunInput input{.job = &job,
+                 .plan = &plan.value(),
+                 .directory = &run.value(),
+                 .rules = make_rules(job, plan.value(), start.value(), run.value()),
+                 .token = token_of(job, options.start_workers),
+                 .starts_workers = options.start_workers};
+  const auto coordinator = [&](const Office& office) {
+    Progress progress(options.json ? stderr : stdout, job);
+    input.progress = &progress;
+    input.office = office;
+    const Result<Ending> ending = coordinate(input);
+    progress.finish();
+    if (!ending.ok()) return fail(ending.error(), 1);
+    say_ending(options, job, run.value(), ending.value(), progress.figures());
+    return ending.value().exit_code;
+  };
+  Result<Ending> ending = supervise({.job = &job,
+                                     .directory = run.value().path(),
+                                     .program = program,
+                                     .token = input.token,
+                                     .workers = members_of(input.rules),
+                                     .coordinate = coordinator});
   if (!ending.ok()) return fail(ending.error(), 1);
-  say_ending(options, job, run.value(), ending.value(), progress.figures());
+  if (ending.value().sentence.empty()) return ending.value().exit_code;
+  remove_whereabouts(run.value().path());
+  if (list_checkpoints(run.value().path()).empty()) ending.value().exit_code = 1;
+  say_ending(options, job, run.value(), ending.value(), {});
   return ending.value().exit_code;
 }
 

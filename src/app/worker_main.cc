@@ -1,5 +1,7 @@
 // tenuto-worker: one worker of a run, or the text that its model writes. Started by `tenuto`.
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "app/make_compute.h"
 #include "app/worker_run.h"
@@ -29,15 +32,29 @@ int parent_of(int process) {
   return rest ? parent : 0;
 }
 
+// Ends this process with that one.
+void end_with(int process) {
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  if (descriptor < 0) return;  // it has ended: found out below; or an old kernel
+  std::thread([descriptor] {
+    pollfd ended{descriptor, POLLIN, 0};
+    while (poll(&ended, 1, -1) != 1) {
+    }
+    std::fprintf(stderr, "tenuto: the process that started this worker is gone\n");
+    _exit(1);
+  }).detach();
+}
+
 // The launcher answers signals for all its workers; it sees to it that none of them is left behind.
-// A program of coordinator.launch may stand between them: the worker dies with that one, and ends
-// with its conversation when the launcher dies.
+// A program of coordinator.launch may stand between them: the worker dies with that one, and with
+// the launcher.
 bool tie_to_parent(int parent) {
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
   if (parent == 0) return true;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  end_with(parent);
   // It may have died before the call above.
   for (int process = getppid(); process > 0; process = parent_of(process)) {
     if (process == parent) return true;

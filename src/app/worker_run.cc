@@ -33,7 +33,8 @@ Status WorkerRun::connect_control() {
                                 .incarnation = settings_.incarnation,
                                 .connect_limit = kAnswerLimit,
                                 .heartbeat = kHeartbeat,
-                                .silence_limit = kSilenceLimit};
+                                .silence_limit = kSilenceLimit,
+                                .return_limit = kSilenceLimit};
   Result<std::unique_ptr<Client>> client =
       connect_client(settings, report_, mailbox_, [](const std::string& sentence) {
         say(sentence);
@@ -71,7 +72,6 @@ Status WorkerRun::set_up() {
 
 Status WorkerRun::make_parts() {
   const auto first = told();
-  report_.term = first->instruction.order.term;
   report_.epoch = first->instruction.order.epoch;
   plan_ = first->plan;
   plan_serial_ = report_.plan = first->instruction.plan_serial;

@@ -90,8 +90,13 @@ LineFile::~LineFile() {
 Result<LineFile> LineFile::open(const std::string& path) {
   LineFile file;
   file.path_ = path;
-  file.descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  file.descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file.descriptor_ < 0) return write_error(path, errno);
+  const off_t size = ::lseek(file.descriptor_, 0, SEEK_END);
+  off_t whole = size;
+  char last = 0;
+  while (whole > 0 && ::pread(file.descriptor_, &last, 1, whole - 1) == 1 && last != '\n') --whole;
+  if (whole < size && ::ftruncate(file.descriptor_, whole) != 0) return write_error(path, errno);
   return file;
 }
 

@@ -30,7 +30,8 @@ class LineFile {
   LineFile(LineFile&& other) noexcept;
   LineFile& operator=(LineFile&& other) noexcept;
   ~LineFile();
-  // Opens for appending, making the file when there is none.
+  // Opens for appending, making the file when there is none. A last line that is not whole, because
+  // its writer was killed, is taken away.
   static Result<LineFile> open(const std::string& path);
   // Appends `line` and an end of line, all or nothing.
   Status write(const std::string& line);

@@ -2,8 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -16,15 +18,41 @@
 namespace tenuto {
 namespace {
 
+using Stream = grpc::ClientReaderWriter<wire::Report, wire::Order>;
+
 constexpr int kMessageLimit = 64 << 20;
 constexpr std::chrono::milliseconds kFarewell{500};
+
+// Between two tries to reach the coordinator: the first, and no longer than.
+constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{100};
+// For one try: the other end may be a host that is gone.
+constexpr std::chrono::seconds kTryLimit{2};
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Each channel tries at once, whatever an earlier one has met.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMessageLimit);
   arguments.SetMaxSendMessageSize(kMessageLimit);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// One try to connect; false when it has failed or taken longer than `limit`.
+bool connects(grpc::Channel& channel, Duration limit) {
+  const auto end = std::chrono::system_clock::now() + std::min<Duration>(limit, kTryLimit);
+  while (true) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) return false;
+    if (!channel.WaitForStateChange(state, end)) return false;
+  }
+}
+
+// Tells this process from another one that says it is the same worker; never 0.
+uint64_t random_instance() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
 }
 
 class GrpcClient : public Client {
@@ -42,27 +70,22 @@ class GrpcClient : public Client {
     {
       std::unique_lock lock(mutex_);  // what was said last may take so long to leave
       changed_.wait_for(lock, kFarewell, [this] { return written_ || !state_.ok(); });
+      if (context_ != nullptr) context_->TryCancel();
     }
-    if (reader_.joinable()) {
-      context_.TryCancel();
-      reader_.join();
-      writer_.join();
-    }
+    if (thread_.joinable()) thread_.join();
   }
 
   Status start(const Report& first) {
-    const auto channel = channel_to(settings_.coordinator);
-    if (!channel->WaitForConnected(std::chrono::system_clock::now() + settings_.connect_limit)) {
+    auto channel = reach(monotonic_clock().now() + settings_.connect_limit);
+    if (!channel) {
       return Error{Code::Disconnected, Reach::Job,
                    cat("worker ", settings_.self, ": no coordinator answers at ",
                        settings_.coordinator, ": is it running, and is the port the right one?")};
     }
-    stub_ = wire::Coordinator::NewStub(channel);
-    stream_ = stub_->Converse(&context_);
     heard_at_ = monotonic_clock().now();
     report(first);
-    writer_ = std::thread([this] { write(); });
-    reader_ = std::thread([this] { read(); });
+    thread_ = std::thread(
+        [this, channel = std::move(channel)]() mutable { converse(std::move(channel)); });
     return ok();
   }
 
@@ -89,39 +112,39 @@ class GrpcClient : public Client {
   }
 
  private:
-  void write() {
-    const Credentials credentials{settings_.job, settings_.token};
-    while (true) {
-      wire::Report message;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, settings_.heartbeat, [this] { return fresh_ || leaving_; });
-        if (!fresh_ && leaving_) break;  // what was said last has been sent
-        if (!state_.ok()) break;
-        if (monotonic_clock().now() - heard_at_ > settings_.silence_limit) break;
-        fresh_ = false;
-        message = to_wire(report_, credentials);
-      }
-      if (!stream_->Write(message)) break;
+  // Connects, trying again and again; null when nobody answers in time or this client goes.
+  std::shared_ptr<grpc::Channel> reach(Duration end) {
+    for (Duration pause = kFirstPause;; pause = std::min<Duration>(2 * pause, kLongestPause)) {
+      auto channel = channel_to(settings_.coordinator);
+      if (connects(*channel, end - monotonic_clock().now())) return channel;
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, pause, [this] { return leaving_; })) return nullptr;
+      if (monotonic_clock().now() >= end) return nullptr;
     }
-    const std::lock_guard lock(mutex_);
-    written_ = true;
-    if (!leaving_) context_.TryCancel();
-    changed_.notify_all();
   }
 
-  void read() {
-    wire::Order message;
-    std::string sentence;
-    while (sentence.empty() && stream_->Read(&message)) {
-      sentence = message.refusal().empty() ? take(message) : message.refusal();
+  // Stream after stream, for as long as coordinators come back.
+  void converse(std::shared_ptr<grpc::Channel> channel) {
+    while (true) {
+      std::string sentence = talk(channel);
+      Duration end{};
+      {
+        const std::lock_guard lock(mutex_);
+        if (leaving_) return;
+        const bool over = told_ && told_->instruction.order.phase == Phase::Out;
+        if (!over) end = heard_at_ + settings_.return_limit;
+      }
+      if (sentence.empty()) {
+        channel = monotonic_clock().now() < end ? reach(end) : nullptr;
+        if (channel) continue;
+        sentence = cat("worker ", settings_.self, ": the coordinator at ", settings_.coordinator,
+                       " is gone (", reason_, ")");
+      }
+      return end_with(sentence);
     }
-    context_.TryCancel();
-    const grpc::Status status = stream_->Finish();
-    if (sentence.empty()) {
-      sentence = cat("worker ", settings_.self, ": the coordinator at ", settings_.coordinator,
-                     " is gone (", status.error_message(), ")");
-    }
+  }
+
+  void end_with(const std::string& sentence) {
     {
       const std::lock_guard lock(mutex_);
       if (leaving_) return;
@@ -130,6 +153,66 @@ class GrpcClient : public Client {
     changed_.notify_all();
     mailbox_.post({.status = Error{Code::Disconnected, Reach::Job, sentence}});
     ended_(sentence);
+  }
+
+  // One stream, to its end. The sentence of a refusal; empty = the other end may come back.
+  std::string talk(const std::shared_ptr<grpc::Channel>& channel) {
+    grpc::ClientContext context;
+    {
+      const std::lock_guard lock(mutex_);
+      if (leaving_) return {};
+      context_ = &context;
+      fresh_ = true;  // whoever is there now has heard nothing
+    }
+    const auto stub = wire::Coordinator::NewStub(channel);
+    const auto stream = stub->Converse(&context);
+    bool over = false;
+    std::thread writer([&] { write(*stream, over); });
+    const std::string sentence = read(*stream);
+    {
+      const std::lock_guard lock(mutex_);
+      over = true;
+    }
+    changed_.notify_all();
+    context.TryCancel();
+    writer.join();
+    reason_ = stream->Finish().error_message();
+    const std::lock_guard lock(mutex_);
+    context_ = nullptr;
+    return sentence;
+  }
+
+  // `over`: guarded by the mutex.
+  void write(Stream& stream, const bool& over) {
+    const Credentials credentials{settings_.job, settings_.token};
+    while (true) {
+      wire::Report message;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, settings_.heartbeat, [&] { return fresh_ || leaving_ || over; });
+        if (over) return;
+        if (!fresh_ && leaving_) break;  // what was said last has been sent
+        if (monotonic_clock().now() - heard_at_ > settings_.silence_limit) break;
+        fresh_ = false;
+        message = to_wire(report_, credentials);
+        message.set_instance(instance_);
+        message.set_term(told_ ? told_->instruction.order.term : 0);
+      }
+      if (!stream.Write(message)) break;
+    }
+    const std::lock_guard lock(mutex_);
+    written_ = leaving_;
+    if (!leaving_) context_->TryCancel();
+    changed_.notify_all();
+  }
+
+  std::string read(Stream& stream) {
+    wire::Order message;
+    std::string sentence;
+    while (sentence.empty() && stream.Read(&message)) {
+      sentence = message.refusal().empty() ? take(message) : message.refusal();
+    }
+    return sentence;
   }
 
   // Keeps what was told; the sentence of a message that cannot be understood, else empty.
@@ -144,11 +227,14 @@ class GrpcClient : public Client {
     if (!message.job_toml().empty()) {
       next->job_toml = std::make_shared<const std::string>(message.job_toml());
     }
+    const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
     {
       const std::lock_guard lock(mutex_);
+      // The words of a coordinator that has a successor count for nothing.
+      if (told_ && next->instruction.order.term < told_->instruction.order.term) return {};
       heard_at_ = monotonic_clock().now();
       if (told_) {
-        const bool repeated = next->instruction.sequence <= told_->instruction.sequence;
+        const bool repeated = age(next->instruction) <= age(told_->instruction);
         if (repeated) return {};
         if (!next->plan) next->plan = told_->plan;
         if (!next->job_toml) next->job_toml = told_->job_toml;
@@ -162,17 +248,17 @@ class GrpcClient : public Client {
   const ClientSettings settings_;
   Mailbox& mailbox_;
   const std::function<void(const std::string&)> ended_;
-  grpc::ClientContext context_;
-  std::unique_ptr<wire::Coordinator::Stub> stub_;
-  std::unique_ptr<grpc::ClientReaderWriter<wire::Report, wire::Order>> stream_;
-  mutable std::mutex mutex_;  // guards all below but the threads; nothing is locked under it
+  const uint64_t instance_ = random_instance();
+  std::string reason_;        // why the last stream ended; of the thread alone
+  mutable std::mutex mutex_;  // guards all below but the thread; nothing is locked under it
   std::condition_variable changed_;
+  grpc::ClientContext* context_ = nullptr;  // of the present stream
   Report report_;
   bool fresh_ = false, leaving_ = false, written_ = false;
   Duration heard_at_{};
   std::shared_ptr<const Told> told_;
   Status state_ = ok();
-  std::thread writer_, reader_;
+  std::thread thread_;  // the last: what it uses is there before it begins
 };
 
 }  // namespace

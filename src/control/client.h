@@ -21,6 +21,9 @@ struct ClientSettings {
   Duration connect_limit{};  // for the coordinator to answer
   Duration heartbeat{};      // between repeated reports
   Duration silence_limit{};  // without a word from the coordinator
+  // For a coordinator to come back, or another one in its place, after its last word; 0 = none
+  // does.
+  Duration return_limit{};
 };
 
 // What the coordinator has told this worker.
@@ -30,7 +33,9 @@ struct Told {
   std::shared_ptr<const std::string> job_toml;  // from the first message on
 };
 
-// One stream, for as long as the worker lives.
+// One stream at a time, for as long as the worker lives: when it breaks, another one to the same
+// address. What was reported last is said first on each; of what is told, the newest of the highest
+// term counts.
 class Client {
  public:
   // Closes the stream.
@@ -44,8 +49,8 @@ class Client {
 };
 
 // Connects and begins to report `first`. News is posted to `mailbox` as a Done without ticket and
-// peer; when the conversation ends, with its error, after `ended` was called with the sentence
-// (from the client's thread).
+// peer; when the conversation ends, refused or without anybody who comes back, with its error,
+// after `ended` was called with the sentence (from the client's thread).
 //
 // Errors: Disconnected/Job  nobody answers within connect_limit
 Result<std::unique_ptr<Client>> connect_client(

@@ -15,9 +15,6 @@
 namespace tenuto {
 namespace {
 
-// Saving may take this many times as long as any other answer.
-constexpr int kSavePatience = 10;
-
 std::string seconds(Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); }
 
 // One call of decide: the state as it changes and what comes out.
@@ -62,7 +59,7 @@ class Turn {
   void bury(WorkerId worker, const std::string& fate, const std::string& last_words = {});
   void bury_the_missing();
   bool survive(WorkerId worker, const std::string& cause);
-  void abandon(Salvage salvage);
+  void abandon(LastResort why);
   void end(int exit_code, const std::string& sentence);
   void end_salvage(const std::string& trouble);
   bool committable(int64_t version);
@@ -72,6 +69,7 @@ class Turn {
     return found != state().shards.end() && found->second.size() == state().rules.stages.size();
   }
   void store(int64_t version);
+  void store_what_is_left();
   bool answer_failures();
   bool answer_bad_numbers();
   void gather();
@@ -138,6 +136,7 @@ void Turn::hear(const Report& report) {
   if (!of.heard || report.address != of.report.address || report.connected) {
     state().progress_at = now_;
   }
+  if (std::exchange(of.stream_ended, false)) of.suspect_since.reset();  // it has come back
   of.heard = true;
   of.report = report;
   note_shards(report);
@@ -242,14 +241,14 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   const std::string sentence = cat(name_of(s.rules, worker), " ", fate, when, told);
   if (s.situation == Situation::Gathering) return end(s.saved >= 0 ? 75 : 1, sentence);
   if (s.situation != Situation::Salvaging && survive(worker, sentence)) return;
-  Salvage salvage{.cause = sentence};
+  LastResort why{.cause = sentence};
   if (s.situation == Situation::Salvaging) {
-    salvage = s.salvage;
-    salvage.cause += "; then " + sentence;
+    why = s.salvage;
+    why.cause += "; then " + sentence;
   } else if (s.situation == Situation::Recovering) {
-    salvage.cause = s.recovery.cause + "; then " + sentence;
+    why.cause = s.recovery.cause + "; then " + sentence;
   }
-  abandon(std::move(salvage));
+  abandon(std::move(why));
 }
 
 // Goes on without the worker, if the others can do its work.
@@ -283,17 +282,15 @@ void Turn::bury_the_missing() {
 }
 
 // Begins a new epoch in which nothing runs. Everybody's next report shows what can be saved.
-void Turn::abandon(Salvage salvage) {
+void Turn::abandon(LastResort why) {
   State& s = state();
   send_back_learners(s);
   s.situation = Situation::Salvaging;
   s.epoch += 1;
-  s.salvage = std::move(salvage);
+  s.salvage = {std::move(why), -1, now_ + s.rules.salvage_limit};
   for (Member& of : s.members) {
     if (!of.stream_ended) of.suspect_since.reset();
   }
-  s.salvage.target = -1;
-  s.salvage.deadline = now_ + s.rules.salvage_limit;
   note(cat(s.salvage.cause, ": the step is abandoned, epoch ", s.epoch));
 }
 
@@ -340,6 +337,15 @@ void Turn::store(int64_t version) {
   CheckpointRecord record{version, {}};
   for (const auto& [stage, shard] : s.shards[version]) record.shards.push_back(shard);
   out_.checkpoint = std::move(record);
+}
+
+// A coordinator before this one may have committed a version and not written its manifest.
+void Turn::store_what_is_left() {
+  const State& s = state();
+  if (s.storing >= 0) return;
+  for (const auto& [version, shards] : s.shards) {
+    if (version > s.saved && version <= s.committed && complete(version)) return store(version);
+  }
 }
 
 bool Turn::answer_failures() {
@@ -413,6 +419,7 @@ void Turn::run() {
     commit(s.committed + 1);
     if (saved && s.committed < s.stop_at) store(s.committed);
   }
+  store_what_is_left();
   bury_the_missing();
   if (s.situation != Situation::Running) return;
   if (const std::string begun = note_resumption(out_, now_); !begun.empty()) {
@@ -499,7 +506,7 @@ void Turn::choose_target() {
     s.salvage.target = -1;
     return end_salvage("the workers that are left do not hold one common version");
   }
-  s.salvage.deadline = now_ + s.rules.salvage_limit * kSavePatience;
+  s.salvage.deadline = now_ + s.rules.save_limit();
   note(cat("version ", target, " is the newest that every stage still has"));
 }
 
@@ -621,8 +628,27 @@ Decision decide(const State& state, const Input& input) {
 
 Facts facts_of(const State& state) {
   const bool salvaged = !state.salvage.cause.empty();
-  return {state.rules.term, state.epoch, state.committed,
-          salvaged ? state.salvage.target : state.target, state.told.order.members};
+  const Planning& planning = state.planning;
+  Facts facts{.run = state.rules.run,
+              .term = state.rules.term,
+              .epoch = state.epoch,
+              .committed = state.committed,
+              .target = salvaged ? state.salvage.target : state.target,
+              .members = state.told.order.members,
+              .begun = state.situation != Situation::Gathering,
+              .first_plan = state.first_plan,
+              .plan = planning.serial,
+              .plan_from = planning.from,
+              .plan_name = planning.present_name,
+              .previous_plan = planning.previous_name,
+              .ending = state.ending};
+  for (const WorkerId member : facts.members) {
+    const Member& of = state.members[static_cast<size_t>(member.value)];
+    facts.incarnations.push_back(of.report.incarnation);
+    if (of.joining == Joining::Learning) facts.learners.push_back(member);
+  }
+  if (salvaged) facts.last_resort = state.salvage;
+  return facts;
 }
 
 }  // namespace tenuto

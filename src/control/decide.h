@@ -40,6 +40,7 @@ std::optional<SlowLinks> slow_links_of(std::string_view name);
 
 // What is fixed for the run.
 struct Rules {
+  std::string run;  // its name among all runs, see Facts::run
   int64_t term = 1;
   int64_t epoch = 1;                 // of the first plan
   int64_t first_step = 0;            // 0, or the version that is resumed
@@ -66,6 +67,8 @@ struct Rules {
   Duration stop_limit{};         // for the step under way when asked to stop; then it is abandoned
   Duration salvage_limit{};      // for one answer while salvaging
   int32_t worker_count() const;  // with those that the plan does without
+  // For saving, which may take several times as long as any other answer while salvaging.
+  Duration save_limit() const { return 10 * salvage_limit; }
 };
 
 // How a process comes to the place of a worker that is gone (join.h). Invited: it makes itself
@@ -94,12 +97,15 @@ struct Member {
 struct Planning {
   std::shared_ptr<const Plan> present;   // told last
   std::shared_ptr<const Plan> previous;  // in force until then
-  int64_t serial = 1;                    // of `present`
-  int64_t from = 0;                      // the step it is in force from; -1 = not yet acknowledged
+  // Of the two, for files: the epoch, and for later plans of an epoch the serial behind it.
+  std::string present_name, previous_name;
+  int64_t serial = 1;  // of `present`
+  int64_t from = 0;    // the step it is in force from; -1 = not yet acknowledged
   std::shared_ptr<const MonitorState> monitor;
-  int64_t request = 0;   // the newest plan that was asked for
-  bool answered = true;  // no: somebody computes it
-  bool stale = false;    // the cluster has changed since
+  int64_t request = 0;     // the newest plan that was asked for
+  bool answered = true;    // no: somebody computes it
+  bool stale = false;      // the cluster has changed since
+  int64_t review_at = -1;  // once this version is committed the plan is weighed anyway
   SlowLinks slow_links = SlowLinks::Observe;
   UpdateChoice update;
 };
@@ -118,21 +124,10 @@ struct Recovery {
   bool waiting = false;              // nobody has begun again yet
 };
 
-// Why a step is abandoned and what follows.
-struct Salvage {
-  std::string cause;     // one sentence
-  int exit_saved = 75;   // exit code when there is a checkpoint in the end
-  int exit_bare = 1;     // and when there is none
-  int64_t ceiling = -1;  // no version above this one is good; -1 = none is bad
-  int64_t target = -1;   // the version that is saved; -1 = not known yet
-  Duration deadline{};   // for the next answer
-};
-
-// How the run ends.
-struct Ending {
-  int exit_code = 0;
-  std::string sentence;  // what happened; empty = the job is done
-  auto operator<=>(const Ending&) const = default;
+// A step that is abandoned for good and what follows.
+struct Salvage : LastResort {
+  int64_t target = -1;  // the version that is saved; -1 = not known yet
+  Duration deadline{};  // for the next answer
 };
 
 // All that the coordinator knows.

@@ -153,14 +153,32 @@ class EtcdStore : public Store {
       etcd::TxnResponse response;
       const Status asked = transact(request, response);
       if (!asked.ok()) return asked;
-      if (response.succeeded() || holder_of(response).lease() == lease_) return ok();
+      const etcd::KeyValue holder = holder_of(response);
+      if (response.succeeded() || holder.lease() == lease_) return ok();
+      if (!settings_.before.empty() && holder.value() == settings_.before) {
+        const Status taken = take_over(holder.lease());
+        if (!taken.ok()) return taken;
+        continue;  // who is the holder now?
+      }
       if (monotonic_clock().now() >= end) {
         return Error{Code::Timeout, Reach::Job,
                      cat("another coordinator leads the job '", settings_.job,
-                         "' still: ", holder_of(response).value(), " (etcd, ", office_, ")")};
+                         "' still: ", holder.value(), " (etcd, ", office_, ")")};
       }
       std::this_thread::sleep_for(kLook);
     }
+  }
+
+  // Puts this holder in the place of a dead one, if nobody else was faster.
+  Status take_over(int64_t lease) {
+    etcd::TxnRequest request;
+    etcd::Compare* his = request.add_compare();
+    his->set_target(etcd::Compare::LEASE);
+    his->set_key(office_);
+    his->set_lease(lease);
+    put(office_, settings_.holder, lease_, request);
+    etcd::TxnResponse response;
+    return transact(request, response);
   }
 
   static etcd::KeyValue holder_of(const etcd::TxnResponse& response) {

@@ -16,8 +16,10 @@ struct EtcdSettings {
   std::vector<std::string> endpoints;  // host:port of the members; asked in turn
   std::string job;                     // names the keys: /tenuto/JOB/office and /tenuto/JOB/facts
   std::string holder;                  // who takes office, for people: "host, process N"
-  Duration lease{};                    // office is lost after so long without a word; >= 1 s
-  Duration take_limit{};               // to wait for another holder's office to end
+  // A holder that is known to be dead: its office is taken over at once. Empty = none.
+  std::string before = {};
+  Duration lease{};       // office is lost after so long without a word; >= 1 s
+  Duration take_limit{};  // to wait for another holder's office to end
 };
 
 // Takes office for the job: makes the key of office, which goes with a lease that a thread keeps

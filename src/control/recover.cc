@@ -11,9 +11,6 @@
 #include "plan/routed.h"
 
 namespace tenuto {
-namespace {
-
-// The cluster as it is planned with, and what was seen of it, without the worker.
 void forget_worker(Planning& planning, WorkerId worker) {
   MonitorState monitor = forget(*planning.monitor, worker);
   for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
@@ -25,6 +22,8 @@ void forget_worker(Planning& planning, WorkerId worker) {
   }
   planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
 }
+
+namespace {
 
 std::string names_of(const std::vector<WorkerId>& workers) {
   std::string names = workers.size() == 1 ? "worker" : "workers";
@@ -116,6 +115,7 @@ std::string begin_again(Decision& out, bool redone) {
   planning.stale = !planning.answered;
   planning.answered = true;
   planning.present = planning.previous = recovery.plan;
+  planning.present_name = planning.previous_name = cat(state.epoch);
   planning.serial += 1;
   state.first_plan = planning.serial;
   planning.from = step;

@@ -23,6 +23,9 @@ namespace tenuto {
 //                         stages shares a weight between them
 Result<Plan> plan_of_the_living(const State& state);
 
+// The cluster as it is planned with, and what was seen of it, without the worker.
+void forget_worker(Planning& planning, WorkerId worker);
+
 // True when some worker of the run has died.
 bool is_reduced(const State& state);
 

@@ -91,6 +91,8 @@ std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::
   Planning& planning = out.state.planning;
   planning.previous = std::exchange(planning.present, std::move(plan));
   planning.serial += 1;
+  planning.previous_name =
+      std::exchange(planning.present_name, cat(out.state.epoch, "-", planning.serial));
   planning.from = -1;
   planning.update.ask_at = UpdateChoice::kCalmSteps;
   out.new_plan = true;
@@ -113,6 +115,7 @@ std::optional<SlowLinks> slow_links_of(std::string_view name) {
 Planning begin_planning(const Rules& rules) {
   Planning planning;
   planning.present = planning.previous = rules.plan;
+  planning.present_name = planning.previous_name = cat(rules.epoch);
   planning.from = rules.first_step;
   planning.slow_links = rules.slow_links;
   MonitorOptions options;
@@ -136,6 +139,7 @@ void learn_step(Decision& out, int64_t step) {
   }
   planning.update.note(clipped);
   if (planning.slow_links == SlowLinks::Off) return;
+  planning.stale = planning.stale || step + 1 == planning.review_at;
   Learned learned = learn(*planning.monitor, samples, step);
   // Slow workers are told, and planned with when another order is wanted for a link: by themselves
   // no order of the same micro-batches helps much. Another routing does.

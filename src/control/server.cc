@@ -55,9 +55,11 @@ struct Stream {
   wire::Report incoming;
   int pending = 0;
   bool writing = false, finishing = false, reading_over = false;
+  bool replaced = false;                    // its worker speaks on a later one
   bool settings_told = false, due = false;  // due: the newest instruction is to be written
   int64_t plan_told = 0;                    // serial of the newest plan that was written
   std::optional<Report> last;               // admitted when there is one
+  uint64_t instance = 0;                    // of the process at the other end
 };
 
 class GrpcServer : public Server {
@@ -262,7 +264,9 @@ class GrpcServer : public Server {
       return hung_up(stream);
     }
     const bool first = !stream.last;
+    if (first) replace_others(stream);
     stream.last = from_wire(stream.incoming);
+    stream.instance = stream.incoming.instance();
     reports_[stream.last->worker.value] = *stream.last;
     if (first) write(stream);
     read(stream);
@@ -278,13 +282,35 @@ class GrpcServer : public Server {
       return cat("worker ", stream.last->worker, " spoke as worker ", worker);
     }
     for (const auto& other : streams_) {
-      if (other.get() != &stream && other->last && !other->reading_over &&
-          other->last->worker.value == worker) {
+      if (is_earlier(*other, stream) && !is_same_process(*other, stream)) {
         return cat("worker ", worker, " of job '", settings_.job,
                    "' is already there: start each number once");
       }
     }
     return {};
+  }
+
+  // True when the worker that speaks on `stream` is there on `other` too.
+  static bool is_earlier(const Stream& other, const Stream& stream) {
+    return &other != &stream && other.last && !other.reading_over &&
+           other.last->worker.value == stream.incoming.worker();
+  }
+
+  static bool is_same_process(const Stream& other, const Stream& stream) {
+    return other.instance != 0 && other.instance == stream.incoming.instance();
+  }
+
+  // A worker that comes back may be heard before its broken stream is known to have ended.
+  void replace_others(const Stream& stream) {
+    for (const auto& other : streams_) {
+      if (!is_earlier(*other, stream)) continue;
+      other->replaced = true;
+      other->context.TryCancel();
+    }
+    std::erase_if(ended_, [&](const StreamEnded& ended) {
+      return ended.worker.value == stream.incoming.worker() &&
+             ended.incarnation == stream.incoming.incarnation();
+    });
   }
 
   void refuse(Stream& stream, const std::string& refusal) {
@@ -307,7 +333,7 @@ class GrpcServer : public Server {
       stream.pending += 1;
       stream.call.Finish(grpc::Status::OK, &stream.finished);
     }
-    if (!stream.last) return false;
+    if (!stream.last || stream.replaced) return false;
     ended_.push_back({stream.last->worker, stream.last->incarnation});
     return true;
   }

@@ -1,5 +1,6 @@
 #include "control/store.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,46 +12,161 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMostMembers = 1 << 20;
+constexpr int64_t kMostStarts = std::numeric_limits<int32_t>::max();
+
+// Reads the fields of one object; what is wrong with the first bad one is kept.
+class Fields {
+ public:
+  explicit Fields(const Json& json) : json_(json) {
+    if (!json.is_object()) wrong_ = "expected a JSON object";
+  }
+
+  void read(const char* name, int64_t& to, int64_t low = std::numeric_limits<int64_t>::min(),
+            int64_t high = std::numeric_limits<int64_t>::max()) {
+    const Json* found = find(name);
+    const bool fits = found != nullptr && found->is_number_integer() &&
+                      (!found->is_number_unsigned() ||
+                       found->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}) &&
+                      found->get<int64_t>() >= low && found->get<int64_t>() <= high;
+    if (!fits) return flaw(cat("expected the whole number '", name, "'"));
+    to = found->get<int64_t>();
+  }
+  void read(const char* name, int& to) {
+    int64_t wide = 0;
+    read(name, wide, 0, 255);  // an exit code
+    to = static_cast<int>(wide);
+  }
+  void read(const char* name, bool& to) {
+    const Json* found = find(name);
+    if (found == nullptr || !found->is_boolean())
+      return flaw(cat("expected true or false '", name, "'"));
+    to = found->get<bool>();
+  }
+  void read(const char* name, std::string& to) {
+    const Json* found = find(name);
+    if (found == nullptr || !found->is_string()) return flaw(cat("expected the text '", name, "'"));
+    to = found->get<std::string>();
+  }
+  // Numbers below `end`, none negative.
+  std::vector<int32_t> read_list(const char* name, const char* what, int64_t end) {
+    const Json* found = find(name);
+    std::vector<int32_t> all;
+    if (found == nullptr || !found->is_array()) {
+      flaw(cat("expected a list '", name, "'"));
+      return all;
+    }
+    for (const Json& one : *found) {
+      if (!one.is_number_unsigned() || one.get<uint64_t>() >= static_cast<uint64_t>(end)) {
+        flaw(cat("'", name, "' expects ", what));
+        return {};
+      }
+      all.push_back(one.get<int32_t>());
+    }
+    return all;
+  }
+  // The object of that name; null when it is not there or null itself.
+  const Json* part(const char* name) const {
+    const Json* found = find(name);
+    return found == nullptr || found->is_null() ? nullptr : found;
+  }
+  void flaw(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  const Json* find(const char* name) const {
+    const auto found = json_.find(name);
+    return found == json_.end() ? nullptr : &*found;
+  }
+  const Json& json_;
+  std::string wrong_;
+};
+
+std::string read_ending(const Json& json, Ending& ending) {
+  Fields fields(json);
+  fields.read("exit_code", ending.exit_code);
+  fields.read("sentence", ending.sentence);
+  return fields.wrong();
+}
+
+std::string read_last_resort(const Json& json, LastResort& last) {
+  Fields fields(json);
+  fields.read("cause", last.cause);
+  fields.read("exit_saved", last.exit_saved);
+  fields.read("exit_bare", last.exit_bare);
+  fields.read("ceiling", last.ceiling);
+  return fields.wrong();
+}
 
 }  // namespace
 
 std::string to_json(const Facts& facts) {
-  Json members = Json::array();
-  for (const WorkerId member : facts.members) members.push_back(member.value);
-  return Json{{"term", facts.term},
-              {"epoch", facts.epoch},
-              {"committed", facts.committed},
-              {"target", facts.target},
-              {"members", std::move(members)}}
-      .dump();
+  const auto numbers = [](const std::vector<WorkerId>& workers) {
+    Json all = Json::array();
+    for (const WorkerId worker : workers) all.push_back(worker.value);
+    return all;
+  };
+  Json json = {{"run", facts.run},
+               {"term", facts.term},
+               {"epoch", facts.epoch},
+               {"committed", facts.committed},
+               {"target", facts.target},
+               {"members", numbers(facts.members)},
+               {"incarnations", facts.incarnations},
+               {"learners", numbers(facts.learners)},
+               {"begun", facts.begun},
+               {"first_plan", facts.first_plan},
+               {"plan", facts.plan},
+               {"plan_from", facts.plan_from},
+               {"plan_name", facts.plan_name},
+               {"previous_plan", facts.previous_plan}};
+  if (const auto& last = facts.last_resort) {
+    json["last_resort"] = {{"cause", last->cause},
+                           {"exit_saved", last->exit_saved},
+                           {"exit_bare", last->exit_bare},
+                           {"ceiling", last->ceiling}};
+  }
+  if (const auto& ending = facts.ending) {
+    json["ending"] = {{"exit_code", ending->exit_code}, {"sentence", ending->sentence}};
+  }
+  // A sentence may hold what a file system calls a name.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto corrupt = [&](const std::string& what) {
-    return Error{Code::Corrupt, Reach::Job, cat(origin, ": ", what)};
-  };
-  if (!json.is_object()) return corrupt("expected a JSON object");
+  Fields fields(json);
   Facts facts;
-  for (const auto& [name, to] : {std::pair<const char*, int64_t*>{"term", &facts.term},
-                                 {"epoch", &facts.epoch},
-                                 {"committed", &facts.committed},
-                                 {"target", &facts.target}}) {
-    const auto found = json.find(name);
-    if (found == json.end() || !found->is_number_integer()) {
-      return corrupt(cat("expected the whole number '", name, "'"));
-    }
-    *to = found->get<int64_t>();
+  fields.read("run", facts.run);
+  fields.read("term", facts.term);
+  fields.read("epoch", facts.epoch);
+  fields.read("committed", facts.committed);
+  fields.read("target", facts.target);
+  for (const int32_t member : fields.read_list("members", "numbers of workers", kMostMembers)) {
+    facts.members.push_back({member});
   }
-  const auto members = json.find("members");
-  if (members == json.end() || !members->is_array()) return corrupt("expected a list 'members'");
-  for (const Json& member : *members) {
-    if (!member.is_number_unsigned() || member.get<uint64_t>() >= kMostMembers) {
-      return corrupt("'members' expects numbers of workers");
-    }
-    facts.members.push_back({member.get<int32_t>()});
+  facts.incarnations = fields.read_list("incarnations", "numbers of starts", kMostStarts);
+  for (const int32_t learner : fields.read_list("learners", "numbers of workers", kMostMembers)) {
+    facts.learners.push_back({learner});
   }
-  return facts;
+  fields.read("begun", facts.begun);
+  fields.read("first_plan", facts.first_plan);
+  fields.read("plan", facts.plan);
+  fields.read("plan_from", facts.plan_from);
+  fields.read("plan_name", facts.plan_name);
+  fields.read("previous_plan", facts.previous_plan);
+  if (const Json* part = fields.part("last_resort")) {
+    fields.flaw(read_last_resort(*part, facts.last_resort.emplace()));
+  }
+  if (const Json* part = fields.part("ending")) {
+    fields.flaw(read_ending(*part, facts.ending.emplace()));
+  }
+  if (facts.incarnations.size() != facts.members.size()) {
+    fields.flaw("expected an incarnation for each of 'members'");
+  }
+  if (fields.wrong().empty()) return facts;
+  return Error{Code::Corrupt, Reach::Job, cat(origin, ": ", fields.wrong())};
 }
 
 }  // namespace tenuto

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,14 +12,41 @@
 
 namespace tenuto {
 
+// How a run ends.
+struct Ending {
+  int exit_code = 0;
+  std::string sentence;  // what happened; empty = the job is done
+  auto operator<=>(const Ending&) const = default;
+};
+
+// Why a step is abandoned for good, and how the run then ends.
+struct LastResort {
+  std::string cause;     // one sentence
+  int exit_saved = 75;   // exit code when there is a checkpoint in the end
+  int exit_bare = 1;     // and when there is none
+  int64_t ceiling = -1;  // no version above this one is good; -1 = none is bad
+  auto operator<=>(const LastResort&) const = default;
+};
+
 // What must outlive a coordinator: everything else is rebuilt from the workers' reports.
 struct Facts {
+  std::string run = {};    // whose facts these are: a store outlives runs, and may serve the next
   int64_t term = 0;        // how often a coordinator has taken office
   int64_t epoch = 0;       // of the membership
   int64_t committed = -1;  // this version is final
   // The version from which this epoch goes on, or that is saved at last; -1 = not agreed on yet.
   int64_t target = -1;
-  std::vector<WorkerId> members = {};  // of the epoch
+  std::vector<WorkerId> members = {};      // of the epoch
+  std::vector<int32_t> incarnations = {};  // of the members: how often each has been started
+  std::vector<WorkerId> learners = {};     // members that have not all of the state yet
+  bool begun = false;                      // the workers have been told to run
+  int64_t first_plan = 1;                  // serial of the epoch's first plan
+  int64_t plan = 1,
+          plan_from = 0;  // serial of the newest plan; the step it is in force from, or -1
+  // The names of the newest plan and of the one in force until then; see Planning::present_name.
+  std::string plan_name = {}, previous_plan = {};
+  std::optional<LastResort> last_resort = {};  // the run does not go on
+  std::optional<Ending> ending = {};
   auto operator<=>(const Facts&) const = default;
 };
 
@@ -34,13 +62,14 @@ class Store {
   // Replaces the facts; durable, as far as the store is, when it returns.
   //
   // Errors: Exhausted/Job    there is no room
-  //         Disconnected/Job the store is out of reach, or somebody else is the writer by now
+  //         Disconnected/Job the store is out of reach, or somebody else is the writer by now: who
+  //                          hears it tells nobody anything any more
   virtual Status write(const Facts& facts) = 0;
   // The facts written last, by whomever; all none in a fresh store.
   virtual Facts read() const = 0;
 };
 
-// Facts that live as long as the process: enough while coordinator and launcher are one.
+// Facts that die with the process: a run without its coordinator ends.
 class MemoryStore : public Store {
  public:
   Status write(const Facts& facts) override {

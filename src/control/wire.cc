@@ -17,6 +17,17 @@ Phase from_wire(wire::Phase phase) {
   return phase == wire::OUT ? Phase::Out : Phase::Frozen;
 }
 
+// Moments and stretches of time that differ by what a Duration can hold, and counts that are none
+// below zero.
+int64_t time_in(int64_t nanoseconds) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  return std::clamp(nanoseconds, -kMost, kMost);
+}
+template <class Number>
+Number count_in(Number number) {
+  return std::max<Number>(number, 0);
+}
+
 template <class Losses>
 void write_losses(const std::vector<LossOfMicro>& from, Losses* to) {
   for (const LossOfMicro& of : from) {
@@ -60,22 +71,22 @@ StepSample read_sample(const wire::StepSummary& from, WorkerId worker) {
   for (const auto& link : from.links()) {
     sample.links.push_back({.from = {link.from()},
                             .to = worker,
-                            .messages = link.messages(),
-                            .least = Duration(link.least_ns()),
-                            .median = Duration(link.median_ns()),
-                            .upper = Duration(link.upper_ns()),
-                            .smallest = {link.smallest_bytes()},
-                            .largest = {link.largest_bytes()},
-                            .of_smallest = Duration(link.of_smallest_ns()),
-                            .of_largest = Duration(link.of_largest_ns())});
+                            .messages = count_in(link.messages()),
+                            .least = Duration(time_in(link.least_ns())),
+                            .median = Duration(time_in(link.median_ns())),
+                            .upper = Duration(time_in(link.upper_ns())),
+                            .smallest = {count_in(link.smallest_bytes())},
+                            .largest = {count_in(link.largest_bytes())},
+                            .of_smallest = Duration(time_in(link.of_smallest_ns())),
+                            .of_largest = Duration(time_in(link.of_largest_ns()))});
   }
   const int32_t last = static_cast<int32_t>(OpKind::Evaluate);
   for (const auto& op : from.ops()) {
     sample.ops.push_back({.worker = worker,
                           .stage = {op.stage()},
                           .kind = static_cast<OpKind>(std::clamp(op.kind(), 0, last)),
-                          .ops = op.ops(),
-                          .median = Duration(op.median_ns())});
+                          .ops = count_in(op.ops()),
+                          .median = Duration(time_in(op.median_ns()))});
   }
   return sample;
 }
@@ -112,16 +123,16 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .finite = from.finite(),
           .clipped = from.clipped(),
           .broken_off = from.broken_off(),
-          .start_ns = from.start_ns(),
-          .finish_ns = from.finish_ns(),
-          .device_start_ns = from.device_start_ns(),
-          .device_finish_ns = from.device_finish_ns(),
-          .lag_p99_ns = from.lag_p99_ns(),
+          .start_ns = time_in(from.start_ns()),
+          .finish_ns = time_in(from.finish_ns()),
+          .device_start_ns = time_in(from.device_start_ns()),
+          .device_finish_ns = time_in(from.device_finish_ns()),
+          .lag_p99_ns = time_in(from.lag_p99_ns()),
           .lag_valid = from.lag_valid(),
-          .to_host_ns = from.to_host_ns(),
-          .to_device_ns = from.to_device_ns(),
-          .staged_messages = from.staged_messages(),
-          .direct_messages = from.direct_messages(),
+          .to_host_ns = time_in(from.to_host_ns()),
+          .to_device_ns = time_in(from.to_device_ns()),
+          .staged_messages = count_in(from.staged_messages()),
+          .direct_messages = count_in(from.direct_messages()),
           .sample = read_sample(from, worker),
           .events = from.events()};
 }
@@ -195,7 +206,8 @@ Report from_wire(const wire::Report& message) {
   report.learned = message.learned();
   for (const int32_t peer : message.lost_peers()) report.lost_peers.push_back({peer});
   for (const auto& repair : message.repairs()) {
-    report.repairs.push_back({repair.serial(), {repair.peer()}, repair.step(), repair.took_ns()});
+    report.repairs.push_back(
+        {repair.serial(), {repair.peer()}, repair.step(), time_in(repair.took_ns())});
   }
   report.failure = message.failure();
   const int32_t last = static_cast<int32_t>(Code::Cancelled);

@@ -26,7 +26,14 @@ void worsen(const Fault& fault, LinkState& state) {
   if (most > 0 && (rate == 0 || most < rate)) rate = most;
 }
 
+// True when the fault changes links, for a time or for a moment.
+bool is_of_links(const Fault& fault) { return !is_of_worker(fault) && !is_of_coordinator(fault); }
+
 }  // namespace
+
+bool is_of_coordinator(const Fault& fault) {
+  return fault.kind == "kill-coordinator" || fault.kind == "stop-coordinator";
+}
 
 bool is_of_worker(const Fault& fault) {
   return fault.kind == "slow-worker" || fault.kind == "dead-worker" || changes_process(fault);
@@ -89,7 +96,7 @@ Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64
 }
 
 bool lasts(const Fault& fault) {
-  return fault.kind != "broken-connection" && !changes_process(fault);
+  return fault.kind != "broken-connection" && !changes_process(fault) && !is_of_coordinator(fault);
 }
 
 bool in_force(const Fault& fault, int64_t step) {
@@ -157,7 +164,7 @@ bool can_rehearse_links(const Job& job) {
   const NetworkSettings& network = job.network;
   const bool nominal = job.device.kind == "paced" && job.device.clock == "nominal";
   return nominal || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
-         !std::all_of(job.faults.begin(), job.faults.end(), is_of_worker);
+         std::any_of(job.faults.begin(), job.faults.end(), is_of_links);
 }
 
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
@@ -176,6 +183,10 @@ bool ends_slowness(const Fault& wanted) {
 }
 
 std::string describe(const Fault& fault) {
+  if (is_of_coordinator(fault)) {
+    return fault.kind == "kill-coordinator" ? "the coordinator is killed"
+                                            : "the coordinator is stopped";
+  }
   if (ends_process(fault)) {
     const char* what = fault.kind == "kill" ? " is killed" : " is stopped";
     return cat("worker ", fault.worker, what,

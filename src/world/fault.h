@@ -20,13 +20,15 @@ struct Job;
 
 // One [[fault]]. A "broken-connection" happens once, in step at_step: the connection is cut by
 // force while both workers live. "kill" and "stop" happen once too: the worker's process ends, or
-// stands still for good; with "start" a new process comes to the place of a worker that is gone. A
-// "dead-worker" is not there from the start. The kind
-// "slow-link-trace" stands in job files alone: whoever reads one gets a "slow-link" for each link
-// of each line of the trace.
+// stands still for good; with "start" a new process comes to the place of a worker that is gone. So
+// does "kill-coordinator" end a process, when the commit with which the step begins is written down
+// and not yet told ("stop-coordinator" can only be wanted of a live run). A "dead-worker" is not
+// there from the start. The kind "slow-link-trace" stands in job files alone: whoever reads one
+// gets a "slow-link" for each link of each line of the trace.
 struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
-                                    // slow-worker | dead-worker | kill | stop | start
+                                    // slow-worker | dead-worker | kill | stop | start |
+                                    // kill-coordinator
   int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // more, one way
@@ -73,6 +75,9 @@ std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& f
 
 // True when the fault is one of a worker, false when it is one of links.
 bool is_of_worker(const Fault& fault);
+
+// True when the fault ends the coordinator.
+bool is_of_coordinator(const Fault& fault);
 
 // The worker that a fault of a worker names; none when the text is neither a number nor two with a
 // point between them, or when there is no such stage.

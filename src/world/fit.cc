@@ -154,6 +154,7 @@ Found misfit_of_faults(const Job& job) {
   for (size_t i = 0; i < job.faults.size(); ++i) {
     const Fault& fault = job.faults[i];
     const std::string name = cat("fault[", i, "].");
+    if (is_of_coordinator(fault)) continue;
     if (is_of_worker(fault)) {
       const WorkerId worker = worker_of(fault, stages);
       if (worker.value >= 0 && worker.value < workers) continue;
@@ -211,6 +212,14 @@ Found misfit_of_network(const Job& job) {
     return Misfit{"coordinator.listen", cat("\"", listen,
                                             "\" is not host:port with a port in [0, 65535]; "
                                             "\"127.0.0.1:0\" takes any free port of this host")};
+  }
+  const bool wants_etcd = job.coordinator.store == "etcd";
+  if (wants_etcd == job.coordinator.etcd.empty()) {
+    return Misfit{"coordinator.etcd", wants_etcd
+                                          ? "is empty: coordinator.store = \"etcd\" needs the "
+                                            "host:port of at least one member"
+                                          : cat("is given, and coordinator.store is \"",
+                                                job.coordinator.store, "\": expected \"etcd\"")};
   }
   const std::vector<std::string>& launch = job.coordinator.launch;
   if (!launch.empty() && launch.front().empty()) {

@@ -98,7 +98,8 @@ struct ResilienceSettings {
 struct CoordinatorSettings {
   std::string listen = "127.0.0.1:0";  // port 0 = any free one
   std::string token;                   // empty = a fresh random one
-  std::string store = "memory";        // memory
+  std::string store = "journal";       // journal | memory | etcd
+  std::vector<std::string> etcd;       // host:port of the members of an etcd cluster
   std::vector<std::string> launch;     // words in front of the command that starts each worker
 };
 

@@ -395,8 +395,15 @@ std::vector<Key> control_keys() {
       {"coordinator.store",
        slot<&Job::coordinator, &CoordinatorSettings::store>,
        kAnyNumber,
-       {"memory"},
-       "where the coordinator keeps its state"},
+       {"journal", "memory", "etcd"},
+       "where the coordinator writes down what it decides: a file in the run's folder, nowhere "
+       "(its "
+       "death then ends the run), or an etcd cluster"},
+      {"coordinator.etcd",
+       slot<&Job::coordinator, &CoordinatorSettings::etcd>,
+       kAnyNumber,
+       {},
+       "host:port of the members of the etcd cluster; for store = \"etcd\""},
       {"coordinator.launch",
        slot<&Job::coordinator, &CoordinatorSettings::launch>,
        kAnyNumber,
@@ -482,7 +489,7 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::kind>,
        kAnyNumber,
        {"slow-link", "slow-link-trace", "broken-connection", "slow-worker", "dead-worker", "kill",
-        "stop", "start"},
+        "stop", "start", "kill-coordinator"},
        "what happens"},
       {"fault.link",
        fault_slot<&Fault::link>,
@@ -514,8 +521,8 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::at_step>,
        whole(0, kManySteps),
        {},
-       "the first training step that has it; broken-connection, kill, stop, start: the only one "
-       "(0)"},
+       "the first training step that has it; broken-connection, kill, stop, start, "
+       "kill-coordinator: the only one (0)"},
       {"fault.until_step",
        fault_slot<&Fault::until_step>,
        whole(1, kManySteps),

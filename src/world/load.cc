@@ -352,7 +352,7 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "until_step") return {"slow-link", "slow-worker"};
   if (word == "at_step") {
     return {"slow-link", "broken-connection", "slow-worker", "dead-worker", "kill", "stop",
-            "start"};
+            "start",     "kill-coordinator"};
   }
   if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
   return {"slow-link"};
@@ -402,6 +402,7 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
                 cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
                     fault.at_step, ")")};
   };
+  if (is_of_coordinator(fault)) return {};
   if (is_of_worker(fault)) {
     const auto flaw = flaw_of_worker(fault, table, name);
     return flaw ? flaw : until();

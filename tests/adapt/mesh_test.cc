@@ -72,7 +72,7 @@ TEST(MeshBound, IsNeverAboveAStep) {
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
     const auto time = seed % 2 == 0 ? player.time(routing, global_orders(mesh, routing))
-                                    : player.time(routing, player.as_they_come(routing, {1, 2}));
+                                    : player.time(routing, *player.as_they_come(routing, {1, 2}));
     ASSERT_TRUE(time) << "seed " << seed;
     const Duration bound = MeshBound(mesh).least();
     ASSERT_LE(bound, *time) << "seed " << seed;
@@ -218,7 +218,7 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
     const auto below = [&](int32_t bound) { return static_cast<int32_t>(random.below(bound)); };
-    const Orders orders = orders_of(player.as_they_come(routing, {below(3), below(3)}));
+    const Orders orders = orders_of(*player.as_they_come(routing, {below(3), below(3)}));
     const Orders global = global_orders(mesh, routing);
     free += orders != global;
     for (int32_t s = 0; s < mesh.depth(); ++s) {
@@ -251,7 +251,7 @@ TEST(MeshPlayer, ListsTakeAsLongAsThePlay) {
     }
     const Routing routing = random_routing(random, mesh);
     MeshPlayer player(mesh);
-    const Orders orders = orders_of(player.as_they_come(routing));
+    const Orders orders = orders_of(*player.as_they_come(routing));
     const auto lists = player.lists(routing, orders);
     ASSERT_TRUE(lists);
     const auto listed = player.time(routing, *lists);

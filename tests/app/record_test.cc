@@ -84,6 +84,45 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Record, FiguresGoOnFromTheMetrics) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  EXPECT_FALSE(read_figures(folder, 0).ok());
+  ASSERT_TRUE(write_file(folder + "/metrics.jsonl",
+                         "{\"step\":1,\"loss\":9.0,\"tokens\":5,\"step_ms\":100}\n"
+                         "{\"step\":2,\"loss\":null,\"tokens\":5,\"step_ms\":20.5}\n"
+                         "{\"step\":3,\"loss\":3.5,\"validation_loss\":4.5,\"tokens\":5}\n"
+                         "{\"step\":4,\"loss\":2.5,\"tokens\":5,\"step_ms\":10,"
+                         "\"lag_valid\":false}\n")
+                  .ok());
+  const Result<Figures> figures = read_figures(folder, 2);
+  ASSERT_TRUE(figures.ok());
+  EXPECT_EQ(figures.value().steps_done, 3);
+  EXPECT_EQ(figures.value().first_loss, 3.5);
+  EXPECT_EQ(figures.value().last_loss, 2.5);
+  EXPECT_EQ(figures.value().validation_loss, 4.5);
+  EXPECT_EQ(figures.value().tokens, 10);
+  EXPECT_EQ(figures.value().duration, from_milliseconds(30.5));
+  EXPECT_FALSE(figures.value().lag_valid);
+  std::filesystem::remove_all(folder);
+}
+
+// As after a writer was killed in the middle of a line, or of the first one.
+TEST(LineFile, AHalfLineIsTakenAway) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  const std::string path = folder + "/lines";
+  for (const auto& [before, whole] : {std::pair("one\ntw", "one\n"), std::pair("on", ""),
+                                      std::pair("one\ntwo\n", "one\ntwo\n")}) {
+    ASSERT_TRUE(write_file(path, before).ok());
+    Result<LineFile> file = LineFile::open(path);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file.value().write("last").ok());
+    EXPECT_EQ(read_file(path).value(), std::string(whole) + "last\n");
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(LineFile, AFullDiskLeavesWholeLines) {
   const Result<LineFile> full = LineFile::open("/dev/full");
   ASSERT_TRUE(full.ok());

@@ -1,6 +1,9 @@
 // The conversation over real gRPC, both ends in one process.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "control/client.h"
 #include "control/message.grpc.pb.h"
@@ -39,8 +43,8 @@ std::string plan_text(const std::string& order) {
 // A server and what it has heard.
 class Coordinator {
  public:
-  Coordinator() {
-    ServerSettings settings{.listen = "127.0.0.1:0",
+  explicit Coordinator(const std::string& listen = "127.0.0.1:0") {
+    ServerSettings settings{.listen = listen,
                             .job = "choir",
                             .token = "secret",
                             .worker_count = 2,
@@ -280,6 +284,60 @@ TEST(Conversation, StrangersAreRefusedWithASentence) {
   EXPECT_TRUE(coordinator.server->take().empty());  // none of this is heard
 }
 
+// From who knows no gRPC, from who sends more than a message may have, and from who shows the right
+// token first and another one then: the run hears nothing of it and goes on.
+TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
+  Coordinator coordinator;
+  Singer singer(settings_for(coordinator, 1), {.version = 1});
+  ASSERT_TRUE(coordinator.hears(1, false, 1));
+  const std::string address = coordinator.server->address();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  Random random(1);
+  for (int round = 0; round < 20; ++round) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    std::string garbage = round % 2 == 0 ? "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" : "";
+    for (int i = 0; i < 5000; ++i) garbage += static_cast<char>(random.below(256));
+    (void)send(socket, garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    close(socket);
+  }
+  grpc::ChannelArguments large;
+  large.SetMaxSendMessageSize(-1);
+  const auto stub = wire::Coordinator::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), large));
+  wire::Report report = to_wire(Report{.worker = {0}, .version = 7}, {"choir", "secret"});
+  wire::Order order;
+  {
+    grpc::ClientContext context;
+    const auto stream = stub->Converse(&context);
+    report.set_failure(std::string((64 << 20) + 1, 'x'));
+    (void)stream->Write(report);
+    EXPECT_FALSE(stream->Read(&order));
+    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  EXPECT_FALSE(coordinator.last.contains(0));
+  report.set_failure("");
+  {
+    grpc::ClientContext context;
+    const auto stream = stub->Converse(&context);
+    ASSERT_TRUE(stream->Write(report));
+    ASSERT_TRUE(coordinator.hears(0, false, 7));
+    report.set_token("guess!");
+    report.set_version(8);
+    ASSERT_TRUE(stream->Write(report));
+    ASSERT_TRUE(stream->Read(&order));
+    EXPECT_NE(order.refusal().find("the token of worker 0"), std::string::npos);
+    (void)stream->Finish();
+  }
+  EXPECT_TRUE(coordinator.hears(0, true));
+  EXPECT_EQ(coordinator.last[0].version, 7);
+  singer.client->report({.version = 2});
+  EXPECT_TRUE(coordinator.hears(1, false, 2));
+}
+
 TEST(Conversation, ANumberIsTakenOnce) {
   Coordinator coordinator;
   Singer first(settings_for(coordinator, 0));
@@ -322,6 +380,92 @@ TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
   coordinator.reset();
   EXPECT_TRUE(staying.until([&] { return !staying.end().empty(); }));
   EXPECT_NE(staying.end().find("worker 1: the coordinator at 127.0.0.1:"), std::string::npos);
+}
+
+// What is told, by a coordinator of that term.
+Instruction instruction_of(int64_t term, int64_t committed) {
+  Instruction instruction;
+  instruction.sequence = 1;
+  instruction.order.term = term;
+  instruction.order.committed = committed;
+  instruction.order.phase = Phase::Running;
+  return instruction;
+}
+
+TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
+  auto coordinator = std::make_unique<Coordinator>();
+  const std::string address = coordinator->server->address();
+  coordinator->server->tell(instruction_of(1, 10), plan_text("1f1b"));
+  ClientSettings settings = settings_for(*coordinator, 1);
+  settings.return_limit = kLimit;
+  Singer singer(settings, {.version = 3});
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
+  for (int64_t term = 2; term <= 4; ++term) {
+    coordinator.reset();
+    singer.client->report({.version = term + 10});  // while nobody hears
+    coordinator = std::make_unique<Coordinator>(address);
+    coordinator->server->tell(instruction_of(term, 10), plan_text("1f1b"));
+    ASSERT_TRUE(coordinator->hears(1, false, term + 10));
+    EXPECT_TRUE(
+        singer.until([&] { return singer.client->told()->instruction.order.term == term; }));
+    EXPECT_EQ(coordinator->last[1].version, term + 10);
+    EXPECT_FALSE(coordinator->gone[1]);
+  }
+  EXPECT_TRUE(singer.client->state().ok());
+  // One of an earlier term is not believed, whatever it says.
+  coordinator.reset();
+  coordinator = std::make_unique<Coordinator>(address);
+  coordinator->server->tell(instruction_of(2, 99), plan_text("1f1b"));
+  ASSERT_TRUE(coordinator->hears(1, false));
+  EXPECT_EQ(coordinator->last[1].term, 4);
+  coordinator->server->repeat();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(singer.client->told()->instruction.order.committed, 10);
+}
+
+TEST(Conversation, NobodyIsWaitedForAfterTheEnd) {
+  auto coordinator = std::make_unique<Coordinator>();
+  Instruction last = instruction_of(1, 10);
+  last.order.phase = Phase::Out;
+  coordinator->server->tell(last, plan_text("1f1b"));
+  ClientSettings settings = settings_for(*coordinator, 1);
+  settings.return_limit = std::chrono::hours(1);
+  Singer singer(settings);
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
+  coordinator.reset();
+  EXPECT_TRUE(singer.until([&] { return !singer.end().empty(); }));
+}
+
+// Its first stream is not known to have ended; it is no second claimant.
+TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
+  Coordinator coordinator;
+  const auto channel =
+      grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
+  const auto stub = wire::Coordinator::NewStub(channel);
+  wire::Report report = to_wire(Report{.worker = {0}, .version = 1}, {"choir", "secret"});
+  report.set_instance(7);
+  grpc::ClientContext first, second, third;
+  const auto early = stub->Converse(&first);
+  ASSERT_TRUE(early->Write(report));
+  ASSERT_TRUE(coordinator.hears(0, false, 1));
+  report.set_version(2);
+  const auto late = stub->Converse(&second);
+  ASSERT_TRUE(late->Write(report));
+  ASSERT_TRUE(coordinator.hears(0, false, 2));
+  wire::Order order;
+  EXPECT_FALSE(early->Read(&order));  // it is ended
+  (void)early->Finish();
+  EXPECT_FALSE(coordinator.gone[0]);
+  report.set_instance(8);
+  const auto stranger = stub->Converse(&third);
+  ASSERT_TRUE(stranger->Write(report));
+  ASSERT_TRUE(stranger->Read(&order));
+  EXPECT_EQ(order.refusal(), "worker 0 of job 'choir' is already there: start each number once");
+  EXPECT_FALSE(stranger->Read(&order));
+  (void)stranger->Finish();
+  late->WritesDone();
+  EXPECT_TRUE(coordinator.hears(0, true));
+  (void)late->Finish();
 }
 
 TEST(Conversation, NobodyAnswers) {

@@ -32,7 +32,15 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
   EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
   EXPECT_EQ(decision.order->save_version, -1);
   // Written down before anybody is told: the epoch, who is of it, and that nothing is agreed on.
-  EXPECT_EQ(facts_of(decision.state), (Facts{1, 2, 2, -1, {{0}, {1}, {2}}}));
+  EXPECT_EQ(facts_of(decision.state), (Facts{.term = 1,
+                                             .epoch = 2,
+                                             .committed = 2,
+                                             .target = -1,
+                                             .members = {{0}, {1}, {2}},
+                                             .incarnations = {0, 0, 0},
+                                             .begun = true,
+                                             .plan_name = "1",
+                                             .previous_plan = "1"}));
   ASSERT_TRUE(decision.wanted);
   EXPECT_FALSE(decision.wanted->cluster.workers[3].alive);
   EXPECT_TRUE(decision.wanted->routing);

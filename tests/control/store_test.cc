@@ -45,30 +45,76 @@ std::string text_of(const std::string& path) {
 
 void put(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-Facts facts_of(int64_t number) { return {number, number + 1, number + 2, -1, {{0}, {3}}}; }
+Facts facts_of(int64_t number) {
+  return {.run = "this one",
+          .term = number,
+          .epoch = number + 1,
+          .committed = number + 2,
+          .members = {{0}, {3}},
+          .incarnations = {0, 1}};
+}
 
 TEST(Facts, ReadBackAsWritten) {
   Random random(1);
   for (int i = 0; i < 1000; ++i) {
     const auto any = [&] { return random.below(1 << 30) - (1 << 29); };
-    Facts facts{any(), any(), any(), any()};
+    Facts facts{.run = cat("run ", any()),
+                .term = any(),
+                .epoch = any(),
+                .committed = any(),
+                .target = any(),
+                .begun = random.below(2) == 0,
+                .first_plan = any(),
+                .plan = any(),
+                .plan_from = any(),
+                .plan_name = cat(any()),
+                .previous_plan = cat(any(), "-\n\"")};
     for (int32_t member = 0; member < 5; ++member) {
-      if (random.below(2) == 0) facts.members.push_back({member});
+      if (random.below(2) == 0) continue;
+      facts.members.push_back({member});
+      facts.incarnations.push_back(static_cast<int32_t>(random.below(100)));
     }
+    if (random.below(2) == 0) facts.last_resort = LastResort{"it broke", 75, 1, any()};
+    if (random.below(2) == 0) facts.ending = Ending{143, "stopped"};
     const Result<Facts> back = facts_from_json(to_json(facts), "here");
     ASSERT_TRUE(back.ok()) << back.error().message;
     EXPECT_EQ(back.value(), facts);
   }
   EXPECT_EQ(facts_from_json("[]", "here").error().message, "here: expected a JSON object");
-  EXPECT_EQ(facts_from_json("{\"term\": 1.5}", "here").error().message,
+  EXPECT_EQ(facts_from_json("{\"run\": \"a\", \"term\": 1.5}", "here").error().message,
             "here: expected the whole number 'term'");
   for (const std::string members : {"", ",\"members\":3", ",\"members\":[-1]", ",\"members\":[1e9]",
                                     ",\"members\":[99999999999]"}) {
-    const std::string text = "{\"term\":1,\"epoch\":1,\"committed\":1,\"target\":1" + members + "}";
+    const std::string text =
+        "{\"run\":\"\",\"term\":1,\"epoch\":1,\"committed\":1,\"target\":1" + members + "}";
     const Result<Facts> facts = facts_from_json(text, "here");
     ASSERT_FALSE(facts.ok()) << text;
     EXPECT_NE(facts.error().message.find("members"), std::string::npos);
   }
+}
+
+TEST(Facts, EachPartIsHeldAgainstItsType) {
+  Facts facts = facts_of(1);
+  facts.last_resort = LastResort{"it broke"};
+  facts.ending = Ending{1, "it broke"};
+  const std::string text = to_json(facts);
+  ASSERT_TRUE(facts_from_json(text, "here").ok());
+  const auto wrong = [&](const std::string& part, const std::string& instead) {
+    std::string changed = text;
+    const size_t place = changed.find(part);
+    EXPECT_NE(place, std::string::npos) << part;
+    changed.replace(place, part.size(), instead);
+    const Result<Facts> read = facts_from_json(changed, "here");
+    return read.ok() ? std::string() : read.error().message;
+  };
+  EXPECT_EQ(wrong("\"incarnations\":[0,1]", "\"incarnations\":[0]"),
+            "here: expected an incarnation for each of 'members'");
+  EXPECT_EQ(wrong("\"begun\":false", "\"begun\":0"), "here: expected true or false 'begun'");
+  EXPECT_EQ(wrong("\"exit_code\":1", "\"exit_code\":1000"),
+            "here: expected the whole number 'exit_code'");
+  EXPECT_EQ(wrong("\"cause\":\"it broke\"", "\"cause\":null"), "here: expected the text 'cause'");
+  EXPECT_EQ(wrong("\"plan_from\":0", "\"plan_from\":18446744073709551615"),
+            "here: expected the whole number 'plan_from'");
 }
 
 TEST(Journal, KeepsWhatWasWritten) {
@@ -153,7 +199,7 @@ TEST(Journal, StaysSmall) {
   store = open_journal(path);
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE(store.value()->write(facts_of(1000)).ok());
-  EXPECT_LT(fs::file_size(path), 200U);
+  EXPECT_LT(fs::file_size(path), 400U);
   EXPECT_FALSE(open_journal(path).ok()) << "the lock goes over to the new file";
   ASSERT_TRUE(store.value()->write(facts_of(1001)).ok());
   store.value().reset();
@@ -308,6 +354,26 @@ TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
             "another one may lead the run by now");
   late.value().reset();  // takes nothing from the next one
   ASSERT_TRUE(next.value()->write(facts_of(6)).ok());
+}
+
+// A coordinator's office goes with its lease; who knows that it is dead need not wait for that.
+TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
+  if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
+  EtcdServer server;
+  server.start();
+  auto stalled = open_etcd(server.settings("the dead one"));
+  ASSERT_TRUE(stalled.ok()) << stalled.error().message;
+  ASSERT_TRUE(stalled.value()->write(facts_of(1)).ok());
+  EtcdSettings settings = server.settings("the next");
+  settings.before = "somebody else";
+  EXPECT_FALSE(open_etcd(settings).ok());
+  settings.before = "the dead one";
+  auto next = open_etcd(settings);
+  ASSERT_TRUE(next.ok()) << next.error().message;
+  EXPECT_EQ(next.value()->read(), facts_of(1));
+  ASSERT_TRUE(next.value()->write(facts_of(2)).ok());
+  EXPECT_EQ(stalled.value()->write(facts_of(3)).error().code, Code::Disconnected);
+  EXPECT_EQ(next.value()->read(), facts_of(2));
 }
 
 TEST(Etcd, NobodyAnswers) {

@@ -199,9 +199,8 @@ TEST(FaultTable, IsReadAndWritten) {
 TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
             "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\", \"broken-connection\", "
-            "\"slow-worker\", \"dead-worker\", \"kill\", \"stop\" or \"start\", found "
-            "\"slow-lnik\", did you mean "
-            "slow-link?");
+            "\"slow-worker\", \"dead-worker\", \"kill\", \"stop\", \"start\" or "
+            "\"kill-coordinator\", found \"slow-lnik\", did you mean slow-link?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
             "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
             "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op");
@@ -209,10 +208,10 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
             "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
             "9:14: fault[0].latency_ms expects a number in [0, 1e+09], found \"x\"");
-  EXPECT_EQ(
-      refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
-      "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\", "
-      "\"broken-connection\", \"slow-worker\", \"dead-worker\", \"kill\", \"stop\" or \"start\"");
+  EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
+            "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\", "
+            "\"broken-connection\", \"slow-worker\", \"dead-worker\", \"kill\", \"stop\", "
+            "\"start\" or \"kill-coordinator\"");
   EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
             "6:2: fault is a list of tables: expected [[fault]], found a table");
   EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),

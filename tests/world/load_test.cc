@@ -246,6 +246,16 @@ std::string random_value(const Key& key, Random& random) {
   return real ? piece(number) : piece(static_cast<int64_t>(number));
 }
 
+TEST(Load, MembersOfEtcdGoWithThatStore) {
+  EXPECT_EQ(refusal(kData, {"coordinator.store=etcd", "coordinator.etcd=[\"a:2379\"]"}),
+            "accepted");
+  EXPECT_NE(refusal(kData, {"coordinator.store=etcd"}).find("coordinator.etcd is empty"),
+            std::string::npos);
+  EXPECT_NE(refusal(kData, {"coordinator.etcd=[\"a:2379\"]"})
+                .find("coordinator.etcd is given, and coordinator.store is \"journal\""),
+            std::string::npos);
+}
+
 TEST(Load, TextOfAJobReadsBackEqual) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
@@ -253,10 +263,10 @@ TEST(Load, TextOfAJobReadsBackEqual) {
     for (const Key& key : job_keys()) {
       // Values that would not fit together are left at their defaults.
       static const std::set<std::string_view> kTied = {
-          "job.name",        "data.kind",   "model.kind",         "model.width",
-          "model.heads",     "model.tied",  "parallel.stages",    "parallel.pipelines",
-          "parallel.micros", "device.kind", "coordinator.listen", "network.send",
-          "network.path"};
+          "job.name",        "data.kind",         "model.kind",         "model.width",
+          "model.heads",     "model.tied",        "parallel.stages",    "parallel.pipelines",
+          "parallel.micros", "device.kind",       "coordinator.listen", "network.send",
+          "network.path",    "coordinator.store", "coordinator.etcd"};
       if (kTied.count(key.name) > 0) continue;
       text += cat(key.name, " = ", random_value(key, random), "\n");
     }

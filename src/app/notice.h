@@ -1,0 +1,60 @@
+// What the launcher and the coordinator beside it tell each other, over a pair of sockets. Both are
+// one program (a fork without exec), so a notice travels as it lies in memory.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "control/decide.h"
+
+namespace tenuto {
+
+// One thing told. Notices arrive whole and in order, or the other end is gone.
+struct Notice {
+  // Of the launcher: Exited (a worker's process has ended), Asked (a person's signal), Alone (all
+  // that it had started have ended). Of the coordinator: Listening (workers may call), Alive,
+  // Signal (to be sent to a worker's process), Start (a new one for a worker whose own has ended),
+  // Leaving (the run has ended: those who are left may go).
+  enum class Kind : uint8_t { Exited, Asked, Alone, Listening, Alive, Signal, Start, Leaving };
+  Kind kind = Kind::Alive;
+  bool signalled = false;  // Exited: by a signal
+  bool well = false;       // Leaving: the job is done
+  int32_t worker = -1;     // Exited, Signal, Start
+  int32_t number = 0;      // Exited: signal or exit code; Asked, Signal: signal
+  int64_t committed = 0;   // Alive
+  char words[304] = {};    // Exited: the end of its log, with a zero behind it
+};
+static_assert(std::is_trivially_copyable_v<Notice>);
+
+// The news of a worker's end as a notice.
+Notice to_notice(const Exited& exited);
+// And back.
+Exited from_notice(const Notice& notice);
+
+// One end of the pair.
+class Post {
+ public:
+  explicit Post(int descriptor) : descriptor_(descriptor) {}
+  Post(Post&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Post& operator=(Post&& other) noexcept;
+  ~Post();
+  // Two ends that belong together.
+  //
+  // Errors: Exhausted/Job  the system has none to give
+  static Result<std::pair<Post, Post>> make_pair();
+  // Sends; false when the other end is gone, or when it has not taken what came before and this one
+  // does not `wait`.
+  bool send(const Notice& notice, bool wait) const;
+  // What has come since the last call; never waits.
+  std::vector<Notice> take() const;
+  // Readable when something has come or the other end is gone.
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,41 @@
+#include "app/open_store.h"
+
+#include <unistd.h>
+
+#include "base/text.h"
+#include "control/etcd.h"
+#include "control/journal.h"
+
+namespace tenuto {
+namespace {
+
+// A coordinator that cannot reach etcd for so long may have a successor. Below the time after which
+// the launcher takes it to stand still.
+constexpr Duration kLease = std::chrono::seconds(3);
+// For the office of a coordinator elsewhere to run out.
+constexpr Duration kTakeLimit = std::chrono::seconds(15);
+
+// Who a coordinator is, for etcd and for people.
+std::string holder(int process) {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  return cat(host, ", process ", process);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_store(const Job& job, const std::string& directory,
+                                          int before) {
+  if (job.coordinator.store == "memory") {
+    return std::unique_ptr<Store>(std::make_unique<MemoryStore>());
+  }
+  if (job.coordinator.store == "journal") return open_journal(directory + "/coordinator.journal");
+  return open_etcd({.endpoints = job.coordinator.etcd,
+                    .job = job.name,
+                    .holder = holder(getpid()),
+                    .before = before == 0 ? std::string() : holder(before),
+                    .lease = kLease,
+                    .take_limit = kTakeLimit});
+}
+
+}  // namespace tenuto

@@ -1,0 +1,323 @@
+#include "app/supervise.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "app/descriptor.h"
+#include "app/launch.h"
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(100);
+// For workers to leave by themselves: after a job well done, and after anything else.
+constexpr Duration kLeave = std::chrono::seconds(5);
+constexpr Duration kLeaveInTrouble = std::chrono::milliseconds(500);
+// A coordinator that says nothing for so long stands still. It may have old checkpoints to remove.
+constexpr Duration kStandstill = std::chrono::seconds(5);
+// And one that has still to begin: it may wait for a lease of another one to end.
+constexpr Duration kBeginning = std::chrono::seconds(60);
+// Coordinators that die one after the other with no step committed between them.
+constexpr int kMostDeaths = 6;
+// Before the third of those is started; twice as long before each later one.
+constexpr Duration kPause = std::chrono::milliseconds(50);
+
+sigset_t claimed_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// An address that stays this run's while no coordinator listens: a port that is bound is given to
+// nobody else who asks for any free one, and a coordinator may bind it too.
+struct HeldAddress {
+  std::unique_ptr<Descriptor> socket;  // null = it could not be held: who listens will say why
+  std::string text;
+};
+
+HeldAddress hold(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  std::string host = listen.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), listen.c_str() + colon + 1, &hints, &found) != 0) {
+    return {nullptr, listen};
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
+  auto socket =
+      std::make_unique<Descriptor>(::socket(all->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;
+  setsockopt(socket->number(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  char port[NI_MAXSERV] = {};
+  if (bind(socket->number(), all->ai_addr, all->ai_addrlen) != 0 ||
+      getsockname(socket->number(), reinterpret_cast<sockaddr*>(&bound), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof(port),
+                  NI_NUMERICSERV) != 0) {
+    return {nullptr, listen};
+  }
+  return {std::move(socket), cat(listen.substr(0, colon), ":", port)};
+}
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SuperviseInput& input)
+      : input_(input), held_(hold(input.job->coordinator.listen)), signals_([] {
+          const sigset_t claimed = claimed_signals();
+          return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
+        }()) {}
+  ~Supervisor() { kill_coordinator(); }
+
+  Result<Ending> run();
+
+ private:
+  Status start_coordinator();
+  void wait();
+  void collect_signals();
+  Status hear(const Notice& notice);
+  Status start_workers();
+  void start_again(WorkerId worker);
+  void tell_exits();
+  void watch();
+  void kill_coordinator();
+  // How the coordinator's process has ended; none while it lives.
+  std::optional<int> reap_coordinator();
+  std::optional<Ending> answer_death(int status);
+  bool survivable() const { return input_.job->coordinator.store != "memory"; }
+
+  const SuperviseInput& input_;
+  const HeldAddress held_;
+  const Descriptor signals_;
+  Launcher launcher_;
+  std::optional<Post> post_;  // to the present coordinator
+  pid_t coordinator_ = -1, before_ = 0;
+  Duration heard_at_{};     // a word of it
+  bool listening_ = false;  // it has begun
+  Duration start_at_{};     // of the next one, when there is none
+  int deaths_ = 0;          // since a step was committed
+  int64_t committed_ = -1;
+  bool started_ = false;       // the workers
+  bool over_ = false;          // the run has ended
+  std::vector<Exited> exits_;  // of all workers; each coordinator is told of all
+  size_t exits_told_ = 0;
+  std::vector<int> asked_;  // signals to stop, for a coordinator that comes later
+};
+
+Result<Ending> Supervisor::run() {
+  while (true) {
+    if (coordinator_ < 0 && monotonic_clock().now() >= start_at_) {
+      const Status begun = start_coordinator();
+      if (!begun.ok()) return begun.error();
+    }
+    wait();
+    collect_signals();
+    for (const Exited& exited : launcher_.reap()) exits_.push_back(exited);
+    tell_exits();
+    if (!post_) continue;
+    for (const Notice& notice : post_->take()) {
+      const Status done = hear(notice);
+      if (!done.ok()) return done.error();
+    }
+    watch();
+    const std::optional<int> status = reap_coordinator();
+    if (!status) continue;
+    if (const std::optional<Ending> ending = answer_death(*status)) return *ending;
+  }
+}
+
+// A fork without exec: job, plan and settings are at hand at once, and a new coordinator is there
+// within milliseconds. This process has one thread and has not touched gRPC, so a fork is sound.
+Status Supervisor::start_coordinator() {
+  Result<std::pair<Post, Post>> pair = Post::make_pair();
+  if (!pair.ok()) return pair.error();
+  std::fflush(nullptr);
+  const pid_t self = getpid();
+  const pid_t process = fork();
+  if (process < 0) {
+    return Error{Code::Exhausted, Reach::Job,
+                 cat("cannot start the coordinator: ", std::strerror(errno))};
+  }
+  if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != self) _exit(1);  // the launcher has died before the call above
+    post_.emplace(std::move(pair.value().second));
+    pair.value().first = Post(-1);
+    const int code = input_.coordinate({&*post_, held_.text, before_});
+    std::exit(code);
+  }
+  coordinator_ = process;
+  post_.emplace(std::move(pair.value().first));
+  heard_at_ = monotonic_clock().now();
+  exits_told_ = 0;
+  listening_ = false;
+  for (const int number : asked_) {
+    (void)post_->send({.kind = Notice::Kind::Asked, .number = number}, false);
+  }
+  return ok();
+}
+
+void Supervisor::wait() {
+  std::vector<pollfd> waits = {{signals_.number(), POLLIN, 0}};
+  if (post_) waits.push_back({post_->descriptor(), POLLIN, 0});
+  for (const int descriptor : launcher_.descriptors()) waits.push_back({descriptor, POLLIN, 0});
+  const Duration pause =
+      coordinator_ < 0 ? start_at_ - monotonic_clock().now() : static_cast<Duration>(kTick);
+  const double limit = std::clamp(to_milliseconds(pause), 1.0, to_milliseconds(kTick));
+  poll(waits.data(), waits.size(), static_cast<int>(limit));
+}
+
+void Supervisor::collect_signals() {
+  signalfd_siginfo info;
+  while (read(signals_.number(), &info, sizeof(info)) == sizeof(info)) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number != SIGUSR1) asked_.push_back(number);
+    if (post_) (void)post_->send({.kind = Notice::Kind::Asked, .number = number}, false);
+  }
+}
+
+Status Supervisor::hear(const Notice& notice) {
+  heard_at_ = monotonic_clock().now();
+  switch (notice.kind) {
+    case Notice::Kind::Listening:
+      listening_ = true;
+      return start_workers();
+    case Notice::Kind::Alive:
+      if (notice.committed > committed_) deaths_ = 0;
+      committed_ = std::max(committed_, notice.committed);
+      break;
+    case Notice::Kind::Signal:
+      // It may stand still, or be cut off; where it was started by someone else it leaves by
+      // itself.
+      (void)launcher_.signal({notice.worker}, notice.number);
+      break;
+    case Notice::Kind::Start:
+      start_again({notice.worker});
+      break;
+    case Notice::Kind::Leaving:
+      over_ = true;
+      launcher_.finish(notice.well ? kLeave : kLeaveInTrouble);
+      (void)post_->send({.kind = Notice::Kind::Alone}, false);
+      break;
+    case Notice::Kind::Exited:
+    case Notice::Kind::Asked:
+    case Notice::Kind::Alone:
+      break;  // these are told, not heard, here
+  }
+  return ok();
+}
+
+Status Supervisor::start_workers() {
+  if (started_ || input_.program.empty()) return ok();
+  started_ = true;
+  return launcher_.start({.program = input_.program,
+                          .prefix = input_.job->coordinator.launch,
+                          .coordinator = held_.text,
+                          .job = input_.job->name,
+                          .token = input_.token,
+                          .directory = input_.directory,
+                          .workers = input_.workers});
+}
+
+// A new process for a worker whose own has ended: that end is no news for later coordinators.
+void Supervisor::start_again(WorkerId worker) {
+  const Status started = launcher_.start_again(worker);
+  if (!started.ok()) {
+    std::fprintf(stderr, "tenuto: %s\n", started.error().message.c_str());
+    return;
+  }
+  const auto told = exits_.begin() + static_cast<std::ptrdiff_t>(exits_told_);
+  exits_told_ -= static_cast<size_t>(std::count_if(
+      exits_.begin(), told, [&](const Exited& exited) { return exited.worker == worker; }));
+  std::erase_if(exits_, [&](const Exited& exited) { return exited.worker == worker; });
+}
+
+void Supervisor::tell_exits() {
+  while (post_ && exits_told_ < exits_.size()) {
+    if (!post_->send(to_notice(exits_[exits_told_]), false)) return;  // at the next tick
+    ++exits_told_;
+  }
+}
+
+// A coordinator that stands still keeps its successor from the store, and workers from their next
+// update: it has to go.
+void Supervisor::watch() {
+  const Duration silence = from_milliseconds(1000 * input_.job->resilience.silence_seconds);
+  const Duration limit = listening_ ? std::max(silence, kStandstill) : kBeginning;
+  if (monotonic_clock().now() - heard_at_ < limit) return;
+  heard_at_ = monotonic_clock().now();
+  kill(coordinator_, SIGKILL);
+}
+
+std::optional<int> Supervisor::reap_coordinator() {
+  int status = 0;
+  if (coordinator_ < 0 || waitpid(coordinator_, &status, WNOHANG) != coordinator_) {
+    return std::nullopt;
+  }
+  before_ = std::exchange(coordinator_, -1);
+  post_.reset();
+  return status;
+}
+
+void Supervisor::kill_coordinator() {
+  if (coordinator_ < 0) return;
+  kill(coordinator_, SIGKILL);
+  while (waitpid(coordinator_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  coordinator_ = -1;
+}
+
+// What becomes of the run when a coordinator's process has ended; none = the next one goes on.
+std::optional<Ending> Supervisor::answer_death(int status) {
+  if (over_ && WIFEXITED(status)) return Ending{WEXITSTATUS(status), ""};
+  const std::string fate = WIFSIGNALED(status)
+                               ? cat("the coordinator was killed by signal ", WTERMSIG(status))
+                               : cat("the coordinator ended with exit code ", WEXITSTATUS(status));
+  if (!survivable()) {
+    return Ending{75, cat(fate,
+                          ", and coordinator.store = \"memory\" keeps nothing of the run: with "
+                          "\"journal\" another one would have gone on")};
+  }
+  if (++deaths_ >= kMostDeaths) {
+    return Ending{75, cat(fate, ", and so did ", kMostDeaths - 1,
+                          " before it without a step committed between them")};
+  }
+  start_at_ = monotonic_clock().now();
+  if (deaths_ > 1) start_at_ += kPause * (1 << (deaths_ - 2));
+  return std::nullopt;
+}
+
+}  // namespace
+
+void claim_signals() {
+  const sigset_t claimed = claimed_signals();
+  pthread_sigmask(SIG_BLOCK, &claimed, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+Result<Ending> supervise(const SuperviseInput& input) { return Supervisor(input).run(); }
+
+}  // namespace tenuto

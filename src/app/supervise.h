@@ -1,0 +1,53 @@
+// The launcher at work: it starts a coordinator in a process of its own and the workers of this
+// host, and a new coordinator whenever one dies, while the workers train on.
+//
+// It keeps no fact of the run but who was started and who has ended, so there is little in it that
+// could go wrong; when it dies, all that it has started die with it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/notice.h"
+#include "base/result.h"
+#include "base/unit.h"
+#include "ir/plan.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// What a coordinator is begun with.
+struct Office {
+  const Post* launcher = nullptr;  // to hear from and to speak to
+  std::string listen;              // host:port, the same for all coordinators of a run
+  int before = 0;                  // the process of the one before, which is dead; 0 = the first
+};
+
+// What is supervised. All of it must outlive the run.
+struct SuperviseInput {
+  const Job* job = nullptr;
+  std::string directory;  // of the run
+  std::string program;    // of the workers; empty = they are started by someone else
+  std::string token;
+  std::vector<WorkerId> workers;  // to be started
+  // A coordinator's whole life, in a forked process; returns the exit code of the run. It has sent
+  // Leaving by then, or dies and has a successor.
+  std::function<int(const Office&)> coordinate;
+};
+
+// Blocks the signals that a run answers (SIGINT, SIGTERM, SIGHUP: stop; SIGUSR1: checkpoint) for
+// this thread and those it starts, and ignores those that would kill it (SIGPIPE, SIGXFSZ). Call
+// before any thread is started.
+void claim_signals();
+
+// Runs it to the end. The exit code; with a sentence when no coordinator has said how the run ended
+// (75, if there is a checkpoint). A coordinator
+// that stands still for long is killed. When the store is in memory, or when several die with no
+// step committed between them, the run ends.
+//
+// Requires: the process's main thread and no other one, see launch.h; claimed signals
+// Errors: what keeps a run from beginning: no coordinator or worker can be started
+Result<Ending> supervise(const SuperviseInput& input);
+
+}  // namespace tenuto

@@ -1,0 +1,105 @@
+#include "control/take_up.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "control/instruct.h"
+#include "control/join.h"
+#include "control/recover.h"
+#include "control/replan.h"
+
+namespace tenuto {
+namespace {
+
+// What was measured is lost. After so many steps the cluster is known again, and a plan that was
+// made for it is looked at.
+constexpr int64_t kMeasuredAgain = 20;
+
+void take_up_members(State& state, const Facts& facts, Duration now) {
+  for (Member& member : state.members) member.alive = false;
+  for (size_t i = 0; i < facts.members.size(); ++i) {
+    const auto at = static_cast<size_t>(facts.members[i].value);
+    CHECK(at < state.members.size(), "a member of the facts is a worker of the run");
+    Member& member = state.members[at];
+    member.alive = true;
+    member.heard = true;  // silence counts from here
+    member.heard_at = now;
+    member.report.incarnation = facts.incarnations[i];
+    member.report.version = facts.committed;
+    if (std::find(facts.learners.begin(), facts.learners.end(), facts.members[i]) !=
+        facts.learners.end()) {
+      member.joining = Joining::Learning;
+    }
+  }
+  send_back_learners(state);
+}
+
+void take_up_planning(State& state, const Facts& facts, const PlansOfFacts& plans) {
+  Planning& planning = state.planning;
+  planning.present = plans.present;
+  planning.previous = plans.previous;
+  planning.present_name = facts.plan_name;
+  planning.previous_name = facts.previous_plan;
+  planning.serial = facts.plan;
+  planning.from = facts.plan_from;
+  state.first_plan = facts.first_plan;
+  if (facts.plan > 1) planning.review_at = facts.committed + kMeasuredAgain;
+  for (size_t worker = 0; worker < state.members.size(); ++worker) {
+    const Member& member = state.members[worker];
+    if (!member.alive && !member.absent) {
+      forget_worker(planning, {static_cast<int32_t>(worker)});
+    }
+  }
+}
+
+void take_up_recovery(State& state, Duration now) {
+  Recovery& recovery = state.recovery;
+  recovery.cause = "the coordinator before this one had begun an epoch without the dead";
+  recovery.since = now;
+  recovery.deadline = now + state.rules.silence_limit;
+  for (size_t worker = 0; worker < state.members.size(); ++worker) {
+    const Member& member = state.members[worker];
+    if (!member.alive && !member.absent) recovery.dead.push_back({static_cast<int32_t>(worker)});
+  }
+  Result<Plan> plan = plan_of_the_living(state);
+  CHECK(plan.ok(), "an epoch is begun when there is a plan for it");
+  recovery.plan = std::make_shared<const Plan>(std::move(plan).value());
+  state.planning.answered = false;  // a better one is asked for when all run
+}
+
+}  // namespace
+
+State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans, Duration now) {
+  CHECK(facts.begun, "a run is taken up after it has begun");
+  CHECK(rules.term > facts.term, "each coordinator has a term of its own");
+  State state = begin(rules, now);
+  state.epoch = facts.epoch;
+  state.committed = facts.committed;
+  state.target = facts.target;
+  take_up_members(state, facts, now);
+  take_up_planning(state, facts, plans);
+  if (facts.last_resort) {
+    const Duration limit = facts.target < 0 ? rules.salvage_limit : rules.save_limit();
+    state.salvage = {*facts.last_resort, facts.target, now + limit};
+  }
+  if (facts.ending) {
+    state.situation = Situation::Ended;
+    state.ending = facts.ending;
+  } else if (facts.last_resort) {
+    state.situation = Situation::Salvaging;
+  } else if (facts.target < 0 || !facts.learners.empty()) {
+    state.epoch += facts.target < 0 ? 0 : 1;
+    state.target = -1;
+    state.situation = Situation::Recovering;
+    take_up_recovery(state, now);
+  } else {
+    state.situation = Situation::Running;
+  }
+  state.told = instruction_of(state);
+  state.told.sequence = 1;
+  return state;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,273 @@
+"""The coordinator dies and comes back while the workers train on."""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import time
+import unittest
+
+from harness import Case, KILL, STOP, TENUTO, TERM, alive
+
+CONT = signal.SIGCONT
+
+
+def children_of(process):
+    """Direct children of a process, by their command lines."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(status[1]) == process and status[0] != "Z":
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().decode().split("\0")
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+class Restart(Case):
+    def coordinator(self, run, limit=20, but=None):
+        """The process of the present coordinator: a fork of the one that was started."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end and run.process.poll() is None:
+            for process, words in children_of(run.process.pid).items():
+                if "--parent" not in words and process != but:
+                    return process
+            time.sleep(0.001)
+        return None
+
+    def told(self, run, kind):
+        return [event["reason"] for event in run.events() if event["event"] == kind]
+
+    def assert_undisturbed(self, run, steps, undisturbed):
+        """Every step once and in order, with the very losses of a run whose coordinator lived."""
+        lines = run.metrics()
+        self.assertEqual([line["step"] for line in lines], list(range(steps)))
+        self.assertEqual(self.losses(run), undisturbed)
+        for line in (run.folder / "events.jsonl").read_text().splitlines():
+            json.loads(line)
+
+    def kill_again_and_again(self, run, times, pause):
+        """Kills coordinator after coordinator, each when its predecessor's steps have gone on."""
+        chance = random.Random(3)
+        for number in range(times):
+            run.wait_for_steps(len(run.metrics()) + 1 + chance.randrange(2))
+            time.sleep(chance.random() * pause)
+            process = self.coordinator(run)
+            if process is None:
+                break
+            os.kill(process, KILL)
+            self.coordinator(run, but=process)
+        else:
+            return times
+        return number
+
+
+class Killed(Restart):
+    def write_small_job(self, **more):
+        self.write_job(**{"job__steps": 150, "job__checkpoint_every": 20, "job__validate_every": 40,
+                          "device__forward_ms": [3.0], "device__backward_input_ms": [3.0],
+                          "device__backward_weight_ms": [3.0], **more})
+
+    def disturbed(self, times, **more):
+        self.write_small_job(**more)
+        undisturbed = self.losses(self.train("--coordinator.store=journal",
+                                             "--coordinator.etcd=[]", name="undisturbed"))
+        run = self.start()
+        run.wait_for_steps(2)
+        workers = run.workers()
+        killed = self.kill_again_and_again(run, times, 0.03)
+        self.assertEqual(killed, times)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{run.output}{self.logs(run)}")
+        self.assert_gone(workers)
+        self.assert_undisturbed(run, 150, undisturbed)
+        self.assertEqual(len(self.told(run, "coordinator")), times)
+        self.assertEqual(self.told(run, "death"), [])
+        self.assertEqual(run.checkpoints(), [120, 140, 150])
+        self.assertEqual({line["epoch"] for line in run.metrics()}, {1})
+        return run
+
+    def test_twenty_times_under_load(self):
+        self.disturbed(20)
+
+    def test_twenty_times_with_etcd(self):
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd on this machine (package etcd-server)")
+        address = self.start_etcd()
+        self.disturbed(20, coordinator__store="etcd", coordinator__etcd=["127.0.0.1:1", address])
+
+    def test_etcd_goes_away_for_a_while(self):
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd on this machine (package etcd-server)")
+        address = self.start_etcd()
+        self.write_small_job(coordinator__store="etcd", coordinator__etcd=[address])
+        run = self.start()
+        run.wait_for_steps(5)
+        self.etcd.send_signal(STOP)
+        os.kill(self.coordinator(run), KILL)
+        time.sleep(1)
+        self.etcd.send_signal(CONT)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
+
+    def start_etcd(self):
+        def free_port():
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", 0))
+                return one.getsockname()[1]
+
+        client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        log = open(self.folder / "etcd.log", "w")
+        self.addCleanup(log.close)
+        self.etcd = server = subprocess.Popen(
+            ["etcd", "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync",
+             "--listen-client-urls", f"http://{client}", "--advertise-client-urls",
+             f"http://{client}", "--listen-peer-urls", f"http://{peer}",
+             "--initial-advertise-peer-urls", f"http://{peer}", "--initial-cluster",
+             f"default=http://{peer}"], stdout=log, stderr=log)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        return client
+
+    def test_together_with_a_worker(self):
+        self.write_small_job()
+        run = self.start()
+        run.wait_for_steps(5)
+        workers = run.workers()
+        os.kill(self.coordinator(run), KILL)
+        os.kill(workers[2], KILL)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_gone(workers)
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
+        self.assertEqual(len(self.told(run, "death")), 1)
+        self.assertRegex(self.told(run, "death")[0], "worker 2 .* was killed by signal 9")
+
+    def test_one_that_stands_still_is_replaced_and_says_nothing_more(self):
+        self.write_small_job(resilience__silence_seconds=2.0)
+        run = self.start()
+        run.wait_for_steps(5)
+        first = self.coordinator(run)
+        os.kill(first, STOP)
+        second = self.coordinator(run, but=first)
+        self.assertIsNotNone(second)
+        self.assertFalse(alive(first))
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
+
+    def test_a_stop_is_not_forgotten(self):
+        self.write_small_job(job__steps=5000, job__checkpoint_every=0)
+        run = self.start()
+        run.wait_for_steps(3)
+        first = self.coordinator(run)
+        os.kill(first, STOP)  # so that it does not hear of the wish
+        run.process.send_signal(TERM)
+        time.sleep(0.3)
+        os.kill(first, KILL)
+        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+        self.assertEqual(run.checkpoints(), [len(run.metrics())])
+
+    def test_without_a_store_the_run_ends_resumably(self):
+        self.write_small_job(coordinator__store="memory")
+        run = self.start()
+        run.wait_for_steps(25)
+        workers = run.workers()
+        os.kill(self.coordinator(run), KILL)
+        self.assertEqual(run.finish(), 75, run.errors)
+        self.assert_gone(workers)
+        self.assertIn('the coordinator was killed by signal 9, and coordinator.store = "memory" '
+                      "keeps nothing of the run", run.errors)
+        self.assertIn("--resume", run.errors)
+        self.train("--resume", "--coordinator.store=journal")
+
+    def test_one_after_the_other_without_a_step(self):
+        self.write_small_job(device__forward_ms=[400.0])
+        run = self.start()
+        run.wait_for_steps(1)
+        workers = run.workers()
+        last = None
+        while run.process.poll() is None:
+            process = self.coordinator(run, but=last)
+            if process is not None:
+                os.kill(process, KILL)
+            last = process
+        self.assertEqual(run.finish(), 1, run.errors)
+        self.assert_gone(workers)
+        self.assertIn("before it without a step committed between them", run.errors)
+
+
+class Rehearsed(Restart):
+    def test_between_the_journal_and_the_telling(self):
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        for step in (0, 3, 5, 10, 19):  # 5: with a checkpoint
+            self.job.write_text(self.job.read_text() + "[[fault]]\nkind = \"kill-coordinator\"\n"
+                                                       f"at_step = {step}\n")
+        run = self.train()
+        self.assert_undisturbed(run, 20, undisturbed)
+        self.assertEqual(run.checkpoints(), [10, 15, 20])
+        self.assertEqual(self.told(run, "fault"), [
+            f"rehearsed fault: in step {step} the coordinator is killed"
+            for step in (0, 3, 5, 10, 19)])
+        self.assertEqual(len(self.told(run, "coordinator")), 5)
+        self.assertEqual(len(self.told(run, "start")), 0)  # it died before it could say so
+
+    def test_as_it_is_injected(self):
+        run = self.start("--job.steps=5000")
+        run.wait_for_steps(3)
+        for kind in ("kill", "kill"):
+            first = self.coordinator(run)
+            answer = subprocess.run([TENUTO, "inject", str(run.folder), f"{kind}=coordinator"],
+                                    text=True, capture_output=True, timeout=60)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertIn(f"{kind}=coordinator: done in step", answer.stdout)
+            self.assertIsNotNone(self.coordinator(run, but=first))
+            run.wait_for_steps(len(run.metrics()) + 4)
+        status = json.loads(subprocess.run([TENUTO, "status", str(run.folder), "--json"], text=True,
+                                           capture_output=True, timeout=60).stdout)
+        self.assertEqual((status["situation"], status["members"], status["epoch"]),
+                         ("running", 4, 1))
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, run.errors)
+        self.assertEqual(len(self.told(run, "coordinator")), 2)
+
+
+class Pause(Restart):
+    def test_training_goes_on(self):
+        """With steps of a tenth of a second nothing is to be seen of a coordinator's death."""
+        self.write_job(job__steps=60, job__checkpoint_every=0, device__forward_ms=[8.0],
+                       device__backward_input_ms=[8.0], device__backward_weight_ms=[8.0],
+                       parallel__micros=3)
+        run = self.start()
+        run.wait_for_steps(3)
+        chance, seen, last = random.Random(5), len(run.metrics()), time.monotonic()
+        due = seen + 2
+        quiet, disturbed, struck = [], [], False
+        while run.process.poll() is None:
+            count = len(run.metrics())
+            now = time.monotonic()
+            if count > seen:
+                (disturbed if struck else quiet).append((now - last) / (count - seen))
+                seen, last, struck = count, now, False
+                if count >= due:
+                    time.sleep(chance.random() * 0.1)
+                    process = self.coordinator(run)
+                    if process is not None and run.process.poll() is None:
+                        os.kill(process, KILL)
+                        struck, due = True, count + 3
+            time.sleep(0.001)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(60)))
+        self.assertGreater(len(disturbed), 10)
+        print(f"steps of {1000 * statistics.median(quiet):.1f} ms (longest "
+              f"{1000 * max(quiet):.1f}); with the coordinator's death "
+              f"{1000 * statistics.median(disturbed):.1f} ms (longest "
+              f"{1000 * max(disturbed):.1f}), of {len(disturbed)}")
+
+
+if __name__ == "__main__":
+    unittest.main()
