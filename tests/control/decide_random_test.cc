@@ -3,654 +3,12 @@
 // is checked after every input.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
-#include <string>
-#include <tuple>
-#include <vector>
+#include <cstdio>
 
-#include "base/random.h"
-#include "base/text.h"
-#include "control/decide.h"
-#include "control/join.h"
-#include "control/recover.h"
-#include "control/take_up.h"
-#include "plan/make_plan.h"
+#include "control/random_world.h"
 
 namespace tenuto {
 namespace {
-
-constexpr Duration kMillisecond = std::chrono::milliseconds(1);
-
-// A worker as it is, not as it is known.
-struct Puppet {
-  bool alive = true;
-  bool exit_told = false;
-  Instruction heard;  // newest
-  Report report;      // what it says now
-  int64_t version = 0;
-  int64_t step_epoch = 0;  // the epoch in which it has taken its last step
-  int64_t plan = 1;        // serial of the one in force
-  // Its state: of each step the epoch whose try made it. While it learns, of each piece that it
-  // has.
-  std::vector<int64_t> state;
-  std::vector<std::vector<int64_t>> pieces;
-  bool newcomer = false, has_place = false;
-  int64_t lesson_at = -1;  // the version at which it was given the last piece
-  bool expelled = false;   // it has heard that the run goes on without it
-};
-
-// What a worker or a coordinator may do wrong: the judge has to see it.
-enum class Bug : uint8_t {
-  None,
-  NoUndo,            // keeps the step of the try that is given up
-  LateUndo,          // says that it runs before it has taken that step back
-  StepsAhead,        // does not wait for the commit of the version before
-  ToldFirst,         // tells a commit before it is written down
-  TargetNotWritten,  // tells from where an epoch goes on and does not write it down
-  HalfLearned,       // says that it has all of the state when it has a piece
-  KeepsPieces,       // takes what it was given in one epoch for good in the next
-};
-
-struct Chances {
-  int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
-  int32_t deaths_at_most = 0;
-  int64_t suspicion = 0;  // of somebody who lives
-  int64_t joining = 0;    // of a new process in the place of a dead one
-  Bug bug = Bug::None;
-  int64_t restart = 0;  // per mille of what the coordinator hears
-  int32_t restarts_at_most = 0;
-};
-
-class World {
- public:
-  World(uint64_t seed, int32_t stages, int32_t pipelines, Rules rules, Chances chances)
-      : random_(seed), chances_(chances), stages_(stages) {
-    for (int32_t stage = 0; stage < stages; ++stage) {
-      Stage of{stage, stage + 1, {}};
-      for (int32_t pipe = 0; pipe < pipelines; ++pipe)
-        of.holders.push_back({pipe * stages + stage});
-      rules.stages.push_back(of);
-    }
-    if (rules.survive) {
-      rules.plan = plan_of(stages, pipelines);
-      rules.model.layers.resize(static_cast<size_t>(stages));
-      rules.cluster = uniform_cluster(stages * pipelines, {kMillisecond, 0});
-      plans_[1] = rules.plan;
-    }
-    rules.run = "this one";
-    rules_ = rules;
-    state_ = begin(rules, now_);
-    journal_ = facts_of(state_);
-    names_[state_.planning.present_name] = rules.plan;
-    puppets_.resize(static_cast<size_t>(stages * pipelines));
-    for (size_t i = 0; i < puppets_.size(); ++i) {
-      puppets_[i].report.worker = {static_cast<int32_t>(i)};
-      puppets_[i].version = rules.first_step;
-      tell(i);
-    }
-    broadcast();
-  }
-
-  // Moves at random, then fairly until the end or `limit` moves more.
-  void run(int32_t wild, int32_t limit) {
-    for (int32_t i = 0; i < wild && !state_.ending && !failed(); ++i) move(true);
-    for (int32_t i = 0; i < limit && !state_.ending && !failed(); ++i) move(false);
-  }
-
-  const State& state() const { return state_; }
-  int32_t deaths() const { return deaths_; }
-  int32_t returns() const { return returns_; }
-  int32_t learned() const { return learned_; }
-  int32_t redone() const { return redone_; }
-  int32_t rolled_forward() const { return rolled_forward_; }
-  int32_t restarts() const { return restarts_; }
-  // Restarts in the middle of a recovery, and of the end.
-  int32_t restarts_recovering() const { return restarts_recovering_; }
-  int32_t restarts_salvaging() const { return restarts_salvaging_; }
-  bool stopped() const { return stopped_; }
-  bool failed() const { return !fault_.empty(); }
-  const std::string& fault() const { return fault_; }
-  // Does every stage still have a living holder?
-  bool whole() const {
-    for (const Stage& stage : state_.rules.stages) {
-      const auto lives = [&](WorkerId w) {
-        const auto at = static_cast<size_t>(w.value);
-        return puppets_[at].alive && has_state(state_.members[at]);
-      };
-      if (std::none_of(stage.holders.begin(), stage.holders.end(), lives)) return false;
-    }
-    return true;
-  }
-
- private:
-  static std::shared_ptr<const Plan> plan_of(int32_t stages, int32_t pipelines) {
-    Shape shape;
-    shape.stages = shape.layers = stages;
-    shape.pipelines = pipelines;
-    shape.micros = 1;
-    shape.order = "1f1b";
-    auto plan = make_plan(shape);
-    CHECK(plan.ok(), "a small plan");
-    return std::make_shared<const Plan>(std::move(plan).value());
-  }
-
-  void expect(bool holds, const std::string& what) {
-    if (!holds && fault_.empty()) fault_ = what;
-  }
-
-  void tell(size_t worker) {
-    puppets_[worker].report.sequence += 1;
-    post(worker);
-  }
-  void post(size_t worker) { reports_.push_back(puppets_[worker].report); }
-  void broadcast() {
-    most_told_ = std::max(most_told_, state_.told.order.committed);
-    for (size_t i = 0; i < puppets_.size(); ++i)
-      orders_.push_back({i, incarnation_of(i), state_.told});
-  }
-
-  int32_t incarnation_of(size_t worker) const { return puppets_[worker].report.incarnation; }
-
-  size_t any_worker() {
-    return static_cast<size_t>(random_.below(static_cast<int64_t>(puppets_.size())));
-  }
-
-  void move(bool wild) {
-    now_ += kMillisecond;
-    if (wild && fault_move()) return;
-    const int64_t dice = random_.below(10);
-    if (dice < 4) {
-      act(any_worker());
-    } else if (dice < 6) {
-      deliver_report(wild);
-    } else if (dice < 8) {
-      deliver_order(wild);
-    } else if (dice == 8) {
-      const size_t worker = any_worker();
-      if (puppets_[worker].alive) post(worker);
-      orders_.push_back({worker, incarnation_of(worker), state_.told});
-    } else {
-      hear_exits();
-      hear(Tick{});
-    }
-  }
-
-  bool fault_move() {
-    const int64_t dice = random_.below(1000);
-    // Whoever dies before the first step ends the run.
-    if (state_.situation == Situation::Gathering && random_.below(4) != 0) return false;
-    if (dice < chances_.death && deaths_ < chances_.deaths_at_most) {
-      const size_t worker = any_worker();
-      if (!puppets_[worker].alive) return false;
-      puppets_[worker].alive = false;
-      ++deaths_;
-      return true;
-    }
-    if (dice >= 300 && dice < 300 + chances_.suspicion && deaths_ < chances_.deaths_at_most) {
-      const size_t worker = any_worker();
-      if (!puppets_[worker].alive || !state_.members[worker].alive) return false;
-      ++deaths_;
-      hear(StreamEnded{{static_cast<int32_t>(worker)}, incarnation_of(worker)});
-      return true;
-    }
-    if (dice >= 400 && dice < 400 + chances_.joining) return come_back(any_worker());
-    if (dice >= 500 && dice < 500 + chances_.stop && !stopped_) {
-      stopped_ = true;
-      hear(Request{Request::Kind::Stop, 15});
-      return true;
-    }
-    if (dice >= 800 && dice < 800 + chances_.checkpoint) {
-      hear(Request{Request::Kind::Checkpoint, 10});
-      return true;
-    }
-    return false;
-  }
-
-  // A new process in the place of one that has ended, which is known.
-  bool come_back(size_t worker) {
-    if (puppets_[worker].alive) return false;
-    const WorkerId self{static_cast<int32_t>(worker)};
-    if (!puppets_[worker].exit_told) hear(Exited{self, true, 9});
-    Puppet fresh;
-    fresh.exit_told = false;
-    fresh.report.worker = self;
-    fresh.report.incarnation = incarnation_of(worker) + 1;
-    fresh.newcomer = true;
-    puppets_[worker] = std::move(fresh);
-    ++returns_;
-    tell(worker);
-    return true;
-  }
-
-  void hear_exits() {
-    for (size_t i = 0; i < puppets_.size(); ++i) {
-      if (puppets_[i].alive || puppets_[i].exit_told || random_.below(2) == 0) continue;
-      puppets_[i].exit_told = true;
-      hear(Exited{{static_cast<int32_t>(i)}, true, 9});
-    }
-  }
-
-  void deliver_report(bool wild) {
-    if (reports_.empty()) return;
-    const size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(reports_.size())));
-    const Report report = reports_[at];
-    const bool doubled = wild && random_.below(4) == 0;
-    if (!doubled) reports_.erase(reports_.begin() + static_cast<int64_t>(at));
-    if (wild && random_.below(5) == 0) return;  // lost
-    hear(report);
-  }
-
-  void deliver_order(bool wild) {
-    if (orders_.empty()) return;
-    const size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(orders_.size())));
-    const auto [worker, incarnation, order] = orders_[at];
-    const bool doubled = wild && random_.below(4) == 0;
-    if (!doubled) orders_.erase(orders_.begin() + static_cast<int64_t>(at));
-    if (wild && random_.below(5) == 0) return;
-    Puppet& puppet = puppets_[worker];
-    if (incarnation != puppet.report.incarnation) return;  // of the process before
-    const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
-    if (puppet.alive && age(order) > age(puppet.heard)) puppet.heard = order;
-  }
-
-  // One thing that the worker would do now; the rules of app/worker_run.
-  void act(size_t worker) {
-    Puppet& puppet = puppets_[worker];
-    const Order& order = puppet.heard.order;
-    if (!puppet.alive || order.epoch == 0 || order.phase == Phase::Out) return;
-    const Newcomer* own = place_of(worker);
-    if (own == nullptr && !is_member(worker)) {
-      // Who has had no place yet waits for one.
-      const bool waits = puppet.report.epoch == 0 && (puppet.newcomer || is_open(worker));
-      puppet.expelled = !waits;
-      puppet.alive = waits;
-      return;
-    }
-    if (own != nullptr && (puppet.report.epoch != order.epoch || !puppet.has_place)) {
-      return come(worker, *own);
-    }
-    if (puppet.report.epoch != order.epoch) {
-      puppet.report.epoch = order.epoch;
-      puppet.report.term = order.term;
-      puppet.report.phase = Phase::Frozen;
-      puppet.report.version = puppet.version;
-      puppet.report.connected = true;
-      puppet.report.address = cat("worker-", worker);
-      return tell(worker);
-    }
-    if (order.phase == Phase::Frozen) return frozen(worker);
-    if (puppet.report.phase != Phase::Running) {
-      const bool ahead = puppet.version == order.committed + 1;
-      if (ahead && chances_.bug == Bug::LateUndo) {
-        puppet.report.phase = Phase::Running;
-        puppet.report.plan = puppet.heard.plan_serial;
-        tell(worker);
-      }
-      if (ahead && chances_.bug != Bug::NoUndo) take_back(worker);
-      puppet.report.phase = Phase::Running;
-      puppet.report.plan = puppet.heard.plan_serial;
-      return tell(worker);
-    }
-    if (puppet.report.plan != puppet.heard.plan_serial) {
-      puppet.report.plan = puppet.heard.plan_serial;
-      return tell(worker);
-    }
-    if (own != nullptr && !take_lesson(worker, *own)) return;
-    if (save(worker)) return;
-    if (puppet.report.version != puppet.version) {
-      puppet.report.version = puppet.version;
-      return tell(worker);
-    }
-    if (order.stop_at >= 0 && puppet.version >= order.stop_at) return;
-    take_step(worker);
-  }
-
-  // Its place among those who come, as it has heard of it.
-  const Newcomer* place_of(size_t worker) const {
-    for (const Newcomer& newcomer : puppets_[worker].heard.newcomers) {
-      if (newcomer.worker == WorkerId{static_cast<int32_t>(worker)} &&
-          newcomer.incarnation == incarnation_of(worker)) {
-        return &newcomer;
-      }
-    }
-    return nullptr;
-  }
-  // Which incarnation the members have of it; none: it is no member.
-  std::optional<int32_t> listed(size_t worker) const {
-    const Instruction& heard = puppets_[worker].heard;
-    for (size_t i = 0; i < heard.order.members.size(); ++i) {
-      if (heard.order.members[i].value == static_cast<int32_t>(worker))
-        return heard.incarnations[i];
-    }
-    return {};
-  }
-  bool is_member(size_t worker) const { return listed(worker) == incarnation_of(worker); }
-  bool is_open(size_t worker) const { return listed(worker) == -1; }
-
-  // A newcomer makes itself ready in each epoch anew, and takes its part when its plan is in force.
-  void come(size_t worker, const Newcomer& own) {
-    Puppet& puppet = puppets_[worker];
-    const Instruction& heard = puppet.heard;
-    Report& report = puppet.report;
-    if (report.epoch != heard.order.epoch) {
-      report.epoch = heard.order.epoch;
-      report.term = heard.order.term;
-      report.phase = Phase::Frozen;
-      report.version = report.learned = -1;
-      report.connected = true;
-      report.address = cat("worker-", worker);
-      report.steps.clear();
-      report.shards.clear();
-      report.plan = heard.plan_serial;
-      if (chances_.bug != Bug::KeepsPieces) puppet.pieces.clear();
-      puppet.has_place = false;
-      puppet.lesson_at = -1;
-      return tell(worker);
-    }
-    if (own.plan_serial < 0) return;
-    if (report.plan != heard.plan_serial) {
-      report.plan = heard.plan_serial;
-      return tell(worker);
-    }
-    if (heard.plan_from < 0 || heard.order.committed + 1 < heard.plan_from) return;
-    puppet.has_place = true;
-    puppet.version = report.version = heard.plan_from;
-    report.phase = Phase::Running;
-    tell(worker);
-  }
-
-  // True when it has been given its piece at this version, or needs none any more. The state has
-  // two.
-  bool take_lesson(size_t worker, const Newcomer& own) {
-    Puppet& puppet = puppets_[worker];
-    if (puppet.report.learned >= 0 || puppet.lesson_at == puppet.version) return true;
-    const Puppet& donor = puppets_[static_cast<size_t>(own.donors.front().value)];
-    const auto version = static_cast<size_t>(puppet.version);
-    const bool gives = donor.alive && donor.report.epoch == puppet.report.epoch &&
-                       donor.report.phase == Phase::Running && donor.state.size() >= version;
-    if (!gives) return false;
-    puppet.pieces.emplace_back(donor.state.begin(),
-                               donor.state.begin() + static_cast<ptrdiff_t>(version));
-    puppet.lesson_at = puppet.version;
-    if (puppet.pieces.size() < 2 && chances_.bug != Bug::HalfLearned) return true;
-    // A state of which a piece is missing is none.
-    puppet.state = puppet.pieces.size() < 2 ? std::vector<int64_t>() : puppet.pieces.front();
-    puppet.pieces.clear();
-    puppet.report.learned = puppet.version;
-    ++learned_;
-    tell(worker);
-    return true;
-  }
-
-  void take_back(size_t worker) {
-    Puppet& puppet = puppets_[worker];
-    expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
-    puppet.version -= 1;
-    if (!puppet.state.empty()) puppet.state.pop_back();
-    puppet.report.version = puppet.version;
-    std::erase_if(puppet.report.steps,
-                  [&](const StepSummary& of) { return of.step >= puppet.version; });
-    std::erase_if(puppet.report.shards,
-                  [&](const SavedShard& of) { return of.version > puppet.version; });
-  }
-
-  void frozen(size_t worker) {
-    Puppet& puppet = puppets_[worker];
-    const Instruction& heard = puppet.heard;
-    if (heard.save_version >= 0 && is_saver(worker) && puppet.version == heard.save_version + 1) {
-      take_back(worker);
-      return tell(worker);
-    }
-    save(worker);
-  }
-
-  bool is_saver(size_t worker) const {
-    const auto& savers = puppets_[worker].heard.savers;
-    return std::find(savers.begin(), savers.end(), WorkerId{static_cast<int32_t>(worker)}) !=
-           savers.end();
-  }
-
-  bool save(size_t worker) {
-    Puppet& puppet = puppets_[worker];
-    const int64_t version = puppet.heard.save_version;
-    if (version != puppet.version || !is_saver(worker)) return false;
-    for (const SavedShard& shard : puppet.report.shards) {
-      if (shard.version == version) return false;
-    }
-    puppet.report.shards = {
-        {version, cat("stage-", static_cast<int32_t>(worker) % stages_), 1, ""}};
-    puppet.report.version = puppet.version;
-    tell(worker);
-    return true;
-  }
-
-  // A step needs something of everybody, so it ends only where all have got as far.
-  void take_step(size_t worker) {
-    Puppet& puppet = puppets_[worker];
-    const Order& order = puppet.heard.order;
-    if (order.committed < puppet.version && chances_.bug != Bug::StepsAhead) return;
-    for (size_t peer = 0; peer < puppets_.size(); ++peer) {
-      const Puppet& other = puppets_[peer];
-      const WorkerId id{static_cast<int32_t>(peer)};
-      if (std::find(order.members.begin(), order.members.end(), id) == order.members.end()) {
-        continue;
-      }
-      if (!has_a_part(puppet, id)) continue;
-      const bool has_sent = other.version > puppet.version && other.step_epoch == order.epoch;
-      const bool sends =
-          other.alive && other.version == puppet.version && other.report.epoch == order.epoch &&
-          other.heard.order.phase == Phase::Running && (!other.newcomer || other.has_place);
-      if (!has_sent && !sends) return;
-    }
-    const int64_t step = puppet.version;
-    const Instruction& heard = puppet.heard;
-    if (heard.plan_from >= 0 && step >= heard.plan_from) puppet.plan = heard.plan_serial;
-    puppet.version += 1;
-    puppet.step_epoch = order.epoch;
-    puppet.state.push_back(order.epoch);
-    for (auto& piece : puppet.pieces) piece.push_back(order.epoch);
-    expect(puppet.version <= state_.committed + 1, "a worker is two versions ahead");
-    std::erase_if(puppet.report.steps,
-                  [&](const StepSummary& of) { return of.step < order.committed; });
-    StepSummary summary{.step = step, .start_ns = 1, .finish_ns = 2};
-    summary.losses = losses_of(worker);
-    puppet.report.steps.push_back(summary);
-    puppet.report.seen = order.committed;
-  }
-
-  // True when somebody has a part in the step that a worker is about to take.
-  static bool has_a_part(const Puppet& puppet, WorkerId id) {
-    const Instruction& heard = puppet.heard;
-    for (const Newcomer& newcomer : heard.newcomers) {
-      if (newcomer.worker != id) continue;
-      return heard.plan_serial >= newcomer.plan_serial && heard.plan_from >= 0 &&
-             puppet.version >= heard.plan_from;
-    }
-    return true;
-  }
-
-  // Of the micro-batches whose last stage the worker runs under the plan in force.
-  std::vector<LossOfMicro> losses_of(size_t worker) const {
-    const auto self = static_cast<int32_t>(worker);
-    if (plans_.empty()) {
-      if (self % stages_ != stages_ - 1) return {};
-      return {{self / stages_, 1.0}};
-    }
-    std::vector<LossOfMicro> losses;
-    const Plan& plan = *plans_.at(puppets_[worker].plan);
-    for (const Op& op : plan.schedule.lists[worker]) {
-      if (op.kind != OpKind::Forward || op.stage.value != stages_ - 1) continue;
-      losses.push_back({op.micro.value, 1.0});
-    }
-    return losses;
-  }
-
-  void hear(decltype(Input::what) what) {
-    std::vector<decltype(Input::what)> inputs{std::move(what)};
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const State before = state_;
-      if (dies()) return restart();
-      Decision decision = decide(state_, {now_, inputs[i]});
-      const Decision again = decide(before, {now_, inputs[i]});
-      expect(again.reason == decision.reason && again.state.told == decision.state.told,
-             "the same question has two answers");
-      state_ = std::move(decision.state);
-      judge(before, decision);
-      if (decision.new_plan) {
-        plans_[state_.planning.serial] = state_.planning.present;
-        names_[state_.planning.present_name] = state_.planning.present;
-      }
-      if (decision.order) judge_facts(*decision.order);
-      if (decision.order && chances_.bug == Bug::ToldFirst) {
-        broadcast();
-        if (dies()) return restart();
-      }
-      journal_ = facts_of(state_);
-      if (chances_.bug == Bug::TargetNotWritten && journal_.epoch > rules_.epoch) {
-        journal_.target = -1;
-      }
-      if (dies()) return restart();
-      if (decision.order) broadcast();
-      if (dies()) return restart();
-      if (!decision.checkpoint) continue;
-      on_disk_ = decision.checkpoint->version;
-      inputs.push_back(Stored{on_disk_, ""});
-    }
-  }
-
-  bool dies() {
-    return restarts_ < chances_.restarts_at_most && random_.below(1000) < chances_.restart;
-  }
-
-  // Another coordinator, which knows what is written down and hears the rest.
-  void restart() {
-    ++restarts_;
-    restarts_recovering_ += journal_.begun && journal_.target < 0 && !journal_.last_resort;
-    restarts_salvaging_ += journal_.last_resort && !journal_.ending;
-    expect(most_told_ <= journal_.committed, "more is told than is written down");
-    Rules rules = rules_;
-    rules.term = journal_.term + 1;
-    rules.saved = std::max(rules.saved, on_disk_);
-    now_ += kMillisecond;
-    state_ = journal_.begun
-                 ? take_up(rules, journal_,
-                           {names_.at(journal_.plan_name), names_.at(journal_.previous_plan)}, now_)
-                 : begin(rules, now_);
-    journal_ = facts_of(state_);
-    broadcast();
-    for (size_t i = 0; i < puppets_.size(); ++i) {
-      puppets_[i].exit_told = false;  // the launcher tells every coordinator all
-      if (puppets_[i].alive) post(i);
-    }
-    if (stopped_) hear(Request{Request::Kind::Stop, 15});
-  }
-
-  // What is told is written down before.
-  void judge_facts(const Instruction& told) {
-    const Facts facts = facts_of(state_);
-    expect(facts.epoch == told.order.epoch && facts.committed == told.order.committed &&
-               facts.members == told.order.members,
-           "an order tells what is not written down");
-    const bool runs = told.order.phase == Phase::Running;
-    expect(!runs || (facts.target >= 0 && facts.target <= facts.committed),
-           "an epoch runs from a version that is not written down");
-    const bool same = facts.epoch == journal_.epoch && told.order.phase != Phase::Out;
-    expect(!same || std::includes(facts.members.begin(), facts.members.end(),
-                                  journal_.members.begin(), journal_.members.end()),
-           "a member is gone in the same epoch");
-    expect(!same || journal_.target < 0 || facts.target == journal_.target,
-           "an epoch begins at two versions");
-    expect(facts.committed >= journal_.committed, "a commit was taken back in the journal");
-  }
-
-  // All that a committed version is made of is of the same tries, also what a newcomer was given.
-  void judge_commit() {
-    std::set<std::vector<int64_t>> states;
-    const auto add = [&](const std::vector<int64_t>& state) {
-      const auto size = std::min(state.size(), static_cast<size_t>(state_.committed));
-      states.insert({state.begin(), state.begin() + static_cast<ptrdiff_t>(size)});
-    };
-    for (size_t i = 0; i < puppets_.size(); ++i) {
-      const Puppet& puppet = puppets_[i];
-      const Member& member = state_.members[i];
-      if (!member.alive || state_.committed <= member.since) continue;
-      expect(puppet.version >= state_.committed,
-             cat("version ", state_.committed, " is committed and worker ", i, " holds ",
-                 puppet.version));
-      if (has_state(member)) add(puppet.state);
-      for (const auto& piece : puppet.pieces) add(piece);
-    }
-    expect(states.size() <= 1, cat("version ", state_.committed, " is of several tries"));
-  }
-
-  void judge(const State& before, const Decision& decision) {
-    expect(state_.committed >= before.committed, "a commit was taken back");
-    expect(state_.epoch >= before.epoch, "an epoch was taken back");
-    expect(state_.saved >= before.saved, "a checkpoint was forgotten");
-    expect(!before.ending || state_.ending == before.ending, "an end was taken back");
-    const bool recovered =
-        before.situation == Situation::Recovering && state_.situation == Situation::Running;
-    if (state_.committed > before.committed && state_.situation != Situation::Salvaging &&
-        before.situation != Situation::Salvaging) {
-      judge_commit();
-    }
-    if (recovered) ++(state_.committed > before.committed ? rolled_forward_ : redone_);
-    if (before.situation == Situation::Running) {
-      for (const StepRecord& step : decision.steps) {
-        expect(step.complete || state_.situation != Situation::Running,
-               cat("step ", step.step, " is committed without all its losses"));
-      }
-    }
-    if (state_.salvage.target >= 0 && before.salvage.target < 0) judge_target();
-    if (decision.checkpoint) {
-      const auto& shards = decision.checkpoint->shards;
-      std::set<std::string> files;
-      for (const SavedShard& shard : shards) {
-        files.insert(shard.file);
-        expect(shard.version == decision.checkpoint->version, "a shard of another version");
-      }
-      expect(static_cast<int32_t>(files.size()) == stages_, "a checkpoint lacks a stage");
-    }
-  }
-
-  void judge_target() {
-    const int64_t target = state_.salvage.target;
-    expect(target >= state_.committed, "the target is below what is committed");
-    for (const Stage& stage : state_.rules.stages) {
-      bool reachable = false, possible = false;
-      for (const WorkerId holder : stage.holders) {
-        const Puppet& puppet = puppets_[static_cast<size_t>(holder.value)];
-        if (!state_.members[static_cast<size_t>(holder.value)].alive) continue;
-        possible = true;
-        reachable = reachable || puppet.version == target || puppet.version == target + 1;
-      }
-      expect(!possible || reachable, cat("no holder can give version ", target));
-    }
-  }
-
-  Random random_;
-  const Chances chances_;
-  const int32_t stages_;
-  Duration now_{};
-  State state_;
-  std::vector<Puppet> puppets_;
-  std::vector<Report> reports_;
-  std::vector<std::tuple<size_t, int32_t, Instruction>> orders_;  // to which process of a worker
-  std::map<int64_t, std::shared_ptr<const Plan>> plans_;          // by serial; empty: of none
-  std::map<std::string, std::shared_ptr<const Plan>> names_;      // of plans, as facts have them
-  Rules rules_;
-  Facts journal_;
-  int64_t most_told_ = -1;  // the highest commit that was told
-  int64_t on_disk_ = -1;    // the newest checkpoint
-  int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
-  int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0, learned_ = 0;
-  bool stopped_ = false;
-  std::string fault_;
-};
 
 Rules rules_for(Random& random, int32_t pipelines) {
   Rules rules;
@@ -778,73 +136,6 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   EXPECT_GT(forward, 5);
 }
 
-// The coordinator dies again and again: before it has written down what it decided, between that
-// and the telling, and behind it; in quiet steps, in recoveries and while a run is saved for good.
-// Nothing that was told is lost, and all steps are committed as without it.
-TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
-  int32_t survived = 0, hopeless = 0, restarts = 0, recovering = 0, salvaging = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
-    Case of = make_case(seed);
-    of.rules.survive = seed % 3 != 0;
-    World world(seed, of.stages, of.pipelines, of.rules,
-                {.death = 2,
-                 .stop = 1,
-                 .checkpoint = 5,
-                 .deaths_at_most = 4,
-                 .suspicion = 2,
-                 .restart = 8,
-                 .restarts_at_most = 12});
-    world.run(900, 60000);
-    ASSERT_EQ(world.fault(), "") << "seed " << seed;
-    ASSERT_TRUE(world.state().ending) << "seed " << seed;
-    restarts += world.restarts();
-    recovering += world.restarts_recovering();
-    salvaging += world.restarts_salvaging();
-    const State& state = world.state();
-    const bool begun = state.committed > 0 || state.saved >= 0;
-    if (!begun) continue;
-    if (state.salvage.cause.empty()) {
-      ++survived;
-      const int code = state.committed == of.rules.steps ? 0 : 128 + 15;
-      EXPECT_EQ(state.ending->exit_code, code) << "seed " << seed;
-      EXPECT_TRUE(code == 0 || world.stopped()) << "seed " << seed;
-      EXPECT_EQ(state.saved, state.committed) << "seed " << seed;
-    } else {
-      ++hopeless;
-      EXPECT_TRUE(!world.whole() || !of.rules.survive)
-          << "seed " << seed << ": " << state.ending->sentence;
-      EXPECT_EQ(state.ending->exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
-    }
-  }
-  std::printf("%d restarts, %d of them in a recovery, %d while a run was saved for good\n",
-              restarts, recovering, salvaging);
-  EXPECT_GT(survived, 1000);  // the cases must have been met at all
-  EXPECT_GT(hopeless, 50);
-  EXPECT_GT(restarts, 3000);
-  EXPECT_GT(recovering, 300);
-  EXPECT_GT(salvaging, 30);
-}
-
-TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
-  for (const Bug bug : {Bug::ToldFirst, Bug::TargetNotWritten}) {
-    bool seen = false;
-    for (uint64_t seed = 0; seed < 6000 && !seen; ++seed) {
-      Case of = make_case(seed);
-      of.rules.survive = true;
-      World world(seed, of.stages, of.pipelines, of.rules,
-                  {.death = 3,
-                   .deaths_at_most = 3,
-                   .suspicion = 3,
-                   .bug = bug,
-                   .restart = 40,
-                   .restarts_at_most = 40});
-      world.run(900, 20000);
-      seen = world.failed() || !world.state().ending;
-    }
-    EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
-  }
-}
-
 Chances with_returns(Bug bug = Bug::None) {
   return {
       .death = 2, .checkpoint = 5, .deaths_at_most = 6, .suspicion = 1, .joining = 30, .bug = bug};
@@ -927,6 +218,73 @@ TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {
       World world(seed, of.stages, of.pipelines, of.rules, with_returns(bug));
       world.run(6000, 20000);
       seen = world.failed();
+    }
+    EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
+  }
+}
+
+// The coordinator dies again and again: before it has written down what it decided, between that
+// and the telling, and behind it; in quiet steps, in recoveries and while a run is saved for good.
+// Nothing that was told is lost, and all steps are committed as without it.
+TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
+  int32_t survived = 0, hopeless = 0, restarts = 0, recovering = 0, salvaging = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Case of = make_case(seed);
+    of.rules.survive = seed % 3 != 0;
+    World world(seed, of.stages, of.pipelines, of.rules,
+                {.death = 2,
+                 .stop = 1,
+                 .checkpoint = 5,
+                 .deaths_at_most = 4,
+                 .suspicion = 2,
+                 .restart = 8,
+                 .restarts_at_most = 12});
+    world.run(900, 60000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    restarts += world.restarts();
+    recovering += world.restarts_recovering();
+    salvaging += world.restarts_salvaging();
+    const State& state = world.state();
+    const bool begun = state.committed > 0 || state.saved >= 0;
+    if (!begun) continue;
+    if (state.salvage.cause.empty()) {
+      ++survived;
+      const int code = state.committed == of.rules.steps ? 0 : 128 + 15;
+      EXPECT_EQ(state.ending->exit_code, code) << "seed " << seed;
+      EXPECT_TRUE(code == 0 || world.stopped()) << "seed " << seed;
+      EXPECT_EQ(state.saved, state.committed) << "seed " << seed;
+    } else {
+      ++hopeless;
+      EXPECT_TRUE(!world.whole() || !of.rules.survive)
+          << "seed " << seed << ": " << state.ending->sentence;
+      EXPECT_EQ(state.ending->exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
+    }
+  }
+  std::printf("%d restarts, %d of them in a recovery, %d while a run was saved for good\n",
+              restarts, recovering, salvaging);
+  EXPECT_GT(survived, 1000);  // the cases must have been met at all
+  EXPECT_GT(hopeless, 50);
+  EXPECT_GT(restarts, 3000);
+  EXPECT_GT(recovering, 300);
+  EXPECT_GT(salvaging, 30);
+}
+
+TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
+  for (const Bug bug : {Bug::ToldFirst, Bug::TargetNotWritten}) {
+    bool seen = false;
+    for (uint64_t seed = 0; seed < 6000 && !seen; ++seed) {
+      Case of = make_case(seed);
+      of.rules.survive = true;
+      World world(seed, of.stages, of.pipelines, of.rules,
+                  {.death = 3,
+                   .deaths_at_most = 3,
+                   .suspicion = 3,
+                   .bug = bug,
+                   .restart = 40,
+                   .restarts_at_most = 40});
+      world.run(900, 20000);
+      seen = world.failed() || !world.state().ending;
     }
     EXPECT_TRUE(seen) << "bug " << static_cast<int>(bug);
   }
