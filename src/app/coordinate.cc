@@ -173,14 +173,6 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   say("coordinator", facts.committed,
       cat("another coordinator has taken up the run in step ", facts.committed, ", term ",
           rules.term));
-  // Whom the one before has expelled may live still.
-  for (size_t worker = 0; worker < state_.members.size(); ++worker) {
-    const Member& member = state_.members[worker];
-    if (member.alive || member.absent || member.joining != Joining::No) continue;
-    launcher_.send(
-        {.kind = Notice::Kind::Signal, .worker = static_cast<int32_t>(worker), .number = SIGKILL},
-        true);
-  }
   return ok();
 }
 
