@@ -27,11 +27,6 @@ namespace tenuto {
 
 namespace {
 
-// A message begins with whose it is; then come the numbers, then ballast.
-struct Label {
-  float kind, stage, micro, sum;
-};
-constexpr size_t kLabel = sizeof(Label) / sizeof(float);
 constexpr size_t kLeastElements = 16;
 
 // What Forward leaves for the backward of one micro-batch.
@@ -131,8 +126,6 @@ class Paced : public PacedCompute {
   void note_loss(const MicroLoss& loss);
   void note(const WholeNorm& norm);
   void update(const std::vector<const Floats*>& totals, double factor);
-  Status verify(const Floats& message, ValueKind kind, StageId stage, MicroId micro) const;
-  void label(Floats& message, ValueKind kind, MicroId micro) const;
 
   const DeviceSettings device_;
   const PacedOptions options_;
@@ -632,9 +625,9 @@ Status Paced::compute_forward(Work& work) {
     kept.x = paced_input(step_, micro, static_cast<int64_t>(live_));
   } else {
     const StageId before{stage_.value - 1};
-    if (Status status = verify(*work.input, ValueKind::Activation, before, micro); !status.ok()) {
-      return status;
-    }
+    const Value whose{ValueKind::Activation, -1, before, micro};
+    Status status = check_label(*work.input, live(*work.input), whose);
+    if (!status.ok()) return status;
     const std::span<const float> x = live(*work.input);
     kept.x.assign(x.begin(), x.end());
   }
@@ -645,7 +638,7 @@ Status Paced::compute_forward(Work& work) {
     return ok();
   }
   std::copy(kept.y.begin(), kept.y.end(), live(*work.output).begin());
-  label(*work.output, ValueKind::Activation, micro);
+  write_label(*work.output, live(*work.output), {ValueKind::Activation, -1, stage_, micro});
   return ok();
 }
 
@@ -663,15 +656,15 @@ Status Paced::compute_backward(Work& work) {
     kept.dy = kept.y;  // the derivative of y^2 / 2
   } else {
     const StageId after{stage_.value + 1};
-    if (Status status = verify(*work.gradient, ValueKind::Gradient, after, micro); !status.ok()) {
-      return status;
-    }
+    const Value whose{ValueKind::Gradient, -1, after, micro};
+    Status status = check_label(*work.gradient, live(*work.gradient), whose);
+    if (!status.ok()) return status;
     const std::span<const float> dy = live(*work.gradient);
     kept.dy.assign(dy.begin(), dy.end());
   }
   if (work.output != nullptr) {
     paced_backward_input(kept.dy, live(*work.output));
-    label(*work.output, ValueKind::Gradient, micro);
+    write_label(*work.output, live(*work.output), {ValueKind::Gradient, -1, stage_, micro});
   }
   if (!split_ && !unsummed_.contains(micro)) sum_up(work);
   return ok();
@@ -751,33 +744,12 @@ void Paced::compute_void(Work& work) {
   if (work.output != nullptr) {
     const std::span<float> numbers = live(*work.output);
     std::fill(numbers.begin(), numbers.end(), 0.0F);
-    const bool activation = work.op.kind == OpKind::Forward;
-    label(*work.output, activation ? ValueKind::Activation : ValueKind::Gradient, work.op.micro);
+    const bool forward = work.op.kind == OpKind::Forward;
+    const ValueKind kind = forward ? ValueKind::Activation : ValueKind::Gradient;
+    write_label(*work.output, live(*work.output), {kind, -1, stage_, work.op.micro});
   }
   if (work.measured != nullptr) write_form(*work.measured, RunningNorm{});
   if (work.op.kind == OpKind::StepAhead) ahead_.pass();
-}
-
-void Paced::label(Floats& message, ValueKind kind, MicroId micro) const {
-  Label is{static_cast<float>(kind), static_cast<float>(stage_.value),
-           static_cast<float>(micro.value), 0};
-  for (const float number : live(message)) is.sum += number;
-  std::memcpy(message.data(), &is, sizeof(is));
-}
-
-Status Paced::verify(const Floats& message, ValueKind kind, StageId stage, MicroId micro) const {
-  Label is{};
-  std::memcpy(&is, message.data(), sizeof(is));
-  float sum = 0;
-  for (const float number : live(message)) sum += number;
-  if (is.kind == static_cast<float>(kind) && is.stage == static_cast<float>(stage.value) &&
-      is.micro == static_cast<float>(micro.value) && is.sum == sum) {
-    return ok();
-  }
-  return Error{Code::Corrupt, Reach::Link,
-               cat(to_text(Value{kind, -1, stage, micro}), " arrived with the label kind ", is.kind,
-                   " stage ", is.stage, " micro ", is.micro, " and the sum ", is.sum,
-                   ", its numbers add up to ", sum)};
 }
 
 // Several stages on one paced device.

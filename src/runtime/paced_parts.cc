@@ -1,14 +1,29 @@
 #include "runtime/paced_parts.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
+#include "ir/text.h"
 #include "runtime/paced.h"
 
 namespace tenuto {
 
 namespace {
+
+struct Label {
+  float kind = 0, stage = 0, micro = 0, sum = 0;
+  bool operator==(const Label&) const = default;
+};
+static_assert(sizeof(Label) == kLabel * sizeof(float));
+
+Label label_of(std::span<const float> numbers, const Value& whose) {
+  return {static_cast<float>(whose.kind), static_cast<float>(whose.stage.value),
+          static_cast<float>(whose.micro.value),
+          std::accumulate(numbers.begin(), numbers.end(), 0.0F)};
+}
 
 double length_of(const std::vector<double>& lengths, int32_t place) {
   CHECK(!lengths.empty(), "a paced device needs op lengths");
@@ -17,6 +32,20 @@ double length_of(const std::vector<double>& lengths, int32_t place) {
 }
 
 }  // namespace
+
+void write_label(Floats& message, std::span<const float> numbers, const Value& whose) {
+  write_form(message, label_of(numbers, whose));
+}
+
+Status check_label(const Floats& message, std::span<const float> numbers, const Value& whose) {
+  const auto is = read_form<Label>(message);
+  const Label expected = label_of(numbers, whose);
+  if (is == expected) return ok();
+  return Error{
+      Code::Corrupt, Reach::Link,
+      cat(to_text(whose), " arrived with the label kind ", is.kind, " stage ", is.stage, " micro ",
+          is.micro, " and the sum ", is.sum, ", its numbers add up to ", expected.sum)};
+}
 
 Share share_of(const Job& job, const Plan& plan, StageId stage) {
   const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();

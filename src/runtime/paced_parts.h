@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "base/unit.h"
 #include "ir/plan.h"
 #include "runtime/lag.h"
@@ -31,6 +32,14 @@ template <class Form>
 void write_form(Floats& to, const Form& form) {
   std::memcpy(to.data(), &form, sizeof(form));
 }
+
+// Elements of a message that say whose it is; behind them come its numbers, then ballast.
+inline constexpr size_t kLabel = 4;
+
+// Says at the begin of the message whose its `numbers` are.
+void write_label(Floats& message, std::span<const float> numbers, const Value& whose);
+// Errors: Corrupt/Link  it is another one's, or its numbers are not those that were sent
+Status check_label(const Floats& message, std::span<const float> numbers, const Value& whose);
 
 // One weight bucket: a run of the stage's weights that is reduced by itself.
 struct Bucket {

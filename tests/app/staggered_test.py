@@ -50,8 +50,8 @@ class Staggered(Survival):
         found = self.train("--parallel.optimizer=auto", name="auto")
         self.assertEqual(self.losses(found), self.losses(whole))
         plans = self.told(found, "decision")
-        self.assertEqual(len([reason for reason in plans if "is proposed: steps ahead of the norm" in reason]), 1,
-                         found.events())
+        ahead = [reason for reason in plans if "is proposed: steps ahead of the norm" in reason]
+        self.assertEqual(len(ahead), 1, found.events())
         times = [line["step_ms"] for line in found.metrics()][20:-1]
         self.assertAlmostEqual(statistics.median(times) / period, 1, delta=0.1)
 
