@@ -285,7 +285,8 @@ TEST(Reduction, W4AStalePartIsSeen) {
   Floats total(4);
   const uint64_t mine = tally_of(Contribution{{0}, {0}}), yours = tally_of(Contribution{{0}, {1}});
   for (const bool stale : {false, true}) {
-    Reduction part(pair, {0}, own, total, {}, {}, mine);
+    Reduction part(pair, {0}, Element::Float, std::as_bytes(std::span(own)),
+                   std::as_writable_bytes(std::span(total)), {}, {}, mine);
     std::vector<int32_t> receives;
     for (const ReductionCall& call : part.startable()) {
       EXPECT_EQ(call.tally, call.send ? mine : 0);
