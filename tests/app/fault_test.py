@@ -204,7 +204,9 @@ class Disk(Case):
         self.assertFalse(list(run.folder.glob("*.tmp")))
 
     def test_a_disk_that_is_full_for_the_metrics(self):
-        run = self.start("--job.steps=5000", "--job.checkpoint_every=50", limit_file=20000)
+        # The journal would be full first.
+        run = self.start("--job.steps=5000", "--job.checkpoint_every=50",
+                         "--coordinator.store=memory", limit_file=20000)
         self.assertEqual(run.finish(), 1, run.errors)
         self.assertIn("metrics.jsonl", run.errors)
         lines = run.metrics()  # each line is whole

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "base/text.h"
 #include "party.h"
 #include "transport/faulty.h"
 
@@ -313,7 +314,8 @@ TEST_P(Wires, RefusesAnotherJobTokenVersionEpochOrWorker) {
   const Case cases[] = {
       {[](Hello& hello) { hello.job = "saga"; }, WorkerId{0}, "belongs to job 'saga'"},
       {[](Hello& hello) { hello.token = "guess"; }, WorkerId{0}, "has another token"},
-      {[](Hello& hello) { hello.version = 7; }, WorkerId{0}, "speaks wire version 7, expected 2"},
+      {[](Hello& hello) { hello.version = 7; }, WorkerId{0},
+       cat("speaks wire version 7, expected ", kWireVersion)},
       {[](Hello& hello) { hello.epoch += 1; }, WorkerId{0}, "the members of the run have changed"},
       {[](Hello&) {}, WorkerId{5}, "listens worker 0, expected worker 5"}};
   for (const Case& each : cases) {
