@@ -34,6 +34,12 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
     table = std::move(made).value();
   }
   count_from(input.epoch);
+  if (!input.evaluation && settled_ == input.step && !is_staggered(schedule)) {
+    // The plan before went ahead and this one does not, so all have settled before the step: none
+    // of it is done in vain, and nothing in its lists tells of the step before.
+    machine_.compute->start_over();
+    settled_ = -1;
+  }
   while (true) {
     const bool settled = !input.evaluation && settled_ == input.step;
     Result<std::vector<Event>> events = run_once(input, schedule, *table, settled);

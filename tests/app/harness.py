@@ -27,7 +27,11 @@ class Run:
             text = (self.folder / "metrics.jsonl").read_text()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.splitlines()]
+        lines = text.splitlines(keepends=True)
+        # While it runs, the last line may be on its way.
+        if lines and not lines[-1].endswith("\n") and self.process.poll() is None:
+            lines.pop()
+        return [json.loads(line) for line in lines]
 
     def events(self):
         text = (self.folder / "events.jsonl").read_text()

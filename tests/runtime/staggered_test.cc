@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "ir/check.h"
 #include "ir/effect.h"
+#include "plan/lower.h"
 #include "plan/routed.h"
 #include "plan/routings.h"
 #include "runtime/ahead.h"
@@ -103,6 +104,22 @@ TEST(Staggered, AnybodyMaySettleAhead) {
     print("settled at random", tally);
     EXPECT_GT(tally.rolled_back, 5);
   }
+}
+
+// To the barrier and back, wherever a clipped step falls.
+TEST(Staggered, ThePlanMayGoToTheBarrierAndBack) {
+  const Job job = staggered_job(3, 2, 3, true);
+  const Plan ahead = plan_of(job), waiting = with_update(ahead, false);
+  const PacedOptions options = troubled(job, 200, 0.3);
+  TestCluster cluster(job, ahead, monotonic_clock(), options);
+  cluster.connect();
+  cluster.plan_at = [&](int64_t step) -> const Plan& {
+    return step / 3 % 2 == 0 ? ahead : waiting;
+  };
+  PlainRun plain(job, options);
+  std::vector<StepOutcome> outcomes;
+  for (int64_t step = 0; step < 200; ++step) outcomes.push_back(plain.step());
+  expect_equal_runs(cluster, cluster.run(0, 200), outcomes, plain);
 }
 
 // Workers that hold several stages, whose verdict comes once for all of them.

@@ -163,7 +163,10 @@ WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   for (int64_t step = first; step < first + count; ++step) {
     input.step = step;
     const bool rest = left && step == first;
-    input.plan = rest ? &left->plan : &plan_;
+    const Plan* const next = rest ? &left->plan : plan_at ? &plan_at(step) : &plan_;
+    if (step > first && next != input.plan) run.status = runner.settle(input);
+    if (!run.status.ok()) return run;
+    input.plan = next;
     input.rest = rest ? &left->parts[static_cast<size_t>(index)] : nullptr;
     compute->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
     if (worker.links) {

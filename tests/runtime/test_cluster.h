@@ -129,6 +129,8 @@ class TestCluster {
   Duration retire_limit = kRetireLimit;
   // Before which steps a worker makes its version final ahead of them; empty: none.
   std::function<bool(int32_t worker, int64_t step)> settles;
+  // The plan of a step, in the place of the cluster's own; before another one all workers settle.
+  std::function<const Plan&(int64_t step)> plan_at;
   bool settles_in_the_end = true;  // all workers, after the last step of a run
   // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
   WorkerId mute;
