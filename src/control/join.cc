@@ -104,12 +104,10 @@ void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
     if (at >= cluster->workers.size()) continue;
     cluster->workers[at] = rules.cluster.workers[at];
     for (const auto& [ends, link] : rules.cluster.exceptions) {
-      const bool other_lives = [&] {
-        const WorkerId other = ends.first == worker ? ends.second : ends.first;
-        return cluster->workers[static_cast<size_t>(other.value)].alive;
-      }();
-      const bool of_it = ends.first == worker || ends.second == worker;
-      if (of_it && other_lives) cluster->exceptions[ends] = link;
+      if (ends.first != worker && ends.second != worker) continue;
+      const WorkerId other = ends.first == worker ? ends.second : ends.first;
+      if (cluster->workers[static_cast<size_t>(other.value)].alive)
+        cluster->exceptions[ends] = link;
     }
   }
   planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
