@@ -1,5 +1,6 @@
 """Runs with workers that are absent from the start, and with slow ones."""
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -70,8 +71,10 @@ class Absent(Case):
         dead = {"kind": "dead-worker", "worker": "0.1"}
         slow = {"kind": "slow-worker", "worker": "1.2", "speed": 0.5}
         link = {"kind": "slow-link", "from": 5, "to": 6, "latency_ms": 12.0}
-        for troubles in ((dead, {"kind": "dead-worker", "worker": "1.3"}), (slow, link),
-                         (dead, link), (dead, slow), (slow,)):
+        mixtures = [(dead, link), (slow, link), (dead, {"kind": "dead-worker", "worker": "1.3"}),
+                    (dead, slow), (slow,)]
+        # Which pair it is makes no difference to what sanitizers look at.
+        for troubles in mixtures[:1] if os.environ.get("TENUTO_SANITIZE") else mixtures:
             self.write_faulty_job(*troubles, resilience__slow_links="off", job__steps=20)
             self.expect_as_priced(self.train(name="pair"))
             self.job.unlink()
