@@ -86,49 +86,37 @@ struct Row {
   double own = 0, other = 0, ratio = 0, target = 0;
 };
 
-Row split_over_fused(const GptShape& of, const std::string& text, int rounds) {
-  const Job fused_job = job_of(of, text, false), split_job = job_of(of, text, true);
-  Seat fused(fused_job, plan_of(fused_job)), split(split_job, plan_of(split_job));
-  std::vector<double> once, twice;
+// The backward of a micro-batch by one job over that by another.
+Row backward_over_other(const std::string& name, const Job& job, const Job& other, int rounds,
+                        double target) {
+  Seat own(job, plan_of(job)), beside(other, plan_of(other));
+  const auto backward = [](Seat& seat, const Job& of) {
+    seat.milliseconds(OpKind::Forward);
+    const double input = seat.milliseconds(OpKind::BackwardInput);
+    return of.parallel.split_backward ? input + seat.milliseconds(OpKind::BackwardWeight) : input;
+  };
+  std::vector<double> own_times, other_times;
   for (int round = -2; round < rounds; ++round) {
-    fused.milliseconds(OpKind::Forward);
-    const double whole = fused.milliseconds(OpKind::BackwardInput);
-    split.milliseconds(OpKind::Forward);
-    const double input = split.milliseconds(OpKind::BackwardInput);
-    const double both = input + split.milliseconds(OpKind::BackwardWeight);
+    const double first = backward(beside, other), second = backward(own, job);
     if (round < 0) continue;  // caches and allocators warm up
-    once.push_back(whole);
-    twice.push_back(both);
+    other_times.push_back(first);
+    own_times.push_back(second);
   }
-  Row row{cat("split backward, width ", of.width), "ms", median(twice), median(once), 0, 1.10};
+  Row row{name, "ms", median(own_times), median(other_times), 0, target};
   row.ratio = row.own / row.other;
   return row;
 }
 
-// The whole backward of a micro-batch.
+Row split_over_fused(const GptShape& of, const std::string& text, int rounds) {
+  return backward_over_other(cat("split backward, width ", of.width), job_of(of, text, true),
+                             job_of(of, text, false), rounds, 1.10);
+}
+
 Row reproducible_over_fast(const GptShape& of, const std::string& text, int rounds) {
-  const Job fast_job = job_of(of, text, false);
-  Job exact_job = fast_job;
-  exact_job.resilience.numerics = "reproducible";
-  Seat fast(fast_job, plan_of(fast_job)), exact(exact_job, plan_of(exact_job));
-  std::vector<double> once, more;
-  for (int round = -2; round < rounds; ++round) {
-    fast.milliseconds(OpKind::Forward);
-    const double plain = fast.milliseconds(OpKind::BackwardInput);
-    exact.milliseconds(OpKind::Forward);
-    const double summed = exact.milliseconds(OpKind::BackwardInput);
-    if (round < 0) continue;
-    once.push_back(plain);
-    more.push_back(summed);
-  }
-  Row row{cat("reproducible sums, ", of.rows * of.sequence, " tokens"),
-          "ms",
-          median(more),
-          median(once),
-          0,
-          1.30};
-  row.ratio = row.own / row.other;
-  return row;
+  Job exact = job_of(of, text, false);
+  exact.resilience.numerics = "reproducible";
+  return backward_over_other(cat("reproducible sums, ", of.rows * of.sequence, " tokens"), exact,
+                             job_of(of, text, false), rounds, 1.30);
 }
 
 Row engine_over_plain(const GptShape& of, const std::string& text, int rounds) {

@@ -27,7 +27,7 @@ struct StepSummary {
   double gradient_norm = 0;             // global, before clipping
   double learning_rate = 0;
   bool finite = true;       // false: the step was skipped, parameters are unchanged
-  bool clipped = false;     // the gradients were scaled down
+  bool clipped = false;     // the gradients were scaled down, or are not finite
   bool broken_off = false;  // the held-out pass behind it was not finished
   int64_t start_ns = 0;     // on the worker's clock
   int64_t finish_ns = 0;    // of the training step, without the held-out pass

@@ -6,19 +6,13 @@
 #include <cstdio>
 
 #include "control/random_world.h"
+#include "sanitized.h"
 
 namespace tenuto {
 namespace {
 
 // Sanitizers make every play many times as long: the longest tests play a part of them there.
-#ifndef __has_feature
-#define __has_feature(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-constexpr int32_t kPart = 4;
-#else
-constexpr int32_t kPart = 1;
-#endif
+constexpr int32_t kPart = kSanitized ? 4 : 1;
 
 Rules rules_for(Random& random, int32_t pipelines) {
   Rules rules;

@@ -12,19 +12,13 @@
 #include "ir/text.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
+#include "sanitized.h"
 
 namespace tenuto {
 namespace {
 
 // Sanitizers make every run several times as long; half as many still show every ending.
-#ifndef __has_feature
-#define __has_feature(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-constexpr int kMutantsOfAPlan = 65;
-#else
-constexpr int kMutantsOfAPlan = 130;
-#endif
+constexpr int kMutantsOfAPlan = kSanitized ? 65 : 130;
 
 // How many mutants ended how.
 struct Tally {

@@ -9,52 +9,16 @@
 #include "ir/check.h"
 #include "plan/routed.h"
 #include "test_cluster.h"
+#include "trap.h"
 
 namespace tenuto {
 namespace {
 
 constexpr int64_t kAllKept = 1 << 30;
 
-// At a call of one worker to compute or wire, counted from the beginning of a run, that worker is
-// cut off.
-struct Cut {
+// At a call of one worker, counted from the beginning of a run, that worker is cut off.
+struct Cut : Trap {
   WorkerId victim;
-  int64_t at = -1;
-  std::atomic<int64_t> calls{0};
-  std::function<void()> deed;
-  void step() {
-    if (calls++ == at) deed();
-  }
-};
-
-class CutCompute : public ForwardingCompute {
- public:
-  CutCompute(Compute& under, Cut& cut) : ForwardingCompute(under), cut_(cut) {}
-  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
-    cut_.step();
-    return under_.start(op, inputs_at, ticket);
-  }
-
- private:
-  Cut& cut_;
-};
-
-class CutTransport : public ForwardingTransport {
- public:
-  CutTransport(std::unique_ptr<Transport> under, Cut& cut)
-      : ForwardingTransport(std::move(under)), cut_(cut) {}
-  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
-              Ticket ticket) override {
-    cut_.step();
-    return under_->send(to, tag, bytes, stamp, ticket);
-  }
-  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
-    cut_.step();
-    return under_->recv(from, tag, bytes, ticket);
-  }
-
- private:
-  Cut& cut_;
 };
 
 // A cluster that loses workers and goes on with what is left.
@@ -66,12 +30,12 @@ class Survivors {
     cluster_.commits = true;
     cluster_.wrap_compute = [this](WorkerId self, Compute& under) -> std::unique_ptr<Compute> {
       if (self != cut_.victim) return nullptr;
-      return std::make_unique<CutCompute>(under, cut_);
+      return std::make_unique<TrapCompute>(under, cut_);
     };
     cluster_.wrap_transport =
         [this](WorkerId self, std::unique_ptr<Transport> under) -> std::unique_ptr<Transport> {
       if (self != cut_.victim) return under;
-      return std::make_unique<CutTransport>(std::move(under), cut_);
+      return std::make_unique<TrapTransport>(std::move(under), cut_);
     };
     cut_.deed = [this] { cluster_.network().lose(cut_.victim); };
   }

@@ -1,0 +1,56 @@
+// What happens to a worker at one of its calls to compute and wire, for tests.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "test_cluster.h"
+
+namespace tenuto {
+
+// Counts the calls of one worker to compute and wire, and at the chosen one does the deed.
+struct Trap {
+  std::atomic<int64_t> calls{0};
+  int64_t at = -1;
+  std::function<void()> deed;
+  void step() {
+    if (calls++ == at) deed();
+  }
+};
+
+// Counts what is asked of a device.
+class TrapCompute : public ForwardingCompute {
+ public:
+  TrapCompute(Compute& under, Trap& trap) : ForwardingCompute(under), trap_(trap) {}
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    trap_.step();
+    return under_.start(op, inputs_at, ticket);
+  }
+
+ private:
+  Trap& trap_;
+};
+
+// And of a wire.
+class TrapTransport : public ForwardingTransport {
+ public:
+  TrapTransport(std::unique_ptr<Transport> under, Trap& trap)
+      : ForwardingTransport(std::move(under)), trap_(trap) {}
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    trap_.step();
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    trap_.step();
+    return under_->recv(from, tag, bytes, ticket);
+  }
+
+ private:
+  Trap& trap_;
+};
+
+}  // namespace tenuto
