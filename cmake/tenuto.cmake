@@ -31,6 +31,24 @@ if(TENUTO_FUZZ)
   target_compile_options(tenuto_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# tenuto_headers(NAME TARGET...) makes the precompiled headers NAME for what links to these targets.
+# Under sanitizers a compiler's time goes into reading the same headers again: there they are read
+# once. The release build reads them for every file, which so has to include what it needs.
+function(tenuto_headers name)
+  set(source ${CMAKE_BINARY_DIR}/generated/headers.cc)
+  if(NOT EXISTS ${source})
+    file(WRITE ${source} "// For the precompiled headers alone.\n")
+  endif()
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${source})
+  target_link_libraries(${name} PRIVATE tenuto_options ${ARGN})
+  target_precompile_headers(${name} PRIVATE
+    <algorithm> <chrono> <functional> <map> <memory> <optional> <set> <sstream> <string>
+    <string_view> <thread> <variant> <vector>)
+endfunction()
+if(TENUTO_SANITIZE)
+  tenuto_headers(tenuto_library_headers)
+endif()
+
 # tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...])
 # makes the library tenuto_FOLDER, linked to the folders below it that it sees.
 function(tenuto_library folder)
@@ -39,7 +57,13 @@ function(tenuto_library folder)
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
   target_link_libraries(tenuto_${folder} PUBLIC tenuto_options ${arg_LINKS}
                         PRIVATE ${arg_EXTERNAL})
+  if(TENUTO_SANITIZE AND NOT folder STREQUAL "engine")  # torch has flags of its own
+    target_precompile_headers(tenuto_${folder} REUSE_FROM tenuto_library_headers)
+  endif()
 endfunction()
+
+# The programs of the tests with label threads: all that the thread sanitizer's run needs.
+add_custom_target(thread_tests)
 
 # tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [LABELS label]
 #             [TIMEOUT seconds])
@@ -60,6 +84,14 @@ function(tenuto_test name)
                         GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE TENUTO_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                              TENUTO_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(TENUTO_SANITIZE AND NOT "torch" IN_LIST arg_LABELS)
+    target_precompile_headers(${name} REUSE_FROM tenuto_test_headers)
+  endif()
+  # A test's own code is compiled more often than it is waited for.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(thread_tests ${name})
+  endif()
   set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT UCX_MEM_EVENTS=n)
   if(arg_LABELS)
     list(LENGTH arg_LABELS labels)

@@ -172,13 +172,17 @@ std::optional<Duration> MeshPlayer::time(const Routing& routing, const TaskLists
 std::optional<Duration> MeshPlayer::time_of(Mode mode, Duration most) {
   if (mesh_.pace != Pace::Barrier) return period(mode, most);
   if (!run(mode, most)) return std::nullopt;
+  return end();
+}
+
+Duration MeshPlayer::end() const {
   Duration end{};
   for (const Seat& seat : seats_) end = std::max(end, seat.free_at + seat.own->update);
   return end;
 }
 
-std::optional<TaskLists> MeshPlayer::as_they_come(const Routing& routing, const Patience& patience,
-                                                  Duration most) {
+std::optional<PlayedStep> MeshPlayer::as_they_come(const Routing& routing, const Patience& patience,
+                                                   Duration most) {
   const Orders global = global_orders(mesh_, routing);
   set_routing(routing);
   set_orders(global);
@@ -187,7 +191,8 @@ std::optional<TaskLists> MeshPlayer::as_they_come(const Routing& routing, const 
   auto lists = record(Mode::AsTheyCome, mesh_.pace == Pace::Barrier ? most : kNever);
   CHECK(lists || most < kNever,
         "the last place is kept for the first micro-batch, and still it stands");
-  return lists;
+  if (!lists) return std::nullopt;
+  return PlayedStep{std::move(*lists), end()};
 }
 
 std::optional<TaskLists> MeshPlayer::lists(const Routing& routing, const Orders& orders) {

@@ -33,6 +33,12 @@ using TaskLists = std::vector<std::vector<std::vector<Task>>>;
 // The order of each kind in the lists.
 Orders orders_of(const TaskLists& lists);
 
+// One step as it was played.
+struct PlayedStep {
+  TaskLists lists;
+  Duration time{};  // from the first start to the end of the last update
+};
+
 // What holders do that ready dispatch does not.
 struct Patience {
   int32_t look_ahead = 0;  // a holder stays idle when a gradient on its way arrives within so many
@@ -68,7 +74,7 @@ class MeshPlayer {
   // The same when holders run fixed lists.
   std::optional<Duration> time(const Routing& routing, const TaskLists& lists,
                                Duration most = Duration::max());
-  // The lists that come about in the first step when a holder takes of forwards and of input
+  // The first step when a holder takes of forwards and of input
   // gradients the one with the lowest number that is here, guests counting as `patience` says; what
   // is summed, weight gradients or with a whole backward input gradients, in the order of the
   // numbers, so that sums repeat. The last place in a holder's memory goes only to the first of its
@@ -78,8 +84,8 @@ class MeshPlayer {
   // Returns: nothing as soon as, at the pace of a barrier, the step is seen to last longer than
   //          `most`
   // Cost:    some 40 ns an op
-  std::optional<TaskLists> as_they_come(const Routing& routing, const Patience& patience = {},
-                                        Duration most = Duration::max());
+  std::optional<PlayedStep> as_they_come(const Routing& routing, const Patience& patience = {},
+                                         Duration most = Duration::max());
   // The lists of the first step, each kind of op in the order given; nothing when nothing can move.
   std::optional<TaskLists> lists(const Routing& routing, const Orders& orders);
   // How many ops it has played by now.
@@ -137,6 +143,8 @@ class MeshPlayer {
   void set_orders(const Orders& orders);
   void set_ranks();
   std::optional<Duration> time_of(Mode mode, Duration most);
+  // When the step that was played last is over.
+  Duration end() const;
   // Plays one step whose holders are free at their `free_at`; false when nothing can move or it
   // lasts longer than `most`.
   bool run(Mode mode, Duration most);

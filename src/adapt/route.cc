@@ -55,8 +55,8 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
   return line;
 }
 
-// What a holder holds at most: as the room allows, or in a pipeline of S stages at stage s, from 0.
-enum class Held : uint8_t { Room, Falling, Even };  // S - s; S
+// What a holder holds at most: as the room allows, or S - s in a pipeline of S stages at stage s.
+enum class Held : uint8_t { Room, Falling };
 
 // How a step is played.
 struct Manner {
@@ -72,25 +72,23 @@ constexpr Manner kManners[] = {
 };
 // For the few fastest routings.
 constexpr size_t kFew = 3;
-constexpr int64_t kMorePlays = 64;  // of a step, together
+// Plays of a step, together; a period takes several of them.
+constexpr int64_t kMorePlays = 48, kMorePlaysForPeriods = 72;
 // Steps are near to the best when they are longer by less than such a part: only such routings are
 // among the few.
 constexpr double kNear = 0.02;
 constexpr Manner kMoreManners[] = {
-    {false, {1, 0}, Held::Room, "waiting for near gradients"},
     {false, {1, 3}, Held::Room, "three weight gradients before forwards"},
     {false, {0, 0, -2}, Held::Room, "guests a round earlier"},
     {false, {0, 0, 2}, Held::Room, "guests a round later"},
+    {false, {1, 0}, Held::Room, "waiting for near gradients"},
+    {false, {0, 2, 6}, Held::Room, "two weight gradients first, guests three rounds later"},
+    {false, {0, 4, -4}, Held::Room, "four weight gradients first, guests two rounds earlier"},
     {false, {0, 0, -4}, Held::Room, "guests two rounds earlier"},
     {false, {0, 0, 4}, Held::Room, "guests two rounds later"},
-    {false, {0, 1, -1}, Held::Room, "weight gradients first, guests half a round earlier"},
     {false, {0, 1, 2}, Held::Room, "weight gradients first, guests a round later"},
     {false, {0, 1, 4}, Held::Room, "weight gradients first, guests two rounds later"},
-    {false, {0, 4, -4}, Held::Room, "four weight gradients first, guests two rounds earlier"},
     {true, {}, Held::Falling, "in order, holding fewer from stage to stage"},
-    {false, {}, Held::Falling, "as it comes, holding fewer from stage to stage"},
-    {true, {}, Held::Even, "in order, holding as many as there are stages"},
-    {false, {}, Held::Even, "as it comes, holding as many as there are stages"},
 };
 
 class Search {
@@ -146,10 +144,10 @@ class Search {
     fastest_.push_back({std::move(routing), {}, time, how, {}});
   }
 
-  // What is not much longer than the best so far.
-  Duration near_best() const {
-    if (best_.ready.time == kLongest) return kLongest;
-    return best_.ready.time + std::chrono::duration_cast<Duration>(best_.ready.time * kNear);
+  // What is not much longer.
+  static Duration near(Duration time) {
+    if (time == kLongest) return kLongest;
+    return time + std::chrono::duration_cast<Duration>(time * kNear);
   }
 
   // What a routing must beat to be one of the few fastest.
@@ -167,9 +165,10 @@ class Search {
     std::stable_sort(fastest_.begin(), fastest_.end(),
                      [](const RoutedStep& a, const RoutedStep& b) { return a.time < b.time; });
     fastest_.resize(std::min(fastest_.size(), kFew));
-    const int64_t until = player_.played_ops() + kMorePlays * ops_;
+    const int64_t plays = mesh_.pace == Pace::Barrier ? kMorePlays : kMorePlaysForPeriods;
+    const int64_t until = player_.played_ops() + plays * ops_;
     for (const RoutedStep& step : fastest_) {
-      if (step.time > near_best()) return;
+      if (step.time > near(best_.ready.time)) return;
       for (const Manner& manner : kMoreManners) {
         if (done() || player_.played_ops() > until) return;
         try_manner(step.routing, manner, step.how, best_.ready.time);
@@ -179,8 +178,8 @@ class Search {
 
   std::vector<int32_t> most_of(Held held) const {
     std::vector<int32_t> most;
-    for (int32_t s = 0; held != Held::Room && s < mesh_.depth(); ++s) {
-      most.push_back(held == Held::Even ? mesh_.depth() : mesh_.depth() - s);
+    for (int32_t s = 0; held == Held::Falling && s < mesh_.depth(); ++s) {
+      most.push_back(mesh_.depth() - s);
     }
     return most;
   }
@@ -195,13 +194,16 @@ class Search {
     if (manner.global) return try_ready(step, global_orders(mesh_, routing), manner, limit);
     Patience patience = manner.patience;
     patience.guests = patience.guests * mesh_.pipelines / 2;
+    // In periods one step says little of the time.
+    const bool tells = mesh_.pace == Pace::Barrier;
     // Orders of holders that wait may be better where nobody does.
-    const Duration most = patience.is_ready() ? near_best() : kLongest;
-    auto lists = player_.as_they_come(routing, patience, most);
-    if (!lists) return kLongest;
-    const Duration time = try_ready(step, orders_of(*lists), manner, best_.ready.time);
-    if (manner.patience.is_ready()) return time;
-    step.lists = std::move(*lists);
+    const Duration most = tells && patience.is_ready() ? limit : kLongest;
+    auto played = player_.as_they_come(routing, patience, most);
+    if (!played) return kLongest;
+    if (tells && patience.is_ready() && played->time >= best_.ready.time) return played->time;
+    const Duration time = try_ready(step, orders_of(played->lists), manner, best_.ready.time);
+    if (patience.is_ready()) return time;
+    step.lists = std::move(played->lists);
     if (try_listed(step)) listed_manner_ = manner;
     return time;
   }

@@ -33,7 +33,7 @@ struct Routed {
 // same answer on every machine.
 struct RouteEffort {
   int32_t moves = 1000;         // of micro-batches to other holders
-  int64_t played_ops = 90'000;  // by moves, at most; some 20 ns each
+  int64_t played_ops = 70'000;  // by moves, at most; some 20 ns each
   int32_t routings = 64;        // that are played; all candidates are some 20
   bool manners = true;          // no: only as ready dispatch plays them with all the room there is
   auto operator<=>(const RouteEffort&) const = default;

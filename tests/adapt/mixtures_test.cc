@@ -8,12 +8,13 @@
 #include "adapt/route.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "sanitized.h"
 
 namespace tenuto {
 namespace {
 
 constexpr MixtureSize kMost{8, 4, 16};
-constexpr uint64_t kParts = 5, kOfAPart = 2000;
+constexpr uint64_t kParts = 5, kOfAPart = kSanitized ? 400 : 2000;
 
 class Mixtures : public testing::TestWithParam<uint64_t> {};
 

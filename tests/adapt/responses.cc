@@ -112,7 +112,7 @@ bool has_dead(const Mixture& it) {
 std::optional<Duration> ready_time(const Mesh& mesh, const Routing& routing) {
   MeshPlayer player(mesh);
   const auto global = player.time(routing, global_orders(mesh, routing));
-  const auto free = player.time(routing, orders_of(*player.as_they_come(routing)));
+  const auto free = player.time(routing, orders_of(player.as_they_come(routing)->lists));
   return global && free ? std::min(*global, *free) : global ? global : free;
 }
 

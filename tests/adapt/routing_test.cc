@@ -131,7 +131,7 @@ TEST(Routing, EndsUnderEveryTiming) {
     ASSERT_TRUE(mesh.ok());
     Routed routed = search_route(mesh.value());
     MeshPlayer player(mesh.value());
-    routed.ready.lists = *player.as_they_come(routed.ready.routing);
+    routed.ready.lists = player.as_they_come(routed.ready.routing)->lists;
     const Plan plan = with_routing(it.plan, mesh.value(), routed.ready, Dispatch::Ready);
     ASSERT_TRUE(check(plan).ok());
     const Endings endings = search_all(plan);

@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, KILL, STOP, TENUTO, TERM, alive
+from harness import Case, KILL, SANITIZED, STOP, TENUTO, TERM, alive, another_case
 
 CONT = signal.SIGCONT
 
@@ -94,13 +94,14 @@ class Killed(Restart):
         return run
 
     def test_twenty_times_under_load(self):
-        self.disturbed(20)
+        self.disturbed(5 if SANITIZED else 20)
 
     def test_twenty_times_with_etcd(self):
         if shutil.which("etcd") is None:
             self.skipTest("no etcd on this machine (package etcd-server)")
         address = self.start_etcd()
-        self.disturbed(20, coordinator__store="etcd", coordinator__etcd=["127.0.0.1:1", address])
+        self.disturbed(5 if SANITIZED else 20, coordinator__store="etcd",
+                       coordinator__etcd=["127.0.0.1:1", address])
 
     def test_etcd_goes_away_for_a_while(self):
         if shutil.which("etcd") is None:
@@ -237,6 +238,7 @@ class Rehearsed(Restart):
 
 
 class Pause(Restart):
+    @another_case
     def test_training_goes_on(self):
         """With steps of a tenth of a second nothing is to be seen of a coordinator's death."""
         self.write_job(job__steps=60, job__checkpoint_every=0, device__forward_ms=[8.0],

@@ -6,7 +6,7 @@ import stat
 import subprocess
 import unittest
 
-from harness import Case, TENUTO
+from harness import Case, TENUTO, another_case
 
 
 def tenuto(*arguments):
@@ -48,12 +48,14 @@ class SlowLink(Case):
         picture = (run.folder / "steps.svg").read_text()
         self.assertTrue(picture.startswith("<svg") and "is slow since" in picture)
 
+    @another_case
     def test_observed_alone(self):
         self.write_faulty_job(fault=True)
         run = self.train("--resilience.slow_links=observe")
         self.assertEqual({line["plan"] for line in run.metrics()}, {"zb-h1"})
         self.assertIn("is slow since step 20", run.output)
 
+    @another_case
     def test_not_looked_at(self):
         self.write_faulty_job(fault=True)
         run = self.train("--resilience.slow_links=off")

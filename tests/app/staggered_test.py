@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import TENUTO
+from harness import SANITIZED, TENUTO, another_case
 from survive_test import Survival
 
 
@@ -29,6 +29,7 @@ class Staggered(Survival):
                     "model__width": 16, "model__heads": 2, "model__sequence": 16}
         self.write_job(**{**settings, **more})
 
+    @another_case
     def test_paced_period(self):
         self.write_job(job__steps=40, job__checkpoint_every=0, job__validate_every=0,
                        job__validate_micros=0, parallel__stages=4, parallel__pipelines=2,
@@ -88,7 +89,7 @@ class Staggered(Survival):
         self.write_engine_job(optimizer__clip=round(statistics.median(norms), 3))
         undisturbed = self.losses(self.train(name="barrier"))
         survived = 0
-        for victim in (0, 1, 2, 3):
+        for victim in (1, 2) if SANITIZED else (0, 1, 2, 3):
             run = self.start("--parallel.optimizer=staggered", name=f"victim-{victim}")
             run.wait_for_steps(3 + 4 * victim)
             time.sleep(chance.random() * 0.1)
@@ -96,7 +97,7 @@ class Staggered(Survival):
             self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
             self.assert_whole(run, 30, undisturbed)
             survived += len(self.told(run, "death"))
-        self.assertGreater(survived, 1)
+        self.assertGreater(survived, 0 if SANITIZED else 1)
 
     def test_a_worker_comes_back(self):
         self.write_job(job__steps=200, parallel__optimizer="staggered", resilience__restarts=1)

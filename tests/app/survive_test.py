@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, KILL, STOP, TENUTO
+from harness import Case, KILL, SANITIZED, STOP, TENUTO, another_case
 
 RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, ([0-9.]+) ms after the news")
 
@@ -65,7 +65,7 @@ class Survive(Survival):
         chance = random.Random(11)
         undisturbed = self.losses(self.train(name="undisturbed"))
         times = []
-        for victim in (0, 1, 2, 3, 1, 2):
+        for victim in (0, 3, 1) if SANITIZED else (0, 1, 2, 3, 1, 2):
             name = f"victim-{victim}-{len(times)}"
             run = self.start(name=name)
             run.wait_for_steps(2)
@@ -134,6 +134,7 @@ class Survive(Survival):
         again = self.train("--resume", f"--job.steps={run.checkpoints()[-1] + 3}")
         self.assertGreater(again.metrics()[-1]["epoch"], 2)
 
+    @another_case
     def test_a_run_can_be_resumed_whole_after_it_went_on_with_fewer(self):
         run = self.start()
         run.wait_for_steps(3)
@@ -150,7 +151,7 @@ class Rehearsed(Survival):
         undisturbed = self.losses(self.train(name="undisturbed"))
         text = self.job.read_text()
         for victim in range(4):
-            for op in range(victim % 3, 22, 5):
+            for op in range(victim % 3, 22, 15 if SANITIZED else 5):
                 self.job.write_text(text)
                 self.add_fault(kind="kill", worker=f"{victim // 2}.{victim % 2}", at_step=2,
                                at_op=op)

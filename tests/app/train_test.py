@@ -4,7 +4,7 @@ import math
 import subprocess
 import unittest
 
-from harness import Case, TENUTO
+from harness import Case, SANITIZED, TENUTO, another_case
 
 
 class Train(Case):
@@ -52,6 +52,7 @@ class Train(Case):
         self.assertEqual(result["last_loss"], run.metrics()[-1]["loss"])
         self.assertIn("step 20/20", run.errors)
 
+    @another_case
     def test_the_effective_settings_train_the_same_run(self):
         first = self.train("--parallel.order=gpipe")
         self.job = first.folder / "config.toml"
@@ -59,6 +60,7 @@ class Train(Case):
         self.assertEqual(self.losses(first), self.losses(second))
         self.assertEqual(second.metrics()[0]["plan"], "gpipe")
 
+    @another_case
     def test_the_order_changes_no_number(self):
         expected = self.losses(self.train(name="1f1b"))
         for order in ("gpipe", "zb-h1"):
@@ -68,7 +70,8 @@ class Train(Case):
     def test_workers_with_two_stages_each(self):
         expected = self.losses(self.train("--parallel.stages=4", "--parallel.micros=4",
                                           name="four"))
-        for order in ("interleaved", "interleaved-zb", "looped-bfs", "zb-v", "dualpipe-v"):
+        orders = ("dualpipe-v", "interleaved", "interleaved-zb", "looped-bfs", "zb-v")
+        for order in orders[:1] if SANITIZED else orders:
             run = self.train(f"--parallel.order={order}", "--parallel.micros=4", name=order)
             self.assertEqual(self.losses(run), expected)
             manifest = json.loads((run.folder / "checkpoint-20" / "manifest.json").read_text())
@@ -76,6 +79,7 @@ class Train(Case):
                              [f"stage-{stage}.safetensors" for stage in range(4)])
             self.assertIn("stages ", (run.folder / "worker-0.log").read_text())
 
+    @another_case
     def test_two_runs_at_once(self):
         first, second = self.start(name="one"), self.start(name="two")
         self.assertEqual((first.finish(), second.finish()), (0, 0))
