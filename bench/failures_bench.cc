@@ -41,7 +41,7 @@ struct Asked {
 
   RouteEffort effort() const {
     if (search <= 0) return {};
-    return {1 << 30, static_cast<int64_t>(search * 1e6)};
+    return {1 << 30, static_cast<int64_t>(search * 1e6), 0};
   }
 };
 

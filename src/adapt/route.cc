@@ -144,6 +144,11 @@ class Search {
     fastest_.push_back({std::move(routing), {}, time, how, {}});
   }
 
+  // While micro-batches are moved a step that lasts the same takes the best's place.
+  bool is_kept(Duration time, const RoutedStep& best) const {
+    return time < best.time || (moving_ && time == best.time);
+  }
+
   // What is not much longer.
   static Duration near(Duration time) {
     if (time == kLongest) return kLongest;
@@ -200,7 +205,7 @@ class Search {
     const Duration most = tells && patience.is_ready() ? limit : kLongest;
     auto played = player_.as_they_come(routing, patience, most);
     if (!played) return kLongest;
-    if (tells && patience.is_ready() && played->time >= best_.ready.time) return played->time;
+    if (tells && patience.is_ready() && !is_kept(played->time, best_.ready)) return played->time;
     const Duration time = try_ready(step, orders_of(played->lists), manner, best_.ready.time);
     if (patience.is_ready()) return time;
     step.lists = std::move(played->lists);
@@ -210,7 +215,7 @@ class Search {
 
   Duration try_ready(RoutedStep step, const Orders& orders, const Manner& manner, Duration limit) {
     step.time = player_.time(step.routing, orders, limit).value_or(kLongest);
-    if (step.time >= best_.ready.time) return step.time;
+    if (!is_kept(step.time, best_.ready)) return step.time;
     ready_manner_ = manner;
     step.lists = *player_.lists(step.routing, orders);
     best_.ready = step;
@@ -224,7 +229,7 @@ class Search {
     if (best_.listed.time <= best_.bound) return false;
     step.most.clear();
     step.time = player_.time(step.routing, step.lists, best_.listed.time).value_or(kLongest);
-    if (step.time >= best_.listed.time) return false;
+    if (!is_kept(step.time, best_.listed)) return false;
     best_.listed = std::move(step);
     return true;
   }
@@ -242,6 +247,7 @@ class Search {
   std::vector<RoutedStep> fastest_;                                      // routings without lists
   Manner ready_manner_ = kManners[0], listed_manner_ = kMoreManners[0];  // of the best
   Routed best_;
+  bool moving_ = false;
 };
 
 // Gives one micro-batch, or two, other holders from a stage on, or at one stage.
@@ -265,7 +271,8 @@ void Search::change(Routing& routing, Random& random) const {
 
 void Search::move() {
   Random random(1);
-  const int64_t until = player_.played_ops() + effort_.played_ops;
+  moving_ = true;
+  const int64_t until = std::max(player_.played_ops() + effort_.played_ops, effort_.all_ops);
   for (int32_t i = 0; i < effort_.moves && player_.played_ops() < until && !done(); ++i) {
     // In turns from the best of both, each played as it was.
     const bool listed = i % 2 == 1;

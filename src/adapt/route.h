@@ -32,15 +32,16 @@ struct Routed {
 // How much the search may try. Counted in ops, not in seconds, so that the same question has the
 // same answer on every machine.
 struct RouteEffort {
-  int32_t moves = 1000;         // of micro-batches to other holders
-  int64_t played_ops = 70'000;  // by moves, at most; some 20 ns each
+  int32_t moves = 4000;         // of micro-batches to other holders
+  int64_t played_ops = 60'000;  // by moves, at most; some 20 ns each
+  int64_t all_ops = 240'000;    // what other plays leave of these is the moves' too
   int32_t routings = 64;        // that are played; all candidates are some 20
   bool manners = true;          // no: only as ready dispatch plays them with all the room there is
   auto operator<=>(const RouteEffort&) const = default;
 };
 
 // For a first answer at once: three candidates, as ready dispatch plays them.
-inline constexpr RouteEffort kFirstRoute{0, 0, 3, false};
+inline constexpr RouteEffort kFirstRoute{0, 0, 0, 3, false};
 
 // A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link
 // costs: one network for all of them. How many micro-batches a holder can run within an allowed
@@ -51,8 +52,9 @@ inline constexpr RouteEffort kFirstRoute{0, 0, 3, false};
 // home, and the dead's dealt evenly. Each is played in the global order and as it comes; the
 // fastest few also with holders that wait for gradients that are near, that run weight gradients
 // first or micro-batches of other pipelines earlier or later, and with less held than there is room
-// for. Then single micro-batches of the best change their holders, which is kept where the step
-// gets shorter. Ends as soon as the bound is reached. Deterministic.
+// for. Then single micro-batches of the best change their holders, which is kept unless the step
+// gets longer: of steps that last the same, one may lead to a shorter one. Ends as soon as the
+// bound is reached. Deterministic.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
