@@ -74,12 +74,11 @@ class MeshPlayer {
   // The same when holders run fixed lists.
   std::optional<Duration> time(const Routing& routing, const TaskLists& lists,
                                Duration most = Duration::max());
-  // The first step when a holder takes of forwards and of input
-  // gradients the one with the lowest number that is here, guests counting as `patience` says; what
-  // is summed, weight gradients or with a whole backward input gradients, in the order of the
-  // numbers, so that sums repeat. The last place in a holder's memory goes only to the first of its
-  // micro-batches that has none yet: without that it could wait for a weight gradient that has to
-  // wait for one behind.
+  // The first step when a holder takes of forwards and of input gradients the one with the lowest
+  // number that is here, guests counting as `patience` says; what is summed, weight gradients or
+  // with a whole backward input gradients, in the order of the numbers, so that sums repeat. The
+  // last place in a holder's memory goes only to the first of its micro-batches that has none yet:
+  // without that it could wait for a weight gradient that has to wait for one behind.
   //
   // Returns: nothing as soon as, at the pace of a barrier, the step is seen to last longer than
   //          `most`

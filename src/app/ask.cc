@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "control/client.h"
+#include "control/tls.h"
 #include "world/fault.h"
 
 namespace tenuto {
@@ -100,7 +101,10 @@ Result<std::string> ask_run(const std::string& run, const std::string& text) {
   if (field("address").empty()) {
     return invalid(cat(folder.value(), kFile, " is damaged: expected address, job and token"));
   }
-  return ask_coordinator(field("address"), field("job"), field("token"), text, kAnswerLimit);
+  const auto tls = read_tls(field("tls"));
+  if (!tls.ok()) return tls.error();
+  return ask_coordinator(field("address"), field("job"), field("token"), text, kAnswerLimit,
+                         tls.value().get());
 }
 
 // Reads a number from the front of `text`, then `mark`, and takes both away.
@@ -156,13 +160,16 @@ Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
                      " workers each"));
 }
 
-// `wish`: what follows "kill=", "stop=" or "start=", which is `kind`.
+// `wish`: what follows "kill=", "stop=", "resume=" or "start=", which is `kind`.
 Result<Request> death_request_of(const std::string& kind, std::string_view wish, const Job& job) {
-  const int number = kind == "kill" ? SIGKILL : kind == "stop" ? SIGSTOP : 0;
+  const int number = kind == "kill"     ? SIGKILL
+                     : kind == "stop"   ? SIGSTOP
+                     : kind == "resume" ? SIGCONT
+                                        : 0;
   Request request{Request::Kind::Signal, number};
   request.fault.kind = kind;
   request.fault.worker = wish;
-  if (wish == "coordinator") {
+  if (wish == "coordinator" && (kind == "kill" || kind == "stop")) {
     request.fault.kind += "-coordinator";
     return request;
   }
@@ -190,10 +197,42 @@ Result<Request> worker_request_of(std::string_view wish, const Job& job) {
   return request;
 }
 
+// `wish`: what follows "partition=" or "clock-skew=", which is `kind`.
+Result<Request> time_request_of(const std::string& kind, std::string_view wish, const Job& job) {
+  const bool cuts = kind == "partition";
+  const size_t colon = wish.find(':');
+  Request request{Request::Kind::Fault, 0};
+  Fault& fault = request.fault;
+  fault.kind = kind;
+  fault.worker = wish.substr(0, colon);
+  std::string_view rest = colon == std::string_view::npos ? "" : wish.substr(colon + 1);
+  double milliseconds = 0;
+  const bool read = take(rest, milliseconds, "ms") && rest.empty();
+  if (!read || !(std::abs(milliseconds) <= kMostMilliseconds) || (cuts && milliseconds <= 0)) {
+    return invalid(cuts ? cat("'partition=", wish,
+                              "' cuts nobody off: expected PIPELINE.STAGE or its number and for how"
+                              " long, such as partition=0.1:500ms")
+                        : cat("'clock-skew=", wish,
+                              "' is no skew: expected PIPELINE.STAGE or its number and how far its"
+                              " clock is ahead, such as clock-skew=0.1:-20ms; 0ms = no more"));
+  }
+  (cuts ? fault.for_ms : fault.skew_ms) = milliseconds;
+  const Result<WorkerId> worker = known_worker(fault, job);
+  if (!worker.ok()) return worker.error();
+  fault.worker = cat(worker.value());  // one name for each
+  if (!cuts || can_cut_off(job)) return request;
+  return invalid(
+      "the wires of this run hold nothing back: only a rehearsal takes partition=..., that is, a "
+      "job with a [[fault]] of kind \"partition\", or one on a real clock with faults of links");
+}
+
 }  // namespace
 
 Status write_whereabouts(const std::string& run, const Whereabouts& where) {
-  const Json json = {{"address", where.address}, {"job", where.job}, {"token", where.token}};
+  const Json json = {{"address", where.address},
+                     {"job", where.job},
+                     {"token", where.token},
+                     {"tls", where.tls.empty() ? "" : fs::absolute(where.tls).string()}};
   return write_file(run + kFile, json.dump() + "\n", 0600);  // the token is a secret
 }
 
@@ -242,9 +281,14 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
   if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
-  for (const std::string kind : {"kill", "stop", "start"}) {
-    if (wish.substr(0, equals) != kind || equals == std::string::npos) continue;
-    return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
+  const auto wants = [&](const std::string& kind) {
+    return equals != std::string::npos && wish.substr(0, equals) == kind;
+  };
+  for (const std::string kind : {"kill", "stop", "resume", "start"}) {
+    if (wants(kind)) return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
+  }
+  for (const std::string kind : {"partition", "clock-skew"}) {
+    if (wants(kind)) return time_request_of(kind, std::string_view(wish).substr(equals + 1), job);
   }
   if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
     const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
@@ -252,7 +296,8 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   }
   return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
                      "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
-                     "kill=P.S, stop=P.S or start=P.S, kill=coordinator or stop=coordinator"));
+                     "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
+                     "start=P.S, kill=coordinator or stop=coordinator"));
 }
 
 std::string answer_of(const Request& request, const State& after) {
@@ -260,9 +305,10 @@ std::string answer_of(const Request& request, const State& after) {
   for (const Fault& fault : after.faults) {
     const bool begins = !ends_slowness(request.fault) && fault.until_step < 0;
     const int64_t step = begins ? fault.at_step : fault.until_step;
-    const bool same = fault.link == request.fault.link && fault.worker == request.fault.worker;
+    const bool same = fault.kind == request.fault.kind && fault.link == request.fault.link &&
+                      fault.worker == request.fault.worker;
     if (same && step > after.committed) {
-      return cat("from step ", step, " on");
+      return lasts(fault) ? cat("from step ", step, " on") : cat("in step ", step);
     }
   }
   return ends_slowness(request.fault) ? "nothing was wanted of it" : "the run has ended";

@@ -13,6 +13,7 @@ namespace tenuto {
 // alone, while the run lasts.
 struct Whereabouts {
   std::string address, job, token;
+  std::string tls;  // folder with certificates; empty = none
 };
 
 // Writes it into the folder of a run.

@@ -116,7 +116,8 @@ Status Coordinator::start() {
                           .job = job.name,
                           .token = input_.token,
                           .worker_count = input_.rules.worker_count(),
-                          .job_toml = to_toml(job)};
+                          .job_toml = to_toml(job),
+                          .tls = input_.tls};
   const auto ring = [wake] {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake, &one, sizeof(one));
@@ -128,7 +129,8 @@ Status Coordinator::start() {
   server_->tell(state_.told, to_json(*state_.planning.present));
   if (state_.situation == Situation::Gathering) {
     const Status reachable =
-        write_whereabouts(input_.directory->path(), {server_->address(), job.name, input_.token});
+        write_whereabouts(input_.directory->path(),
+                          {server_->address(), job.name, input_.token, job.coordinator.tls});
     if (!reachable.ok()) return reachable;
   }
   launcher_.send({.kind = Notice::Kind::Listening}, true);

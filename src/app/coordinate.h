@@ -6,6 +6,7 @@
 // moment: the next one reads the store, takes back what was written too early, and goes on.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "app/progress.h"
@@ -13,6 +14,7 @@
 #include "app/supervise.h"
 #include "base/result.h"
 #include "control/decide.h"
+#include "control/tls.h"
 #include "ir/plan.h"
 #include "world/job.h"
 
@@ -25,7 +27,8 @@ struct RunInput {
   const RunDirectory* directory = nullptr;
   Rules rules;  // but for its term
   std::string token;
-  bool starts_workers = true;  // false: they are started by someone else
+  std::shared_ptr<const Tls> tls;  // null: the conversation is not encrypted
+  bool starts_workers = true;      // false: they are started by someone else
   Progress* progress = nullptr;
   Office office;
 };

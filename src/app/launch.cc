@@ -140,6 +140,7 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
       arguments.end(),
       {settings_.program, "run", "--coordinator", settings_.coordinator, "--job", settings_.job,
        "--worker", cat(worker), "--incarnation", cat(incarnation), "--parent", cat(getpid())});
+  if (!settings_.tls.empty()) arguments.insert(arguments.end(), {"--tls", settings_.tls});
   std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
   int pid = -1;
   const std::string program = arguments.front();

@@ -22,6 +22,7 @@ struct LaunchSettings {
   std::vector<std::string> prefix;
   std::string coordinator;  // host:port
   std::string job, token;   // the token travels in the environment, never on the command line
+  std::string tls;          // folder with certificates; empty = none
   std::string directory;    // for worker-N.log
   std::vector<WorkerId> workers;
 };

@@ -133,12 +133,14 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
 }
 
 void add_worker_command(CLI::App& app, const Chosen& chosen) {
-  static std::string address, job;
+  static std::string address, job, tls;
   static int worker = 0;
   CLI::App* command = app.add_subcommand("worker", "one worker of a run on several hosts");
   command->add_option("--coordinator", address, "host:port of the coordinator")->required();
   command->add_option("--job", job, "name of the job")->required();
   command->add_option("--worker", worker, "number of this worker, from 0")->required();
+  command->add_option("--tls", tls,
+                      "folder with ca.pem, cert.pem and key.pem, see coordinator.tls");
   command->footer(
       "The token is taken from TENUTO_TOKEN. Checkpoints go to the run's folder, which all hosts "
       "must see.\n"
@@ -147,8 +149,11 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
   command->callback([chosen] {
     chosen([] {
       // Whoever comes to a worker's place later has a higher number: here that of the second.
-      return become("tenuto-worker", {"run", "--coordinator", address, "--job", job, "--worker",
-                                      cat(worker), "--incarnation", cat(std::time(nullptr))});
+      std::vector<std::string> arguments = {
+          "run",           "--coordinator",        address, "--job", job, "--worker", cat(worker),
+          "--incarnation", cat(std::time(nullptr))};
+      if (!tls.empty()) arguments.insert(arguments.end(), {"--tls", tls});
+      return become("tenuto-worker", arguments);
     });
   });
 }
@@ -190,7 +195,10 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
                    "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon; "
                    "link=I-J:Xms: X ms more, one way, on that link of a rehearsal, 0ms: no more; "
                    "worker=P.S:X: that worker at X of its speed, 1: all of it; "
-                   "kill=P.S, stop=P.S, start=P.S: its process; kill or stop=coordinator")
+                   "partition=P.S:Xms: nothing reaches or leaves it for so long; "
+                   "clock-skew=P.S:Xms: its clock is ahead, 0ms: no more; "
+                   "kill=P.S, stop=P.S, resume=P.S, start=P.S: its process; "
+                   "kill or stop=coordinator")
       ->required();
   inject->footer("Example: tenuto inject runs/paced link=1-2:20ms");
   inject->callback([chosen] { chosen([] { return run_inject(run, wish); }); });

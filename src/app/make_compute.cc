@@ -89,15 +89,18 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
-// The wire without paths: UCX, faulty where links are rehearsed.
+// The wire without paths: UCX, faulty where links or partitions are rehearsed.
 Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
                                    Mailbox& mailbox) {
   FaultSettings settings;
   settings.seed = static_cast<uint64_t>(job.seed);
   const NetworkSettings& network = job.network;
-  settings.others = {from_milliseconds(network.latency_ms), network.megabytes_per_second * 1e6, {}};
+  if (!on_nominal_clock(job)) {  // there the link clock has them
+    settings.others.latency = from_milliseconds(network.latency_ms);
+    settings.others.bytes_per_second = network.megabytes_per_second * 1e6;
+  }
   WorkerWire wire;
-  if (!can_rehearse_links(job) || on_nominal_clock(job)) {
+  if (!can_cut_off(job)) {
     auto made = make_ucx(job, hello, direct, mailbox);
     if (!made.ok()) return made.error();
     wire.transport = std::move(made).value();

@@ -237,6 +237,7 @@ Status Supervisor::start_workers() {
                           .coordinator = held_.text,
                           .job = input_.job->name,
                           .token = input_.token,
+                          .tls = input_.job->coordinator.tls,
                           .directory = input_.directory,
                           .workers = input_.workers});
 }

@@ -272,6 +272,8 @@ int train(const TrainOptions& options) {
   if (!right.ok()) return fail(right.error(), 3);
   const Status moves = check_queues(job, plan.value());
   if (!moves.ok()) return fail(moves.error(), 3);
+  const auto tls = read_tls(job.coordinator.tls);
+  if (!tls.ok()) return fail(tls.error(), 2);
   std::string program;
   if (options.start_workers) {
     const Result<std::string> found = find_program("tenuto-worker");
@@ -298,6 +300,7 @@ int train(const TrainOptions& options) {
                  .directory = &run.value(),
                  .rules = make_rules(job, plan.value(), start.value(), run.value()),
                  .token = token_of(job, options.start_workers),
+                 .tls = tls.value(),
                  .starts_workers = options.start_workers};
   const auto coordinator = [&](const Office& office) {
     Progress progress(options.json ? stderr : stdout, job);

@@ -81,6 +81,7 @@ int main(int count, char** arguments) {
   run->add_option("--job", worker.job, "name of the job")->required();
   run->add_option("--worker", worker.self.value, "number of this worker, from 0")->required();
   run->add_option("--incarnation", worker.incarnation, "how often it has been started");
+  run->add_option("--tls", worker.tls, "folder with ca.pem, cert.pem and key.pem");
   run->add_option("--parent", parent, "process to live and die with; 0 = none");
   tenuto::SampleRequest request;
   CLI::App* sample = app.add_subcommand("sample", "print text from a run's model");

@@ -64,12 +64,14 @@ class WorkerRun {
   void conclude();
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
+  void cut_off(int64_t step);
   std::function<void(int64_t)> rehearsed_end(int64_t step);
   void note_standstill(const Error& error);
   void note_repairs(const std::vector<Repair>& repairs, int64_t step);
   void choose_paths();
   bool evaluate(int64_t version, StepSummary& summary);
-  void finish_summary(const std::vector<Event>& events, int64_t step, StepSummary& summary);
+  void finish_summary(std::vector<Event> events, int64_t step, StepSummary& summary);
+  void skew_stamps(std::vector<Event>& events, int64_t step) const;
   void fail(const Error& error);
   void wait(Duration limit);
   void note(const Done& heard);
@@ -102,8 +104,9 @@ class WorkerRun {
   int64_t slots_of_plan_ = 0;  // the plan that the slots are for
   StagedCounters copied_;      // until the step before
   std::optional<Runner> runner_;
-  bool rehearsing_ = false;  // links are not as [network] says
-  bool entering_ = false;    // no step of this epoch has been done: peers may still connect
+  std::vector<Fault> faults_;  // of the job and wanted of the live run, in the newest step
+  int64_t cut_off_at_ = -1;    // the newest step whose partitions have been rehearsed
+  bool entering_ = false;      // no step of this epoch has been done: peers may still connect
   std::optional<StepSummary> pending_;  // of the newest step, until its version is final
   bool in_step_ = false;                // a step is under way
   bool newcomer_ = false;               // it has come to a run under way

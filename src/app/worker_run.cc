@@ -26,6 +26,8 @@ constexpr Duration kCloseLimit = std::chrono::seconds(2);
 }  // namespace
 
 Status WorkerRun::connect_control() {
+  const auto tls = read_tls(settings_.tls);
+  if (!tls.ok()) return tls.error();
   const ClientSettings settings{.coordinator = settings_.coordinator,
                                 .job = settings_.job,
                                 .token = settings_.token,
@@ -34,7 +36,8 @@ Status WorkerRun::connect_control() {
                                 .connect_limit = kAnswerLimit,
                                 .heartbeat = kHeartbeat,
                                 .silence_limit = kSilenceLimit,
-                                .return_limit = kSilenceLimit};
+                                .return_limit = kSilenceLimit,
+                                .tls = tls.value()};
   Result<std::unique_ptr<Client>> client =
       connect_client(settings, report_, mailbox_, [](const std::string& sentence) {
         say(sentence);

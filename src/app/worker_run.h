@@ -14,6 +14,7 @@ namespace tenuto {
 struct WorkerSettings {
   std::string coordinator;  // host:port
   std::string job, token;
+  std::string tls;  // folder with certificates; empty = none
   WorkerId self;
   int32_t incarnation = 0;
 };

@@ -1,6 +1,7 @@
 // The steps of a worker: plans, rehearsed faults, paths, the step itself and what is told of it.
 #include <algorithm>
 #include <csignal>
+#include <ctime>
 #include <utility>
 
 #include "app/trace.h"
@@ -16,6 +17,21 @@ namespace {
 constexpr int64_t kLagInterval = 10;
 // Repaired connections that a report tells of; more at once are told of by their last.
 constexpr size_t kRepairsTold = 16;
+
+// Stands still for so long. The signal to go on is repeated: one ahead of the stop would be lost.
+void stand_still(Duration limit) {
+  sigevent wake{};
+  wake.sigev_notify = SIGEV_SIGNAL;
+  wake.sigev_signo = SIGCONT;
+  timer_t timer{};
+  if (timer_create(CLOCK_MONOTONIC, &wake, &timer) != 0) return;
+  const auto nanoseconds = limit.count();
+  const timespec wait{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  const itimerspec again{.it_interval = wait, .it_value = wait};
+  timer_settime(timer, 0, &again, nullptr);
+  std::raise(SIGSTOP);
+  timer_delete(timer);
+}
 
 }  // namespace
 
@@ -76,23 +92,41 @@ bool WorkerRun::take_plan(const Told& now) {
 // has them too.
 void WorkerRun::apply_faults(int64_t step, const std::vector<Fault>& wanted) {
   break_connections(step);
-  std::vector<Fault> faults = job_.faults;
-  faults.insert(faults.end(), wanted.begin(), wanted.end());
-  compute_.compute->set_speed(speed_at(faults, step, settings_.self, job_.parallel.stages));
-  if (faults.empty() && !rehearsing_) return;
-  rehearsing_ = !faults.empty();
+  const bool had_some = !faults_.empty();
+  faults_ = job_.faults;
+  faults_.insert(faults_.end(), wanted.begin(), wanted.end());
+  compute_.compute->set_speed(speed_at(faults_, step, settings_.self, job_.parallel.stages));
+  if (faults_.empty() && !had_some) return;
+  cut_off(step);
   const Cluster base = cluster_of(job_);
-  const LinkStates states = links_at(faults, step, job_.parallel.stages, base);
+  const LinkStates states = links_at(faults_, step, job_.parallel.stages, base);
   const WorkerId self = settings_.self;
   if (compute_.links) {
     compute_.links->set_links(states, self, static_cast<uint64_t>(job_.seed));
   }
-  if (faulty_ == nullptr) return;
+  if (faulty_ == nullptr || compute_.links) return;
   for (const WorkerId peer : peers_of(*plan_, self)) {
     const auto found = states.find({peer, self});
     const LinkState state =
         found == states.end() ? LinkState{base.link(peer, self), {}} : found->second;
     faulty_->set_link(peer, {state.link.latency, state.link.bytes_per_second, state.jitter});
+  }
+}
+
+// Each end of a link that is cut holds back what comes over it. Once: not when the step is done
+// again.
+void WorkerRun::cut_off(int64_t step) {
+  if (faulty_ == nullptr || step <= cut_off_at_) return;
+  cut_off_at_ = step;
+  const Duration now = monotonic_clock().now();
+  for (const auto& [worker, lasts] : partitions_at(faults_, step, job_.parallel.stages)) {
+    if (worker != settings_.self) {
+      faulty_->hold(worker, now + lasts);
+      continue;
+    }
+    say(cat(name(), ": cut off for ", to_milliseconds(lasts), " ms, in step ", step));
+    client_->cut_off(lasts);
+    for (const WorkerId peer : peers_of(*plan_, worker)) faulty_->hold(peer, now + lasts);
   }
 }
 
@@ -116,7 +150,9 @@ std::function<void(int64_t)> WorkerRun::rehearsed_end(int64_t step) {
   const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
   if (fault == nullptr) return nullptr;
   const auto end = [fault](int64_t ended) {
-    if (ended == fault->at_op) std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);
+    if (ended != fault->at_op) return;
+    if (fault->for_ms > 0) return stand_still(from_milliseconds(fault->for_ms));
+    std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);
   };
   end(0);
   return end;
@@ -278,14 +314,14 @@ void WorkerRun::step(const Told& now) {
     if (!halts()) conclude();
   };
   in_step_ = true;
-  const Result<std::vector<Event>> events = runner_->run_step(input);
+  Result<std::vector<Event>> events = runner_->run_step(input);
   in_step_ = false;
   const std::vector<Repair> repairs = transport_->take_repairs();
   note_repairs(repairs, version);
   if (!ended_well(events.ok() ? ok() : events.error())) return;
   entering_ = false;
   summary.finish_ns = monotonic_clock().now().count();
-  finish_summary(events.value(), version, summary);
+  finish_summary(std::move(events).value(), version, summary);
   // How long messages took over a connection that broke says nothing of the link.
   std::erase_if(summary.sample.links, [&](const LinkSample& link) {
     return std::any_of(repairs.begin(), repairs.end(),
@@ -319,8 +355,18 @@ bool WorkerRun::evaluate(int64_t version, StepSummary& summary) {
   return true;
 }
 
-void WorkerRun::finish_summary(const std::vector<Event>& events, int64_t step,
-                               StepSummary& summary) {
+// What clocks that are ahead or behind make of the senders' stamps.
+void WorkerRun::skew_stamps(std::vector<Event>& events, int64_t step) const {
+  const int32_t stages = job_.parallel.stages;
+  const Duration own = skew_at(faults_, step, settings_.self, stages);
+  for (Event& event : events) {
+    if (event.op.kind != OpKind::Recv || event.sent == Duration::zero()) continue;
+    event.sent += skew_at(faults_, step, event.op.peer, stages) - own;
+  }
+}
+
+void WorkerRun::finish_summary(std::vector<Event> events, int64_t step, StepSummary& summary) {
+  if (!faults_.empty()) skew_stamps(events, step);
   const StepOutcome outcome = compute_.compute->outcome();
   for (const MicroLoss& of : outcome.losses) summary.losses.push_back({of.micro.value, of.loss});
   summary.gradient_norm = outcome.gradient_norm;

@@ -28,14 +28,21 @@ constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{100};
 // For one try: the other end may be a host that is gone.
 constexpr std::chrono::seconds kTryLimit{2};
 
-std::shared_ptr<grpc::Channel> channel_to(const std::string& address) {
+// What this end speaks with.
+std::shared_ptr<grpc::ChannelCredentials> credentials_of(const Tls* tls) {
+  if (tls == nullptr) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({tls->authority, tls->key, tls->certificate});
+}
+
+std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls* tls) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Each channel tries at once, whatever an earlier one has met.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMessageLimit);
   arguments.SetMaxSendMessageSize(kMessageLimit);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (tls != nullptr) arguments.SetSslTargetNameOverride(kCoordinatorName);
+  return grpc::CreateCustomChannel(address, credentials_of(tls), arguments);
 }
 
 // One try to connect; false when it has failed or taken longer than `limit`.
@@ -78,9 +85,12 @@ class GrpcClient : public Client {
   Status start(const Report& first) {
     auto channel = reach(monotonic_clock().now() + settings_.connect_limit);
     if (!channel) {
-      return Error{Code::Disconnected, Reach::Job,
-                   cat("worker ", settings_.self, ": no coordinator answers at ",
-                       settings_.coordinator, ": is it running, and is the port the right one?")};
+      return Error{
+          Code::Disconnected, Reach::Job,
+          cat("worker ", settings_.self, ": no coordinator answers at ", settings_.coordinator,
+              ": is it running, is the port the right one, and does it ",
+              settings_.tls ? "have a certificate of the same authority (--tls)?"
+                            : "ask for certificates (--tls)?")};
     }
     heard_at_ = monotonic_clock().now();
     report(first);
@@ -101,6 +111,11 @@ class GrpcClient : public Client {
     changed_.notify_all();
   }
 
+  void cut_off(Duration limit) override {
+    const std::lock_guard lock(mutex_);
+    cut_until_ = std::max(cut_until_, monotonic_clock().now() + limit);
+  }
+
   std::shared_ptr<const Told> told() const override {
     const std::lock_guard lock(mutex_);
     return told_;
@@ -115,11 +130,22 @@ class GrpcClient : public Client {
   // Connects, trying again and again; null when nobody answers in time or this client goes.
   std::shared_ptr<grpc::Channel> reach(Duration end) {
     for (Duration pause = kFirstPause;; pause = std::min<Duration>(2 * pause, kLongestPause)) {
-      auto channel = channel_to(settings_.coordinator);
+      {
+        std::unique_lock lock(mutex_);
+        wait_for_partition(lock);
+      }
+      auto channel = channel_to(settings_.coordinator, settings_.tls.get());
       if (connects(*channel, end - monotonic_clock().now())) return channel;
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, pause, [this] { return leaving_; })) return nullptr;
       if (monotonic_clock().now() >= end) return nullptr;
+    }
+  }
+
+  // While a rehearsed partition lasts.
+  void wait_for_partition(std::unique_lock<std::mutex>& lock) {
+    while (!leaving_ && monotonic_clock().now() < cut_until_) {
+      changed_.wait_for(lock, cut_until_ - monotonic_clock().now());
     }
   }
 
@@ -190,6 +216,7 @@ class GrpcClient : public Client {
       {
         std::unique_lock lock(mutex_);
         changed_.wait_for(lock, settings_.heartbeat, [&] { return fresh_ || leaving_ || over; });
+        wait_for_partition(lock);
         if (over) return;
         if (!fresh_ && leaving_) break;  // what was said last has been sent
         if (monotonic_clock().now() - heard_at_ > settings_.silence_limit) break;
@@ -229,7 +256,8 @@ class GrpcClient : public Client {
     }
     const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      wait_for_partition(lock);
       // The words of a coordinator that has a successor count for nothing.
       if (told_ && next->instruction.order.term < told_->instruction.order.term) return {};
       heard_at_ = monotonic_clock().now();
@@ -256,6 +284,7 @@ class GrpcClient : public Client {
   Report report_;
   bool fresh_ = false, leaving_ = false, written_ = false;
   Duration heard_at_{};
+  Duration cut_until_{};  // the end of a rehearsed partition
   std::shared_ptr<const Told> told_;
   Status state_ = ok();
   std::thread thread_;  // the last: what it uses is there before it begins
@@ -274,8 +303,8 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
 
 Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
                                     const std::string& token, const std::string& text,
-                                    Duration limit) {
-  const auto stub = wire::Coordinator::NewStub(channel_to(address));
+                                    Duration limit, const Tls* tls) {
+  const auto stub = wire::Coordinator::NewStub(channel_to(address, tls));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + limit);
   wire::Question question;

@@ -9,6 +9,7 @@
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "control/report.h"
+#include "control/tls.h"
 
 namespace tenuto {
 
@@ -24,6 +25,7 @@ struct ClientSettings {
   // For a coordinator to come back, or another one in its place, after its last word; 0 = none
   // does.
   Duration return_limit{};
+  std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };
 
 // What the coordinator has told this worker.
@@ -42,6 +44,8 @@ class Client {
   virtual ~Client() = default;
   // Replaces what is repeated; worker, incarnation and sequence are filled in here.
   virtual void report(Report report) = 0;
+  // A rehearsed partition: for so long nothing is said and nothing heard.
+  virtual void cut_off(Duration limit) = 0;
   // The newest; null before the first.
   virtual std::shared_ptr<const Told> told() const = 0;
   // Why the conversation is over; ok while it is not.
@@ -63,6 +67,6 @@ Result<std::unique_ptr<Client>> connect_client(
 //         Invalid/Call      it was refused; the coordinator's sentence
 Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
                                     const std::string& token, const std::string& text,
-                                    Duration limit);
+                                    Duration limit, const Tls* tls = nullptr);
 
 }  // namespace tenuto

@@ -226,25 +226,28 @@ std::string rehearse(Decision& out, const Fault& wanted) {
   State& state = out.state;
   const int64_t from = state.committed + kStepsAhead;
   const auto same = [&](const Fault& fault) {
-    return fault.link == wanted.link && fault.worker == wanted.worker;
+    return fault.kind == wanted.kind && fault.link == wanted.link && fault.worker == wanted.worker;
   };
   std::erase_if(state.faults, [&](const Fault& fault) {
     const bool replaced = same(fault) && fault.at_step >= from;
-    return replaced || (fault.until_step >= 0 && fault.until_step <= state.committed);
+    const int64_t end = lasts(fault) ? fault.until_step : fault.at_step + 1;
+    return replaced || (end >= 0 && end <= state.committed);
   });
   for (Fault& fault : state.faults) {
-    if (same(fault) && fault.until_step < 0) fault.until_step = from;
+    if (same(fault) && lasts(fault) && fault.until_step < 0) fault.until_step = from;
   }
   if (ends_slowness(wanted)) {
     return cat("asked to: nothing more on ",
-               is_of_worker(wanted) ? cat("worker ", wanted.worker) : cat("link ", wanted.link),
+               wanted.kind == "clock-skew" ? cat("the clock of worker ", wanted.worker)
+               : is_of_worker(wanted)      ? cat("worker ", wanted.worker)
+                                           : cat("link ", wanted.link),
                " from step ", from);
   }
   Fault fault = wanted;
   fault.at_step = from;
   fault.until_step = -1;
   state.faults.push_back(fault);
-  return cat("asked to: ", describe(fault), " from step ", from);
+  return cat("asked to: ", describe(fault), lasts(fault) ? " from step " : " in step ", from);
 }
 
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {

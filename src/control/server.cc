@@ -62,6 +62,16 @@ struct Stream {
   uint64_t instance = 0;                    // of the process at the other end
 };
 
+// What it listens with: anybody may speak to it, or who shows a certificate of the authority.
+std::shared_ptr<grpc::ServerCredentials> credentials_of(const Tls* tls) {
+  if (tls == nullptr) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = tls->authority;
+  options.pem_key_cert_pairs.push_back({tls->key, tls->certificate});
+  return grpc::SslServerCredentials(options);
+}
+
 class GrpcServer : public Server {
  public:
   GrpcServer(const ServerSettings& settings, std::function<void()> wake)
@@ -85,14 +95,16 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kMessageLimit);
     builder.SetMaxSendMessageSize(kMessageLimit);
-    builder.AddListeningPort(settings_.listen, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(settings_.listen, credentials_of(settings_.tls.get()), &port);
     builder.RegisterService(&service_);
     queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
     if (!server_ || port == 0) {
-      return invalid(cat("cannot listen on ", settings_.listen,
-                         " (coordinator.listen): the port is taken or the host is not this one; "
-                         "port 0 takes any free one"));
+      return invalid(
+          cat("cannot listen on ", settings_.listen,
+              " (coordinator.listen): the port is taken or the host is not this one; "
+              "port 0 takes any free one",
+              settings_.tls ? "; or cert.pem and key.pem of coordinator.tls are no pair" : ""));
     }
     const size_t colon = settings_.listen.rfind(':');
     address_ = cat(settings_.listen.substr(0, colon), ":", port);

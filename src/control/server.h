@@ -12,6 +12,7 @@
 #include "base/unit.h"
 #include "control/decide.h"
 #include "control/report.h"
+#include "control/tls.h"
 
 namespace tenuto {
 
@@ -20,7 +21,8 @@ struct ServerSettings {
   std::string listen;  // host:port; port 0 = any free one
   std::string job, token;
   int32_t worker_count = 0;
-  std::string job_toml;  // effective settings, sent once on each stream
+  std::string job_toml;                      // effective settings, sent once on each stream
+  std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };
 
 // Somebody, not a worker, asks or wants something; see docs/formats.md.

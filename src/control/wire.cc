@@ -274,6 +274,9 @@ wire::Order to_wire(const Instruction& instruction) {
     wanted->set_until_step(fault.until_step);
     wanted->set_worker(fault.worker);
     wanted->set_speed(fault.speed);
+    wanted->set_kind(fault.kind);
+    wanted->set_for_ms(fault.for_ms);
+    wanted->set_skew_ms(fault.skew_ms);
   }
   return to;
 }
@@ -307,13 +310,15 @@ Instruction from_wire(const wire::Order& message) {
   for (const auto& shard : message.resume_shards()) instruction.resume_shards.push_back(shard);
   for (const auto& wanted : message.faults()) {
     Fault fault;
-    fault.kind = wanted.worker().empty() ? "slow-link" : "slow-worker";
+    fault.kind = wanted.kind();
     fault.link = wanted.link();
     fault.latency_ms = wanted.latency_ms();
     fault.at_step = wanted.at_step();
     fault.until_step = wanted.until_step();
     fault.worker = wanted.worker();
     fault.speed = wanted.speed();
+    fault.for_ms = wanted.for_ms();
+    fault.skew_ms = wanted.skew_ms();
     instruction.faults.push_back(fault);
   }
   return instruction;

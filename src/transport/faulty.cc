@@ -19,6 +19,7 @@ namespace {
 struct Line {
   LinkFault fault;
   Duration left{}, arrived{};  // of the message before
+  Duration until{};            // none arrives before
 };
 
 // A receive that is under way.
@@ -41,6 +42,7 @@ class Gate : public Mailbox {
 
   void await(Ticket ticket, const Awaited& message);
   void set_link(WorkerId from, LinkFault fault);
+  void hold(WorkerId from, Duration until);
   void lose(WorkerId peer);
   void forgive(WorkerId peer);
   bool lost(WorkerId peer);
@@ -86,7 +88,7 @@ Duration Gate::moment_of(const Awaited& message, const Done& done) {
   link.left = std::max(sent, link.left) + transfer_time(message.size, link.fault.bytes_per_second);
   const Duration jitter =
       jitter_of(settings_.seed, message.from, self_, message.tag, link.fault.jitter);
-  link.arrived = std::max(link.arrived, link.left + link.fault.latency + jitter);
+  link.arrived = std::max({link.arrived, link.left + link.fault.latency + jitter, link.until});
   return link.arrived;
 }
 
@@ -120,6 +122,11 @@ void Gate::await(Ticket ticket, const Awaited& message) {
 void Gate::set_link(WorkerId from, LinkFault fault) {
   const std::lock_guard lock(mutex_);
   line(from).fault = fault;
+}
+
+void Gate::hold(WorkerId from, Duration until) {
+  const std::lock_guard lock(mutex_);
+  line(from).until = std::max(line(from).until, until);
 }
 
 void Gate::lose(WorkerId peer) {
@@ -275,6 +282,8 @@ class Faulty : public FaultyTransport {
   }
 
   void set_link(WorkerId from, LinkFault fault) override { gate_.set_link(from, fault); }
+
+  void hold(WorkerId from, Duration until) override { gate_.hold(from, until); }
 
   void lose(WorkerId peer) override {
     gate_.lose(peer);

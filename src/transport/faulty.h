@@ -43,6 +43,8 @@ class FaultyTransport : public Transport {
  public:
   // From now on the link from `from` to this worker behaves so.
   virtual void set_link(WorkerId from, LinkFault fault) = 0;
+  // Messages from `from` that come before this moment arrive at it.
+  virtual void hold(WorkerId from, Duration until) = 0;
   // The link with `peer` breaks, as if the peer had died: the loss is posted, every call with it
   // and every message still in transit ends Disconnected/Worker, also at the peer's end.
   virtual void lose(WorkerId peer) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "base/check.h"
@@ -17,6 +18,11 @@ constexpr int32_t kMostWorkers = 16384;
 bool ends_process(const Fault& fault) { return fault.kind == "kill" || fault.kind == "stop"; }
 
 bool changes_process(const Fault& fault) { return ends_process(fault) || fault.kind == "start"; }
+
+// True when the fault happens to a worker in one step.
+bool befalls_worker(const Fault& fault) {
+  return changes_process(fault) || fault.kind == "partition";
+}
 
 void worsen(const Fault& fault, LinkState& state) {
   state.link.latency += from_milliseconds(fault.latency_ms);
@@ -36,7 +42,8 @@ bool is_of_coordinator(const Fault& fault) {
 }
 
 bool is_of_worker(const Fault& fault) {
-  return fault.kind == "slow-worker" || fault.kind == "dead-worker" || changes_process(fault);
+  return fault.kind == "slow-worker" || fault.kind == "dead-worker" || fault.kind == "clock-skew" ||
+         befalls_worker(fault);
 }
 
 WorkerId worker_of(const Fault& fault, int32_t stages) {
@@ -59,6 +66,26 @@ const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId wor
     if (worker_of(fault, stages) == worker) return &fault;
   }
   return nullptr;
+}
+
+std::map<WorkerId, Duration> partitions_at(const std::vector<Fault>& faults, int64_t step,
+                                           int32_t stages) {
+  std::map<WorkerId, Duration> cut_off;
+  for (const Fault& fault : faults) {
+    if (fault.kind != "partition" || !in_force(fault, step)) continue;
+    Duration& lasts = cut_off[worker_of(fault, stages)];
+    lasts = std::max(lasts, from_milliseconds(fault.for_ms));
+  }
+  return cut_off;
+}
+
+Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages) {
+  Duration skew{};
+  for (const Fault& fault : faults) {
+    if (fault.kind != "clock-skew" || !in_force(fault, step)) continue;
+    if (worker_of(fault, stages) == worker) skew += from_milliseconds(fault.skew_ms);
+  }
+  return skew;
 }
 
 double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages) {
@@ -96,7 +123,7 @@ Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64
 }
 
 bool lasts(const Fault& fault) {
-  return fault.kind != "broken-connection" && !changes_process(fault) && !is_of_coordinator(fault);
+  return fault.kind != "broken-connection" && !befalls_worker(fault) && !is_of_coordinator(fault);
 }
 
 bool in_force(const Fault& fault, int64_t step) {
@@ -167,6 +194,13 @@ bool can_rehearse_links(const Job& job) {
          std::any_of(job.faults.begin(), job.faults.end(), is_of_links);
 }
 
+bool can_cut_off(const Job& job) {
+  const bool nominal = job.device.kind == "paced" && job.device.clock == "nominal";
+  return (can_rehearse_links(job) && !nominal) ||
+         std::any_of(job.faults.begin(), job.faults.end(),
+                     [](const Fault& fault) { return fault.kind == "partition"; });
+}
+
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
   std::set<int64_t> steps;
   for (const Fault& fault : faults) {
@@ -179,6 +213,7 @@ std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
 }
 
 bool ends_slowness(const Fault& wanted) {
+  if (wanted.kind == "clock-skew") return wanted.skew_ms == 0;
   return is_of_worker(wanted) ? wanted.speed >= 1 : wanted.latency_ms <= 0;
 }
 
@@ -190,9 +225,18 @@ std::string describe(const Fault& fault) {
   if (ends_process(fault)) {
     const char* what = fault.kind == "kill" ? " is killed" : " is stopped";
     return cat("worker ", fault.worker, what,
-               fault.at_op > 0 ? cat(" after ", fault.at_op, " ops") : std::string());
+               fault.at_op > 0 ? cat(" after ", fault.at_op, " ops") : std::string(),
+               fault.for_ms > 0 ? cat(" for ", fault.for_ms, " ms") : std::string());
   }
   if (fault.kind == "start") return cat("worker ", fault.worker, " is started again");
+  if (fault.kind == "resume") return cat("worker ", fault.worker, " goes on");
+  if (fault.kind == "partition") {
+    return cat("worker ", fault.worker, " is cut off for ", fault.for_ms, " ms");
+  }
+  if (fault.kind == "clock-skew") {
+    return cat("the clock of worker ", fault.worker, " is ", std::abs(fault.skew_ms), " ms ",
+               fault.skew_ms < 0 ? "behind" : "ahead");
+  }
   if (!lasts(fault)) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
                                 fault.to, " breaks")

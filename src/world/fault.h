@@ -20,15 +20,17 @@ struct Job;
 
 // One [[fault]]. A "broken-connection" happens once, in step at_step: the connection is cut by
 // force while both workers live. "kill" and "stop" happen once too: the worker's process ends, or
-// stands still for good; with "start" a new process comes to the place of a worker that is gone. So
-// does "kill-coordinator" end a process, when the commit with which the step begins is written down
-// and not yet told ("stop-coordinator" can only be wanted of a live run). A "dead-worker" is not
-// there from the start. The kind "slow-link-trace" stands in job files alone: whoever reads one
-// gets a "slow-link" for each link of each line of the trace.
+// stands still, for good or for so long; with "start" a new process comes to the place of a worker
+// that is gone, and with "partition" a worker works on while nothing that it says reaches anybody
+// and nothing reaches it. So does "kill-coordinator" end a process, when the commit with which the
+// step begins is written down and not yet told ("stop-coordinator" and "resume", which lets a
+// process that stands still go on, can only be wanted of a live run). A "dead-worker" is not there
+// from the start. Two kinds stand in job files alone: whoever reads a "slow-link-trace" gets a
+// "slow-link" for each link of each line of the trace, and for "chaos" what is drawn (chaos.h).
 struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
-                                    // slow-worker | dead-worker | kill | stop | start |
-                                    // kill-coordinator
+                                    // slow-worker | dead-worker | kill | stop | start | partition |
+                                    // clock-skew | kill-coordinator | chaos
   int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // more, one way
@@ -41,6 +43,10 @@ struct Fault {
                                     // its number
   double speed = 0;                 // slow-worker: of 1, its own
   int32_t at_op = 0;                // kill, stop: when so many ops of the step have ended there
+  double for_ms = 0;                // stop, partition: so long; 0 = for good, of a stop
+  double skew_ms = 0;               // clock-skew: the clock is ahead of the others, < 0 behind
+  int64_t seed = 0;                 // chaos: what is drawn
+  int64_t every = 10;               // chaos: steps from one trouble to the next, in the mean
   auto operator<=>(const Fault&) const = default;
 };
 
@@ -89,6 +95,13 @@ WorkerId worker_of(const Fault& fault, int32_t stages);
 const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
                     int32_t stages);
 
+// The workers that are cut off when the step begins, and for how long.
+std::map<WorkerId, Duration> partitions_at(const std::vector<Fault>& faults, int64_t step,
+                                           int32_t stages);
+
+// How far a worker's clock is ahead of the others in a step: the sum of what faults say.
+Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages);
+
 // The speed that faults leave a worker in a step: their product, 1 without any.
 double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages);
 
@@ -110,6 +123,9 @@ Cluster cluster_of(const Job& job);
 // True when the workers of the job can be given slow links: paced devices on the nominal clock, and
 // jobs whose links are rehearsed from the beginning.
 bool can_rehearse_links(const Job& job);
+
+// True when workers of the job can be cut off: their wires can hold messages back.
+bool can_cut_off(const Job& job);
 
 // The steps at which what links_at says may change, ascending, without 0.
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults);

@@ -100,6 +100,7 @@ struct CoordinatorSettings {
   std::string token;                   // empty = a fresh random one
   std::string store = "journal";       // journal | memory | etcd
   std::vector<std::string> etcd;       // host:port of the members of an etcd cluster
+  std::string tls;                     // folder with certificates; empty = no encryption
   std::vector<std::string> launch;     // words in front of the command that starts each worker
 };
 

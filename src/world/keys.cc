@@ -382,6 +382,11 @@ std::vector<Key> control_keys() {
        {},
        "how often the process of each worker that has died is started again, to join the run: "
        "after 1 s, then 2 s, and so on twice as long"},
+  };
+}
+
+std::vector<Key> coordinator_keys() {
+  return {
       {"coordinator.listen",
        slot<&Job::coordinator, &CoordinatorSettings::listen>,
        kAnyNumber,
@@ -397,13 +402,18 @@ std::vector<Key> control_keys() {
        kAnyNumber,
        {"journal", "memory", "etcd"},
        "where the coordinator writes down what it decides: a file in the run's folder, nowhere "
-       "(its "
-       "death then ends the run), or an etcd cluster"},
+       "(its death then ends the run), or an etcd cluster"},
       {"coordinator.etcd",
        slot<&Job::coordinator, &CoordinatorSettings::etcd>,
        kAnyNumber,
        {},
        "host:port of the members of the etcd cluster; for store = \"etcd\""},
+      {"coordinator.tls",
+       slot<&Job::coordinator, &CoordinatorSettings::tls>,
+       kAnyNumber,
+       {},
+       "folder with ca.pem, cert.pem and key.pem: the conversation with the coordinator is "
+       "encrypted, and both ends show certificates of that authority (none)"},
       {"coordinator.launch",
        slot<&Job::coordinator, &CoordinatorSettings::launch>,
        kAnyNumber,
@@ -423,8 +433,7 @@ constexpr std::string_view kLater = "belongs to a later version of Tenuto; remov
 constexpr std::string_view kTensor =
     "asks for a group of devices that share one model shard (tensor parallelism), which is not in "
     "scope yet: a worker is one process with one device; remove it";
-constexpr std::array<LaterName, 5> kLaterNames = {{{"sync", kLater},
-                                                   {"coordinator.tls", kLater},
+constexpr std::array<LaterName, 4> kLaterNames = {{{"sync", kLater},
                                                    {"parallel.tensor", kTensor},
                                                    {"parallel.tensor_parallel", kTensor},
                                                    {"device.per_worker", kTensor}}};
@@ -474,7 +483,7 @@ const std::vector<Key>& job_keys() {
   static const std::vector<Key> kKeys = [] {
     std::vector<Key> all;
     for (const auto& part : {run_keys(), model_keys(), optimizer_keys(), parallel_keys(),
-                             device_keys(), network_keys(), control_keys()}) {
+                             device_keys(), network_keys(), control_keys(), coordinator_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -482,14 +491,18 @@ const std::vector<Key>& job_keys() {
   return kKeys;
 }
 
-const std::vector<Key>& fault_keys() {
-  constexpr Range kMilliseconds{.low = 0, .high = 1e9};
-  static const std::vector<Key> kKeys = {
+namespace {
+
+constexpr Range kMilliseconds{.low = 0, .high = 1e9};
+
+// What happens, and to which link.
+std::vector<Key> faulty_link_keys() {
+  return {
       {"fault.kind",
        fault_slot<&Fault::kind>,
        kAnyNumber,
        {"slow-link", "slow-link-trace", "broken-connection", "slow-worker", "dead-worker", "kill",
-        "stop", "start", "kill-coordinator"},
+        "stop", "start", "partition", "clock-skew", "kill-coordinator", "chaos"},
        "what happens"},
       {"fault.link",
        fault_slot<&Fault::link>,
@@ -517,17 +530,24 @@ const std::vector<Key>& fault_keys() {
        kMilliseconds,
        {},
        "slow-link: more for each message, drawn between 0 and this"},
+  };
+}
+
+// When, and to whom else.
+std::vector<Key> faulty_worker_keys() {
+  return {
       {"fault.at_step",
        fault_slot<&Fault::at_step>,
        whole(0, kManySteps),
        {},
-       "the first training step that has it; broken-connection, kill, stop, start, "
-       "kill-coordinator: the only one (0)"},
+       "the first training step that has it, or any of chaos; broken-connection, kill, stop, "
+       "start, partition, kill-coordinator: the only one (0)"},
       {"fault.until_step",
        fault_slot<&Fault::until_step>,
        whole(1, kManySteps),
        {},
-       "slow-link, slow-worker: the first that has it no more (none: to the end)"},
+       "slow-link, slow-worker, clock-skew, chaos: the first that has it no more (none: to the "
+       "end)"},
       {"fault.file",
        fault_slot<&Fault::file>,
        kAnyNumber,
@@ -537,7 +557,7 @@ const std::vector<Key>& fault_keys() {
        fault_slot<&Fault::worker>,
        kAnyNumber,
        {},
-       "slow-worker, dead-worker, kill, stop, start: \"PIPELINE.STAGE\", or its number"},
+       "of a worker's fault: \"PIPELINE.STAGE\", or its number"},
       {"fault.speed",
        fault_slot<&Fault::speed>,
        {.low = 0, .high = 1, .low_open = true, .high_open = true},
@@ -548,7 +568,37 @@ const std::vector<Key>& fault_keys() {
        whole(0, 1000000),
        {},
        "kill, stop: when so many of its ops of that step have ended (0: as the step begins)"},
+      {"fault.for_ms",
+       fault_slot<&Fault::for_ms>,
+       kMilliseconds,
+       {},
+       "stop, partition: how long it lasts, by a real clock (none: a stop is for good)"},
+      {"fault.skew_ms",
+       fault_slot<&Fault::skew_ms>,
+       {.low = -1e9, .high = 1e9},
+       {},
+       "clock-skew: how far the worker's clock is ahead, below 0 behind"},
+      {"fault.seed",
+       fault_slot<&Fault::seed>,
+       whole(0, 9e15),
+       {},
+       "chaos: another one draws other faults (0)"},
+      {"fault.every",
+       fault_slot<&Fault::every>,
+       whole(1, kManySteps),
+       {},
+       "chaos: steps from one trouble to the next, in the mean (10)"},
   };
+}
+
+}  // namespace
+
+const std::vector<Key>& fault_keys() {
+  static const std::vector<Key> kKeys = [] {
+    std::vector<Key> all = faulty_link_keys();
+    for (const Key& key : faulty_worker_keys()) all.push_back(key);
+    return all;
+  }();
   return kKeys;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "world/chaos.h"
 #include "world/fault_trace.h"
 #include "world/fit.h"
 #include "world/keys.h"
@@ -21,6 +22,8 @@ namespace {
 
 // A job file is written by hand; whatever is larger is not one.
 constexpr std::streamoff kMostBytes = 1 << 20;
+// Faults that chaos draws.
+constexpr int64_t kMostDrawn = 100'000;
 
 // Where a value stands: the file or the flag, and its line and column when it has them.
 struct Place {
@@ -347,12 +350,17 @@ Result<std::string> file_text(const std::string& path, const std::string& what) 
 std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "file") return {"slow-link-trace"};
   if (word == "speed") return {"slow-worker"};
-  if (word == "worker") return {"slow-worker", "dead-worker", "kill", "stop", "start"};
+  if (word == "worker") {
+    return {"slow-worker", "dead-worker", "kill", "stop", "start", "partition", "clock-skew"};
+  }
   if (word == "at_op") return {"kill", "stop"};
-  if (word == "until_step") return {"slow-link", "slow-worker"};
+  if (word == "for_ms") return {"stop", "partition"};
+  if (word == "skew_ms") return {"clock-skew"};
+  if (word == "until_step") return {"slow-link", "slow-worker", "clock-skew", "chaos"};
+  if (word == "seed" || word == "every") return {"chaos"};
   if (word == "at_step") {
-    return {"slow-link", "broken-connection", "slow-worker", "dead-worker", "kill", "stop",
-            "start",     "kill-coordinator"};
+    return {"slow-link", "broken-connection", "slow-worker", "dead-worker",      "kill", "stop",
+            "start",     "partition",         "clock-skew",  "kill-coordinator", "chaos"};
   }
   if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
   return {"slow-link"};
@@ -366,6 +374,12 @@ std::optional<Flaw> flaw_of_worker(const Fault& fault, const Place& table,
   }
   if (fault.kind == "slow-worker" && fault.speed == 0) {
     return Flaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
+  }
+  if (fault.kind == "partition" && fault.for_ms == 0) {
+    return Flaw{table, cat(name, ".for_ms is missing: expected how long the worker is cut off")};
+  }
+  if (fault.kind == "clock-skew" && fault.skew_ms == 0) {
+    return Flaw{table, cat(name, ".skew_ms is missing: expected how far the clock is ahead")};
   }
   if (fault.kind == "dead-worker" && fault.at_step > 0) {
     return Flaw{table, cat(name, ".at_step ", fault.at_step,
@@ -403,6 +417,7 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
                     fault.at_step, ")")};
   };
   if (is_of_coordinator(fault)) return {};
+  if (fault.kind == "chaos") return until();
   if (is_of_worker(fault)) {
     const auto flaw = flaw_of_worker(fault, table, name);
     return flaw ? flaw : until();
@@ -425,26 +440,58 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
   return until();
 }
 
+// The faults of a job while some of them are replaced by what they come to.
+class SettledFaults {
+ public:
+  explicit SettledFaults(Reading& reading) : reading_(reading) {}
+
+  // The fault that is number `index` by now.
+  void keep(size_t index) {
+    const std::string name = fault_name(index), next = fault_name(faults_.size());
+    places_[next] = reading_.places.at(name);
+    for (const Key& key : fault_keys()) {
+      const std::string word(key.name.substr(key.name.find('.')));
+      const auto place = reading_.places.find(name + word);
+      if (place != reading_.places.end()) places_[next + word] = place->second;
+    }
+    add(reading_.loaded.job.faults[index], reading_.loaded.origin[name]);
+  }
+  void add(const Fault& fault, const std::string& origin) {
+    origins_[fault_name(faults_.size())] = origin;
+    faults_.push_back(fault);
+  }
+  // The same; what is said of its link names that place.
+  void add(const Fault& fault, const std::string& origin, const Place& of_link) {
+    const std::string name = fault_name(faults_.size());
+    places_[name] = places_[name + ".link"] = of_link;
+    add(fault, origin);
+  }
+  // They are the job's from now on.
+  void put() {
+    const auto of_faults = [](const auto& entry) { return entry.first.starts_with("fault["); };
+    std::erase_if(reading_.places, of_faults);
+    std::erase_if(reading_.loaded.origin, of_faults);
+    reading_.places.merge(places_);
+    reading_.loaded.origin.merge(origins_);
+    reading_.loaded.job.faults = std::move(faults_);
+  }
+
+ private:
+  Reading& reading_;
+  std::vector<Fault> faults_;
+  std::map<std::string, Place> places_;
+  std::map<std::string, std::string> origins_;
+};
+
 // Holds the faults' keys against each other and puts those of traces in the traces' place.
 Status settle_faults(Reading& reading) {
-  std::vector<Fault>& faults = reading.loaded.job.faults;
-  if (faults.empty()) return ok();
-  std::vector<Fault> settled;
-  std::map<std::string, Place> places;
-  std::map<std::string, std::string> origins;
+  const std::vector<Fault>& faults = reading.loaded.job.faults;
+  SettledFaults settled(reading);
   for (size_t i = 0; i < faults.size(); ++i) {
     const std::string name = fault_name(i);
     if (const auto flaw = flaw_of_fault(reading, faults[i], name)) return error_of(*flaw);
-    const std::string origin = reading.loaded.origin[name];
     if (faults[i].file.empty()) {
-      const std::string next = fault_name(settled.size());
-      for (const Key& key : fault_keys()) {
-        const std::string word(key.name.substr(key.name.find('.')));
-        const auto place = reading.places.find(name + word);
-        if (place != reading.places.end()) places[next + word] = place->second;
-      }
-      origins[next] = origin;
-      settled.push_back(faults[i]);
+      settled.keep(i);
       continue;
     }
     const std::string& file = faults[i].file;
@@ -456,18 +503,37 @@ Status settle_faults(Reading& reading) {
     const auto traced = read_fault_trace(text.value(), file);
     if (!traced.ok()) return traced.error();
     for (const TracedFault& each : traced.value()) {
-      const std::string next = fault_name(settled.size());
-      places[next + ".link"] = {file, each.line, each.column};
-      origins[next] = cat(file, ":", each.line);
-      settled.push_back(each.fault);
+      settled.add(each.fault, cat(file, ":", each.line), {file, each.line, each.column});
     }
   }
-  const auto of_faults = [](const auto& entry) { return entry.first.starts_with("fault["); };
-  std::erase_if(reading.places, of_faults);
-  std::erase_if(reading.loaded.origin, of_faults);
-  reading.places.merge(places);
-  reading.loaded.origin.merge(origins);
-  faults = std::move(settled);
+  settled.put();
+  return ok();
+}
+
+// Puts what chaos comes to in its place, when the job's size is known.
+Status settle_chaos(Reading& reading) {
+  const Job& job = reading.loaded.job;
+  SettledFaults settled(reading);
+  for (size_t i = 0; i < job.faults.size(); ++i) {
+    const Fault& fault = job.faults[i];
+    if (fault.kind != "chaos") {
+      settled.keep(i);
+      continue;
+    }
+    const int64_t end = fault.until_step < 0 ? job.steps : std::min(job.steps, fault.until_step);
+    if ((end - fault.at_step) / fault.every > kMostDrawn) {
+      const std::string name = fault_name(i);
+      return error_of({reading.places.at(name),
+                       cat(name, ".every ", fault.every, ": chaos would draw more than ",
+                           kMostDrawn, " faults up to step ", end,
+                           "; expected a larger number, or an earlier until_step")});
+    }
+    const Place place = reading.places.at(fault_name(i));
+    for (const Fault& drawn : draw_chaos(fault, job)) {
+      settled.add(drawn, cat("chaos ", fault.seed), place);
+    }
+  }
+  settled.put();
   return ok();
 }
 
@@ -543,6 +609,13 @@ Status check_fit(const Reading& reading) {
   return error_of({place->second, sentence});
 }
 
+// What is to be seen once every text and every flag has been read.
+Status settle(Reading& reading) {
+  if (const Status fits = check_fit(reading); !fits.ok()) return fits;
+  if (const Status drawn = settle_chaos(reading); !drawn.ok()) return drawn;
+  return check_fit(reading);
+}
+
 Reading fresh_reading() {
   Reading reading;
   for (const Key& key : job_keys()) reading.loaded.origin[std::string(key.name)] = "default";
@@ -577,8 +650,8 @@ Result<LoadedJob> load_job(const std::string& path, const std::vector<std::strin
     const Status read = read_override(reading, flag);
     if (!read.ok()) return read.error();
   }
-  const Status fits = check_fit(reading);
-  if (!fits.ok()) return fits.error();
+  const Status settled = settle(reading);
+  if (!settled.ok()) return settled.error();
   return reading.loaded;
 }
 
@@ -615,8 +688,8 @@ Result<Job> job_from_toml(const std::string& text, const std::string& source) {
   Reading reading = fresh_reading();
   const Status read = read_text(reading, text, source);
   if (!read.ok()) return read.error();
-  const Status fits = check_fit(reading);
-  if (!fits.ok()) return fits.error();
+  const Status settled = settle(reading);
+  if (!settled.ok()) return settled.error();
   return reading.loaded.job;
 }
 

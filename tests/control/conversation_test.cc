@@ -361,7 +361,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 3: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 4: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();
@@ -480,8 +480,8 @@ TEST(Conversation, NobodyAnswers) {
   const auto client = connect_client(settings, {}, mailbox, [](const std::string&) {});
   ASSERT_FALSE(client.ok());
   EXPECT_EQ(client.error().message,
-            "worker 4: no coordinator answers at 127.0.0.1:1: is it running, and is the port the "
-            "right one?");
+            "worker 4: no coordinator answers at 127.0.0.1:1: is it running, is the port the "
+            "right one, and does it ask for certificates (--tls)?");
 }
 
 }  // namespace

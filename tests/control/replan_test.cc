@@ -366,6 +366,30 @@ TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
   EXPECT_TRUE(run.state.told.faults.empty());
 }
 
+TEST(Replan, AWantedPartitionHappensOnceBesideWhatElseIsWanted) {
+  Measured run(SlowLinks::Off);
+  run.steps(5);
+  want_link(run, 0, 30);
+  Request request{Request::Kind::Fault, 0};
+  request.fault.kind = "partition";
+  request.fault.worker = "1";
+  request.fault.for_ms = 80;
+  EXPECT_EQ(run.hear(request).reason, "asked to: worker 1 is cut off for 80 ms in step 7");
+  ASSERT_EQ(run.state.told.faults.size(), 2u);
+  EXPECT_EQ(run.state.told.faults[1].at_step, 7);
+  run.steps(5);
+  request.fault.kind = "clock-skew";
+  request.fault.skew_ms = -4;
+  EXPECT_EQ(run.hear(request).reason,
+            "asked to: the clock of worker 1 is 4 ms behind from step 12");
+  ASSERT_EQ(run.state.told.faults.size(), 2u);  // the partition is over
+  EXPECT_EQ(run.state.told.faults[1].kind, "clock-skew");
+  request.fault.skew_ms = 0;
+  run.steps(3);
+  EXPECT_EQ(run.hear(request).reason,
+            "asked to: nothing more on the clock of worker 1 from step 15");
+}
+
 TEST(Replan, OfTwoWishesForOneStepTheLaterCounts) {
   Measured run(SlowLinks::Off);
   run.steps(5);

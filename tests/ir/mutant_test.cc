@@ -17,7 +17,7 @@
 namespace tenuto {
 namespace {
 
-// Sanitizers make every run several times as long; half as many still show every ending.
+// Sanitizers make every run several times as long; a quarter of them still shows every ending.
 constexpr int kMutantsOfAPlan = kSanitized ? 30 : 130;
 
 // How many mutants ended how.

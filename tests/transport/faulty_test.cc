@@ -114,6 +114,26 @@ TEST_F(FaultyTest, ALinkCanChange) {
   EXPECT_TRUE(here());
 }
 
+TEST_F(FaultyTest, WhatIsHeldArrivesInOrderWhenItsTimeIsOver) {
+  start({});
+  const Duration until = clock_.now() + milliseconds(30);
+  faulty_->hold(WorkerId{0}, until);
+  post_and_send(1, clock_.now());
+  EXPECT_FALSE(here());
+  clock_.advance(milliseconds(29));
+  post_and_send(2, clock_.now());
+  EXPECT_FALSE(here());
+  clock_.advance(milliseconds(1));
+  Duration finish{};
+  for (int message = 0; message < 2; ++message) {
+    EXPECT_TRUE(here(&finish));
+    EXPECT_EQ(finish, until);
+  }
+  faulty_->hold(WorkerId{0}, until);  // it is over
+  post_and_send(3, clock_.now());
+  EXPECT_TRUE(here());
+}
+
 TEST_F(FaultyTest, ALostPeerEndsEverythingAtBothEnds) {
   FaultSettings settings;
   settings.others.latency = milliseconds(5);

@@ -199,11 +199,14 @@ TEST(FaultTable, IsReadAndWritten) {
 TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
             "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\", \"broken-connection\", "
-            "\"slow-worker\", \"dead-worker\", \"kill\", \"stop\", \"start\" or "
-            "\"kill-coordinator\", found \"slow-lnik\", did you mean slow-link?");
-  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
-            "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
-            "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op");
+            "\"slow-worker\", \"dead-worker\", \"kill\", \"stop\", \"start\", "
+            "\"partition\", \"clock-skew\", \"kill-coordinator\" or \"chaos\", found "
+            "\"slow-lnik\", did you mean slow-link?");
+  EXPECT_EQ(
+      refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
+      "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
+      "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op, for_ms, "
+      "skew_ms, seed, every");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
             "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
@@ -211,7 +214,7 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
   EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
             "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\", "
             "\"broken-connection\", \"slow-worker\", \"dead-worker\", \"kill\", \"stop\", "
-            "\"start\" or \"kill-coordinator\"");
+            "\"start\", \"partition\", \"clock-skew\", \"kill-coordinator\" or \"chaos\"");
   EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
             "6:2: fault is a list of tables: expected [[fault]], found a table");
   EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),
@@ -328,6 +331,39 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
               cat("8:10: fault[0].worker \"", worker, "\" is no worker of this job: expected ",
                   "\"PIPELINE.STAGE\" of 2 pipelines with 4 stages, or 0 to 7"));
   }
+}
+
+TEST(FaultTable, WorkersStandStillAreCutOffOrHaveAWrongClock) {
+  const std::string stop = "[[fault]]\nkind = 'stop'\n", cut = "[[fault]]\nkind = 'partition'\n",
+                    skew = "[[fault]]\nkind = 'clock-skew'\n";
+  const File file(kJob + stop + "worker = '1.2'\nat_op = 3\nfor_ms = 250\n" + cut +
+                  "worker = '0.1'\nfor_ms = 40\nat_step = 2\n" + cut +
+                  "worker = '1'\nfor_ms = 90.5\nat_step = 2\n" + skew +
+                  "worker = '5'\nskew_ms = -3.5\nuntil_step = 4\n" + skew +
+                  "worker = '1.1'\nskew_ms = 10\n");
+  const auto loaded = load_job(file.path(), {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const auto& faults = loaded.value().job.faults;
+  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value().faults, faults);
+  EXPECT_EQ(describe(faults[0]), "worker 1.2 is stopped after 3 ops for 250 ms");
+  EXPECT_EQ(describe(faults[1]), "worker 0.1 is cut off for 40 ms");
+  EXPECT_EQ(describe(faults[3]), "the clock of worker 5 is 3.5 ms behind");
+  EXPECT_EQ(describe(faults[4]), "the clock of worker 1.1 is 10 ms ahead");
+  EXPECT_TRUE(partitions_at(faults, 1, 4).empty());
+  EXPECT_EQ(partitions_at(faults, 2, 4), (std::map<WorkerId, Duration>{{{1}, ms(90.5)}}));
+  EXPECT_EQ(skew_at(faults, 3, {5}, 4), ms(6.5));
+  EXPECT_EQ(skew_at(faults, 4, {5}, 4), ms(10));
+  EXPECT_EQ(skew_at(faults, 4, {4}, 4), ms(0));
+  EXPECT_TRUE(can_cut_off(loaded.value().job));
+
+  EXPECT_EQ(refusal(cut + "worker = '1'\n"),
+            "6:1: fault[0].for_ms is missing: expected how long the worker is cut off");
+  EXPECT_EQ(refusal(skew + "worker = '1'\n"),
+            "6:1: fault[0].skew_ms is missing: expected how far the clock is ahead");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'kill'\nworker = '1'\nfor_ms = 3\n"),
+            "9:10: fault[0].for_ms belongs to kind = \"stop\", found \"kill\": leave it out");
 }
 
 TEST(FaultTable, HasNoFlags) {

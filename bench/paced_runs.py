@@ -1,0 +1,68 @@
+"""Runs of paced workers for the scripts beside this one."""
+import json
+import pathlib
+import subprocess
+import time
+
+
+class Lost(Exception):
+    """What a run did not keep, in a sentence."""
+
+
+def lines_of(path):
+    """The JSON lines of a file; none when there is no such file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def workers_of(parent):
+    """The process of each worker that this one has started, by number."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode().split("\0")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if "--parent" in words and words[words.index("--parent") + 1] == str(parent):
+            found[int(words[words.index("--worker") + 1])] = int(entry.name)
+    return found
+
+
+def toml_of(sections, faults=()):
+    """The text of a job file: a dictionary of dictionaries, and one of each [[fault]]."""
+    tables = [(f"[{name}]", keys) for name, keys in sections.items()]
+    tables += [("[[fault]]", keys) for keys in faults]
+    return "".join(f"{head}\n" + "".join(f"{key} = {json.dumps(value)}\n"
+                                         for key, value in keys.items()) for head, keys in tables)
+
+
+def begin(program, job, name):
+    """Starts the run of a job file whose directory is the file's own."""
+    return subprocess.Popen([program, "train", str(job), f"--job.name={name}"],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(run, folder, steps, limit):
+    """Its losses; it must end well, with every step once, and leave no process behind."""
+    try:
+        errors = run.communicate(timeout=limit)[1]
+    except subprocess.TimeoutExpired:
+        run.kill()
+        raise Lost(f"it hangs: no end within {limit} s") from None
+    if run.returncode != 0:
+        raise Lost(f"exit code {run.returncode}: {errors}")
+    lines = lines_of(folder / "metrics.jsonl")
+    if [line["step"] for line in lines] != list(range(steps)):
+        raise Lost(f"its steps are {[line['step'] for line in lines]}")
+    end = time.monotonic() + 10
+    while workers_of(run.pid):
+        if time.monotonic() > end:
+            raise Lost(f"processes {sorted(workers_of(run.pid).values())} are left")
+        time.sleep(0.05)
+    return [line["loss"] for line in lines]
+
+
+def compare(losses, undisturbed, share=0.0):
+    """Losses of an undisturbed run, up to a share of each."""
+    for step, (found, wanted) in enumerate(zip(losses, undisturbed)):
+        if found is None or abs(found - wanted) > share * abs(wanted):
+            raise Lost(f"the loss of step {step} is {found}, undisturbed {wanted}")
