@@ -27,6 +27,16 @@ class Survival(Case):
             if undisturbed is not None:
                 self.assertAlmostEqual(loss, undisturbed[step], delta=1e-5 * abs(loss))
 
+    def assert_same_bits(self, run, undisturbed, steps):
+        """Losses and the parameters and optimizer states of the last checkpoint."""
+        self.assertEqual(self.losses(run), self.losses(undisturbed))
+        last = f"checkpoint-{steps}"
+        shards = sorted((undisturbed.folder / last).glob("*.safetensors"))
+        self.assertTrue(shards)
+        for shard in shards:
+            self.assertEqual((run.folder / last / shard.name).read_bytes(), shard.read_bytes(),
+                             shard.name)
+
     def kill(self, run, worker, signal=KILL):
         """False when the run has ended before."""
         processes = run.workers()
@@ -165,27 +175,38 @@ class Rehearsed(Survival):
     def test_the_example(self):
         example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
         faster = [f"--device.{op}_ms=1" for op in ("forward", "backward_input", "backward_weight")]
-        faster += [f"--job.directory={self.folder / 'runs'}", "--resilience.silence_seconds=5"]
+        faster += [f"--job.directory={self.folder / 'runs'}", "--resilience.silence_seconds=5",
+                   "--resilience.numerics=reproducible"]
         self.job.write_text(example.read_text().split("[[fault]]")[0])
-        undisturbed = self.losses(self.train(*faster, name="undisturbed"))
+        undisturbed = self.train(*faster, name="undisturbed")
         self.job = example
         run = self.train(*faster, name="failures")
-        self.assert_whole(run, 200, undisturbed)
+        self.assert_whole(run, 200)
+        self.assert_same_bits(run, undisturbed, 200)
         self.assertEqual([re.match(r"worker (\d)", death)[1] for death in self.told(run, "death")],
                          ["1", "7", "4"])
         back = [reason for reason in self.told(run, "join") if "has the state" in reason]
         self.assertEqual([re.search(r"worker (\d)", reason)[1] for reason in back], ["1", "7"])
 
-    def test_a_model_that_learns_learns_the_same(self):
+    def learn_with_losses(self, numerics):
+        """A model that learns, undisturbed and without two of its workers."""
         self.need_torch()
         self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=14,
                        model__layers=2, model__width=16, model__heads=2, model__sequence=16,
-                       model__dropout=0.1, parallel__micros=4)
+                       model__dropout=0.1, parallel__micros=4, resilience__numerics=numerics)
         undisturbed = self.train(name="undisturbed")
         self.add_fault(kind="kill", worker="0.1", at_step=4, at_op=11)
         self.add_fault(kind="kill", worker="1.0", at_step=8, at_op=5)
         run = self.train()
         self.assertEqual(len(self.told(run, "death")), 2)
+        return undisturbed, run
+
+    def test_a_model_that_learns_learns_the_same_bits_if_asked_to(self):
+        undisturbed, run = self.learn_with_losses("reproducible")
+        self.assert_same_bits(run, undisturbed, 14)
+
+    def test_a_model_that_learns_learns_the_same(self):
+        undisturbed, run = self.learn_with_losses("fast")
         self.assert_whole(run, 14, self.losses(undisturbed))
         # Until the first death not even the last bit differs.
         self.assertEqual([line["loss"] for line in run.metrics()[:5]],
