@@ -56,8 +56,10 @@ int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
     const int32_t index = head(queue, missing);
     if (index < 0) continue;
     if (queue == Backward && forwards_begun_ < std::min(limit_.warm_up, forwards_)) continue;
-    const bool takes_slot = list_[static_cast<size_t>(index)].kind == OpKind::Forward;
-    if (takes_slot && !has_room()) continue;
+    const OpKind kind = list_[static_cast<size_t>(index)].kind;
+    if (kind == OpKind::Forward && !has_room()) continue;
+    // What others are owed is made with the parameters as they were.
+    if (kind == OpKind::Step && owes_outputs()) continue;
     return index;
   }
   return -1;

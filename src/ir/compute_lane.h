@@ -27,7 +27,9 @@ class ComputeLane {
   //
   // Validate comes first, as soon as its verdict is there: it has no place among the others. Then,
   // Listed: the next of the list. Ready: the first that has all it reads, in the order update,
-  // backward, forward, weight gradient, each kind in list order, forwards under the limit.
+  // backward, forward, weight gradient, each kind in list order, forwards under the limit. A Step
+  // comes behind every forward and backward of the list: in a whole step what it reads is made of
+  // them, in what is left of one its total may be there from the start.
   int32_t candidate(const int32_t* missing) const {
     if (busy_) return -1;
     if (const int32_t judged = head(Judgement, missing); judged >= 0) return judged;
@@ -81,6 +83,10 @@ class ComputeLane {
     return missing[index] == 0 ? index : -1;
   }
   int32_t ready_candidate(const int32_t* missing) const;
+  // True while a forward or a backward has not begun.
+  bool owes_outputs() const {
+    return runs_[Backward].next != runs_[Backward].end || runs_[Ahead].next != runs_[Ahead].end;
+  }
   bool has_room() const;
   Queue queue_of(OpKind kind) const;
 

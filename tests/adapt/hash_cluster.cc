@@ -22,9 +22,9 @@ uint64_t name_of(const Value& value) {
 uint64_t parameters_of(StageId stage) { return mix(77, static_cast<uint64_t>(stage.value)); }
 uint64_t stepped_with(StageId stage, uint64_t total) { return mix(parameters_of(stage), total); }
 
-// What an op makes of its inputs: one hash for each value that it writes.
-uint64_t made(const Value& value, StageId stage, uint64_t inputs) {
-  return mix(name_of(value), parameters_of(stage), inputs);
+// What an op makes of its inputs with these parameters: one hash for each value that it writes.
+uint64_t made(const Value& value, uint64_t parameters, uint64_t inputs) {
+  return mix(name_of(value), parameters, inputs);
 }
 
 struct Member {
@@ -181,7 +181,10 @@ class HashCluster {
       default:
         break;
     }
-    for (const Value& value : effect.write) member.store[value] = made(value, op.stage, inputs);
+    const auto stepped = member.parameters.find(op.stage);
+    const uint64_t parameters =
+        stepped == member.parameters.end() ? parameters_of(op.stage) : stepped->second;
+    for (const Value& value : effect.write) member.store[value] = made(value, parameters, inputs);
   }
 
   // All buckets of a stage's total.
@@ -319,7 +322,9 @@ class HashCluster {
         uint64_t inputs = 0;
         const Effect effect = effect_of(op, stages);
         for (const Value& value : effect.read) inputs = mix(inputs, store[value]);
-        for (const Value& value : effect.write) store[value] = made(value, op.stage, inputs);
+        for (const Value& value : effect.write) {
+          store[value] = made(value, parameters_of(op.stage), inputs);
+        }
         return inputs;
       };
       for (int32_t s = 0; s < stages; ++s) run(OpKind::Forward, s);
