@@ -96,7 +96,8 @@ void PacedCommon::resume(int64_t wanted, const std::vector<Value>& stored) {
   kept_before.clear();
   std::map<Value, Floats> all;
   for (const Value& value : stored) {
-    for (auto* place : {&store, &kept}) {
+    // What is kept is whole; in the store there may be room for what has not come.
+    for (auto* place : {&kept, &store}) {
       if (const auto found = place->find(value); found != place->end()) {
         all.insert(place->extract(found));
         break;

@@ -105,7 +105,7 @@ Status StepRun::begin() {
   if (order_ != nullptr) return invalid("messages through the device's queue begin anew");
   if (holding != nullptr) holding->resume(input_.step, input_.rest->stored, input_.rest->back);
   Remainder rest = *input_.rest;
-  rest.unsummed = gradients_alone(list_);
+  rest.unsummed = unsummed_ = gradients_alone(list_);
   const Status resumed = machine_.compute->resume(input_.step, rest);
   if (machine_.links != nullptr) resumed_at_ = machine_.compute->nominal();
   return resumed;
@@ -488,6 +488,12 @@ void StepRun::close_holding() {
     if (rows_[i].done && list_[i].kind == OpKind::Step) stepped.push_back(list_[i].stage);
   }
   std::vector<Value> stored = walk_.stored();
+  // With a whole backward weight work tells of a gradient in the sum, which these are not.
+  std::erase_if(stored, [&](const Value& value) {
+    const Value gradient{ValueKind::Gradient, -1, value.stage, value.micro};
+    return value.kind == ValueKind::WeightWork && !input_.plan->split_backward &&
+           std::find(unsummed_.begin(), unsummed_.end(), gradient) != unsummed_.end();
+  });
   const bool all = walk_.done();
   // The step after takes the store over.
   for (const Value& value : stored) {

@@ -113,7 +113,8 @@ class StepRun {
   const int32_t first_note_;                 // note i is call first_note_ + i
   int32_t open_notes_ = 0;
   Standing standing_;
-  Duration deadline_{};  // silence until here is failure
+  Duration deadline_{};          // silence until here is failure
+  std::vector<Value> unsummed_;  // see Remainder
   std::set<WorkerId> lost_;
   std::vector<Event> events_;
   size_t ended_ = 0;        // ops

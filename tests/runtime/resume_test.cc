@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "adapt/salvage.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "plan/routed.h"
@@ -142,10 +144,12 @@ Job job_of(int32_t stages, int32_t pipelines, int32_t micros, bool split) {
 }
 
 // Every worker is cut off at each of its calls in two steps that follow one another: the others end
-// the step, and the one after, with the plain numbers.
+// the step, and the one after, with the plain numbers. Also when nothing of what was sent is kept.
 TEST(Resume, LossAtEveryCallOfSmallClusters) {
-  for (const auto& [stages, pipelines, split] :
-       {std::tuple(2, 2, true), std::tuple(2, 2, false), std::tuple(1, 3, true)}) {
+  for (const auto& [stages, pipelines, split, room] :
+       {std::tuple(2, 2, true, kAllKept), std::tuple(2, 2, false, kAllKept),
+        std::tuple(1, 3, true, kAllKept), std::tuple(2, 2, true, int64_t{0}),
+        std::tuple(2, 2, false, int64_t{0})}) {
     const Job job = job_of(stages, pipelines, 2, split);
     const Plan plan = plan_of(job);
     const int64_t whole = 3 * stages * job.micro_count();
@@ -153,7 +157,7 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
     for (int32_t victim = 0; victim < stages * pipelines; ++victim) {
       for (int64_t at = 0;; ++at) {
         SCOPED_TRACE(cat(stages, " x ", pipelines, ", worker ", victim, " lost at call ", at));
-        Survivors all(job, plan, kAllKept);
+        Survivors all(job, plan, room);
         const bool reached = all.run_and_lose({victim}, at, 2);
         if (!reached) break;
         all.finish(4);
@@ -162,12 +166,152 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
       }
     }
     std::printf(
-        "%d x %d: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld totals "
+        "%d x %d, %s kept: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld totals "
         "copied\n",
-        stages, pipelines, static_cast<long>(points),
+        stages, pipelines, room == 0 ? "nothing" : "all", static_cast<long>(points),
         static_cast<double>(ops) / static_cast<double>(points * whole),
         static_cast<long>(taken_back), static_cast<long>(copied));
     EXPECT_LT(ops, points * whole * 7 / 10);
+  }
+}
+
+// Two workers, the second while what the first took with it is under way; in a third of the rounds
+// little or no room for what was sent.
+TEST(Resume, LossesInRecovery) {
+  Random random(23);
+  for (int32_t round = 0; round < 120; ++round) {
+    const auto stages = static_cast<int32_t>(1 + random.below(3));
+    const bool split = random.below(3) > 0;
+    const Job job = job_of(stages, 3, static_cast<int32_t>(1 + random.below(2)), split);
+    const Plan plan = plan_of(job);
+    const int64_t room = random.below(3) == 0 ? 256 * random.below(4) : kAllKept;
+    const WorkerId first{static_cast<int32_t>(random.below(3 * stages))};
+    WorkerId second = first;
+    while (second == first) second = {static_cast<int32_t>(random.below(3 * stages))};
+    const int64_t at = random.below(120), then = random.below(60);
+    SCOPED_TRACE(cat("round ", round, ": ", stages, " stages, ", job.parallel.order, ", worker ",
+                     first, " at call ", at, ", worker ", second, " at call ", then, ", room ",
+                     room));
+    Survivors all(job, plan, room);
+    all.run_and_lose(first, at, 2);
+    all.run_and_lose(second, then, 4);
+    all.finish(5);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// A cluster that has ended its first step, and is told that something of it is lost.
+class Ended {
+ public:
+  explicit Ended(bool split)
+      : job_(job_of(2, 2, 2, split)), plan_(plan_of(job_)), cluster_(job_, plan_) {
+    cluster_.keep_bytes = 0;
+    cluster_.commits = true;
+    cluster_.wrap_compute = [this](WorkerId, Compute& under) {
+      return std::make_unique<Refusing>(under, refused_);
+    };
+    cluster_.connect();
+    run();
+    for (int32_t w = 0; w < cluster_.size(); ++w) stock_.push_back(cluster_.inventory(w, 0));
+  }
+
+  // Values of this kind, and of this stage or any for -1, are nowhere any more.
+  void lose(ValueKind kind, int32_t stage) {
+    for (Inventory& inventory : stock_) {
+      std::erase_if(inventory.values, [&](const Value& value) {
+        return value.kind == kind && (stage < 0 || value.stage.value == stage);
+      });
+    }
+  }
+  // Runs what is left; with `refused` no device of the first stage takes ops of that kind, and all
+  // are at a standstill.
+  void resume(std::optional<OpKind> refused = std::nullopt) {
+    auto rest = salvage(plan_, stock_, std::vector<bool>(stock_.size(), true));
+    ASSERT_TRUE(rest.ok()) << rest.error().message;
+    const Status right = check(rest.value().plan, {}, rest.value().stores);
+    ASSERT_TRUE(right.ok()) << right.error().message;
+    TestCluster::Left left{rest.value().plan, {}};
+    for (const auto& stored : rest.value().stores) left.parts.push_back({stored, {}, {}});
+    for (const TakenBack& it : rest.value().back) {
+      left.parts[static_cast<size_t>(it.worker.value)].back.push_back(it.stage);
+    }
+    taken_back_ = rest.value().back.size();
+    refused_ = refused;
+    cluster_.connect();
+    cluster_.left = std::move(left);
+    run();
+    for (size_t w = 0; w < stock_.size(); ++w) {
+      stock_[w] = cluster_.inventory(static_cast<int32_t>(w), 0);
+    }
+  }
+  // All have ended the step with the plain numbers.
+  void expect_plain() {
+    PlainRun plain(job_);
+    const StepOutcome outcome = plain.step();
+    for (int32_t w = 0; w < cluster_.size(); ++w) {
+      const WorkerRun& run = runs_[static_cast<size_t>(w)];
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      EXPECT_EQ(cluster_.device(w).weights(), plain.weights(w % 2)) << "worker " << w;
+      EXPECT_EQ(run.outcomes.front().gradient_norm, outcome.gradient_norm) << "worker " << w;
+    }
+  }
+  size_t taken_back() const { return taken_back_; }
+  const std::vector<Inventory>& stock() const { return stock_; }
+
+ private:
+  // Takes no ops of one kind at the first stage.
+  struct Refusing : ForwardingCompute {
+    Refusing(Compute& under, const std::optional<OpKind>& kind)
+        : ForwardingCompute(under), refused(kind) {}
+    Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+      if (op.kind == refused && op.stage.value == 0) return invalid("not this one");
+      return under_.start(op, inputs_at, ticket);
+    }
+    const std::optional<OpKind>& refused;
+  };
+
+  void run() { runs_ = cluster_.run(0, 1); }
+
+  const Job job_;
+  const Plan plan_;
+  std::optional<OpKind> refused_;
+  TestCluster cluster_;
+  std::vector<WorkerRun> runs_;
+  std::vector<Inventory> stock_;
+  size_t taken_back_ = 0;
+};
+
+// The first stage has to sum its gradients again, and what came from the second is not kept. Of
+// that the total is there, and the verdict, so its Steps could be taken at once: they wait until
+// the gradients are made, with the parameters as they were.
+TEST(Resume, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
+  for (const bool split : {true, false}) {
+    SCOPED_TRACE(split);
+    Ended all(split);
+    all.expect_plain();
+    all.lose(ValueKind::Total, 0);
+    all.resume();
+    EXPECT_EQ(all.taken_back(), 4u);
+    all.expect_plain();
+  }
+}
+
+// A backward for its gradient alone adds nothing to a sum, also where a whole backward would have.
+TEST(Resume, WhatAGradientAloneLeavesIsInNoSum) {
+  for (const bool split : {true, false}) {
+    SCOPED_TRACE(split);
+    Ended all(split);
+    all.lose(ValueKind::Total, 0);
+    all.lose(ValueKind::Verdict, -1);
+    all.resume(OpKind::Measure);
+    for (const Inventory& inventory : all.stock()) {
+      for (const Value& value : inventory.values) {
+        EXPECT_FALSE(value.kind == ValueKind::Partial && value.stage.value == 1);
+      }
+    }
+    all.lose(ValueKind::Total, -1);
+    all.resume();
+    all.expect_plain();
   }
 }
 
