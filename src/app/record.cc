@@ -82,8 +82,8 @@ Status Record::step(const StepRecord& step) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
     line["step_ms"] = milliseconds;
   }
-  if (step.iteration) {
-    line["iteration_ms"] = to_milliseconds(*step.iteration);
+  if (step.iteration) line["iteration_ms"] = to_milliseconds(*step.iteration);
+  if (step.iteration_end.count() > 0) {
     if (before_ && before_->first + 1 == step.step) {
       line["period_ms"] = to_milliseconds(step.iteration_end - before_->second);
     }

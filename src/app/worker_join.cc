@@ -32,6 +32,8 @@ void WorkerRun::begin_anew() {
   report_.version = report_.learned = -1;
   report_.steps.clear();
   report_.shards.clear();
+  report_.resumes = false;
+  report_.held.clear();
   pending_.reset();
 }
 

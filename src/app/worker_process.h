@@ -13,6 +13,7 @@
 
 #include "app/lesson.h"
 #include "app/make_compute.h"
+#include "app/worker_rest.h"
 #include "app/worker_run.h"
 #include "base/mailbox.h"
 #include "base/text.h"
@@ -31,6 +32,8 @@ class WorkerRun {
 
  private:
   static constexpr Duration kIdle = std::chrono::seconds(1);
+  // What is kept at most of what was sent in a step, for whoever loses it.
+  static constexpr int64_t kKeptBytes = int64_t{1} << 28;
 
   Status connect_control();
   Status set_up();
@@ -51,11 +54,17 @@ class WorkerRun {
   Status go_on();
   void freeze(const Told& told);
   void run_steps(const Told& told);
+  void begin_running(const Told& told);
+  void run_rest(const Told& told);
   bool save_if_asked(const Told& told);
   bool learn_plan(const Told& told);
   bool take_plan(const Told& told);
   void step(const Told& told);
   StepInput input_of(int64_t version);
+  bool resumes() const { return can_resume(job_, *plan_, *compute_.compute, compute_.links.get()); }
+  // That the step at hand runs by: what is left of it, or the one in force.
+  const Plan& plan_at_hand() const { return rest_ ? rest_->told->plan : *plan_; }
+  std::set<WorkerId> peers_at_hand() const;
   bool ended_well(const Status& status);
   bool is_final() const;
   bool must_be_final(const Told& told) const;
@@ -109,10 +118,14 @@ class WorkerRun {
   bool entering_ = false;      // no step of this epoch has been done: peers may still connect
   std::optional<StepSummary> pending_;  // of the newest step, until its version is final
   bool in_step_ = false;                // a step is under way
-  bool newcomer_ = false;               // it has come to a run under way
-  bool has_place_ = false;              // and its part in the steps has begun
-  bool halted_ = false;  // the step gave numbers that are none: nothing runs in this epoch
-  Status fit_ = ok();    // why this process must end: a wire that is gone may use its memory
+  Holding holding_{kKeptBytes};
+  std::optional<WorkerRest> rest_;  // of the step in which the epoch begins, until it is done
+  // Of the last step in which this process is to end: how many of its ops have ended.
+  std::pair<int64_t, int64_t> rehearsed_{-1, 0};
+  bool newcomer_ = false;   // it has come to a run under way
+  bool has_place_ = false;  // and its part in the steps has begun
+  bool halted_ = false;     // the step gave numbers that are none: nothing runs in this epoch
+  Status fit_ = ok();       // why this process must end: a wire that is gone may use its memory
 };
 
 }  // namespace tenuto

@@ -236,6 +236,7 @@ Status WorkerRun::enter(const Told& now) {
     return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
   }
   halted_ = false;
+  rest_.reset();
   report_.epoch = order.epoch;
   report_.phase = Phase::Frozen;
   report_.failure.clear();
@@ -253,6 +254,9 @@ Status WorkerRun::enter(const Told& now) {
     return ok();
   } else {
     report_.version = compute_.compute->version();
+    report_.resumes = resumes();
+    report_.held = inventories_of(holding_, report_.version, *plan_,
+                                  compute_.compute->outcome().losses, report_.steps);
   }
   // What the old wire has still to say is of no use, what peers it lost least of all.
   runner_.reset();

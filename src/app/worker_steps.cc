@@ -41,14 +41,9 @@ void WorkerRun::run_steps(const Told& now) {
     return;
   }
   const Order& order = now.instruction.order;
-  if (report_.phase != Phase::Running) {
-    // An epoch begins at the committed version: a step beyond it is given up before anything is
-    // said of running, lest it be taken for one of this epoch.
-    const Status back = take_back(order.committed);
-    if (!back.ok()) return fail(back.error());
-    report_.phase = Phase::Running;
-    tell();
-  }
+  if (report_.phase != Phase::Running) begin_running(now);
+  if (report_.phase != Phase::Running) return;
+  if (rest_) return run_rest(now);
   if (must_be_final(now)) {
     if (settle() && !halts()) conclude();
     return;
@@ -60,6 +55,36 @@ void WorkerRun::run_steps(const Told& now) {
   }
   const bool there = order.stop_at >= 0 && compute_.compute->version() >= order.stop_at;
   if (there || !report_.lost_peers.empty()) return wait(kIdle);
+  if (take_plan(now)) step(now);
+}
+
+// An epoch begins at the committed version: a step beyond it is given up before anything is said of
+// running, lest it be taken for one of this epoch. Where what is left of the step is run, nobody
+// has done it before that is done.
+void WorkerRun::begin_running(const Told& now) {
+  rest_ = rest_of(now);
+  if (!rest_) {
+    const Status back = take_back(now.instruction.order.committed);
+    if (!back.ok()) return fail(back.error());
+  } else {
+    const int64_t step = rest_->told->step;
+    std::erase_if(report_.steps, [&](const StepSummary& of) { return of.step >= step; });
+    std::erase_if(report_.shards, [&](const SavedShard& of) { return of.version > step; });
+    report_.version = step;
+  }
+  report_.held.clear();
+  report_.phase = Phase::Running;
+  tell();
+}
+
+// Ends the step in which the epoch begins, by the lists of what is left of it.
+void WorkerRun::run_rest(const Told& now) {
+  if (!report_.lost_peers.empty()) return wait(kIdle);
+  const Status connected = connect_peers(rest_->told->plan);
+  if (!connected.ok()) {
+    if (connected.error().code != Code::Cancelled) fail(connected.error());
+    return;
+  }
   if (take_plan(now)) step(now);
 }
 
@@ -87,6 +112,13 @@ bool WorkerRun::take_plan(const Told& now) {
   return true;
 }
 
+// Whom this worker speaks with now: by the plan in force, and in what is left of a step.
+std::set<WorkerId> WorkerRun::peers_at_hand() const {
+  std::set<WorkerId> peers = peers_of(*plan_, settings_.self);
+  peers.merge(peers_of(plan_at_hand(), settings_.self));
+  return peers;
+}
+
 // The links of the step: of outgoing messages on the nominal clock, of incoming ones on the real
 // one: those of the job and those that were asked of the live run. The held-out pass behind a step
 // has them too.
@@ -105,7 +137,7 @@ void WorkerRun::apply_faults(int64_t step, const std::vector<Fault>& wanted) {
     compute_.links->set_links(states, self, static_cast<uint64_t>(job_.seed));
   }
   if (faulty_ == nullptr || compute_.links) return;
-  for (const WorkerId peer : peers_of(*plan_, self)) {
+  for (const WorkerId peer : peers_at_hand()) {
     const auto found = states.find({peer, self});
     const LinkState state =
         found == states.end() ? LinkState{base.link(peer, self), {}} : found->second;
@@ -126,7 +158,7 @@ void WorkerRun::cut_off(int64_t step) {
     }
     say(cat(name(), ": cut off for ", to_milliseconds(lasts), " ms, in step ", step));
     client_->cut_off(lasts);
-    for (const WorkerId peer : peers_of(*plan_, worker)) faulty_->hold(peer, now + lasts);
+    for (const WorkerId peer : peers_at_hand()) faulty_->hold(peer, now + lasts);
   }
 }
 
@@ -135,7 +167,7 @@ void WorkerRun::break_connections(int64_t step) {
   const int32_t workers = job_.worker_count();
   for (const auto& [first, second] : breaks_at(job_.faults, step, job_.parallel.stages, workers)) {
     if (first != settings_.self) continue;
-    const auto& list = plan_->schedule.lists[static_cast<size_t>(first.value)];
+    const auto& list = plan_at_hand().schedule.lists[static_cast<size_t>(first.value)];
     const WorkerId peer = second;
     const auto messages = std::count_if(list.begin(), list.end(), [&](const Op& op) {
       return op.kind == OpKind::Send && op.peer == peer;
@@ -145,12 +177,15 @@ void WorkerRun::break_connections(int64_t step) {
   }
 }
 
-// What ends this process, or makes it stand still, in the step: asked after each op of it.
+// What ends this process, or makes it stand still, in the step: asked after each op of it. Of a
+// step that goes on some have ended before.
 std::function<void(int64_t)> WorkerRun::rehearsed_end(int64_t step) {
   const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
   if (fault == nullptr) return nullptr;
-  const auto end = [fault](int64_t ended) {
-    if (ended != fault->at_op) return;
+  const int64_t before = rest_ && rehearsed_.first == step ? rehearsed_.second : 0;
+  const auto end = [this, fault, step, before](int64_t ended) {
+    rehearsed_ = {step, before + ended};
+    if (before + ended != fault->at_op) return;
     if (fault->for_ms > 0) return stand_still(from_milliseconds(fault->for_ms));
     std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);
   };
@@ -211,7 +246,7 @@ StepInput WorkerRun::input_of(int64_t version) {
     return {order.committed,
             order.epoch != epoch || order.phase != Phase::Running || over || !conversation().ok()};
   };
-  return {.plan = plan_.get(),
+  return {.plan = &plan_at_hand(),
           .self = settings_.self,
           .epoch = epoch,
           .step = version,
@@ -223,7 +258,10 @@ StepInput WorkerRun::input_of(int64_t version) {
                 report_.lost_peers.push_back(peer);
               },
           .retire_limit = from_milliseconds(job_.network.silence_seconds * 1000),
-          .other = [this](const Done& done) { lessons_.note(done, monotonic_clock().now()); }};
+          .other = [this](const Done& done) { lessons_.note(done, monotonic_clock().now()); },
+          .holding = resumes() ? &holding_ : nullptr,
+          .rest = rest_ ? &rest_->part : nullptr,
+          .attempt = rest_ ? rest_->told->attempt : -1};
 }
 
 // What follows from a failure is reported here.
@@ -302,13 +340,15 @@ void WorkerRun::conclude() {
 }
 
 void WorkerRun::step(const Told& now) {
-  if (!hold_lessons(now)) return;
-  const int64_t version = compute_.compute->version();
+  // Nobody learns in the step in which an epoch begins.
+  if (!rest_ && !hold_lessons(now)) return;
+  const int64_t version = rest_ ? rest_->told->step : compute_.compute->version();
   apply_faults(version, now.instruction.faults);
   choose_paths();
   if (compute_.paced != nullptr) compute_.paced->count_lag(!entering_);
   StepSummary summary{.step = version, .start_ns = monotonic_clock().now().count()};
   StepInput input = input_of(version);
+  if (input.holding == nullptr) holding_ = Holding(kKeptBytes);
   input.ended = rehearsed_end(version);
   input.validated = [this] {
     if (!halts()) conclude();
@@ -319,6 +359,7 @@ void WorkerRun::step(const Told& now) {
   const std::vector<Repair> repairs = transport_->take_repairs();
   note_repairs(repairs, version);
   if (!ended_well(events.ok() ? ok() : events.error())) return;
+  rest_.reset();
   entering_ = false;
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(std::move(events).value(), version, summary);
@@ -346,6 +387,7 @@ void WorkerRun::step(const Told& now) {
 bool WorkerRun::evaluate(int64_t version, StepSummary& summary) {
   StepInput input = input_of(version);
   input.evaluation = true;
+  input.holding = nullptr;
   input.lost = [this](WorkerId peer, const Error&) { report_.lost_peers.push_back(peer); };
   const Result<std::vector<Event>> events = runner_->run_step(input);
   if (!ended_well(events.ok() ? ok() : events.error())) return false;

@@ -251,6 +251,13 @@ class GrpcClient : public Client {
       if (!plan.ok()) return plan.error().message;
       next->plan = std::make_shared<const Plan>(std::move(plan).value());
     }
+    if (message.has_rest()) {
+      RestOfStep rest = from_wire(message.rest());
+      Result<Plan> plan = plan_from_json(message.rest().plan(), "what is left of a step");
+      if (!plan.ok()) return plan.error().message;
+      rest.plan = std::move(plan).value();
+      next->rest = std::make_shared<const RestOfStep>(std::move(rest));
+    }
     if (!message.job_toml().empty()) {
       next->job_toml = std::make_shared<const std::string>(message.job_toml());
     }
@@ -265,6 +272,7 @@ class GrpcClient : public Client {
         const bool repeated = age(next->instruction) <= age(told_->instruction);
         if (repeated) return {};
         if (!next->plan) next->plan = told_->plan;
+        if (!next->rest) next->rest = told_->rest;
         if (!next->job_toml) next->job_toml = told_->job_toml;
       }
       told_ = std::move(next);

@@ -32,6 +32,7 @@ struct ClientSettings {
 struct Told {
   Instruction instruction;
   std::shared_ptr<const Plan> plan;             // of instruction.plan_serial
+  std::shared_ptr<const RestOfStep> rest;       // the newest, with this worker's part alone
   std::shared_ptr<const std::string> job_toml;  // from the first message on
 };
 

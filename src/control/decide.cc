@@ -10,6 +10,7 @@
 #include "control/join.h"
 #include "control/recover.h"
 #include "control/replan.h"
+#include "control/rest.h"
 #include "control/step_record.h"
 
 namespace tenuto {
@@ -463,6 +464,7 @@ void Turn::recover() {
   if (all_have_frozen(s)) {
     const int64_t before = s.committed;
     roll_forward();
+    note_if(find_rest(out_));
     out_.event = "recovery";
     return note(begin_again(out_, s.committed == before));
   }
@@ -635,6 +637,7 @@ Facts facts_of(const State& state) {
               .committed = state.committed,
               .target = salvaged ? state.salvage.target : state.target,
               .members = state.told.order.members,
+              .rest = state.told.rest != nullptr,
               .begun = state.situation != Situation::Gathering,
               .first_plan = state.first_plan,
               .plan = planning.serial,

@@ -120,8 +120,10 @@ struct Recovery {
   Duration since{};                  // the news of the first
   Duration deadline{};               // for all to say at which version they are
   std::shared_ptr<const Plan> plan;  // without the dead
-  bool redone = false;               // the step in which it begins had been begun
-  bool waiting = false;              // nobody has begun again yet
+  // What is left of the step in which it begins; null: that is run whole.
+  std::shared_ptr<const RestOfStep> rest;
+  bool redone = false;   // the step in which it begins had been begun
+  bool waiting = false;  // nobody has begun again yet
 };
 
 // A step that is abandoned for good and what follows.

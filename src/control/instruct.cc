@@ -88,6 +88,9 @@ Instruction instruction_of(const State& state) {
   }
   all.resume_shards = state.rules.resume_shards;
   all.faults = state.faults;
+  const auto& rest = state.recovery.rest;
+  const bool open = rest && rest->epoch == state.epoch && rest->step == state.committed;
+  if (open && state.situation == Situation::Running) all.rest = rest;
   return all;
 }
 

@@ -68,6 +68,7 @@ std::string begin_recovery(Decision& out, WorkerId dead, const std::string& caus
   state.target = -1;
   recovery.cause += cat(recovery.cause.empty() ? "" : "; then ", cause);
   recovery.dead.push_back(dead);
+  recovery.rest.reset();
   recovery.deadline = now + state.rules.silence_limit;
   recovery.plan = std::make_shared<const Plan>(std::move(plan));
   // What was saved of a version that is not final may be of a try that is given up.
@@ -106,7 +107,7 @@ std::string begin_again(Decision& out, bool redone) {
   state.situation = Situation::Running;
   state.target = step;
   recovery.waiting = true;
-  recovery.redone = redone;
+  recovery.redone = redone && !recovery.rest;
   for (Member& member : state.members) {  // of the try that is given up
     std::erase_if(member.report.steps, [&](const StepSummary& of) { return of.step >= step; });
   }
@@ -122,9 +123,9 @@ std::string begin_again(Decision& out, bool redone) {
   out.new_plan = true;
   const std::string agreed = cat("all that are left agree on version ", step);
   if (step >= state.stop_at) return cat(agreed, ", the last");
-  return cat(agreed, ": step ", step, redone ? " is done again" : " begins", " without ",
-             names_of(recovery.dead), ", under plan ", planning.serial, " (",
-             planning.present->order, ")");
+  const char* how = recovery.rest ? " goes on" : redone ? " is done again" : " begins";
+  return cat(agreed, ": step ", step, how, " without ", names_of(recovery.dead), ", under plan ",
+             planning.serial, " (", planning.present->order, ")");
 }
 
 std::string note_resumption(Decision& out, Duration now) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "ir/inventory.h"
 #include "ir/plan.h"
 #include "monitor/sample.h"
 #include "world/fault.h"
@@ -62,6 +64,15 @@ struct RepairNote {
   auto operator<=>(const RepairNote&) const = default;
 };
 
+// What a worker has of a step that is not committed.
+struct StepInventory {
+  int64_t step = 0;
+  int64_t attempt = 0;  // the epoch in which that was begun whole
+  Inventory inventory;
+  std::vector<int32_t> losses;  // micro-batches whose loss it knows
+  auto operator<=>(const StepInventory&) const = default;
+};
+
 // A process that comes to a run under way, to the place of a worker that is gone (join.h).
 struct Newcomer {
   WorkerId worker;
@@ -92,9 +103,27 @@ struct Report {
   int64_t plan = 1;  // serial of the newest plan that it has
   std::vector<WorkerId> lost_peers;
   std::vector<RepairNote> repairs;  // the newest few; of a pair one end tells
+  bool resumes = false;             // it can go on with what is left of a step
+  std::vector<StepInventory> held;  // frozen: of the steps that may be open
   std::string failure;              // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;
+};
+
+// A worker's part of what is left of a step.
+struct RestPart {
+  std::vector<Value> stored;  // what its list begins with
+  std::vector<StageId> back;  // stages whose Step it takes back
+  auto operator<=>(const RestPart&) const = default;
+};
+
+// What is left of the step in which an epoch begins: nobody runs the whole of it.
+struct RestOfStep {
+  int64_t epoch = 0, step = 0;
+  int64_t attempt = 0;  // at the step, that it is left of
+  Plan plan;
+  std::vector<RestPart> parts;  // of each worker
+  bool operator==(const RestOfStep&) const = default;
 };
 
 // What all workers are told: the order and what goes with it. Each plan travels once per stream.
@@ -115,6 +144,8 @@ struct Instruction {
   // Slow links that somebody wanted of the live run, beside those of the job. Each begins and ends
   // with a step that nobody can have begun when it is told, as plans do.
   std::vector<Fault> faults;
+  // Each worker is told its own part, with the plan of the epoch; null: the step is run whole.
+  std::shared_ptr<const RestOfStep> rest;
   auto operator<=>(const Instruction&) const = default;
 };
 

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "control/message.grpc.pb.h"
 #include "control/wire.h"
+#include "ir/text.h"
 
 namespace tenuto {
 namespace {
@@ -141,6 +142,8 @@ class GrpcServer : public Server {
 
   void tell(const Instruction& instruction, const std::string& plan) override {
     const std::lock_guard lock(mutex_);
+    const bool left = instruction.rest && (!instruction_ || instruction_->rest != instruction.rest);
+    if (left) rest_plan_ = to_json(instruction.rest->plan);
     instruction_ = instruction;
     if (!plan.empty()) plan_ = plan;
     write_soon();
@@ -356,7 +359,13 @@ class GrpcServer : public Server {
     if (stream.writing) return;
     wire::Order order = to_wire(*instruction_);
     if (!stream.settings_told) order.set_job_toml(settings_.job_toml);
-    if (stream.plan_told != instruction_->plan_serial) order.set_plan(plan_);
+    if (stream.plan_told != instruction_->plan_serial) {
+      order.set_plan(plan_);
+      if (instruction_->rest) {
+        order.mutable_rest()->set_plan(rest_plan_);
+        write_rest(*instruction_->rest, stream.last->worker, order.mutable_rest());
+      }
+    }
     stream.settings_told = true;
     stream.plan_told = instruction_->plan_serial;
     stream.writing = true;
@@ -379,7 +388,8 @@ class GrpcServer : public Server {
   std::vector<Question> questions_;  // not yet taken
   int64_t last_question_ = 0;
   std::optional<Instruction> instruction_;
-  std::string plan_;  // of the newest serial
+  std::string plan_;       // of the newest serial
+  std::string rest_plan_;  // of instruction_->rest
   bool closing_ = false;
   bool telling_ = false;  // the alarm is set: its token has not come back yet
   std::condition_variable told_;

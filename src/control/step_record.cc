@@ -76,7 +76,11 @@ StepRecord record_of(const State& state, int64_t step) {
       evaluation.empty() || static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
   record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
   record.loss = mean(losses);
-  if (device.workers == busy_workers(state, record.plan.get())) {
+  const auto& rest = state.recovery.rest;
+  const bool resumed = rest && rest->epoch == state.epoch && rest->step == step;
+  if (resumed) {  // when it began, nobody has told who has not run the whole of it
+    record.iteration_end = device.last;
+  } else if (device.workers == busy_workers(state, record.plan.get())) {
     record.iteration = device.last - device.first;
     record.iteration_end = device.last;
   }

@@ -121,6 +121,7 @@ std::string to_json(const Facts& facts) {
                {"plan_from", facts.plan_from},
                {"plan_name", facts.plan_name},
                {"previous_plan", facts.previous_plan}};
+  if (facts.rest) json["rest"] = true;
   if (const auto& last = facts.last_resort) {
     json["last_resort"] = {{"cause", last->cause},
                            {"exit_saved", last->exit_saved},
@@ -150,6 +151,7 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
   for (const int32_t learner : fields.read_list("learners", "numbers of workers", kMostMembers)) {
     facts.learners.push_back({learner});
   }
+  if (fields.part("rest") != nullptr) fields.read("rest", facts.rest);
   fields.read("begun", facts.begun);
   fields.read("first_plan", facts.first_plan);
   fields.read("plan", facts.plan);

@@ -39,8 +39,10 @@ struct Facts {
   std::vector<WorkerId> members = {};      // of the epoch
   std::vector<int32_t> incarnations = {};  // of the members: how often each has been started
   std::vector<WorkerId> learners = {};     // members that have not all of the state yet
-  bool begun = false;                      // the workers have been told to run
-  int64_t first_plan = 1;                  // serial of the epoch's first plan
+  // Of the step after `target` the members run what is left, which is not written down.
+  bool rest = false;
+  bool begun = false;      // the workers have been told to run
+  int64_t first_plan = 1;  // serial of the epoch's first plan
   int64_t plan = 1,
           plan_from = 0;  // serial of the newest plan; the step it is in force from, or -1
   // The names of the newest plan and of the one in force until then; see Planning::present_name.

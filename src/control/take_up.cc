@@ -89,7 +89,7 @@ State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans,
     state.ending = facts.ending;
   } else if (facts.last_resort) {
     state.situation = Situation::Salvaging;
-  } else if (facts.target < 0 || !facts.learners.empty()) {
+  } else if (facts.target < 0 || !facts.learners.empty() || facts.rest) {
     state.epoch += facts.target < 0 ? 0 : 1;
     state.target = -1;
     state.situation = Situation::Recovering;

@@ -21,6 +21,8 @@ struct PlansOfFacts {
 // but for `term`, which is above that of the facts, and `saved`, the newest checkpoint on disk.
 // Members that do not come forward within the usual silence are dead. While somebody was learning
 // the state, an epoch begins without the learners: who had been given what is not known any more.
+// While all run what is left of a step, an epoch begins too, and what is left is found again: some
+// may not have been told.
 //
 // Requires: facts.begun, and members that are workers of the rules' plan
 State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans, Duration now);

@@ -137,6 +137,44 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .events = from.events()};
 }
 
+// Runs of values that differ in their micro-batch alone.
+template <class Runs>
+void write_values(const std::vector<Value>& values, Runs* to) {
+  const Value* before = nullptr;
+  wire::Values* run = nullptr;
+  for (const Value& value : values) {
+    const bool joins = before != nullptr && before->kind == value.kind &&
+                       before->stage == value.stage && before->part == value.part &&
+                       before->micro.value >= 0 && value.micro.value >= 0;
+    if (!joins) {
+      run = to->Add();
+      run->set_kind(static_cast<int32_t>(value.kind));
+      run->set_stage(value.stage.value);
+      run->set_part(value.part);
+    }
+    if (value.micro.value >= 0) run->add_micros(value.micro.value);
+    before = &value;
+  }
+}
+
+template <class Runs>
+std::vector<Value> read_values(const Runs& from) {
+  std::vector<Value> values;
+  const int32_t last = static_cast<int32_t>(ValueKind::Verdict);
+  for (const auto& run : from) {
+    Value value{static_cast<ValueKind>(std::clamp(run.kind(), 0, last)),
+                static_cast<int16_t>(run.part()),
+                {run.stage()},
+                {}};
+    if (run.micros().empty()) values.push_back(value);
+    for (const int32_t micro : run.micros()) {
+      value.micro = {micro};
+      values.push_back(value);
+    }
+  }
+  return values;
+}
+
 // Takes as long for a wrong token as for a right one.
 bool same_secret(const std::string& left, const std::string& right) {
   if (left.size() != right.size()) return false;
@@ -182,6 +220,15 @@ wire::Report to_wire(const Report& report, const Credentials& credentials) {
     note->set_step(repair.step);
     note->set_took_ns(repair.took_ns);
   }
+  to.set_resumes(report.resumes);
+  for (const StepInventory& held : report.held) {
+    wire::StepInventory* inventory = to.add_held();
+    inventory->set_step(held.step);
+    inventory->set_attempt(held.attempt);
+    write_values(held.inventory.values, inventory->mutable_values());
+    for (const StageId stage : held.inventory.stepped) inventory->add_stepped(stage.value);
+    for (const int32_t micro : held.losses) inventory->add_losses(micro);
+  }
   to.set_failure(report.failure);
   to.set_failure_code(static_cast<int32_t>(report.failure_code));
   return to;
@@ -208,6 +255,13 @@ Report from_wire(const wire::Report& message) {
   for (const auto& repair : message.repairs()) {
     report.repairs.push_back(
         {repair.serial(), {repair.peer()}, repair.step(), time_in(repair.took_ns())});
+  }
+  report.resumes = message.resumes();
+  for (const auto& held : message.held()) {
+    StepInventory inventory{held.step(), held.attempt(), {read_values(held.values()), {}}, {}};
+    for (const int32_t stage : held.stepped()) inventory.inventory.stepped.push_back({stage});
+    inventory.losses.assign(held.losses().begin(), held.losses().end());
+    report.held.push_back(std::move(inventory));
   }
   report.failure = message.failure();
   const int32_t last = static_cast<int32_t>(Code::Cancelled);
@@ -322,6 +376,26 @@ Instruction from_wire(const wire::Order& message) {
     instruction.faults.push_back(fault);
   }
   return instruction;
+}
+
+void write_rest(const RestOfStep& rest, WorkerId worker, wire::Rest* to) {
+  to->set_epoch(rest.epoch);
+  to->set_step(rest.step);
+  to->set_attempt(rest.attempt);
+  if (static_cast<size_t>(worker.value) >= rest.parts.size()) return;
+  const RestPart& part = rest.parts[static_cast<size_t>(worker.value)];
+  write_values(part.stored, to->mutable_stored());
+  for (const StageId stage : part.back) to->add_back(stage.value);
+}
+
+RestOfStep from_wire(const wire::Rest& message) {
+  RestOfStep rest{message.epoch(),
+                  message.step(),
+                  message.attempt(),
+                  {},
+                  {{read_values(message.stored()), {}}}};
+  for (const int32_t stage : message.back()) rest.parts.front().back.push_back({stage});
+  return rest;
 }
 
 }  // namespace tenuto

@@ -10,7 +10,7 @@
 namespace tenuto {
 
 // Version of message.proto; both ends must have the same.
-inline constexpr int32_t kProtocol = 4;
+inline constexpr int32_t kProtocol = 5;
 
 // What shows that a message belongs to this job.
 struct Credentials {
@@ -29,7 +29,12 @@ std::string refusal_of(const wire::Report& message, const Credentials& expected,
 
 // The instruction as it is sent, without its plan.
 wire::Order to_wire(const Instruction& instruction);
-// And back, without its plan.
+// And back, without its plan and its rest.
 Instruction from_wire(const wire::Order& message);
+
+// A worker's part of what is left of a step, without its plan.
+void write_rest(const RestOfStep& rest, WorkerId worker, wire::Rest* to);
+// And back: a part for this one worker.
+RestOfStep from_wire(const wire::Rest& message);
 
 }  // namespace tenuto

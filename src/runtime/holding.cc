@@ -6,7 +6,7 @@
 
 namespace tenuto {
 
-void Holding::begin(int64_t step) {
+void Holding::begin(int64_t step, int64_t attempt) {
   if (now_.step == step - 1) {
     before_ = std::move(now_);
   } else if (now_.step != step) {
@@ -14,13 +14,19 @@ void Holding::begin(int64_t step) {
   }
   now_ = {};
   now_.step = step;
+  now_.attempt = attempt;
 }
 
-void Holding::resume(int64_t step, const std::vector<Value>& stored,
+void Holding::resume(int64_t step, int64_t attempt, const std::vector<Value>& stored,
                      const std::vector<StageId>& back) {
   if (is_behind(step)) now_ = std::move(*before_);
   before_.reset();
   if (now_.step != step) now_ = {};
+  if (attempt >= 0 && now_.attempt != attempt) {
+    now_.kept.clear();
+    now_.bytes = 0;
+    now_.attempt = attempt;
+  }
   now_.step = step;
   const std::set<Value> taken(stored.begin(), stored.end());
   std::erase_if(now_.kept, [&](const Kept& each) {
@@ -59,8 +65,17 @@ void Holding::end(std::vector<Value> stored, const std::vector<StageId>& stepped
   now_.stepped.assign(all.begin(), all.end());
 }
 
+const Holding::OfStep* Holding::of_step(int64_t step) const {
+  return now_.step == step ? &now_ : is_behind(step) ? &*before_ : nullptr;
+}
+
+int64_t Holding::attempt(int64_t step) const {
+  const OfStep* of = of_step(step);
+  return of == nullptr ? -1 : of->attempt;
+}
+
 Inventory Holding::inventory(int64_t step, bool whole_backward) const {
-  const OfStep* of = now_.step == step ? &now_ : is_behind(step) ? &*before_ : nullptr;
+  const OfStep* of = of_step(step);
   if (of == nullptr) return {};
   std::set<Value> all(of->stored.begin(), of->stored.end());
   for (const Kept& each : of->kept) all.insert(each.value);

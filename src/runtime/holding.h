@@ -23,11 +23,13 @@ class Holding {
   explicit Holding(int64_t limit) : limit_(limit) {}
 
   // A run of step `step` begins from nothing: what is held of the step before stays, what was held
-  // of others is forgotten.
-  void begin(int64_t step);
-  // A run of what is left of `step` begins with these values: they are in the store from here on.
-  // What else is kept of the step stays so. These stages have not stepped any more.
-  void resume(int64_t step, const std::vector<Value>& stored, const std::vector<StageId>& back);
+  // of others is forgotten. `attempt`: the epoch in which the step is begun so.
+  void begin(int64_t step, int64_t attempt);
+  // A run of what is left of that attempt at `step` begins with these values: they are in the store
+  // from here on. What else is kept of the step stays so, if it is of that attempt; -1 = it is.
+  // These stages have not stepped any more.
+  void resume(int64_t step, int64_t attempt, const std::vector<Value>& stored,
+              const std::vector<StageId>& back);
   // A value that was sent is kept. Returns those that go because there is no room.
   std::vector<Value> keep(const Value& value, int64_t bytes);
   // The run has come to its end, or as far as it could: what is in the store, and which stages have
@@ -37,6 +39,10 @@ class Holding {
   // What there is of `step`; empty when the worker has nothing of it. With `whole_backward` what
   // awaits its BackwardWeight is in the sum already.
   Inventory inventory(int64_t step, bool whole_backward) const;
+  // The step of the newest run; -1 = none.
+  int64_t step() const { return now_.step; }
+  // The attempt at `step` that this is of; -1 = the worker has nothing of it.
+  int64_t attempt(int64_t step) const;
   // True when `step` is the one before that of the newest run.
   bool is_behind(int64_t step) const { return before_ && before_->step == step; }
   // Bytes that are kept now; the most that were; values that were dropped for want of room.
@@ -50,12 +56,15 @@ class Holding {
     int64_t bytes = 0;
   };
   struct OfStep {
-    int64_t step = -1;
+    int64_t step = -1, attempt = -1;
     std::vector<Value> stored;
     std::deque<Kept> kept;  // oldest first
     std::vector<StageId> stepped;
     int64_t bytes = 0;  // of what is kept
   };
+
+  // What is held of a step; null: nothing.
+  const OfStep* of_step(int64_t step) const;
 
   int64_t limit_;
   OfStep now_;

@@ -246,7 +246,12 @@ void Paced::keep(const Value& value) {
   common_->store.erase(found);
 }
 
-void Paced::drop(const Value& value) { common_->kept.erase(value); }
+void Paced::drop(const Value& value) {
+  const auto found = common_->kept.find(value);
+  if (found == common_->kept.end()) return;
+  if (found->second.size() == elements_) common_->spare.push_back(std::move(found->second));
+  common_->kept.erase(found);
+}
 
 Status Paced::resume(int64_t step, const Remainder& rest) {
   const bool back = std::find(rest.back.begin(), rest.back.end(), stage_) != rest.back.end();

@@ -80,11 +80,20 @@ std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) 
 
 void PacedCommon::begin(int64_t next) {
   if (step != next) {
-    kept_before = step == next - 1 ? std::move(kept) : std::map<Value, Floats>();
+    if (step == next - 1) std::swap(kept_before, kept);
+    if (step != next - 1) give_up(kept_before);
     step = next;
   }
-  kept.clear();
-  store.clear();
+  give_up(kept);
+  give_up(store);
+}
+
+void PacedCommon::give_up(std::map<Value, Floats>& values) {
+  for (auto& [value, numbers] : values) {
+    const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
+    if (travels) spare.push_back(std::move(numbers));
+  }
+  values.clear();
 }
 
 void PacedCommon::resume(int64_t wanted, const std::vector<Value>& stored) {

@@ -68,6 +68,8 @@ struct PacedCommon {
   // The stored values and no others are in the store, wherever they were. Once more changes
   // nothing.
   void resume(int64_t wanted, const std::vector<Value>& stored);
+  // Forgets the values; message buffers are used again.
+  void give_up(std::map<Value, Floats>& values);
 
   std::map<Value, Floats> store;
   std::vector<Floats> spare;  // message buffers to use again

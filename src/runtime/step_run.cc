@@ -99,11 +99,13 @@ Result<std::vector<Event>> StepRun::run() {
 Status StepRun::begin() {
   Holding* holding = input_.holding;
   if (input_.rest == nullptr) {
-    if (holding != nullptr) holding->begin(input_.step);
+    if (holding != nullptr) holding->begin(input_.step, input_.epoch);
     return machine_.compute->begin(input_.step);
   }
   if (order_ != nullptr) return invalid("messages through the device's queue begin anew");
-  if (holding != nullptr) holding->resume(input_.step, input_.rest->stored, input_.rest->back);
+  if (holding != nullptr) {
+    holding->resume(input_.step, input_.attempt, input_.rest->stored, input_.rest->back);
+  }
   Remainder rest = *input_.rest;
   rest.unsummed = unsummed_ = gradients_alone(list_);
   const Status resumed = machine_.compute->resume(input_.step, rest);

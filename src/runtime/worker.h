@@ -66,6 +66,7 @@ struct StepInput {
   Holding* holding = nullptr;
   // The plan is what is left of the step, and this is the worker's part of it; null: a whole step.
   const Remainder* rest = nullptr;
+  int64_t attempt = -1;  // at the step, that the rest is left of: see Holding
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in

@@ -45,8 +45,9 @@ Error stuck(const Priced& it) {
               " ops; waiting: ", waits, "\n", table(it.schedule, marks))};
 }
 
-// The end of a step's last op.
+// The end of a step's last op; of what is left of one there may be none.
 Duration end_of(const Priced& it, int32_t step) {
+  if (it.program.size() == 0) return {};
   const auto first = it.outcome.finish.begin() + int64_t{step} * it.program.size();
   return *std::max_element(first, first + it.program.size());
 }

@@ -29,6 +29,12 @@ extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented
 namespace tenuto {
 namespace {
 
+// Values with and without a micro-batch, in the order of values.
+const std::vector<Value> kSome = {{ValueKind::Activation, -1, {0}, {0}},
+                                  {ValueKind::Activation, -1, {0}, {6}},
+                                  {ValueKind::Total, 1, {2}, {}},
+                                  {ValueKind::Verdict, -1, {0}, {}}};
+
 constexpr Duration kLimit = std::chrono::seconds(20);
 
 // A plan of two workers under a name.
@@ -248,9 +254,26 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                 .plan = 7,
                 .lost_peers = {{0}},
                 .repairs = {{1, {0}, 7, 12345}, {2, {3}, 8, 1}},
+                .resumes = true,
+                .held = {{4, 2, {{kSome[0], kSome[1], kSome[2], kSome[3]}, {{1}, {3}}}, {0, 7}},
+                         {5, 3, {}, {}}},
                 .failure = "it broke",
                 .failure_code = Code::Exhausted};
   EXPECT_EQ(from_wire(to_wire(report, {"choir", "secret"})), report);
+}
+
+// Each worker is told its own part of what is left of a step.
+TEST(Conversation, WhatIsLeftOfAStepTravelsWhole) {
+  RestOfStep rest{3, 7, 2, {}, {{{kSome[2]}, {}}, {{kSome[0], kSome[1], kSome[3]}, {{2}, {4}}}}};
+  for (const int32_t worker : {0, 1}) {
+    wire::Rest message;
+    write_rest(rest, {worker}, &message);
+    const RestOfStep read = from_wire(message);
+    EXPECT_EQ(read.epoch, 3);
+    EXPECT_EQ(read.step, 7);
+    EXPECT_EQ(read.attempt, 2);
+    EXPECT_EQ(read.parts, (std::vector<RestPart>{rest.parts[static_cast<size_t>(worker)]}));
+  }
 }
 
 TEST(Conversation, OnlyTheNewestOfManyReportsMatters) {
@@ -361,7 +384,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 4: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 5: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();

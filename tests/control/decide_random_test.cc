@@ -274,8 +274,49 @@ TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
   EXPECT_GT(salvaging, 30 / kPart);
 }
 
+// Workers say what they have of the open step and go on with what is left of it, while they die
+// again, come back, and coordinators are replaced: what is left is always of one try, and so is
+// every committed version.
+TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
+  int32_t survived = 0, resumed = 0, redone = 0, back = 0, learned = 0, restarts = 0;
+  for (uint64_t seed = 0; seed < 2400 / kPart; ++seed) {
+    Case of = seed % 8 == 0 ? make_long_case(seed) : make_case(seed);
+    of.rules.survive = true;
+    Chances chances{.death = 6, .checkpoint = 5, .deaths_at_most = 4, .suspicion = 3};
+    if (seed % 8 == 0) chances = with_returns();
+    if (seed % 2 == 0) chances.restart = 3, chances.restarts_at_most = 12;
+    chances.resumes = true;
+    World world(seed, of.stages, of.pipelines, of.rules, chances);
+    world.run(seed % 8 == 0 ? 6000 : 900, 80000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    resumed += world.resumed();
+    redone += world.redone() - world.resumed();
+    back += world.taken_back();
+    learned += world.learned();
+    restarts += world.restarts();
+    const State& state = world.state();
+    if (world.redone() + world.rolled_forward() == 0) continue;
+    if (!state.salvage.cause.empty()) {
+      EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
+      continue;
+    }
+    ++survived;
+    EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
+    EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
+  }
+  std::printf("%d steps went on, %d were done again, %d updates taken back\n", resumed, redone,
+              back);
+  EXPECT_GT(survived, 300 / kPart);  // the cases must have been met at all
+  EXPECT_GT(resumed, 300 / kPart);
+  EXPECT_GT(redone, 100 / kPart);
+  EXPECT_GT(back, 5 / kPart);
+  EXPECT_GT(learned, 50 / kPart);
+  EXPECT_GT(restarts, 500 / kPart);
+}
+
 TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
-  for (const Bug bug : {Bug::ToldFirst, Bug::TargetNotWritten}) {
+  for (const Bug bug : {Bug::ToldFirst, Bug::TargetNotWritten, Bug::RestNotWritten}) {
     bool seen = false;
     for (uint64_t seed = 0; seed < 6000 && !seen; ++seed) {
       Case of = make_case(seed);
@@ -286,7 +327,8 @@ TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
                    .suspicion = 3,
                    .bug = bug,
                    .restart = 40,
-                   .restarts_at_most = 40});
+                   .restarts_at_most = 40,
+                   .resumes = bug == Bug::RestNotWritten});
       world.run(900, 20000);
       seen = world.failed() || !world.state().ending;
     }

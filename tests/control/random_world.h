@@ -40,6 +40,11 @@ struct Puppet {
   bool newcomer = false, has_place = false;
   int64_t lesson_at = -1;  // the version at which it was given the last piece
   bool expelled = false;   // it has heard that the run goes on without it
+  // What it has of the step after its version, and of which try that is; -1 = nothing.
+  int64_t try_of = -1;
+  std::vector<Value> has;
+  std::vector<int32_t> knows;  // losses of the step in which the epoch begins
+  bool resting = false;        // of that step it does what is left
 };
 
 // What a worker or a coordinator may do wrong: the judge has to see it.
@@ -52,6 +57,7 @@ enum class Bug : uint8_t {
   KeepsPieces,       // takes what it was given in one epoch for good in the next
   ToldFirst,         // tells a commit before it is written down
   TargetNotWritten,  // tells from where an epoch goes on and does not write it down
+  RestNotWritten,    // tells what is left of a step and does not write that down
 };
 
 // How often what happens.
@@ -63,6 +69,7 @@ struct Chances {
   Bug bug = Bug::None;
   int64_t restart = 0;  // per mille of what the coordinator hears
   int32_t restarts_at_most = 0;
+  bool resumes = false;  // workers keep what they have of a step
 };
 
 // A run, its workers and the network between them.
@@ -79,6 +86,9 @@ class World {
     if (rules.survive) {
       rules.plan = plan_of(stages, pipelines);
       rules.model.layers.resize(static_cast<size_t>(stages));
+      for (Layer& layer : rules.model.layers) {  // what need not be done again is worth something
+        layer.forward = layer.backward_input = layer.backward_weight = kMillisecond;
+      }
       rules.cluster = uniform_cluster(stages * pipelines, {kMillisecond, 0});
       plans_[1] = rules.plan;
     }
@@ -107,6 +117,8 @@ class World {
   int32_t returns() const { return returns_; }
   int32_t learned() const { return learned_; }
   int32_t redone() const { return redone_; }
+  int32_t resumed() const { return resumed_; }
+  int32_t taken_back() const { return taken_back_; }
   int32_t rolled_forward() const { return rolled_forward_; }
   int32_t restarts() const { return restarts_; }
   // Restarts in the middle of a recovery, and of the end.
@@ -256,7 +268,10 @@ class World {
     Puppet& puppet = puppets_[worker];
     if (incarnation != puppet.report.incarnation) return;  // of the process before
     const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
-    if (puppet.alive && age(order) > age(puppet.heard)) puppet.heard = order;
+    if (!puppet.alive || age(order) <= age(puppet.heard)) return;
+    const auto rest = puppet.heard.rest;
+    puppet.heard = order;
+    if (!puppet.heard.rest) puppet.heard.rest = rest;  // what was told of an epoch stays
   }
 
   // One thing that the worker would do now; the rules of app/worker_run.
@@ -282,10 +297,16 @@ class World {
       puppet.report.version = puppet.version;
       puppet.report.connected = true;
       puppet.report.address = cat("worker-", worker);
+      puppet.resting = false;
+      puppet.report.resumes = chances_.resumes;
+      if (chances_.resumes) hold(worker);
       return tell(worker);
     }
     if (order.phase == Phase::Frozen) return frozen(worker);
+    if (puppet.report.phase != Phase::Running && begin_rest(worker)) return tell(worker);
     if (puppet.report.phase != Phase::Running) {
+      puppet.try_of = -1;
+      puppet.has.clear();
       const bool ahead = puppet.version == order.committed + 1;
       if (ahead && chances_.bug == Bug::LateUndo) {
         puppet.report.phase = Phase::Running;
@@ -301,6 +322,7 @@ class World {
       puppet.report.plan = puppet.heard.plan_serial;
       return tell(worker);
     }
+    if (puppet.resting) return end_rest(worker);
     if (own != nullptr && !take_lesson(worker, *own)) return;
     if (save(worker)) return;
     if (puppet.report.version != puppet.version) {
@@ -308,7 +330,121 @@ class World {
       return tell(worker);
     }
     if (order.stop_at >= 0 && puppet.version >= order.stop_at) return;
+    if (chances_.resumes && own == nullptr && random_.below(2) == 0) return do_some(worker);
     take_step(worker);
+  }
+
+  Value value_of(size_t worker, ValueKind kind) const {
+    const auto self = static_cast<int32_t>(worker);
+    return {kind, -1, {self % stages_}, {self / stages_}};
+  }
+  bool is_last(size_t worker) const {
+    return static_cast<int32_t>(worker) % stages_ == stages_ - 1;
+  }
+
+  // A part of its own micro-batch of the next step: the forward, then all of it.
+  void do_some(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const bool forward = puppet.try_of < 0;
+    puppet.try_of = puppet.report.epoch;
+    puppet.has = {value_of(worker, forward ? ValueKind::Stash : ValueKind::Partial)};
+    if (!is_last(worker)) puppet.has.push_back(value_of(worker, ValueKind::Activation));
+    const bool first = static_cast<int32_t>(worker) % stages_ == 0;
+    if (!forward && !first) puppet.has.push_back(value_of(worker, ValueKind::Gradient));
+  }
+
+  // Says what it has of the steps that may be open.
+  void hold(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const int64_t version = puppet.version;
+    const auto own = static_cast<int32_t>(worker) / stages_;
+    puppet.report.held.clear();
+    if (version > rules_.first_step) {
+      const StageId stage = value_of(worker, ValueKind::Total).stage;
+      StepInventory taken{
+          version - 1, puppet.state.back(), {{{ValueKind::Total, -1, stage, {}}}, {stage}}, {}};
+      if (!is_last(worker)) {
+        taken.inventory.values.push_back(value_of(worker, ValueKind::Activation));
+      }
+      for (const StepSummary& of : puppet.report.steps) {
+        if (of.step != version - 1) continue;
+        for (const LossOfMicro& loss : of.losses) taken.losses.push_back(loss.micro);
+      }
+      if (taken.losses.empty()) taken.losses = puppet.knows;
+      puppet.report.held.push_back(std::move(taken));
+    }
+    if (puppet.try_of < 0) return;
+    StepInventory begun{version, puppet.try_of, {puppet.has, {}}, {}};
+    if (is_last(worker)) begun.losses = {own};
+    puppet.report.held.push_back(std::move(begun));
+  }
+
+  // An epoch that begins with what is left of a step: true when that is so.
+  bool begin_rest(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const Order& order = puppet.heard.order;
+    const auto& rest = puppet.heard.rest;
+    if (!rest || rest->epoch != order.epoch || rest->step != order.committed) return false;
+    Report& report = puppet.report;
+    const RestPart& part = rest->parts[worker];
+    expect(puppet.version == rest->step || puppet.version == rest->step + 1,
+           cat("worker ", worker, " is to end step ", rest->step, " at version ", puppet.version));
+    puppet.knows.clear();
+    for (const StepInventory& held : report.held) {
+      if (held.step == rest->step) puppet.knows = held.losses;
+    }
+    const bool ahead = puppet.version > rest->step;
+    const int64_t attempt = ahead ? puppet.state.back() : puppet.try_of;
+    expect(attempt < 0 || attempt == rest->attempt ||
+               (part.stored.empty() && ahead == !part.back.empty()),
+           cat("worker ", worker, " goes on with attempt ", attempt, " as with ", rest->attempt));
+    if (!part.back.empty()) {
+      ++taken_back_;
+      take_back(worker);
+    }
+    if (puppet.version == rest->step) {
+      puppet.has = part.stored;
+      puppet.try_of = puppet.has.empty() ? -1 : rest->attempt;
+    }
+    std::erase_if(report.steps, [&](const StepSummary& of) { return of.step >= rest->step; });
+    std::erase_if(report.shards, [&](const SavedShard& of) { return of.version > rest->step; });
+    report.version = rest->step;
+    report.held.clear();
+    report.phase = Phase::Running;
+    report.plan = puppet.heard.plan_serial;
+    puppet.resting = true;
+    return true;
+  }
+
+  // What is left needs all, so it ends when all are at it.
+  void end_rest(size_t worker) {
+    Puppet& puppet = puppets_[worker];
+    const Order& order = puppet.heard.order;
+    const RestOfStep& rest = *puppet.heard.rest;
+    for (const WorkerId peer : order.members) {
+      const Puppet& other = puppets_[static_cast<size_t>(peer.value)];
+      if (other.report.epoch != order.epoch || other.report.phase != Phase::Running) return;
+      if (!other.alive && other.step_epoch != order.epoch) return;
+    }
+    if (puppet.version == rest.step) {
+      puppet.version += 1;
+      puppet.state.push_back(rest.attempt);
+    }
+    puppet.step_epoch = order.epoch;
+    puppet.plan = puppet.heard.plan_serial;
+    puppet.resting = false;
+    puppet.try_of = -1;
+    puppet.has.clear();
+    std::set<int32_t> losses(puppet.knows.begin(), puppet.knows.end());
+    for (const Op& op : rest.plan.schedule.lists[worker]) {
+      if (op.kind == OpKind::Forward && op.stage.value == stages_ - 1)
+        losses.insert(op.micro.value);
+    }
+    StepSummary summary{.step = rest.step, .start_ns = 1, .finish_ns = 2};
+    for (const int32_t micro : losses) summary.losses.push_back({micro, 1.0});
+    puppet.knows.assign(losses.begin(), losses.end());
+    puppet.report.steps.push_back(summary);
+    puppet.report.seen = order.committed;
   }
 
   // Its place among those who come, as it has heard of it.
@@ -349,6 +485,11 @@ class World {
       report.address = cat("worker-", worker);
       report.steps.clear();
       report.shards.clear();
+      report.held.clear();
+      report.resumes = false;
+      puppet.try_of = -1;
+      puppet.has.clear();
+      puppet.resting = false;
       report.plan = heard.plan_serial;
       if (chances_.bug != Bug::KeepsPieces) puppet.pieces.clear();
       puppet.has_place = false;
@@ -456,6 +597,9 @@ class World {
     puppet.version += 1;
     puppet.step_epoch = order.epoch;
     puppet.state.push_back(order.epoch);
+    puppet.try_of = -1;
+    puppet.has.clear();
+    puppet.knows.clear();
     for (auto& piece : puppet.pieces) piece.push_back(order.epoch);
     expect(puppet.version <= state_.committed + 1, "a worker is two versions ahead");
     std::erase_if(puppet.report.steps,
@@ -500,7 +644,10 @@ class World {
       if (dies()) return restart();
       Decision decision = decide(state_, {now_, inputs[i]});
       const Decision again = decide(before, {now_, inputs[i]});
-      expect(again.reason == decision.reason && again.state.told == decision.state.told,
+      Instruction told = again.state.told;
+      const auto& rest = decision.state.told.rest;
+      if (told.rest && rest && *told.rest == *rest) told.rest = rest;
+      expect(again.reason == decision.reason && told == decision.state.told,
              "the same question has two answers");
       state_ = std::move(decision.state);
       judge(before, decision);
@@ -517,6 +664,7 @@ class World {
       if (chances_.bug == Bug::TargetNotWritten && journal_.epoch > rules_.epoch) {
         journal_.target = -1;
       }
+      if (chances_.bug == Bug::RestNotWritten) journal_.rest = false;
       if (dies()) return restart();
       if (decision.order) broadcast();
       if (dies()) return restart();
@@ -603,6 +751,7 @@ class World {
       judge_commit();
     }
     if (recovered) ++(state_.committed > before.committed ? rolled_forward_ : redone_);
+    resumed_ += recovered && state_.told.rest ? 1 : 0;
     if (before.situation == Situation::Running) {
       for (const StepRecord& step : decision.steps) {
         expect(step.complete || state_.situation != Situation::Running,
@@ -651,6 +800,7 @@ class World {
   int64_t most_told_ = -1;  // the highest commit that was told
   int64_t on_disk_ = -1;    // the newest checkpoint
   int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
+  int32_t resumed_ = 0, taken_back_ = 0;
   int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0, learned_ = 0;
   bool stopped_ = false;
   std::string fault_;

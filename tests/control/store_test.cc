@@ -63,6 +63,7 @@ TEST(Facts, ReadBackAsWritten) {
                 .epoch = any(),
                 .committed = any(),
                 .target = any(),
+                .rest = random.below(2) == 0,
                 .begun = random.below(2) == 0,
                 .first_plan = any(),
                 .plan = any(),

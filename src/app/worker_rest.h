@@ -1,0 +1,37 @@
+// What a worker says of the steps that are open, and what it is told to do of one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "control/client.h"
+#include "ir/plan.h"
+#include "runtime/compute.h"
+#include "runtime/holding.h"
+#include "runtime/link_clock.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// What is left of a step, as this worker runs it.
+struct WorkerRest {
+  std::shared_ptr<const RestOfStep> told;  // whose plan it is
+  Remainder part;
+};
+
+// The rest that is told for this epoch and not yet done; none when the step is run whole.
+std::optional<WorkerRest> rest_of(const Told& told);
+
+// True when what is left of a step of this plan can be run here: steps go on without the dead, and
+// some stage has a holder to spare; Compute can, messages leave by themselves, and no stage steps
+// ahead of the norm. `links`: of a nominal clock; null: there is none.
+bool can_resume(const Job& job, const Plan& plan, const Compute& compute, const LinkClock* links);
+
+// What there is of the steps that may be open when version `version` is held: of that one, and of
+// the one before. `losses`: of the step that was begun last; `before`: steps that have been told.
+std::vector<StepInventory> inventories_of(const Holding& holding, int64_t version, const Plan& plan,
+                                          const std::vector<MicroLoss>& losses,
+                                          const std::vector<StepSummary>& before);
+
+}  // namespace tenuto

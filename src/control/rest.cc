@@ -1,0 +1,108 @@
+#include "control/rest.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "adapt/salvage.h"
+#include "base/text.h"
+#include "control/replan.h"
+
+namespace tenuto {
+namespace {
+
+// What is known of the open step.
+struct Stock {
+  std::vector<Inventory> inventories;  // by worker
+  std::vector<bool> alive;
+  std::set<int32_t> losses;  // micro-batches whose loss somebody knows
+  bool resumable = true;     // all that live can go on with what is left
+  bool begun = false;        // somebody has something
+  int64_t attempt = -1;      // that it is of: the newest; what is of others is given up
+};
+
+// What the member has of the open step; null: nothing.
+const StepInventory* held_by(const State& state, size_t worker) {
+  for (const StepInventory& held : state.members[worker].report.held) {
+    if (held.step == state.committed) return &held;
+  }
+  return nullptr;
+}
+
+Stock stock_of(const State& state, const Plan& plan) {
+  Stock stock;
+  stock.inventories.resize(plan.schedule.lists.size());
+  stock.alive.assign(plan.schedule.lists.size(), false);
+  const size_t count = std::min(state.members.size(), stock.alive.size());
+  for (size_t w = 0; w < count; ++w) {
+    const Member& member = state.members[w];
+    if (!member.alive) continue;
+    stock.alive[w] = true;
+    stock.resumable = stock.resumable && member.report.resumes;
+    const StepInventory* held = held_by(state, w);
+    if (held == nullptr) continue;
+    stock.inventories[w] = held->inventory;
+    std::erase_if(stock.inventories[w].stepped, [&](StageId stage) {
+      return stage.value < 0 || static_cast<size_t>(stage.value) >= plan.stages.size();
+    });
+    stock.attempt = std::max(stock.attempt, held->attempt);
+    stock.losses.insert(held->losses.begin(), held->losses.end());
+  }
+  // Who had not begun yet when the others began the step anew may have had other work in it.
+  for (size_t w = 0; w < count; ++w) {
+    Inventory& inventory = stock.inventories[w];
+    const StepInventory* held = stock.alive[w] ? held_by(state, w) : nullptr;
+    if (held != nullptr && held->attempt != stock.attempt) inventory.values.clear();
+    stock.begun = stock.begun || !inventory.values.empty() || !inventory.stepped.empty();
+  }
+  return stock;
+}
+
+// A micro-batch of which nobody knows the loss, and nobody will; -1 = there is none.
+int32_t lost_loss(const Plan& rest, const Stock& stock) {
+  std::set<int32_t> known = stock.losses;
+  const StageId last{rest.schedule.stage_count - 1};
+  for (const std::vector<Op>& list : rest.schedule.lists) {
+    for (const Op& op : list) {
+      if (op.kind == OpKind::Forward && op.stage == last) known.insert(op.micro.value);
+    }
+  }
+  for (int32_t m = 0; m < rest.schedule.micro_count; ++m) {
+    if (!known.contains(m)) return m;
+  }
+  return -1;
+}
+
+RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
+  RestOfStep left{state.epoch, state.committed, attempt, std::move(rest.plan), {}};
+  for (std::vector<Value>& stored : rest.stores) left.parts.push_back({std::move(stored), {}});
+  left.parts.resize(left.plan.schedule.lists.size());
+  for (const TakenBack& it : rest.back) {
+    left.parts[static_cast<size_t>(it.worker.value)].back.push_back(it.stage);
+  }
+  return left;
+}
+
+}  // namespace
+
+std::string find_rest(Decision& out) {
+  State& state = out.state;
+  state.recovery.rest.reset();
+  if (state.committed >= state.stop_at) return {};
+  const auto plan = plan_of(state.planning, state.committed);
+  if (plan == nullptr) return {};
+  Stock stock = stock_of(state, *plan);
+  if (!stock.begun || !stock.resumable) return {};
+  const PlanRequest now = question_of(state, plan, false);
+  Result<Remedy> remedy = recover(*plan, stock.inventories, stock.alive, now.model, now.cluster);
+  if (!remedy.ok()) return remedy.error().message;
+  if (remedy.value().replayed) return remedy.value().reason;
+  if (const int32_t micro = lost_loss(remedy.value().rest.plan, stock); micro >= 0) {
+    return cat("the step is done again, for the loss of micro-batch ", micro, " is lost");
+  }
+  state.recovery.rest = std::make_shared<const RestOfStep>(
+      rest_of(state, std::move(remedy.value().rest), stock.attempt));
+  return remedy.value().reason;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,88 @@
+"""A worker dies in a step, and the others do what is left of it instead of the whole."""
+import os
+import re
+import time
+import unittest
+
+from harness import KILL
+from restart_test import children_of
+from survive_test import Survival
+
+LEFT = re.compile(r"(\d+) ops are left of (\d+)")
+
+
+class Rest(Survival):
+    def setUp(self):
+        super().setUp()
+        self.write_job(parallel__pipelines=3, parallel__micros=4, job__steps=6,
+                       job__validate_every=3, job__checkpoint_every=3,
+                       resilience__numerics="reproducible",
+                       **{f"device__{op}_ms": [20.0]
+                          for op in ("forward", "backward_input", "backward_weight")})
+        self.undisturbed = self.train(name="undisturbed")
+
+    def shares(self, run):
+        """Of each step that went on: the share of its ops that was left."""
+        found = [LEFT.search(reason) for reason in self.told(run, "recovery")
+                 if "goes on without" in reason]
+        return [int(match[1]) / int(match[2]) for match in found]
+
+    def assert_same(self, run):
+        """All steps, each once, with the very numbers of the run without deaths."""
+        for key in ("step", "loss", "gradient_norm", "validation_loss"):
+            self.assertEqual([line.get(key) for line in run.metrics()],
+                             [line.get(key) for line in self.undisturbed.metrics()], key)
+        self.assertEqual(run.checkpoints()[-1], 6)
+
+    def test_a_step_goes_on_with_what_is_left(self):
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=18)
+        run = self.train()
+        self.assert_same(run)
+        self.assertEqual(len(self.shares(run)), 1, self.told(run, "recovery"))
+        self.assertGreater(self.shares(run)[0], 0)
+        self.assertLess(self.shares(run)[0], 0.8)
+        hit = run.metrics()[2]
+        # Who has not run the whole of it has not told when it began.
+        self.assertNotIn("iteration_ms", hit)
+        periods = [line.get("period_ms") for line in run.metrics()]
+        self.assertGreater(hit["period_ms"], periods[1])
+        self.assertLess(hit["period_ms"], 2 * periods[1])
+        self.assertIn("iteration_ms", run.metrics()[3])
+
+    def test_two_die_in_one_step(self):
+        # The second has ended some of its ops before the first dies: they have ended.
+        self.add_fault(kind="kill", worker="0.1", at_step=2, at_op=10)
+        self.add_fault(kind="kill", worker="2.0", at_step=2, at_op=22)
+        run = self.train()
+        self.assertEqual(len(self.told(run, "death")), 2, self.told(run, "death"))
+        self.assert_same(run)
+        self.assertEqual(len(self.shares(run)), 2, self.told(run, "recovery"))
+
+    def test_steps_ahead_of_the_norm_are_done_again(self):
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=9)
+        run = self.train("--parallel.optimizer=staggered")
+        self.assert_same(run)
+        self.assertEqual(self.shares(run), [])
+        self.assertTrue(any("is done again without" in reason
+                            for reason in self.told(run, "recovery")))
+
+    def test_the_coordinator_dies_while_the_rest_is_under_way(self):
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=5)
+        run = self.start()
+        run.wait_for_steps(1)
+        end = time.monotonic() + 60
+        while not self.shares(run) and time.monotonic() < end:
+            time.sleep(0.002)
+        for process, words in children_of(run.process.pid).items():
+            if "--parent" not in words:
+                os.kill(process, KILL)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assertEqual(len(self.told(run, "death")), 1)
+        self.assert_same(run)
+        # The next one has begun an epoch, and found again what was left.
+        self.assertEqual(len(self.shares(run)), 2, self.told(run, "recovery"))
+        self.assertEqual(run.metrics()[2]["epoch"], 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
