@@ -32,6 +32,11 @@ constexpr int kRefusals = 3;
 constexpr Duration kKnockFirst = std::chrono::milliseconds(10);
 constexpr Duration kKnockMost = std::chrono::milliseconds(200);
 constexpr Duration kKnockLook = std::chrono::milliseconds(2);
+// When a worker dies, all others end their wires within moments. UCX 1.13 may end the process whose
+// wire is connected to just then, so nobody connects at once: neither whose connection broke nor who
+// has something to say about one.
+constexpr Duration kDialPause = std::chrono::milliseconds(5);
+constexpr Duration kFarewellPause = std::chrono::milliseconds(100);
 // Who cannot be told so soon that its connection is not wanted finds out by its own limit.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 // UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends,
@@ -157,7 +162,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
   connecting.to = *peer.where;
   connecting.ticket = kNoTicket;
   connecting.resumes = peer.instance;
-  connecting.retry = moment;
+  connecting.retry = moment + kDialPause;
 }
 
 void UcxEngine::stop_mending(WorkerId id, Peer& peer) {
@@ -203,7 +208,8 @@ void UcxEngine::begin_farewell(WorkerId id, const Peer& peer, uint64_t instance)
   connecting.ticket = kNoTicket;
   connecting.resumes = instance;
   connecting.farewell = true;
-  connecting.limit = now() + kFarewellLimit;
+  connecting.retry = now() + kFarewellPause;
+  connecting.limit = connecting.retry + kFarewellLimit;
 }
 
 void UcxEngine::end_farewell(WorkerId id) {
