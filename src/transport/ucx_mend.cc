@@ -33,8 +33,8 @@ constexpr Duration kKnockFirst = std::chrono::milliseconds(10);
 constexpr Duration kKnockMost = std::chrono::milliseconds(200);
 constexpr Duration kKnockLook = std::chrono::milliseconds(2);
 // When a worker dies, all others end their wires within moments. UCX 1.13 may end the process whose
-// wire is connected to just then, so nobody connects at once: neither whose connection broke nor who
-// has something to say about one.
+// wire is connected to just then, so nobody connects at once: neither whose connection broke nor
+// who has something to say about one.
 constexpr Duration kDialPause = std::chrono::milliseconds(5);
 constexpr Duration kFarewellPause = std::chrono::milliseconds(100);
 // Who cannot be told so soon that its connection is not wanted finds out by its own limit.
