@@ -5,8 +5,8 @@
 TENUTO is the program, with tenuto-worker beside it. In each run of 4 stages x 2 pipelines of paced
 workers one is killed at a random moment of a step. Its cost is the period of the step that is hit
 less that of the steps after, over the period before, by the devices' nominal clock (period_ms of
-metrics.jsonl: the moment of the death and the time until the others go on are in it). Every run must
-end with the losses of a run without deaths. Runs go side by side, since their ops only last.
+metrics.jsonl: the moment of the death and the time until the others go on are in it). Every run
+must end with the losses of a run without deaths. Runs go side by side, since their ops only last.
 """
 import argparse
 import concurrent.futures
@@ -51,7 +51,7 @@ def train(program, job, name, wait=None, victim=0):
     reasons = [line["reason"] for line in lines_of(folder / "events.jsonl")]
     hits = [match for match in map(HIT.search, reasons) if match]
     periods = [line.get("period_ms") for line in lines_of(folder / "metrics.jsonl")]
-    resumed = any("goes on without" in reason for reason in reasons)
+    resumed = any(re.search(r"step \d+ goes on without", reason) for reason in reasons)
     hit = (int(hits[0][1]), float(hits[0][2]), resumed) if hits else (None, None, None)
     return losses, periods, *hit
 
@@ -95,8 +95,8 @@ def main():
                 resumed += goes_on
     if not costs:
         sys.exit("no death was met")
-    print(f"{len(costs)} deaths, {resumed} of them resumed; a step takes {period:.0f} ms, the others "
-          f"go on after {statistics.median(pauses):.0f} ms; a death costs mean "
+    print(f"{len(costs)} deaths, {resumed} of them resumed; a step takes {period:.0f} ms, the "
+          f"others go on after {statistics.median(pauses):.0f} ms; a death costs mean "
           f"{statistics.mean(costs):.3f}, median {statistics.median(costs):.3f}, most "
           f"{max(costs):.3f} of a step")
 

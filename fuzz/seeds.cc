@@ -107,6 +107,11 @@ int report_seeds(const fs::path& folder) {
   report.shards = {{1, "stage-1.safetensors", 100, "0badcafe"}};
   written &= put(folder / "report" / "step", to_wire(report, {}).SerializeAsString());
   report.phase = Phase::Frozen;
+  report.resumes = true;
+  StepInventory held{.step = 0, .attempt = 1};
+  held.inventory = {{{ValueKind::Stash, -1, {1}, {0}}, {ValueKind::Total, -1, {1}, {}}}, {{1}}};
+  held.losses = {0};
+  report.held = {held};
   report.lost_peers = {{0}, {3}};
   report.repairs = {{1, {0}, 7, 12345}};
   report.failure = "it broke";
