@@ -57,12 +57,14 @@ class Search {
     }
   }
 
-  Rest run() {
+  Rest run(const std::vector<MicroId>& losses) {
     find_totals();
     for (int32_t s = static_cast<int32_t>(base_.stages.size()) - 1; s >= 0; --s) {
       if (whole_[at(s)]) continue;
       for (int32_t m = 0; m < micros_; ++m) need_weight({s}, {m});
     }
+    const StageId last{static_cast<int32_t>(base_.stages.size()) - 1};
+    for (const MicroId micro : losses) need_forward(last, micro, {});
     return finish();
   }
 
@@ -272,7 +274,7 @@ Rest Search::finish() {
 }  // namespace
 
 Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories,
-                     const std::vector<bool>& alive) {
+                     const std::vector<bool>& alive, const std::vector<MicroId>& losses) {
   CHECK(inventories.size() == plan.schedule.lists.size(), "an inventory for each worker");
   auto base = without_workers(plan, alive);
   if (!base.ok()) return base.error();
@@ -291,11 +293,12 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
     rest.ops = 3 * plan.schedule.stage_count * plan.schedule.micro_count;
     return rest;
   }
-  return Search(base.value(), is_tied(plan.schedule), inventories).run();
+  return Search(base.value(), is_tied(plan.schedule), inventories).run(losses);
 }
 
 Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,
-                       const std::vector<bool>& alive, const Model& model, const Cluster& cluster) {
+                       const std::vector<bool>& alive, const Model& model, const Cluster& cluster,
+                       const std::vector<MicroId>& losses) {
   const auto priced = [&](const Rest& rest) {
     PriceOptions options;
     options.lower_bound = false;
@@ -322,7 +325,7 @@ Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventori
     return made;
   };
   if (staggered) return abandon("its stages step ahead of one another");
-  auto rest = salvage(plan, inventories, alive);
+  auto rest = salvage(plan, inventories, alive, losses);
   if (!rest.ok()) return rest.error();
   if (const Status right = check(rest.value().plan, {}, rest.value().stores); !right.ok()) {
     return abandon("what is left of it cannot be run: " + right.error().message);

@@ -45,7 +45,8 @@ struct Rest {
 
 // The rest of a step of `plan` for the workers that are `alive`. Deterministic. A weight gradient
 // whose BackwardWeight is not in the lists is not to be added to any sum: its backward makes an
-// output for others alone.
+// output for others alone. `losses`: micro-batches whose loss went with the lost; their forward
+// runs again at the last stage.
 //
 // Requires: check(plan) is ok; a flag and an inventory for each worker, those of the dead unused; a
 //           partial is in one inventory, and totals come from reductions that all had brought
@@ -55,7 +56,7 @@ struct Rest {
 //                            step before, which only a replay leaves as it is
 // Cost:     O(stages x micro-batches x holders of a stage)
 Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories,
-                     const std::vector<bool>& alive);
+                     const std::vector<bool>& alive, const std::vector<MicroId>& losses = {});
 
 // The cheaper way to the end of a step.
 struct Remedy {
@@ -72,6 +73,7 @@ struct Remedy {
 // Requires: as salvage(); the model has the plan's layers
 // Errors:   Infeasible/Job  nobody who lives holds a stage
 Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,
-                       const std::vector<bool>& alive, const Model& model, const Cluster& cluster);
+                       const std::vector<bool>& alive, const Model& model, const Cluster& cluster,
+                       const std::vector<MicroId>& losses = {});
 
 }  // namespace tenuto

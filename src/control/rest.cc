@@ -58,19 +58,13 @@ Stock stock_of(const State& state, const Plan& plan) {
   return stock;
 }
 
-// A micro-batch of which nobody knows the loss, and nobody will; -1 = there is none.
-int32_t lost_loss(const Plan& rest, const Stock& stock) {
-  std::set<int32_t> known = stock.losses;
-  const StageId last{rest.schedule.stage_count - 1};
-  for (const std::vector<Op>& list : rest.schedule.lists) {
-    for (const Op& op : list) {
-      if (op.kind == OpKind::Forward && op.stage == last) known.insert(op.micro.value);
-    }
+// The micro-batches whose loss nobody knows: not made yet, or gone with the dead.
+std::vector<MicroId> unknown_losses(const Stock& stock, int32_t micros) {
+  std::vector<MicroId> unknown;
+  for (int32_t m = 0; m < micros; ++m) {
+    if (!stock.losses.contains(m)) unknown.push_back({m});
   }
-  for (int32_t m = 0; m < rest.schedule.micro_count; ++m) {
-    if (!known.contains(m)) return m;
-  }
-  return -1;
+  return unknown;
 }
 
 RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
@@ -94,12 +88,10 @@ std::string find_rest(Decision& out) {
   Stock stock = stock_of(state, *plan);
   if (!stock.begun || !stock.resumable) return {};
   const PlanRequest now = question_of(state, plan, false);
-  Result<Remedy> remedy = recover(*plan, stock.inventories, stock.alive, now.model, now.cluster);
+  Result<Remedy> remedy = recover(*plan, stock.inventories, stock.alive, now.model, now.cluster,
+                                  unknown_losses(stock, plan->schedule.micro_count));
   if (!remedy.ok()) return remedy.error().message;
   if (remedy.value().replayed) return remedy.value().reason;
-  if (const int32_t micro = lost_loss(remedy.value().rest.plan, stock); micro >= 0) {
-    return cat("the step is done again, for the loss of micro-batch ", micro, " is lost");
-  }
   state.recovery.rest = std::make_shared<const RestOfStep>(
       rest_of(state, std::move(remedy.value().rest), stock.attempt));
   return remedy.value().reason;

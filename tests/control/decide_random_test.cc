@@ -309,8 +309,8 @@ TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
               back);
   EXPECT_GT(survived, 300 / kPart);  // the cases must have been met at all
   EXPECT_GT(resumed, 300 / kPart);
-  EXPECT_GT(redone, 100 / kPart);
-  EXPECT_GT(back, 5 / kPart);
+  EXPECT_GT(redone, 10 / kPart);
+  EXPECT_GT(back, 50 / kPart);
   EXPECT_GT(learned, 50 / kPart);
   EXPECT_GT(restarts, 500 / kPart);
 }
