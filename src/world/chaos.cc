@@ -12,8 +12,6 @@ namespace tenuto {
 namespace {
 
 constexpr int64_t kNever = INT64_MAX;
-// Of ops that a worker ends in a step, messages counted: more than most steps have would pass.
-constexpr int64_t kOps = 40;
 
 class Chaos {
  public:
@@ -21,6 +19,7 @@ class Chaos {
       : every_(chaos.every),
         stages_(job.parallel.stages),
         pipelines_(job.parallel.pipelines),
+        ops_(3 * job.parallel.micros),
         end_(chaos.until_step < 0 ? job.steps : std::min(job.steps, chaos.until_step)),
         longest_ms_(1 + static_cast<int64_t>(1000 * job.resilience.silence_seconds / 3)),
         random_(mix(static_cast<uint64_t>(chaos.seed), 97)),
@@ -77,7 +76,7 @@ class Chaos {
     const int32_t pipeline = below(pipelines_), stage = below(stages_);
     int64_t& free_from = free_from_[at(pipeline, stage)];
     const bool stops = below(4) == 0;
-    const int32_t op = below(kOps);
+    const int32_t op = below(ops_);
     const int64_t back = step + every_ + random_.below(2 * every_);
     if (free_from > step) return;  // it is gone already, or never goes
     Fault& gone = fault(stops ? "stop" : "kill", step);
@@ -93,7 +92,7 @@ class Chaos {
   void pause_worker(int64_t step) {
     Fault& stands = fault("stop", step);
     stands.worker = worker();
-    stands.at_op = below(kOps);
+    stands.at_op = below(ops_);
     stands.for_ms = some_time();
   }
 
@@ -140,6 +139,7 @@ class Chaos {
 
   const int64_t every_;
   const int32_t stages_, pipelines_;
+  const int32_t ops_;  // that every worker ends in a step, whatever its stage
   const int64_t end_;
   const int64_t longest_ms_;
   Random random_;
