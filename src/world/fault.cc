@@ -32,6 +32,10 @@ void worsen(const Fault& fault, LinkState& state) {
   if (most > 0 && (rate == 0 || most < rate)) rate = most;
 }
 
+bool on_nominal_clock(const Job& job) {
+  return job.device.kind == "paced" && job.device.clock == "nominal";
+}
+
 // True when the fault changes links, for a time or for a moment.
 bool is_of_links(const Fault& fault) { return !is_of_worker(fault) && !is_of_coordinator(fault); }
 
@@ -189,14 +193,12 @@ Cluster cluster_of(const Job& job) {
 
 bool can_rehearse_links(const Job& job) {
   const NetworkSettings& network = job.network;
-  const bool nominal = job.device.kind == "paced" && job.device.clock == "nominal";
-  return nominal || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
+  return on_nominal_clock(job) || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
          std::any_of(job.faults.begin(), job.faults.end(), is_of_links);
 }
 
 bool can_cut_off(const Job& job) {
-  const bool nominal = job.device.kind == "paced" && job.device.clock == "nominal";
-  return (can_rehearse_links(job) && !nominal) ||
+  return (can_rehearse_links(job) && !on_nominal_clock(job)) ||
          std::any_of(job.faults.begin(), job.faults.end(),
                      [](const Fault& fault) { return fault.kind == "partition"; });
 }

@@ -43,6 +43,19 @@ Case make_case(uint64_t seed) {
   return of;
 }
 
+// Whether somebody was lost and all steps were done: they must be, while every stage has a holder.
+bool has_survived(const World& world, const Case& of, uint64_t seed) {
+  const State& state = world.state();
+  if (world.redone() + world.rolled_forward() == 0) return false;
+  if (!state.salvage.cause.empty()) {
+    EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
+    return false;
+  }
+  EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
+  EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
+  return true;
+}
+
 TEST(DecideRandom, AnUndisturbedRunEndsWithAllStepsAndACheckpoint) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Case of = make_case(seed);
@@ -199,15 +212,7 @@ TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
     ASSERT_TRUE(world.state().ending) << "seed " << seed;
     learned += world.learned();
     restarts += world.restarts();
-    const State& state = world.state();
-    if (world.redone() + world.rolled_forward() == 0) continue;
-    if (!state.salvage.cause.empty()) {
-      EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
-      continue;
-    }
-    ++survived;
-    EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
-    EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
+    survived += has_survived(world, of, seed) ? 1 : 0;
   }
   EXPECT_GT(survived, 60 / kPart);
   EXPECT_GT(learned, 100 / kPart);
@@ -295,15 +300,7 @@ TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
     back += world.taken_back();
     learned += world.learned();
     restarts += world.restarts();
-    const State& state = world.state();
-    if (world.redone() + world.rolled_forward() == 0) continue;
-    if (!state.salvage.cause.empty()) {
-      EXPECT_FALSE(world.whole()) << "seed " << seed << ": " << state.ending->sentence;
-      continue;
-    }
-    ++survived;
-    EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
-    EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
+    survived += has_survived(world, of, seed) ? 1 : 0;
   }
   std::printf("%d steps went on, %d were done again, %d updates taken back\n", resumed, redone,
               back);

@@ -43,11 +43,17 @@ void hold_half(Survival& run) {
   run.reports[1].held.front().losses = {0};
 }
 
+// A step that has stopped so.
+struct HalfDone : Survival {
+  HalfDone() : Survival(timed_rules()) {
+    steps(2);
+    die();
+    hold_half(*this);
+  }
+};
+
 TEST(Rest, OnlyWhatIsNeededAndNowhereAliveIsRunAgain) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   run.keep(run.freeze());
   ASSERT_EQ(run.state.situation, Situation::Running);
   const auto rest = run.state.told.rest;
@@ -75,10 +81,7 @@ TEST(Rest, OnlyWhatIsNeededAndNowhereAliveIsRunAgain) {
 }
 
 TEST(Rest, WhereSomebodyCannotResumeTheStepIsDoneAgain) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   run.reports[2].resumes = false;
   run.keep(run.freeze());
   EXPECT_FALSE(run.state.told.rest);
@@ -88,10 +91,7 @@ TEST(Rest, WhereSomebodyCannotResumeTheStepIsDoneAgain) {
 // The loss of a micro-batch whose weight gradient is in a live sum would never be known: its
 // forward runs again.
 TEST(Rest, ALossThatIsLostIsMadeAgain) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   run.reports[1].held.front().losses = {};
   run.keep(run.freeze());
   const auto rest = run.state.told.rest;
@@ -105,10 +105,7 @@ TEST(Rest, ALossThatIsLostIsMadeAgain) {
 }
 
 TEST(Rest, InventoriesOfOtherStepsAndStagesCountForNothing) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   for (size_t i = 0; i < 3; ++i) run.reports[i].held.front().step = 3;
   run.reports[0].held.push_back({2, 1, {{}, {{7}, {-2}}}, {}});
   run.keep(run.freeze());
@@ -119,10 +116,7 @@ TEST(Rest, InventoriesOfOtherStepsAndStagesCountForNothing) {
 }
 
 TEST(Rest, ADeathInRecoveryReadsTheInventoriesAgain) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   run.keep(run.freeze());
   ASSERT_TRUE(run.state.told.rest);
   run.die({0});  // stage 0 is left to worker 2: its share of micro-batch 0 is lost
@@ -170,10 +164,7 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
 // A worker that had not begun yet when the others began the step anew has things of the attempt
 // before, in which the work was another one's: they are given up, its update with them.
 TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   for (const size_t i : {1, 2}) run.reports[i].held.front().attempt = 2;
   StepInventory& behind = run.reports[0].held.front();
   behind.inventory.values.push_back({ValueKind::Total, -1, {0}, {}});
@@ -190,10 +181,7 @@ TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
 
 // The iteration began when nobody has told, and ended with the last weight gradient.
 TEST(Rest, TheRecordOfTheStepHasItsEndAndNoLength) {
-  Survival run(timed_rules());
-  run.steps(2);
-  run.die();
-  hold_half(run);
+  HalfDone run;
   run.keep(run.freeze());
   ASSERT_TRUE(run.state.told.rest);
   run.run();
