@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "control/client.h"
+#include "control/replan.h"
 #include "control/tls.h"
 #include "world/fault.h"
 
@@ -305,9 +306,7 @@ std::string answer_of(const Request& request, const State& after) {
   for (const Fault& fault : after.faults) {
     const bool begins = !ends_slowness(request.fault) && fault.until_step < 0;
     const int64_t step = begins ? fault.at_step : fault.until_step;
-    const bool same = fault.kind == request.fault.kind && fault.link == request.fault.link &&
-                      fault.worker == request.fault.worker;
-    if (same && step > after.committed) {
+    if (concern_one_thing(fault, request.fault) && step > after.committed) {
       return lasts(fault) ? cat("from step ", step, " on") : cat("in step ", step);
     }
   }

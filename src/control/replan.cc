@@ -222,12 +222,14 @@ std::string treat_slow_links(Decision& out, SlowLinks how) {
   return cat("asked to: resilience.slow_links is \"", name_of(how), "\" from now on");
 }
 
+bool concern_one_thing(const Fault& one, const Fault& other) {
+  return one.kind == other.kind && one.link == other.link && one.worker == other.worker;
+}
+
 std::string rehearse(Decision& out, const Fault& wanted) {
   State& state = out.state;
   const int64_t from = state.committed + kStepsAhead;
-  const auto same = [&](const Fault& fault) {
-    return fault.kind == wanted.kind && fault.link == wanted.link && fault.worker == wanted.worker;
-  };
+  const auto same = [&](const Fault& fault) { return concern_one_thing(fault, wanted); };
   std::erase_if(state.faults, [&](const Fault& fault) {
     const bool replaced = same(fault) && fault.at_step >= from;
     const int64_t end = lasts(fault) ? fault.until_step : fault.at_step + 1;

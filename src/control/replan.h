@@ -36,6 +36,10 @@ std::string take_planned(Decision& out, const Planned& planned);
 // From now on slow links are treated so; the sentence of that.
 std::string treat_slow_links(Decision& out, SlowLinks how);
 
+// True when two wishes are of one kind and of one link or worker: the later takes the other's
+// place.
+bool concern_one_thing(const Fault& one, const Fault& other);
+
 // From a step on that nobody has begun the link or the worker is rehearsed as slow as `wanted`
 // says, instead of what was wanted of it before; the sentence of that.
 std::string rehearse(Decision& out, const Fault& wanted);

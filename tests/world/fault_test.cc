@@ -262,17 +262,23 @@ TEST(FaultTable, RefusesUnknownLinksAndWorkers) {
                 "links 0 to 2"));
 }
 
+// The job with these tables, which reads back from its own text.
+Job job_with(const std::string& tables) {
+  const File file(kJob + tables);
+  const auto loaded = load_job(file.path(), {});
+  EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+  if (!loaded.ok()) return {};
+  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
+  EXPECT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again.ok() && again.value().faults == loaded.value().job.faults);
+  return loaded.value().job;
+}
+
 TEST(FaultTable, ABrokenConnectionHappensOnce) {
   const std::string text = "[[fault]]\nkind = 'broken-connection'\nlink = 1\n";
-  const File file(kJob + text + "at_step = 3\n");
-  const auto loaded = load_job(file.path(), {});
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const auto& faults = loaded.value().job.faults;
+  const std::vector<Fault> faults = job_with(text + "at_step = 3\n").faults;
   ASSERT_EQ(faults.size(), 1u);
   EXPECT_EQ(describe(faults[0]), "the connection of link 1 breaks");
-  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
-  ASSERT_TRUE(again.ok()) << again.error().message;
-  EXPECT_EQ(again.value().faults, faults);
   using Pairs = std::vector<std::pair<WorkerId, WorkerId>>;
   EXPECT_EQ(breaks_at(faults, 3, 4, 8), (Pairs{{{1}, {2}}, {{5}, {6}}}));
   EXPECT_EQ(breaks_at(faults, 4, 4, 8), Pairs());
@@ -288,14 +294,9 @@ TEST(FaultTable, ABrokenConnectionHappensOnce) {
 TEST(FaultTable, WorkersAreSlowOrAbsent) {
   const std::string slow = "[[fault]]\nkind = 'slow-worker'\n",
                     dead = "[[fault]]\nkind = 'dead-worker'\n";
-  const File file(kJob + slow + "worker = '1.2'\nspeed = 0.5\nat_step = 3\nuntil_step = 9\n" +
-                  slow + "worker = '6'\nspeed = 0.5\n" + dead + "worker = '0.1'\n");
-  const auto loaded = load_job(file.path(), {});
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const auto& faults = loaded.value().job.faults;
-  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
-  ASSERT_TRUE(again.ok()) << again.error().message;
-  EXPECT_EQ(again.value().faults, faults);
+  const Job job = job_with(slow + "worker = '1.2'\nspeed = 0.5\nat_step = 3\nuntil_step = 9\n" +
+                           slow + "worker = '6'\nspeed = 0.5\n" + dead + "worker = '0.1'\n");
+  const auto& faults = job.faults;
   EXPECT_EQ(describe(faults[0]), "worker 1.2 at 0.5 of its speed");
   EXPECT_EQ(describe(faults[2]), "worker 0.1 is not there");
   const Cluster before = with_faults(uniform_cluster(8, {}), faults, 0, 4);
@@ -336,17 +337,12 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
 TEST(FaultTable, WorkersStandStillAreCutOffOrHaveAWrongClock) {
   const std::string stop = "[[fault]]\nkind = 'stop'\n", cut = "[[fault]]\nkind = 'partition'\n",
                     skew = "[[fault]]\nkind = 'clock-skew'\n";
-  const File file(kJob + stop + "worker = '1.2'\nat_op = 3\nfor_ms = 250\n" + cut +
-                  "worker = '0.1'\nfor_ms = 40\nat_step = 2\n" + cut +
-                  "worker = '1'\nfor_ms = 90.5\nat_step = 2\n" + skew +
-                  "worker = '5'\nskew_ms = -3.5\nuntil_step = 4\n" + skew +
-                  "worker = '1.1'\nskew_ms = 10\n");
-  const auto loaded = load_job(file.path(), {});
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const auto& faults = loaded.value().job.faults;
-  const auto again = job_from_toml(to_toml(loaded.value().job), "text");
-  ASSERT_TRUE(again.ok()) << again.error().message;
-  EXPECT_EQ(again.value().faults, faults);
+  const Job job = job_with(stop + "worker = '1.2'\nat_op = 3\nfor_ms = 250\n" + cut +
+                           "worker = '0.1'\nfor_ms = 40\nat_step = 2\n" + cut +
+                           "worker = '1'\nfor_ms = 90.5\nat_step = 2\n" + skew +
+                           "worker = '5'\nskew_ms = -3.5\nuntil_step = 4\n" + skew +
+                           "worker = '1.1'\nskew_ms = 10\n");
+  const auto& faults = job.faults;
   EXPECT_EQ(describe(faults[0]), "worker 1.2 is stopped after 3 ops for 250 ms");
   EXPECT_EQ(describe(faults[1]), "worker 0.1 is cut off for 40 ms");
   EXPECT_EQ(describe(faults[3]), "the clock of worker 5 is 3.5 ms behind");
@@ -356,7 +352,7 @@ TEST(FaultTable, WorkersStandStillAreCutOffOrHaveAWrongClock) {
   EXPECT_EQ(skew_at(faults, 3, {5}, 4), ms(6.5));
   EXPECT_EQ(skew_at(faults, 4, {5}, 4), ms(10));
   EXPECT_EQ(skew_at(faults, 4, {4}, 4), ms(0));
-  EXPECT_TRUE(can_cut_off(loaded.value().job));
+  EXPECT_TRUE(can_cut_off(job));
 
   EXPECT_EQ(refusal(cut + "worker = '1'\n"),
             "6:1: fault[0].for_ms is missing: expected how long the worker is cut off");
