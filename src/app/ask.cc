@@ -148,14 +148,10 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
   return request;
 }
 
-// The worker of that name, which must be of the run from its beginning.
+// The worker of that name, which must have a place in the run.
 Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
   const WorkerId worker = worker_of(fault, job.parallel.stages);
-  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
-  if (worker.value >= 0 && worker.value < job.worker_count() &&
-      alive[static_cast<size_t>(worker.value)]) {
-    return worker;
-  }
+  if (worker.value >= 0 && worker.value < job.worker_count()) return worker;
   return invalid(cat("there is no worker ", fault.worker, " in this run of ",
                      job.parallel.pipelines, " pipelines with ", job.parallel.stages,
                      " workers each"));

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "control/recover.h"
 #include "control/replan.h"
 #include "control/server.h"
 #include "control/take_up.h"
@@ -232,7 +233,8 @@ void Coordinator::start_again() {
         state_.situation == Situation::Running || state_.situation == Situation::Recovering;
     if (!stepping) continue;
     launcher_.send({.kind = Notice::Kind::Start, .worker = worker.value}, true);
-    say("join", state_.committed, cat("worker ", worker, " is started again"));
+    const bool again = state_.members[static_cast<size_t>(worker.value)].report.incarnation >= 0;
+    say("join", state_.committed, cat("worker ", worker, " is started", again ? " again" : ""));
   }
 }
 
@@ -252,7 +254,9 @@ void Coordinator::rehearse_death(const Question& question, const Request& reques
   if (is_of_coordinator(request.fault)) return rehearse_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
   const bool starts = request.fault.kind == "start";
-  const bool ended = state_.members[static_cast<size_t>(worker.value)].exited;
+  const Member& of = state_.members[static_cast<size_t>(worker.value)];
+  const bool never_came = !of.alive && of.joining == Joining::No && of.report.incarnation < 0;
+  const bool ended = of.exited || never_came;
   if (!input_.starts_workers || ended != starts) {
     return server_->answer(question.id, "",
                            !input_.starts_workers
@@ -354,7 +358,7 @@ void Coordinator::make_ahead() {
   const Cluster& cluster = state_.planning.monitor->cluster;
   if (ahead_of_ && same_situation(*ahead_of_, cluster)) return;
   ahead_of_ = cluster;
-  PlanRequest situation = question_of(state_, state_.rules.plan, true);
+  PlanRequest situation = question_of(state_, plan_of_all(state_), true);
   situation.request = ++situations_;
   planner_->make_ahead(std::move(situation));
 }

@@ -112,7 +112,7 @@ Status Launcher::start_again(WorkerId worker) {
     }
     ++started;
   }
-  if (started == 0) {
+  if (settings_.program.empty()) {
     return invalid(cat("worker ", worker, " was not started here: start it where it was"));
   }
   return start_one(worker, started);

@@ -43,9 +43,10 @@ class Launcher {
   std::vector<int> descriptors() const;
   // Who has ended since the last call.
   std::vector<Exited> reap();
-  // Starts a worker whose process has ended once more, as start() was asked to.
+  // Starts a worker whose process has ended once more, or one that has never been started, as
+  // start() was asked to.
   //
-  // Errors: Invalid/Call  its process lives, or it was not started here; Invalid/Job as start()
+  // Errors: Invalid/Call  its process lives, or nobody was started here; Invalid/Job as start()
   Status start_again(WorkerId worker);
   // Sends a signal to the process of a worker.
   //

@@ -7,6 +7,7 @@
 #include "app/job_model.h"
 #include "app/plan_file.h"
 #include "base/text.h"
+#include "ir/check.h"
 #include "ir/effect.h"
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
@@ -193,7 +194,54 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   return std::move(adapted).value().plan;
 }
 
+bool holds(const Stage& stage, WorkerId worker) {
+  return std::find(stage.holders.begin(), stage.holders.end(), worker) != stage.holders.end();
+}
+
+// The holders by `first`, and those who are not `alive` where holders are missing.
+std::vector<std::vector<WorkerId>> holders_of_all(const Plan& whole, const Plan& first,
+                                                  const std::vector<bool>& alive) {
+  std::vector<std::vector<WorkerId>> holders;
+  for (const Stage& stage : first.stages) holders.push_back(stage.holders);
+  std::vector<WorkerId> elsewhere;  // whose own places others have taken
+  const auto missing = [&](size_t s) { return holders[s].size() < whole.stages[s].holders.size(); };
+  for (size_t w = 0; w < alive.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    for (size_t s = 0; s < holders.size(); ++s) {
+      if (alive[w] || !holds(whole.stages[s], worker)) continue;
+      if (missing(s)) {
+        holders[s].push_back(worker);
+      } else {
+        elsewhere.push_back(worker);
+      }
+    }
+  }
+  for (const WorkerId worker : elsewhere) {
+    for (size_t s = 0; s < holders.size(); ++s) {
+      if (!missing(s)) continue;
+      holders[s].push_back(worker);
+      break;
+    }
+  }
+  for (std::vector<WorkerId>& of : holders) std::sort(of.begin(), of.end());
+  return holders;
+}
+
 }  // namespace
+
+std::optional<Plan> make_plan_of_all(const Job& job, const Plan& first) {
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  if (std::find(alive.begin(), alive.end(), false) == alive.end()) return std::nullopt;
+  Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true));
+  if (!whole.ok()) return std::nullopt;
+  auto holders = holders_of_all(whole.value(), first, alive);
+  for (size_t s = 0; s < holders.size(); ++s) {
+    if (holders[s] == whole.value().stages[s].holders) continue;
+    Plan moved = with_holders(whole.value(), std::move(holders));
+    return check(moved).ok() ? std::optional(std::move(moved)) : std::nullopt;
+  }
+  return std::move(whole).value();
+}
 
 Result<Plan> make_job_plan(const Job& job) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());

@@ -1,6 +1,8 @@
 // From a job to its plan: what the job asks for, in the words of the planner.
 #pragma once
 
+#include <optional>
+
 #include "base/result.h"
 #include "ir/plan.h"
 #include "world/job.h"
@@ -13,5 +15,13 @@ int32_t layers_of(const Job& job);
 
 // The plan of a run. Errors as make_plan's.
 Result<Plan> make_job_plan(const Job& job);
+
+// The plan of a run that has begun under `first`, once those who were absent have come: who holds a
+// stage keeps it, and each of the absent takes its own place, or one that a worker has left that
+// holds another stage than its place says.
+//
+// Requires: `first` is the job's plan
+// Returns:  nothing when nobody is absent, or when nobody could come
+std::optional<Plan> make_plan_of_all(const Job& job, const Plan& first);
 
 }  // namespace tenuto

@@ -154,18 +154,18 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.micro_count = plan.schedule.micro_count;
   rules.evaluation_count = job.validate_micros;
   rules.pipelines = job.parallel.pipelines;
-  rules.stages = plan.stages;
   rules.plan = std::make_shared<const Plan>(plan);
+  // Blocking messages leave in list order, which a plan for other workers has not.
+  rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking";
+  auto whole = rules.survive ? make_plan_of_all(job, plan) : std::nullopt;
+  if (whole) rules.whole = std::make_shared<const Plan>(std::move(*whole));
+  rules.stages = whole ? rules.whole->stages : plan.stages;
   rules.model = job_model(job, plan);
   rules.cluster = cluster_of(job);
-  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
-  for (size_t w = 0; w < alive.size(); ++w) rules.cluster.workers[w].alive = alive[w];
   const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
   rules.routing = job.resilience.slow_workers == "adapt";
-  // Blocking messages leave in list order, which a plan for fewer workers has not.
-  rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking";
   rules.chooses_update = job.parallel.optimizer == "auto";
   rules.resume_shards = start.shards;
   rules.directory = run.path();
@@ -181,7 +181,7 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
 // Those who hold something by the first plan.
 std::vector<WorkerId> members_of(const Rules& rules) {
   std::set<WorkerId> members;
-  for (const Stage& stage : rules.stages) {
+  for (const Stage& stage : rules.plan->stages) {
     members.insert(stage.holders.begin(), stage.holders.end());
   }
   return {members.begin(), members.end()};

@@ -610,10 +610,15 @@ State begin(const Rules& rules, Duration now) {
   state.progress_at = state.listened_at = now;
   state.planning = begin_planning(rules);
   state.members.resize(static_cast<size_t>(rules.worker_count()));
+  const auto& stages = rules.plan ? rules.plan->stages : rules.stages;
   for (size_t w = 0; w < state.members.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    if (!stages_of(stages, worker).empty()) continue;
     Member& member = state.members[w];
-    member.absent = stages_of(rules, {static_cast<int32_t>(w)}).empty();
-    member.alive = !member.absent;
+    member.absent = true;
+    member.alive = false;
+    member.report.incarnation = -1;  // no process has had its place
+    leave_out(state.planning, worker);
   }
   state.told = instruction_of(state);
   state.told.sequence = 1;
@@ -639,6 +644,7 @@ Facts facts_of(const State& state) {
               .members = state.told.order.members,
               .rest = state.told.rest != nullptr,
               .begun = state.situation != Situation::Gathering,
+              .grown = state.grown,
               .first_plan = state.first_plan,
               .plan = planning.serial,
               .plan_from = planning.from,

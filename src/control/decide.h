@@ -50,8 +50,11 @@ struct Rules {
   int32_t micro_count = 0;           // training micro-batches of a step
   int32_t evaluation_count = 0;      // micro-batches of a held-out pass
   int32_t pipelines = 0;             // of the job; 0 = as many as a stage has holders at most
-  std::vector<Stage> stages;         // of the plan
+  std::vector<Stage> stages;         // of the plan, or of `whole`
   std::shared_ptr<const Plan> plan;  // the first one, to which a healthy cluster returns
+  // The same with those who have no place in it, to which a run returns once somebody has come who
+  // was not there at its beginning; null: all are there.
+  std::shared_ptr<const Plan> whole;
   Model model;                       // as profiled: bytes; op times are measured
   Cluster cluster;                   // when all are well
   SlowLinks slow_links = SlowLinks::Observe;
@@ -78,7 +81,7 @@ enum class Joining : uint8_t { No, Invited, Learning };
 // What the coordinator knows of one worker.
 struct Member {
   bool alive = true;
-  bool absent = false;  // holds nothing: not of this run, and not alive
+  bool absent = false;  // was not there at the beginning, and is not missed: see State::grown
   bool heard = false;   // has reported at all
   bool exited = false;  // its process is known to have ended
   Report report;        // the newest
@@ -153,6 +156,9 @@ struct State {
   Salvage salvage;
   std::optional<Ending> ending;
   Planning planning;
+  // Somebody has come who was not there at the beginning. From then on nobody is absent: who is not
+  // there is missed like the dead.
+  bool grown = false;
   std::vector<Fault> faults;  // wanted of the live run and not yet over
   Instruction told;           // the last one
   Duration listened_at{};     // when something was last heard, if only the time

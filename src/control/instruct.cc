@@ -19,14 +19,18 @@ Phase phase_of(Situation situation) {
 
 }  // namespace
 
-std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker) {
-  std::vector<int32_t> stages;
-  for (size_t stage = 0; stage < rules.stages.size(); ++stage) {
-    const auto& holders = rules.stages[stage].holders;
+std::vector<int32_t> stages_of(const std::vector<Stage>& stages, WorkerId worker) {
+  std::vector<int32_t> held;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const auto& holders = stages[stage].holders;
     if (std::find(holders.begin(), holders.end(), worker) == holders.end()) continue;
-    stages.push_back(static_cast<int32_t>(stage));
+    held.push_back(static_cast<int32_t>(stage));
   }
-  return stages;
+  return held;
+}
+
+std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker) {
+  return stages_of(rules.stages, worker);
 }
 
 int64_t next_save(const State& state) {

@@ -103,6 +103,7 @@ void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
   for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
     if (at >= cluster->workers.size()) continue;
     cluster->workers[at] = rules.cluster.workers[at];
+    cluster->workers[at].alive = true;
     for (const auto& [ends, link] : rules.cluster.exceptions) {
       if (ends.first != worker && ends.second != worker) continue;
       const WorkerId other = ends.first == worker ? ends.second : ends.first;
@@ -113,17 +114,24 @@ void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
   planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
 }
 
+// Somebody is here who was not at the beginning. From now on everybody is missed who is not here.
+void grow(State& state) {
+  state.grown = true;
+  for (Member& member : state.members) member.absent = false;
+}
+
 // Work for those who have learned all.
 std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
   State& state = out.state;
   Planning& planning = state.planning;
   for (const WorkerId worker : learned) {
     Member& of = member_of(state, worker);
+    if (of.absent) grow(state);
     of.joining = Joining::No;
     of.place = {};
     readmit(planning, state.rules, worker);
   }
-  std::shared_ptr<const Plan> plan = state.rules.plan;
+  std::shared_ptr<const Plan> plan = plan_of_all(state);
   if (is_reduced(state)) {
     Result<Plan> reduced = plan_of_the_living(state);
     // It has been made for fewer workers before.
@@ -158,7 +166,7 @@ std::vector<Newcomer> newcomers_of(const State& state) {
 bool hear_newcomer(Decision& out, const Report& report, Duration now) {
   State& state = out.state;
   Member& of = member_of(state, report.worker);
-  if (of.alive || of.absent) return false;
+  if (of.alive || stages_of(state.rules, report.worker).empty()) return false;
   const bool known = of.joining == Joining::Invited && report.incarnation == of.report.incarnation;
   if (known) {
     of.heard_at = now;
@@ -173,14 +181,15 @@ bool hear_newcomer(Decision& out, const Report& report, Duration now) {
   }
   const Member gone = std::exchange(of, Member{});
   of.alive = false;
+  of.absent = gone.absent;
   of.heard = true;
   of.report = report;
   of.heard_at = now;
   of.joining = Joining::Invited;
   if (gone.joining != Joining::Invited) {
     out.event = "join";
-    out.reason +=
-        cat(out.reason.empty() ? "" : "; ", name_of(state.rules, report.worker), " comes back");
+    out.reason += cat(out.reason.empty() ? "" : "; ", name_of(state.rules, report.worker),
+                      gone.report.incarnation < 0 ? " comes" : " comes back");
   }
   return true;
 }

@@ -1,4 +1,5 @@
-// A process comes to the place of a worker that is gone, while steps go on: docs/decisions/027.
+// A process comes to the place of a worker that is gone, or has never been there, while steps go
+// on: docs/decisions/027.
 // Parts of decide.h.
 //
 // It comes forward with a higher incarnation and is invited: it makes its device and its wire. When

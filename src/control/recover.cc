@@ -11,11 +11,27 @@
 #include "plan/routed.h"
 
 namespace tenuto {
+namespace {
+
+void leave_out(MonitorState& monitor, WorkerId worker) {
+  const auto at = static_cast<size_t>(worker.value);
+  for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
+    if (at < cluster->workers.size()) cluster->workers[at].alive = false;
+  }
+}
+
+}  // namespace
+
+void leave_out(Planning& planning, WorkerId worker) {
+  MonitorState monitor = *planning.monitor;
+  leave_out(monitor, worker);
+  planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+}
+
 void forget_worker(Planning& planning, WorkerId worker) {
   MonitorState monitor = forget(*planning.monitor, worker);
+  leave_out(monitor, worker);
   for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
-    const auto at = static_cast<size_t>(worker.value);
-    if (at < cluster->workers.size()) cluster->workers[at].alive = false;
     std::erase_if(cluster->exceptions, [&](const auto& link) {
       return link.first.first == worker || link.first.second == worker;
     });
@@ -34,16 +50,20 @@ std::string names_of(const std::vector<WorkerId>& workers) {
 
 }  // namespace
 
+const std::shared_ptr<const Plan>& plan_of_all(const State& state) {
+  return state.grown ? state.rules.whole : state.rules.plan;
+}
+
 Result<Plan> plan_of_the_living(const State& state) {
-  if (state.rules.plan == nullptr) return invalid("the run has no plan");
-  const Plan& first = *state.rules.plan;
-  if (is_tied(first.schedule) && !holds_apart(first)) {
+  if (plan_of_all(state) == nullptr) return invalid("the run has no plan");
+  const Plan& all = *plan_of_all(state);
+  if (is_tied(all.schedule) && !holds_apart(all)) {
     return invalid("its first and last stage share a weight, and workers hold several stages");
   }
   std::vector<bool> alive;
   for (const Member& member : state.members) alive.push_back(member.alive);
-  alive.resize(first.schedule.lists.size(), false);
-  Result<Plan> plan = without_workers(first, alive);
+  alive.resize(all.schedule.lists.size(), false);
+  Result<Plan> plan = without_workers(all, alive);
   if (!plan.ok()) return plan;
   const Status right = check(plan.value());
   if (!right.ok()) return right.error();

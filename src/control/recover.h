@@ -8,6 +8,7 @@
 // further death before that begins a further epoch, of which the same holds.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,17 +17,24 @@
 
 namespace tenuto {
 
-// The first plan of the run, without those who are not alive: work dealt out evenly, check()ed.
+// The plan to which a healthy cluster returns: the first one, or that with everybody there once the
+// run has grown.
+const std::shared_ptr<const Plan>& plan_of_all(const State& state);
+
+// That plan without those who are not alive: work dealt out evenly, check()ed.
 //
 // Errors: Infeasible/Job  nobody who lives holds a stage
 //         Invalid/Job     no such plan can be run: the run has none, or a worker that holds several
 //                         stages shares a weight between them
 Result<Plan> plan_of_the_living(const State& state);
 
-// The cluster as it is planned with, and what was seen of it, without the worker.
+// The cluster is planned without the worker, until it comes.
+void leave_out(Planning& planning, WorkerId worker);
+
+// Likewise, and without what was seen of the worker and its links.
 void forget_worker(Planning& planning, WorkerId worker);
 
-// True when some worker of the run has died.
+// True when some worker of the run has died, or has not come to a run that has grown.
 bool is_reduced(const State& state);
 
 // Begins an epoch without `dead`, who died of `cause`, under `plan`, or a better one if the planner

@@ -168,9 +168,10 @@ std::string advance_plan(Decision& out) {
   // Without somebody the first plan can never come back, and work may go to anybody who is left.
   const bool reduced = is_reduced(state);
   if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
-    if (planning.present == state.rules.plan) return {};
+    const auto& all = plan_of_all(state);
+    if (planning.present == all) return {};
     const bool ahead = is_staggered(planning.present->schedule);
-    auto first = std::make_shared<const Plan>(with_update(*state.rules.plan, ahead));
+    auto first = std::make_shared<const Plan>(with_update(*all, ahead));
     if (*planning.present == *first) return {};
     return propose(out, std::move(first),
                    state.rules.routing ? "all is well again" : "all links are well again");

@@ -122,6 +122,7 @@ std::string to_json(const Facts& facts) {
                {"plan_name", facts.plan_name},
                {"previous_plan", facts.previous_plan}};
   if (facts.rest) json["rest"] = true;
+  if (facts.grown) json["grown"] = true;
   if (const auto& last = facts.last_resort) {
     json["last_resort"] = {{"cause", last->cause},
                            {"exit_saved", last->exit_saved},
@@ -153,6 +154,7 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
   }
   if (fields.part("rest") != nullptr) fields.read("rest", facts.rest);
   fields.read("begun", facts.begun);
+  if (fields.part("grown") != nullptr) fields.read("grown", facts.grown);
   fields.read("first_plan", facts.first_plan);
   fields.read("plan", facts.plan);
   fields.read("plan_from", facts.plan_from);

@@ -42,6 +42,7 @@ struct Facts {
   // Of the step after `target` the members run what is left, which is not written down.
   bool rest = false;
   bool begun = false;      // the workers have been told to run
+  bool grown = false;      // see State::grown
   int64_t first_plan = 1;  // serial of the epoch's first plan
   int64_t plan = 1,
           plan_from = 0;  // serial of the newest plan; the step it is in force from, or -1

@@ -18,7 +18,13 @@ namespace {
 constexpr int64_t kMeasuredAgain = 20;
 
 void take_up_members(State& state, const Facts& facts, Duration now) {
-  for (Member& member : state.members) member.alive = false;
+  state.grown = facts.grown;
+  for (Member& member : state.members) {
+    member.alive = false;
+    if (!state.grown) continue;
+    member.absent = false;
+    member.report.incarnation = 0;  // who is not a member may have been one
+  }
   for (size_t i = 0; i < facts.members.size(); ++i) {
     const auto at = static_cast<size_t>(facts.members[i].value);
     CHECK(at < state.members.size(), "a member of the facts is a worker of the run");

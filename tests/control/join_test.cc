@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "base/text.h"
+#include "control/recover.h"
 #include "control/survival.h"
+#include "control/take_up.h"
 #include "ir/check.h"
+#include "plan/routed.h"
 
 namespace tenuto {
 namespace {
@@ -323,6 +326,135 @@ TEST(Join, SeveralComeAtOnce) {
   // The other one waits until there is a place for another plan.
   EXPECT_EQ(run.state.members[3].joining, Joining::Invited);
   EXPECT_EQ(run.state.members[0].place.donors, (std::vector<WorkerId>{{2}}));
+}
+
+// --- Growing ------------------------------------------------------------------------------------
+
+// As many as `absent` of the workers of surviving_rules() are not there at the beginning.
+Rules growing_rules(const std::vector<WorkerId>& absent) {
+  Rules rules = surviving_rules();
+  rules.steps = 100;
+  rules.whole = rules.plan;
+  std::vector<bool> alive(4, true);
+  for (const WorkerId worker : absent) alive[static_cast<size_t>(worker.value)] = false;
+  rules.plan = std::make_shared<const Plan>(without_workers(*rules.whole, alive).value());
+  return rules;
+}
+
+// A run that begins without some workers, one of which comes after three steps.
+class Growth : public Survival {
+ public:
+  explicit Growth(const std::vector<WorkerId>& absent) : Survival(growing_rules(absent)) {
+    steps(3);
+  }
+  // Its process is started, is given its place, learns and has work, as far as control has a part.
+  void come(WorkerId worker, int32_t incarnation = 0) {
+    const auto at = static_cast<size_t>(worker.value);
+    reports[at] = {};
+    reports[at].worker = worker;
+    reports[at].incarnation = incarnation;
+    keep(report(at));
+    reports[at].epoch = state.epoch;
+    reports[at].address = "127.0.0.1:9000";
+    reports[at].connected = true;
+    keep(report(at));
+    acknowledge();
+    while (state.committed + 1 < state.planning.from) take_but(at);
+    reports[at].version = state.planning.from;
+    reports[at].phase = Phase::Running;
+    keep(report(at));
+    reports[at].learned = reports[at].version;
+    keep(report(at));
+    for (int step = 0; step < 4; ++step) take_but(reports.size());
+    acknowledge();
+    EXPECT_EQ(state.members[at].joining, Joining::No);
+  }
+  void acknowledge() {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      if (!state.members[i].alive) continue;
+      reports[i].plan = state.planning.serial;
+      keep(report(i));
+    }
+  }
+  // All who live take a step, but for `but` and those who wait for the commit of the one before.
+  void take_but(size_t but) {
+    for (size_t i = 0; i < reports.size(); ++i) {
+      const bool waits = reports[i].version > state.committed;
+      if (state.members[i].alive && i != but && !waits) keep(take(i));
+    }
+  }
+};
+
+TEST(Growth, WhoWasNotThereAtTheBeginningComesAndTheRunHasEverybody) {
+  Growth run({kDead});
+  EXPECT_FALSE(is_reduced(run.state)) << "it is not missed";
+  EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  EXPECT_FALSE(facts_of(run.state).grown);
+  run.come(kDead);
+  EXPECT_EQ(run.reasons.at(0), "worker 3 (stage 1 of pipeline 1) comes");
+  EXPECT_TRUE(facts_of(run.state).grown);
+  EXPECT_EQ(run.state.planning.present, run.state.rules.whole);
+  EXPECT_TRUE(run.state.planning.monitor->cluster.workers[3].alive);
+  EXPECT_EQ(run.state.epoch, 1) << "no epoch begins for it";
+  const int64_t before = run.state.committed;
+  run.steps(2);
+  EXPECT_GE(run.state.committed, before + 1);
+}
+
+TEST(Growth, WhoHasComeIsMissedWhenItDies) {
+  Growth run({kDead});
+  run.come(kDead);
+  run.steps(2);
+  run.die();
+  EXPECT_TRUE(is_reduced(run.state));
+  run.freeze();
+  run.run();
+  EXPECT_EQ(run.state.situation, Situation::Running);
+  EXPECT_FALSE(run.hear(run.reports[3]).order) << "the dead speaks on";
+}
+
+TEST(Growth, OneOfTwoComesAndTheOtherOneIsMissedFromThenOn) {
+  Growth run({{1}, {2}});
+  EXPECT_FALSE(is_reduced(run.state));
+  run.come({2});
+  EXPECT_TRUE(is_reduced(run.state));
+  EXPECT_EQ(run.state.planning.present->stages[0].holders, (std::vector<WorkerId>{{0}, {2}}));
+  EXPECT_EQ(run.state.planning.present->stages[1].holders, (std::vector<WorkerId>{{3}}));
+  run.steps(3);
+  run.come({1});
+  EXPECT_FALSE(is_reduced(run.state));
+  EXPECT_EQ(run.state.planning.present, run.state.rules.whole);
+}
+
+TEST(Growth, TheNextCoordinatorKnowsThatTheRunHasGrown) {
+  Growth run({{1}, {2}});
+  run.come({2});
+  run.steps(3);
+  Rules rules = run.state.rules;
+  rules.term = 2;
+  const auto plan = run.state.planning.present;
+  const State next = take_up(rules, facts_of(run.state), {plan, plan}, run.now);
+  EXPECT_TRUE(next.grown);
+  EXPECT_TRUE(is_reduced(next)) << "worker 1 is missed";
+  EXPECT_TRUE(next.members[2].alive);
+  // Before anybody has come nobody is.
+  Growth young({{1}, {2}});
+  const State same = take_up(rules, facts_of(young.state),
+                             {young.state.rules.plan, young.state.rules.plan}, young.now);
+  EXPECT_FALSE(is_reduced(same));
+  EXPECT_TRUE(same.members[1].absent);
+}
+
+TEST(Growth, NobodyComesWhereThereIsNoPlace) {
+  Rules rules = growing_rules({kDead});
+  rules.whole = nullptr;
+  rules.stages = rules.plan->stages;
+  Survival run(rules);
+  run.steps(2);
+  run.reports[3] = {};
+  run.reports[3].worker = kDead;
+  EXPECT_FALSE(run.report(3).order);
+  EXPECT_EQ(run.state.members[3].joining, Joining::No);
 }
 
 }  // namespace

@@ -62,12 +62,14 @@ class Play {
   }
   void connect() {
     for (size_t i = 0; i < reports.size(); ++i) {
+      if (!state.members[i].alive) continue;
       reports[i].address = cat("127.0.0.1:", 7000 + i);
       reports[i].connected = true;
       reports[i].version = state.committed;
       report(i);
     }
     for (size_t i = 0; i < reports.size(); ++i) {
+      if (!state.members[i].alive) continue;
       reports[i].phase = Phase::Running;
       report(i);
     }
