@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "control/connect.h"
 #include "control/message.grpc.pb.h"
 #include "control/wire.h"
 #include "ir/text.h"
@@ -43,17 +44,6 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls*
   arguments.SetMaxSendMessageSize(kMessageLimit);
   if (tls != nullptr) arguments.SetSslTargetNameOverride(kCoordinatorName);
   return grpc::CreateCustomChannel(address, credentials_of(tls), arguments);
-}
-
-// One try to connect; false when it has failed or taken longer than `limit`.
-bool connects(grpc::Channel& channel, Duration limit) {
-  const auto end = std::chrono::system_clock::now() + std::min<Duration>(limit, kTryLimit);
-  while (true) {
-    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
-    if (state == GRPC_CHANNEL_READY) return true;
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) return false;
-    if (!channel.WaitForStateChange(state, end)) return false;
-  }
 }
 
 // Tells this process from another one that says it is the same worker; never 0.
@@ -135,7 +125,8 @@ class GrpcClient : public Client {
         wait_for_partition(lock);
       }
       auto channel = channel_to(settings_.coordinator, settings_.tls.get());
-      if (connects(*channel, end - monotonic_clock().now())) return channel;
+      const Duration left = end - monotonic_clock().now();
+      if (connects(*channel, std::min<Duration>(left, kTryLimit))) return channel;
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, pause, [this] { return leaving_; })) return nullptr;
       if (monotonic_clock().now() >= end) return nullptr;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "control/connect.h"
 #include "control/etcd.grpc.pb.h"
 
 namespace tenuto {
@@ -23,6 +24,8 @@ constexpr std::chrono::milliseconds kCallLimit{1000};
 // Until a member that refused a connection is tried again, in ms.
 constexpr int kAgain = 200;
 constexpr std::chrono::milliseconds kConnectLimit{300};
+// Between two rounds in which no member could be reached.
+constexpr std::chrono::milliseconds kRound{20};
 
 // The members of the cluster, any of which answers for all.
 class Members {
@@ -46,11 +49,9 @@ class Members {
     std::string reason = "no connection";
     while (true) {
       for (size_t tried = 0; tried < channels_.size(); ++tried) {
-        // Waiting also moves the connection on: without a call under way nobody else does.
-        const auto now = std::chrono::system_clock::now();
-        if (channels_[at_]->WaitForConnected(now + kConnectLimit)) {
+        if (connects(*channels_[at_], kConnectLimit)) {
           grpc::ClientContext context;
-          context.set_deadline(now + kCallLimit);
+          context.set_deadline(std::chrono::system_clock::now() + kCallLimit);
           const grpc::Status status = call(channels_[at_], context);
           if (status.ok()) return ok();
           reason = status.error_message();
@@ -58,6 +59,8 @@ class Members {
         at_ = (at_ + 1) % channels_.size();
       }
       if (monotonic_clock().now() >= end) break;
+      // Waiting moves all connections on: without a call under way nobody else does.
+      channels_[at_]->WaitForConnected(std::chrono::system_clock::now() + kRound);
     }
     return Error{Code::Disconnected, Reach::Job,
                  cat("etcd does not answer at ", names(), " (", reason,

@@ -69,6 +69,25 @@ class Restart(Case):
             return times
         return number
 
+    def start_etcd(self):
+        def free_port():
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", 0))
+                return one.getsockname()[1]
+
+        client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        log = open(self.folder / "etcd.log", "w")
+        self.addCleanup(log.close)
+        self.etcd = server = subprocess.Popen(
+            ["etcd", "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync",
+             "--listen-client-urls", f"http://{client}", "--advertise-client-urls",
+             f"http://{client}", "--listen-peer-urls", f"http://{peer}",
+             "--initial-advertise-peer-urls", f"http://{peer}", "--initial-cluster",
+             f"default=http://{peer}"], stdout=log, stderr=log)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        return client
+
 
 class Killed(Restart):
     def write_small_job(self, **more):
@@ -92,6 +111,9 @@ class Killed(Restart):
         self.assertEqual(self.told(run, "death"), [])
         self.assertEqual(run.checkpoints(), [120, 140, 150])
         self.assertEqual({line["epoch"] for line in run.metrics()}, {1})
+        periods = [line["period_ms"] for line in run.metrics() if "period_ms" in line]
+        print(f"{times} coordinators killed: steps of {statistics.median(periods):.1f} ms, the "
+              f"longest {max(periods):.1f} ms")
         return run
 
     def test_twenty_times_under_load(self):
@@ -117,25 +139,6 @@ class Killed(Restart):
         self.etcd.send_signal(CONT)
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
         self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
-
-    def start_etcd(self):
-        def free_port():
-            with socket.socket() as one:
-                one.bind(("127.0.0.1", 0))
-                return one.getsockname()[1]
-
-        client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        log = open(self.folder / "etcd.log", "w")
-        self.addCleanup(log.close)
-        self.etcd = server = subprocess.Popen(
-            ["etcd", "--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync",
-             "--listen-client-urls", f"http://{client}", "--advertise-client-urls",
-             f"http://{client}", "--listen-peer-urls", f"http://{peer}",
-             "--initial-advertise-peer-urls", f"http://{peer}", "--initial-cluster",
-             f"default=http://{peer}"], stdout=log, stderr=log)
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
-        return client
 
     def test_together_with_a_worker(self):
         self.write_small_job()
@@ -245,12 +248,23 @@ class Rehearsed(Restart):
 
 
 class Pause(Restart):
+    """With steps of a tenth of a second nothing is to be seen of a coordinator's death."""
+
     @another_case
-    def test_training_goes_on(self):
-        """With steps of a tenth of a second nothing is to be seen of a coordinator's death."""
-        self.write_job(job__steps=60, job__checkpoint_every=0, device__forward_ms=[8.0],
+    def test_with_a_journal(self):
+        self.look_at_pauses()
+
+    @another_case
+    def test_with_etcd(self):
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd on this machine (package etcd-server)")
+        self.look_at_pauses(coordinator__store="etcd",
+                            coordinator__etcd=["127.0.0.1:1", self.start_etcd()])
+
+    def look_at_pauses(self, **more):
+        self.write_job(job__steps=70, job__checkpoint_every=0, device__forward_ms=[8.0],
                        device__backward_input_ms=[8.0], device__backward_weight_ms=[8.0],
-                       parallel__micros=3)
+                       parallel__micros=3, **more)
         run = self.start()
         run.wait_for_steps(3)
         chance, seen, last = random.Random(5), len(run.metrics()), time.monotonic()
@@ -270,7 +284,7 @@ class Pause(Restart):
                         struck, due = True, count + 3
             time.sleep(0.001)
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
-        self.assertEqual([line["step"] for line in run.metrics()], list(range(60)))
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(70)))
         self.assertGreater(len(disturbed), 10)
         print(f"steps of {1000 * statistics.median(quiet):.1f} ms (longest "
               f"{1000 * max(quiet):.1f}); with the coordinator's death "

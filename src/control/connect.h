@@ -1,0 +1,14 @@
+// One try to connect, where the caller has other places to try. Private to control/.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "base/unit.h"
+
+namespace tenuto {
+
+// True when the channel is connected; false as soon as a try has failed, or after `limit`: the
+// other end may be a host that is gone.
+bool connects(grpc::Channel& channel, Duration limit);
+
+}  // namespace tenuto
