@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
+#include "plan/copies.h"
 #include "plan/lower.h"
 #include "sim/bound.h"
 
@@ -273,10 +274,11 @@ Result<Adapted> adapt_in_place(const Plan& plan, const Model& model, const Clust
 
 }  // namespace
 
-Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
-                      const AdaptOptions& asked) {
-  AdaptOptions options = asked;
-  options.price.spans = options.price.bytes = options.price.lower_bound = false;
+namespace {
+
+// Of a plan without copies.
+Result<Adapted> adapt_bare(const Plan& plan, const Model& model, const Cluster& now,
+                           const AdaptOptions& options) {
   if (!options.routing || !has_routings(plan) || !is_disturbed(plan, now)) {
     return adapt_order(plan, model, now, options);
   }
@@ -288,6 +290,21 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   auto moved = adapt_moved(plan, model, now, options, std::move(moves).value(), here);
   if (!moved.ok()) return moved.error();
   return moved.value() ? Result<Adapted>(*std::move(moved).value()) : here;
+}
+
+}  // namespace
+
+Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
+                      const AdaptOptions& asked) {
+  AdaptOptions options = asked;
+  options.price.spans = options.price.bytes = options.price.lower_bound = false;
+  const Copies copies = copies_in(plan);
+  if (!has_copies(plan)) return adapt_bare(plan, model, now, options);
+  Result<Adapted> adapted = adapt_bare(without_copies(plan), model, now, options);
+  if (!adapted.ok()) return adapted;
+  Plan& found = adapted.value().plan;
+  found = adapted.value().changed ? with_copies(std::move(found), copies) : plan;
+  return adapted;
 }
 
 Result<std::optional<Duration>> bound_of_routings(const Plan& plan, const Model& model,

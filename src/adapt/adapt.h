@@ -49,7 +49,7 @@ struct AdaptOptions {
 // routing is judged together with its orders: the faster of the two answers is taken, and where
 // they are equal, the one that leaves every micro-batch where it is. The result passes check() and
 // is never priced above the given plan; given its own result on the same cluster it returns that.
-// Deterministic.
+// Copies of stages (plan/copies.h) stay where they are, and are not counted. Deterministic.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
+#include "plan/copies.h"
 #include "plan/given_plan.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
@@ -227,27 +228,46 @@ std::vector<std::vector<WorkerId>> holders_of_all(const Plan& whole, const Plan&
   return holders;
 }
 
+Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
+  if (!holds_apart(plan) || is_staggered(plan.schedule)) {
+    return Error{Code::Infeasible, Reach::Job,
+                 cat("resilience.copies = ", job.resilience.copies, " needs ",
+                     holds_apart(plan) ? "parallel.optimizer = \"barrier\": a copy is of a version "
+                                         "that is final"
+                                       : "workers that hold one stage each: take another order")};
+  }
+  const auto copies = choose_copies(plan, cluster_of(job).place);
+  if (!copies.ok()) return copies.error();
+  return with_copies(std::move(plan), copies.value());
+}
+
 }  // namespace
 
-std::optional<Plan> make_plan_of_all(const Job& job, const Plan& first) {
+std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
   if (std::find(alive.begin(), alive.end(), false) == alive.end()) return std::nullopt;
   Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true));
   if (!whole.ok()) return std::nullopt;
+  const Plan first = without_copies(begun);
   auto holders = holders_of_all(whole.value(), first, alive);
+  Plan made = std::move(whole).value();
   for (size_t s = 0; s < holders.size(); ++s) {
-    if (holders[s] == whole.value().stages[s].holders) continue;
-    Plan moved = with_holders(whole.value(), std::move(holders));
-    return check(moved).ok() ? std::optional(std::move(moved)) : std::nullopt;
+    if (holders[s] == made.stages[s].holders) continue;
+    made = with_holders(made, std::move(holders));
+    break;
   }
-  return std::move(whole).value();
+  made = with_copies(std::move(made), copies_in(begun));
+  return check(made).ok() ? std::optional(std::move(made)) : std::nullopt;
 }
 
 Result<Plan> make_job_plan(const Job& job) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
   auto plan = make_whole_plan(job, alive);
-  if (!plan.ok() || !needs_the_dead(plan.value(), alive)) return plan;
-  return without_the_dead(job, plan.value(), alive);
+  if (plan.ok() && needs_the_dead(plan.value(), alive)) {
+    plan = without_the_dead(job, plan.value(), alive);
+  }
+  if (!plan.ok() || job.resilience.copies == 0) return plan;
+  return with_chosen_copies(job, std::move(plan).value());
 }
 
 }  // namespace tenuto

@@ -166,7 +166,8 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
   rules.routing = job.resilience.slow_workers == "adapt";
-  rules.chooses_update = job.parallel.optimizer == "auto";
+  // A copy is of a version that is final.
+  rules.chooses_update = job.parallel.optimizer == "auto" && job.resilience.copies == 0;
   rules.resume_shards = start.shards;
   rules.directory = run.path();
   rules.start_limit = from_seconds(job.network.connect_seconds);

@@ -89,10 +89,9 @@ class WorkerRun {
   std::shared_ptr<const Told> told() const { return client_->told(); }
   Status conversation() const { return client_->state(); }
   std::string name() const { return cat("worker ", settings_.self); }
-  bool is_saver(const Told& told) const {
-    const auto& savers = told.instruction.savers;
-    return std::find(savers.begin(), savers.end(), settings_.self) != savers.end();
-  }
+  bool is_saver(const Told& told) const { return !saved_by_me(told).empty(); }
+  // The stages that this worker is to save.
+  std::vector<StageId> saved_by_me(const Told& told) const;
 
   const WorkerSettings settings_;
   QueueMailbox mailbox_;

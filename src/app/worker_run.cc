@@ -310,6 +310,16 @@ void WorkerRun::freeze(const Told& now) {
   if (!save_if_asked(now)) wait(kIdle);
 }
 
+std::vector<StageId> WorkerRun::saved_by_me(const Told& told) const {
+  const auto& savers = told.instruction.savers;
+  std::vector<StageId> mine;
+  for (const StageId stage : stages_) {
+    const auto at = static_cast<size_t>(stage.value);
+    if (at < savers.size() && savers[at] == settings_.self) mine.push_back(stage);
+  }
+  return mine;
+}
+
 // True when something was saved or could not be.
 bool WorkerRun::save_if_asked(const Told& now) {
   const Instruction& asked = now.instruction;
@@ -321,7 +331,7 @@ bool WorkerRun::save_if_asked(const Told& now) {
   std::error_code failure;
   std::filesystem::create_directories(asked.save_directory, failure);
   std::vector<SavedShard> shards;
-  for (const StageId stage : stages_) {
+  for (const StageId stage : saved_by_me(now)) {
     const std::string file = cat("stage-", stage, ".safetensors");
     const Status saved = compute_.compute->save(stage, cat(asked.save_directory, "/", file));
     if (!saved.ok()) {
@@ -333,6 +343,7 @@ bool WorkerRun::save_if_asked(const Told& now) {
       fail(shard.error());
       return true;
     }
+    shard.value().stage = stage;
     shards.push_back(std::move(shard).value());
   }
   report_.shards = std::move(shards);

@@ -102,16 +102,15 @@ bool Turn::overtaken(const Report& report) {
   return of.heard && report.sequence < of.report.sequence;
 }
 
-// The shards of one version are those of the worker's stages, in their order.
 void Turn::note_shards(const Report& report) {
   if (report.shards.empty() || state().situation == Situation::Recovering) return;
   if (report.epoch != state().epoch && state().situation == Situation::Running) return;
   const std::vector<int32_t> stages = stages_of(state().rules, report.worker);
-  std::map<int64_t, size_t> next;
   for (const SavedShard& shard : report.shards) {
-    const size_t place = next[shard.version]++;
-    if (place >= stages.size() || shard.version <= state().saved) continue;
-    state().shards[shard.version][stages[place]] = shard;
+    const bool held = std::find(stages.begin(), stages.end(), shard.stage.value) != stages.end();
+    if (held && shard.version > state().saved) {
+      state().shards[shard.version][shard.stage.value] = shard;
+    }
   }
 }
 
@@ -500,11 +499,9 @@ void Turn::choose_target() {
     }
     target = target < 0 ? newest : std::min(target, newest);
   }
-  const size_t savers = [&] {
-    s.salvage.target = target;
-    return choose_savers(s, target).size();
-  }();
-  if (savers != s.rules.stages.size()) {
+  s.salvage.target = target;
+  const std::vector<WorkerId> savers = choose_savers(s, target);
+  if (std::find(savers.begin(), savers.end(), WorkerId{}) != savers.end()) {
     s.salvage.target = -1;
     return end_salvage("the workers that are left do not hold one common version");
   }

@@ -55,8 +55,8 @@ struct Rules {
   // The same with those who have no place in it, to which a run returns once somebody has come who
   // was not there at its beginning; null: all are there.
   std::shared_ptr<const Plan> whole;
-  Model model;                       // as profiled: bytes; op times are measured
-  Cluster cluster;                   // when all are well
+  Model model;      // as profiled: bytes; op times are measured
+  Cluster cluster;  // when all are well
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;  // micro-batches may go to other workers while the run goes on
   bool survive = false;  // steps go on without a lost worker, as far as the others can do them

@@ -61,7 +61,7 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
       if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
       if (fits) break;
     }
-    if (chosen.value >= 0) savers.push_back(chosen);
+    savers.push_back(chosen);
   }
   return savers;
 }

@@ -16,8 +16,8 @@ std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker);
 // The version that will be saved next; -1 = none.
 int64_t next_save(const State& state);
 
-// One holder of each stage that saves `version`: while salvaging one from which it can be had.
-// Empty for -1; shorter where a stage has nobody.
+// By stage, the holder that saves `version`: while salvaging one from which it can be had; none
+// where there is nobody. Empty for -1.
 std::vector<WorkerId> choose_savers(const State& state, int64_t version);
 
 // All that the workers are to know now, but for its sequence.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "adapt/mesh.h"
 #include "base/text.h"
 #include "control/replan.h"
 #include "ir/check.h"
@@ -57,8 +56,14 @@ const std::shared_ptr<const Plan>& plan_of_all(const State& state) {
 Result<Plan> plan_of_the_living(const State& state) {
   if (plan_of_all(state) == nullptr) return invalid("the run has no plan");
   const Plan& all = *plan_of_all(state);
-  if (is_tied(all.schedule) && !holds_apart(all)) {
-    return invalid("its first and last stage share a weight, and workers hold several stages");
+  const auto& ends = all.stages;
+  const bool both =
+      std::any_of(ends.front().holders.begin(), ends.front().holders.end(), [&](WorkerId holder) {
+        return std::find(ends.back().holders.begin(), ends.back().holders.end(), holder) !=
+               ends.back().holders.end();
+      });
+  if (is_tied(all.schedule) && both) {
+    return invalid("its first and last stage share a weight, and a worker holds both");
   }
   std::vector<bool> alive;
   for (const Member& member : state.members) alive.push_back(member.alive);

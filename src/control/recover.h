@@ -24,8 +24,8 @@ const std::shared_ptr<const Plan>& plan_of_all(const State& state);
 // That plan without those who are not alive: work dealt out evenly, check()ed.
 //
 // Errors: Infeasible/Job  nobody who lives holds a stage
-//         Invalid/Job     no such plan can be run: the run has none, or a worker that holds several
-//                         stages shares a weight between them
+//         Invalid/Job     no such plan can be run: the run has none, or a worker holds both of two
+//                         stages that share a weight
 Result<Plan> plan_of_the_living(const State& state);
 
 // The cluster is planned without the worker, until it comes.

@@ -52,6 +52,7 @@ struct SavedShard {
   std::string file;  // inside the checkpoint's folder
   int64_t bytes = 0;
   std::string checksum;  // crc32c of the whole file, 8 hexadecimal digits
+  StageId stage = {};    // that it is of
   auto operator<=>(const SavedShard&) const = default;
 };
 
@@ -138,7 +139,7 @@ struct Instruction {
   // plan that is in force from step v + 1 on: both come in one sequence.
   int64_t plan_serial = 1, plan_from = 0;
   int64_t save_version = -1;     // the savers save this version when they hold it; -1 = none
-  std::vector<WorkerId> savers;  // one holder of each stage
+  std::vector<WorkerId> savers;  // by stage: the holder that saves it; none where nobody can
   std::string save_directory;    // for the shards of save_version
   std::vector<std::string> resume_shards;  // to be loaded before the first step
   // Slow links that somebody wanted of the live run, beside those of the job. Each begins and ends

@@ -209,6 +209,7 @@ wire::Report to_wire(const Report& report, const Credentials& credentials) {
     saved->set_file(shard.file);
     saved->set_bytes(shard.bytes);
     saved->set_checksum(shard.checksum);
+    saved->set_stage(shard.stage.value);
   }
   to.set_plan(report.plan);
   to.set_learned(report.learned);
@@ -247,7 +248,8 @@ Report from_wire(const wire::Report& message) {
                 .connected = message.connected()};
   for (const auto& step : message.steps()) report.steps.push_back(read_step(step, report.worker));
   for (const auto& shard : message.shards()) {
-    report.shards.push_back({shard.version(), shard.file(), shard.bytes(), shard.checksum()});
+    report.shards.push_back(
+        {shard.version(), shard.file(), shard.bytes(), shard.checksum(), {shard.stage()}});
   }
   report.plan = message.plan();
   report.learned = message.learned();

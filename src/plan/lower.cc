@@ -381,14 +381,27 @@ void append_update_left(Schedule& schedule, const std::vector<Stage>& stages, bo
   }
 }
 
-Plan with_update(Plan plan, bool staggered) {
-  if (is_staggered(plan.schedule) == (staggered && plan.stages.size() > 1)) return plan;
+namespace {
+
+Plan with_new_update(Plan plan, bool staggered) {
   const bool tied = is_tied(plan.schedule);
   for (auto& list : plan.schedule.lists) std::erase_if(list, is_update);
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
   append_update(plan.schedule, plan.stages, tied, staggered);
   return plan;
+}
+
+}  // namespace
+
+Plan with_update(Plan plan, bool staggered) {
+  if (is_staggered(plan.schedule) == (staggered && plan.stages.size() > 1)) return plan;
+  return with_new_update(std::move(plan), staggered);
+}
+
+Plan with_update_of_holders(Plan plan) {
+  const bool staggered = is_staggered(plan.schedule);
+  return with_new_update(std::move(plan), staggered);
 }
 
 bool is_tied(const Schedule& schedule) {

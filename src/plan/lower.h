@@ -47,6 +47,9 @@ void append_update_left(Schedule& schedule, const std::vector<Stage>& stages, bo
 // The plan with the other kind of update, see append_update; as it is when it has that already.
 Plan with_update(Plan plan, bool staggered);
 
+// The plan with its update made anew, for holders that have changed.
+Plan with_update_of_holders(Plan plan);
+
 // True when the first and the last stage of the schedule share a weight, see append_update.
 bool is_tied(const Schedule& schedule);
 

@@ -1,12 +1,15 @@
 #include "plan/routed.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/effect.h"
+#include "plan/copies.h"
 #include "plan/lower.h"
 
 namespace tenuto {
@@ -14,6 +17,10 @@ namespace tenuto {
 namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+bool is_in(const std::vector<WorkerId>& workers, WorkerId worker) {
+  return std::find(workers.begin(), workers.end(), worker) != workers.end();
+}
 
 // The pipeline of each worker, so far as the plan's held-out pass shows it: the first micro-batch
 // that it has there; -1 = it has none.
@@ -77,13 +84,11 @@ class Dealer {
 
 // Every list is in the order of a wave in which no op stands before what it needs.
 Schedule make_evaluation(const Plan& plan, std::vector<Stage> stages,
-                         const std::vector<WorkerId>& learners) {
+                         const std::vector<std::vector<WorkerId>>& idle) {
   Schedule made;
   if (plan.evaluation == Schedule{}) return made;
-  for (Stage& stage : stages) {
-    std::erase_if(stage.holders, [&](WorkerId holder) {
-      return std::find(learners.begin(), learners.end(), holder) != learners.end();
-    });
+  for (size_t s = 0; s < idle.size(); ++s) {
+    std::erase_if(stages[s].holders, [&](WorkerId holder) { return is_in(idle[s], holder); });
   }
   made.stage_count = plan.evaluation.stage_count;
   made.micro_count = plan.evaluation.micro_count;
@@ -165,7 +170,7 @@ Plan with_work(const Plan& plan, Work work) {
   made.schedule.lists = std::move(work.lists);
   insert_messages(made.schedule);
   append_update(made.schedule, made.stages, is_tied(plan.schedule), is_staggered(plan.schedule));
-  made.evaluation = make_evaluation(plan, made.stages, work.learners);
+  made.evaluation = make_evaluation(plan, made.stages, work.idle);
   return made;
 }
 
@@ -182,7 +187,43 @@ void share_out(std::vector<int32_t>& owners, int32_t holders) {
   }
 }
 
-Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) {
+namespace {
+
+// True when a list of several stages has one that the list before had not.
+bool runs_more(const std::vector<Op>& now, const std::vector<Op>& before) {
+  const auto stages_of = [](const std::vector<Op>& list) {
+    std::set<StageId> stages;
+    for (const Op& op : list) {
+      if (op.kind == OpKind::Forward) stages.insert(op.stage);
+    }
+    return stages;
+  };
+  const std::set<StageId> old = stages_of(before), stages = stages_of(now);
+  return stages.size() > 1 && !std::includes(old.begin(), old.end(), stages.begin(), stages.end());
+}
+
+// Orders that were made for one stage each do not fit together: of each kind micro-batch follows
+// micro-batch, and in each the stages follow as its values flow. So no op waits for one behind it.
+void order_by_flow(std::vector<Op>& list) {
+  std::map<OpKind, std::vector<Op>> kinds;
+  for (const Op& op : list) kinds[op.kind].push_back(op);
+  for (auto& [kind, ops] : kinds) {
+    const int32_t way = kind == OpKind::Forward ? 1 : -1;
+    std::sort(ops.begin(), ops.end(), [&](const Op& a, const Op& b) {
+      return std::pair(a.micro, way * a.stage.value) < std::pair(b.micro, way * b.stage.value);
+    });
+    std::reverse(ops.begin(), ops.end());
+  }
+  for (Op& op : list) {
+    std::vector<Op>& left = kinds[op.kind];
+    op = left.back();
+    left.pop_back();
+  }
+}
+
+// with_holders(), the work dealt out to the `runners` among them.
+Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
+                  const std::vector<std::vector<WorkerId>>& runners) {
   CHECK(holders.size() == plan.stages.size(), "holders for each stage");
   std::vector<std::vector<WorkerId>> owners(plan.stages.size());  // by stage and micro-batch
   for (auto& of : owners) of.resize(at(plan.schedule.micro_count));
@@ -192,7 +233,7 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) 
       owners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
     }
   }
-  for (size_t s = 0; s < owners.size(); ++s) deal(owners[s], holders[s]);
+  for (size_t s = 0; s < owners.size(); ++s) deal(owners[s], runners[s]);
   std::vector<std::vector<Placed>> lists(plan.schedule.lists.size());
   for (const auto& list : plan.schedule.lists) {
     size_t index = 0;
@@ -203,16 +244,47 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) 
     }
   }
   Work work;
+  for (size_t s = 0; s < holders.size(); ++s) {
+    auto& idle = work.idle.emplace_back();
+    std::copy_if(holders[s].begin(), holders[s].end(), std::back_inserter(idle),
+                 [&](WorkerId holder) { return !is_in(runners[s], holder); });
+  }
   work.holders = std::move(holders);
-  for (auto& list : lists) work.lists.push_back(merge(std::move(list)));
+  for (size_t w = 0; w < lists.size(); ++w) {
+    work.lists.push_back(merge(std::move(lists[w])));
+    if (runs_more(work.lists[w], plan.schedule.lists[w])) order_by_flow(work.lists[w]);
+  }
   Plan made = with_work(plan, std::move(work));
   for (Limit& limit : made.limits) limit.micros = limit.warm_up = 0;
   return made;
 }
 
+// Where nobody is left to run a stage, those who keep a copy of it do, and leave their own stage to
+// others if there are any.
+void call_up_copies(std::vector<std::vector<WorkerId>>& runners, const Copies& copies) {
+  for (size_t s = 0; s < runners.size(); ++s) {
+    if (!runners[s].empty()) continue;
+    runners[s] = copies[s];
+    for (size_t other = 0; other < runners.size(); ++other) {
+      if (other == s) continue;
+      for (const WorkerId keeper : copies[s]) {
+        if (runners[other].size() > 1) std::erase(runners[other], keeper);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) {
+  const auto runners = holders;
+  return with_runners(plan, std::move(holders), runners);
+}
+
 Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners) {
   CHECK(learners.size() == plan.stages.size(), "learners for each stage");
   Work work;
+  work.idle = copies_in(plan);
   for (const auto& list : plan.schedule.lists) {
     std::vector<Op>& kept = work.lists.emplace_back();
     std::copy_if(list.begin(), list.end(), std::back_inserter(kept),
@@ -221,26 +293,32 @@ Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& l
   for (size_t s = 0; s < learners.size(); ++s) {
     work.holders.push_back(plan.stages[s].holders);
     work.holders.back().insert(work.holders.back().end(), learners[s].begin(), learners[s].end());
-    work.learners.insert(work.learners.end(), learners[s].begin(), learners[s].end());
+    work.idle[s].insert(work.idle[s].end(), learners[s].begin(), learners[s].end());
   }
   return with_work(plan, std::move(work));
 }
 
 Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
   CHECK(alive.size() == plan.schedule.lists.size(), "a flag for each worker");
-  std::vector<std::vector<WorkerId>> holders;
-  for (const Stage& stage : plan.stages) {
+  Copies copies = copies_in(plan);
+  std::vector<std::vector<WorkerId>> holders, runners;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
     auto& left = holders.emplace_back();
-    for (const WorkerId holder : stage.holders) {
-      if (alive[at(holder.value)]) left.push_back(holder);
+    auto& run = runners.emplace_back();
+    for (const WorkerId holder : plan.stages[s].holders) {
+      if (!alive[at(holder.value)]) continue;
+      left.push_back(holder);
+      if (!is_in(copies[s], holder)) run.push_back(holder);
     }
+    std::erase_if(copies[s], [&](WorkerId keeper) { return !alive[at(keeper.value)]; });
     if (left.empty()) {
       return Error{Code::Infeasible, Reach::Job,
-                   cat("no worker that lives holds stage ", holders.size() - 1, ": one of ",
-                       stage.holders.size(), " must be left")};
+                   cat("no worker that lives holds stage ", s, ": one of ",
+                       plan.stages[s].holders.size(), " must be left")};
     }
   }
-  return with_holders(plan, std::move(holders));
+  call_up_copies(runners, copies);
+  return with_runners(plan, std::move(holders), runners);
 }
 
 }  // namespace tenuto

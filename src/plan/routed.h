@@ -15,8 +15,8 @@ struct Work {
                                                // BackwardWeight
   std::vector<std::vector<WorkerId>> holders;  // of each stage: who keeps its weights, with or
                                                // without a micro-batch of it
-  std::vector<WorkerId> learners = {};         // of the holders: they are given no micro-batch of
-                                               // the held-out pass either
+  // Of the holders of each stage: they are given no micro-batch of the held-out pass either.
+  std::vector<std::vector<WorkerId>> idle = {};
 };
 
 // A compute op and its place in the list that it comes from.
@@ -62,7 +62,9 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
 // Requires: check(plan) is ok; learners for each stage, who hold nothing in the plan
 Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners);
 
-// with_holders() without the workers that are not `alive`.
+// with_holders() without the workers that are not `alive`. Who keeps a copy of a stage (copies.h)
+// keeps it; where nobody lives who runs the stage it runs it from now on, and its own stage no more
+// if others can.
 //
 // Requires: check(plan) is ok; a flag for each worker
 // Errors:   Infeasible/Job  nobody who lives holds a stage

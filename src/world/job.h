@@ -92,6 +92,7 @@ struct ResilienceSettings {
   double silence_seconds = 2;             // a worker that says nothing for so long is dead
   std::string numerics = "fast";          // fast | reproducible: the same bits whoever runs what
   int32_t restarts = 0;                   // of each worker that has died, by who started it
+  int32_t copies = 0;                     // of each stage's state, beside those who run it
 };
 
 // [coordinator]

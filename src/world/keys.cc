@@ -382,6 +382,13 @@ std::vector<Key> control_keys() {
        {},
        "how often the process of each worker that has died is started again, to join the run: "
        "after 1 s, then 2 s, and so on twice as long"},
+      {"resilience.copies",
+       slot<&Job::resilience, &ResilienceSettings::copies>,
+       whole(0, 1),
+       {},
+       "workers of another stage that hold each stage too, so that it outlives all who run it; "
+       "takes "
+       "its memory and its update once more"},
   };
 }
 

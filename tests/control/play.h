@@ -90,8 +90,9 @@ class Play {
   void save(size_t i) {
     for (const WorkerId saver : state.told.savers) {
       if (saver.value != static_cast<int32_t>(i)) continue;
+      const auto stage = static_cast<int32_t>(i % 2);
       reports[i].shards = {
-          {state.told.save_version, cat("stage-", i % 2, ".safetensors"), 7, "00"}};
+          {state.told.save_version, cat("stage-", stage, ".safetensors"), 7, "00", {stage}}};
     }
   }
   // All take steps until version `version` is committed.

@@ -519,8 +519,8 @@ class World {
     for (const SavedShard& shard : puppet.report.shards) {
       if (shard.version == version) return false;
     }
-    puppet.report.shards = {
-        {version, cat("stage-", static_cast<int32_t>(worker) % stages_), 1, ""}};
+    const int32_t stage = static_cast<int32_t>(worker) % stages_;
+    puppet.report.shards = {{version, cat("stage-", stage), 1, "", {stage}}};
     puppet.report.version = puppet.version;
     tell(worker);
     return true;

@@ -292,7 +292,7 @@ TEST(Recover, C5ShardsOfATryThatIsGivenUpDoNotCount) {
   rules.checkpoint_every = 3;
   Survival run(rules);
   run.steps(2);
-  run.reports[0].shards = {{3, "stage-0.safetensors", 7, "00"}};
+  run.reports[0].shards = {{3, "stage-0.safetensors", 7, "00", {0}}};
   run.take(0);
   EXPECT_EQ(run.state.shards[3].size(), 1u);
   run.die();

@@ -1,0 +1,72 @@
+"""Stages are held by workers of other stages too: a run outlives all who run one."""
+import unittest
+
+from harness import another_case
+from join_test import KNOWS, Returning
+
+
+class Copies(Returning):
+    def test_a_single_pipeline_loses_a_worker(self):
+        self.write_job(job__steps=60, job__checkpoint_every=15, job__validate_every=20,
+                       parallel__pipelines=1, parallel__stages=3, parallel__micros=6)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        for victim in range(3):
+            run = self.start("--resilience.copies=1", name=f"without-{victim}")
+            run.wait_for_steps(10)
+            workers = run.workers()
+            self.kill(run, victim)
+            self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+            self.assert_gone(workers)
+            self.assert_whole(run, 60, undisturbed)
+            self.assertEqual(len(self.told(run, "death")), 1)
+            self.assertEqual(run.checkpoints()[-1], 60)
+
+    def test_both_who_run_a_stage_die_and_one_comes_back(self):
+        self.write_job(job__steps=100000, job__checkpoint_every=0)
+        run = self.start("--resilience.copies=1")
+        run.wait_for_steps(5)
+        workers = run.workers()
+        self.kill(run, 1)
+        self.kill(run, 3)
+        run.wait_for_steps(len(run.metrics()) + 10)
+        self.assertEqual(len(self.told(run, "death")), 2)
+        self.inject(run, "start=1.1")
+        self.wait_for(run, KNOWS)
+        run.wait_for_steps(len(run.metrics()) + 5)
+        # The copy of the stage, and that of the other one, come with those who are left.
+        self.stop(run)
+        self.assert_gone(workers)
+        self.assert_as_undisturbed(run)
+
+    @another_case
+    def test_checkpoints_are_the_same(self):
+        self.write_job(job__steps=40, job__checkpoint_every=20)
+        undisturbed = self.train(name="undisturbed")
+        self.assert_same_bits(self.train("--resilience.copies=1", name="copied"), undisturbed, 40)
+
+    @another_case
+    def test_a_real_model(self):
+        self.need_torch()
+        self.write_job(job__steps=20, job__checkpoint_every=20, parallel__pipelines=1,
+                       parallel__micros=4, parallel__micro_rows=2, device__kind="cpu",
+                       model__kind="gpt", model__layers=4, model__width=32, model__heads=2,
+                       model__sequence=32, model__dropout=0.1, data__paths=[self.write_text()])
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        run = self.start("--resilience.copies=1")
+        run.wait_for_steps(5)
+        self.kill(run, 1)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_whole(run, 20, undisturbed)
+
+    def test_what_cannot_be(self):
+        for flags, sentence in (
+                (["--parallel.stages=1"], "there is one stage alone"),
+                (["--parallel.optimizer=staggered"], 'parallel.optimizer = "barrier"'),
+                (["--parallel.order=interleaved", "--parallel.chunks=2"],
+                 "workers that hold one stage each")):
+            run = self.train("--resilience.copies=1", *flags, expected=3)
+            self.assertIn(sentence, run.errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
