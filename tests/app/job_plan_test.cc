@@ -88,8 +88,7 @@ TEST(JobPlan, WhoHasMovedStaysWhereItIsWhenTheAbsentCome) {
     EXPECT_EQ(all->stages[s].holders.size(), 4U);
     for (const WorkerId worker : first.stages[s].holders) {
       const auto& holders = all->stages[s].holders;
-      EXPECT_NE(std::find(holders.begin(), holders.end(), worker), holders.end())
-          << worker.value;
+      EXPECT_NE(std::find(holders.begin(), holders.end(), worker), holders.end()) << worker.value;
     }
   }
 }
