@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "control/client.h"
+#include "control/join.h"
 #include "control/replan.h"
 #include "control/tls.h"
 #include "world/fault.h"
@@ -78,10 +79,11 @@ void print_status(const Json& status) {
     const std::string joining = worker["joining"].get<std::string>();
     const bool alive = worker["alive"].get<bool>();
     if (alive && joining == "no" && !worker["slow"].get<bool>()) continue;
-    const char* what = joining == "learning"  ? "learns the state"
-                       : joining == "invited" ? "comes back"
-                       : alive                ? "is slow"
-                                              : "is gone";
+    const char* what = joining == "learning"        ? "learns the state"
+                       : joining == "invited"       ? "makes itself ready to join"
+                       : alive                      ? "is slow"
+                       : worker["came"].get<bool>() ? "is gone"
+                                                    : "has not come yet";
     std::printf("worker %s %s\n", worker["worker"].dump().c_str(), what);
   }
 }
@@ -252,6 +254,7 @@ std::string status_text(const State& state) {
     const auto watch = planning.monitor->workers.find(worker);
     workers.push_back({{"worker", w},
                        {"alive", state.members[w].alive},
+                       {"came", has_come(state.members[w])},
                        {"joining", name_of(state.members[w].joining)},
                        {"version", state.members[w].report.version},
                        {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});

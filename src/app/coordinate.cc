@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "control/join.h"
 #include "control/recover.h"
 #include "control/replan.h"
 #include "control/server.h"
@@ -233,7 +234,7 @@ void Coordinator::start_again() {
         state_.situation == Situation::Running || state_.situation == Situation::Recovering;
     if (!stepping) continue;
     launcher_.send({.kind = Notice::Kind::Start, .worker = worker.value}, true);
-    const bool again = state_.members[static_cast<size_t>(worker.value)].report.incarnation >= 0;
+    const bool again = has_come(state_.members[static_cast<size_t>(worker.value)]);
     say("join", state_.committed, cat("worker ", worker, " is started", again ? " again" : ""));
   }
 }
@@ -255,15 +256,15 @@ void Coordinator::rehearse_death(const Question& question, const Request& reques
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
   const bool starts = request.fault.kind == "start";
   const Member& of = state_.members[static_cast<size_t>(worker.value)];
-  const bool never_came = !of.alive && of.joining == Joining::No && of.report.incarnation < 0;
-  const bool ended = of.exited || never_came;
+  const bool ended = of.exited || !has_come(of);
   if (!input_.starts_workers || ended != starts) {
     return server_->answer(question.id, "",
                            !input_.starts_workers
                                ? cat("worker ", worker, " was started by someone else")
                            : starts ? cat("worker ", worker, " has not ended: only a worker whose ",
                                           "process has ended is started again")
-                                    : cat("worker ", worker, " has no process here: it has ended"));
+                                    : cat("worker ", worker, " has no process here: it has ",
+                                          has_come(of) ? "ended" : "not come yet"));
   }
   launcher_.send({.kind = starts ? Notice::Kind::Start : Notice::Kind::Signal,
                   .worker = worker.value,

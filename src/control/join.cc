@@ -149,6 +149,8 @@ std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
 
 bool has_state(const Member& member) { return member.alive && member.joining == Joining::No; }
 
+bool has_come(const Member& member) { return member.report.incarnation >= 0; }
+
 bool is_learning(const State& state) { return !all_who(state, Joining::Learning).empty(); }
 
 std::vector<Newcomer> newcomers_of(const State& state) {
@@ -189,7 +191,7 @@ bool hear_newcomer(Decision& out, const Report& report, Duration now) {
   if (gone.joining != Joining::Invited) {
     out.event = "join";
     out.reason += cat(out.reason.empty() ? "" : "; ", name_of(state.rules, report.worker),
-                      gone.report.incarnation < 0 ? " comes" : " comes back");
+                      has_come(gone) ? " comes back" : " comes");
   }
   return true;
 }

@@ -23,6 +23,9 @@ namespace tenuto {
 // True when the worker is alive and has the state of its stages.
 bool has_state(const Member& member);
 
+// False for a place that no process has had in this run.
+bool has_come(const Member& member);
+
 // True when somebody is a member without having all of the state.
 bool is_learning(const State& state);
 

@@ -230,7 +230,7 @@ std::string describe(const Fault& fault) {
                fault.at_op > 0 ? cat(" after ", fault.at_op, " ops") : std::string(),
                fault.for_ms > 0 ? cat(" for ", fault.for_ms, " ms") : std::string());
   }
-  if (fault.kind == "start") return cat("worker ", fault.worker, " is started again");
+  if (fault.kind == "start") return cat("worker ", fault.worker, " is started");
   if (fault.kind == "resume") return cat("worker ", fault.worker, " goes on");
   if (fault.kind == "partition") {
     return cat("worker ", fault.worker, " is cut off for ", fault.for_ms, " ms");

@@ -76,6 +76,8 @@ class Growth(Returning):
         run.wait_for_steps(3)
         answer = self.ask("inject", run, "kill=0.1")
         self.assertEqual(answer.returncode, 2, "it has never come")
+        self.assertIn("worker 1 has no process here: it has not come yet", answer.stderr)
+        self.assertIn("worker 1 has not come yet", self.ask("status", run).stdout)
         self.inject(run, "start=0.1")
         self.wait_for(run, KNOWS)
         self.inject(run, "kill=coordinator")
@@ -189,7 +191,7 @@ class Join(Returning):
         run = self.train()
         self.assert_whole(run, 120, undisturbed)
         self.assertEqual(run.checkpoints()[-1], 120)
-        self.assertIn("rehearsed fault: in step 8 worker 0.1 is started again",
+        self.assertIn("rehearsed fault: in step 8 worker 0.1 is started",
                       self.told(run, "fault"))
         self.assertTrue(any(KNOWS in reason for reason in self.told(run, "join")))
 
