@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "runtime/paced_math.h"
 #include "runtime/paced_parts.h"
 #include "runtime/stages.h"
+#include "runtime/step_account.h"
 #include "world/cluster.h"
 
 namespace tenuto {
@@ -70,7 +70,7 @@ class Paced : public PacedCompute {
   Result<std::span<std::byte>> room(const Value& value) override;
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
-  StepOutcome outcome() override;
+  StepOutcome outcome() override { return account_.sorted_outcome(); }
   int64_t version() const override { return version_; }
   Finality finality() override { return ahead_.finality(); }
   void start_over() override { ahead_.start_over(); }
@@ -97,8 +97,6 @@ class Paced : public PacedCompute {
   std::vector<float> weights() const override { return weights_; }
 
  private:
-  Status resume_sums(const std::set<Value>& stored);
-  Status resume_stashes(const std::set<Value>& stored);
   void set_clock_on(bool leads);
   Status prepare(Work& work);
   Status prepare_backward(Work& work);
@@ -123,7 +121,6 @@ class Paced : public PacedCompute {
   void compute_step_ahead(Work& work);
   void compute_validate(Work& work);
   void compute_void(Work& work);
-  void note_loss(const MicroLoss& loss);
   void note(const WholeNorm& norm);
   void update(const std::vector<const Floats*>& totals, double factor);
 
@@ -140,16 +137,14 @@ class Paced : public PacedCompute {
   const size_t elements_, live_;
 
   Floats weights_, sums_;
-  std::set<MicroId> summed_;      // whose weight gradients are in sums_
-  std::set<MicroId> unsummed_;    // whose backward runs for its gradient alone
+  StepAccount account_;           // of what is in sums_
   std::optional<Floats> before_;  // the weights before the last update
   AheadUpdate ahead_;
   std::vector<Floats> kept_totals_;  // of the update ahead, one per bucket
   std::vector<Bucket> buckets_;
-  int64_t version_ = 0, step_ = 0;
+  int64_t version_ = 0;
   std::map<MicroId, Kept> kept_, late_;  // stashes; weight work
   std::vector<Kept> spare_kept_;
-  StepOutcome outcome_, outcome_before_;  // of the newest step, and of the one before
 
   std::mutex mutex_;  // guards the fields below; nothing else is locked while it is held
   std::condition_variable changed_;
@@ -175,6 +170,7 @@ Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock
       elements_(
           std::max(kLeastElements, static_cast<size_t>(job.device.message_bytes) / sizeof(float))),
       live_(std::min(elements_ - kLabel, static_cast<size_t>(kPacedLive))),
+      account_(stage),
       ahead_(options.clip) {
   CHECK(stage.value >= 0 && stage.value < stage_count_, "a paced device holds a stage of its plan");
   const auto count =
@@ -212,17 +208,12 @@ Status Paced::begin(int64_t step) {
   if (step != version_) {
     return invalid(cat("step ", step, " begins on version ", version_, " of the parameters"));
   }
-  // The held-out pass and the step after it are one number's.
-  StepOutcome ended = std::exchange(outcome_, {});
-  if (step_ != step) outcome_before_ = std::move(ended);
-  step_ = step;
+  account_.begin(step);
   ahead_.begin();
   common_->begin(step);
   kept_.clear();
   late_.clear();
   std::fill(sums_.begin(), sums_.end(), 0.0F);
-  summed_.clear();
-  unsummed_.clear();
   // Those behind the first stage have nothing to do before its messages come, whose nominal arrival
   // moves their clocks on: the moment at which the host lets them begin must not count.
   set_clock_on(stage_.value == 0);
@@ -242,78 +233,35 @@ void Paced::set_clock_on(bool leads) {
 void Paced::keep(const Value& value) {
   const auto found = common_->store.find(value);
   if (found == common_->store.end()) return;
-  common_->kept.insert_or_assign(value, std::move(found->second));
+  common_->kept.keep(value, std::move(found->second));
   common_->store.erase(found);
 }
 
 void Paced::drop(const Value& value) {
-  const auto found = common_->kept.find(value);
-  if (found == common_->kept.end()) return;
-  if (found->second.size() == elements_) common_->spare.push_back(std::move(found->second));
-  common_->kept.erase(found);
+  auto held = common_->kept.drop(value);
+  if (held && held->size() == elements_) common_->spare.push_back(std::move(*held));
 }
 
 Status Paced::resume(int64_t step, const Remainder& rest) {
-  const bool back = std::find(rest.back.begin(), rest.back.end(), stage_) != rest.back.end();
-  if (back) {
-    if (Status undone = undo(); !undone.ok()) return undone;
-  }
-  if (version_ != step && version_ != step + 1) {
-    return invalid(cat("what is left of step ", step, " begins on version ", version_));
-  }
-  if (step_ != step) {  // of another step, of which nothing may be taken for one of this
+  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level;
+  if (account_.step() != step) {
     kept_.clear();
     late_.clear();
-    summed_.clear();
-    outcome_ = step_ == step + 1 ? std::move(outcome_before_) : StepOutcome{};
   }
-  step_ = step;
   ahead_.begin();
-  common_->resume(step, rest.stored);
-  const std::set<Value> stored(rest.stored.begin(), rest.stored.end());
-  unsummed_.clear();
-  for (const Value& gradient : rest.unsummed) {
-    if (gradient.stage == stage_) unsummed_.insert(gradient.micro);
+  common_->kept.resume(step, rest.stored, common_->store);
+  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed;
+  if (!account_.has_sum()) std::fill(sums_.begin(), sums_.end(), 0.0F);
+  for (const auto& [kind, held] :
+       {std::pair(ValueKind::Stash, &kept_), std::pair(ValueKind::WeightWork, &late_)}) {
+    if (Status there = keep_wanted(kind, stage_, rest.stored, *held); !there.ok()) return there;
   }
-  if (Status summed = resume_sums(stored); !summed.ok()) return summed;
-  if (Status stashed = resume_stashes(stored); !stashed.ok()) return stashed;
-  for (const Value& value : stored) {
+  for (const Value& value : rest.stored) {
     const bool here = common_->store.contains(value) || value.kind == ValueKind::Partial ||
                       value.kind == ValueKind::Stash || value.kind == ValueKind::WeightWork;
     if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
   }
   set_clock_on(true);
-  return ok();
-}
-
-// The sums are taken as they are or not at all: who has a partial of another's is lost.
-Status Paced::resume_sums(const std::set<Value>& stored) {
-  std::set<MicroId> wanted;
-  for (const Value& value : stored) {
-    if (value.kind == ValueKind::Partial && value.stage == stage_) wanted.insert(value.micro);
-  }
-  if (wanted.empty()) {
-    std::fill(sums_.begin(), sums_.end(), 0.0F);
-    summed_.clear();
-  }
-  if (wanted == summed_) return ok();
-  return invalid(cat("the sum of stage ", stage_, " is of ", summed_.size(),
-                     " micro-batches, and what is left begins with ", wanted.size(),
-                     " of them: it is right with the same ones only"));
-}
-
-Status Paced::resume_stashes(const std::set<Value>& stored) {
-  for (const auto& [kind, held] :
-       {std::pair(ValueKind::Stash, &kept_), std::pair(ValueKind::WeightWork, &late_)}) {
-    std::set<MicroId> wanted;
-    for (const Value& value : stored) {
-      if (value.kind == kind && value.stage == stage_) wanted.insert(value.micro);
-    }
-    std::erase_if(*held, [&](const auto& each) { return !wanted.contains(each.first); });
-    if (held->size() == wanted.size()) continue;
-    return invalid(cat("stage ", stage_, " has ", held->size(), " of the ", wanted.size(),
-                       " stashes or weight works that what is left begins with"));
-  }
   return ok();
 }
 
@@ -406,12 +354,6 @@ void Paced::discard(const Value& value) {
   if (found == common_->store.end()) return;
   if (found->second.size() == elements_) common_->spare.push_back(std::move(found->second));
   common_->store.erase(found);
-}
-
-StepOutcome Paced::outcome() {
-  std::sort(outcome_.losses.begin(), outcome_.losses.end(),
-            [](const MicroLoss& left, const MicroLoss& right) { return left.micro < right.micro; });
-  return outcome_;
 }
 
 Status Paced::undo() {
@@ -627,7 +569,7 @@ Status Paced::compute_forward(Work& work) {
   const MicroId micro = work.op.micro;
   Kept& kept = *work.kept;
   if (work.input == nullptr) {
-    kept.x = paced_input(step_, micro, static_cast<int64_t>(live_));
+    kept.x = paced_input(account_.step(), micro, static_cast<int64_t>(live_));
   } else {
     const StageId before{stage_.value - 1};
     const Value whose{ValueKind::Activation, -1, before, micro};
@@ -639,19 +581,12 @@ Status Paced::compute_forward(Work& work) {
   kept.y.resize(live_);
   paced_forward(weights_, kept.x, kept.y);
   if (work.output == nullptr) {
-    note_loss({micro, paced_loss(kept.y)});
+    account_.note_loss({micro, paced_loss(kept.y)});
     return ok();
   }
   std::copy(kept.y.begin(), kept.y.end(), live(*work.output).begin());
   write_label(*work.output, live(*work.output), {ValueKind::Activation, -1, stage_, micro});
   return ok();
-}
-
-// Once for each micro-batch, also where its forward runs again.
-void Paced::note_loss(const MicroLoss& loss) {
-  const auto same = [&](const MicroLoss& other) { return other.micro == loss.micro; };
-  std::erase_if(outcome_.losses, same);
-  outcome_.losses.push_back(loss);
 }
 
 Status Paced::compute_backward(Work& work) {
@@ -671,13 +606,13 @@ Status Paced::compute_backward(Work& work) {
     paced_backward_input(kept.dy, live(*work.output));
     write_label(*work.output, live(*work.output), {ValueKind::Gradient, -1, stage_, micro});
   }
-  if (!split_ && !unsummed_.contains(micro)) sum_up(work);
+  if (!split_ && account_.adds(micro)) sum_up(work);
   return ok();
 }
 
 void Paced::sum_up(const Work& work) {
+  account_.add(work.op.micro);
   paced_backward_weight(work.kept->x, work.kept->dy, sums_);
-  summed_.insert(work.op.micro);
 }
 
 void Paced::compute_measure(Work& work) {
@@ -690,7 +625,7 @@ void Paced::compute_measure(Work& work) {
       ++running.bad;
     }
   }
-  running.bad += options_.bad && options_.bad(step_, stage_) ? 1 : 0;
+  running.bad += options_.bad && options_.bad(account_.step(), stage_) ? 1 : 0;
   if (work.op.kind == OpKind::Measure && stage_.value == 0) {
     write_form(*work.measured, whole_of(running));
   } else {
@@ -699,9 +634,10 @@ void Paced::compute_measure(Work& work) {
 }
 
 void Paced::note(const WholeNorm& norm) {
-  outcome_.gradient_norm = norm.norm;
-  outcome_.learning_rate = 1;
-  outcome_.finite = norm.skip == 0;
+  StepOutcome& outcome = account_.outcome();
+  outcome.gradient_norm = norm.norm;
+  outcome.learning_rate = 1;
+  outcome.finite = norm.skip == 0;
 }
 
 void Paced::update(const std::vector<const Floats*>& totals, double factor) {
@@ -717,7 +653,7 @@ void Paced::compute_step(Work& work) {
   note(verdict);
   before_ = weights_;
   ++version_;
-  if (outcome_.finite) update(work.totals, clip_factor(verdict.norm, options_.clip));
+  if (verdict.skip == 0) update(work.totals, clip_factor(verdict.norm, options_.clip));
   ahead_.set_stepped(verdict, version_);
 }
 

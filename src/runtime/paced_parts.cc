@@ -79,12 +79,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) 
 }
 
 void PacedCommon::begin(int64_t next) {
-  if (step != next) {
-    if (step == next - 1) std::swap(kept_before, kept);
-    if (step != next - 1) give_up(kept_before);
-    step = next;
-  }
-  give_up(kept);
+  kept.begin(next, [this](std::map<Value, Floats>& values) { give_up(values); });
   give_up(store);
 }
 
@@ -94,26 +89,6 @@ void PacedCommon::give_up(std::map<Value, Floats>& values) {
     if (travels) spare.push_back(std::move(numbers));
   }
   values.clear();
-}
-
-void PacedCommon::resume(int64_t wanted, const std::vector<Value>& stored) {
-  if (step != wanted) {  // the step after has been begun, or this one never was
-    store.clear();
-    kept = step == wanted + 1 ? std::move(kept_before) : std::map<Value, Floats>();
-    step = wanted;
-  }
-  kept_before.clear();
-  std::map<Value, Floats> all;
-  for (const Value& value : stored) {
-    // What is kept is whole; in the store there may be room for what has not come.
-    for (auto* place : {&kept, &store}) {
-      if (const auto found = place->find(value); found != place->end()) {
-        all.insert(place->extract(found));
-        break;
-      }
-    }
-  }
-  store = std::move(all);
 }
 
 Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,

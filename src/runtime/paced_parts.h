@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/plan.h"
+#include "runtime/kept_values.h"
 #include "runtime/lag.h"
 #include "world/job.h"
 
@@ -63,19 +64,14 @@ Share share_of(const Job& job, const Plan& plan, StageId stage);
 // What all stages of a worker have in common: the values, the device's own time, its lag. The
 // worker's thread owns the first two.
 struct PacedCommon {
-  // A step begins: what was kept of the step before stays; of the same step run again nothing does.
+  // A step begins: the store is empty, see also KeptValues.
   void begin(int64_t next);
-  // The stored values and no others are in the store, wherever they were. Once more changes
-  // nothing.
-  void resume(int64_t wanted, const std::vector<Value>& stored);
   // Forgets the values; message buffers are used again.
   void give_up(std::map<Value, Floats>& values);
 
   std::map<Value, Floats> store;
   std::vector<Floats> spare;  // message buffers to use again
-  // What was sent and is kept, of the step that was begun last and of the one before.
-  std::map<Value, Floats> kept, kept_before;
-  int64_t step = -1;  // that was begun last
+  KeptValues<Floats> kept;
   Duration nominal{-1};
   double speed = 1;
 

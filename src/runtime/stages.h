@@ -38,10 +38,13 @@ class Stages : public Face {
     if (Status level = take_back_early(); !level.ok()) return level;
     return each([&](Face& part) { return part.begin(step); });
   }
-  // Not yet with several stages: a step of theirs is done again.
-  bool resumes() const override { return false; }
+  bool resumes() const override {
+    return std::all_of(parts_.begin(), parts_.end(),
+                       [](const auto& part) { return part.compute->resumes(); });
+  }
   void keep(const Value& value) override { part_of(value).keep(value); }
   void drop(const Value& value) override { part_of(value).drop(value); }
+  // Some of the parts may have stepped: of each the rest says whether that is taken back.
   Status resume(int64_t step, const Remainder& rest) override {
     return each([&](Face& part) { return part.resume(step, rest); });
   }

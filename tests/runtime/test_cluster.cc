@@ -9,6 +9,8 @@
 
 #include "base/exact_sum.h"
 #include "runtime/paced_math.h"
+#include "runtime/path.h"
+#include "runtime/staged.h"
 
 namespace tenuto {
 
@@ -58,19 +60,28 @@ Plan plan_of(const Job& job) {
 TestCluster::TestCluster(const Job& job, const Plan& plan, const Clock& clock,
                          const PacedOptions& options)
     : job_(job), plan_(plan), clock_(clock) {
-  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+  make_workers([&](const std::vector<StageId>& stages, Mailbox& mailbox) {
+    return make_paced(job_, plan_, stages, clock_, mailbox, options);
+  });
+}
+
+TestCluster::TestCluster(const Job& job, const Plan& plan, const MakeDevice& make)
+    : job_(job), plan_(plan), clock_(monotonic_clock()) {
+  make_workers(make);
+}
+
+void TestCluster::make_workers(const MakeDevice& make) {
+  for (size_t w = 0; w < plan_.schedule.lists.size(); ++w) {
     auto worker = std::make_unique<Worker>();
-    for (size_t s = 0; s < plan.stages.size(); ++s) {
-      const auto& holders = plan.stages[s].holders;
+    for (size_t s = 0; s < plan_.stages.size(); ++s) {
+      const auto& holders = plan_.stages[s].holders;
       const WorkerId self{static_cast<int32_t>(w)};
       if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
       worker->stages.push_back({static_cast<int32_t>(s)});
     }
-    if (!worker->stages.empty()) {
-      worker->device = make_paced(job_, plan_, worker->stages, clock_, worker->mailbox, options);
-    }
-    if (job.device.clock == "nominal") {
-      worker->links = std::make_unique<LinkClock>(make_link_clock(job));
+    if (!worker->stages.empty()) worker->device = make(worker->stages, worker->mailbox);
+    if (job_.device.kind == "paced" && job_.device.clock == "nominal") {
+      worker->links = std::make_unique<LinkClock>(make_link_clock(job_));
     }
     workers_.push_back(std::move(worker));
   }
@@ -81,6 +92,15 @@ TestCluster::~TestCluster() {
 }
 
 std::unique_ptr<Transport> TestCluster::make_wire(Worker& worker, const Hello& hello) {
+  if (Copies* copies = worker.device ? worker.device->copies() : nullptr; copies != nullptr) {
+    auto staged = make_staged_transport(worker.mailbox, clock_, [&](Mailbox& mailbox) {
+      return Result(make_memory_transport(*network_, hello, mailbox, clock_));
+    });
+    CHECK(staged.ok(), "a wire of this process can always be made");
+    staged.value()->use(copies);
+    staged.value()->set_slots(ring_slots(plan_, hello.self));
+    return std::move(staged).value();
+  }
   if (!faults) return make_memory_transport(*network_, hello, worker.mailbox, clock_);
   using Made = Result<std::unique_ptr<Transport>>;
   auto made =
@@ -203,6 +223,11 @@ void TestCluster::note_end(int64_t step) {
 Inventory TestCluster::inventory(int32_t worker, int64_t step) const {
   const auto& holding = workers_[static_cast<size_t>(worker)]->holding;
   return holding ? holding->inventory(step, !plan_.split_backward) : Inventory{};
+}
+
+bool TestCluster::runs_step(int32_t worker, int64_t step) const {
+  const auto& holding = workers_[static_cast<size_t>(worker)]->holding;
+  return holding && holding->step() == step;
 }
 
 std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evaluation) {

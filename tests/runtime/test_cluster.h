@@ -1,5 +1,5 @@
 // A whole cluster in one process: a thread per worker, the memory wire, paced devices whose ops
-// take no time unless the job says otherwise.
+// take no time unless the job says otherwise, or any other device.
 #pragma once
 
 #include <atomic>
@@ -39,6 +39,7 @@ class ForwardingCompute : public Compute {
     return under_.bytes(value);
   }
   Result<std::span<std::byte>> room(const Value& value) override { return under_.room(value); }
+  Copies* copies() override { return under_.copies(); }
   Element sum_elements() const override { return under_.sum_elements(); }
   Status reduced(const Value& total) override { return under_.reduced(total); }
   void discard(const Value& value) override { under_.discard(value); }
@@ -115,8 +116,12 @@ class TestCluster {
       std::function<std::unique_ptr<Transport>(WorkerId, std::unique_ptr<Transport>)>;
   using WrapCompute = std::function<std::unique_ptr<Compute>(WorkerId, Compute&)>;
 
+  using MakeDevice = std::function<std::unique_ptr<Compute>(const std::vector<StageId>&, Mailbox&)>;
+
   TestCluster(const Job& job, const Plan& plan, const Clock& clock = monotonic_clock(),
               const PacedOptions& options = {});
+  // With devices that are not paced.
+  TestCluster(const Job& job, const Plan& plan, const MakeDevice& make);
   ~TestCluster();
   TestCluster(const TestCluster&) = delete;
   TestCluster& operator=(const TestCluster&) = delete;
@@ -148,6 +153,8 @@ class TestCluster {
 
   // What the worker has of the step.
   Inventory inventory(int32_t worker, int64_t step) const;
+  // True when the step is the one that it ran last.
+  bool runs_step(int32_t worker, int64_t step) const;
   // Of what is committed: as many steps.
   int64_t committed() const { return committed_; }
   // Goes on without a worker, under a plan without it, when all have been connected anew. Requires:
@@ -164,7 +171,9 @@ class TestCluster {
   // From now on reports come twice.
   void double_reports();
 
-  PacedCompute& device(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
+  Compute& compute(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
+  // Requires: paced devices
+  PacedCompute& device(int32_t worker) { return dynamic_cast<PacedCompute&>(compute(worker)); }
   MemoryNetwork& network() { return *network_; }
   // The wire with its faults; to be called from the worker's own thread. Requires: faults.
   FaultyTransport& faulty(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->faulty; }
@@ -177,13 +186,14 @@ class TestCluster {
   struct Worker {
     TestMailbox mailbox;
     std::vector<StageId> stages;
-    std::unique_ptr<PacedCompute> device;
+    std::unique_ptr<Compute> device;
     std::unique_ptr<Compute> compute;  // the wrapped device, or none
     std::unique_ptr<Transport> transport;
     FaultyTransport* faulty = nullptr;  // the transport, when it has faults
     std::unique_ptr<LinkClock> links;
     std::optional<Holding> holding;
   };
+  void make_workers(const MakeDevice& make);
   void note_end(int64_t step);
 
   std::unique_ptr<Transport> make_wire(Worker& worker, const Hello& hello);

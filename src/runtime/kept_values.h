@@ -1,0 +1,71 @@
+// What a device keeps of what was sent, so that a step can go on when a receiver is lost with its
+// copy (compute.h). Values are moved, never copied.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ir/op.h"
+
+namespace tenuto {
+
+// The kept values of a worker, all its stages together: of the step that was begun last, and of the
+// one before. `Held` is what the device holds as a value.
+template <class Held>
+class KeptValues {
+ public:
+  // Values by name, as a store has them.
+  using Values = std::map<Value, Held>;
+
+  // Step `next` begins: what was kept of the step before stays; of the same step run again nothing
+  // does. What is given up goes to `give_up`, which leaves nothing of it.
+  template <class GiveUp>
+  void begin(int64_t next, const GiveUp& give_up) {
+    if (step_ != next) {
+      if (step_ == next - 1) std::swap(before_, now_);
+      if (step_ != next - 1) give_up(before_);
+      step_ = next;
+    }
+    give_up(now_);
+  }
+  // The value is kept, in the place of one of the same name.
+  void keep(const Value& value, Held held) { now_.insert_or_assign(value, std::move(held)); }
+  // A value that is not needed any more, if it is here.
+  std::optional<Held> drop(const Value& value) {
+    const auto found = now_.find(value);
+    if (found == now_.end()) return std::nullopt;
+    std::optional<Held> held(std::move(found->second));
+    now_.erase(found);
+    return held;
+  }
+  // What is left of step `wanted` begins: the `stored` values and no others are in the store,
+  // wherever they were. Once more changes nothing.
+  void resume(int64_t wanted, const std::vector<Value>& stored, Values& store) {
+    if (step_ != wanted) {  // the step after has been begun, or this one never was
+      store.clear();
+      now_ = step_ == wanted + 1 ? std::move(before_) : Values();
+      step_ = wanted;
+    }
+    before_.clear();
+    Values all;
+    for (const Value& value : stored) {
+      // What is kept is whole; in the store there may be room for what has not come.
+      for (Values* place : {&now_, &store}) {
+        if (const auto found = place->find(value); found != place->end()) {
+          all.insert(place->extract(found));
+          break;
+        }
+      }
+    }
+    store = std::move(all);
+  }
+
+ private:
+  int64_t step_ = -1;  // that was begun last
+  Values now_, before_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,59 @@
+#include "runtime/step_account.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tenuto {
+
+void StepAccount::begin(int64_t step) {
+  // The held-out pass and the step after it are one number's.
+  StepOutcome ended = std::exchange(outcome_, {});
+  if (step_ != step) before_ = std::move(ended);
+  step_ = step;
+  summed_.clear();
+  unsummed_.clear();
+}
+
+Status StepAccount::resume(int64_t step, const Remainder& rest) {
+  if (step_ != step) {  // of another step, of which nothing may be taken for one of this
+    summed_.clear();
+    outcome_ = step_ == step + 1 ? std::move(before_) : StepOutcome{};
+  }
+  step_ = step;
+  unsummed_.clear();
+  for (const Value& gradient : rest.unsummed) {
+    if (gradient.stage == stage_) unsummed_.insert(gradient.micro);
+  }
+  std::set<MicroId> wanted;
+  for (const Value& value : rest.stored) {
+    if (value.kind == ValueKind::Partial && value.stage == stage_) wanted.insert(value.micro);
+  }
+  if (wanted.empty()) summed_.clear();
+  if (wanted == summed_) return ok();
+  return invalid(cat("the sum of stage ", stage_, " is of ", summed_.size(),
+                     " micro-batches, and what is left begins with ", wanted.size(),
+                     " of them: it is right with the same ones only"));
+}
+
+void StepAccount::note_loss(const MicroLoss& loss) {
+  const auto same = [&](const MicroLoss& other) { return other.micro == loss.micro; };
+  std::erase_if(outcome_.losses, same);
+  outcome_.losses.push_back(loss);
+}
+
+const StepOutcome& StepAccount::sorted_outcome() {
+  std::sort(outcome_.losses.begin(), outcome_.losses.end(),
+            [](const MicroLoss& left, const MicroLoss& right) { return left.micro < right.micro; });
+  return outcome_;
+}
+
+Status take_back_for(Compute& compute, StageId stage, int64_t step, const Remainder& rest) {
+  if (std::find(rest.back.begin(), rest.back.end(), stage) != rest.back.end()) {
+    if (Status undone = compute.undo(); !undone.ok()) return undone;
+  }
+  const int64_t version = compute.version();
+  if (version == step || version == step + 1) return ok();
+  return invalid(cat("what is left of step ", step, " begins on version ", version));
+}
+
+}  // namespace tenuto

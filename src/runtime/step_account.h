@@ -1,0 +1,70 @@
+// What one stage has of a step beside the values that travel: whose weight gradients are in its
+// sum, and what the step came to. The rules of going on with it are those of every device.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/text.h"
+#include "runtime/compute.h"
+
+namespace tenuto {
+
+// The account of one stage.
+class StepAccount {
+ public:
+  explicit StepAccount(StageId stage) : stage_(stage) {}
+  // A run of step `step` begins from nothing.
+  void begin(int64_t step);
+  // A run of what is left of it begins. The sum is taken as it is or not at all: it is to be zero
+  // when has_sum() is false then.
+  //
+  // Errors: Invalid/Call  the sum is of other micro-batches than what is left begins with
+  Status resume(int64_t step, const Remainder& rest);
+  // The step that was begun last, or that is gone on with.
+  int64_t step() const { return step_; }
+  // True when weight gradients are in the sum.
+  bool has_sum() const { return !summed_.empty(); }
+  // False for a micro-batch whose backward runs for its input's gradient alone.
+  bool adds(MicroId micro) const { return !unsummed_.contains(micro); }
+  // The micro-batch's weight gradient is about to come into the sum: should that fail half-way, the
+  // sum is one of which nobody has the names, and is not gone on with.
+  void add(MicroId micro) { summed_.insert(micro); }
+  // Once for each micro-batch, also where its forward runs again.
+  void note_loss(const MicroLoss& loss);
+  // What has come out of the step, to be written.
+  StepOutcome& outcome() { return outcome_; }
+  // The same with losses in the order of micro-batches.
+  const StepOutcome& sorted_outcome();
+
+ private:
+  const StageId stage_;
+  int64_t step_ = 0;
+  std::set<MicroId> summed_, unsummed_;
+  StepOutcome outcome_, before_;  // of the newest step, and of the one before
+};
+
+// Takes the Step of the stage back that `compute` holds, if what is left of the step asks for it.
+//
+// Errors: Invalid/Call  there is none; or the version is not one that can be in that step
+Status take_back_for(Compute& compute, StageId stage, int64_t step, const Remainder& rest);
+
+// Of the stashes, or the weight works, of a stage those stay with which what is left begins.
+//
+// Errors: Invalid/Call  one of them is not here
+template <class Held>
+Status keep_wanted(ValueKind kind, StageId stage, const std::vector<Value>& stored,
+                   std::map<MicroId, Held>& held) {
+  std::set<MicroId> wanted;
+  for (const Value& value : stored) {
+    if (value.kind == kind && value.stage == stage) wanted.insert(value.micro);
+  }
+  std::erase_if(held, [&](const auto& each) { return !wanted.contains(each.first); });
+  if (held.size() == wanted.size()) return ok();
+  return invalid(cat("stage ", stage, " has ", held.size(), " of the ", wanted.size(),
+                     " stashes or weight works that what is left begins with"));
+}
+
+}  // namespace tenuto

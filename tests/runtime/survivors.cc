@@ -1,0 +1,162 @@
+#include "survivors.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "adapt/salvage.h"
+#include "ir/check.h"
+#include "plan/routed.h"
+
+namespace tenuto {
+namespace {
+
+// What is left of a step, as the workers run it; the test fails where check() does not pass it.
+TestCluster::Left left_of(const Rest& rest) {
+  const Status right = check(rest.plan, {}, rest.stores);
+  EXPECT_TRUE(right.ok()) << right.error().message;
+  TestCluster::Left left{rest.plan, {}};
+  for (const std::vector<Value>& stored : rest.stores) left.parts.push_back({stored, {}, {}});
+  for (const TakenBack& it : rest.back) {
+    left.parts[static_cast<size_t>(it.worker.value)].back.push_back(it.stage);
+  }
+  return left;
+}
+
+// Takes no ops of one kind at the first stage.
+struct Refusing : ForwardingCompute {
+  Refusing(Compute& under, const std::optional<OpKind>& kind)
+      : ForwardingCompute(under), refused(kind) {}
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
+    if (op.kind == refused && op.stage.value == 0) return invalid("not this one");
+    return under_.start(op, inputs_at, ticket);
+  }
+  const std::optional<OpKind>& refused;
+};
+
+}  // namespace
+
+Survivors::Survivors(TestCluster& cluster, const Plan& plan)
+    : cluster_(cluster), plan_(plan), alive_(plan.schedule.lists.size(), true) {
+  cluster_.commits = true;
+  cluster_.wrap_compute = [this](WorkerId self, Compute& under) -> std::unique_ptr<Compute> {
+    if (self != cut_.victim) return nullptr;
+    return std::make_unique<TrapCompute>(under, cut_);
+  };
+  cluster_.wrap_transport = [this, inner = cluster_.wrap_transport](
+                                WorkerId self,
+                                std::unique_ptr<Transport> under) -> std::unique_ptr<Transport> {
+    if (inner) under = inner(self, std::move(under));
+    if (self != cut_.victim) return under;
+    return std::make_unique<TrapTransport>(std::move(under), cut_);
+  };
+  cut_.deed = [this] { cluster_.network().lose(cut_.victim); };
+}
+
+bool Survivors::run_and_lose(WorkerId victim, int64_t at, int64_t end) {
+  cut_.victim = victim;
+  cut_.at = at;
+  cut_.calls = 0;
+  cluster_.mute = victim;
+  cluster_.connect();
+  const int64_t first = version_;
+  const std::vector<WorkerRun> runs = cluster_.run(first, end - first);
+  const bool reached = cut_.calls > at;
+  cut_.victim = {};
+  alive_[static_cast<size_t>(victim.value)] = false;
+  note_losses(runs, first);
+  take_stock();
+  return reached;
+}
+
+std::vector<WorkerRun> Survivors::finish(int64_t end) {
+  cluster_.mute = {};
+  cluster_.connect();
+  std::vector<WorkerRun> runs = cluster_.run(version_, end - version_);
+  note_losses(runs, version_);
+  return runs;
+}
+
+// Of the steps that the worker has ended; what the dead knew is gone.
+void Survivors::note_losses(const std::vector<WorkerRun>& runs, int64_t first) {
+  for (size_t w = 0; w < runs.size(); ++w) {
+    for (size_t i = 0; i < runs[w].outcomes.size() && alive_[w]; ++i) {
+      auto& known = losses_[first + static_cast<int64_t>(i)];
+      for (const MicroLoss& of : runs[w].outcomes[i].losses) known[of.micro.value] = of.loss;
+    }
+  }
+}
+
+// Of the step that is open.
+std::vector<MicroId> Survivors::unknown_losses() {
+  auto known = losses_[version_];
+  for (int32_t w = 0; w < cluster_.size(); ++w) {
+    if (!alive(w) || !cluster_.runs_step(w, version_)) continue;
+    for (const MicroLoss& of : cluster_.compute(w).outcome().losses) known[of.micro.value] = 0;
+  }
+  std::vector<MicroId> unknown;
+  for (int32_t m = 0; m < plan_.schedule.micro_count; ++m) {
+    if (!known.contains(m)) unknown.push_back({m});
+  }
+  return unknown;
+}
+
+// Where everybody is, what they have, and what is left of the step that is open.
+void Survivors::take_stock() {
+  version_ = 1 << 20;
+  for (int32_t w = 0; w < cluster_.size(); ++w) {
+    if (alive(w)) version_ = std::min(version_, cluster_.compute(w).version());
+  }
+  // What all have is committed.
+  cluster_.set_standing({std::max(version_, cluster_.committed()), false});
+  std::vector<Inventory> inventories;
+  for (int32_t w = 0; w < cluster_.size(); ++w) {
+    inventories.push_back(cluster_.inventory(w, version_));
+  }
+  const auto rest = salvage(plan_, inventories, alive_, unknown_losses());
+  ASSERT_TRUE(rest.ok()) << rest.error().message;
+  cluster_.left = left_of(rest.value());
+  ops_ += rest.value().ops;
+  taken_back_ += static_cast<int64_t>(rest.value().back.size());
+  copied_ += rest.value().totals_copied;
+  const auto after = without_workers(plan_, alive_);
+  ASSERT_TRUE(after.ok());
+  for (int32_t w = 0; w < cluster_.size(); ++w) {
+    if (!alive(w)) cluster_.lose({w}, after.value());
+  }
+}
+
+Ended::Ended(TestCluster& cluster, const Plan& plan) : cluster_(cluster), plan_(plan) {
+  cluster_.keep_bytes = 0;
+  cluster_.commits = true;
+  cluster_.wrap_compute = [this](WorkerId, Compute& under) {
+    return std::make_unique<Refusing>(under, refused_);
+  };
+  run();
+}
+
+void Ended::run() {
+  stock_.clear();
+  cluster_.connect();
+  runs_ = cluster_.run(0, 1);
+  for (int32_t w = 0; w < cluster_.size(); ++w) stock_.push_back(cluster_.inventory(w, 0));
+}
+
+void Ended::lose(ValueKind kind, int32_t stage) {
+  for (Inventory& inventory : stock_) {
+    std::erase_if(inventory.values, [&](const Value& value) {
+      return value.kind == kind && (stage < 0 || value.stage.value == stage);
+    });
+  }
+}
+
+void Ended::resume(std::optional<OpKind> refused) {
+  const auto rest = salvage(plan_, stock_, std::vector<bool>(stock_.size(), true));
+  ASSERT_TRUE(rest.ok()) << rest.error().message;
+  taken_back_ = rest.value().back.size();
+  refused_ = refused;
+  cluster_.left = left_of(rest.value());
+  run();
+}
+
+}  // namespace tenuto
