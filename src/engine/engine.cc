@@ -25,20 +25,30 @@
 #include "engine/data.h"
 #include "engine/device.h"
 #include "engine/layers.h"
+#include "engine/sums.h"
 #include "engine/value_store.h"
 #include "engine/weights.h"
 #include "ir/effect.h"
+#include "ir/text.h"
 #include "runtime/ahead.h"
 #include "runtime/stages.h"
+#include "runtime/step_account.h"
 #include "world/cluster.h"
 
 namespace tenuto {
 namespace {
 
+// What a backward leaves for the sums.
+struct LateWork {
+  WeightWork products;               // of linear layers, to be made
+  std::vector<WeightGradient> made;  // of the other weights
+};
+
 // What a forward keeps for its backward.
 struct Stash {
-  at::Tensor input;   // leaf; undefined at the first stage
-  at::Tensor output;  // at the last stage the loss
+  at::Tensor input;                // leaf; undefined at the first stage
+  at::Tensor output;               // at the last stage the loss
+  std::unique_ptr<LateWork> late;  // the graph points to it; none: the backward is whole
 };
 
 Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
@@ -51,6 +61,10 @@ class Engine : public Compute {
   ~Engine() override;
 
   Status begin(int64_t step) override;
+  bool resumes() const override { return true; }
+  void keep(const Value& value) override;
+  void drop(const Value& value) override;
+  Status resume(int64_t step, const Remainder& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   void set_speed(double speed) override { speed_ = speed; }
@@ -87,6 +101,7 @@ class Engine : public Compute {
   Status forward(const Op& op, bool keep);
   Status backward_input(const Op& op);
   Status backward_weight(const Op& op);
+  void divide();
   Status measure(OpKind kind);
   Status step();
   Status step_ahead();
@@ -98,12 +113,13 @@ class Engine : public Compute {
 
   bool first_stage() const { return stage_.value == 0; }
   bool last_stage() const { return stage_.value == stage_count_ - 1; }
-  Pass pass_of(const Op& op, bool keep);
+  Pass pass_of(const Op& op, bool keep, LateWork* late) const;
   Draw draw_of(const Op& op) const;
   at::Tensor inputs_of(const Op& op) const;
   at::Tensor targets_of(const Op& op) const;
   void clear_once();
   Status settle();
+  Status check_stored(const std::vector<Value>& stored) const;
 
   void put(const Value& value, const at::Tensor& source);
   Result<at::Tensor> take(const Value& value);
@@ -111,8 +127,6 @@ class Engine : public Compute {
   void put_form(const Value& value, const Form& form);
   template <class Form>
   Result<Form> take_form(const Value& value);
-  at::Tensor& host_sums(bool total);
-  std::span<FixedSum> fixed_part(std::span<FixedSum> all, int part) const;
 
   const Job job_;
   const StageId stage_;
@@ -126,21 +140,21 @@ class Engine : public Compute {
   Mailbox& mailbox_;
   Weights weights_;
   Layers layers_;
+  Sums sums_;
 
   std::atomic<int64_t> version_ = 0;  // read by whoever reports it while an op runs
   std::atomic<double> speed_ = 1;     // read by the compute thread
-  int64_t step_ = 0;
   Undo undo_ = Undo::None;
   AheadUpdate ahead_;
-  StepOutcome outcome_;
-  std::map<int32_t, Stash> stashes_;
-  std::map<int32_t, WeightWork> work_;  // nodes stay where they are: the graph points to them
+  StepAccount account_;
+  std::map<MicroId, Stash> stashes_;
+  std::map<MicroId, std::unique_ptr<LateWork>> work_;
   at::Tensor scratch_;
   bool sums_clear_ = false;
+  bool divided_ = false;  // the mean is that of the totals, and not used up
 
   std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::condition_variable changed_;
-  at::Tensor partial_, total_;
   std::optional<Call> call_;
   bool busy_ = false, quit_ = false;
 
@@ -169,7 +183,9 @@ Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, D
                device_.place()),
       layers_(job.model, weights_, plan.stages[static_cast<size_t>(stage.value)].layer_first,
               plan.stages[static_cast<size_t>(stage.value)].layer_end),
+      sums_(weights_, device_),
       ahead_(job.optimizer.clip),
+      account_(stage),
       thread_([this] { serve(); }) {}
 
 Engine::~Engine() {
@@ -196,15 +212,55 @@ Status Engine::settle() {
 
 Status Engine::begin(int64_t step) {
   if (Status settled = settle(); !settled.ok()) return settled;
-  store_->clear();
-  const std::lock_guard lock(mutex_);
+  store_->begin(step);
+  sums_.begin(step);
   stashes_.clear();
   work_.clear();
-  partial_ = at::Tensor();
-  step_ = step;
+  account_.begin(step);
   ahead_.begin();
-  sums_clear_ = false;
-  outcome_ = {};
+  sums_clear_ = divided_ = false;
+  return ok();
+}
+
+// A total stays in its room.
+void Engine::keep(const Value& value) {
+  if (value.kind != ValueKind::Total) store_->keep(value);
+}
+
+void Engine::drop(const Value& value) {
+  value.kind == ValueKind::Total ? discard(value) : store_->drop(value);
+}
+
+Status Engine::resume(int64_t step, const Remainder& rest) {
+  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level;
+  if (step != account_.step()) {
+    stashes_.clear();
+    work_.clear();
+  }
+  store_->resume(step, rest.stored);
+  sums_.resume(step);
+  ahead_.begin();
+  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed;
+  sums_clear_ = account_.has_sum();
+  divided_ = false;
+  Status there = keep_wanted(ValueKind::Stash, stage_, rest.stored, stashes_);
+  if (there.ok()) there = keep_wanted(ValueKind::WeightWork, stage_, rest.stored, work_);
+  return there.ok() ? check_stored(rest.stored) : there;
+}
+
+// Of what belongs to a stage each stage looks for its own.
+Status Engine::check_stored(const std::vector<Value>& stored) const {
+  for (const Value& value : stored) {
+    bool here = true;
+    if (value.kind == ValueKind::Total) {
+      here = value.stage != stage_ || sums_.has(value);
+    } else if (value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient ||
+               value.kind == ValueKind::Verdict) {
+      here = store_->get(value).tensor.defined();
+    }
+    if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
+  }
   return ok();
 }
 
@@ -220,34 +276,12 @@ Status Engine::start(const Op& op, Duration, Ticket ticket) {
   return ok();
 }
 
-// A bucket of fixed sums or totals.
-std::span<FixedSum> Engine::fixed_part(std::span<FixedSum> all, int part) const {
-  const auto [first, end] = weights_.fixed_bucket(part);
-  return all.subspan(first, end - first);
-}
-
-// The flat gradient sums or totals as the wire sees them.
-at::Tensor& Engine::host_sums(bool total) {
-  at::Tensor& sums = total ? total_ : partial_;
-  if (sums.defined()) return sums;
-  if (!device_.accelerator()) {
-    sums = total ? weights_.totals() : weights_.gradients();
-  } else {
-    sums = device_.host_room(weights_.totals().sizes(), at::kFloat);
-    if (!total) sums.copy_(weights_.gradients());
-  }
-  return sums;
-}
-
 Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
   if (value.kind == ValueKind::Partial) {
     clear_once();
-    if (weights_.fixed()) return std::as_bytes(fixed_part(weights_.fixed_sums(), value.part));
-    const std::lock_guard lock(mutex_);
-    const auto [first, end] = weights_.bucket(value.part);
-    const at::Tensor part = host_sums(false).narrow(0, first, end - first);
-    return std::span(static_cast<const std::byte*>(part.const_data_ptr()), part.nbytes());
+    return sums_.own(value.part);
   }
+  if (value.kind == ValueKind::Total && sums_.has(value)) return sums_.bytes(value);
   const HeldValue held = store_->get(value);
   if (!held.tensor.defined()) {
     return failed(cat("stage ", stage_, " has no value of kind ", static_cast<int>(value.kind),
@@ -259,13 +293,8 @@ Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
 
 Result<std::span<std::byte>> Engine::room(const Value& value) {
   if (value.kind == ValueKind::Total) {
-    if (weights_.fixed()) {
-      return std::as_writable_bytes(fixed_part(weights_.fixed_totals(), value.part));
-    }
-    const std::lock_guard lock(mutex_);
-    const auto [first, end] = weights_.bucket(value.part);
-    const at::Tensor part = host_sums(true).narrow(0, first, end - first);
-    return std::span(static_cast<std::byte*>(part.mutable_data_ptr()), part.nbytes());
+    divided_ = false;
+    return sums_.room(value);
   }
   at::Tensor room;
   if (value.kind == ValueKind::Norm) {
@@ -287,16 +316,17 @@ at::Tensor Engine::blank() const {
   return device_.room({job_.parallel.micro_rows, job_.model.width});
 }
 
-// The division by the micro-batch count is left to Measure: it runs on the compute thread.
+// The division by the micro-batch count is left to the compute thread: what is in the room, and
+// goes to others as a total, is the sum.
 Status Engine::reduced(const Value&) { return ok(); }
 
-void Engine::discard(const Value& value) { store_->remove(value); }
+void Engine::discard(const Value& value) {
+  value.kind == ValueKind::Total ? sums_.discard(value) : store_->remove(value);
+}
 
 StepOutcome Engine::outcome() {
   if (!settle().ok()) return {};
-  std::sort(outcome_.losses.begin(), outcome_.losses.end(),
-            [](const MicroLoss& left, const MicroLoss& right) { return left.micro < right.micro; });
-  return outcome_;
+  return account_.sorted_outcome();
 }
 
 Status Engine::undo() {
@@ -463,14 +493,14 @@ Status Engine::run(const Op& op) {
   }
 }
 
-Pass Engine::pass_of(const Op& op, bool keep) {
-  return {keep, dropout_key(job_.seed, step_, op.micro.value),
-          keep && split_ ? &work_[op.micro.value] : nullptr};
+Pass Engine::pass_of(const Op& op, bool keep, LateWork* late) const {
+  return {keep, dropout_key(job_.seed, account_.step(), op.micro.value),
+          late != nullptr ? &late->products : nullptr};
 }
 
 Draw Engine::draw_of(const Op& op) const {
   const bool held_out = op.kind == OpKind::Evaluate;
-  return {held_out, step_, held_out ? op.micro.value - micro_count_ : op.micro.value};
+  return {held_out, account_.step(), held_out ? op.micro.value - micro_count_ : op.micro.value};
 }
 
 at::Tensor Engine::inputs_of(const Op& op) const {
@@ -512,16 +542,17 @@ Status Engine::forward(const Op& op, bool keep) {
     input = std::move(taken).value();
     if (keep) input = input.detach().requires_grad_(true);
   }
-  at::Tensor output = layers_.run(input, pass_of(op, keep));
+  auto late = keep && split_ ? std::make_unique<LateWork>() : nullptr;
+  at::Tensor output = layers_.run(input, pass_of(op, keep, late.get()));
   if (last_stage()) {
     output = loss_of(output, targets_of(op));
-    outcome_.losses.push_back({op.micro, output.item<double>()});
+    account_.note_loss({op.micro, output.item<double>()});
   } else {
     output = output.contiguous();
     put({ValueKind::Activation, -1, stage_, op.micro}, output.detach());
   }
   if (keep) {
-    stashes_[op.micro.value] = {first_stage() ? at::Tensor() : input, output};
+    stashes_[op.micro] = {first_stage() ? at::Tensor() : input, output, std::move(late)};
   }
   return ok();
 }
@@ -532,14 +563,15 @@ void Engine::clear_once() {
   sums_clear_ = true;
 }
 
+// A split backward adds nothing to the sums, as one that runs for its gradient alone does not: what
+// it leaves can be dropped without a trace.
 Status Engine::backward_input(const Op& op) {
-  clear_once();
-  const auto found = stashes_.find(op.micro.value);
+  const auto found = stashes_.find(op.micro);
   if (found == stashes_.end()) {
     return failed(cat("stage ", stage_, " was asked for the backward of micro ", op.micro,
                       " without its forward"));
   }
-  const Stash stash = std::move(found->second);
+  Stash stash = std::move(found->second);
   stashes_.erase(found);
   at::Tensor gradient;
   if (!last_stage()) {
@@ -547,8 +579,18 @@ Status Engine::backward_input(const Op& op) {
     if (!taken.ok()) return taken.error();
     gradient = std::move(taken).value();
   }
+  const bool adds = !split_ && account_.adds(op.micro);
+  if (adds) {
+    clear_once();
+    account_.add(op.micro);
+  }
+  weights_.leave_apart(!adds);
   torch::autograd::backward({stash.output}, {gradient});
-  if (weights_.fixed()) weights_.fold();  // what of it is not put off
+  if (adds && weights_.fixed()) weights_.fold();
+  if (split_) {
+    stash.late->made = weights_.take_apart();
+    work_[op.micro] = std::move(stash.late);
+  }
   if (!first_stage()) {
     put({ValueKind::Gradient, -1, stage_, op.micro}, stash.input.grad().contiguous());
   }
@@ -557,15 +599,26 @@ Status Engine::backward_input(const Op& op) {
 
 Status Engine::backward_weight(const Op& op) {
   if (!split_) return ok();
-  const auto found = work_.find(op.micro.value);
+  const auto found = work_.find(op.micro);
   if (found == work_.end()) {
     return failed(cat("stage ", stage_, " was asked for the weight gradient of micro ", op.micro,
                       " without its backward"));
   }
-  drain(found->second, scratch_);
+  clear_once();
+  account_.add(op.micro);
+  weights_.add(found->second->made);
+  drain(found->second->products, scratch_);
   if (weights_.fixed()) weights_.fold();
   work_.erase(found);
   return ok();
+}
+
+// Makes the mean gradient, unless it is there.
+void Engine::divide() {
+  if (divided_) return;
+  sums_.upload();
+  weights_.divide(micro_count_);
+  divided_ = true;
 }
 
 Status Engine::measure(OpKind kind) {
@@ -577,8 +630,8 @@ Status Engine::measure(OpKind kind) {
     if (!norm.ok()) return norm.error();
     so_far = norm.value();
   }
-  if (device_.accelerator()) weights_.totals().copy_(total_, /*non_blocking=*/true);
-  so_far = weights_.measure(micro_count_, so_far);
+  divide();
+  so_far = weights_.measure(so_far);
   if (!ahead && first_stage()) {
     put_form({ValueKind::Verdict, -1, stage_, {}}, whole_of(so_far));
   } else {
@@ -588,9 +641,10 @@ Status Engine::measure(OpKind kind) {
 }
 
 void Engine::note(const WholeNorm& norm, int64_t step) {
-  outcome_.gradient_norm = norm.norm;
-  outcome_.learning_rate = learning_rate(job_.optimizer, step, job_.steps);
-  outcome_.finite = norm.skip == 0;
+  StepOutcome& outcome = account_.outcome();
+  outcome.gradient_norm = norm.norm;
+  outcome.learning_rate = learning_rate(job_.optimizer, step, job_.steps);
+  outcome.finite = norm.skip == 0;
 }
 
 // The update of the step that ends with the version held, which can be taken back.
@@ -600,6 +654,7 @@ void Engine::take(double clip, bool kept) {
     undo_ = Undo::Kept;
   }
   const double rate = learning_rate(job_.optimizer, version_ - 1, job_.steps);
+  divided_ = false;
   weights_.update(job_.optimizer, rate, clip, kept);
 }
 
@@ -607,19 +662,22 @@ Status Engine::step() {
   const Result<WholeNorm> verdict = take_form<WholeNorm>({ValueKind::Verdict, -1, {0}, {}});
   if (!verdict.ok()) return verdict.error();
   const double norm = verdict.value().norm;
-  note(verdict.value(), step_);
+  note(verdict.value(), account_.step());
   undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
   ++version_;
-  if (outcome_.finite) take(clip_factor(norm, job_.optimizer.clip), false);
-  ahead_.set_stepped({norm, outcome_.finite ? 0 : 1}, version_);
+  if (verdict.value().skip == 0) {
+    divide();  // what is left of a step may begin with the verdict
+    take(clip_factor(norm, job_.optimizer.clip), false);
+  }
+  ahead_.set_stepped(verdict.value(), version_);
   return ok();
 }
 
 Status Engine::step_ahead() {
   const Result<RunningNorm> so_far = take_form<RunningNorm>({ValueKind::Norm, -1, stage_, {}});
   if (!so_far.ok()) return so_far.error();
-  note(whole_of(so_far.value()), step_);
-  weights_.keep_totals();
+  note(whole_of(so_far.value()), account_.step());
+  weights_.keep_mean();
   undo_ = Undo::Skipped;
   ++version_;
   if (ahead_.decide(so_far.value())) take(1, false);

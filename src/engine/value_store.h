@@ -4,10 +4,13 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/device.h"
 #include "ir/op.h"
+#include "runtime/kept_values.h"
 
 namespace tenuto {
 
@@ -53,11 +56,32 @@ class ValueStore {
     const std::lock_guard lock(mutex_);
     freed = forget(value);
   }
-  // Removes all. The worker's thread, while nothing runs.
-  void clear() {
+  // The value goes to what is kept of the step, if it is there. The worker's thread.
+  void keep(const Value& value) {
+    const std::lock_guard lock(mutex_);
+    HeldValue held = forget(value);
+    if (held.tensor.defined()) kept_.keep(value, std::move(held));
+  }
+  // A value that was kept is not needed any more. The worker's thread.
+  void drop(const Value& value) {
+    std::optional<HeldValue> dropped;  // let go after the lock
+    const std::lock_guard lock(mutex_);
+    dropped = kept_.drop(value);
+  }
+  // Step `step` begins: nothing is here, see also KeptValues. The worker's thread, while nothing
+  // runs.
+  void begin(int64_t step) {
     const std::lock_guard lock(mutex_);
     values_.clear();
     names_.clear();
+    kept_.begin(step, [](std::map<Value, HeldValue>& values) { values.clear(); });
+  }
+  // What is left of the step begins with these values. Likewise.
+  void resume(int64_t step, const std::vector<Value>& stored) {
+    const std::lock_guard lock(mutex_);
+    kept_.resume(step, stored, values_);
+    names_.clear();
+    for (const auto& [value, held] : values_) names_[held.tensor.const_data_ptr()] = value;
   }
 
  private:
@@ -73,6 +97,7 @@ class ValueStore {
 
   mutable std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::map<Value, HeldValue> values_;
+  KeptValues<HeldValue> kept_;
   std::map<const void*, Value> names_;  // by where each begins
 };
 

@@ -1,11 +1,14 @@
 #include "engine/weights.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -55,16 +58,15 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
   }
   values_ = start.to(place);
   gradients_ = at::zeros({count_}, values_.options());
-  totals_ = at::zeros({count_}, values_.options());
+  mean_ = at::zeros({count_}, values_.options());
   first_moment_ = at::zeros({count_}, values_.options());
-  if (optimizer_ == "adamw") {
-    second_moment_ = at::zeros({count_}, values_.options());
-    scratch_ = at::empty({count_}, values_.options());
-  }
+  if (optimizer_ == "adamw") second_moment_ = at::zeros({count_}, values_.options());
   if (bf16_) low_ = at::empty({count_}, values_.options().dtype(at::kBFloat16));
   if (job.resilience.numerics == "reproducible") {
     fixed_sums_.resize(static_cast<size_t>(count_) + buckets());
     fixed_totals_.resize(fixed_sums_.size());
+  } else {
+    totals_ = at::zeros({count_}, values_.options());
   }
   for (Weight& weight : all_) {
     const auto view = [&weight](const at::Tensor& flat) {
@@ -109,9 +111,9 @@ void Weights::fold() {
   gradients_.zero_();
 }
 
-// The totals in fp32; not a number where some gradient was none, or too large.
+// The mean is the totals in fp32; not a number where some gradient was none, or too large.
 void Weights::round_totals() {
-  const std::span all(totals_.mutable_data_ptr<float>(), static_cast<size_t>(count_));
+  const std::span all(mean_.mutable_data_ptr<float>(), static_cast<size_t>(count_));
   for (size_t b = 0; b < buckets(); ++b) {
     const int part = buckets() == 1 ? -1 : static_cast<int>(b);
     const auto [first, end] = bucket(part);
@@ -123,15 +125,52 @@ void Weights::round_totals() {
   }
 }
 
-RunningNorm Weights::measure(int64_t micro_count, RunningNorm before) {
+void Weights::change_totals() {
+  if (fixed()) {
+    fixed_before_.resize(fixed_totals_.size());
+    std::swap(fixed_totals_, fixed_before_);
+    return;
+  }
+  if (!totals_before_.defined()) totals_before_ = at::zeros_like(totals_);
+  std::swap(totals_, totals_before_);
+}
+
+void Weights::leave_apart(bool apart) {
+  for (Weight& weight : all_) weight.value.mutable_grad() = apart ? at::Tensor() : weight.gradient;
+}
+
+std::vector<WeightGradient> Weights::take_apart() {
+  std::vector<WeightGradient> made;
+  for (Weight& weight : all_) {
+    at::Tensor& left = weight.value.mutable_grad();
+    if (left.defined()) made.push_back({&weight, std::move(left)});
+    left = at::Tensor();
+  }
+  return made;
+}
+
+void Weights::add(const std::vector<WeightGradient>& made) {
   const at::NoGradGuard guard;
-  if (fixed()) round_totals();
-  totals_.div_(micro_count);
+  for (const WeightGradient& one : made) one.weight->gradient.add_(one.value);
+}
+
+void Weights::divide(int64_t micro_count) {
+  const at::NoGradGuard guard;
+  if (fixed()) {
+    round_totals();
+    mean_.div_(micro_count);
+  } else {
+    at::div_out(mean_, totals_, at::scalar_tensor(micro_count));
+  }
+}
+
+RunningNorm Weights::measure(RunningNorm before) const {
+  const at::NoGradGuard guard;
   for (const Weight& weight : all_) {
     if (!weight.card.counted) continue;
-    const at::Tensor total = totals_.narrow(0, weight.first, weight.card.count());
+    const at::Tensor mean = mean_.narrow(0, weight.first, weight.card.count());
     const double norm =
-        at::linalg_vector_norm(total, 2, at::OptionalIntArrayRef(), false, at::kDouble)
+        at::linalg_vector_norm(mean, 2, at::OptionalIntArrayRef(), false, at::kDouble)
             .item<double>();
     if (std::isfinite(norm)) {
       before.squares.add(norm * norm);
@@ -153,6 +192,7 @@ void Weights::back_up() {
   kept_first_.copy_(first_moment_);
   if (second_moment_.defined()) kept_second_.copy_(second_moment_);
   kept_updates_ = updates_;
+  kept_counter_ = values_.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
 void Weights::take_back() {
@@ -162,20 +202,24 @@ void Weights::take_back() {
   first_moment_.copy_(kept_first_);
   if (second_moment_.defined()) second_moment_.copy_(kept_second_);
   updates_ = kept_updates_;
+  // The values are what they were, so what a forward has saved of them is right: autograd, which
+  // counts changes, is told so.
+  c10::VariableVersion counter = values_.unsafeGetTensorImpl()->version_counter();
+  counter.set_version(kept_counter_);
   refresh_low();
 }
 
-// The arithmetic of torch::optim's AdamW and SGD, number by number, on all tensors at once.
-void Weights::keep_totals() {
+void Weights::keep_mean() {
   const at::NoGradGuard guard;
-  if (!kept_totals_.defined()) kept_totals_ = at::empty_like(totals_);
-  kept_totals_.copy_(totals_);
+  if (!kept_mean_.defined()) kept_mean_ = at::empty_like(mean_);
+  kept_mean_.copy_(mean_);
 }
 
+// The arithmetic of torch::optim's AdamW and SGD, number by number, on all tensors at once.
 void Weights::update(const OptimizerSettings& optimizer, double rate, double clip, bool kept) {
   const at::NoGradGuard guard;
-  at::Tensor& totals = kept ? kept_totals_ : totals_;
-  if (clip < 1) totals.mul_(clip);
+  at::Tensor& mean = kept ? kept_mean_ : mean_;
+  if (clip < 1) mean.mul_(clip);
   ++updates_;
   const std::pair<int64_t, int64_t> decayed[] = {{0, decayed_end_}, {shared_first_, count_}};
   if (optimizer_ == "adamw") {
@@ -186,21 +230,22 @@ void Weights::update(const OptimizerSettings& optimizer, double rate, double cli
     const double steps = static_cast<double>(updates_);
     const double first_correction = 1 - std::pow(optimizer.beta1, steps);
     const double second_correction = 1 - std::pow(optimizer.beta2, steps);
-    first_moment_.mul_(optimizer.beta1).add_(totals, 1 - optimizer.beta1);
-    second_moment_.mul_(optimizer.beta2).addcmul_(totals, totals, 1 - optimizer.beta2);
-    at::sqrt_out(scratch_, second_moment_);
-    scratch_.div_(std::sqrt(second_correction)).add_(optimizer.epsilon);
-    values_.addcdiv_(first_moment_, scratch_, -rate / first_correction);
+    first_moment_.mul_(optimizer.beta1).add_(mean, 1 - optimizer.beta1);
+    second_moment_.mul_(optimizer.beta2).addcmul_(mean, mean, 1 - optimizer.beta2);
+    at::Tensor& denominator = mean_;  // the mean is not needed any more
+    at::sqrt_out(denominator, second_moment_);
+    denominator.div_(std::sqrt(second_correction)).add_(optimizer.epsilon);
+    values_.addcdiv_(first_moment_, denominator, -rate / first_correction);
   } else {
     for (const auto& [first, end] : decayed) {
       if (optimizer.weight_decay == 0) break;
-      totals.narrow(0, first, end - first)
+      mean.narrow(0, first, end - first)
           .add_(values_.narrow(0, first, end - first), optimizer.weight_decay);
     }
     if (momentum_ == 0 || updates_ == 1) {
-      first_moment_.copy_(totals);
+      first_moment_.copy_(mean);
     } else {
-      first_moment_.mul_(momentum_).add_(totals);
+      first_moment_.mul_(momentum_).add_(mean);
     }
     values_.add_(first_moment_, -rate);
   }

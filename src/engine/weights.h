@@ -27,6 +27,12 @@ struct Weight {
   at::Tensor low;       // the value in bf16; undefined in fp32
 };
 
+// A gradient of one micro-batch that is in no sum yet.
+struct WeightGradient {
+  const Weight* weight = nullptr;
+  at::Tensor value;
+};
+
 // All parameters of one stage.
 //
 // Layout: matrices (decayed), then vectors, then the shared tied weight; each tensor starts at a
@@ -50,22 +56,35 @@ class Weights {
   // The worker's own fixed sums and their totals over the group.
   std::span<FixedSum> fixed_sums() { return fixed_sums_; }
   std::span<FixedSum> fixed_totals() { return fixed_totals_; }
-  // The worker's own gradient sums and their totals over the group, flat.
+  // The worker's own gradient sums and their totals over the group, flat; fixed totals are not
+  // here.
   const at::Tensor& gradients() const { return gradients_; }
   const at::Tensor& totals() const { return totals_; }
+  // The totals, fixed ones too, and those of the step before change places: a step may be gone on
+  // with when the next one has begun. Those take memory once this has been called.
+  void change_totals();
   // Sets the gradient sums to zero.
   void clear_gradients();
-  // Divides the totals by `micro_count`, fixed ones after rounding them, and adds their squares,
-  // tensor by tensor.
-  RunningNorm measure(int64_t micro_count, RunningNorm before);
+  // From now on a backward leaves the gradients that it makes beside the sums, with nothing of any
+  // backward before; or it adds them to the sums.
+  void leave_apart(bool apart);
+  // What backwards have left beside the sums, and is there no more.
+  std::vector<WeightGradient> take_apart();
+  // Adds such gradients to the sums.
+  void add(const std::vector<WeightGradient>& made);
+  // The mean gradient: the totals divided by `micro_count`, fixed ones after rounding them. The
+  // totals stay as they are.
+  void divide(int64_t micro_count);
+  // Adds the squares of the mean, tensor by tensor.
+  RunningNorm measure(RunningNorm before) const;
   // Keeps a copy of parameters and optimizer state for take_back.
   void back_up();
-  // Keeps a copy of the totals, which an update spoils and the next step overwrites.
-  void keep_totals();
-  // The optimizer's update from the totals, or from the kept ones, which are scaled by `clip` (at
-  // most 1) first.
+  // Keeps a copy of the mean, which an update uses up and the next step overwrites.
+  void keep_mean();
+  // The optimizer's update from the mean, or from the kept one, which is scaled by `clip` (at most
+  // 1) first and is used up.
   void update(const OptimizerSettings& optimizer, double rate, double clip, bool kept = false);
-  // Back to what back_up kept.
+  // Back to what back_up kept. A backward may follow that has seen these values before the update.
   void take_back();
   // Writes one shard; metadata tells `version`.
   Status save(const std::string& path, int64_t version);
@@ -98,12 +117,14 @@ class Weights {
   std::vector<Weight> all_;
   int64_t decayed_end_ = 0;  // [0, decayed_end_) and the shared weight are pulled to zero
   int64_t shared_first_ = 0, count_ = 0;
-  at::Tensor values_, gradients_, totals_, low_;
+  at::Tensor values_, gradients_, low_;
+  at::Tensor totals_, totals_before_;  // unless sums are to be reproducible
+  std::vector<FixedSum> fixed_sums_, fixed_totals_, fixed_before_;  // if they are to be
   at::Tensor first_moment_, second_moment_;  // adamw: of gradient and square; sgd: momentum, none
-  at::Tensor scratch_;                       // adamw: the denominator
-  at::Tensor kept_values_, kept_first_, kept_second_, kept_totals_;
-  std::vector<FixedSum> fixed_sums_, fixed_totals_;  // none unless sums are to be reproducible
-  int64_t updates_ = 0, kept_updates_ = 0;           // skipped steps do not count
+  at::Tensor mean_;                          // while adamw's update uses it up: the denominator
+  at::Tensor kept_values_, kept_first_, kept_second_, kept_mean_;
+  uint32_t kept_counter_ = 0;               // what autograd has counted of changes to the values
+  int64_t updates_ = 0, kept_updates_ = 0;  // skipped steps do not count
 };
 
 }  // namespace tenuto

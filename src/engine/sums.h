@@ -1,0 +1,56 @@
+// A stage's gradient sums as the wire sees them: the worker's own, and the totals over its group.
+// Private to engine/.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+
+#include "engine/device.h"
+#include "engine/weights.h"
+#include "ir/op.h"
+
+namespace tenuto {
+
+// The sums of the weights, in the host's memory: for an accelerator copies of them. Called by the
+// worker's thread, but for upload().
+//
+// A total stays in its room when its step has been taken, and when the next one has begun, as long
+// as nobody discards it: then the totals of that step have rooms of their own.
+class Sums {
+ public:
+  // Both outlive this.
+  Sums(Weights& weights, const Device& device) : weights_(weights), device_(device) {}
+  // Step `step` begins: no total is here. Once more changes nothing.
+  void begin(int64_t step);
+  // What is left of the step begins, of which some was here: its totals are here again.
+  void resume(int64_t step);
+  // The worker's own sum of a bucket (Weights::bucket), as it is now.
+  std::span<const std::byte> own(int part);
+  // The room of a total, which is here from now on.
+  std::span<std::byte> room(const Value& total);
+  // True when the total is here.
+  bool has(const Value& total) const { return here_.contains(total); }
+  // A total that is here.
+  std::span<const std::byte> bytes(const Value& total) { return part_of(total.part); }
+  // The total is not needed any more.
+  void discard(const Value& total) { here_.erase(total); }
+  // Brings the totals to the device. The compute thread, while nobody writes them.
+  void upload();
+
+ private:
+  void change();
+  std::span<std::byte> part_of(int part);
+  std::span<FixedSum> fixed_part(std::span<FixedSum> all, int part) const;
+
+  Weights& weights_;
+  const Device& device_;
+  int64_t step_ = -1;
+  std::set<Value> here_, before_;          // of this step and of the one before
+  at::Tensor own_, total_, total_before_;  // of an accelerator; made when they are needed
+};
+
+}  // namespace tenuto

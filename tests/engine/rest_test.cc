@@ -1,0 +1,386 @@
+// Workers are lost in the middle of a step, and the others do what is left of it: whole clusters of
+// engines in one process come to the bits of the run in which nobody was lost.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "engine/engine.h"
+#include "plan/make_plan.h"
+#include "runtime/survivors.h"
+#include "sanitized.h"
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kAllKept = 1 << 30;
+constexpr int64_t kSteps = 4;
+
+Plan plan_of_model(const Job& job) {
+  Shape shape;
+  shape.stages = job.parallel.stages;
+  shape.chunks = job.parallel.chunks;
+  shape.pipelines = job.parallel.pipelines;
+  shape.micros = job.parallel.micros;
+  shape.layers = layer_count(job.model);
+  shape.order = job.parallel.order;
+  shape.split_backward = job.parallel.split_backward;
+  shape.tied = job.model.tied;
+  auto plan = make_plan(shape);
+  CHECK(plan.ok(), plan.error().message);
+  return std::move(plan).value();
+}
+
+TestCluster::MakeDevice engines(const Job& job, const Plan& plan, bool separate_memory = false) {
+  return [&job, &plan, separate_memory](const std::vector<StageId>& stages, Mailbox& mailbox) {
+    auto made = make_engine(job, plan, stages, mailbox, {.separate_memory = separate_memory});
+    CHECK(made.ok(), made.error().message);
+    return std::move(made).value();
+  };
+}
+
+// Parameters and optimizer state, by stage; all who live and hold a stage have the same.
+using State = std::map<int32_t, std::vector<std::byte>>;
+
+State state_of(TestCluster& cluster, int64_t version) {
+  State all;
+  for (int32_t w = 0; w < cluster.size(); ++w) {
+    for (const StageId stage : cluster.stages_of(w)) {
+      Compute& engine = cluster.compute(w);
+      EXPECT_EQ(engine.version(), version) << "worker " << w;
+      std::vector<std::byte> state(static_cast<size_t>(engine.state_bytes(stage)));
+      EXPECT_TRUE(engine.read_state(stage, 0, state).ok());
+      const auto [other, fresh] = all.try_emplace(stage.value, state);
+      EXPECT_TRUE(fresh || other->second == state) << "stage " << stage.value << " of worker " << w;
+    }
+  }
+  return all;
+}
+
+// The run in which nobody is lost.
+struct Undisturbed {
+  State state;
+  std::vector<double> norms;
+  std::map<int64_t, std::map<int32_t, double>> losses;  // by step and micro-batch
+};
+
+Undisturbed run_undisturbed(const Job& job, const Plan& plan, int64_t steps) {
+  TestCluster cluster(job, plan, engines(job, plan));
+  cluster.connect();
+  Undisturbed all;
+  for (const WorkerRun& run : cluster.run(0, steps)) {
+    EXPECT_TRUE(run.status.ok()) << run.status.error().message;
+    for (size_t i = 0; i < run.outcomes.size(); ++i) {
+      all.norms.resize(run.outcomes.size());
+      all.norms[i] = run.outcomes[i].gradient_norm;
+      for (const MicroLoss& of : run.outcomes[i].losses) {
+        all.losses[static_cast<int64_t>(i)][of.micro.value] = of.loss;
+      }
+    }
+  }
+  all.state = state_of(cluster, steps);
+  return all;
+}
+
+class EngineRest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / cat("tenuto-engine-rest-", getpid());
+    fs::create_directories(folder_);
+    std::ofstream out(text());
+    for (int i = 0; i < 400; ++i) out << i << " plus " << i * 7 % 31 << " is more.\n";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string text() const { return (folder_ / "text.txt").string(); }
+
+  // Two micro-batches for each pipeline, sums that do not depend on who made them, and a clip that
+  // some norms are beyond.
+  Job job(int32_t stages, int32_t pipelines, const std::string& order) const {
+    Job job;
+    job.steps = kSteps;
+    job.seed = 3;
+    job.data.paths = {text()};
+    job.model.layers = 2;
+    job.model.width = 16;
+    job.model.heads = 2;
+    job.model.sequence = 8;
+    job.model.dropout = 0.1;
+    job.optimizer.warm_up_steps = 1;
+    job.optimizer.clip = 1.5;
+    job.parallel.stages = stages;
+    job.parallel.pipelines = pipelines;
+    job.parallel.micros = 2;
+    job.parallel.micro_rows = 1;
+    job.parallel.order = order;
+    job.parallel.split_backward = find_card(order)->splits_backward;
+    job.resilience.numerics = "reproducible";
+    return job;
+  }
+
+ private:
+  fs::path folder_;
+};
+
+// Runs to the end, and compares with the run in which nobody was lost.
+void expect_same(TestCluster& cluster, Survivors& all, const Undisturbed& undisturbed) {
+  const int64_t first = all.version(), end = static_cast<int64_t>(undisturbed.norms.size());
+  const std::vector<WorkerRun> runs = all.finish(end);
+  for (int32_t w = 0; w < cluster.size(); ++w) {
+    if (!all.alive(w)) continue;
+    const WorkerRun& run = runs[static_cast<size_t>(w)];
+    ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+    for (size_t i = 0; i < run.outcomes.size(); ++i) {
+      const double norm = undisturbed.norms[static_cast<size_t>(first) + i];
+      EXPECT_EQ(run.outcomes[i].gradient_norm, norm) << "worker " << w;
+    }
+  }
+  EXPECT_EQ(state_of(cluster, end), undisturbed.state);
+  for (int64_t step = first; step < end; ++step) {
+    EXPECT_EQ(all.losses(step), undisturbed.losses.at(step)) << "step " << step;
+  }
+}
+
+// A kind of cluster, and at which of its calls workers are lost.
+struct Case {
+  const char* name;
+  Job job;
+  int64_t room = kAllKept;
+  bool separate_memory = false;
+  int64_t stride = 3;  // of the calls at which a worker is lost
+};
+
+// Workers are cut off at each call, or at some, in two steps that follow one another.
+void lose_at_calls(const Case& of) {
+  const Plan plan = plan_of_model(of.job);
+  const Undisturbed undisturbed = run_undisturbed(of.job, plan, kSteps);
+  const int64_t whole = 3 * plan.schedule.stage_count * of.job.micro_count();
+  const int64_t stride = kSanitized ? 7 * of.stride : of.stride;
+  int64_t points = 0, ops = 0, taken_back = 0, copied = 0;
+  for (int32_t victim = 0; victim < of.job.worker_count(); ++victim) {
+    for (int64_t at = victim % stride;; at += stride) {
+      SCOPED_TRACE(cat(of.name, ", worker ", victim, " lost at call ", at));
+      TestCluster cluster(of.job, plan, engines(of.job, plan, of.separate_memory));
+      cluster.keep_bytes = of.room;
+      Survivors all(cluster, plan);
+      if (!all.run_and_lose({victim}, at, 2)) break;
+      expect_same(cluster, all, undisturbed);
+      if (testing::Test::HasFailure()) return;
+      ++points, ops += all.ops(), taken_back += all.taken_back(), copied += all.copied();
+    }
+  }
+  std::printf(
+      "%s: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld totals copied\n",
+      of.name, static_cast<long>(points),
+      static_cast<double>(ops) / static_cast<double>(points * whole), static_cast<long>(taken_back),
+      static_cast<long>(copied));
+  EXPECT_LT(ops, points * whole * 7 / 10);
+}
+
+TEST_F(EngineRest, LossAtEveryCallWithASplitBackward) {
+  lose_at_calls({.name = "2 x 2 split", .job = job(2, 2, "zb-h1"), .stride = 1});
+}
+
+TEST_F(EngineRest, LossAtEveryCallWithAWholeBackward) {
+  lose_at_calls({.name = "2 x 2 whole", .job = job(2, 2, "1f1b"), .stride = 1});
+}
+
+TEST_F(EngineRest, LossWhereNothingIsKept) {
+  lose_at_calls({.name = "nothing kept, split", .job = job(2, 2, "zb-h1"), .room = 0});
+  lose_at_calls({.name = "nothing kept, whole", .job = job(2, 2, "1f1b"), .room = 0});
+}
+
+TEST_F(EngineRest, LossInOtherLayouts) {
+  lose_at_calls({.name = "3 x 1", .job = job(1, 3, "zb-h1")});
+  lose_at_calls({.name = "2 x 2 with two stages each", .job = job(2, 2, "zb-v"), .stride = 5});
+  lose_at_calls({.name = "2 x 4", .job = job(4, 2, "1f1b"), .stride = 9});
+}
+
+TEST_F(EngineRest, LossWithOtherNumbers) {
+  Case momentum{.name = "momentum", .job = job(2, 2, "1f1b")};
+  momentum.job.optimizer.kind = "sgd";
+  momentum.job.optimizer.learning_rate = 0.1;
+  lose_at_calls(momentum);
+  Case low{.name = "bf16", .job = job(2, 2, "zb-h1")};
+  low.job.device.precision = "bf16";
+  lose_at_calls(low);
+  Case tied{.name = "tied head", .job = job(2, 2, "zb-h1")};
+  tied.job.model.tied = true;
+  lose_at_calls(tied);
+}
+
+TEST_F(EngineRest, LossOfADeviceWithMemoryOfItsOwn) {
+  lose_at_calls(
+      {.name = "separate memory", .job = job(2, 2, "zb-h1"), .separate_memory = true, .stride = 5});
+}
+
+// Two workers, the second while what the first took with it is under way.
+TEST_F(EngineRest, LossesInRecovery) {
+  Random random(29);
+  for (const char* order : {"zb-h1", "1f1b", "zb-v"}) {
+    const Job own = job(2, 3, order);
+    const Plan plan = plan_of_model(own);
+    const Undisturbed undisturbed = run_undisturbed(own, plan, 5);
+    for (int32_t round = 0; round < (kSanitized ? 3 : 12); ++round) {
+      const int64_t room = random.below(3) == 0 ? 0 : kAllKept;
+      const WorkerId first{static_cast<int32_t>(random.below(6))};
+      WorkerId second = first;
+      while (second == first) second = {static_cast<int32_t>(random.below(6))};
+      const int64_t at = random.below(90), then = random.below(60);
+      SCOPED_TRACE(cat(order, " round ", round, ": worker ", first, " at call ", at, ", worker ",
+                       second, " at call ", then, ", room ", room));
+      TestCluster cluster(own, plan, engines(own, plan));
+      cluster.keep_bytes = room;
+      Survivors all(cluster, plan);
+      all.run_and_lose(first, at, 2);
+      all.run_and_lose(second, then, 4);
+      expect_same(cluster, all, undisturbed);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// An engine cluster that has ended its first step.
+struct EngineEnded {
+  explicit EngineEnded(const Job& own)
+      : job(own),
+        plan(plan_of_model(own)),
+        undisturbed(run_undisturbed(own, plan, 1)),
+        cluster(job, plan, engines(job, plan)),
+        all(cluster, plan) {}
+
+  // All have ended the step as if nothing had been lost.
+  void expect_same() {
+    for (const WorkerRun& run : all.runs()) {
+      ASSERT_TRUE(run.status.ok()) << run.status.error().message;
+      EXPECT_EQ(run.outcomes.front().gradient_norm, undisturbed.norms.front());
+    }
+    EXPECT_EQ(state_of(cluster, 1), undisturbed.state);
+  }
+
+  const Job job;
+  const Plan plan;
+  const Undisturbed undisturbed;
+  TestCluster cluster;
+  Ended all;
+};
+
+// The Steps are taken back, the first stage sums its gradients again, and the second one makes
+// again what that needs, with the parameters as they were.
+TEST_F(EngineRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
+  for (const char* order : {"zb-h1", "1f1b"}) {
+    SCOPED_TRACE(order);
+    EngineEnded engine(job(2, 2, order));
+    engine.expect_same();
+    engine.all.lose(ValueKind::Total, 0);
+    engine.all.resume();
+    EXPECT_EQ(engine.all.taken_back(), 4u);
+    engine.expect_same();
+  }
+}
+
+// A backward for its gradient alone adds nothing to a sum, also where a whole backward would have;
+// and what it leaves of a split one is added once, by whoever takes it up.
+TEST_F(EngineRest, WhatAGradientAloneLeavesIsInNoSum) {
+  for (const char* order : {"zb-h1", "1f1b"}) {
+    SCOPED_TRACE(order);
+    EngineEnded engine(job(2, 2, order));
+    engine.all.lose(ValueKind::Total, 0);
+    engine.all.lose(ValueKind::Verdict, -1);
+    engine.all.resume(OpKind::Measure);
+    for (const Inventory& inventory : engine.all.stock()) {
+      for (const Value& value : inventory.values) {
+        EXPECT_FALSE(value.kind == ValueKind::Partial && value.stage.value == 1);
+      }
+    }
+    engine.all.lose(ValueKind::Total, -1);
+    engine.all.resume();
+    engine.expect_same();
+  }
+}
+
+// One engine with the only stage, op by op.
+class OneEngine {
+ public:
+  explicit OneEngine(const Job& job)
+      : job_(job), plan_(plan_of_model(job_)), engine_(engines(job_, plan_)({{0}}, mailbox_)) {}
+
+  Compute& engine() { return *engine_; }
+  void run(OpKind kind) {
+    Op op;
+    op.kind = kind;
+    op.stage = {0};
+    if (has_micro(op)) op.micro = {0};
+    ASSERT_TRUE(engine_->start(op, {}, Ticket{7}).ok());
+    const auto done = mailbox_.wait(std::chrono::seconds(60));
+    ASSERT_TRUE(done.ok());
+    ASSERT_TRUE(done.value().status.ok()) << done.value().status.error().message;
+  }
+  // The backward of the micro-batch, and the norm of that alone.
+  void run_to_the_norm() {
+    run(OpKind::BackwardInput);
+    run(OpKind::BackwardWeight);
+    const auto own = engine_->bytes({ValueKind::Partial, -1, {0}, {}});
+    const auto total = engine_->room({ValueKind::Total, -1, {0}, {}});
+    ASSERT_TRUE(own.ok() && total.ok());
+    std::copy(own.value().begin(), own.value().end(), total.value().begin());
+    run(OpKind::Measure);
+  }
+  std::vector<std::byte> state() {
+    std::vector<std::byte> bytes(static_cast<size_t>(engine_->state_bytes({0})));
+    EXPECT_TRUE(engine_->read_state({0}, 0, bytes).ok());
+    return bytes;
+  }
+
+ private:
+  const Job job_;
+  const Plan plan_;
+  QueueMailbox mailbox_;
+  std::unique_ptr<Compute> engine_;
+};
+
+// What a forward has left before a Step is right when that has been taken back: the parameters are
+// what they were.
+TEST_F(EngineRest, AStashOutlivesAStepThatIsTakenBack) {
+  for (const char* order : {"zb-h1", "1f1b"}) {
+    SCOPED_TRACE(order);
+    OneEngine one(job(1, 2, order));
+    ASSERT_TRUE(one.engine().begin(0).ok());
+    one.run(OpKind::Forward);
+    one.run_to_the_norm();
+    one.run(OpKind::Forward);
+    one.run(OpKind::Step);
+    const std::vector<std::byte> stepped = one.state();
+    const Remainder rest{{{ValueKind::Stash, -1, {0}, {0}}}, {{0}}, {}};
+    ASSERT_TRUE(one.engine().resume(0, rest).ok());
+    EXPECT_NE(one.state(), stepped);
+    one.run_to_the_norm();
+    one.run(OpKind::Step);
+    EXPECT_EQ(one.state(), stepped);
+  }
+}
+
+// A sum of which the names are not those that are wanted is refused, and so is what is not here.
+TEST_F(EngineRest, RefusesWhatIsNotHere) {
+  OneEngine one(job(1, 2, "zb-h1"));
+  ASSERT_TRUE(one.engine().begin(0).ok());
+  one.run(OpKind::Forward);
+  for (const ValueKind kind : {ValueKind::Partial, ValueKind::WeightWork, ValueKind::Total}) {
+    const MicroId micro = kind == ValueKind::Total ? MicroId{} : MicroId{0};
+    const Status resumed = one.engine().resume(0, {{{kind, -1, {0}, micro}}, {}, {}});
+    EXPECT_FALSE(resumed.ok());
+    EXPECT_EQ(resumed.error().code, Code::Invalid);
+  }
+  EXPECT_FALSE(one.engine().resume(0, {{}, {{0}}, {}}).ok());  // no Step to take back
+  EXPECT_FALSE(one.engine().resume(3, {}).ok());
+}
+
+}  // namespace
+}  // namespace tenuto
