@@ -4,14 +4,40 @@ import re
 import time
 import unittest
 
-from harness import KILL
+from harness import KILL, another_case
 from restart_test import children_of
 from survive_test import Survival
 
 LEFT = re.compile(r"(\d+) ops are left of (\d+)")
 
 
-class Rest(Survival):
+class LeftOver(Survival):
+    """Runs that lose workers, beside one without deaths, self.undisturbed."""
+
+    def shares(self, run):
+        """Of each step that went on: the share of its ops that was left."""
+        found = [LEFT.search(reason) for reason in self.told(run, "recovery")
+                 if "goes on without" in reason]
+        return [int(match[1]) / int(match[2]) for match in found]
+
+    def assert_went_on(self, run, deaths=1):
+        """The steps that were hit were not done again."""
+        self.assertEqual(len(self.told(run, "death")), deaths, self.told(run, "death"))
+        self.assertEqual(len(self.shares(run)), deaths, self.told(run, "recovery"))
+        for share in self.shares(run):
+            self.assertLess(share, 0.8)
+        if deaths == 1:  # a second one may come when all is summed
+            self.assertGreater(self.shares(run)[0], 0)
+
+    def assert_same(self, run):
+        """All steps, each once, with the very numbers of the run without deaths."""
+        for key in ("step", "loss", "gradient_norm", "validation_loss"):
+            self.assertEqual([line.get(key) for line in run.metrics()],
+                             [line.get(key) for line in self.undisturbed.metrics()], key)
+        self.assertEqual(run.checkpoints()[-1], 6)
+
+
+class Rest(LeftOver):
     def setUp(self):
         super().setUp()
         self.write_job(parallel__pipelines=3, parallel__micros=4, job__steps=6,
@@ -21,26 +47,11 @@ class Rest(Survival):
                           for op in ("forward", "backward_input", "backward_weight")})
         self.undisturbed = self.train(name="undisturbed")
 
-    def shares(self, run):
-        """Of each step that went on: the share of its ops that was left."""
-        found = [LEFT.search(reason) for reason in self.told(run, "recovery")
-                 if "goes on without" in reason]
-        return [int(match[1]) / int(match[2]) for match in found]
-
-    def assert_same(self, run):
-        """All steps, each once, with the very numbers of the run without deaths."""
-        for key in ("step", "loss", "gradient_norm", "validation_loss"):
-            self.assertEqual([line.get(key) for line in run.metrics()],
-                             [line.get(key) for line in self.undisturbed.metrics()], key)
-        self.assertEqual(run.checkpoints()[-1], 6)
-
     def test_a_step_goes_on_with_what_is_left(self):
         self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=18)
         run = self.train()
         self.assert_same(run)
-        self.assertEqual(len(self.shares(run)), 1, self.told(run, "recovery"))
-        self.assertGreater(self.shares(run)[0], 0)
-        self.assertLess(self.shares(run)[0], 0.8)
+        self.assert_went_on(run)
         hit = run.metrics()[2]
         # Who has not run the whole of it has not told when it began.
         self.assertNotIn("iteration_ms", hit)
@@ -82,6 +93,69 @@ class Rest(Survival):
         # The next one has begun an epoch, and found again what was left.
         self.assertEqual(len(self.shares(run)), 2, self.told(run, "recovery"))
         self.assertEqual(run.metrics()[2]["epoch"], 3)
+
+    def test_workers_with_several_stages_go_on(self):
+        self.undisturbed = self.train("--parallel.order=zb-v", name="several")
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=30)
+        run = self.train("--parallel.order=zb-v")
+        self.assert_same(run)
+        self.assert_went_on(run)
+
+
+class Engine(LeftOver):
+    """Three pipelines of two stages learn, and lose workers."""
+
+    def setUp(self):
+        super().setUp()
+        self.need_torch()
+        self.write_job(parallel__pipelines=3, parallel__micros=4, parallel__micro_rows=4,
+                       parallel__order="zb-h1", job__steps=6, job__validate_every=3,
+                       job__checkpoint_every=3, device__kind="cpu",
+                       data__paths=[self.write_text()], model__layers=4, model__width=64,
+                       model__heads=4, model__sequence=64, model__dropout=0.1,
+                       optimizer__warm_up_steps=2, resilience__numerics="reproducible")
+
+    def lose(self, *arguments, deaths=1):
+        """The same run without deaths, and with the faults of the job."""
+        whole = self.job.read_text()
+        self.job.write_text(whole.split("[[fault]]")[0])
+        self.undisturbed = self.train(*arguments, name="undisturbed")
+        self.job.write_text(whole)
+        run = self.train(*arguments)
+        self.assert_went_on(run, deaths)
+        return run
+
+    def test_a_step_goes_on_with_the_same_bits(self):
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=18)
+        run = self.lose()
+        self.assert_same(run)
+        self.assert_same_bits(run, self.undisturbed, 6)
+
+    @another_case
+    def test_a_whole_backward_goes_on_with_the_same_bits(self):
+        self.add_fault(kind="kill", worker="2.0", at_step=2, at_op=14)
+        run = self.lose("--parallel.order=1f1b", "--parallel.split_backward=false")
+        self.assert_same(run)
+        self.assert_same_bits(run, self.undisturbed, 6)
+
+    def test_two_die_in_one_step(self):
+        self.add_fault(kind="kill", worker="0.1", at_step=2, at_op=10)
+        self.add_fault(kind="kill", worker="2.0", at_step=2, at_op=22)
+        run = self.lose(deaths=2)
+        self.assert_same(run)
+
+    @another_case
+    def test_workers_with_several_stages_go_on(self):
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=30)
+        run = self.lose("--parallel.order=zb-v")
+        self.assert_same(run)
+        self.assert_same_bits(run, self.undisturbed, 6)
+
+    @another_case
+    def test_plain_sums_stay_within_their_bound(self):
+        self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=18)
+        run = self.lose("--resilience.numerics=fast")
+        self.assert_whole(run, 6, self.losses(self.undisturbed))
 
 
 if __name__ == "__main__":
