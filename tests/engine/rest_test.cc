@@ -15,6 +15,7 @@
 #include "plan/make_plan.h"
 #include "runtime/survivors.h"
 #include "sanitized.h"
+#include "truth/bound.h"
 
 namespace tenuto {
 namespace {
@@ -65,6 +66,22 @@ State state_of(TestCluster& cluster, int64_t version) {
   return all;
 }
 
+// Shards of all stages, in a folder.
+std::vector<std::string> shards_of(TestCluster& cluster, const std::string& folder) {
+  fs::create_directories(folder);
+  std::map<int32_t, std::string> shards;
+  for (int32_t w = 0; w < cluster.size(); ++w) {
+    for (const StageId stage : cluster.stages_of(w)) {
+      const std::string path = cat(folder, "/stage-", stage, ".safetensors");
+      if (!shards.try_emplace(stage.value, path).second) continue;
+      EXPECT_TRUE(cluster.compute(w).save(stage, path).ok());
+    }
+  }
+  std::vector<std::string> paths;
+  for (const auto& [stage, path] : shards) paths.push_back(path);
+  return paths;
+}
+
 // The run in which nobody is lost.
 struct Undisturbed {
   State state;
@@ -99,7 +116,8 @@ class EngineRest : public testing::Test {
     for (int i = 0; i < 400; ++i) out << i << " plus " << i * 7 % 31 << " is more.\n";
   }
   void TearDown() override { fs::remove_all(folder_); }
-  std::string text() const { return (folder_ / "text.txt").string(); }
+  std::string place(const std::string& name) const { return (folder_ / name).string(); }
+  std::string text() const { return place("text.txt"); }
 
   // Two micro-batches for each pipeline, sums that do not depend on who made them, and a clip that
   // some norms are beyond.
@@ -247,6 +265,34 @@ TEST_F(EngineRest, LossesInRecovery) {
   }
 }
 
+// By default sums are made in the order of who makes them: the run stays within the bound of that.
+TEST_F(EngineRest, PlainSumsStayWithinTheirBound) {
+  for (const char* order : {"zb-h1", "1f1b"}) {
+    Job own = job(2, 2, order);
+    own.steps = 10;
+    own.resilience.numerics = "fast";
+    const Plan plan = plan_of_model(own);
+    const PlainResult plain = run_plain(own);
+    const SumSpread spread = spread_of(own, plain, 1);
+    for (const auto& [victim, at] : {std::pair{0, 31}, {1, 50}, {2, 75}, {3, 99}}) {
+      SCOPED_TRACE(cat(order, ", worker ", victim, " lost at call ", at));
+      TestCluster cluster(own, plan, engines(own, plan));
+      cluster.keep_bytes = kAllKept;
+      Survivors all(cluster, plan);
+      ASSERT_TRUE(all.run_and_lose({victim}, at, own.steps));
+      all.finish(own.steps);
+      std::vector<double> losses;
+      for (int64_t step = 0; step < own.steps; ++step) {
+        ASSERT_EQ(all.losses(step).size(), static_cast<size_t>(own.micro_count()));
+        losses.push_back(0);
+        for (const auto& [micro, loss] : all.losses(step)) losses.back() += loss;
+        losses.back() /= own.micro_count();
+      }
+      expect_within(spread, plain, losses, read_parameters(shards_of(cluster, place("shards"))));
+    }
+  }
+}
+
 // An engine cluster that has ended its first step.
 struct EngineEnded {
   explicit EngineEnded(const Job& own)
@@ -272,26 +318,39 @@ struct EngineEnded {
   Ended all;
 };
 
+// Nobody is lost, so each worker makes the same sums again: also plain ones have the same bits.
+class EngineEndedRest : public EngineRest {
+ protected:
+  template <class Check>
+  void for_each_kind(const Check& check) {
+    for (const char* order : {"zb-h1", "1f1b"}) {
+      for (const char* numerics : {"fast", "reproducible"}) {
+        SCOPED_TRACE(cat(order, ", ", numerics));
+        Job own = job(2, 2, order);
+        own.resilience.numerics = numerics;
+        EngineEnded engine(own);
+        engine.expect_same();
+        check(engine);
+        engine.expect_same();
+      }
+    }
+  }
+};
+
 // The Steps are taken back, the first stage sums its gradients again, and the second one makes
 // again what that needs, with the parameters as they were.
-TEST_F(EngineRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
-  for (const char* order : {"zb-h1", "1f1b"}) {
-    SCOPED_TRACE(order);
-    EngineEnded engine(job(2, 2, order));
-    engine.expect_same();
+TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
+  for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
     engine.all.resume();
     EXPECT_EQ(engine.all.taken_back(), 4u);
-    engine.expect_same();
-  }
+  });
 }
 
 // A backward for its gradient alone adds nothing to a sum, also where a whole backward would have;
 // and what it leaves of a split one is added once, by whoever takes it up.
-TEST_F(EngineRest, WhatAGradientAloneLeavesIsInNoSum) {
-  for (const char* order : {"zb-h1", "1f1b"}) {
-    SCOPED_TRACE(order);
-    EngineEnded engine(job(2, 2, order));
+TEST_F(EngineEndedRest, WhatAGradientAloneLeavesIsInNoSum) {
+  for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
     engine.all.lose(ValueKind::Verdict, -1);
     engine.all.resume(OpKind::Measure);
@@ -302,8 +361,7 @@ TEST_F(EngineRest, WhatAGradientAloneLeavesIsInNoSum) {
     }
     engine.all.lose(ValueKind::Total, -1);
     engine.all.resume();
-    engine.expect_same();
-  }
+  });
 }
 
 // One engine with the only stage, op by op.

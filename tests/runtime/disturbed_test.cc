@@ -89,7 +89,7 @@ TEST(Disturbed, NoDelayChangesTheNumbers) {
     TestCluster cluster(drawn.job, plan_of(drawn.job));
     cluster.faults = drawn.faults;
     cluster.connect();
-    PlainRun plain(drawn.job);
+    PlainLoop plain(drawn.job);
     const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
     expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
     if (testing::Test::HasFatalFailure()) return;

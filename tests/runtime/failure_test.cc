@@ -74,7 +74,7 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
         if (cluster.device(w).version() == 0) continue;
         ASSERT_TRUE(cluster.device(w).undo().ok());
       }
-      PlainRun plain(job);
+      PlainLoop plain(job);
       const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
       expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
       if (testing::Test::HasFailure()) return;
@@ -149,7 +149,7 @@ TEST(Failure, W8LossAtEveryCallCostsTheOthersNoNumber) {
         if (w == victim || cluster.device(w).version() == 0) continue;
         ASSERT_TRUE(cluster.device(w).undo().ok());
       }
-      PlainRun plain(job);
+      PlainLoop plain(job);
       const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
       expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
       if (testing::Test::HasFailure()) return;
@@ -191,7 +191,7 @@ TEST(Failure, AbandonStopsInTheMiddle) {
         << run.status.error().message;
   }
   cluster.connect();
-  PlainRun plain(job);
+  PlainLoop plain(job);
   const std::vector<StepOutcome> outcomes{plain.step()};
   cluster.wrap_compute = nullptr;
   expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);

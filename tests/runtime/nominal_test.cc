@@ -347,7 +347,7 @@ TEST(Nominal, FaultsComeAndGoWithTheSteps) {
           << send << ", step " << step << ", " << from << " to " << to;
       EXPECT_TRUE(job.network.send == "blocking" || took.size() == 1);
     }
-    PlainRun plain(job);
+    PlainLoop plain(job);
     std::vector<StepOutcome> outcomes;
     for (int step = 0; step < 4; ++step) outcomes.push_back(plain.step());
     expect_equal_runs(cluster, runs, outcomes, plain);

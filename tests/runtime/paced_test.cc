@@ -208,7 +208,7 @@ TEST(Paced, FilesContinueTheRun) {
   const Folder folder;
   const Job job = instant_job(2, 1, 3);
   const Plan plan = plan_of(job);
-  PlainRun plain(job);
+  PlainLoop plain(job);
   std::vector<StepOutcome> outcomes;
   for (int step = 0; step < 4; ++step) outcomes.push_back(plain.step());
   const std::vector<std::string> files{folder.file("b"), folder.file("a")};

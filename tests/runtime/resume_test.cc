@@ -19,7 +19,7 @@ constexpr int64_t kAllKept = 1 << 30;
 void expect_plain(const Job& job, TestCluster& cluster, Survivors& all, int64_t end) {
   const int64_t first = all.version();
   const std::vector<WorkerRun> runs = all.finish(end);
-  PlainRun plain(job);
+  PlainLoop plain(job);
   std::vector<StepOutcome> outcomes;
   for (int64_t step = 0; step < end; ++step) outcomes.push_back(plain.step());
   for (int32_t w = 0; w < cluster.size(); ++w) {
@@ -136,7 +136,7 @@ struct PacedEnded {
 
   // All have ended the step with the plain numbers.
   void expect_plain() {
-    PlainRun plain(job);
+    PlainLoop plain(job);
     const StepOutcome outcome = plain.step();
     for (int32_t w = 0; w < cluster.size(); ++w) {
       const WorkerRun& run = all.runs()[static_cast<size_t>(w)];

@@ -19,7 +19,7 @@ void expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps) {
   ASSERT_TRUE(right.ok()) << right.error().message;
   TestCluster cluster(job, plan);
   cluster.connect();
-  PlainRun plain(job);
+  PlainLoop plain(job);
   std::vector<StepOutcome> outcomes;
   for (int64_t step = 0; step < steps; ++step) outcomes.push_back(plain.step());
   expect_equal_runs(cluster, cluster.run(0, steps), outcomes, plain);
@@ -116,7 +116,7 @@ TEST(RoutedRun, EvaluationSeesTheNewWeights) {
   ASSERT_TRUE(routed.ok());
   TestCluster cluster(job, routed.value());
   cluster.connect();
-  PlainRun plain(job);
+  PlainLoop plain(job);
   const std::vector<StepOutcome> outcomes{plain.step()};
   expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);
   std::map<int32_t, double> losses;

@@ -26,7 +26,7 @@ struct Tally {
 
 // The clip that a share of the steps exceeds, and gradients that at times are not finite.
 PacedOptions troubled(const Job& job, int64_t steps, double share) {
-  PlainRun plain(job);
+  PlainLoop plain(job);
   std::vector<double> norms;
   for (int64_t step = 0; step < steps; ++step) norms.push_back(plain.step().gradient_norm);
   std::sort(norms.begin(), norms.end());
@@ -53,7 +53,7 @@ Tally expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps, doub
       return mix(8, static_cast<uint64_t>(worker), static_cast<uint64_t>(step)) % 4 == 0;
     };
   }
-  PlainRun plain(job, options);
+  PlainLoop plain(job, options);
   std::vector<StepOutcome> outcomes;
   const auto stages = static_cast<int>(plan.stages.size());
   for (int64_t step = 0; step < steps; ++step) {
@@ -116,7 +116,7 @@ TEST(Staggered, ThePlanMayGoToTheBarrierAndBack) {
   cluster.plan_at = [&](int64_t step) -> const Plan& {
     return step / 3 % 2 == 0 ? ahead : waiting;
   };
-  PlainRun plain(job, options);
+  PlainLoop plain(job, options);
   std::vector<StepOutcome> outcomes;
   for (int64_t step = 0; step < 200; ++step) outcomes.push_back(plain.step());
   expect_equal_runs(cluster, cluster.run(0, 200), outcomes, plain);
@@ -207,7 +207,7 @@ TEST(Staggered, AVersionCanBeTakenBack) {
     cluster.connect();
     ASSERT_TRUE(cluster.run(0, 2)[0].status.ok());
     std::vector<std::vector<float>> before;
-    PlainRun plain(job, options);
+    PlainLoop plain(job, options);
     plain.step();
     for (int32_t w = 0; w < 3; ++w) {
       PacedCompute& device = cluster.device(w);

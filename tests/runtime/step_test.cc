@@ -31,7 +31,7 @@ TEST_P(Layouts, ComeToThePlainNumbers) {
     job.seed = 5 + micros;
     TestCluster cluster(job, plan_of(job));
     cluster.connect();
-    PlainRun plain(job);
+    PlainLoop plain(job);
     std::vector<StepOutcome> outcomes;
     for (int step = 0; step < 4; ++step) outcomes.push_back(plain.step());
     expect_equal_runs(cluster, cluster.run(0, 4), outcomes, plain);
@@ -82,7 +82,7 @@ TEST(Step, TimingChangesNothing) {
     }
     TestCluster cluster(job, plan_of(job));
     cluster.connect();
-    PlainRun plain(job);
+    PlainLoop plain(job);
     const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
     expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
   }
@@ -93,7 +93,7 @@ TEST(Step, EvaluationSeesTheNewWeights) {
   job.validate_micros = 5;
   TestCluster cluster(job, plan_of(job));
   cluster.connect();
-  PlainRun plain(job);
+  PlainLoop plain(job);
   const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
   expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
   std::map<int32_t, double> losses;
@@ -166,7 +166,7 @@ TEST(Step, LateAndDoubledReportsOfOthersAreDropped) {
   TestCluster cluster(job, plan_of(job));
   cluster.connect();
   cluster.double_reports();
-  PlainRun plain(job);
+  PlainLoop plain(job);
   const std::vector<StepOutcome> outcomes{plain.step()};
   expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);
 }

@@ -64,6 +64,7 @@ bool Survivors::run_and_lose(WorkerId victim, int64_t at, int64_t end) {
   const bool reached = cut_.calls > at;
   cut_.victim = {};
   alive_[static_cast<size_t>(victim.value)] = false;
+  version_ = common_version();
   note_losses(runs, first);
   take_stock();
   return reached;
@@ -72,16 +73,20 @@ bool Survivors::run_and_lose(WorkerId victim, int64_t at, int64_t end) {
 std::vector<WorkerRun> Survivors::finish(int64_t end) {
   cluster_.mute = {};
   cluster_.connect();
-  std::vector<WorkerRun> runs = cluster_.run(version_, end - version_);
-  note_losses(runs, version_);
+  const int64_t first = version_;
+  std::vector<WorkerRun> runs = cluster_.run(first, end - first);
+  version_ = common_version();
+  note_losses(runs, first);
   return runs;
 }
 
-// Of the steps that the worker has ended; what the dead knew is gone.
+// Of the steps that the worker has ended; what the dead knew of the open one is gone.
 void Survivors::note_losses(const std::vector<WorkerRun>& runs, int64_t first) {
   for (size_t w = 0; w < runs.size(); ++w) {
-    for (size_t i = 0; i < runs[w].outcomes.size() && alive_[w]; ++i) {
-      auto& known = losses_[first + static_cast<int64_t>(i)];
+    for (size_t i = 0; i < runs[w].outcomes.size(); ++i) {
+      const int64_t step = first + static_cast<int64_t>(i);
+      if (!alive_[w] && step >= version_) continue;
+      auto& known = losses_[step];
       for (const MicroLoss& of : runs[w].outcomes[i].losses) known[of.micro.value] = of.loss;
     }
   }
@@ -101,12 +106,16 @@ std::vector<MicroId> Survivors::unknown_losses() {
   return unknown;
 }
 
-// Where everybody is, what they have, and what is left of the step that is open.
-void Survivors::take_stock() {
-  version_ = 1 << 20;
+int64_t Survivors::common_version() {
+  int64_t version = 1 << 20;
   for (int32_t w = 0; w < cluster_.size(); ++w) {
-    if (alive(w)) version_ = std::min(version_, cluster_.compute(w).version());
+    if (alive(w)) version = std::min(version, cluster_.compute(w).version());
   }
+  return version;
+}
+
+// What they have, and what is left of the step that is open.
+void Survivors::take_stock() {
   // What all have is committed.
   cluster_.set_standing({std::max(version_, cluster_.committed()), false});
   std::vector<Inventory> inventories;

@@ -20,8 +20,8 @@ class Survivors {
   // Runs to version `end`, losing the worker at a call to device or wire, counted from the
   // beginning of the run. True when the call was reached.
   bool run_and_lose(WorkerId victim, int64_t at, int64_t end);
-  // Runs to version `end` without losing anybody. The runs begin with step version(), those of the
-  // dead are empty.
+  // Runs to version `end` without losing anybody. The runs begin with the step of version() before,
+  // those of the dead are empty.
   std::vector<WorkerRun> finish(int64_t end);
 
   // The version that all have.
@@ -40,6 +40,7 @@ class Survivors {
     WorkerId victim;
   };
 
+  int64_t common_version();
   void take_stock();
   std::vector<MicroId> unknown_losses();
   void note_losses(const std::vector<WorkerRun>& runs, int64_t first);

@@ -242,7 +242,7 @@ std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evalu
   return runs;
 }
 
-PlainRun::PlainRun(const Job& job, const PacedOptions& options) : job_(job), options_(options) {
+PlainLoop::PlainLoop(const Job& job, const PacedOptions& options) : job_(job), options_(options) {
   live_ = std::min<int64_t>(job.device.message_bytes / 4 - 4, kPacedLive);
   const OrderCard* card = find_card(job.parallel.order);
   const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks : card->chunks;
@@ -252,7 +252,7 @@ PlainRun::PlainRun(const Job& job, const PacedOptions& options) : job_(job), opt
 }
 
 // The input of every stage, then the output of the last.
-std::vector<std::vector<float>> PlainRun::forward(MicroId micro) const {
+std::vector<std::vector<float>> PlainLoop::forward(MicroId micro) const {
   std::vector<std::vector<float>> values{paced_input(step_, micro, live_)};
   for (const std::vector<float>& weights : weights_) {
     std::vector<float> y(static_cast<size_t>(live_));
@@ -262,7 +262,7 @@ std::vector<std::vector<float>> PlainRun::forward(MicroId micro) const {
   return values;
 }
 
-StepOutcome PlainRun::step() {
+StepOutcome PlainLoop::step() {
   StepOutcome outcome;
   outcome.learning_rate = 1;
   std::vector<std::vector<float>> sums;
@@ -296,7 +296,7 @@ StepOutcome PlainRun::step() {
   return outcome;
 }
 
-std::vector<MicroLoss> PlainRun::evaluate(int32_t first, int32_t count) const {
+std::vector<MicroLoss> PlainLoop::evaluate(int32_t first, int32_t count) const {
   std::vector<MicroLoss> losses;
   for (int32_t m = first; m < first + count; ++m) {
     losses.push_back({{m}, paced_loss(forward({m}).back())});
@@ -305,7 +305,7 @@ std::vector<MicroLoss> PlainRun::evaluate(int32_t first, int32_t count) const {
 }
 
 void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
-                       const std::vector<StepOutcome>& plain, const PlainRun& end) {
+                       const std::vector<StepOutcome>& plain, const PlainLoop& end) {
   std::vector<std::map<int32_t, double>> losses(plain.size());
   for (int32_t w = 0; w < cluster.size(); ++w) {
     const WorkerRun& run = runs[static_cast<size_t>(w)];

@@ -212,10 +212,10 @@ class TestCluster {
 };
 
 // One plain loop over all stages and micro-batches: what every layout must come to.
-class PlainRun {
+class PlainLoop {
  public:
   // Of a job without a tied weight.
-  explicit PlainRun(const Job& job, const PacedOptions& options = {});
+  explicit PlainLoop(const Job& job, const PacedOptions& options = {});
   // One training step.
   StepOutcome step();
   // The losses of `count` micro-batches from `first` on, on the weights as they are.
@@ -241,6 +241,6 @@ class PlainRun {
 // Compares a finished run with a plain one: weights of every holder, losses and norms of every
 // step.
 void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
-                       const std::vector<StepOutcome>& plain, const PlainRun& end);
+                       const std::vector<StepOutcome>& plain, const PlainLoop& end);
 
 }  // namespace tenuto

@@ -25,13 +25,13 @@
 #include <vector>
 
 #include "adapt/adapt.h"
-#include "base/safetensors.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routings.h"
 #include "sanitized.h"
+#include "truth/bound.h"
 #include "truth/cluster.h"
 #include "truth/plain_reference.h"
 #include "world/fault.h"
@@ -42,9 +42,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSteps = 20;
-constexpr uint64_t kPerturbedRuns = 4;
-
-using Parameters = std::map<std::string, std::vector<float>>;
 
 // A folder of its own for each test, gone at its end.
 class Truth : public testing::Test {
@@ -87,50 +84,6 @@ class Truth : public testing::Test {
   fs::path folder_, text_;
 };
 
-Parameters read(const std::vector<std::string>& shards) {
-  Parameters parameters;
-  for (const std::string& path : shards) {
-    auto file = SafetensorsFile::open(path);
-    EXPECT_TRUE(file.ok());
-    for (const auto& [name, tensor] : file.value().tensors()) {
-      if (name.starts_with("optimizer.")) continue;
-      std::vector<float>& values = parameters[name];
-      values.resize(static_cast<size_t>(tensor.end - tensor.first) / sizeof(float));
-      EXPECT_TRUE(file.value().read(name, std::as_writable_bytes(std::span(values))).ok());
-    }
-  }
-  return parameters;
-}
-
-// The largest difference of one element.
-double distance(const Parameters& left, const Parameters& right) {
-  EXPECT_EQ(left.size(), right.size());
-  double most = 0;
-  for (const auto& [name, values] : left) {
-    const std::vector<float>& others = right.at(name);
-    EXPECT_EQ(values.size(), others.size()) << name;
-    for (size_t i = 0; i < values.size(); ++i) {
-      most = std::max(most, std::abs(double{values[i]} - double{others[i]}));
-    }
-  }
-  return most;
-}
-
-double largest(const Parameters& parameters) {
-  double most = 0;
-  for (const auto& [name, values] : parameters) {
-    for (const float value : values) most = std::max(most, std::abs(double{value}));
-  }
-  return most;
-}
-
-double distance(const std::vector<double>& left, const std::vector<double>& right) {
-  EXPECT_EQ(left.size(), right.size());
-  double most = 0;
-  for (size_t i = 0; i < left.size(); ++i) most = std::max(most, std::abs(left[i] - right[i]));
-  return most;
-}
-
 void expect_same_bits(const PlainResult& plain, const std::vector<double>& losses,
                       const Parameters& parameters) {
   ASSERT_EQ(plain.losses.size(), losses.size());
@@ -144,34 +97,6 @@ void expect_same_bits(const PlainResult& plain, const std::vector<double>& losse
   }
 }
 
-// How far runs may be from the plain one, and how far the moved ones were.
-struct Spread {
-  double parameters = 0, losses = 0;
-};
-
-Spread spread_of(const Job& job, const PlainResult& plain, int32_t terms_per_micro) {
-  constexpr double kUnit = 0x1.0p-24;
-  Spread spread;
-  for (uint64_t seed = 1; seed <= kPerturbedRuns; ++seed) {
-    const PlainResult moved = run_plain(job, {terms_per_micro, seed});
-    spread.parameters = std::max(spread.parameters, distance(moved.parameters, plain.parameters));
-    spread.losses = std::max(spread.losses, distance(moved.losses, plain.losses));
-  }
-  spread.parameters += 2 * kUnit * static_cast<double>(kSteps) * largest(plain.parameters);
-  spread.losses += 2 * kUnit * *std::max_element(plain.losses.begin(), plain.losses.end());
-  return spread;
-}
-
-void expect_within(const Spread& spread, const PlainResult& plain,
-                   const std::vector<double>& losses, const Parameters& parameters) {
-  const double parameter = distance(parameters, plain.parameters);
-  const double loss = distance(losses, plain.losses);
-  EXPECT_LE(parameter, spread.parameters);
-  EXPECT_LE(loss, spread.losses);
-  std::printf("    parameters off by %.2e (bound %.2e), losses by %.2e (bound %.2e)\n", parameter,
-              spread.parameters, loss, spread.losses);
-}
-
 const char* const kOrders[] = {"gpipe", "1f1b", "zb-h1"};
 
 // The model has 5 layers: 4 workers with a stage each, or 2 with two.
@@ -183,7 +108,7 @@ TEST_F(Truth, OnePipelineIsBitwiseEqual) {
     for (const char* order : kOrders) {
       SCOPED_TRACE(cat(order, " 1x", stages));
       const ClusterResult run = run_cluster(job(1, stages, order), 0, kSteps, {}, place("one"));
-      expect_same_bits(plain, run.losses, read(run.shards));
+      expect_same_bits(plain, run.losses, read_parameters(run.shards));
     }
   }
 }
@@ -197,7 +122,7 @@ TEST_F(Truth, EveryOrderIsBitwiseEqual) {
       Job own = job(1, workers_of(card), card.name);
       own.parallel.dispatch = dispatch;
       const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("order"));
-      expect_same_bits(plain, run.losses, read(run.shards));
+      expect_same_bits(plain, run.losses, read_parameters(run.shards));
     }
   }
 }
@@ -211,7 +136,7 @@ TEST_F(Truth, SeveralStagesOfOneWorkerAreBitwiseEqual) {
     Job own = job(1, stages, order);
     own.parallel.chunks = chunks;
     const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("chunks"));
-    expect_same_bits(plain, run.losses, read(run.shards));
+    expect_same_bits(plain, run.losses, read_parameters(run.shards));
   }
 }
 
@@ -221,7 +146,7 @@ TEST_F(Truth, MomentumIsBitwiseEqual) {
   momentum.optimizer.learning_rate = 0.1;
   const PlainResult plain = run_plain(momentum);
   const ClusterResult run = run_cluster(momentum, 0, kSteps, {}, place("momentum"));
-  expect_same_bits(plain, run.losses, read(run.shards));
+  expect_same_bits(plain, run.losses, read_parameters(run.shards));
 }
 
 // Steps are taken ahead of the norm and taken back where it is clipped: the same bits as waiting.
@@ -246,7 +171,7 @@ TEST_F(Truth, StepsAheadOfTheNormAreBitwiseEqual) {
       own.parallel.order = order;
       own.parallel.split_backward = find_card(order)->splits_backward;
       const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("ahead"));
-      expect_same_bits(plain, run.losses, read(run.shards));
+      expect_same_bits(plain, run.losses, read_parameters(run.shards));
     }
     // Several pipelines, and one without a worker: as with the other update, bit for bit.
     own.parallel.order = "zb-h1";
@@ -259,19 +184,19 @@ TEST_F(Truth, StepsAheadOfTheNormAreBitwiseEqual) {
       const ClusterResult waiting =
           run_cluster(own, with_update(plan, false), 0, kSteps, {}, place("waiting"));
       EXPECT_EQ(run.losses, waiting.losses);
-      EXPECT_EQ(read(run.shards), read(waiting.shards));
+      EXPECT_EQ(read_parameters(run.shards), read_parameters(waiting.shards));
     }
   }
 }
 
 TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
-  const Spread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
+  const SumSpread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
   const auto run_one = [&](int32_t pipelines, int32_t stages, const std::string& order) {
     SCOPED_TRACE(cat(order, " ", pipelines, "x", stages));
     const Job own = job(pipelines, stages, order);
     const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("several"));
-    expect_within(spread, plain, run.losses, read(run.shards));
+    expect_within(spread, plain, run.losses, read_parameters(run.shards));
   };
   for (const OrderCard& card : order_cards()) run_one(2, workers_of(card), card.name);
   for (const char* order : kOrders) run_one(4, 2, order);
@@ -286,7 +211,7 @@ TEST_F(Truth, RoutedPlansAreWithinTheBound) {
     Job plain_job = job(1, 1, "1f1b");
     plain_job.model.tied = tied;
     const PlainResult plain = run_plain(plain_job);
-    const Spread spread = spread_of(plain_job, plain, tied ? 2 : 1);
+    const SumSpread spread = spread_of(plain_job, plain, tied ? 2 : 1);
     for (const auto& [stages, dead] : {std::pair{2, 1}, {3, 4}, {4, 0}}) {
       Job own = job(2, stages, "zb-h1");
       own.model.tied = tied;
@@ -303,10 +228,10 @@ TEST_F(Truth, RoutedPlansAreWithinTheBound) {
         SCOPED_TRACE(cat("2x", stages, tied ? " tied" : ""));
         ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
         const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("routed"));
-        expect_within(spread, plain, run.losses, read(run.shards));
+        expect_within(spread, plain, run.losses, read_parameters(run.shards));
         const ClusterResult again = run_cluster(own, plan, 0, kSteps, {}, place("again"));
         EXPECT_EQ(run.losses, again.losses);
-        EXPECT_EQ(read(run.shards), read(again.shards));
+        EXPECT_EQ(read_parameters(run.shards), read_parameters(again.shards));
       }
     }
   }
@@ -361,7 +286,7 @@ TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
     Job plain_job = job(1, 1, "1f1b");
     plain_job.parallel.micros = 4 * pipelines;
     const PlainResult plain = run_plain(plain_job);
-    const Spread spread = spread_of(plain_job, plain, 1);
+    const SumSpread spread = spread_of(plain_job, plain, 1);
     for (const auto& [name, faults] : mixtures()) {
       for (const char* order : {"1f1b", "zb-h1"}) {  // the backward whole, and split
         SCOPED_TRACE(cat(pipelines, "x", stages, " ", order, ", ", name));
@@ -376,7 +301,7 @@ TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
         const Plan plan = adapted_plan(own);
         ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
         const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("mixture"));
-        expect_within(spread, plain, run.losses, read(run.shards));
+        expect_within(spread, plain, run.losses, read_parameters(run.shards));
       }
     }
   }
@@ -389,7 +314,7 @@ TEST_F(Truth, ReproducibleSumsHaveTheSameBitsEverywhere) {
   Job own = job(1, 1, "1f1b");
   own.resilience.numerics = "reproducible";
   const ClusterResult alone = run_cluster(own, 0, kSteps, {}, place("alone"));
-  const Parameters parameters = read(alone.shards);
+  const Parameters parameters = read_parameters(alone.shards);
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   expect_within(spread_of(own, plain, 1), plain, alone.losses, parameters);
   for (const auto& [pipelines, stages, order] :
@@ -409,7 +334,7 @@ TEST_F(Truth, ReproducibleSumsHaveTheSameBitsEverywhere) {
     for (const Plan& plan : plans) {
       const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("reproducible"));
       EXPECT_EQ(run.losses, alone.losses);
-      EXPECT_EQ(read(run.shards), parameters);
+      EXPECT_EQ(read_parameters(run.shards), parameters);
     }
   }
 }
@@ -424,7 +349,7 @@ TEST_F(Truth, ReproducibleSumsOfATiedHead) {
   const Plan routed = without_workers(whole, {true, true, true, false}).value();
   const ClusterResult second = run_cluster(own, routed, 0, kSteps, {}, place("routed"));
   EXPECT_EQ(second.losses, first.losses);
-  EXPECT_EQ(read(second.shards), read(first.shards));
+  EXPECT_EQ(read_parameters(second.shards), read_parameters(first.shards));
 }
 
 TEST_F(Truth, TiedHeadIsWithinTheBound) {
@@ -432,14 +357,14 @@ TEST_F(Truth, TiedHeadIsWithinTheBound) {
   tied.model.tied = true;
   const PlainResult plain = run_plain(tied);
   const ClusterResult alone = run_cluster(tied, 0, kSteps, {}, place("tied"));
-  const Spread spread = spread_of(tied, plain, 2);
-  expect_within(spread, plain, alone.losses, read(alone.shards));
+  const SumSpread spread = spread_of(tied, plain, 2);
+  expect_within(spread, plain, alone.losses, read_parameters(alone.shards));
   for (const auto& [pipelines, stages] : {std::pair{1, 4}, {2, 2}, {2, 4}, {4, 2}}) {
     SCOPED_TRACE(cat(pipelines, "x", stages));
     Job own = job(pipelines, stages, "zb-h1");
     own.model.tied = true;
     const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("tied"));
-    expect_within(spread, plain, run.losses, read(run.shards));
+    expect_within(spread, plain, run.losses, read_parameters(run.shards));
   }
 }
 
@@ -453,14 +378,14 @@ TEST_F(Truth, ResumedOnAnotherLayoutContinuesWithTheSameNumbers) {
         run_cluster(job(1, stages, order), kSteps / 2, kSteps, first.shards, place("second"));
     std::vector<double> losses = first.losses;
     losses.insert(losses.end(), second.losses.begin(), second.losses.end());
-    expect_same_bits(plain, losses, read(second.shards));
+    expect_same_bits(plain, losses, read_parameters(second.shards));
   }
-  const Spread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
+  const SumSpread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
   const ClusterResult wide =
       run_cluster(job(2, 2, "1f1b"), kSteps / 2, kSteps, first.shards, place("wide"));
   std::vector<double> losses = first.losses;
   losses.insert(losses.end(), wide.losses.begin(), wide.losses.end());
-  expect_within(spread, plain, losses, read(wide.shards));
+  expect_within(spread, plain, losses, read_parameters(wide.shards));
 }
 
 }  // namespace
