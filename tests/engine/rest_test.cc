@@ -93,7 +93,7 @@ Undisturbed run_undisturbed(const Job& job, const Plan& plan, int64_t steps) {
   TestCluster cluster(job, plan, engines(job, plan));
   cluster.connect();
   Undisturbed all;
-  for (const WorkerRun& run : cluster.run(0, steps)) {
+  for (const ThreadRun& run : cluster.run(0, steps)) {
     EXPECT_TRUE(run.status.ok()) << run.status.error().message;
     for (size_t i = 0; i < run.outcomes.size(); ++i) {
       all.norms.resize(run.outcomes.size());
@@ -150,10 +150,10 @@ class EngineRest : public testing::Test {
 // Runs to the end, and compares with the run in which nobody was lost.
 void expect_same(TestCluster& cluster, Survivors& all, const Undisturbed& undisturbed) {
   const int64_t first = all.version(), end = static_cast<int64_t>(undisturbed.norms.size());
-  const std::vector<WorkerRun> runs = all.finish(end);
+  const std::vector<ThreadRun> runs = all.finish(end);
   for (int32_t w = 0; w < cluster.size(); ++w) {
     if (!all.alive(w)) continue;
-    const WorkerRun& run = runs[static_cast<size_t>(w)];
+    const ThreadRun& run = runs[static_cast<size_t>(w)];
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     for (size_t i = 0; i < run.outcomes.size(); ++i) {
       const double norm = undisturbed.norms[static_cast<size_t>(first) + i];
@@ -304,7 +304,7 @@ struct EngineEnded {
 
   // All have ended the step as if nothing had been lost.
   void expect_same() {
-    for (const WorkerRun& run : all.runs()) {
+    for (const ThreadRun& run : all.runs()) {
       ASSERT_TRUE(run.status.ok()) << run.status.error().message;
       EXPECT_EQ(run.outcomes.front().gradient_norm, undisturbed.norms.front());
     }

@@ -105,7 +105,7 @@ TEST(Disturbed, EventsShowTheLatency) {
   cluster.faults->links[{WorkerId{1}, WorkerId{2}}].latency = milliseconds(7);
   cluster.connect();
   int64_t seen = 0;
-  for (const WorkerRun& run : cluster.run(0, 2)) {
+  for (const ThreadRun& run : cluster.run(0, 2)) {
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     for (const auto& events : run.events) {
       for (const Event& event : events) {
@@ -187,10 +187,10 @@ TEST(Disturbed, ABrokenLinkIsNamed) {
     const int32_t peer = peer_of(plan, victim, random);
     set_trap(cluster, victim, random, [&] { cluster.faulty(victim).lose({peer}); });
     cluster.connect();
-    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    const std::vector<ThreadRun> runs = cluster.run(0, 1);
     int failed = 0, named = 0;
     for (int32_t w = 0; w < cluster.size(); ++w) {
-      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      const ThreadRun& run = runs[static_cast<size_t>(w)];
       if (run.status.ok()) continue;
       ++failed;
       const Error& error = run.status.error();
@@ -224,10 +224,10 @@ TEST(Disturbed, AFrozenWorkerEndsTheStepWithinTheLimit) {
     cluster.mute = {victim};
     set_trap(cluster, victim, random, [&] { cluster.faulty(victim).freeze(); });
     cluster.connect();
-    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    const std::vector<ThreadRun> runs = cluster.run(0, 1);
     int failed = 0, timeouts = 0, named = 0;
     for (int32_t w = 0; w < cluster.size(); ++w) {
-      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      const ThreadRun& run = runs[static_cast<size_t>(w)];
       if (run.status.ok()) continue;
       ++failed;
       const Error& error = run.status.error();

@@ -46,12 +46,12 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
       set_trap(cluster, {victim}, trap);
       cluster.mute = {victim};
       cluster.connect();
-      const std::vector<WorkerRun> runs = cluster.run(0, 1);
+      const std::vector<ThreadRun> runs = cluster.run(0, 1);
       reached = trap.calls > at;
       if (!reached) break;
       int32_t failed = 0, named = 0;
       for (int32_t w = 0; w < 4; ++w) {
-        const WorkerRun& run = runs[static_cast<size_t>(w)];
+        const ThreadRun& run = runs[static_cast<size_t>(w)];
         if (run.status.ok()) continue;
         ++failed;
         const Error& error = run.status.error();
@@ -102,10 +102,10 @@ TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
                                    : "micro-batch 1 of stage 1 is not in it";
     TestCluster cluster(job, plan);
     cluster.connect();
-    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    const std::vector<ThreadRun> runs = cluster.run(0, 1);
     int32_t told = 0;
     for (int32_t w = 0; w < 4; ++w) {
-      const WorkerRun& run = runs[static_cast<size_t>(w)];
+      const ThreadRun& run = runs[static_cast<size_t>(w)];
       ASSERT_FALSE(run.status.ok());
       EXPECT_EQ(cluster.device(w).version(), 0) << "a step was taken with a sum that is wrong";
       const std::string& sentence = run.status.error().message;
@@ -166,7 +166,7 @@ TEST(Failure, ALostPeerIsToldOfAndNamed) {
   set_trap(cluster, {1}, trap);
   cluster.mute = {1};
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   ASSERT_FALSE(runs[0].status.ok());
   EXPECT_EQ(runs[0].status.error().code, Code::Disconnected);
   EXPECT_EQ(runs[0].status.error().reach, Reach::Worker);
@@ -183,7 +183,7 @@ TEST(Failure, AbandonStopsInTheMiddle) {
   trap.deed = [&] { cluster.set_standing({0, true}); };
   set_trap(cluster, {2}, trap);
   cluster.connect();
-  for (const WorkerRun& run : cluster.run(0, 1)) {
+  for (const ThreadRun& run : cluster.run(0, 1)) {
     ASSERT_FALSE(run.status.ok());
     // A worker that abandons drops its peers: who hears that first sees a loss.
     const Code code = run.status.error().code;
@@ -202,7 +202,7 @@ TEST(Failure, AbandonedBeforeItBegins) {
   TestCluster cluster(job, plan_of(job));
   cluster.connect();
   cluster.set_standing({0, true});
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   ASSERT_FALSE(runs[0].status.ok());
   EXPECT_EQ(runs[0].status.error().code, Code::Cancelled);
   EXPECT_EQ(runs[0].status.error().message,
@@ -254,7 +254,7 @@ TEST(Failure, SilenceAtTheCommitGateSaysSo) {
   ASSERT_TRUE(cluster.run(0, 1)[0].status.ok());
   cluster.silence_limit = std::chrono::milliseconds(100);
   cluster.set_standing({0, false});
-  const std::vector<WorkerRun> runs = cluster.run(1, 1);
+  const std::vector<ThreadRun> runs = cluster.run(1, 1);
   ASSERT_FALSE(runs[0].status.ok());
   expect_golden("gate.txt", runs[0].status.error().message);
 }
@@ -269,9 +269,9 @@ TEST(Failure, AMissingMessageIsNamed) {
   TestCluster cluster(job, plan);
   cluster.silence_limit = std::chrono::milliseconds(150);
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   int timeouts = 0;
-  for (const WorkerRun& run : runs) {
+  for (const ThreadRun& run : runs) {
     ASSERT_FALSE(run.status.ok());
     const Error& error = run.status.error();
     if (error.code != Code::Timeout) continue;
@@ -311,7 +311,7 @@ TEST(Failure, AMutatedMessageIsSeen) {
     return std::make_unique<MutatingTransport>(std::move(under));
   };
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   ASSERT_FALSE(runs[1].status.ok());
   EXPECT_EQ(runs[1].status.error().code, Code::Corrupt);
   EXPECT_EQ(runs[1].status.error().message.find(
@@ -347,9 +347,9 @@ TEST(Failure, AMessageOfAnotherSizeIsRefused) {
     return std::make_unique<Swapped>(under, wrong);
   };
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   int named = 0;  // the other may only have heard that the step is abandoned
-  for (const WorkerRun& run : runs) {
+  for (const ThreadRun& run : runs) {
     ASSERT_FALSE(run.status.ok());
     named += run.status.error().message.find("512") != std::string::npos;
   }
@@ -375,7 +375,7 @@ TEST(Failure, WhatCannotBeEndedEndsTheJob) {
   cluster.silence_limit = std::chrono::milliseconds(100);
   cluster.retire_limit = std::chrono::milliseconds(200);
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   ASSERT_FALSE(runs[1].status.ok());
   EXPECT_EQ(runs[1].status.error().reach, Reach::Job);
   EXPECT_NE(runs[1].status.error().message.find("this process must end"), std::string::npos)

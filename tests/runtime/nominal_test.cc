@@ -64,12 +64,12 @@ Timeline price_of(const Job& job, const Plan& plan) {
 
 // The first op of step 0 whose start or finish differs, in words; empty when all agree. Where
 // messages block, the update has no price.
-std::string difference(const std::vector<WorkerRun>& runs, const Timeline& timeline,
+std::string difference(const std::vector<ThreadRun>& runs, const Timeline& timeline,
                        Duration origin, bool blocking = false) {
   std::map<std::pair<WorkerId, Op>, Span> promised;
   for (const Span& span : timeline.spans) promised.emplace(std::pair(span.worker, span.op), span);
   size_t seen = 0;
-  for (const WorkerRun& run : runs) {
+  for (const ThreadRun& run : runs) {
     if (!run.status.ok()) return run.status.error().message;
     for (const Event& event : run.events[0]) {
       if (blocking && is_update(event.op)) continue;
@@ -151,7 +151,7 @@ TEST(Nominal, EqualsThePriceOpByOp) {
     const Plan plan = plan_of(job);
     TestCluster cluster(job, plan, clock);
     cluster.connect();
-    const std::vector<WorkerRun> runs = cluster.run(0, 1);
+    const std::vector<ThreadRun> runs = cluster.run(0, 1);
     ASSERT_EQ(difference(runs, price_of(job, plan), {}), "");
   }
 }
@@ -177,7 +177,7 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
     TestCluster cluster(job, plan, clock);
     cluster.connect();
     std::vector<Duration> ends(kSteps);
-    for (const WorkerRun& run : cluster.run(0, kSteps)) {
+    for (const ThreadRun& run : cluster.run(0, kSteps)) {
       ASSERT_TRUE(run.status.ok()) << run.status.error().message;
       for (size_t step = 0; step < run.events.size(); ++step) {
         for (const Event& event : run.events[step]) {
@@ -225,7 +225,7 @@ TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
     ++compared;
     TestCluster cluster(job, plan, clock);
     cluster.connect();
-    const std::vector<WorkerRun> runs = cluster.run(0, 2);
+    const std::vector<ThreadRun> runs = cluster.run(0, 2);
     ASSERT_EQ(difference(runs, timeline.value(), {}, true), "") << job.parallel.order;
   }
   EXPECT_GT(compared, 100);
@@ -246,7 +246,7 @@ TEST(Nominal, StepsInTurnLastAsPriced) {
     TestCluster cluster(job, plan, clock);
     cluster.connect();
     std::vector<Duration> ends(8);
-    for (const WorkerRun& run : cluster.run(0, 8)) {
+    for (const ThreadRun& run : cluster.run(0, 8)) {
       ASSERT_TRUE(run.status.ok()) << run.status.error().message;
       for (size_t step = 0; step < ends.size(); ++step) {
         for (const Event& of : run.events[step]) ends[step] = std::max(ends[step], of.finish);
@@ -280,7 +280,7 @@ TEST(Nominal, BlockingMessagesCostWhatWasMeasured) {
     TestCluster cluster(job, plan_of(job), clock);
     cluster.connect();
     Duration last{};
-    for (const WorkerRun& run : cluster.run(0, 1)) {
+    for (const ThreadRun& run : cluster.run(0, 1)) {
       ASSERT_TRUE(run.status.ok()) << run.status.error().message;
       for (const Event& event : run.events[0]) {
         if (event.op.kind == OpKind::BackwardWeight) last = std::max(last, event.finish);
@@ -297,7 +297,7 @@ TEST(Nominal, BlockingMessagesNeedLists) {
   job.parallel.dispatch = "ready";
   TestCluster cluster(job, plan_of(job));
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   ASSERT_FALSE(runs[0].status.ok());
   EXPECT_NE(runs[0].status.error().message.find("the plan has dispatch ready: take listed"),
             std::string::npos)
@@ -306,9 +306,9 @@ TEST(Nominal, BlockingMessagesNeedLists) {
 
 // What a message took from its sending to its arrival, by step, sender and receiver.
 std::map<std::tuple<int64_t, int32_t, int32_t>, std::set<int64_t>> passages(
-    const std::vector<WorkerRun>& runs) {
+    const std::vector<ThreadRun>& runs) {
   std::map<std::tuple<int64_t, int32_t, int32_t>, std::set<int64_t>> found;
-  for (const WorkerRun& run : runs) {
+  for (const ThreadRun& run : runs) {
     EXPECT_TRUE(run.status.ok()) << (run.status.ok() ? "" : run.status.error().message);
     for (const auto& events : run.events) {
       for (const Event& event : events) {
@@ -338,7 +338,7 @@ TEST(Nominal, FaultsComeAndGoWithTheSteps) {
     job.faults = {fault};
     TestCluster cluster(job, plan_of(job), clock);
     cluster.connect();
-    const std::vector<WorkerRun> runs = cluster.run(0, 4);
+    const std::vector<ThreadRun> runs = cluster.run(0, 4);
     for (const auto& [where, took] : passages(runs)) {
       const auto& [step, from, to] = where;
       const bool slow = (step == 1 || step == 2) && std::min(from, to) % 3 == 1;
@@ -398,7 +398,7 @@ TEST(Nominal, EqualsTheClosedForm) {
         TestCluster cluster(job, plan_of(job), clock);
         cluster.connect();
         Duration last{};
-        for (const WorkerRun& run : cluster.run(0, 1)) {
+        for (const ThreadRun& run : cluster.run(0, 1)) {
           ASSERT_TRUE(run.status.ok()) << run.status.error().message;
           last = std::max(last, run.events[0].back().finish);
         }
@@ -421,8 +421,8 @@ void expect_chosen_as_priced(const Job& job, const Plan& plan) {
     for (int32_t w = 0; w < cluster.size(); ++w) {
       if (!cluster.stages_of(w).empty()) cluster.device(w).set_clock(origin);
     }
-    std::vector<WorkerRun> runs = cluster.run(0, 1);
-    std::erase_if(runs, [](const WorkerRun& run) { return run.status.ok() && run.events.empty(); });
+    std::vector<ThreadRun> runs = cluster.run(0, 1);
+    std::erase_if(runs, [](const ThreadRun& run) { return run.status.ok() && run.events.empty(); });
     found = difference(runs, timeline, origin);
     if (found.empty()) break;
     bool all = true;

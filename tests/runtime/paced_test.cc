@@ -186,11 +186,11 @@ TEST(Paced, ATiedBucketIsOneWeightAtTwoStages) {
       cluster.connect();
       TiedRun plain(job);
       const std::vector<float> before = plain.shared(plain.weights(0));
-      const std::vector<WorkerRun> runs = cluster.run(0, 3);
+      const std::vector<ThreadRun> runs = cluster.run(0, 3);
       std::vector<double> norms;
       for (int step = 0; step < 3; ++step) norms.push_back(plain.step());
       for (int32_t w = 0; w < cluster.size(); ++w) {
-        const WorkerRun& run = runs[static_cast<size_t>(w)];
+        const ThreadRun& run = runs[static_cast<size_t>(w)];
         ASSERT_TRUE(run.status.ok()) << run.status.error().message;
         for (size_t step = 0; step < norms.size(); ++step) {
           EXPECT_EQ(run.outcomes[step].gradient_norm, norms[step]) << "step " << step;
@@ -282,7 +282,7 @@ TEST(Paced, APauseBetweenStepsSetsTheClock) {
   TestCluster cluster(job, plan_of(job), clock);
   cluster.connect();
   const auto first_start = [&](int64_t step) {
-    const std::vector<WorkerRun> runs = cluster.run(step, 1);
+    const std::vector<ThreadRun> runs = cluster.run(step, 1);
     EXPECT_TRUE(runs[0].status.ok());
     return runs[0].status.ok() ? runs[0].events[0].front().start : Duration(-1);
   };

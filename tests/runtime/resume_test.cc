@@ -18,13 +18,13 @@ constexpr int64_t kAllKept = 1 << 30;
 // Runs to version `end` and compares with a plain loop.
 void expect_plain(const Job& job, TestCluster& cluster, Survivors& all, int64_t end) {
   const int64_t first = all.version();
-  const std::vector<WorkerRun> runs = all.finish(end);
+  const std::vector<ThreadRun> runs = all.finish(end);
   PlainLoop plain(job);
   std::vector<StepOutcome> outcomes;
   for (int64_t step = 0; step < end; ++step) outcomes.push_back(plain.step());
   for (int32_t w = 0; w < cluster.size(); ++w) {
     if (!all.alive(w)) continue;
-    const WorkerRun& run = runs[static_cast<size_t>(w)];
+    const ThreadRun& run = runs[static_cast<size_t>(w)];
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     std::vector<float> weights;
     for (const StageId stage : cluster.stages_of(w)) {
@@ -139,7 +139,7 @@ struct PacedEnded {
     PlainLoop plain(job);
     const StepOutcome outcome = plain.step();
     for (int32_t w = 0; w < cluster.size(); ++w) {
-      const WorkerRun& run = all.runs()[static_cast<size_t>(w)];
+      const ThreadRun& run = all.runs()[static_cast<size_t>(w)];
       ASSERT_TRUE(run.status.ok()) << run.status.error().message;
       EXPECT_EQ(cluster.device(w).weights(), plain.weights(w % 2)) << "worker " << w;
       EXPECT_EQ(run.outcomes.front().gradient_norm, outcome.gradient_norm) << "worker " << w;

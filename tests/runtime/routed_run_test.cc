@@ -120,7 +120,7 @@ TEST(RoutedRun, EvaluationSeesTheNewWeights) {
   const std::vector<StepOutcome> outcomes{plain.step()};
   expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);
   std::map<int32_t, double> losses;
-  for (const WorkerRun& run : cluster.run(1, 1, true)) {
+  for (const ThreadRun& run : cluster.run(1, 1, true)) {
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     if (run.outcomes.empty()) continue;
     for (const MicroLoss& of : run.outcomes[0].losses) losses[of.micro.value] = of.loss;

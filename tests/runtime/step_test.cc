@@ -97,7 +97,7 @@ TEST(Step, EvaluationSeesTheNewWeights) {
   const std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
   expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
   std::map<int32_t, double> losses;
-  for (const WorkerRun& run : cluster.run(2, 1, true)) {
+  for (const ThreadRun& run : cluster.run(2, 1, true)) {
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     for (const MicroLoss& loss : run.outcomes[0].losses) losses[loss.micro.value] = loss.loss;
   }
@@ -112,7 +112,7 @@ TEST(Step, EventsNameEveryOpOnceWithItsBytes) {
   const Plan plan = plan_of(job);
   TestCluster cluster(job, plan);
   cluster.connect();
-  const std::vector<WorkerRun> runs = cluster.run(0, 1);
+  const std::vector<ThreadRun> runs = cluster.run(0, 1);
   for (size_t w = 0; w < runs.size(); ++w) {
     ASSERT_TRUE(runs[w].status.ok()) << runs[w].status.error().message;
     std::multiset<Op> listed(plan.schedule.lists[w].begin(), plan.schedule.lists[w].end());
@@ -148,9 +148,9 @@ TEST(Step, WaitsForTheCommitBeforeItsUpdate) {
     committed_at = monotonic_clock().now();
     cluster.set_standing({1, false});
   });
-  const std::vector<WorkerRun> runs = cluster.run(1, 1);
+  const std::vector<ThreadRun> runs = cluster.run(1, 1);
   control.join();
-  for (const WorkerRun& run : runs) {
+  for (const ThreadRun& run : runs) {
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     for (const Event& event : run.events[0]) {
       if (event.op.kind == OpKind::Step) {

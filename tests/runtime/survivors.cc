@@ -60,7 +60,7 @@ bool Survivors::run_and_lose(WorkerId victim, int64_t at, int64_t end) {
   cluster_.mute = victim;
   cluster_.connect();
   const int64_t first = version_;
-  const std::vector<WorkerRun> runs = cluster_.run(first, end - first);
+  const std::vector<ThreadRun> runs = cluster_.run(first, end - first);
   const bool reached = cut_.calls > at;
   cut_.victim = {};
   alive_[static_cast<size_t>(victim.value)] = false;
@@ -70,18 +70,18 @@ bool Survivors::run_and_lose(WorkerId victim, int64_t at, int64_t end) {
   return reached;
 }
 
-std::vector<WorkerRun> Survivors::finish(int64_t end) {
+std::vector<ThreadRun> Survivors::finish(int64_t end) {
   cluster_.mute = {};
   cluster_.connect();
   const int64_t first = version_;
-  std::vector<WorkerRun> runs = cluster_.run(first, end - first);
+  std::vector<ThreadRun> runs = cluster_.run(first, end - first);
   version_ = common_version();
   note_losses(runs, first);
   return runs;
 }
 
 // Of the steps that the worker has ended; what the dead knew of the open one is gone.
-void Survivors::note_losses(const std::vector<WorkerRun>& runs, int64_t first) {
+void Survivors::note_losses(const std::vector<ThreadRun>& runs, int64_t first) {
   for (size_t w = 0; w < runs.size(); ++w) {
     for (size_t i = 0; i < runs[w].outcomes.size(); ++i) {
       const int64_t step = first + static_cast<int64_t>(i);

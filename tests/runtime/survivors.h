@@ -22,7 +22,7 @@ class Survivors {
   bool run_and_lose(WorkerId victim, int64_t at, int64_t end);
   // Runs to version `end` without losing anybody. The runs begin with the step of version() before,
   // those of the dead are empty.
-  std::vector<WorkerRun> finish(int64_t end);
+  std::vector<ThreadRun> finish(int64_t end);
 
   // The version that all have.
   int64_t version() const { return version_; }
@@ -43,7 +43,7 @@ class Survivors {
   int64_t common_version();
   void take_stock();
   std::vector<MicroId> unknown_losses();
-  void note_losses(const std::vector<WorkerRun>& runs, int64_t first);
+  void note_losses(const std::vector<ThreadRun>& runs, int64_t first);
 
   TestCluster& cluster_;
   const Plan plan_;
@@ -66,7 +66,7 @@ class Ended {
   // are at a standstill.
   void resume(std::optional<OpKind> refused = std::nullopt);
   // What the runs of the newest step came to, by worker.
-  const std::vector<WorkerRun>& runs() const { return runs_; }
+  const std::vector<ThreadRun>& runs() const { return runs_; }
   // What each worker has.
   const std::vector<Inventory>& stock() const { return stock_; }
   // Steps that were taken back for the newest run.
@@ -78,7 +78,7 @@ class Ended {
   TestCluster& cluster_;
   const Plan plan_;
   std::optional<OpKind> refused_;
-  std::vector<WorkerRun> runs_;
+  std::vector<ThreadRun> runs_;
   std::vector<Inventory> stock_;
   size_t taken_back_ = 0;
 };

@@ -154,12 +154,12 @@ void TestCluster::double_reports() {
   for (const auto& worker : workers_) worker->mailbox.doubling = true;
 }
 
-WorkerRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, bool evaluation) {
+ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, bool evaluation) {
   Worker& worker = *workers_[static_cast<size_t>(index)];
   if (worker.stages.empty()) return {};
   Compute* compute = worker.compute ? worker.compute.get() : worker.device.get();
   Runner runner({worker.transport.get(), compute, &worker.mailbox, &clock_, worker.links.get()});
-  WorkerRun run;
+  ThreadRun run;
   StepInput input;
   input.plan = &plan_;
   input.evaluation = evaluation;
@@ -230,8 +230,8 @@ bool TestCluster::runs_step(int32_t worker, int64_t step) const {
   return holding && holding->step() == step;
 }
 
-std::vector<WorkerRun> TestCluster::run(int64_t first, int64_t count, bool evaluation) {
-  std::vector<WorkerRun> runs(workers_.size());
+std::vector<ThreadRun> TestCluster::run(int64_t first, int64_t count, bool evaluation) {
+  std::vector<ThreadRun> runs(workers_.size());
   std::vector<std::thread> threads;
   for (int32_t w = 0; w < size(); ++w) {
     threads.emplace_back(
@@ -304,11 +304,11 @@ std::vector<MicroLoss> PlainLoop::evaluate(int32_t first, int32_t count) const {
   return losses;
 }
 
-void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
+void expect_equal_runs(TestCluster& cluster, const std::vector<ThreadRun>& runs,
                        const std::vector<StepOutcome>& plain, const PlainLoop& end) {
   std::vector<std::map<int32_t, double>> losses(plain.size());
   for (int32_t w = 0; w < cluster.size(); ++w) {
-    const WorkerRun& run = runs[static_cast<size_t>(w)];
+    const ThreadRun& run = runs[static_cast<size_t>(w)];
     ASSERT_TRUE(run.status.ok()) << run.status.error().message;
     if (cluster.stages_of(w).empty()) continue;
     ASSERT_EQ(run.outcomes.size(), plain.size());

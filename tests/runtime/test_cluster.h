@@ -95,7 +95,7 @@ class TestMailbox : public QueueMailbox {
 };
 
 // What one worker's thread came to.
-struct WorkerRun {
+struct ThreadRun {
   Status status = ok();
   std::vector<std::vector<Event>> events;  // per finished step
   std::vector<StepOutcome> outcomes;       // per finished step
@@ -164,7 +164,7 @@ class TestCluster {
   void connect();
   // Runs steps [first, first + count) on all workers, each on its own thread, until all have
   // returned. Outcomes are those of final versions.
-  std::vector<WorkerRun> run(int64_t first, int64_t count, bool evaluation = false);
+  std::vector<ThreadRun> run(int64_t first, int64_t count, bool evaluation = false);
   // Control's side: what standing says from now on, with news to all.
   void set_standing(Standing standing);
 
@@ -197,7 +197,7 @@ class TestCluster {
   void note_end(int64_t step);
 
   std::unique_ptr<Transport> make_wire(Worker& worker, const Hello& hello);
-  WorkerRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
+  ThreadRun run_worker(int32_t index, int64_t first, int64_t count, bool evaluation);
 
   const Job job_;
   Plan plan_;
@@ -240,7 +240,7 @@ class PlainLoop {
 
 // Compares a finished run with a plain one: weights of every holder, losses and norms of every
 // step.
-void expect_equal_runs(TestCluster& cluster, const std::vector<WorkerRun>& runs,
+void expect_equal_runs(TestCluster& cluster, const std::vector<ThreadRun>& runs,
                        const std::vector<StepOutcome>& plain, const PlainLoop& end);
 
 }  // namespace tenuto
