@@ -7,6 +7,7 @@
 #include <set>
 
 #include "adapt/hash_cluster.h"
+#include "adapt/random_losses.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
@@ -15,28 +16,6 @@
 
 namespace tenuto {
 namespace {
-
-Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, bool split = true) {
-  Shape shape;
-  shape.stages = stages;
-  shape.pipelines = pipelines;
-  shape.micros = micros;
-  shape.order = split ? "zb-h1" : "1f1b";
-  shape.split_backward = split;
-  auto plan = make_plan(shape);
-  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
-  return plan.value();
-}
-
-// Every stage keeps a holder.
-bool survivable(const Plan& plan, const std::vector<std::pair<int64_t, WorkerId>>& kills) {
-  return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& stage) {
-    return std::any_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
-      return std::none_of(kills.begin(), kills.end(),
-                          [&](const auto& kill) { return kill.second == holder; });
-    });
-  });
-}
 
 TEST(Salvage, NothingAliveIsTheWholeStep) {
   const Plan plan = plan_of(3, 3, 4);
@@ -77,36 +56,6 @@ TEST(Salvage, EveryKillPointOfSmallPlans) {
               static_cast<long>(runs), static_cast<double>(ops) / static_cast<double>(planned),
               static_cast<long>(copied), static_cast<long>(back));
   EXPECT_GT(copied, 0);
-}
-
-// Draws plans and kills; returns how many of `count` runs failed, and the first failure.
-std::pair<int32_t, std::string> random_runs(int32_t count, Broken broken, bool keep = true) {
-  int32_t failed = 0;
-  std::string first;
-  for (int32_t i = 0; i < count; ++i) {
-    Random random(mix(41, static_cast<uint64_t>(i)));
-    const auto stages = static_cast<int32_t>(2 + random.below(3));
-    const auto pipelines = static_cast<int32_t>(2 + random.below(3));
-    const Plan plan =
-        plan_of(stages, pipelines, static_cast<int32_t>(1 + random.below(3)), random.below(4) > 0);
-    Disturbance it{mix(43, static_cast<uint64_t>(i)), {}, keep, broken, {}};
-    const int64_t events = run_disturbed(plan, {it.seed, {}, true, Broken::Nothing, {}}).events;
-    if (random.below(2) == 0) it.slow = {static_cast<int32_t>(random.below(stages * pipelines))};
-    const int64_t kills = 1 + random.below(3);
-    // Half of them fall late, where some have reduced or stepped and others have not.
-    int64_t event = random.below(2) == 0 ? random.below(events) : events * 4 / 5;
-    for (int64_t k = 0; k < kills; ++k) {
-      event += random.below(std::max<int64_t>(events / 5, 2));
-      const WorkerId victim{static_cast<int32_t>(random.below(stages * pipelines))};
-      it.kills.emplace_back(event, victim);
-      if (!survivable(plan, it.kills)) it.kills.pop_back();
-    }
-    const Ran ran = run_disturbed(plan, it);
-    if (ran.failure.empty()) continue;
-    ++failed;
-    if (first.empty()) first = cat("run ", i, ": ", ran.failure);
-  }
-  return {failed, first};
 }
 
 TEST(Salvage, LossesInRecovery) {

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "control/random_cases.h"
 #include "control/random_world.h"
 #include "sanitized.h"
 
@@ -13,35 +14,6 @@ namespace {
 
 // Sanitizers make every play many times as long: the longest tests play a part of them there.
 constexpr int32_t kPart = kSanitized ? 4 : 1;
-
-Rules rules_for(Random& random, int32_t pipelines) {
-  Rules rules;
-  rules.steps = 2 + random.below(6);
-  rules.checkpoint_every = random.below(4);
-  rules.micro_count = pipelines;
-  rules.directory = "runs/random";
-  rules.start_limit = std::chrono::hours(1);
-  rules.silence_limit = std::chrono::hours(1);
-  rules.explain_limit = std::chrono::milliseconds(50);
-  rules.stop_limit = std::chrono::hours(1);
-  rules.salvage_limit = std::chrono::hours(1);
-  return rules;
-}
-
-struct Case {
-  uint64_t seed = 0;
-  int32_t stages = 1, pipelines = 1;
-  Rules rules;
-};
-
-Case make_case(uint64_t seed) {
-  Random random(seed * 977 + 5);
-  Case of{.seed = seed};
-  of.stages = static_cast<int32_t>(1 + random.below(3));
-  of.pipelines = static_cast<int32_t>(1 + random.below(3));
-  of.rules = rules_for(random, of.pipelines);
-  return of;
-}
 
 // Whether somebody was lost and all steps were done: they must be, while every stage has a holder.
 bool has_survived(const World& world, const Case& of, uint64_t seed) {
@@ -151,21 +123,6 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   EXPECT_GT(hopeless, 100);
   EXPECT_GT(redone, 300);
   EXPECT_GT(forward, 5);
-}
-
-Chances with_returns(Bug bug = Bug::None) {
-  return {
-      .death = 2, .checkpoint = 5, .deaths_at_most = 6, .suspicion = 1, .joining = 30, .bug = bug};
-}
-
-Case make_long_case(uint64_t seed) {
-  Case of = make_case(seed);
-  Random random(seed * 31 + 7);
-  of.pipelines = static_cast<int32_t>(2 + random.below(2));
-  of.rules.micro_count = of.pipelines;
-  of.rules.survive = true;
-  of.rules.steps = 20 + random.below(20);
-  return of;
 }
 
 // The same while new processes come to the places of the dead, at any moment, also of donors and of

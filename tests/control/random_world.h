@@ -24,6 +24,9 @@
 namespace tenuto {
 
 inline constexpr Duration kMillisecond = std::chrono::milliseconds(1);
+inline constexpr int64_t kSpoilt = -2;  // no epoch: a state that is none
+// In which a newcomer is given the state: with the last one its plan has long been in force.
+inline constexpr size_t kPieces = 3;
 
 // A run, its workers and the network between them.
 class World {
@@ -461,8 +464,7 @@ class World {
     tell(worker);
   }
 
-  // True when it has been given its piece at this version, or needs none any more. The state has
-  // two.
+  // True when it has been given its piece at this version, or needs none any more.
   bool take_lesson(size_t worker, const Newcomer& own) {
     Puppet& puppet = puppets_[worker];
     if (puppet.report.learned >= 0 || puppet.lesson_at == puppet.version) return true;
@@ -474,9 +476,10 @@ class World {
     puppet.pieces.emplace_back(donor.state.begin(),
                                donor.state.begin() + static_cast<ptrdiff_t>(version));
     puppet.lesson_at = puppet.version;
-    if (puppet.pieces.size() < 2 && chances_.bug != Bug::HalfLearned) return true;
+    if (puppet.pieces.size() < kPieces && chances_.bug != Bug::HalfLearned) return true;
     // A state of which a piece is missing is none.
-    puppet.state = puppet.pieces.size() < 2 ? std::vector<int64_t>() : puppet.pieces.front();
+    const bool whole = puppet.pieces.size() == kPieces;
+    puppet.state = whole ? puppet.pieces.front() : std::vector<int64_t>();
     puppet.pieces.clear();
     puppet.report.learned = puppet.version;
     ++learned_;
@@ -489,6 +492,8 @@ class World {
     expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
     puppet.version -= 1;
     if (!puppet.state.empty()) puppet.state.pop_back();
+    // What was given of a version is in the state, and not in what its step is taken back to.
+    if (puppet.lesson_at > puppet.version) puppet.state.assign(1, kSpoilt);
     puppet.report.version = puppet.version;
     std::erase_if(puppet.report.steps,
                   [&](const StepSummary& of) { return of.step >= puppet.version; });
