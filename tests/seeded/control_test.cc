@@ -1,0 +1,81 @@
+// Rules of the coordinator, broken in the code itself: the plays of decide_random_test, which are
+// right without a bug, go wrong with it.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "base/text.h"
+#include "control/random_cases.h"
+#include "control/random_world.h"
+#include "seeded/seeded.h"
+
+namespace tenuto {
+namespace {
+
+// A play by its seed: what went wrong, empty: nothing.
+using Play = std::function<std::string(uint64_t)>;
+
+std::string run_play(uint64_t seed, Case of, const Chances& chances, int32_t wild) {
+  of.rules.survive = true;
+  World world(seed, of.stages, of.pipelines, of.rules, chances);
+  world.run(wild, 80000);
+  if (world.failed()) return world.fault();
+  return world.state().ending ? "" : "the run comes to no end";
+}
+
+// Deaths and wrong suspicions; workers go on with what is left of a step.
+std::string disturbed(uint64_t seed) {
+  const Chances chances{
+      .death = 6, .checkpoint = 5, .deaths_at_most = 4, .suspicion = 3, .resumes = true};
+  return run_play(seed, make_case(seed), chances, 900);
+}
+
+// The same while coordinators are replaced.
+std::string replaced(uint64_t seed) {
+  const Chances chances{.death = 6,
+                        .checkpoint = 5,
+                        .deaths_at_most = 4,
+                        .suspicion = 3,
+                        .restart = 10,
+                        .restarts_at_most = 12,
+                        .resumes = true};
+  return run_play(seed, make_case(seed), chances, 900);
+}
+
+// Longer runs, to which new processes come.
+std::string joined(uint64_t seed) {
+  return run_play(seed, make_long_case(seed), with_returns(), 6000);
+}
+
+// Some play is wrong with the bug, and the same one right without it.
+void expect_found(Seeded bug, const Play& play, uint64_t seeds) {
+  for (uint64_t at = 0; at < seeds; ++at) {
+    seed(bug);
+    const std::string fault = play(at);
+    seed(Seeded::None);
+    if (fault.empty()) continue;
+    std::printf("%s: seed %s: %s\n", name_of(bug), cat(at).c_str(), fault.c_str());
+    EXPECT_EQ(play(at), "") << "seed " << at << " without a bug";
+    return;
+  }
+  ADD_FAILURE() << name_of(bug) << " is not found in " << seeds << " plays";
+}
+
+TEST(SeededControl, C4PhaseIsNotLookedAt) { expect_found(Seeded::Phase, replaced, 1000); }
+
+TEST(SeededControl, C4FirstReportOfAStageIsEnough) { expect_found(Seeded::First, replaced, 100); }
+
+TEST(SeededControl, C5DecisionIsNotWrittenDown) { expect_found(Seeded::Decision, replaced, 100); }
+
+TEST(SeededControl, WhatIsOfAnAttemptThatWasGivenUpCounts) {
+  expect_found(Seeded::Attempt, disturbed, 2000);
+}
+
+TEST(SeededControl, J2UncommittedStateStays) { expect_found(Seeded::Uncommitted, joined, 100); }
+
+TEST(SeededControl, J4NoTagOnWhatWasLearned) { expect_found(Seeded::NoTag, joined, 1000); }
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,80 @@
+// A wire that never forgets: what was sent in one epoch may arrive in a later one, as in the models
+// of recovery. Around the wire of each epoch; all of a run share what was sent.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "runtime/test_cluster.h"
+#include "runtime/worker.h"
+#include "transport/hello.h"
+
+namespace tenuto {
+
+// What was sent, by from whom to whom and by its tag.
+struct SentBefore {
+  // A message and the epoch of the wire that it was sent over.
+  struct Message {
+    int64_t epoch = 0;
+    std::vector<std::byte> bytes;
+    Stamp stamp;
+  };
+  std::mutex mutex;  // guards the messages
+  std::map<std::tuple<WorkerId, WorkerId, Tag>, Message> messages;
+};
+
+// A receive takes what was sent over a wire before this one under the very same tag, if there is
+// such; what is then sent over this one is taken and thrown away.
+class KeepingTransport : public ForwardingTransport {
+ public:
+  KeepingTransport(std::unique_ptr<Transport> under, const Hello& hello, SentBefore& sent,
+                   Mailbox& mailbox)
+      : ForwardingTransport(std::move(under)),
+        self_(hello.self),
+        epoch_(hello.epoch),
+        sent_(sent),
+        mailbox_(mailbox) {}
+  ~KeepingTransport() override { under_.reset(); }  // before what it may still write to
+
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    {
+      const std::lock_guard lock(sent_.mutex);
+      sent_.messages[{self_, to, tag}] = {epoch_, {bytes.begin(), bytes.end()}, stamp};
+    }
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    if (!take_old(from, tag, bytes, ticket)) return under_->recv(from, tag, bytes, ticket);
+    thrown_away_.emplace_back(bytes.size());
+    return under_->recv(from, tag, thrown_away_.back(), fresh_ticket());
+  }
+
+ private:
+  bool take_old(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) {
+    const std::lock_guard lock(sent_.mutex);
+    const auto found = sent_.messages.find({from, self_, tag});
+    if (found == sent_.messages.end()) return false;
+    const SentBefore::Message& message = found->second;
+    if (message.epoch >= epoch_ || message.bytes.size() != bytes.size()) return false;
+    std::memcpy(bytes.data(), message.bytes.data(), bytes.size());
+    mailbox_.post(received(ticket, from, message.stamp, monotonic_clock().now()));
+    return true;
+  }
+
+  const WorkerId self_;
+  const int64_t epoch_;
+  SentBefore& sent_;
+  Mailbox& mailbox_;
+  std::deque<std::vector<std::byte>> thrown_away_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Copies a source and puts bugs into the copy, each behind a switch that a test throws (seeded.h).
+
+    seed.py SOURCE_FOLDER FILE OUTPUT
+
+A bug is a piece of the source, as it stands there once, and what a test wants in its place. So the
+product has no switch, and a rule that is moved or worded anew has to be found again here: the build
+of the tests ends with a sentence that says which.
+"""
+
+import os
+import re
+import sys
+
+# FILE: [(bug, what is right, what a test wants in its place)], in the order of the file.
+BUGS = {
+    "adapt/salvage.cc": [
+        ("Total", """\
+    whole_.push_back(std::any_of(holders.begin(), holders.end(),
+                                 [&](WorkerId holder) { return has_totals(holder, s); }));
+""", """\
+    whole_.push_back(!is_seeded(Seeded::Total) &&
+                     std::any_of(holders.begin(), holders.end(),
+                                 [&](WorkerId holder) { return has_totals(holder, s); }));
+"""),
+        ("Redone", """\
+      if (whole_[at(s)]) continue;
+""", """\
+      if (whole_[at(s)] && !is_seeded(Seeded::Redone)) continue;
+"""),
+        ("NoKeep", """\
+  if (value.kind == ValueKind::Activation) return need_forward(value.stage, value.micro, {});
+""", """\
+  if (is_seeded(Seeded::NoKeep)) return;
+  if (value.kind == ValueKind::Activation) return need_forward(value.stage, value.micro, {});
+"""),
+        ("NoRedo", """\
+      if (!runs) continue;
+""", """\
+      if (!runs || is_seeded(Seeded::NoRedo)) continue;
+"""),
+    ],
+    "app/coordinate.cc": [
+        ("Journal", """\
+  if (!write_down(check)) return follows;
+  die_if_due(decision, begins);
+  if (decision.order) {
+""", """\
+  if (is_seeded(Seeded::Journal) && decision.order) {
+    server_->tell(*decision.order,
+                  decision.new_plan ? to_json(*state_.planning.present) : std::string());
+  }
+  if (!write_down(check)) return follows;
+  die_if_due(decision, begins);
+  if (decision.order && !is_seeded(Seeded::Journal)) {
+"""),
+    ],
+    "app/worker_steps.cc": [
+        ("Undo", """\
+    const Status back = take_back(now.instruction.order.committed);
+""", """\
+    const int64_t committed = now.instruction.order.committed;
+    const Status back = is_seeded(Seeded::Undo) ? ok() : take_back(committed);
+"""),
+    ],
+    "control/decide.cc": [
+        ("First", """\
+bool Turn::committable(int64_t version) {
+  const State& s = state();
+""", """\
+bool Turn::committable(int64_t version) {
+  const State& s = state();
+  if (is_seeded(Seeded::First)) {
+    return std::all_of(s.rules.stages.begin(), s.rules.stages.end(), [&](const Stage& stage) {
+      return std::any_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
+        const Member& of = member(holder);
+        return of.alive && of.report.epoch == s.epoch && of.report.phase == Phase::Running &&
+               of.report.version >= version;
+      });
+    });
+  }
+"""),
+        ("Phase", """\
+of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
+""", """\
+of.report.epoch != s.epoch ||
+        (of.report.phase != Phase::Running && !is_seeded(Seeded::Phase)) ||
+"""),
+        ("Decision", """\
+              .target = salvaged ? state.salvage.target : state.target,
+""", """\
+              .target = salvaged ? state.salvage.target
+                        : is_seeded(Seeded::Decision) && state.epoch > state.rules.epoch
+                            ? -1
+                            : state.target,
+"""),
+    ],
+    "control/join.cc": [
+        ("Uncommitted", """\
+void send_back_learners(State& state) {
+""", """\
+void send_back_learners(State& state) {
+  if (is_seeded(Seeded::Uncommitted)) return;
+"""),
+        ("NoTag", """\
+return report.learned >= 0 && report.learned <= state.committed;
+""", """\
+return report.learned >= 0 && (report.learned <= state.committed || is_seeded(Seeded::NoTag));
+"""),
+    ],
+    "control/recover.cc": [
+        ("Phase", """\
+(member.report.epoch == state.epoch && member.report.phase == Phase::Frozen);
+""", """\
+(member.report.epoch == state.epoch &&
+            (member.report.phase == Phase::Frozen || is_seeded(Seeded::Phase)));
+"""),
+    ],
+    "control/rest.cc": [
+        ("Attempt", """\
+    if (held != nullptr && held->attempt != stock.attempt) inventory.values.clear();
+""", """\
+    const bool old = held != nullptr && held->attempt != stock.attempt;
+    if (old && !is_seeded(Seeded::Attempt)) inventory.values.clear();
+"""),
+    ],
+    "runtime/paced.cc": [
+        ("KeepAcc", """\
+  account_.begin(step);
+""", """\
+  const bool keeps = is_seeded(Seeded::KeepAcc) && account_.step() == step;
+  account_.begin(step);
+"""),
+        ("KeepAcc", """\
+  late_.clear();
+  std::fill(sums_.begin(), sums_.end(), 0.0F);
+""", """\
+  late_.clear();
+  if (!keeps) std::fill(sums_.begin(), sums_.end(), 0.0F);
+"""),
+    ],
+    "runtime/reduction.cc": [
+        ("InPlace", """\
+      sum(element_, total, chain.in_total ? total : part(own_, chain), came);
+""", """\
+      sum(element_, total, chain.in_total ? total : part(own_, chain), came);
+      if (is_seeded(Seeded::InPlace)) {
+        const std::span<const std::byte> own = part(own_, chain);
+        copy({const_cast<std::byte*>(own.data()), own.size()}, total);
+      }
+"""),
+    ],
+    "runtime/step_run.cc": [
+        ("Ahead", """\
+  if (is_step(it.kind)) return standing_.committed >= input_.step;
+""", """\
+  if (is_step(it.kind)) return standing_.committed >= input_.step || is_seeded(Seeded::Ahead);
+"""),
+        ("FreeTotal", """\
+  machine_.compute->keep(value);
+""", """\
+  if (is_seeded(Seeded::FreeTotal) && value.kind == ValueKind::Total) {
+    machine_.compute->discard(value);
+  }
+  machine_.compute->keep(value);
+"""),
+    ],
+    "runtime/tag.cc": [
+        ("Fence", """\
+  append(name, chunk.value, kTagChunks);
+  return {epoch, step, name};
+""", """\
+  append(name, chunk.value, kTagChunks);
+  if (is_seeded(Seeded::Fence) || is_seeded(Seeded::Stale)) epoch = 0;
+  return {epoch, step, name};
+"""),
+    ],
+}
+
+
+def seed(text, name):
+    """The text with all bugs of the file in it."""
+    for bug, right, wrong in BUGS[name]:
+        count = text.count(right.strip())
+        if count != 1:
+            sys.exit(f"seed.py: the rule that {bug} breaks is {count} times in src/{name}, "
+                     f"expected once: say in tests/seeded/seed.py where it is now:\n{right}")
+        text = text.replace(right.strip(), wrong.strip())
+    # Behind its own header, which every source has first.
+    return re.sub(r'(#include "[^"]*"\n)', r'\1#include "seeded/seeded.h"\n', text, count=1)
+
+
+def main():
+    source, name, output = sys.argv[1:]
+    with open(os.path.join(source, name), encoding="utf-8") as file:
+        text = seed(file.read(), name)
+    os.makedirs(os.path.dirname(output), exist_ok=True)
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+#include "seeded/seeded.h"
+
+#include <array>
+#include <atomic>
+
+namespace tenuto {
+
+namespace {
+
+std::atomic<Seeded> on{Seeded::None};  // workers on threads of their own ask for it
+
+constexpr std::array kNames = {"none",        "FENCE",   "UNDO",    "PHASE",    "FIRST",
+                               "AHEAD",       "KEEPACC", "JOURNAL", "DECISION", "INPLACE",
+                               "TOTAL",       "STALE",   "NOKEEP",  "NOREDO",   "FREETOTAL",
+                               "UNCOMMITTED", "NOTAG",   "ATTEMPT", "REDONE"};
+
+}  // namespace
+
+bool is_seeded(Seeded bug) { return on == bug; }
+
+void seed(Seeded bug) { on = bug; }
+
+const char* name_of(Seeded bug) { return kNames[static_cast<size_t>(bug)]; }
+
+}  // namespace tenuto
