@@ -3,7 +3,7 @@
 // turns as they like, so a bug that shows at one seed today may show at the next one tomorrow.
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>

@@ -6,6 +6,7 @@
 // that hangs or crashes is a result like any other.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
