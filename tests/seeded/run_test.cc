@@ -20,7 +20,7 @@ namespace {
 // Sanitizers make every run many times as long.
 constexpr int32_t kPart = kSanitized ? 5 : 1;
 // A run takes some tens of milliseconds: one that has not ended after so long never does.
-constexpr Duration kHangs = std::chrono::seconds(kSanitized ? 20 : 3);
+constexpr Duration kHangs = std::chrono::seconds(kSanitized ? 8 : 3);
 
 using Draw = std::function<Scenario(uint64_t)>;
 
