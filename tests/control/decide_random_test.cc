@@ -176,6 +176,36 @@ TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
   EXPECT_GT(restarts, 1000 / kPart);
 }
 
+// Runs that begin with fewer workers than they are planned for: the others come like those who come
+// back, also while coordinators are replaced.
+TEST(DecideRandom, RunsGrow) {
+  int32_t learned = 0, grown = 0, whole = 0;
+  for (uint64_t seed = 0; seed < 300 / kPart; ++seed) {
+    const Case of = make_long_case(seed);
+    Chances chances = with_returns();
+    chances.absent = true;
+    if (seed % 2 == 1) {
+      chances.restart = 3;
+      chances.restarts_at_most = 12;
+    }
+    World world(seed, of.stages, of.pipelines, of.rules, chances);
+    world.run(6000, 80000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    const State& state = world.state();
+    ASSERT_TRUE(state.ending) << "seed " << seed;
+    learned += world.learned();
+    if (!state.grown || !state.salvage.cause.empty()) continue;
+    ++grown;
+    whole += !is_reduced(state);
+    EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
+    EXPECT_EQ(state.saved, of.rules.steps) << "seed " << seed;
+  }
+  std::printf("%d runs grew, %d to the end of which everybody was there\n", grown, whole);
+  EXPECT_GT(learned, 150 / kPart);
+  EXPECT_GT(grown, 60 / kPart);
+  EXPECT_GT(whole, 20 / kPart);
+}
+
 TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {
   for (const Bug bug : {Bug::HalfLearned, Bug::KeepsPieces}) {
     bool seen = false;

@@ -55,6 +55,7 @@ struct Chances {
   int64_t restart = 0;  // per mille of what the coordinator hears
   int32_t restarts_at_most = 0;
   bool resumes = false;  // workers keep what they have of a step
+  bool absent = false;   // some workers are not there at the beginning
 };
 
 }  // namespace tenuto

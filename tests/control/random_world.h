@@ -20,6 +20,7 @@
 #include "control/recover.h"
 #include "control/take_up.h"
 #include "plan/make_plan.h"
+#include "plan/routed.h"
 
 namespace tenuto {
 
@@ -46,6 +47,7 @@ class World {
         layer.forward = layer.backward_input = layer.backward_weight = kMillisecond;
       }
       rules.cluster = uniform_cluster(stages * pipelines, {kMillisecond, 0});
+      if (chances.absent) leave_some_out(rules);
       plans_[1] = rules.plan;
     }
     rules.run = "this one";
@@ -57,7 +59,9 @@ class World {
     for (size_t i = 0; i < puppets_.size(); ++i) {
       puppets_[i].report.worker = {static_cast<int32_t>(i)};
       puppets_[i].version = rules.first_step;
-      tell(i);
+      puppets_[i].alive = state_.members[i].alive;
+      puppets_[i].exit_told = !puppets_[i].alive;
+      if (puppets_[i].alive) tell(i);
     }
     broadcast();
   }
@@ -96,6 +100,19 @@ class World {
   }
 
  private:
+  // One worker of about every second stage that has another one.
+  void leave_some_out(Rules& rules) {
+    std::vector<bool> alive(rules.plan->schedule.lists.size(), true);
+    for (const Stage& stage : rules.stages) {
+      const auto others = static_cast<int64_t>(stage.holders.size()) - 1;
+      if (others == 0 || random_.below(2) == 0) continue;
+      alive[static_cast<size_t>(stage.holders[static_cast<size_t>(random_.below(others))].value)] =
+          false;
+    }
+    rules.whole = rules.plan;
+    rules.plan = std::make_shared<const Plan>(without_workers(*rules.whole, alive).value());
+  }
+
   static std::shared_ptr<const Plan> plan_of(int32_t stages, int32_t pipelines) {
     Shape shape;
     shape.stages = shape.layers = stages;
