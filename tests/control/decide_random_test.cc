@@ -202,8 +202,8 @@ TEST(DecideRandom, RunsGrow) {
   }
   std::printf("%d runs grew, %d to the end of which everybody was there\n", grown, whole);
   EXPECT_GT(learned, 150 / kPart);
-  EXPECT_GT(grown, 60 / kPart);
-  EXPECT_GT(whole, 20 / kPart);
+  EXPECT_GT(grown, 25 / kPart);
+  EXPECT_GT(whole, 15 / kPart);
 }
 
 TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {
