@@ -1,0 +1,101 @@
+// A procedure: a collective that says what it brings about, and keeps rules that an executor, a
+// price and a picture may count on.
+//
+// Rounds say what state a move reads, never when it is made: an executor and a price keep, for each
+// member, the order of its messages, and let a message go as soon as what it reads is there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/collective.h"
+
+namespace tenuto {
+
+// What a collective brings about, chunk by chunk.
+enum class Goal : uint8_t {
+  AllReduce,      // every member ends with the sum over all members
+  ReduceScatter,  // the chunk's owner does
+  AllGather,      // every member ends with what the owner began with; one owner of all: a broadcast
+};
+
+// A part of a procedure that has a name: the rounds from the part before it up to `round_end`.
+struct Section {
+  std::string name;
+  int32_t round_end = 0;
+  auto operator<=>(const Section&) const = default;
+};
+
+// A collective with what an executor, a price and a picture have to know of it beside its moves.
+//
+// Its rounds have one message out of a member and one into it at most, where a message is
+// neighbouring moves of a round from one member to another; and what is put is always what the goal
+// wants there, and was not there before (`check` holds it to both).
+struct Procedure {
+  std::string name;  // of the algorithm
+  Goal goal = Goal::AllReduce;
+  Collective collective;
+  std::vector<WorkerId> owners;  // of each chunk; none where the algorithm knows no owners
+  std::vector<WorkerId> late;    // members that the others need not wait for, in expected order
+  std::vector<Section> sections;
+  auto operator<=>(const Procedure&) const = default;
+};
+
+// Neighbouring moves [first, end) of a round that go from one member to another as one message.
+struct MessageRange {
+  size_t first = 0, end = 0;
+};
+// The message of `round` whose first move is `first`.
+inline MessageRange message_at(const Round& round, size_t first) {
+  size_t end = first + 1;
+  while (end < round.moves.size() && round.moves[end].from == round.moves[first].from &&
+         round.moves[end].to == round.moves[first].to) {
+    ++end;
+  }
+  return {first, end};
+}
+
+// What a collective takes, counted while it is checked.
+struct CollectiveFacts {
+  int32_t rounds = 0;
+  int64_t moves = 0, messages = 0;
+  int32_t port_messages = 0;                 // most out of one member, or into one, in a round
+  int64_t most_sent = 0, most_received = 0;  // chunks of one member, over all rounds
+  int32_t peak_scratch = 0;  // most chunks that a member cannot take in place in a round
+  int64_t idle_puts = 0;     // puts of what is not wanted in the end, or is there already
+};
+
+// Refuses a procedure that does not reach its goal, or breaks a rule of procedures: one
+// message out of and one into a member in a round, nothing put that is not wanted or there already.
+//
+// Errors: Invalid/Job   a sentence with the round and the move, or the worker and the chunk
+// Cost:   moves x members / 64, a chunk at a time
+Result<CollectiveFacts> check(const Procedure& procedure);
+
+// The facts of any collective that reaches its goal, whether it keeps to the rules of a procedure
+// or not. `owners`: of each chunk, where the goal is not an all-reduce.
+Result<CollectiveFacts> examine(const Collective& collective, Goal goal = Goal::AllReduce,
+                                const std::vector<WorkerId>& owners = {});
+
+// What a goal is called: all-reduce, reduce-scatter, all-gather.
+std::string_view name_of(Goal goal);
+
+// The procedure as text (docs/collectives.md): a line that says what it is, then its rounds, each
+// section's below a line with its name.
+//
+//     late-one all-reduce members 0 1 2 chunks 2 late 2 owners 0 1
+//       section early reduce-scatter
+//       round 0>1.1+ 1>0.0+
+//
+// "from>to.chunk" puts, "from>to.chunk+" adds. What follows a # says nothing.
+std::string to_text(const Procedure& procedure);
+// Reads the text back. It is the same procedure; whether it is a right one, `check` says.
+//
+// Errors: Invalid/Call with `source` and line, what was expected and what was found
+Result<Procedure> procedure_from_text(std::string_view text, std::string_view source);
+
+}  // namespace tenuto
