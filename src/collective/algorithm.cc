@@ -1,0 +1,105 @@
+#include "collective/algorithm.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+// More chunks than this make schedules that no memory holds; n = 1,024 needs 1,023.
+constexpr int32_t kMostChunks = 1 << 20;
+
+Error infeasible(std::string message) {
+  return {Code::Infeasible, Reach::Call, std::move(message)};
+}
+
+Status check_members(const CollectiveShape& shape) {
+  std::set<WorkerId> members;
+  for (const WorkerId member : shape.members) {
+    if (member.value >= 0 && members.insert(member).second) continue;
+    return invalid(cat("the members must be different workers, found ", member.value, " again"));
+  }
+  if (members.empty()) return invalid("a collective needs a member");
+  std::set<WorkerId> late;
+  for (const WorkerId member : shape.late) {
+    if (members.count(member) == 0) return invalid(cat("late worker ", member, " is no member"));
+    if (!late.insert(member).second) return invalid(cat("late worker ", member, " comes twice"));
+  }
+  if (shape.root.value >= 0 && members.count(shape.root) == 0) {
+    return invalid(cat("root ", shape.root, " is no member"));
+  }
+  if (shape.chunks < 0 || shape.chunks > kMostChunks) {
+    return invalid(cat("expected 1 to ", kMostChunks, " chunks, found ", shape.chunks));
+  }
+  return ok();
+}
+
+}  // namespace
+
+const std::vector<NamedAlgorithm>& algorithms() {
+  static const std::vector<NamedAlgorithm> all = {
+      algorithm_ring(),                    //
+      algorithm_halving(),                 //
+      algorithm_tree(),                    //
+      algorithm_direct(),                  //
+      algorithm_late_one(),                //
+      algorithm_late_join(),               //
+      algorithm_late_together(),           //
+      algorithm_reduce_scatter_ring(),     //
+      algorithm_reduce_scatter_halving(),  //
+      algorithm_all_gather_ring(),         //
+      algorithm_all_gather_doubling(),     //
+      algorithm_broadcast(),               //
+  };
+  return all;
+}
+
+const NamedAlgorithm* find_algorithm(std::string_view name) {
+  for (const NamedAlgorithm& algorithm : algorithms()) {
+    if (algorithm.card.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+Result<Procedure> make_procedure(std::string_view name, const CollectiveShape& shape) {
+  const NamedAlgorithm* algorithm = find_algorithm(name);
+  if (algorithm == nullptr) {
+    std::vector<std::string_view> names;
+    for (const NamedAlgorithm& known : algorithms()) names.push_back(known.card.name);
+    const std::string near = nearest(std::string(name), names.data(), names.size());
+    return invalid(cat("there is no algorithm '", name, "'",
+                       near.empty() ? "; tenuto collective list names them"
+                                    : cat(": did you mean '", near, "'?")));
+  }
+  if (const Status status = check_members(shape); !status.ok()) return status.error();
+  const AlgorithmCard& card = algorithm->card;
+  const auto count = static_cast<int32_t>(shape.members.size());
+  const auto late = static_cast<int32_t>(shape.late.size());
+  if (shape.chunks > 0 && !card.free_chunks && shape.chunks != count) {
+    return infeasible(cat(name, " has one chunk for each member, found ", shape.chunks, " for ",
+                          count, ": leave the chunks out"));
+  }
+  if (card.late_most != 0 && count < 2) {
+    return infeasible(cat(name, " needs two members, found ", count));
+  }
+  const int32_t most = card.late_most < 0 ? std::max(count - 2, 1) : card.late_most;
+  if (card.late_most != 0 && (late < card.late_least || late > most)) {
+    return infeasible(cat(name, " of ", count, " members takes ", card.late_least,
+                          card.late_least == most ? "" : cat(" to ", most), " late ",
+                          most == 1 ? "one" : "ones", ", found ", late));
+  }
+  return algorithm->make(shape);
+}
+
+int32_t doublings(int32_t count) {
+  CHECK(count > 0, "a count of members");
+  int32_t rounds = 0;
+  while ((int64_t{1} << rounds) < count) ++rounds;
+  return rounds;
+}
+
+}  // namespace tenuto

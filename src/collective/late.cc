@@ -1,0 +1,69 @@
+#include "collective/late.h"
+
+#include <algorithm>
+#include <map>
+
+#include "collective/circulant.h"
+
+namespace tenuto {
+
+std::vector<Round> early_rounds(const std::vector<WorkerId>& early,
+                                const std::vector<WorkerId>& owners) {
+  std::map<WorkerId, std::vector<ChunkId>> owned;
+  for (size_t c = 0; c < owners.size(); ++c) {
+    owned[owners[c]].push_back({static_cast<int32_t>(c)});
+  }
+  std::vector<WorkerId> circle = early;
+  const bool some_own_nothing = owned.size() < early.size();
+  if (some_own_nothing) {
+    const auto owns = [&](WorkerId member) { return owned.count(member) > 0; };
+    std::vector<WorkerId> with, without;
+    for (const WorkerId member : early) (owns(member) ? with : without).push_back(member);
+    circle.clear();
+    for (size_t i = 0, taken = 0; i < early.size(); ++i) {
+      const bool owner = taken * early.size() <= i * with.size() && taken < with.size();
+      circle.push_back(owner ? with[taken] : without[i - taken]);
+      taken += owner ? 1 : 0;
+    }
+  }
+  Blocks blocks;
+  for (const WorkerId member : circle) blocks.push_back(owned[member]);
+  return some_own_nothing ? circulant_reduce_scatter(circle, blocks)
+                          : ring_reduce_scatter(circle, blocks);
+}
+
+RoundLength length_of(const std::vector<Round>& rounds) {
+  RoundLength length;
+  length.rounds = static_cast<int32_t>(rounds.size());
+  for (const Round& round : rounds) {
+    size_t most = 0;
+    for (size_t i = 0; i < round.moves.size();) {
+      const MessageRange message = message_at(round, i);
+      most = std::max(most, message.end - message.first);
+      i = message.end;
+    }
+    length.chunks += static_cast<int32_t>(most);
+  }
+  return length;
+}
+
+std::vector<Round> rounds_among(const LateRounds& late_rounds, const std::vector<WorkerId>& others,
+                                WorkerId late) {
+  const auto member = [&](int32_t place) {
+    const auto index = static_cast<size_t>(place);
+    return index < others.size() ? others[index] : late;
+  };
+  std::vector<Round> rounds;
+  rounds.reserve(late_rounds.rounds.size());
+  for (const auto& transfers : late_rounds.rounds) {
+    Round& round = rounds.emplace_back();
+    round.moves.reserve(transfers.size());
+    for (const Transfer& of : transfers) {
+      round.moves.push_back(
+          {member(of.from), member(of.to), {of.chunk}, of.carries != Carries::Whole});
+    }
+  }
+  return rounds;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,460 @@
+#include "collective/late_rounds.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "collective/algorithm.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr int32_t kNobody = -1;
+constexpr int32_t kNoMeeting = std::numeric_limits<int32_t>::max();
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// One node of the scheme: a member, or a pair of which one member sends and the other one takes.
+// What the taker has and the sender lacks is handed over a round later; when the group turns to
+// another chunk, the two swap.
+struct Group {
+  int32_t sender = 0, taker = 0;  // the same member in a group of one
+  bool settled = true;            // false: a pair that has nothing yet, either may be the sender
+  int32_t active = 0;             // the chunk that the group spreads; below 0: none exists yet
+  std::vector<int32_t> meetings;  // rounds in which it meets the late member, next one last
+  int32_t last_met = kNobody;     // who of the pair met it; kNobody after an even number of times
+
+  bool pair() const { return sender != taker; }
+  int32_t next_meeting() const { return meetings.empty() ? kNoMeeting : meetings.back(); }
+};
+
+// The scheme for every count of members but 2^L - 1.
+class GroupScheme {
+ public:
+  GroupScheme(int32_t members, int32_t chunks) : late_(members - 1), chunks_(chunks) {
+    const int32_t others = members - 1;
+    const int32_t levels = doublings(members);
+    depth_ = members == int32_t{1} << levels ? levels : levels - 1;
+    const int32_t group_count = (int32_t{1} << depth_) - 1;
+    pairs_ = others - group_count;
+    for (int32_t g = 0, member = 0; g < group_count; ++g) {
+      Group& group = groups_.emplace_back();
+      group.sender = group.taker = member++;
+      if (g < pairs_) {
+        group.sender = member++;
+        group.settled = false;
+      }
+    }
+    arrange_meetings(others);
+    has_.assign(at(members), std::vector<bool>(at(chunks), false));
+    ahead_.resize(at(members));
+    partner_.assign(at(members), kNobody);
+    for (const Group& group : groups_) {
+      if (!group.pair()) continue;
+      partner_[at(group.sender)] = group.taker;
+      partner_[at(group.taker)] = group.sender;
+    }
+    result_.owners.assign(at(chunks), kNobody);
+    result_.rounds.reserve(at(chunks + depth_));
+    offers_.resize(at(depth_ + 1));
+  }
+
+  Result<LateRounds> make() {
+    begin();
+    for (int32_t t = 0; t < chunks_ + depth_ - 1; ++t) {
+      if (!play(t)) {
+        return Error{Code::Infeasible, Reach::Call,
+                     cat("no place for a member in round ", t, " of ", late_ + 1, " members and ",
+                         chunks_, " chunks: take another count of chunks")};
+      }
+    }
+    if (pairs_ > 0) close();
+    return std::move(result_);
+  }
+
+ private:
+  // Pairs, some singles, pairs again, the other singles: a pair's two meetings are far enough apart
+  // for both members to be at hand in turn, and the last meeting is with a single, which can answer
+  // at once. A short run takes the end of that.
+  void arrange_meetings(int32_t others) {
+    const int32_t group_count = static_cast<int32_t>(groups_.size());
+    int32_t between = 0;
+    if (pairs_ > 0 && pairs_ < depth_) between = depth_ - pairs_;
+    if (pairs_ == depth_ + 1) between = 1;
+    std::vector<int32_t> period;
+    for (int32_t g = 0; g < pairs_; ++g) period.push_back(g);
+    for (int32_t g = pairs_; g < pairs_ + between; ++g) period.push_back(g);
+    for (int32_t g = 0; g < pairs_; ++g) period.push_back(g);
+    for (int32_t g = pairs_ + between; g < group_count; ++g) period.push_back(g);
+    CHECK(static_cast<int32_t>(period.size()) == others, "a meeting for each member");
+    const int32_t skipped = (others - chunks_ % others) % others;
+    for (int32_t t = 0; t < chunks_; ++t) meets_.push_back(period[at((skipped + t) % others)]);
+    for (int32_t t = chunks_ - 1; t >= 0; --t) groups_[at(meets_[at(t)])].meetings.push_back(t);
+  }
+
+  // Before there are chunks, groups spread chunks that do not exist: as the scheme would stand if
+  // it had been running for ever.
+  void begin() {
+    std::vector<int32_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t left, int32_t right) {
+      return groups_[at(left)].next_meeting() < groups_[at(right)].next_meeting();
+    });
+    size_t place = 0;
+    for (int32_t level = depth_; level >= 1; --level) {
+      for (int32_t i = 0; i < int32_t{1} << (level - 1); ++i) {
+        groups_[at(order[place++])].active = -level;
+      }
+    }
+  }
+
+  bool play(int32_t t) {
+    const int32_t oldest = t - depth_;
+    old_.clear();
+    young_.clear();
+    for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
+      (groups_[at(g)].active == oldest ? old_ : young_).push_back(g);
+    }
+    moved_.clear();
+    const int32_t met = t < chunks_ ? meets_[at(t)] : kNobody;
+    if (met != kNobody) {
+      const auto place = std::find(old_.begin(), old_.end(), met);
+      if (place == old_.end()) return false;
+      old_.erase(place);
+    }
+    for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
+      const Group& group = groups_[at(g)];
+      if (g != met && group.pair() && group.settled) hand_over(group);
+    }
+    if (met != kNobody) meet(groups_[at(met)], t, oldest);
+    if (old_.size() != young_.size() + (t >= chunks_ ? 1 : 0) || !match(t, oldest)) return false;
+    end_round();
+    return true;
+  }
+
+  // The taker of a pair gives the sender the chunk that only it has.
+  void hand_over(const Group& group) {
+    if (!ahead_[at(group.taker)].empty()) {
+      send(group.taker, group.sender, ahead_[at(group.taker)].front());
+    }
+  }
+
+  void meet(Group& group, int32_t t, int32_t oldest) {
+    const int32_t owner = group.taker;
+    send(late_, owner, t, Carries::Raw);
+    result_.owners[at(t)] = owner;
+    int32_t answer = t, from = owner;
+    if (group.pair() && group.settled && !ahead_[at(owner)].empty()) {
+      // The owner's port is busy with what its partner lacks, so that one answers, with what the
+      // late member still lacks of the rounds before.
+      hand_over(group);
+      from = group.sender;
+      answer = first_lacking(from, oldest);
+    } else if (!group.pair() && lacking(oldest) && t < chunks_ - 1) {
+      answer = oldest;
+    }
+    if (answer != kNobody) {
+      send(from, late_, answer, answer == t ? Carries::Part : Carries::Whole);
+    }
+    if (answer != t) now_lacking_ = t;
+    group.meetings.pop_back();
+    if (group.pair()) group.last_met = group.last_met == kNobody ? owner : kNobody;
+    turn(group, t, owner);
+  }
+
+  // From the next round on the group spreads `chunk`, which `member` has.
+  void turn(Group& group, int32_t chunk, int32_t member) {
+    turned_.push_back({&group, chunk, member});
+  }
+
+  // Gives each group that holds the oldest chunk a younger one, which still is young enough at its
+  // next meeting.
+  bool match(int32_t t, int32_t oldest) {
+    for (std::vector<int32_t>& offers : offers_) offers.clear();
+    for (const int32_t g : young_) {
+      offers_[at(groups_[at(g)].active - oldest)].push_back(g);
+    }
+    if (t >= chunks_) offers_[at(chunks_ - 1 - oldest)].push_back(kNobody);  // the late one
+    std::vector<size_t> taken(offers_.size(), 0);
+    sorted_.clear();
+    for (const int32_t g : old_) sorted_.push_back({groups_[at(g)].next_meeting(), g});
+    std::sort(sorted_.begin(), sorted_.end());
+    for (const auto& [meeting, g] : sorted_) {
+      Group& group = groups_[at(g)];
+      const int32_t left = meeting == kNoMeeting ? kNoMeeting : meeting - t;
+      int32_t life = 1;
+      while (life <= depth_ &&
+             (taken[at(life)] == offers_[at(life)].size() || spoils(group, life, left))) {
+        ++life;
+      }
+      if (life > std::min(depth_, left)) return false;
+      exchange(group, offers_[at(life)][taken[at(life)]++], oldest + life, oldest);
+    }
+    return true;
+  }
+
+  // Roles swap with every chunk, so the number of changes that fit before a pair's second meeting
+  // must leave the member that has not met yet as the taker.
+  static bool spoils(const Group& group, int32_t life, int32_t left) {
+    if (!group.pair() || group.last_met == kNobody || left == kNoMeeting) return false;
+    const int32_t other = group.last_met == group.sender ? group.taker : group.sender;
+    return life == (other == group.taker ? left : left - 1);
+  }
+
+  void exchange(Group& group, int32_t giver, int32_t chunk, int32_t oldest) {
+    const int32_t member = group.taker;
+    if (giver == kNobody) {
+      const int32_t lacks = first_lacking(group.sender, oldest);
+      if (lacks != kNobody) send(group.sender, late_, lacks);
+      send(late_, member, chunk);
+    } else {
+      const Group& other = groups_[at(giver)];
+      if (oldest >= 0) send(group.sender, other.taker, oldest);
+      if (chunk >= 0) send(other.sender, member, chunk);
+    }
+    turn(group, chunk, chunk >= 0 ? member : kNobody);
+  }
+
+  bool lacking(int32_t chunk) const {
+    return std::find(lacking_.begin(), lacking_.end(), chunk) != lacking_.end();
+  }
+  // The chunk that `member` can give the late one: `first` if that lacks it, else the oldest.
+  int32_t first_lacking(int32_t member, int32_t first) const {
+    if (lacking(first)) return first;
+    for (const int32_t chunk : lacking_) {
+      if (has_[at(member)][at(chunk)]) return chunk;
+    }
+    return kNobody;
+  }
+
+  void send(int32_t from, int32_t to, int32_t chunk, Carries carries = Carries::Whole) {
+    moved_.push_back({from, to, chunk, carries});
+  }
+
+  // What was decided by the state before the round takes effect.
+  void end_round() {
+    for (const Transfer& move : moved_) receive(move);
+    if (now_lacking_ != kNobody) lacking_.push_back(now_lacking_);
+    now_lacking_ = kNobody;
+    for (const Turn& turn : turned_) {
+      Group& group = *turn.group;
+      group.active = turn.chunk;
+      if (!group.pair() || turn.member == kNobody) continue;
+      if (group.taker == turn.member) std::swap(group.taker, group.sender);
+      group.settled = true;
+    }
+    turned_.clear();
+    result_.rounds.push_back(moved_);
+  }
+
+  void receive(const Transfer& move) {
+    has_[at(move.to)][at(move.chunk)] = true;
+    if (move.to == late_) {
+      lacking_.erase(std::remove(lacking_.begin(), lacking_.end(), move.chunk), lacking_.end());
+      return;
+    }
+    const int32_t partner = partner_[at(move.to)];
+    if (partner == kNobody) return;
+    std::vector<int32_t>& ahead = ahead_[at(partner)];
+    const auto place = std::find(ahead.begin(), ahead.end(), move.chunk);
+    if (place != ahead.end()) {
+      ahead.erase(place);
+    } else {
+      ahead_[at(move.to)].push_back(move.chunk);
+    }
+  }
+
+  // The last round: the members of each pair give each other what only one of them has.
+  void close() {
+    moved_.clear();
+    for (const Group& group : groups_) {
+      if (!group.pair()) continue;
+      for (const auto& [from, to] :
+           {std::pair(group.sender, group.taker), std::pair(group.taker, group.sender)}) {
+        if (!ahead_[at(from)].empty()) send(from, to, ahead_[at(from)].front());
+      }
+    }
+    if (!lacking_.empty()) send(groups_.back().sender, late_, lacking_.front());
+    result_.rounds.push_back(moved_);
+  }
+
+  struct Turn {
+    Group* group;
+    int32_t chunk, member;
+  };
+
+  const int32_t late_, chunks_;
+  int32_t depth_ = 0;  // chunks that are spread at once
+  int32_t pairs_ = 0;  // the first groups
+  std::vector<Group> groups_;
+  std::vector<int32_t> meets_;               // [round] the group that meets the late member
+  std::vector<std::vector<bool>> has_;       // [member][chunk] the whole sum
+  std::vector<std::vector<int32_t>> ahead_;  // [member] what its partner lacks
+  std::vector<int32_t> partner_;
+  std::vector<int32_t>
+      lacking_;  // chunks that the late member has given away and not got, old first
+  int32_t now_lacking_ = kNobody;
+  std::vector<int32_t> old_, young_;                 // groups of this round
+  std::vector<std::pair<int32_t, int32_t>> sorted_;  // next meeting, group: the old ones
+  std::vector<std::vector<int32_t>> offers_;  // [rounds until they are the oldest] who makes them
+  std::vector<Transfer> moved_;
+  std::vector<Turn> turned_;
+  LateRounds result_;
+};
+
+// The scheme for 2^L - 1 members, L >= 3. One node is missing from the scheme for 2^L: member 0,
+// which meets the late one first and never again, plays two, a holder of the oldest chunk and of a
+// younger one.
+class DoubleScheme {
+ public:
+  DoubleScheme(int32_t members, int32_t chunks)
+      : late_(members - 1), chunks_(chunks), levels_(doublings(members)) {
+    active_.assign(at(late_), 0);
+    next_.resize(at(late_));
+    std::iota(next_.begin(), next_.end(), 0);
+    meets_.push_back(0);
+    for (int32_t t = 1; t < chunks; ++t) meets_.push_back(1 + (t - 1) % (late_ - 1));
+    int32_t place = 1;
+    for (int32_t level = levels_ - 1; level >= 1; --level) {
+      // One holder of the oldest chunk fewer than a power of two: that is member 0.
+      const int32_t holders = (int32_t{1} << level) - (level == levels_ - 1 ? 1 : 0);
+      for (int32_t i = 0; i < holders; ++i) active_[at(place++)] = -level;
+    }
+    CHECK(place == late_, "a chunk for each member");
+  }
+
+  Result<LateRounds> make() {
+    result_.owners = meets_;
+    result_.rounds.push_back({{late_, 0, 0, Carries::Raw}, {0, late_, 0, Carries::Part}});
+    for (int32_t t = 1; t < chunks_ + levels_ - 1; ++t) {
+      if (!play(t)) {
+        return Error{Code::Infeasible, Reach::Call,
+                     cat("no place for a member in round ", t, " of ", late_ + 1, " members")};
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  bool play(int32_t t) {
+    const int32_t oldest = t - levels_;
+    std::vector<int32_t> old, young;
+    for (int32_t member = 1; member < late_; ++member) {
+      (active_[at(member)] == oldest ? old : young).push_back(member);
+    }
+    moved_.clear();
+    const int32_t met = t < chunks_ ? meets_[at(t)] : kNobody;
+    if (met != kNobody) {
+      const auto place = std::find(old.begin(), old.end(), met);
+      if (place == old.end()) return false;
+      old.erase(place);
+      moved_.push_back({late_, met, t, Carries::Raw});
+      moved_.push_back({met, late_, t, Carries::Part});
+    }
+    if (old.size() < young.size()) return false;
+    for (size_t i = 0; i < young.size(); ++i) send(old[i], young[i], oldest);
+    // Who has a younger chunk offers it, the oldest first.
+    std::vector<std::pair<int32_t, int32_t>> offers;  // chunk, member
+    for (const int32_t member : young) offers.push_back({active_[at(member)], member});
+    offers.push_back({active_[0], 0});
+    if (t >= chunks_) offers.push_back({chunks_ - 1, late_});
+    std::sort(offers.begin(), offers.end());
+    if (!serve_double(offers, oldest)) return false;
+    if (old.size() > offers.size()) return false;
+    std::vector<std::pair<int32_t, int32_t>> takers;  // next meeting, member
+    takers.reserve(old.size());
+    for (const int32_t member : old) takers.push_back({next_[at(member)], member});
+    std::sort(takers.begin(), takers.end());
+    for (size_t i = 0; i < takers.size(); ++i) {
+      const auto [chunk, giver] = offers[i];
+      send(giver, takers[i].second, chunk);
+      active_[at(takers[i].second)] = chunk;
+    }
+    if (met != kNobody) {
+      active_[at(met)] = t;
+      next_[at(met)] = t + late_ - 1;
+    }
+    result_.rounds.push_back(moved_);
+    return true;
+  }
+
+  // Member 0 needs the chunk that is the oldest in the next round; where it has that as its younger
+  // one, it takes another one in its place, if there is one: in the last round there is none.
+  bool serve_double(std::vector<std::pair<int32_t, int32_t>>& offers, int32_t oldest) {
+    const bool keeps = active_[0] > oldest + 1;
+    const auto place = std::find_if(offers.begin(), offers.end(), [&](const auto& offer) {
+      if (offer.second == 0) return false;
+      return keeps ? offer.first == oldest + 1 : offer.first > oldest + 1;
+    });
+    if (place == offers.end()) return !keeps && oldest + 2 == chunks_;
+    send(place->second, 0, place->first);
+    if (!keeps) active_[0] = place->first;
+    offers.erase(place);
+    return true;
+  }
+
+  void send(int32_t from, int32_t to, int32_t chunk) {
+    if (chunk >= 0) moved_.push_back({from, to, chunk, Carries::Whole});
+  }
+
+  const int32_t late_, chunks_, levels_;
+  std::vector<int32_t> active_, meets_;
+  std::vector<int32_t> next_;  // [member] the round of its next meeting, were there no end
+  std::vector<Transfer> moved_;
+  LateRounds result_;
+};
+
+// Three members: two chunks meet one member each; more go round.
+LateRounds three_rounds(int32_t chunks) {
+  LateRounds result;
+  if (chunks == 1) {
+    result.rounds = {{{2, 0, 0, Carries::Raw}, {0, 2, 0, Carries::Part}}, {{2, 1, 0}}};
+    result.owners = {0};
+    return result;
+  }
+  if (chunks == 2) {
+    result.rounds = {{{2, 0, 0, Carries::Raw}, {0, 2, 0, Carries::Part}},
+                     {{2, 1, 1, Carries::Raw}, {1, 2, 1, Carries::Part}},
+                     {{0, 1, 0}, {1, 0, 1}}};
+    result.owners = {0, 1};
+    return result;
+  }
+  result.rounds.resize(at(chunks) + 2);
+  result.owners.assign(at(chunks), 1);
+  for (int32_t chunk = 0; chunk < chunks; ++chunk) {
+    result.rounds[at(chunk)].push_back({2, 1, chunk, Carries::Raw});
+    result.rounds[at(chunk) + 1].push_back({1, 0, chunk});
+    result.rounds[at(chunk) + 2].push_back({0, 2, chunk});
+  }
+  return result;
+}
+
+// Two members: each chunk is exchanged.
+LateRounds two_rounds(int32_t chunks) {
+  LateRounds result;
+  result.owners.assign(at(chunks), 0);
+  for (int32_t chunk = 0; chunk < chunks; ++chunk) {
+    result.rounds.push_back({{1, 0, chunk, Carries::Raw}, {0, 1, chunk, Carries::Part}});
+  }
+  return result;
+}
+
+}  // namespace
+
+int32_t late_chunks(int32_t members, int32_t chunks) {
+  return members == 6 && chunks > 5 ? (chunks + 4) / 5 * 5 : chunks;
+}
+
+Result<LateRounds> late_rounds(int32_t members, int32_t chunks) {
+  CHECK(members >= 2 && chunks >= 1, "two members and a chunk at least");
+  chunks = late_chunks(members, chunks);
+  if (members == 2) return two_rounds(chunks);
+  if (members == 3) return three_rounds(chunks);
+  if (((members + 1) & members) == 0) return DoubleScheme(members, chunks).make();
+  return GroupScheme(members, chunks).make();
+}
+
+}  // namespace tenuto

@@ -1,0 +1,62 @@
+#include "collective/pack.h"
+
+#include <algorithm>
+#include <map>
+
+namespace tenuto {
+
+namespace {
+
+// Which rounds a port is taken in.
+class Port {
+ public:
+  bool free(size_t round) const { return round >= taken_.size() || !taken_[round]; }
+  void take(size_t round) {
+    if (round >= taken_.size()) taken_.resize(round + 1);
+    taken_[round] = true;
+    while (!free(first_free_)) ++first_free_;
+  }
+  size_t first_free() const { return first_free_; }
+
+ private:
+  std::vector<bool> taken_;
+  size_t first_free_ = 0;
+};
+
+// One member on the way.
+struct Side {
+  Port out, in;
+  std::vector<size_t> has_from;   // [chunk] the round from which on it has all that came so far
+  std::vector<size_t> sent_last;  // [chunk] one behind the last round in which it is sent
+};
+
+}  // namespace
+
+std::vector<Round> pack_rounds(const std::vector<Move>& moves, int32_t chunk_count) {
+  std::map<WorkerId, Side> sides;
+  std::vector<Round> rounds;
+  for (const Move& move : moves) {
+    const auto chunk = static_cast<size_t>(move.chunk.value);
+    for (const WorkerId member : {move.from, move.to}) {
+      Side& side = sides[member];
+      side.has_from.resize(static_cast<size_t>(chunk_count));
+      side.sent_last.resize(static_cast<size_t>(chunk_count));
+    }
+    Side& from = sides[move.from];
+    Side& to = sides[move.to];
+    // What was sent before must not have this in it: the round of the last send is early enough.
+    const size_t sent = to.sent_last[chunk] == 0 ? 0 : to.sent_last[chunk] - 1;
+    size_t round =
+        std::max({from.has_from[chunk], sent, from.out.first_free(), to.in.first_free()});
+    while (!from.out.free(round) || !to.in.free(round)) ++round;
+    from.out.take(round);
+    to.in.take(round);
+    from.sent_last[chunk] = std::max(from.sent_last[chunk], round + 1);
+    to.has_from[chunk] = std::max(to.has_from[chunk], round + 1);
+    if (round >= rounds.size()) rounds.resize(round + 1);
+    rounds[round].moves.push_back(move);
+  }
+  return rounds;
+}
+
+}  // namespace tenuto

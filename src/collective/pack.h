@@ -1,0 +1,16 @@
+// Rounds for moves that are given in an order in which they could be made one by one.
+#pragma once
+
+#include <vector>
+
+#include "ir/collective.h"
+
+namespace tenuto {
+
+// Puts each move, in the order given, into the first round in which its sender has what it sends,
+// and both ports are free: moves that come earlier in the list have the first choice.
+//
+// Cost: moves x rounds / 64 at worst
+std::vector<Round> pack_rounds(const std::vector<Move>& moves, int32_t chunk_count);
+
+}  // namespace tenuto

@@ -1,0 +1,206 @@
+// The late member's exchange: what it may do, in the least rounds, for every count of members.
+#include "collective/late.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <set>
+
+#include "base/text.h"
+#include "collective/algorithm.h"
+#include "collective/shapes.h"
+#include "ir/check.h"
+#include "sanitized.h"
+
+namespace tenuto {
+namespace {
+
+// The rules of the exchange beside those that `check` knows (one message a port, only what is
+// whole is put, to who lacks it, each contribution once, all complete).
+void expect_exchange(const Procedure& procedure, int32_t count, int32_t asked) {
+  const Collective& collective = procedure.collective;
+  const WorkerId late = procedure.late.back();
+  const int32_t chunks = collective.chunk_count;
+  const bool rounded = count == 6 && asked > 5;
+  EXPECT_EQ(chunks, rounded ? (asked + 4) / 5 * 5 : asked);
+  EXPECT_EQ(last_rounds(procedure),
+            chunks + doublings(count) - 1 + (count == 3 && chunks > 2 ? 1 : 0));
+  std::set<ChunkId> raw, part;
+  const size_t first = collective.rounds.size() - static_cast<size_t>(last_rounds(procedure));
+  for (size_t r = 0; r < collective.rounds.size(); ++r) {
+    std::set<ChunkId> raw_now;
+    for (const Move& move : collective.rounds[r].moves) {
+      if (r < first) {
+        EXPECT_TRUE(move.add && move.from != late && move.to != late);
+        continue;
+      }
+      if (!move.add) continue;
+      const WorkerId owner = procedure.owners[static_cast<size_t>(move.chunk.value)];
+      ASSERT_TRUE(move.from == late ? move.to == owner : move.from == owner && move.to == late);
+      EXPECT_TRUE((move.from == late ? raw : part).insert(move.chunk).second);
+      if (move.from == late) raw_now.insert(move.chunk);
+    }
+    if (r < first) continue;
+    for (const Move& move : collective.rounds[r].moves) {
+      const bool answered = !move.add || move.to != late || raw_now.count(move.chunk) == 1;
+      EXPECT_TRUE(answered) << r;
+    }
+  }
+  // Three members in a chain and two give the late one the whole or the part.
+  EXPECT_EQ(raw.size(), static_cast<size_t>(chunks));
+}
+
+void expect_right(int32_t count, int32_t chunks) {
+  SCOPED_TRACE(cat("n ", count, " k ", chunks));
+  CollectiveShape shape = shape_for({}, count, 0);
+  shape.chunks = chunks;
+  shape.late = {shape.members[static_cast<size_t>(count / 3)]};
+  const auto made = make_procedure("late-one", shape);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const auto facts = check(made.value());
+  ASSERT_TRUE(facts.ok()) << facts.error().message;
+  expect_exchange(made.value(), count, chunks);
+}
+
+TEST(Late, SmallSizesWithEveryCountOfChunks) {
+  for (int32_t count = 2; count <= (kSanitized ? 12 : 40); ++count) {
+    for (int32_t chunks = 1; chunks <= 3 * (count - 1) + 3; ++chunks) expect_right(count, chunks);
+  }
+}
+
+TEST(Late, SizesToThreeHundred) {
+  for (int32_t count = 2; count <= (kSanitized ? 70 : 300); ++count) {
+    for (const int32_t chunks : {count - 1, 1, 2, count / 2, doublings(count) + 3, count + 2}) {
+      expect_right(count, std::max(chunks, 1));
+    }
+  }
+  for (int32_t count = 2; count <= (kSanitized ? 40 : 300); count += 7) {
+    expect_right(count, 2 * (count - 1));
+  }
+}
+
+TEST(Late, ManyChunksForEachOwner) {
+  for (int32_t count = 2; count <= (kSanitized ? 16 : 40); ++count) {
+    for (const int32_t times : {5, 7, 8, 16}) expect_right(count, times * (count - 1));
+  }
+}
+
+TEST(Late, LargeSizes) {
+  if (kSanitized) return;
+  for (const int32_t count : {511, 512, 768, 1000, 1023, 1024}) expect_right(count, count - 1);
+  expect_right(1024, 1);
+  expect_right(1024, 26);
+  expect_right(1000, 100);
+  expect_right(1000, 1500);
+  for (const int32_t count : {513, 600, 769, 1022, 1023}) {
+    for (const int32_t chunks : {2, 37, 300}) expect_right(count, chunks);
+  }
+}
+
+TEST(Late, OwnersAreBalanced) {
+  for (int32_t count = 4; count <= 64; ++count) {
+    for (const int32_t chunks : {count - 1, 3 * count, 10}) {
+      if (count == 6) continue;  // rounded up; below
+      const auto made = late_rounds(count, chunks);
+      std::vector<int32_t> owned(static_cast<size_t>(count - 1), 0);
+      for (const int32_t owner : made.value().owners) ++owned[static_cast<size_t>(owner)];
+      // In 2^L - 1 the first member owns one chunk only.
+      const bool one = ((count + 1) & count) == 0;
+      const int32_t least = *std::min_element(owned.begin() + (one ? 1 : 0), owned.end());
+      EXPECT_LE(*std::max_element(owned.begin(), owned.end()) - least, 1) << count << " " << chunks;
+    }
+  }
+}
+
+// Everybody may be the late one.
+TEST(Late, AnyMember) {
+  for (int32_t count = 2; count <= 9; ++count) {
+    for (int32_t late = 0; late < count; ++late) {
+      CollectiveShape shape = shape_for({}, count);
+      shape.late = {shape.members[static_cast<size_t>(late)]};
+      const auto made = make_procedure("late-one", shape);
+      EXPECT_TRUE(check(made.value()).ok()) << count << " " << late;
+      expect_exchange(made.value(), count, std::max(count - 1, 1));
+    }
+  }
+}
+
+// With fewer chunks than members the early sum takes about a tensor through the busiest port, not
+// one for each owner.
+TEST(Late, FewChunksAreSummedUpInFewRounds) {
+  for (const int32_t count : {16, 33, 64, 200, 512}) {
+    for (const int32_t chunks : {1, 4, count / 3}) {
+      CollectiveShape shape = shape_for({}, count);
+      shape.chunks = chunks;
+      shape.late = {shape.members[0]};
+      const auto made = make_procedure("late-one", shape);
+      const int32_t early = made.value().sections[0].round_end;
+      EXPECT_EQ(early, doublings(count - 1));
+      const std::vector<Round> rounds(made.value().collective.rounds.begin(),
+                                      made.value().collective.rounds.begin() + early);
+      EXPECT_LE(length_of(rounds).chunks, chunks + doublings(count - 1));
+    }
+  }
+}
+
+// Each one who joins brings what it has to all, and takes over what is its own; then all is as with
+// one late member.
+TEST(Late, Join) {
+  for (int32_t count = 3; count <= (kSanitized ? 10 : 24); ++count) {
+    for (int32_t late = 1; late <= count - 2; ++late) {
+      CollectiveShape shape = shape_for({}, count);
+      for (int32_t i = 0; i < late; ++i) {
+        shape.late.push_back(shape.members[static_cast<size_t>((i * 5 + 2) % count)]);
+      }
+      if (std::set<WorkerId>(shape.late.begin(), shape.late.end()).size() < shape.late.size()) {
+        continue;  // 5 divides the count
+      }
+      for (const char* name : {"late-join", "late-together"}) {
+        const auto made = make_procedure(name, shape);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        const auto facts = check(made.value());
+        EXPECT_TRUE(facts.ok()) << name << " " << count << " " << late << ": "
+                                << (facts.ok() ? "" : facts.error().message);
+      }
+      const auto made = make_procedure("late-join", shape);
+      int32_t before = 0;
+      for (size_t s = 0; s < made.value().sections.size(); ++s) {
+        const Section& section = made.value().sections[s];
+        if (section.name.rfind("join", 0) == 0) {
+          EXPECT_LE(section.round_end - before, count - 2);
+        }
+        before = section.round_end;
+      }
+    }
+  }
+}
+
+double processor_milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
+// The best of a few, in the processor time of this thread: the machine may be busy.
+TEST(Late, Speed) {
+  if (kSanitized) return;
+  double generated = 1e9, checked = 1e9;
+  CollectiveShape large = shape_for({}, 1024), small = shape_for({}, 64);
+  large.late = {large.members[5]};
+  small.late = {small.members[5]};
+  const auto schedule = make_procedure("late-one", small);
+  for (int i = 0; i < 5; ++i) {
+    double start = processor_milliseconds();
+    EXPECT_TRUE(make_procedure("late-one", large).ok());
+    generated = std::min(generated, processor_milliseconds() - start);
+    start = processor_milliseconds();
+    EXPECT_TRUE(check(schedule.value()).ok());
+    checked = std::min(checked, processor_milliseconds() - start);
+  }
+  std::printf("generated n = 1024 in %.1f ms, checked n = 64 in %.2f ms\n", generated, checked);
+  EXPECT_LT(generated, 50);
+  EXPECT_LT(checked, 10);
+}
+
+}  // namespace
+}  // namespace tenuto
