@@ -15,7 +15,8 @@ struct Wire {
   Duration free_at{};
 };
 
-// Chunk c of `size` bytes in `count` nearly equal pieces.
+}  // namespace
+
 Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
   const auto edge = [&](int64_t c) {
     // In two steps: size x c would overflow for large tensors in many chunks.
@@ -23,8 +24,6 @@ Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
   };
   return {edge(int64_t{chunk} + 1) - edge(chunk)};
 }
-
-}  // namespace
 
 std::vector<Duration> reduction_finish(const Collective& collective,
                                        const std::vector<Duration>& starts, Bytes size,

@@ -9,6 +9,9 @@
 
 namespace tenuto {
 
+// Chunk `chunk` of `size` bytes in `count` nearly equal pieces.
+Bytes chunk_size(Bytes size, int32_t count, int32_t chunk);
+
 // When each member has the whole sum, given when each has its own contribution. A move starts when
 // its sender has the chunk as the round finds it and its link has finished earlier rounds; it
 // occupies the link for bytes / rate and arrives a latency later.

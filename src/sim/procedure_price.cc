@@ -1,0 +1,194 @@
+#include "sim/procedure_price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "collective/late.h"
+#include "sim/reduction_price.h"
+
+namespace tenuto {
+
+namespace {
+
+// One member on its way through its messages.
+struct Side {
+  Duration out_free{}, in_free{};  // when its ports are
+};
+
+// Moves of a schedule that is still worth generating for a price.
+constexpr int64_t kMostMoves = int64_t{1} << 23;
+
+// Who is to be waited for: of the members by arrival those behind the widest gap.
+std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
+                                 const std::vector<Duration>& arrivals) {
+  std::vector<size_t> order(members.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t left, size_t right) { return arrivals[left] < arrivals[right]; });
+  size_t first = order.size();
+  Duration widest{};
+  for (size_t i = 1; i < order.size(); ++i) {
+    const Duration gap = arrivals[order[i]] - arrivals[order[i - 1]];
+    if (gap <= widest) continue;
+    widest = gap;
+    first = i;
+  }
+  std::vector<WorkerId> late;
+  for (size_t i = first; i < order.size(); ++i) late.push_back(members[order[i]]);
+  return late;
+}
+
+// Counts of chunks worth a try.
+std::vector<int32_t> chunk_counts(const AlgorithmCard& card, int32_t members, Bytes size,
+                                  AlphaBeta link) {
+  if (!card.free_chunks) return {0};
+  const int32_t best = best_chunks(members, size, link);
+  std::vector<int32_t> counts = {best, std::max(members - 1, 1), 2 * best, std::max(best / 2, 1)};
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  return counts;
+}
+
+}  // namespace
+
+ProcedurePrice price_collective(const Collective& collective, const std::vector<Duration>& arrivals,
+                                Bytes size, const Cluster& cluster) {
+  CHECK(arrivals.size() == collective.members.size(), "an arrival for each member");
+  const auto chunks = static_cast<size_t>(collective.chunk_count);
+  std::unordered_map<WorkerId, size_t> place;
+  for (size_t i = 0; i < collective.members.size(); ++i) place[collective.members[i]] = i;
+  std::vector<Duration> here(arrivals.size() * chunks);  // when member i has chunk c as it is now
+  for (size_t i = 0; i < here.size(); ++i) here[i] = arrivals[i / chunks];
+  std::vector<Side> sides(arrivals.size());
+  ProcedurePrice price;
+  price.finish = arrivals;
+  price.sent.resize(arrivals.size());
+  std::vector<std::pair<size_t, Duration>> landed;  // what a round changes: place in here, when
+  for (const Round& round : collective.rounds) {
+    landed.clear();
+    for (size_t i = 0; i < round.moves.size();) {
+      const MessageRange message = message_at(round, i);
+      const WorkerId sender = round.moves[i].from, receiver = round.moves[i].to;
+      const size_t from = place[sender], to = place[receiver];
+      Duration start =
+          std::max({sides[from].out_free, sides[to].in_free, arrivals[from], arrivals[to]});
+      Bytes bytes;
+      for (size_t m = message.first; m < message.end; ++m) {
+        const int32_t chunk = round.moves[m].chunk.value;
+        start = std::max(start, here[from * chunks + static_cast<size_t>(chunk)]);
+        bytes = bytes + chunk_size(size, collective.chunk_count, chunk);
+      }
+      const Link link = cluster.link(sender, receiver);
+      const Duration end = start + link.latency + transfer_time(bytes, link.bytes_per_second);
+      sides[from].out_free = sides[to].in_free = end;
+      price.finish[from] = std::max(price.finish[from], end);
+      price.finish[to] = std::max(price.finish[to], end);
+      price.sent[from] = price.sent[from] + bytes;
+      for (size_t m = message.first; m < message.end; ++m) {
+        landed.push_back({to * chunks + static_cast<size_t>(round.moves[m].chunk.value), end});
+      }
+      i = message.end;
+    }
+    for (const auto& [index, end] : landed) here[index] = std::max(here[index], end);
+  }
+  price.last = *std::max_element(price.finish.begin(), price.finish.end());
+  return price;
+}
+
+Duration closed_form(double rounds, double bytes, AlphaBeta link) {
+  const double transfer = link.bytes_per_second > 0 ? bytes / link.bytes_per_second * 1e9 : 0;
+  return Duration(std::llround(rounds * static_cast<double>(link.alpha.count()) + transfer));
+}
+
+Duration ring_time(int32_t members, Bytes size, AlphaBeta link) {
+  const double steps = 2.0 * (members - 1);
+  return closed_form(steps, steps / members * static_cast<double>(size.count), link);
+}
+
+Duration halving_time(int32_t members, Bytes size, AlphaBeta link) {
+  const double bytes = 2.0 * (members - 1) / members * static_cast<double>(size.count);
+  return closed_form(2.0 * doublings(members), bytes, link);
+}
+
+Duration late_exchange_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
+  const int32_t made = late_chunks(members, chunks);
+  const int32_t rounds = *find_algorithm("late-one")->card.round_count(members, made);
+  return closed_form(rounds, static_cast<double>(size.count) / made * rounds, link);
+}
+
+Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
+  const int32_t made = late_chunks(members, chunks);
+  std::vector<WorkerId> early, owners;
+  for (int32_t i = 0; i + 1 < members; ++i) early.push_back({i});
+  for (int32_t c = 0; c < made; ++c) owners.push_back(early[static_cast<size_t>(c) % early.size()]);
+  // Three members with more than two chunks: one of them owns all.
+  if (members == 3 && made > 2) std::fill(owners.begin(), owners.end(), early.back());
+  const RoundLength length = length_of(early_rounds(early, owners));
+  return closed_form(length.rounds, static_cast<double>(size.count) / made * length.chunks, link);
+}
+
+int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
+  const auto most = static_cast<int32_t>(std::max<int64_t>(1, kMostMoves / 2 / members));
+  const double alpha = static_cast<double>(link.alpha.count());
+  const double transfer =
+      static_cast<double>(closed_form(0, static_cast<double>(size.count), link).count());
+  // Three members take a round more, so that the least is for L in the place of L - 1.
+  const double extra = doublings(members) - 1 + (members == 3 ? 1 : 0);
+  const double ideal = alpha > 0 ? std::sqrt(extra * transfer / alpha) : most;
+  const auto near = static_cast<int32_t>(std::clamp<double>(ideal, 1, most));
+  int32_t best = 1;
+  // Sizes with rules of their own may have the least a few chunks beside it.
+  for (const int32_t first : {1, near - 5}) {
+    for (int32_t k = std::max(first, 1); k <= std::min(first + 10, most); ++k) {
+      if (late_exchange_time(members, k, size, link) <
+          late_exchange_time(members, best, size, link)) {
+        best = k;
+      }
+    }
+  }
+  return late_chunks(members, best);
+}
+
+Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
+  const Duration base = std::min(ring_time(members, size, link), halving_time(members, size, link));
+  return early_sum_time(members, chunks, size, link) +
+         late_exchange_time(members, chunks, size, link) - base;
+}
+
+Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& members,
+                                              const std::vector<Duration>& arrivals, Bytes size,
+                                              const Cluster& cluster, AlphaBeta link) {
+  const auto count = static_cast<int32_t>(members.size());
+  std::optional<CheapestProcedure> cheapest;
+  std::string tried;
+  for (const NamedAlgorithm& algorithm : algorithms()) {
+    const AlgorithmCard& card = algorithm.card;
+    if (card.goal != Goal::AllReduce) continue;
+    CollectiveShape shape;
+    shape.members = members;
+    if (card.late_most != 0) shape.late = latecomers(members, arrivals);
+    std::optional<Duration> best;
+    for (const int32_t chunks : chunk_counts(card, count, size, link)) {
+      shape.chunks = chunks;
+      if (int64_t{chunks} * count > kMostMoves) continue;
+      auto made = make_procedure(card.name, shape);
+      if (!made.ok()) continue;  // not for this shape: another algorithm is
+      auto price = price_collective(made.value().collective, arrivals, size, cluster);
+      if (!best || price.last < *best) best = price.last;
+      if (cheapest && cheapest->price.last <= price.last) continue;
+      cheapest = CheapestProcedure{std::move(made).value(), std::move(price), ""};
+    }
+    if (best) {
+      tried +=
+          cat(tried.empty() ? "" : ", ", card.name, " ", fixed(to_milliseconds(*best), 3), " ms");
+    }
+  }
+  if (!cheapest) return invalid("a collective needs different workers, and one at least");
+  cheapest->reason = cat("the least of ", tried);
+  return std::move(*cheapest);
+}
+
+}  // namespace tenuto
