@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "collective/algorithm.h"
 #include "collective/ring.h"
 #include "runtime/tally.h"
 
@@ -170,6 +171,26 @@ TEST(Reduction, RingsOfEverySizeSumBitForBit) {
     const Collective ring = make_ring(members(count, 3));
     for (const size_t elements : {0, 1, 2, 5, 8, 9, 64, 1001}) {
       for (uint64_t seed = 1; seed <= 5; ++seed) expect_right(ring, elements, seed);
+    }
+  }
+}
+
+// Each all-reduce of the table is executed as it is, also those with late members.
+TEST(Reduction, EveryAlgorithmSumsBitForBit) {
+  for (const NamedAlgorithm& algorithm : algorithms()) {
+    if (algorithm.card.goal != Goal::AllReduce) continue;
+    for (int32_t count = 2; count <= 9; ++count) {
+      CollectiveShape shape;
+      shape.members = members(count, 3);
+      if (algorithm.card.late_most != 0) shape.late = {shape.members.front()};
+      if (algorithm.card.late_most < 0 && count > 3) shape.late.push_back(shape.members[2]);
+      const auto made = make_procedure(algorithm.card.name, shape);
+      ASSERT_TRUE(made.ok()) << made.error().message;
+      for (const size_t elements : {0, 5, 64, 1001}) {
+        for (uint64_t seed = 1; seed <= 3; ++seed) {
+          expect_right(made.value().collective, elements, seed);
+        }
+      }
     }
   }
 }
