@@ -14,6 +14,7 @@
 
 #include "app/ask.h"
 #include "app/bench.h"
+#include "app/collective.h"
 #include "app/commit.h"
 #include "app/config.h"
 #include "app/doctor.h"
@@ -232,6 +233,7 @@ int run(int count, char** arguments) {
   add_train_commands(app, chosen);
   add_simulate_command(app, chosen);
   add_schedule_command(app, chosen);
+  add_collective_command(app, chosen);
   add_sample_command(app, chosen);
   add_live_commands(app, chosen);
   add_doctor_command(app, chosen);

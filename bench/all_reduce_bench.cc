@@ -1,0 +1,94 @@
+// All-reduce algorithms beside each other. --theory: what the price says of them for many counts of
+// members, as a speed-up over the ring begun when the last member comes, beside the published row.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "sim/procedure_price.h"
+
+namespace tenuto {
+namespace {
+
+// The published setting: 3 microseconds a message, 450 GiB/s, 1 GiB.
+const AlphaBeta kLink{std::chrono::microseconds(3), 450.0 * (1 << 30)};
+constexpr Bytes kSize{1 << 30};
+
+const std::vector<int32_t> kMembers = {4,  6,  8,   12,  16,  24,  32,  48,
+                                       64, 96, 128, 192, 256, 512, 1024};
+// Devraj et al., arXiv 2505.23523: the rounds of their schedules under the same constants.
+const std::vector<double> kPublished = {1.127, 1.192, 1.363, 1.346, 1.565, 1.635, 1.718,
+                                        1.617, 1.826, 1.743, 1.897, 1.829, 1.941};
+
+// The time from the last arrival on; the late member comes when the others have long summed up.
+Duration after_arrival(const std::string& name, int32_t members, int32_t chunks) {
+  CollectiveShape shape;
+  for (int32_t i = 0; i < members; ++i) shape.members.push_back({i});
+  shape.chunks = chunks;
+  std::vector<Duration> arrivals(shape.members.size());
+  if (find_algorithm(name)->card.late_most != 0) {
+    shape.late = {{members - 1}};
+    arrivals.back() = std::chrono::seconds(1);
+  }
+  const auto made = make_procedure(name, shape);
+  CHECK(made.ok(), made.error().message);
+  const Cluster cluster = uniform_cluster(members, {kLink.alpha, kLink.bytes_per_second});
+  return price_collective(made.value().collective, arrivals, kSize, cluster).last - arrivals.back();
+}
+
+// The best count of chunks that is a multiple of n - 1: every owner has as many.
+int32_t best_multiple(int32_t members) {
+  int32_t best = members - 1;
+  for (int32_t k = best; k <= 64 * (members - 1); k += members - 1) {
+    if (late_exchange_time(members, k, kSize, kLink) <
+        late_exchange_time(members, best, kSize, kLink)) {
+      best = k;
+    }
+  }
+  return best;
+}
+
+void print_row(const char* name, const std::vector<double>& row, int decimals) {
+  std::printf("%-26s", name);
+  for (const double value : row) std::printf("%7s", fixed(value, decimals).c_str());
+  std::printf("\n");
+}
+
+void print_theory() {
+  std::vector<double> counts, own, multiple, best, chunks, halving;
+  for (const int32_t members : kMembers) {
+    const auto speedup = [&, ring = after_arrival("ring", members, 0)](Duration of) {
+      return static_cast<double>(ring.count()) / static_cast<double>(of.count());
+    };
+    counts.push_back(members);
+    own.push_back(speedup(after_arrival("late-one", members, members - 1)));
+    multiple.push_back(speedup(after_arrival("late-one", members, best_multiple(members))));
+    chunks.push_back(best_chunks(members, kSize, kLink));
+    best.push_back(
+        speedup(after_arrival("late-one", members, static_cast<int32_t>(chunks.back()))));
+    halving.push_back(speedup(after_arrival("halving", members, 0)));
+  }
+  std::printf("Speed-up over ring, from the last arrival on: 3 us a message, 450 GiB/s, 1 GiB\n");
+  print_row("members", counts, 0);
+  print_row("published", kPublished, 3);
+  print_row("late-one, k = n - 1", own, 3);
+  print_row("late-one, best multiple", multiple, 3);
+  print_row("late-one, best k", best, 3);
+  print_row("  its k", chunks, 0);
+  print_row("halving", halving, 3);
+}
+
+}  // namespace
+}  // namespace tenuto
+
+int main(int count, char** arguments) {
+  if (count != 2 || std::strcmp(arguments[1], "--theory") != 0) {
+    std::fprintf(stderr, "all_reduce_bench: expected --theory\n");
+    return 2;
+  }
+  tenuto::print_theory();
+  return 0;
+}

@@ -1,0 +1,52 @@
+// tenuto collective: all-reduce algorithms as data, to look at, to check and to price.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <string>
+
+#include "base/result.h"
+#include "ir/procedure.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tenuto {
+
+// The flags of `show`, `check` and `price`.
+struct CollectiveOptions {
+  std::string file;  // a procedure's text
+  std::string algorithm = "ring";
+  int32_t members = 8, chunks = 0, root = -1;
+  std::string late;     // "RANK,..." or, to price, "RANK:MS,..."
+  std::string picture;  // file for the SVG
+  int64_t bytes = 64 << 20;
+  double alpha_us = 10, gigabytes_per_second = 12.5;
+  std::string slow_link;  // "FROM-TO:FACTOR,...": that link at this share of the rate, both ways
+  bool json = false;
+};
+
+// The rounds as a picture: a row for each member, a column for each round, an arrow for each
+// message with its chunks; what is added is orange, what is put is blue.
+std::string svg_of(const Procedure& procedure);
+
+// `tenuto collective list`: every algorithm with its card.
+int run_collective_list(const CollectiveOptions& options, std::ostream& out = std::cout);
+// `tenuto collective show`: a procedure as text, and as a picture to a file. Exit codes as
+// run_collective_check; 1 = the picture cannot be written.
+int run_collective_show(const CollectiveOptions& options, std::ostream& out = std::cout,
+                        std::ostream& errors = std::cerr);
+// `tenuto collective check`: 0 = right; 2 = unreadable or wrong flags; 3 = refused, with the
+// sentence.
+int run_collective_check(const CollectiveOptions& options, std::ostream& out = std::cout,
+                         std::ostream& errors = std::cerr);
+// `tenuto collective price`: when the last member is done, from the first one's arrival on.
+int run_collective_price(const CollectiveOptions& options, std::ostream& out = std::cout,
+                         std::ostream& errors = std::cerr);
+
+// Adds `collective` to the command line; `chosen` gets what it does, which returns the exit code.
+void add_collective_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);
+
+}  // namespace tenuto
