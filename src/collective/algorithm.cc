@@ -10,8 +10,9 @@ namespace tenuto {
 
 namespace {
 
-// More chunks than this make schedules that no memory holds; n = 1,024 needs 1,023.
 constexpr int32_t kMostChunks = 1 << 20;
+// Members x chunks, about half of the moves: 4,096 members with a chunk each, half a gigabyte.
+constexpr int64_t kMostPieces = int64_t{1} << 24;
 
 Error infeasible(std::string message) {
   return {Code::Infeasible, Reach::Call, std::move(message)};
@@ -79,6 +80,11 @@ Result<Procedure> make_procedure(std::string_view name, const CollectiveShape& s
   const AlgorithmCard& card = algorithm->card;
   const auto count = static_cast<int32_t>(shape.members.size());
   const auto late = static_cast<int32_t>(shape.late.size());
+  if (const int64_t pieces = int64_t{count} * std::max(shape.chunks, card.free_chunks ? 1 : count);
+      pieces > kMostPieces) {
+    return infeasible(cat("members x chunks are ", pieces, ": expected ", kMostPieces,
+                          " at most, take fewer chunks"));
+  }
   if (shape.chunks > 0 && !card.free_chunks && shape.chunks != count) {
     return infeasible(cat(name, " has one chunk for each member, found ", shape.chunks, " for ",
                           count, ": leave the chunks out"));

@@ -19,7 +19,7 @@ struct Side {
 };
 
 // Moves of a schedule that is still worth generating for a price.
-constexpr int64_t kMostMoves = int64_t{1} << 23;
+constexpr int64_t kMostMoves = int64_t{1} << 22;
 
 // Who is to be waited for: of the members by arrival those behind the widest gap.
 std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
@@ -131,6 +131,7 @@ Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta l
 }
 
 int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
+  if (members < 2) return 1;
   const auto most = static_cast<int32_t>(std::max<int64_t>(1, kMostMoves / 2 / members));
   const double alpha = static_cast<double>(link.alpha.count());
   const double transfer =

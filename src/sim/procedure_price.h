@@ -46,11 +46,14 @@ Duration closed_form(double rounds, double bytes, AlphaBeta link);
 // Closed forms for n members and s bytes, all members there from the start.
 Duration ring_time(int32_t members, Bytes size, AlphaBeta link);
 Duration halving_time(int32_t members, Bytes size, AlphaBeta link);
-// From the late member's arrival on, with the others' sums made: (k + L - 1)(alpha + s beta / k).
+
+// Of the late member's exchange; all but best_chunks require members >= 2. From its arrival on,
+// with the others' sums made: (k + L - 1)(alpha + s beta / k).
 Duration late_exchange_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link);
 // What the others need for their sums, if nobody is late.
 Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link);
-// The count of chunks with the least late_exchange_time: near sqrt((L - 1) s beta / alpha).
+// The count of chunks with the least late_exchange_time: near sqrt((L - 1) s beta / alpha), and not
+// so many that the rounds fill the memory where a message costs nothing.
 int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link);
 // How late a member must be for the late exchange to be faster than the better of ring and halving,
 // begun when it comes. It is also all that a wrong guess of who is late can cost.

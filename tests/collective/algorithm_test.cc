@@ -110,6 +110,8 @@ TEST(Algorithm, Refusals) {
   EXPECT_EQ(message("broadcast", {four, 0, {}, {9}}, Code::Invalid), "root 9 is no member");
   EXPECT_EQ(message("broadcast", {four, -1}, Code::Invalid),
             "expected 1 to 1048576 chunks, found -1");
+  EXPECT_EQ(message("tree", {shape_for({}, 100).members, 1 << 20}, Code::Infeasible),
+            "members x chunks are 104857600: expected 16777216 at most, take fewer chunks");
 }
 
 TEST(Algorithm, TextComesBack) {
