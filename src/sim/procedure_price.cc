@@ -20,6 +20,8 @@ struct Side {
 
 // Moves of a schedule that is still worth generating for a price.
 constexpr int64_t kMostMoves = int64_t{1} << 22;
+// And chunks: beyond it nothing is gained, and greedy rounds take the square of it to make.
+constexpr int64_t kMostBestChunks = 2048;
 
 // Who is to be waited for: of the members by arrival those behind the widest gap.
 std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
@@ -132,7 +134,8 @@ Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta l
 
 int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
   if (members < 2) return 1;
-  const auto most = static_cast<int32_t>(std::max<int64_t>(1, kMostMoves / 2 / members));
+  const auto most =
+      static_cast<int32_t>(std::clamp<int64_t>(kMostMoves / 2 / members, 1, kMostBestChunks));
   const double alpha = static_cast<double>(link.alpha.count());
   const double transfer =
       static_cast<double>(closed_form(0, static_cast<double>(size.count), link).count());
