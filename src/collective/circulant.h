@@ -5,9 +5,9 @@
 //         it still sums, to the member that far ahead; the all-gather is the same run backwards.
 //         For powers of two these are the rounds and bytes of recursive halving and doubling, for
 //         other counts no member has to stand aside first.
-// Source: Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv
-// 2410.14234. Not taken: partners by exclusive or, which keep traffic among neighbours in a
-// hierarchy, but cost
+// Source: Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
+//         arXiv 2410.14234.
+// Not taken: partners by exclusive or, which keep traffic among neighbours in a hierarchy, but cost
 //         two rounds and twice the bytes more where the count is no power of two.
 #pragma once
 

@@ -1,16 +1,14 @@
 // The rounds after the late member has come: it and the others, who have summed up, share.
 //
 // Idea:   the late member meets another one a round: both get a whole chunk, which the others
-// spread
-//         while the next ones meet. Groups of one or two members play the nodes of a scheme for a
-//         power of two, so that every count of members ends in the least possible rounds.
+//         spread while the next ones meet. Groups of one or two members play the nodes of a scheme
+//         for a power of two, so that every count of members ends in the least possible rounds.
 // Rounds: k + L - 1 for k chunks, L = ceil(log2 n): no schedule has fewer, since the last chunk is
 //         first sent in round k - 1 and those who know it can only double. One more for n = 3 with
 //         k > 2.
 // Bytes:  the others receive k chunks each and send k + L - 1 at most; so does the late one.
 // Source: Devraj et al., "Efficient AllReduce with Stragglers" (arXiv 2505.23523), for powers of
-// two;
-//         the rounds for other counts and free k are our own (docs/decisions/038).
+//         two; the rounds for other counts and free k are our own (docs/decisions/038).
 #pragma once
 
 #include <cstdint>

@@ -47,8 +47,8 @@ Duration closed_form(double rounds, double bytes, AlphaBeta link);
 Duration ring_time(int32_t members, Bytes size, AlphaBeta link);
 Duration halving_time(int32_t members, Bytes size, AlphaBeta link);
 
-// Of the late member's exchange; all but best_chunks require members >= 2. From its arrival on,
-// with the others' sums made: (k + L - 1)(alpha + s beta / k).
+// What the exchange with the late member takes from its arrival on, the others' sums being made:
+// (k + L - 1)(alpha + s beta / k). This and the two that follow require members >= 2.
 Duration late_exchange_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link);
 // What the others need for their sums, if nobody is late.
 Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link);

@@ -4,7 +4,7 @@ import re
 import time
 import unittest
 
-from harness import KILL, another_case
+from harness import KILL, SANITIZED, another_case
 from restart_test import children_of
 from survive_test import Survival
 
@@ -57,7 +57,8 @@ class Rest(LeftOver):
         self.assertNotIn("iteration_ms", hit)
         periods = [line.get("period_ms") for line in run.metrics()]
         self.assertGreater(hit["period_ms"], periods[1])
-        self.assertLess(hit["period_ms"], 2 * periods[1])
+        if not SANITIZED:  # such builds take as long as they like for the pause
+            self.assertLess(hit["period_ms"], 2 * periods[1])
         self.assertIn("iteration_ms", run.metrics()[3])
 
     def test_two_die_in_one_step(self):

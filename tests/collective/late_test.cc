@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <set>
 
 #include "base/text.h"
@@ -173,33 +172,6 @@ TEST(Late, Join) {
       }
     }
   }
-}
-
-double processor_milliseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
-}
-
-// The best of a few, in the processor time of this thread: the machine may be busy.
-TEST(Late, Speed) {
-  if (kSanitized) return;
-  double generated = 1e9, checked = 1e9;
-  CollectiveShape large = shape_for({}, 1024), small = shape_for({}, 64);
-  large.late = {large.members[5]};
-  small.late = {small.members[5]};
-  const auto schedule = make_procedure("late-one", small);
-  for (int i = 0; i < 5; ++i) {
-    double start = processor_milliseconds();
-    EXPECT_TRUE(make_procedure("late-one", large).ok());
-    generated = std::min(generated, processor_milliseconds() - start);
-    start = processor_milliseconds();
-    EXPECT_TRUE(check(schedule.value()).ok());
-    checked = std::min(checked, processor_milliseconds() - start);
-  }
-  std::printf("generated n = 1024 in %.1f ms, checked n = 64 in %.2f ms\n", generated, checked);
-  EXPECT_LT(generated, 50);
-  EXPECT_LT(checked, 10);
 }
 
 }  // namespace
