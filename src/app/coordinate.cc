@@ -246,6 +246,13 @@ void Coordinator::answer(const Question& question) {
   if (request.value().kind == Request::Kind::Signal) {
     return rehearse_death(question, request.value());
   }
+  const Fault& fault = request.value().fault;
+  if (request.value().kind == Request::Kind::Fault && is_of_worker(fault)) {
+    const WorkerId worker = worker_of(fault, input_.job->parallel.stages);
+    if (!has_come(state_.members[static_cast<size_t>(worker.value)])) {
+      return server_->answer(question.id, "", cat("worker ", worker, " has not come yet"));
+    }
+  }
   hear(request.value());
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }

@@ -154,7 +154,7 @@ class Absent(Case):
         run.wait_for_steps(begin + 6)
         end = self.inject(run, "worker=5:1")
         run.wait_for_steps(end + 6)
-        for wrong, sentence in (("worker=0.1:0.5", "there is no worker 0.1"),
+        for wrong, sentence in (("worker=0.1:0.5", "worker 1 has not come yet"),
                                 ("worker=2.0:0.5", "there is no worker 2.0"),
                                 ("worker=1.1:2", "is no slow worker"),
                                 ("worker=1.1", "is no slow worker")):
