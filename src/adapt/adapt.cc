@@ -299,7 +299,8 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   AdaptOptions options = asked;
   options.price.spans = options.price.bytes = options.price.lower_bound = false;
   const Copies copies = copies_in(plan);
-  if (!has_copies(plan)) return adapt_bare(plan, model, now, options);
+  const auto none = [](const std::vector<WorkerId>& of) { return of.empty(); };
+  if (std::all_of(copies.begin(), copies.end(), none)) return adapt_bare(plan, model, now, options);
   Result<Adapted> adapted = adapt_bare(without_copies(plan), model, now, options);
   if (!adapted.ok()) return adapted;
   Plan& found = adapted.value().plan;

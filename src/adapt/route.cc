@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "adapt/mesh_bound.h"
+#include "base/contains.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "plan/routed.h"
@@ -38,7 +39,7 @@ std::vector<std::vector<int32_t>> pipelines_of(const Mesh& mesh) {
   for (int32_t p = 0; p < mesh.pipelines; ++p) {
     auto& own = all.emplace_back();
     for (int32_t s = 0; s < mesh.depth(); ++s) own.push_back(holder_at_home(mesh, s, p));
-    if (std::find(own.begin(), own.end(), -1) != own.end()) own.clear();
+    if (contains(own, -1)) own.clear();
   }
   return all;
 }

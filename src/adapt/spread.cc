@@ -7,6 +7,7 @@
 
 #include "adapt/mesh_bound.h"
 #include "base/check.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "plan/routed.h"
 
@@ -159,9 +160,7 @@ std::vector<StageMove> moves_of(const Plan& plan, const Model& model, const Clus
   // Pipelines whose place at a stage is empty, by stage.
   const auto has_gap = [&](int32_t stage, int32_t pipeline) {
     const WorkerId home{pipeline * depth + stage};
-    return std::find(staffs[at(stage)].stay.begin(), staffs[at(stage)].stay.end(), home) ==
-               staffs[at(stage)].stay.end() ||
-           !now.workers[at(home.value)].alive;
+    return !contains(staffs[at(stage)].stay, home) || !now.workers[at(home.value)].alive;
   };
   std::vector<int32_t> to_leave(at(depth), 0);
   for (int32_t s = 0; s < depth; ++s) {
@@ -176,7 +175,7 @@ std::vector<StageMove> moves_of(const Plan& plan, const Model& model, const Clus
       if (to_leave[at(s)] == 0) continue;
       for (const WorkerId worker : staffs[at(s)].stay) {
         const Worker& state = now.workers[at(worker.value)];
-        const bool left = std::find(gone.begin(), gone.end(), worker) != gone.end();
+        const bool left = contains(gone, worker);
         if (left || !state.alive) continue;
         const bool fits = has_gap(to, worker.value / depth);
         if (best && std::pair(state.speed, fits) <= std::pair(best->speed, best_fits)) continue;
@@ -198,7 +197,7 @@ std::vector<StageMove> moves_of(const Plan& plan, const Model& model, const Clus
   }
   for (StageMove& move : moves) {
     for (const WorkerId holder : staffs[at(move.to.value)].stay) {
-      const bool left = std::find(gone.begin(), gone.end(), holder) != gone.end();
+      const bool left = contains(gone, holder);
       if (left || !now.workers[at(holder.value)].alive) continue;
       move.source = holder;
       break;

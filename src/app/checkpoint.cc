@@ -13,6 +13,7 @@
 #include <span>
 
 #include "base/checksum.h"
+#include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -197,7 +198,7 @@ Result<Manifest> find_checkpoint(const std::string& run, int64_t step) {
     return Error{Code::Invalid, Reach::Job, cat(run, " holds no checkpoint")};
   }
   const int64_t wanted = step < 0 ? steps.back() : step;
-  if (std::find(steps.begin(), steps.end(), wanted) == steps.end()) {
+  if (!contains(steps, wanted)) {
     std::string all;
     for (const int64_t of : steps) all += cat(all.empty() ? "" : ", ", of);
     return Error{Code::Invalid, Reach::Job,

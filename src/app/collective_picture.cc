@@ -3,6 +3,7 @@
 #include <map>
 
 #include "app/collective.h"
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -118,8 +119,7 @@ std::string svg_of(const Procedure& procedure) {
                cat(escaped(procedure.name), ": ", collective.members.size(), " members, ",
                    collective.chunk_count, " chunks, ", collective.rounds.size(), " rounds"));
   for (const WorkerId member : collective.members) {
-    const bool late =
-        std::find(procedure.late.begin(), procedure.late.end(), member) != procedure.late.end();
+    const bool late = contains(procedure.late, member);
     text += cat("<line class=\"member\" x1=\"", fixed(kLeft, 1), "\" y1=\"", fixed(y[member], 1),
                 "\" x2=\"", fixed(x, 1), "\" y2=\"", fixed(y[member], 1), "\"/>\n");
     text += word(8, y[member] + 4, late ? "late" : "name", cat(member, late ? " late" : ""));

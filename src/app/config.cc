@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/plan_file.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "plan/make_plan.h"
 #include "world/fit.h"
@@ -70,7 +71,7 @@ Result<LoadedJob> load_effective_job(const std::string& path,
   }
   std::vector<std::string_view> names{kAutoOrder};
   for (const OrderCard& card : order_cards()) names.push_back(card.name);
-  if (std::find(names.begin(), names.end(), parallel.order) != names.end()) {
+  if (contains(names, parallel.order)) {
     std::string& from = origin["parallel.split_backward"];
     if (from != "default") return loaded;
     parallel.split_backward = splits_by_default(parallel.order);

@@ -1,6 +1,5 @@
 #include "app/job_model.h"
 
-#include <map>
 #include <utility>
 
 namespace tenuto {
@@ -24,20 +23,19 @@ Bytes message_of(const Job& job) {
 }  // namespace
 
 Model model_of(const Plan& plan, const WorkerTimes& times) {
-  std::map<WorkerId, std::pair<size_t, int32_t>> workers;  // place in the pipeline, stages held
-  for (const Stage& stage : plan.stages) {
-    const auto [place, fresh] =
-        workers.try_emplace(stage.holders.front(), std::pair(workers.size(), 0));
-    ++place->second.second;
-  }
+  const auto workers = static_cast<int32_t>(times.forward.size());
   Model model;
   model.layers.resize(at(plan.stages.back().layer_end));
-  for (const Stage& stage : plan.stages) {
-    const auto [place, held] = workers.at(stage.holders.front());
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    const TimeShare share = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
+    const auto part = [&](const std::vector<double>& of) {
+      return from_milliseconds(of[at(share.place)] / share.chunks);
+    };
     Layer& layer = model.layers[at(stage.layer_first)];
-    layer.forward = from_milliseconds(times.forward[place] / held);
-    layer.backward_input = from_milliseconds(times.backward_input[place] / held);
-    layer.backward_weight = from_milliseconds(times.backward_weight[place] / held);
+    layer.forward = part(times.forward);
+    layer.backward_input = part(times.backward_input);
+    layer.backward_weight = part(times.backward_weight);
     layer.parameters = times.parameters;
     model.layers[at(stage.layer_end) - 1].activation = times.message;
   }

@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// Times of the workers of a pipeline in milliseconds, and the bytes of a stage.
+// Times of the workers of a pipeline in milliseconds, one for each, and the bytes of a stage.
 struct WorkerTimes {
   std::vector<double> forward, backward_input, backward_weight;
   Bytes message, parameters;

@@ -6,6 +6,7 @@
 #include "adapt/adapt.h"
 #include "app/job_model.h"
 #include "app/plan_file.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
@@ -195,10 +196,6 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   return std::move(adapted).value().plan;
 }
 
-bool holds(const Stage& stage, WorkerId worker) {
-  return std::find(stage.holders.begin(), stage.holders.end(), worker) != stage.holders.end();
-}
-
 // The holders by `first`, and those who are not `alive` where holders are missing.
 std::vector<std::vector<WorkerId>> holders_of_all(const Plan& whole, const Plan& first,
                                                   const std::vector<bool>& alive) {
@@ -245,7 +242,7 @@ Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
 
 std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
-  if (std::find(alive.begin(), alive.end(), false) == alive.end()) return std::nullopt;
+  if (!contains(alive, false)) return std::nullopt;
   Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true));
   if (!whole.ok()) return std::nullopt;
   const Plan first = without_copies(begun);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "app/trace.h"
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -106,7 +107,7 @@ Status Record::step(const StepRecord& step) {
   const Status written = metrics_.write(line.dump());
   if (!written.ok()) return written;
   const auto& traced = job_->trace_steps;
-  const bool wanted = std::find(traced.begin(), traced.end(), step.step) != traced.end();
+  const bool wanted = contains(traced, step.step);
   return wanted ? trace(step) : ok();
 }
 

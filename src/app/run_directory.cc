@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "app/checkpoint.h"
+#include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -33,8 +34,7 @@ constexpr std::array<std::string_view, 3> kPrefixes = {"plan-", "trace-", "check
 
 bool is_ours(const std::string& name) {
   const auto starts = [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; };
-  return std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end() ||
-         std::any_of(kPrefixes.begin(), kPrefixes.end(), starts);
+  return contains(kFiles, name) || std::any_of(kPrefixes.begin(), kPrefixes.end(), starts);
 }
 
 bool holds_run(const std::string& path) {

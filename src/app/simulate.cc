@@ -19,6 +19,7 @@
 #include "app/page.h"
 #include "app/plan_file.h"
 #include "base/clock.h"
+#include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "ir/check.h"
@@ -66,7 +67,7 @@ int exit_code_of(const Error& error) {
 Status check_flags(const SimulateOptions& options) {
   const auto one_of = [](const char* flag, const std::optional<std::string>& given,
                          const std::vector<std::string>& choices) -> Status {
-    if (!given || std::find(choices.begin(), choices.end(), *given) != choices.end()) return ok();
+    if (!given || contains(choices, *given)) return ok();
     std::string names;
     for (const std::string& each : choices) names += cat(names.empty() ? "" : " or ", each);
     return invalid(cat(flag, " ", *given, ": expected ", names));

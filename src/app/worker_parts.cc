@@ -28,16 +28,6 @@ std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
   return peers;
 }
 
-std::vector<StageId> stages_of(const Plan& plan, WorkerId self) {
-  std::vector<StageId> stages;
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    const auto& holders = plan.stages[stage].holders;
-    if (std::find(holders.begin(), holders.end(), self) == holders.end()) continue;
-    stages.push_back({static_cast<int32_t>(stage)});
-  }
-  return stages;
-}
-
 std::string names_of(const std::vector<StageId>& stages) {
   std::string names = stages.size() == 1 ? "stage" : "stages";
   for (const StageId stage : stages) names += cat(stage == stages.front() ? " " : ", ", stage);

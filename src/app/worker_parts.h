@@ -14,9 +14,6 @@ namespace tenuto {
 // The peers that the worker exchanges messages with under the plan.
 std::set<WorkerId> peers_of(const Plan& plan, WorkerId self);
 
-// The stages that the worker holds, ascending.
-std::vector<StageId> stages_of(const Plan& plan, WorkerId self);
-
 // "stage 3", "stages 1, 5".
 std::string names_of(const std::vector<StageId>& stages);
 

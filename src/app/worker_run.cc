@@ -11,6 +11,7 @@
 #include "app/worker_parts.h"
 #include "app/worker_process.h"
 #include "base/clock.h"
+#include "base/contains.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -81,7 +82,7 @@ Status WorkerRun::make_parts() {
   Result<Job> job = job_from_toml(*first->job_toml, "the coordinator's settings");
   if (!job.ok()) return job.error();
   job_ = std::move(job).value();
-  if (!newcomer_) stages_ = stages_of(*plan_, settings_.self);
+  if (!newcomer_) stages_ = stages_of(plan_->stages, settings_.self);
   if (stages_.empty()) return invalid("the plan gives no stage to this worker");
   const Status wired = make_wire(report_.epoch);
   if (!wired.ok()) return wired;
@@ -147,10 +148,10 @@ Status WorkerRun::connect_peers(const Plan& plan) {
     if (left.count() <= 0) {
       const WorkerId peer = due.empty() ? under_way.begin()->second : *due.begin();
       return unreachable(
-          peer,
-          {Code::Timeout, Reach::Link,
-           cat("no connection to worker ", peer, " (", names_of(stages_of(plan, peer)), ") within ",
-               fixed(job_.network.connect_seconds, 1), " s (network.connect_seconds)")});
+          peer, {Code::Timeout, Reach::Link,
+                 cat("no connection to worker ", peer, " (", names_of(stages_of(plan.stages, peer)),
+                     ") within ", fixed(job_.network.connect_seconds, 1),
+                     " s (network.connect_seconds)")});
     }
     const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
     if (!done.ok()) continue;
@@ -372,7 +373,7 @@ void WorkerRun::note(const Done& heard) {
   if (lessons_.note(heard, monotonic_clock().now())) return;
   if (heard.ticket != kNoTicket || heard.peer.value < 0) return;
   const auto& lost = report_.lost_peers;
-  if (std::find(lost.begin(), lost.end(), heard.peer) != lost.end()) return;
+  if (contains(lost, heard.peer)) return;
   report_.lost_peers.push_back(heard.peer);
   tell();
 }

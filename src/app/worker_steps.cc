@@ -8,6 +8,7 @@
 #include "app/worker_parts.h"
 #include "app/worker_process.h"
 #include "base/clock.h"
+#include "base/contains.h"
 #include "monitor/sample.h"
 
 namespace tenuto {
@@ -430,7 +431,7 @@ void WorkerRun::finish_summary(std::vector<Event> events, int64_t step, StepSumm
     summary.lag_valid = lag.valid();
   }
   const auto& traced = job_.trace_steps;
-  if (std::find(traced.begin(), traced.end(), step) != traced.end()) {
+  if (contains(traced, step)) {
     summary.events = to_text(events);
   }
 }

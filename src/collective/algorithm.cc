@@ -101,6 +101,14 @@ Result<Procedure> make_procedure(std::string_view name, const CollectiveShape& s
   return algorithm->make(shape);
 }
 
+void append(Procedure& made, std::vector<Round> rounds, std::string section) {
+  if (rounds.empty()) return;
+  auto& all = made.collective.rounds;
+  all.reserve(all.size() + rounds.size());
+  for (Round& round : rounds) all.push_back(std::move(round));
+  made.sections.push_back({std::move(section), static_cast<int32_t>(all.size())});
+}
+
 int32_t doublings(int32_t count) {
   CHECK(count > 0, "a count of members");
   int32_t rounds = 0;

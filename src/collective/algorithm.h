@@ -56,6 +56,9 @@ const NamedAlgorithm* find_algorithm(std::string_view name);
 //         Infeasible/Call  the algorithm cannot have this shape; what it can have
 Result<Procedure> make_procedure(std::string_view name, const CollectiveShape& shape);
 
+// Puts `rounds` behind those of `made`, as a section of that name; no rounds, no section.
+void append(Procedure& made, std::vector<Round> rounds, std::string section);
+
 // ceil(log2 count): rounds in which one member's word can reach `count` members. Requires count > 0
 int32_t doublings(int32_t count);
 

@@ -23,18 +23,13 @@ Result<Procedure> broadcast(const CollectiveShape& shape) {
   if (count == 1) return made;
   const auto exchange = late_rounds(count, chunks);
   if (!exchange.ok()) return exchange.error();
-  std::vector<WorkerId> others;
-  for (const WorkerId member : shape.members) {
-    if (member != root) others.push_back(member);
-  }
-  auto& rounds = made.collective.rounds;
-  rounds = rounds_among(exchange.value(), others, root);
+  std::vector<Round> rounds = rounds_among(exchange.value(), without(shape.members, {root}), root);
   for (Round& round : rounds) {
     std::erase_if(round.moves, [&](const Move& move) { return move.to == root; });
     for (Move& move : round.moves) move.add = false;
   }
   while (rounds.back().moves.empty()) rounds.pop_back();
-  made.sections = {{"broadcast", static_cast<int32_t>(rounds.size())}};
+  append(made, std::move(rounds), "broadcast");
   return made;
 }
 
@@ -55,8 +50,7 @@ NamedAlgorithm algorithm_broadcast() {
   card.phases = "broadcast";
   card.source =
       "the bound: Bar-Noy, Kipnis, Schieber, Optimal multiple message broadcasting in "
-      "telephone-like "
-      "communication systems, 2000; the rounds: decision 38";
+      "telephone-like communication systems, 2000; the rounds: decision 38";
   card.good_for = "parameters of one member for all, of any size";
   card.free_chunks = true;
   card.round_count = broadcast_rounds;

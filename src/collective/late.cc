@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/contains.h"
 #include "collective/circulant.h"
 
 namespace tenuto {
@@ -30,6 +31,15 @@ std::vector<Round> early_rounds(const std::vector<WorkerId>& early,
   for (const WorkerId member : circle) blocks.push_back(owned[member]);
   return some_own_nothing ? circulant_reduce_scatter(circle, blocks)
                           : ring_reduce_scatter(circle, blocks);
+}
+
+std::vector<WorkerId> without(const std::vector<WorkerId>& members,
+                              const std::vector<WorkerId>& left_out) {
+  std::vector<WorkerId> rest;
+  for (const WorkerId member : members) {
+    if (!contains(left_out, member)) rest.push_back(member);
+  }
+  return rest;
 }
 
 RoundLength length_of(const std::vector<Round>& rounds) {

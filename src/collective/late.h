@@ -18,6 +18,10 @@ namespace tenuto {
 std::vector<Round> early_rounds(const std::vector<WorkerId>& early,
                                 const std::vector<WorkerId>& owners);
 
+// Everyone but `left_out`, in order.
+std::vector<WorkerId> without(const std::vector<WorkerId>& members,
+                              const std::vector<WorkerId>& left_out);
+
 // How long rounds are: how many, and chunks of the largest message of each, added up.
 struct RoundLength {
   int32_t rounds = 0, chunks = 0;

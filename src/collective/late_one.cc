@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "collective/algorithm.h"
 #include "collective/late.h"
@@ -17,16 +18,6 @@
 namespace tenuto {
 
 namespace {
-
-// Everyone but `left_out`, in order.
-std::vector<WorkerId> without(const std::vector<WorkerId>& members,
-                              const std::vector<WorkerId>& left_out) {
-  std::vector<WorkerId> rest;
-  for (const WorkerId member : members) {
-    if (std::count(left_out.begin(), left_out.end(), member) == 0) rest.push_back(member);
-  }
-  return rest;
-}
 
 // The rounds in which `joiner` comes to those who hold the sums: a message to each of them, and one
 // from each who kept a chunk in its place. `holders`, by chunk, becomes who holds the sums then.
@@ -67,24 +58,17 @@ Result<Procedure> make(const CollectiveShape& shape, std::string name) {
   for (const int32_t place : exchange.value().owners) {
     made.owners.push_back(others[static_cast<size_t>(place)]);
   }
-  const auto append = [&](std::vector<Round> rounds, std::string section) {
-    if (rounds.empty()) return;
-    auto& all = made.collective.rounds;
-    all.reserve(all.size() + rounds.size());
-    for (Round& round : rounds) all.push_back(std::move(round));
-    made.sections.push_back({std::move(section), static_cast<int32_t>(all.size())});
-  };
   const std::vector<WorkerId> early = without(shape.members, shape.late);
   std::vector<WorkerId> holders = made.owners;
   for (size_t c = 0; c < holders.size(); ++c) {
-    const bool present = std::find(early.begin(), early.end(), holders[c]) != early.end();
+    const bool present = contains(early, holders[c]);
     if (!present) holders[c] = early[c % early.size()];
   }
-  append(early_rounds(early, holders), "early reduce-scatter");
+  append(made, early_rounds(early, holders), "early reduce-scatter");
   for (size_t i = 0; i + 1 < shape.late.size(); ++i) {
-    append(joining_rounds(shape.late[i], made.owners, holders), cat("join ", shape.late[i]));
+    append(made, joining_rounds(shape.late[i], made.owners, holders), cat("join ", shape.late[i]));
   }
-  append(rounds_among(exchange.value(), others, last), "late exchange");
+  append(made, rounds_among(exchange.value(), others, last), "late exchange");
   return made;
 }
 

@@ -4,8 +4,7 @@
 //         owner in round c + i; the last of them takes the sum back in that round. Whole chunks
 //         spread meanwhile, the rarest first, by whatever ports are free.
 // Rounds: for k chunks about k (n + w - 1) / n and L more at best, w late members; the greedy
-// choice
-//         takes 10 to 15 % more.
+//         choice takes 10 to 15 % more.
 // Source: docs/decisions/038.
 // Not taken: the exact matching of free ports in each round; it saves rounds only in the end, where
 //         the rarest chunk decides.
@@ -109,10 +108,7 @@ class Together {
 };
 
 Result<Procedure> late_together(const CollectiveShape& shape) {
-  std::vector<WorkerId> early;
-  for (const WorkerId member : shape.members) {
-    if (std::count(shape.late.begin(), shape.late.end(), member) == 0) early.push_back(member);
-  }
+  const std::vector<WorkerId> early = without(shape.members, shape.late);
   const auto most = static_cast<int32_t>(early.size());
   const int32_t chunks = shape.chunks > 0 ? shape.chunks : 4 * most;
   Procedure made;
@@ -120,14 +116,8 @@ Result<Procedure> late_together(const CollectiveShape& shape) {
   made.late = shape.late;
   made.collective = {shape.members, chunks, {}};
   for (int32_t c = 0; c < chunks; ++c) made.owners.push_back(early[static_cast<size_t>(c % most)]);
-  auto& rounds = made.collective.rounds;
-  rounds = early_rounds(early, made.owners);
-  const auto early_end = static_cast<int32_t>(rounds.size());
-  if (early_end > 0) made.sections.push_back({"early reduce-scatter", early_end});
-  for (Round& round : Together(early, shape.late, chunks).make()) {
-    rounds.push_back(std::move(round));
-  }
-  made.sections.push_back({"late exchange", static_cast<int32_t>(rounds.size())});
+  append(made, early_rounds(early, made.owners), "early reduce-scatter");
+  append(made, Together(early, shape.late, chunks).make(), "late exchange");
   return made;
 }
 

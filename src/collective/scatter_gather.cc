@@ -1,6 +1,5 @@
 // Ring, halving and direct, and their halves: reduce-scatter and all-gather with one chunk a
 // member.
-#include "base/check.h"
 #include "collective/algorithm.h"
 #include "collective/circulant.h"
 #include "collective/ring.h"
@@ -19,13 +18,6 @@ Procedure with_own_chunks(const CollectiveShape& shape, std::string name, Goal g
   made.owners = shape.members;
   made.collective = {shape.members, static_cast<int32_t>(shape.members.size()), {}};
   return made;
-}
-
-void append(Procedure& made, std::vector<Round> rounds, std::string section) {
-  if (rounds.empty()) return;
-  auto& all = made.collective.rounds;
-  for (Round& round : rounds) all.push_back(std::move(round));
-  made.sections.push_back({std::move(section), static_cast<int32_t>(all.size())});
 }
 
 Procedure all_reduce_of(const CollectiveShape& shape, std::string name, Rounds scatter,

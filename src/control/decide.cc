@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "control/instruct.h"
 #include "control/join.h"
@@ -105,10 +106,9 @@ bool Turn::overtaken(const Report& report) {
 void Turn::note_shards(const Report& report) {
   if (report.shards.empty() || state().situation == Situation::Recovering) return;
   if (report.epoch != state().epoch && state().situation == Situation::Running) return;
-  const std::vector<int32_t> stages = stages_of(state().rules, report.worker);
+  const std::vector<StageId> held = stages_of(state().rules.stages, report.worker);
   for (const SavedShard& shard : report.shards) {
-    const bool held = std::find(stages.begin(), stages.end(), shard.stage.value) != stages.end();
-    if (held && shard.version > state().saved) {
+    if (contains(held, shard.stage) && shard.version > state().saved) {
       state().shards[shard.version][shard.stage.value] = shard;
     }
   }

@@ -19,20 +19,6 @@ Phase phase_of(Situation situation) {
 
 }  // namespace
 
-std::vector<int32_t> stages_of(const std::vector<Stage>& stages, WorkerId worker) {
-  std::vector<int32_t> held;
-  for (size_t stage = 0; stage < stages.size(); ++stage) {
-    const auto& holders = stages[stage].holders;
-    if (std::find(holders.begin(), holders.end(), worker) == holders.end()) continue;
-    held.push_back(static_cast<int32_t>(stage));
-  }
-  return held;
-}
-
-std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker) {
-  return stages_of(rules.stages, worker);
-}
-
 int64_t next_save(const State& state) {
   if (state.situation == Situation::Ended) return -1;
   if (state.situation == Situation::Salvaging) {
@@ -99,7 +85,7 @@ Instruction instruction_of(const State& state) {
 }
 
 std::string name_of(const Rules& rules, WorkerId worker) {
-  const std::vector<int32_t> stages = stages_of(rules, worker);
+  const std::vector<StageId> stages = stages_of(rules.stages, worker);
   if (stages.empty()) return cat("worker ", worker);
   size_t pipelines = static_cast<size_t>(rules.pipelines);
   for (const Stage& stage : rules.stages) {
@@ -107,7 +93,7 @@ std::string name_of(const Rules& rules, WorkerId worker) {
   }
   const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
   std::string names;
-  for (const int32_t stage : stages) names += cat(names.empty() ? "" : ", ", stage);
+  for (const StageId stage : stages) names += cat(names.empty() ? "" : ", ", stage);
   return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
              " of pipeline ", worker.value / workers, ")");
 }

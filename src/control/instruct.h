@@ -7,12 +7,6 @@
 
 namespace tenuto {
 
-// The stages that the worker holds, ascending.
-std::vector<int32_t> stages_of(const std::vector<Stage>& stages, WorkerId worker);
-
-// Those that are its place in the run, whether it is there or not.
-std::vector<int32_t> stages_of(const Rules& rules, WorkerId worker);
-
 // The version that will be saved next; -1 = none.
 int64_t next_save(const State& state);
 

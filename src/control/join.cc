@@ -22,12 +22,6 @@ Member& member_of(State& state, WorkerId worker) {
   return state.members[static_cast<size_t>(worker.value)];
 }
 
-std::vector<StageId> places_of(const State& state, WorkerId worker) {
-  std::vector<StageId> stages;
-  for (const int32_t stage : stages_of(state.rules, worker)) stages.push_back({stage});
-  return stages;
-}
-
 // The workers in some state of coming, ascending.
 std::vector<WorkerId> all_who(const State& state, Joining how) {
   std::vector<WorkerId> workers;
@@ -69,7 +63,7 @@ std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Durat
   std::map<WorkerId, int> lessons;
   for (const WorkerId worker : ready) {
     Member& of = member_of(state, worker);
-    of.place = {worker, of.report.incarnation, places_of(state, worker), {}, -1};
+    of.place = {worker, of.report.incarnation, stages_of(state.rules.stages, worker), {}, -1};
     for (const StageId stage : of.place.stages) {
       of.place.donors.push_back(choose_donor(state, stage, lessons));
       learners[static_cast<size_t>(stage.value)].push_back(worker);
@@ -157,7 +151,7 @@ std::vector<Newcomer> newcomers_of(const State& state) {
   std::vector<Newcomer> all;
   for (const WorkerId worker : all_who(state, Joining::Invited)) {
     const Member& of = state.members[static_cast<size_t>(worker.value)];
-    all.push_back({worker, of.report.incarnation, places_of(state, worker)});
+    all.push_back({worker, of.report.incarnation, stages_of(state.rules.stages, worker)});
   }
   for (const WorkerId worker : all_who(state, Joining::Learning)) {
     all.push_back(state.members[static_cast<size_t>(worker.value)].place);
@@ -168,7 +162,7 @@ std::vector<Newcomer> newcomers_of(const State& state) {
 bool hear_newcomer(Decision& out, const Report& report, Duration now) {
   State& state = out.state;
   Member& of = member_of(state, report.worker);
-  if (of.alive || stages_of(state.rules, report.worker).empty()) return false;
+  if (of.alive || stages_of(state.rules.stages, report.worker).empty()) return false;
   const bool known = of.joining == Joining::Invited && report.incarnation == of.report.incarnation;
   if (known) {
     of.heard_at = now;

@@ -56,12 +56,9 @@ const std::shared_ptr<const Plan>& plan_of_all(const State& state) {
 Result<Plan> plan_of_the_living(const State& state) {
   if (plan_of_all(state) == nullptr) return invalid("the run has no plan");
   const Plan& all = *plan_of_all(state);
-  const auto& ends = all.stages;
-  const bool both =
-      std::any_of(ends.front().holders.begin(), ends.front().holders.end(), [&](WorkerId holder) {
-        return std::find(ends.back().holders.begin(), ends.back().holders.end(), holder) !=
-               ends.back().holders.end();
-      });
+  const auto& first = all.stages.front().holders;
+  const bool both = std::any_of(first.begin(), first.end(),
+                                [&](WorkerId holder) { return holds(all.stages.back(), holder); });
   if (is_tied(all.schedule) && both) {
     return invalid("its first and last stage share a weight, and a worker holds both");
   }

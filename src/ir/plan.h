@@ -19,6 +19,21 @@ struct Stage {
   auto operator<=>(const Stage&) const = default;
 };
 
+// True when the worker keeps the stage's weights.
+bool holds(const Stage& stage, WorkerId worker);
+
+// The stages whose weights the worker keeps, ascending.
+std::vector<StageId> stages_of(const std::vector<Stage>& stages, WorkerId worker);
+
+// Where a stage's worker stands in its pipeline, and among how many stages it shares its time.
+struct TimeShare {
+  int32_t place = 0, chunks = 1;
+};
+
+// The stage's share of a worker's time, in pipelines of so many workers: the same for all who hold
+// it, also for those who keep it besides one of their own.
+TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage);
+
 // How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
 // inputs are here, backward before forward before weight gradient, each kind in the global order,
 // under the limits.

@@ -7,11 +7,24 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "plan/lower.h"
 
 namespace tenuto {
 namespace {
+
+bool any_holds_two(const Plan& plan) {
+  std::vector<bool> holds(plan.schedule.lists.size());
+  for (const Stage& stage : plan.stages) {
+    for (const WorkerId holder : stage.holders) {
+      const auto worker = static_cast<size_t>(holder.value);
+      if (holds[worker]) return true;
+      holds[worker] = true;
+    }
+  }
+  return false;
+}
 
 // The stages of which each worker runs something.
 std::vector<std::set<StageId>> stages_run(const Plan& plan) {
@@ -24,15 +37,12 @@ std::vector<std::set<StageId>> stages_run(const Plan& plan) {
   return run;
 }
 
-bool is_in(const std::vector<WorkerId>& workers, WorkerId worker) {
-  return std::find(workers.begin(), workers.end(), worker) != workers.end();
-}
-
 }  // namespace
 
 Copies copies_in(const Plan& plan) {
-  const auto run = stages_run(plan);
   Copies copies(plan.stages.size());
+  if (!any_holds_two(plan)) return copies;  // the lists need not be looked at
+  const auto run = stages_run(plan);
   for (size_t s = 0; s < copies.size(); ++s) {
     const StageId stage{static_cast<int32_t>(s)};
     for (const WorkerId holder : plan.stages[s].holders) {
@@ -41,11 +51,6 @@ Copies copies_in(const Plan& plan) {
     }
   }
   return copies;
-}
-
-bool has_copies(const Plan& plan) {
-  const Copies copies = copies_in(plan);
-  return std::any_of(copies.begin(), copies.end(), [](const auto& of) { return !of.empty(); });
 }
 
 Plan with_copies(Plan plan, const Copies& copies) {
@@ -60,7 +65,7 @@ Plan with_copies(Plan plan, const Copies& copies) {
 Plan without_copies(Plan plan) {
   const Copies copies = copies_in(plan);
   for (size_t s = 0; s < copies.size(); ++s) {
-    std::erase_if(plan.stages[s].holders, [&](WorkerId of) { return is_in(copies[s], of); });
+    std::erase_if(plan.stages[s].holders, [&](WorkerId of) { return contains(copies[s], of); });
   }
   return with_update_of_holders(std::move(plan));
 }
@@ -72,9 +77,9 @@ Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& place
   const auto place_of = [&](WorkerId worker) {
     return places.empty() ? 0 : places[static_cast<size_t>(worker.value)];
   };
-  const auto holds = [&](int32_t stage, WorkerId worker) {
-    return is_in(plan.stages[static_cast<size_t>(stage)].holders, worker) ||
-           is_in(copies[static_cast<size_t>(stage)], worker);
+  const auto keeps = [&](int32_t stage, WorkerId worker) {
+    return holds(plan.stages[static_cast<size_t>(stage)], worker) ||
+           contains(copies[static_cast<size_t>(stage)], worker);
   };
   std::vector<int32_t> kept(plan.schedule.lists.size(), 0);
   for (int32_t s = 0; s < count; ++s) {
@@ -89,7 +94,7 @@ Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& place
       for (size_t i = 0; i < all.size(); ++i) {
         // Who has the other end of a weight that both ends share has it already.
         const int32_t end = count - 1 - s;
-        if (tied && (s == 0 || end == 0) && holds(end, all[i])) continue;
+        if (tied && (s == 0 || end == 0) && keeps(end, all[i])) continue;
         const auto away = static_cast<int32_t>(
             (i + all.size() - static_cast<size_t>(s) % all.size()) % all.size());
         const Rank rank{kept[static_cast<size_t>(all[i].value)], taken.contains(place_of(all[i])),

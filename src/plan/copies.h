@@ -16,9 +16,6 @@ using Copies = std::vector<std::vector<WorkerId>>;
 // The holders of each stage that run nothing of it while they run another one.
 Copies copies_in(const Plan& plan);
 
-// Whether there are any.
-bool has_copies(const Plan& plan);
-
 // The plan, in which these workers also hold these stages. Who runs what stays, in the same order.
 //
 // Requires: copies for each stage, of workers that hold another one and not this one, nor one that

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "plan/lower.h"
@@ -35,7 +36,7 @@ Result<std::vector<WorkerId>> holders_of(const Schedule& lists) {
   }
   for (size_t w = 0; w < lists.lists.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
-    if (std::find(holders.begin(), holders.end(), worker) != holders.end()) continue;
+    if (contains(holders, worker)) continue;
     return Error{Code::Infeasible, Reach::Job,
                  cat("worker ", worker, " lists no op of any stage: drop its list")};
   }
@@ -88,11 +89,8 @@ Schedule copies_of(const Schedule& lists, int32_t pipelines) {
 Status set_limits(const Shape& shape, Plan& plan) {
   for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
-    const auto holds = [&](const Stage& stage) {
-      return std::find(stage.holders.begin(), stage.holders.end(), worker) != stage.holders.end();
-    };
-    const auto chunks = std::count_if(plan.stages.begin(), plan.stages.end(), holds);
-    const auto stages = static_cast<int32_t>(std::max<std::ptrdiff_t>(1, chunks));
+    const size_t held = stages_of(plan.stages, worker).size();
+    const auto stages = static_cast<int32_t>(std::max<size_t>(1, held));
     Limit limit = limit_of(plan.schedule.lists[w]);
     limit.room = room_of(shape.memory, stages, shape.late_share);
     const int64_t peak = peak_of(plan.schedule.lists[w], limit.room);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "collective/ring.h"
 #include "ir/effect.h"
 
@@ -124,10 +125,6 @@ void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, boo
   }
 }
 
-bool among(const std::vector<WorkerId>& workers, WorkerId worker) {
-  return std::find(workers.begin(), workers.end(), worker) != workers.end();
-}
-
 // One of `workers` for number `index`: they take turns.
 WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
@@ -183,7 +180,7 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
       std::vector<Op>& list = schedule.lists[at(holders[j].value)];
       if (i > 0) {
         const Value so_far{ValueKind::Norm, -1, {way.stages[i - 1]}, {}};
-        if (!among(stages[at(way.stages[i - 1])].holders, holders[j])) {
+        if (!holds(stages[at(way.stages[i - 1])], holders[j])) {
           list.push_back(message(OpKind::Recv, so_far, givers[j]));
         }
       }
@@ -195,7 +192,7 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
     for (size_t k = 0; k < to.size(); ++k) {
       const std::vector<Op>& list = schedule.lists[at(to[k].value)];
       givers.push_back(giver_of(list, way.stages[i], way.stages[i + 1], holders, k));
-      if (among(holders, to[k])) continue;
+      if (contains(holders, to[k])) continue;
       schedule.lists[at(givers[k].value)].push_back(message(OpKind::Send, norm, to[k]));
     }
   }
@@ -259,7 +256,7 @@ void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const 
 }
 
 bool contains(const std::vector<Value>& store, const Value& value) {
-  return std::find(store.begin(), store.end(), value) != store.end();
+  return contains(store, value);
 }
 
 // The first worker with the value in its store; none if nobody has it.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "ir/effect.h"
 #include "plan/copies.h"
@@ -17,10 +18,6 @@ namespace tenuto {
 namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
-
-bool is_in(const std::vector<WorkerId>& workers, WorkerId worker) {
-  return std::find(workers.begin(), workers.end(), worker) != workers.end();
-}
 
 // The pipeline of each worker, so far as the plan's held-out pass shows it: the first micro-batch
 // that it has there; -1 = it has none.
@@ -88,7 +85,7 @@ Schedule make_evaluation(const Plan& plan, std::vector<Stage> stages,
   Schedule made;
   if (plan.evaluation == Schedule{}) return made;
   for (size_t s = 0; s < idle.size(); ++s) {
-    std::erase_if(stages[s].holders, [&](WorkerId holder) { return is_in(idle[s], holder); });
+    std::erase_if(stages[s].holders, [&](WorkerId holder) { return contains(idle[s], holder); });
   }
   made.stage_count = plan.evaluation.stage_count;
   made.micro_count = plan.evaluation.micro_count;
@@ -247,7 +244,7 @@ Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
   for (size_t s = 0; s < holders.size(); ++s) {
     auto& idle = work.idle.emplace_back();
     std::copy_if(holders[s].begin(), holders[s].end(), std::back_inserter(idle),
-                 [&](WorkerId holder) { return !is_in(runners[s], holder); });
+                 [&](WorkerId holder) { return !contains(runners[s], holder); });
   }
   work.holders = std::move(holders);
   for (size_t w = 0; w < lists.size(); ++w) {
@@ -308,7 +305,7 @@ Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
     for (const WorkerId holder : plan.stages[s].holders) {
       if (!alive[at(holder.value)]) continue;
       left.push_back(holder);
-      if (!is_in(copies[s], holder)) run.push_back(holder);
+      if (!contains(copies[s], holder)) run.push_back(holder);
     }
     std::erase_if(copies[s], [&](WorkerId keeper) { return !alive[at(keeper.value)]; });
     if (left.empty()) {

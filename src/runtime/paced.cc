@@ -129,7 +129,7 @@ class Paced : public PacedCompute {
   const bool split_, nominal_clock_;
   const bool sleeps_;  // no clock but the monotonic one can be slept by
   const StageId stage_;
-  const Share share_;
+  const TimeShare share_;
   const int32_t stage_count_, micro_count_;
   const Clock& clock_;
   Mailbox& mailbox_;
@@ -161,7 +161,7 @@ Paced::Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock
       nominal_clock_(job.device.clock == "nominal"),
       sleeps_(dynamic_cast<const MonotonicClock*>(&clock) != nullptr),
       stage_(stage),
-      share_(share_of(job, plan, stage)),
+      share_(time_share_of(plan.stages, job.parallel.stages, stage)),
       stage_count_(static_cast<int32_t>(plan.stages.size())),
       micro_count_(plan.schedule.micro_count),
       clock_(clock),

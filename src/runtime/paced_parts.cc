@@ -47,17 +47,6 @@ Status check_label(const Floats& message, std::span<const float> numbers, const 
           is.micro, " and the sum ", is.sum, ", its numbers add up to ", expected.sum)};
 }
 
-Share share_of(const Job& job, const Plan& plan, StageId stage) {
-  const WorkerId holder = plan.stages[static_cast<size_t>(stage.value)].holders.front();
-  Share share{holder.value % job.parallel.stages, 0};
-  for (const Stage& other : plan.stages) {
-    share.chunks +=
-        std::find(other.holders.begin(), other.holders.end(), holder) != other.holders.end();
-  }
-  if (share.chunks == 1) share.place = stage.value;
-  return share;
-}
-
 std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) {
   std::map<int16_t, StageId> parts;
   for (const std::vector<Op>& list : plan.schedule.lists) {

@@ -52,15 +52,6 @@ struct Bucket {
 // The buckets of a stage with so many weights: as many as the plan reduces it in.
 std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights);
 
-// Where a stage's worker stands in its pipeline, and among how many stages it shares its time.
-struct Share {
-  int32_t place = 0, chunks = 1;
-};
-
-// Of any holder: a stage's holders all stand at one place of their pipelines, where a worker with
-// one stage may have come from another.
-Share share_of(const Job& job, const Plan& plan, StageId stage);
-
 // What all stages of a worker have in common: the values, the device's own time, its lag. The
 // worker's thread owns the first two.
 struct PacedCommon {

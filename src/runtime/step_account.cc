@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/contains.h"
+
 namespace tenuto {
 
 void StepAccount::begin(int64_t step) {
@@ -48,7 +50,7 @@ const StepOutcome& StepAccount::sorted_outcome() {
 }
 
 Status take_back_for(Compute& compute, StageId stage, int64_t step, const Remainder& rest) {
-  if (std::find(rest.back.begin(), rest.back.end(), stage) != rest.back.end()) {
+  if (contains(rest.back, stage)) {
     if (Status undone = compute.undo(); !undone.ok()) return undone;
   }
   const int64_t version = compute.version();

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "ir/effect.h"
 #include "ir/text.h"
@@ -494,7 +495,7 @@ void StepRun::close_holding() {
   std::erase_if(stored, [&](const Value& value) {
     const Value gradient{ValueKind::Gradient, -1, value.stage, value.micro};
     return value.kind == ValueKind::WeightWork && !input_.plan->split_backward &&
-           std::find(unsummed_.begin(), unsummed_.end(), gradient) != unsummed_.end();
+           contains(unsummed_, gradient);
   });
   const bool all = walk_.done();
   // The step after takes the store over.
@@ -617,7 +618,7 @@ bool StepRun::has_business_with(WorkerId peer, std::string& waiting) const {
     if (it.kind == OpKind::Send || it.kind == OpKind::Recv) concerned = it.peer == peer;
     if (it.kind == OpKind::Reduce) {
       const auto& members = table_.collective(schedule_, static_cast<int32_t>(i)).members;
-      concerned = std::find(members.begin(), members.end(), peer) != members.end();
+      concerned = contains(members, peer);
     }
     if (!concerned) continue;
     waiting = to_text(it);
@@ -638,13 +639,8 @@ WorkerId StepRun::peer_of_call(int32_t call) const {
 
 std::string StepRun::place() const {
   std::string stages;
-  const std::vector<Stage>& all = input_.plan->stages;
-  for (size_t s = 0; s < all.size(); ++s) {
-    if (std::find(all[s].holders.begin(), all[s].holders.end(), input_.self) ==
-        all[s].holders.end()) {
-      continue;
-    }
-    stages += cat(stages.empty() ? "" : ", ", s);
+  for (const StageId stage : stages_of(input_.plan->stages, input_.self)) {
+    stages += cat(stages.empty() ? "" : ", ", stage);
   }
   return cat("worker ", input_.self, " (stage ", stages.empty() ? "none" : stages, "), ",
              input_.evaluation ? "evaluation at step " : "step ", input_.step);

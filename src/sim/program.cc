@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "ir/pairing.h"
 
 namespace tenuto {
@@ -110,8 +111,7 @@ Program::Class Program::describe(const Op& op) const {
       kind.step_reads = true;
       continue;
     }
-    const bool freed =
-        std::find(effect.free.begin(), effect.free.end(), value) != effect.free.end();
+    const bool freed = contains(effect.free, value);
     kind.reads.push({run_of(value, false), run_of(value, true), freed});
   }
   for (const Value& value : effect.write) {
@@ -259,8 +259,7 @@ void Program::read_whole(const Op& op, int32_t number) {
   const Effect effect = effect_of(op, schedule_->stage_count);
   for (const Value& value : effect.read) {
     if (of_micro(value)) continue;
-    const bool freed =
-        std::find(effect.free.begin(), effect.free.end(), value) != effect.free.end();
+    const bool freed = contains(effect.free, value);
     bool found = false;
     for (const Writer& writer : step_values_) {
       const bool same = means_every(value)

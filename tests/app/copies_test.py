@@ -44,6 +44,15 @@ class Copies(Returning):
         undisturbed = self.train(name="undisturbed")
         self.assert_same_bits(self.train("--resilience.copies=1", name="copied"), undisturbed, 40)
 
+    def test_they_take_no_time_of_a_step(self):
+        self.write_job(job__steps=4, job__checkpoint_every=0, device__clock="nominal",
+                       device__forward_ms=[20, 10], device__backward_input_ms=[20],
+                       device__backward_weight_ms=[20])
+        times = [[line["iteration_ms"] for line in self.train(*flags, name=name).metrics()]
+                 for name, flags in (("plain", []), ("copied", ["--resilience.copies=1"]))]
+        self.assertEqual(times[0], times[1])
+        self.assertGreater(min(times[0]), 4 * 50)
+
     @another_case
     def test_a_real_model(self):
         self.need_torch()

@@ -59,7 +59,7 @@ TEST(Copies, TakePartInSumsAndUpdatesAndRunNothing) {
   expect_right(made, 1);
   EXPECT_EQ(copies_in(made), copies);
   EXPECT_EQ(without_copies(made), plan);
-  EXPECT_FALSE(has_copies(plan));
+  EXPECT_EQ(copies_in(plan), Copies(3));
   for (int32_t s = 0; s < 3; ++s) {
     EXPECT_EQ(runners_of(made, s), plan.stages[at(s)].holders);
     EXPECT_EQ(made.stages[at(s)].holders.size(), 3U);

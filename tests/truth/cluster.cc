@@ -38,16 +38,6 @@ struct Seat {
   std::map<int32_t, std::string> shards;  // by stage
 };
 
-std::vector<StageId> stages_of(const Plan& plan, WorkerId worker) {
-  std::vector<StageId> stages;
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    for (const WorkerId holder : plan.stages[stage].holders) {
-      if (holder == worker) stages.push_back({static_cast<int32_t>(stage)});
-    }
-  }
-  return stages;
-}
-
 // The wire of a worker, with the slow links that the job rehearses.
 std::unique_ptr<Transport> make_wire(const Job& job, MemoryNetwork& network, const Hello& hello,
                                      Mailbox& mailbox) {
@@ -141,7 +131,7 @@ ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64
   std::vector<std::thread> threads;
   for (auto& seat : seats) {
     threads.emplace_back([&, self = seat.get()] {
-      const std::vector<StageId> stages = stages_of(plan, self->self);
+      const std::vector<StageId> stages = stages_of(plan.stages, self->self);
       connect_to_higher(*self, job.worker_count());
       if (stages.empty()) return;
       self->compute = expect(make_engine(job, plan, stages, self->mailbox));

@@ -1,0 +1,25 @@
+#include "ir/plan.h"
+
+#include "base/contains.h"
+
+namespace tenuto {
+
+bool holds(const Stage& stage, WorkerId worker) { return contains(stage.holders, worker); }
+
+std::vector<StageId> stages_of(const std::vector<Stage>& stages, WorkerId worker) {
+  std::vector<StageId> held;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    if (holds(stages[stage], worker)) held.push_back({static_cast<int32_t>(stage)});
+  }
+  return held;
+}
+
+TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage) {
+  // With a stage for each worker, one that holds two keeps a copy or took over from the dead.
+  if (stages.size() == static_cast<size_t>(workers)) return {stage.value, 1};
+  const WorkerId holder = stages[static_cast<size_t>(stage.value)].holders.front();
+  const auto chunks = static_cast<int32_t>(stages_of(stages, holder).size());
+  return {chunks == 1 ? stage.value : holder.value % workers, chunks};
+}
+
+}  // namespace tenuto
