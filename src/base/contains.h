@@ -1,3 +1,4 @@
+// Whether something is among other things, in a word.
 #pragma once
 
 #include <algorithm>
