@@ -255,10 +255,6 @@ void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const 
   }
 }
 
-bool contains(const std::vector<Value>& store, const Value& value) {
-  return contains(store, value);
-}
-
 // The first worker with the value in its store; none if nobody has it.
 WorkerId first_with(const Stores& stores, const Value& value) {
   for (size_t w = 0; w < stores.size(); ++w) {
