@@ -1,0 +1,599 @@
+// What becomes of an all-reduce when members die in it, from every state that it can be in: the
+// completion is played member by member in drawn orders, and the contributions are counted.
+#include "collective/complete.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "collective/algorithm.h"
+#include "collective/shapes.h"
+#include "sanitized.h"
+
+namespace tenuto {
+namespace {
+
+using Cut = std::vector<int32_t>;  // [place] sends and receives of a chunk that are over
+
+// The sends and receives of one chunk at each member, and the states that they can be in.
+class ChunkFlow {
+ public:
+  ChunkFlow(const Collective& collective, int32_t chunk) : entries_(collective.members.size()) {
+    std::map<WorkerId, size_t> place;
+    for (const WorkerId member : collective.members) place.emplace(member, place.size());
+    for (const Round& round : collective.rounds) {
+      for (const bool send : {true, false}) {
+        for (const Move& move : round.moves) {
+          if (move.chunk.value != chunk) continue;
+          const size_t at = place[send ? move.from : move.to];
+          const auto index = static_cast<int32_t>(entries_[at].size());
+          if (send) sent_as_[&move] = {at, index};
+          entries_[at].push_back({send, move.add, send ? Sender{} : sent_as_[&move]});
+        }
+      }
+    }
+  }
+
+  // Sends happen as soon as they can; which receives are over is all that differs.
+  Cut begin() const {
+    Cut cut(entries_.size());
+    for (size_t at = 0; at < cut.size(); ++at) pass_sends(cut, at);
+    return cut;
+  }
+  std::vector<size_t> possible(const Cut& cut) const {
+    std::vector<size_t> found;
+    for (size_t at = 0; at < cut.size(); ++at) {
+      const auto next = static_cast<size_t>(cut[at]);
+      if (next == entries_[at].size()) continue;
+      const Sender& sender = entries_[at][next].sender;
+      if (cut[sender.place] > sender.index) found.push_back(at);
+    }
+    return found;
+  }
+  Cut after(Cut cut, size_t at) const {
+    ++cut[at];
+    pass_sends(cut, at);
+    return cut;
+  }
+  // Every state, or nothing when there are more than `most`.
+  std::vector<Cut> all(size_t most) const {
+    std::set<Cut> seen{begin()};
+    std::deque<Cut> open{begin()};
+    for (; !open.empty(); open.pop_front()) {
+      for (const size_t at : possible(open.front())) {
+        Cut next = after(open.front(), at);
+        if (seen.insert(next).second) open.push_back(std::move(next));
+      }
+      if (seen.size() > most) return {};
+    }
+    return {seen.begin(), seen.end()};
+  }
+  Cut draw(Random& random) const {
+    Cut cut = begin();
+    size_t length = 0;
+    for (const auto& each : entries_) length += each.size();
+    for (int64_t left = random.below(static_cast<int64_t>(length) + 1); left > 0; --left) {
+      const auto ways = possible(cut);
+      if (ways.empty()) return cut;
+      cut = after(cut, ways[static_cast<size_t>(random.below(std::ssize(ways)))]);
+    }
+    return cut;
+  }
+  // Whether the next of `at` lands in the total.
+  bool may_tear(const Cut& cut, size_t at) const {
+    const auto next = static_cast<size_t>(cut[at]);
+    return next < entries_[at].size() && !entries_[at][next].send && !entries_[at][next].add;
+  }
+
+ private:
+  struct Sender {
+    size_t place = 0;
+    int32_t index = 0;
+  };
+  struct Entry {
+    bool send = false, add = false;
+    Sender sender;
+  };
+  void pass_sends(Cut& cut, size_t at) const {
+    auto& over = cut[at];
+    while (static_cast<size_t>(over) < entries_[at].size() &&
+           entries_[at][static_cast<size_t>(over)].send) {
+      ++over;
+    }
+  }
+
+  std::vector<std::vector<Entry>> entries_;
+  std::map<const Move*, Sender> sent_as_;
+};
+
+// Executes a completion knowing nothing of how it was made: each member goes along the sends and
+// receives of its chunks, and which message arrives next is drawn.
+class Execution {
+ public:
+  Execution(const Completion& completion, const std::vector<WorkerId>& members,
+            const std::vector<MemberHolding>& holdings)
+      : completion_(completion), members_(members) {
+    std::map<WorkerId, size_t> place;
+    for (const WorkerId member : members) place.emplace(member, place.size());
+    const auto chunks = static_cast<size_t>(completion.collective.chunk_count);
+    sums_.assign(members.size(), std::vector<std::vector<int>>(chunks));
+    over_.assign(members.size(), std::vector<int32_t>(chunks));
+    chains_.assign(members.size(), std::vector<std::deque<Entry>>(chunks));
+    for (const WorkerId member : completion.collective.members) {
+      const size_t at = place[member];
+      for (size_t chunk = 0; chunk < chunks; ++chunk) {
+        fill(at, chunk, holdings[at], completion.begins[at][chunk]);
+      }
+    }
+    for (const Round& round : completion.collective.rounds) {
+      std::set<WorkerId> out, in;
+      for (const Move& move : round.moves) {
+        if (!out.insert(move.from).second || !in.insert(move.to).second) fault("a port is taken");
+      }
+      for (const bool send : {true, false}) {
+        for (size_t i = 0; i < round.moves.size(); ++i) {
+          const Move& move = round.moves[i];
+          const size_t message = messages_.size() - (send ? 0 : round.moves.size() - i);
+          const Chain chain{place[send ? move.from : move.to],
+                            static_cast<size_t>(move.chunk.value)};
+          entries_of(chain).push_back({message, send, move.add});
+          if (send) messages_.push_back({});
+          if (!send) messages_[message].to = chain;
+          adds_ += send && move.add;
+          ++left_;
+        }
+      }
+    }
+    for (size_t at = 0; at < members.size(); ++at) {
+      for (size_t chunk = 0; chunk < chunks; ++chunk) offer({at, chunk});
+    }
+  }
+
+  // Makes so many steps, or all.
+  void run(Random& random, int64_t steps = -1) {
+    for (; steps != 0 && !ready_.empty(); --steps) {
+      const auto pick = static_cast<size_t>(random.below(std::ssize(ready_)));
+      const Chain chain = ready_[pick];
+      ready_[pick] = ready_.back();
+      ready_.pop_back();
+      step(chain);
+      offer(chain);
+    }
+  }
+
+  // Contributions of each member to a chunk of the total at a place.
+  const std::vector<int>& sum(size_t at, size_t chunk) const { return sums_[at][chunk]; }
+  int32_t over(size_t at, size_t chunk) const { return over_[at][chunk]; }
+  bool may_tear(size_t at, size_t chunk) const {
+    const auto& chain = chains_[at][chunk];
+    return !chain.empty() && !chain.front().send && !chain.front().add;
+  }
+  int64_t adds() const { return adds_; }
+  int64_t steps() const { return left_; }
+  bool over() const { return left_ == 0; }
+  const std::string& fault() const { return fault_; }
+
+ private:
+  struct Entry {
+    size_t message = 0;
+    bool send = false, add = false;
+  };
+  struct Chain {
+    size_t at = 0, chunk = 0;
+  };
+  struct Message {
+    bool sent = false;
+    std::vector<int> sum;
+    Chain to;
+  };
+
+  std::deque<Entry>& entries_of(Chain chain) { return chains_[chain.at][chain.chunk]; }
+  // Takes a chain among those that can go on, if it can.
+  void offer(Chain chain) {
+    const auto& entries = entries_of(chain);
+    if (entries.empty()) return;
+    if (entries.front().send || messages_[entries.front().message].sent) ready_.push_back(chain);
+  }
+
+  void fault(const std::string& what) {
+    if (fault_.empty()) fault_ = what;
+  }
+
+  void fill(size_t at, size_t chunk, const MemberHolding& holding, ChunkBegin begin) {
+    auto& sum = sums_[at][chunk];
+    if (begin == ChunkBegin::Own) {
+      if (holding.ended || !holding.chunks[chunk].own) fault("own input that is not kept");
+      sum.assign(members_.size(), 0);
+      sum[at] = 1;
+    }
+    if (begin != ChunkBegin::Total) return;
+    const MemberSet& total = holding.ended ? holding.contributors : holding.chunks[chunk].total;
+    if (total.empty()) fault("a total that holds nothing");
+    for (int32_t each = 0; each < std::ssize(members_); ++each) sum.push_back(total.has(each));
+  }
+
+  void step(Chain chain) {
+    const Entry entry = entries_of(chain).front();
+    entries_of(chain).pop_front();
+    --left_;
+    ++over_[chain.at][chain.chunk];
+    Message& message = messages_[entry.message];
+    auto& sum = sums_[chain.at][chain.chunk];
+    if (entry.send) {
+      if (sum.empty()) fault("nothing is sent");
+      message.sum = sum;
+      message.sent = true;
+      const auto& waiting = entries_of(message.to);
+      if (!waiting.empty() && waiting.front().message == entry.message && !waiting.front().send) {
+        ready_.push_back(message.to);
+      }
+    } else if (!entry.add) {
+      if (sum == message.sum) fault("what is put is there");
+      for (size_t i = 0; i < members_.size(); ++i) {
+        const bool due = completion_.contributors.has(static_cast<int32_t>(i));
+        if (message.sum.at(i) != int{due}) fault("what is put is not the result");
+      }
+      sum = message.sum;
+    } else {
+      if (sum.empty()) fault("it adds to nothing");
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += message.sum.at(i);
+    }
+  }
+
+  const Completion& completion_;
+  const std::vector<WorkerId>& members_;
+  std::vector<std::vector<std::vector<int>>> sums_;  // [place][chunk]
+  std::vector<std::vector<int32_t>> over_;           // [place][chunk]
+  std::vector<std::vector<std::deque<Entry>>> chains_;
+  std::vector<Message> messages_;
+  std::vector<Chain> ready_;
+  int64_t adds_ = 0, left_ = 0;
+  std::string fault_;
+};
+
+// Whether chunks can be made of disjoint parts, by trying all of them.
+bool coverable(const std::vector<MemberSet>& parts, const MemberSet& alive, const MemberSet& had,
+               size_t from) {
+  if (had == alive) return true;
+  for (size_t i = from; i < parts.size(); ++i) {
+    if (had.meets(parts[i]) || !alive.contains(parts[i])) continue;
+    MemberSet with = had;
+    with |= parts[i];
+    if (coverable(parts, alive, with, i + 1)) return true;
+  }
+  return false;
+}
+
+MemberSet all_but(int32_t members, const std::vector<int32_t>& dead) {
+  MemberSet set(members);
+  for (int32_t place = 0; place < members; ++place) set.add(place);
+  for (const int32_t place : dead) set.remove(place);
+  return set;
+}
+
+// The state of a group in which somebody dies.
+struct State {
+  std::vector<WorkerId> members;
+  MemberSet alive;
+  std::vector<MemberHolding> holdings;
+  int32_t chunks = 0;
+  int64_t elements = 0;
+  bool filled(int32_t chunk) const {
+    return int64_t{chunk} * elements / chunks != (int64_t{chunk} + 1) * elements / chunks;
+  }
+};
+
+// What outcome is due by the rules, chunk for chunk; empty = none can be had.
+MemberSet due(const State& state) {
+  const auto members = static_cast<int32_t>(state.members.size());
+  MemberSet everybody = all_but(members, {});
+  bool whole = false, split = false, possible = true;
+  for (int32_t chunk = 0; chunk < state.chunks; ++chunk) {
+    if (!state.filled(chunk)) continue;
+    bool here = false;
+    std::vector<MemberSet> parts;
+    for (int32_t place = 0; place < members; ++place) {
+      if (!state.alive.has(place)) continue;
+      const MemberHolding& holding = state.holdings[static_cast<size_t>(place)];
+      if (holding.ended) return holding.contributors;
+      const ChunkHolding& has = holding.chunks[static_cast<size_t>(chunk)];
+      here = here || has.total == everybody;
+      if (!has.total.empty()) parts.push_back(has.total);
+      if (!has.own) continue;
+      parts.emplace_back(members);
+      parts.back().add(place);
+    }
+    (here ? whole : split) = true;
+    possible = possible && coverable(parts, state.alive, MemberSet(members), 0);
+  }
+  return whole && !split ? everybody : possible ? state.alive : MemberSet(members);
+}
+
+// Some members that died may be in a sum that is there whole; then it is due in place of the
+// survivors' alone.
+void expect_due(const State& state, const Completion& made) {
+  const MemberSet wanted = due(state);
+  const auto members = static_cast<int32_t>(state.members.size());
+  if (made.contributors == wanted) return;
+  EXPECT_NE(wanted, all_but(members, {})) << "all contributions are there";
+  EXPECT_TRUE(made.whole && made.contributors.contains(state.alive)) << made.reason;
+}
+
+// Completes a state and plays that.
+void expect_completed(const State& state, Random& random) {
+  const Completion made =
+      complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
+  expect_due(state, made);
+  if (made.contributors.empty()) {
+    EXPECT_FALSE(made.reason.empty());
+    return;
+  }
+  Execution execution(made, state.members, state.holdings);
+  execution.run(random);
+  EXPECT_EQ(execution.fault(), "");
+  EXPECT_TRUE(execution.over()) << "it stands still";
+  if (made.whole) {
+    EXPECT_EQ(execution.adds(), 0);
+  }
+  for (size_t at = 0; at < state.members.size(); ++at) {
+    if (!state.alive.has(static_cast<int32_t>(at))) continue;
+    for (int32_t chunk = 0; chunk < state.chunks; ++chunk) {
+      if (!state.filled(chunk)) continue;
+      const auto& sum = execution.sum(at, static_cast<size_t>(chunk));
+      ASSERT_EQ(sum.size(), state.members.size()) << "nothing at place " << at;
+      for (size_t i = 0; i < sum.size(); ++i) {
+        const bool wanted = made.contributors.has(static_cast<int32_t>(i));
+        ASSERT_EQ(sum[i], int{wanted}) << "place " << at << " chunk " << chunk << " of " << i;
+      }
+    }
+  }
+}
+
+// An all-reduce that can be stopped anywhere.
+class Stopped {
+ public:
+  explicit Stopped(const Procedure& procedure)
+      : collective_(procedure.collective), history_(collective_) {
+    for (int32_t c = 0; c < collective_.chunk_count; ++c) flows_.emplace_back(collective_, c);
+  }
+  const ChunkFlow& flow(int32_t chunk) const { return flows_[static_cast<size_t>(chunk)]; }
+  int32_t chunks() const { return collective_.chunk_count; }
+
+  // The state with these cuts, by chunk. Who keeps its input: nobody, everybody or a drawn part.
+  State at(const std::vector<Cut>& cuts, const std::vector<int32_t>& dead, int64_t keeping,
+           Random& random) const {
+    const auto members = static_cast<int32_t>(collective_.members.size());
+    State state{collective_.members, all_but(members, dead), {}, chunks(), chunks()};
+    for (int32_t place = 0; place < members; ++place) {
+      const bool keeps = keeping == 2 ? random.below(2) == 1 : keeping == 1;
+      MemberHolding& holding = state.holdings.emplace_back();
+      for (int32_t chunk = 0; chunk < chunks(); ++chunk) {
+        const auto c = static_cast<size_t>(chunk), p = static_cast<size_t>(place);
+        const bool torn = flow(chunk).may_tear(cuts[c], p) && random.below(2) == 1;
+        const ChunkHolding before{true, MemberSet(members)};
+        holding.chunks.push_back(history_.holding(place, chunk, {cuts[c][p], torn}, keeps, before));
+      }
+    }
+    return state;
+  }
+
+ private:
+  Collective collective_;
+  ChunkHistory history_;
+  std::vector<ChunkFlow> flows_;
+};
+
+std::vector<std::vector<int32_t>> dead_sets(int32_t members) {
+  std::vector<std::vector<int32_t>> sets;
+  for (int32_t one = 0; one < members; ++one) {
+    sets.push_back({one});
+    for (int32_t other = one + 1; other < members && members > 2; ++other) {
+      sets.push_back({one, other});
+    }
+  }
+  return sets;
+}
+
+// Every state of every chunk of small all-reduces, every one and two dead members; the states of
+// the other chunks are drawn.
+TEST(Complete, EveryStateOfSmallGroups) {
+  int64_t states = 0, completed = 0;
+  Random random(11);
+  for (const NamedAlgorithm& algorithm : algorithms()) {
+    if (algorithm.card.goal != Goal::AllReduce) continue;
+    for (int32_t count = 2; count <= (kSanitized ? 4 : 6); ++count) {
+      for (const int32_t chunks : {0, 1, 2, count + 1}) {
+        if (chunks != 0 && !algorithm.card.free_chunks) continue;
+        const auto made =
+            make_procedure(algorithm.card.name, shape_for(algorithm.card, count, chunks));
+        if (!made.ok()) continue;
+        const Stopped stopped(made.value());
+        for (int32_t chunk = 0; chunk < stopped.chunks(); ++chunk) {
+          std::vector<Cut> cuts = stopped.flow(chunk).all(3000);
+          if (cuts.empty()) {
+            for (int i = 0; i < 300; ++i) cuts.push_back(stopped.flow(chunk).draw(random));
+          }
+          states += std::ssize(cuts);
+          for (const Cut& cut : cuts) {
+            for (const auto& dead : dead_sets(count)) {
+              // With thousands of states not each with each.
+              if (cuts.size() > 100 && random.below(std::ssize(cuts)) > 100) continue;
+              std::vector<Cut> all;
+              for (int32_t c = 0; c < stopped.chunks(); ++c) {
+                all.push_back(c == chunk ? cut : stopped.flow(c).draw(random));
+              }
+              const int64_t keeping = random.below(3);
+              const State state = stopped.at(all, dead, keeping, random);
+              SCOPED_TRACE(cat(algorithm.card.name, " n ", count, " k ", chunks, " chunk ", chunk,
+                               " dead ", dead.front(), " ", dead.back(), " keeping ", keeping));
+              expect_completed(state, random);
+              if (testing::Test::HasFailure()) return;
+              ++completed;
+            }
+          }
+        }
+      }
+    }
+  }
+  std::cout << states << " states of a chunk, " << completed << " completions\n";
+}
+
+TEST(Complete, DrawnLargerGroups) {
+  const int64_t rounds = kSanitized ? 40 : 400;
+  int64_t none = 0, whole = 0;
+  for (int64_t seed = 0; seed < rounds; ++seed) {
+    Random random(mix(21, static_cast<uint64_t>(seed)));
+    const NamedAlgorithm& algorithm =
+        algorithms()[static_cast<size_t>(random.below(std::ssize(algorithms())))];
+    if (algorithm.card.goal != Goal::AllReduce) continue;
+    const auto count = static_cast<int32_t>(5 + random.below(seed % 20 == 0 ? 66 : 20));
+    const auto made = make_procedure(
+        algorithm.card.name,
+        shape_for(algorithm.card, count, static_cast<int32_t>(random.below(2 * count))));
+    if (!made.ok()) continue;
+    const Stopped stopped(made.value());
+    std::vector<Cut> cuts;
+    for (int32_t c = 0; c < stopped.chunks(); ++c) cuts.push_back(stopped.flow(c).draw(random));
+    std::vector<int32_t> dead;
+    for (int64_t left = 1 + random.below(count - 1); left > 0; --left) {
+      dead.push_back(static_cast<int32_t>(random.below(count)));
+    }
+    State state = stopped.at(cuts, dead, random.below(3), random);
+    if (random.below(4) == 0) state.elements = random.below(2 * stopped.chunks());
+    SCOPED_TRACE(cat("seed ", seed, ": ", algorithm.card.name, " n ", count));
+    expect_completed(state, random);
+    if (testing::Test::HasFailure()) return;
+    const auto made_again =
+        complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
+    none += made_again.contributors.empty();
+    whole += made_again.whole;
+  }
+  std::cout << rounds << " drawn, " << none << " cannot be had, " << whole << " were there whole\n";
+}
+
+// When the late member dies while it is waited for, what the others have summed up is the result,
+// and has only to be gathered: no addition is made again.
+TEST(Complete, ALateMemberThatNeverComes) {
+  Random random(31);
+  for (int32_t count = 3; count <= 17; ++count) {
+    for (const int32_t chunks : {0, 1, 2, 3, count, 3 * count}) {
+      const auto made =
+          make_procedure("late-one", shape_for(find_algorithm("late-one")->card, count, chunks));
+      ASSERT_TRUE(made.ok());
+      const auto& members = made.value().collective.members;
+      const auto late = static_cast<int32_t>(
+          std::find(members.begin(), members.end(), made.value().late.front()) - members.begin());
+      const Collective& moves = made.value().collective;
+      // All that can happen without a word from the late one.
+      const auto early = moves.rounds.begin() + made.value().sections.front().round_end;
+      const ChunkHistory history({members, moves.chunk_count, {moves.rounds.begin(), early}});
+      for (const bool keeps : {false, true}) {
+        SCOPED_TRACE(cat("n ", count, " k ", chunks, keeps ? " apart" : " in place"));
+        const int32_t k = moves.chunk_count;
+        State state{members, all_but(count, {late}), {}, k, k};
+        for (int32_t place = 0; place < count; ++place) {
+          MemberHolding& holding = state.holdings.emplace_back();
+          for (int32_t c = 0; c < k; ++c) {
+            holding.chunks.push_back(history.holding(place, c, {history.length(place, c), false},
+                                                     keeps, {true, MemberSet(count)}));
+          }
+        }
+        const auto completion =
+            complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
+        EXPECT_EQ(completion.contributors, state.alive);
+        EXPECT_TRUE(completion.whole);
+        for (const Round& round : completion.collective.rounds) {
+          for (const Move& move : round.moves) EXPECT_FALSE(move.add);
+        }
+        expect_completed(state, random);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Members die while a completion is under way, again and again: what each has is known from how
+// far it is, some have ended already, and whoever has is never contradicted.
+TEST(Complete, DeathsInCompletions) {
+  const uint64_t plays = kSanitized ? 60 : 600;
+  int64_t after_end = 0, attempts = 0;
+  for (uint64_t seed = 0; seed < plays; ++seed) {
+    Random random(mix(41, seed));
+    const auto count = static_cast<int32_t>(4 + random.below(9));
+    const std::vector<std::string> names{"ring", "halving", "late-one", "tree", "direct"};
+    const std::string& name = names[static_cast<size_t>(random.below(std::ssize(names)))];
+    const auto made = make_procedure(
+        name, shape_for(find_algorithm(name)->card, count, static_cast<int32_t>(random.below(9))));
+    ASSERT_TRUE(made.ok());
+    const Stopped stopped(made.value());
+    std::vector<Cut> cuts;
+    for (int32_t c = 0; c < stopped.chunks(); ++c) cuts.push_back(stopped.flow(c).draw(random));
+    std::vector<int32_t> dead{static_cast<int32_t>(random.below(count))};
+    const int64_t keeping = random.below(2);
+    State state = stopped.at(cuts, dead, keeping, random);
+    SCOPED_TRACE(cat("seed ", seed, ": ", name, " n ", count, " keeping ", keeping));
+    while (true) {
+      ++attempts;
+      expect_completed(state, random);
+      const Completion completion =
+          complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
+      if (testing::Test::HasFailure()) return;
+      if (completion.contributors.empty() || state.alive.count() < 2) break;
+      Execution execution(completion, state.members, state.holdings);
+      execution.run(random, random.below(execution.steps() + 1));
+      const ChunkHistory history(completion, state.members, state.holdings);
+      State next = state;
+      for (int32_t place = 0; place < count; ++place) {
+        const auto at = static_cast<size_t>(place);
+        if (!state.alive.has(place) || state.holdings[at].ended) continue;
+        MemberHolding& holding = next.holdings[at];
+        bool all = true;
+        for (int32_t c = 0; c < state.chunks; ++c) {
+          const auto chunk = static_cast<size_t>(c);
+          const int32_t over = execution.over(at, chunk);
+          const bool torn = execution.may_tear(at, chunk) && random.below(2) == 1;
+          holding.chunks[chunk] = history.holding(place, c, {over, torn}, keeping == 1,
+                                                  state.holdings[at].chunks[chunk]);
+          all = all && over == history.length(place, c);
+          // What is told is what there is.
+          const auto& has = holding.chunks[chunk];
+          if (has == state.holdings[at].chunks[chunk] || has.total.empty()) continue;
+          const auto& sum = execution.sum(at, chunk);
+          for (int32_t of = 0; of < count; ++of) {
+            ASSERT_EQ(has.total.has(of), sum.at(static_cast<size_t>(of)) == 1);
+          }
+        }
+        if (!all || random.below(2) == 0) continue;
+        holding.ended = true;
+        holding.contributors = completion.contributors;
+        ++after_end;
+      }
+      int32_t victim = static_cast<int32_t>(random.below(count));
+      while (!state.alive.has(victim)) victim = (victim + 1) % count;
+      next.alive.remove(victim);
+      state = std::move(next);
+    }
+  }
+  std::cout << attempts << " attempts, " << after_end << " ends\n";
+}
+
+TEST(Complete, MembersThatEndedDifferentlyAreSeen) {
+  const std::vector<WorkerId> members{{0}, {1}, {2}};
+  std::vector<MemberHolding> holdings(3);
+  for (const size_t at : {0, 1}) {
+    holdings[at].ended = true;
+    holdings[at].contributors = all_but(3, at == 0 ? std::vector<int32_t>{}
+                                                   : std::vector<int32_t>{2});
+  }
+  const Completion made = complete(members, all_but(3, {2}), holdings, 1, 1);
+  EXPECT_TRUE(made.contributors.empty());
+  EXPECT_EQ(made.reason, "members have ended the call with sums of different members");
+}
+
+}  // namespace
+}  // namespace tenuto
