@@ -101,7 +101,8 @@ class Completer {
       made_.reason = cat("each chunk of the sum of ", there->count(), " members is at a survivor");
       for (const int32_t chunk : filled_) spread_whole(chunk);
     } else if (const int32_t lacking = gather_all(); lacking >= 0) {
-      made_.reason = cat("chunk ", lacking, " cannot be made of what its survivors have: inputs "
+      made_.reason = cat("chunk ", lacking,
+                         " cannot be made of what its survivors have: inputs "
                          "that are not kept are in sums with members that died");
       made_.begins.clear();
       return std::move(made_);
@@ -118,8 +119,7 @@ class Completer {
   const MemberHolding& at(int32_t place) const { return holdings_[static_cast<size_t>(place)]; }
   const MemberSet& total(int32_t place, int32_t chunk) const {
     const MemberHolding& holding = at(place);
-    return holding.ended ? holding.contributors
-                         : holding.chunks[static_cast<size_t>(chunk)].total;
+    return holding.ended ? holding.contributors : holding.chunks[static_cast<size_t>(chunk)].total;
   }
   ChunkBegin& begin(int32_t place, int32_t chunk) {
     return made_.begins[static_cast<size_t>(place)][static_cast<size_t>(chunk)];
@@ -169,10 +169,8 @@ class Completer {
   }
 
   void add_move(int32_t from, int32_t to, int32_t chunk, bool add) {
-    steps_[chunk].push_back({members_[static_cast<size_t>(from)],
-                             members_[static_cast<size_t>(to)],
-                             {chunk},
-                             add});
+    steps_[chunk].push_back(
+        {members_[static_cast<size_t>(from)], members_[static_cast<size_t>(to)], {chunk}, add});
   }
 
   void spread_whole(int32_t chunk) {
@@ -256,9 +254,9 @@ class Completer {
   const MemberSet& alive_;
   const std::span<const MemberHolding> holdings_;
   const int32_t chunks_;
-  std::vector<int32_t> live_;                      // places of the survivors
-  std::vector<int32_t> filled_;                    // chunks that have elements
-  std::map<int32_t, std::vector<Move>> steps_;     // of each chunk, one after the other
+  std::vector<int32_t> live_;                   // places of the survivors
+  std::vector<int32_t> filled_;                 // chunks that have elements
+  std::map<int32_t, std::vector<Move>> steps_;  // of each chunk, one after the other
   Completion made_;
 };
 

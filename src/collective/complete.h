@@ -11,7 +11,8 @@
 //          members here and of some there is nobody's gradient.
 //          Where a late member dies while it is waited for, the others' sums are such a sum, and
 //          only have to be spread.
-// Rounds:  sums go to one of their holders, pairwise; whole chunks from there to all, along the ring
+// Rounds:  sums go to one of their holders, pairwise; whole chunks from there to all, along the
+// ring
 //          of survivors where there is a chunk for each of them, else by doubling. Packed as ports
 //          are free, one message a port.
 // Source:  docs/decisions/042.
@@ -31,7 +32,8 @@ namespace tenuto {
 
 // How far a member is with one chunk.
 struct ChunkProgress {
-  int32_t over = 0;   // of its sends and receives of the chunk, in round order, sends of a round first
+  int32_t over =
+      0;  // of its sends and receives of the chunk, in round order, sends of a round first
   bool torn = false;  // the next one lands in the total, and may have done so in part
 };
 
@@ -96,8 +98,8 @@ class ChunkHistory {
   std::vector<std::vector<State>> states_;  // [place, chunk], by sends and receives that are over
 };
 
-// Makes the completion of a call of `members`, of whom those at the places of `alive` live. The same
-// inputs have the same outcome, move by move.
+// Makes the completion of a call of `members`, of whom those at the places of `alive` live. The
+// same inputs have the same outcome, move by move.
 //
 // Shapes:   holdings by place; those of the dead are not read. A total is of its holder, too
 // Requires: somebody lives; a chunk or more; `elements` of the tensor, for chunks without any

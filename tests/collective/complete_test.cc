@@ -19,6 +19,13 @@ namespace tenuto {
 namespace {
 
 using Cut = std::vector<int32_t>;  // [place] sends and receives of a chunk that are over
+using Sum = std::vector<int>;      // [place] how often a member's contribution is in it
+
+// What is in a member's memory of a chunk, in truth.
+struct Memory {
+  Sum own, total;  // of each what it is the sum of; none = nothing, or torn
+  auto operator<=>(const Memory&) const = default;
+};
 
 // The sends and receives of one chunk at each member, and the states that they can be in.
 class ChunkFlow {
@@ -26,14 +33,15 @@ class ChunkFlow {
   ChunkFlow(const Collective& collective, int32_t chunk) : entries_(collective.members.size()) {
     std::map<WorkerId, size_t> place;
     for (const WorkerId member : collective.members) place.emplace(member, place.size());
+    std::map<const Move*, Sender> sent_as;
     for (const Round& round : collective.rounds) {
       for (const bool send : {true, false}) {
         for (const Move& move : round.moves) {
           if (move.chunk.value != chunk) continue;
           const size_t at = place[send ? move.from : move.to];
           const auto index = static_cast<int32_t>(entries_[at].size());
-          if (send) sent_as_[&move] = {at, index};
-          entries_[at].push_back({send, move.add, send ? Sender{} : sent_as_[&move]});
+          if (send) sent_as[&move] = {at, index};
+          entries_[at].push_back({send, move.add, send ? Sender{} : sent_as[&move]});
         }
       }
     }
@@ -60,6 +68,11 @@ class ChunkFlow {
     pass_sends(cut, at);
     return cut;
   }
+  Cut all_over() const {
+    Cut cut;
+    for (const auto& each : entries_) cut.push_back(static_cast<int32_t>(each.size()));
+    return cut;
+  }
   // Every state, or nothing when there are more than `most`.
   std::vector<Cut> all(size_t most) const {
     std::set<Cut> seen{begin()};
@@ -83,6 +96,39 @@ class ChunkFlow {
       cut = after(cut, ways[static_cast<size_t>(random.below(std::ssize(ways)))]);
     }
     return cut;
+  }
+  // What is in the members' memory after what is over, made message by message.
+  std::vector<Memory> play(const Cut& cut, const std::vector<bool>& keeps) const {
+    std::vector<Sum> sums;
+    for (size_t at = 0; at < cut.size(); ++at) {
+      sums.emplace_back(cut.size(), 0);
+      sums.back()[at] = 1;
+    }
+    std::vector<Memory> memory;
+    for (const Sum& sum : sums) memory.push_back({sum, {}});
+    std::map<std::pair<size_t, int32_t>, Sum> sent;
+    Cut over(cut.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t at = 0; at < cut.size(); ++at) {
+        for (; over[at] < cut[at]; ++over[at], moved = true) {
+          const Entry& entry = entries_[at][static_cast<size_t>(over[at])];
+          if (entry.send) {
+            sent[{at, over[at]}] = sums[at];
+            continue;
+          }
+          const auto came = sent.find({entry.sender.place, entry.sender.index});
+          if (came == sent.end()) break;
+          for (size_t i = 0; i < cut.size(); ++i) {
+            sums[at][i] = came->second[i] + (entry.add ? sums[at][i] : 0);
+          }
+          memory[at].total = sums[at];
+          if (!keeps[at]) memory[at].own.clear();
+        }
+      }
+    }
+    EXPECT_EQ(over, cut);
+    return memory;
   }
   // Whether the next of `at` lands in the total.
   bool may_tear(const Cut& cut, size_t at) const {
@@ -108,7 +154,6 @@ class ChunkFlow {
   }
 
   std::vector<std::vector<Entry>> entries_;
-  std::map<const Move*, Sender> sent_as_;
 };
 
 // Executes a completion knowing nothing of how it was made: each member goes along the sends and
@@ -116,18 +161,18 @@ class ChunkFlow {
 class Execution {
  public:
   Execution(const Completion& completion, const std::vector<WorkerId>& members,
-            const std::vector<MemberHolding>& holdings)
+            const std::vector<std::vector<Memory>>& memory)
       : completion_(completion), members_(members) {
     std::map<WorkerId, size_t> place;
     for (const WorkerId member : members) place.emplace(member, place.size());
     const auto chunks = static_cast<size_t>(completion.collective.chunk_count);
-    sums_.assign(members.size(), std::vector<std::vector<int>>(chunks));
+    sums_.assign(members.size(), std::vector<Sum>(chunks));
     over_.assign(members.size(), std::vector<int32_t>(chunks));
     chains_.assign(members.size(), std::vector<std::deque<Entry>>(chunks));
     for (const WorkerId member : completion.collective.members) {
       const size_t at = place[member];
       for (size_t chunk = 0; chunk < chunks; ++chunk) {
-        fill(at, chunk, holdings[at], completion.begins[at][chunk]);
+        fill(at, chunk, memory[at][chunk], completion.begins[at][chunk]);
       }
     }
     for (const Round& round : completion.collective.rounds) {
@@ -167,8 +212,9 @@ class Execution {
   }
 
   // Contributions of each member to a chunk of the total at a place.
-  const std::vector<int>& sum(size_t at, size_t chunk) const { return sums_[at][chunk]; }
+  const Sum& sum(size_t at, size_t chunk) const { return sums_[at][chunk]; }
   int32_t over(size_t at, size_t chunk) const { return over_[at][chunk]; }
+  bool received(size_t at, size_t chunk) const { return received_.count({at, chunk}) != 0; }
   bool may_tear(size_t at, size_t chunk) const {
     const auto& chain = chains_[at][chunk];
     return !chain.empty() && !chain.front().send && !chain.front().add;
@@ -188,7 +234,7 @@ class Execution {
   };
   struct Message {
     bool sent = false;
-    std::vector<int> sum;
+    Sum sum;
     Chain to;
   };
 
@@ -204,17 +250,10 @@ class Execution {
     if (fault_.empty()) fault_ = what;
   }
 
-  void fill(size_t at, size_t chunk, const MemberHolding& holding, ChunkBegin begin) {
-    auto& sum = sums_[at][chunk];
-    if (begin == ChunkBegin::Own) {
-      if (holding.ended || !holding.chunks[chunk].own) fault("own input that is not kept");
-      sum.assign(members_.size(), 0);
-      sum[at] = 1;
-    }
-    if (begin != ChunkBegin::Total) return;
-    const MemberSet& total = holding.ended ? holding.contributors : holding.chunks[chunk].total;
-    if (total.empty()) fault("a total that holds nothing");
-    for (int32_t each = 0; each < std::ssize(members_); ++each) sum.push_back(total.has(each));
+  void fill(size_t at, size_t chunk, const Memory& memory, ChunkBegin begin) {
+    if (begin == ChunkBegin::Nothing) return;
+    sums_[at][chunk] = begin == ChunkBegin::Own ? memory.own : memory.total;
+    if (sums_[at][chunk].empty()) fault("it begins with what is not there");
   }
 
   void step(Chain chain) {
@@ -224,6 +263,7 @@ class Execution {
     ++over_[chain.at][chain.chunk];
     Message& message = messages_[entry.message];
     auto& sum = sums_[chain.at][chain.chunk];
+    if (!entry.send) received_.insert({chain.at, chain.chunk});
     if (entry.send) {
       if (sum.empty()) fault("nothing is sent");
       message.sum = sum;
@@ -247,10 +287,11 @@ class Execution {
 
   const Completion& completion_;
   const std::vector<WorkerId>& members_;
-  std::vector<std::vector<std::vector<int>>> sums_;  // [place][chunk]
-  std::vector<std::vector<int32_t>> over_;           // [place][chunk]
+  std::vector<std::vector<Sum>> sums_;      // [place][chunk]
+  std::vector<std::vector<int32_t>> over_;  // [place][chunk]
   std::vector<std::vector<std::deque<Entry>>> chains_;
   std::vector<Message> messages_;
+  std::set<std::pair<size_t, size_t>> received_;
   std::vector<Chain> ready_;
   int64_t adds_ = 0, left_ = 0;
   std::string fault_;
@@ -281,6 +322,7 @@ struct State {
   std::vector<WorkerId> members;
   MemberSet alive;
   std::vector<MemberHolding> holdings;
+  std::vector<std::vector<Memory>> memory;  // [place][chunk]
   int32_t chunks = 0;
   int64_t elements = 0;
   bool filled(int32_t chunk) const {
@@ -333,7 +375,7 @@ void expect_completed(const State& state, Random& random) {
     EXPECT_FALSE(made.reason.empty());
     return;
   }
-  Execution execution(made, state.members, state.holdings);
+  Execution execution(made, state.members, state.memory);
   execution.run(random);
   EXPECT_EQ(execution.fault(), "");
   EXPECT_TRUE(execution.over()) << "it stands still";
@@ -368,15 +410,24 @@ class Stopped {
   State at(const std::vector<Cut>& cuts, const std::vector<int32_t>& dead, int64_t keeping,
            Random& random) const {
     const auto members = static_cast<int32_t>(collective_.members.size());
-    State state{collective_.members, all_but(members, dead), {}, chunks(), chunks()};
-    for (int32_t place = 0; place < members; ++place) {
-      const bool keeps = keeping == 2 ? random.below(2) == 1 : keeping == 1;
-      MemberHolding& holding = state.holdings.emplace_back();
-      for (int32_t chunk = 0; chunk < chunks(); ++chunk) {
-        const auto c = static_cast<size_t>(chunk), p = static_cast<size_t>(place);
+    State state{collective_.members, all_but(members, dead), {}, {}, chunks(), chunks()};
+    std::vector<bool> keeps(state.members.size());
+    for (size_t p = 0; p < keeps.size(); ++p) {
+      keeps[p] = keeping == 2 ? random.below(2) == 1 : keeping == 1;
+      state.memory.emplace_back(cuts.size());
+      state.holdings.emplace_back().chunks.resize(cuts.size());
+    }
+    for (size_t c = 0; c < cuts.size(); ++c) {
+      const auto chunk = static_cast<int32_t>(c);
+      const std::vector<Memory> memory = flow(chunk).play(cuts[c], keeps);
+      for (size_t p = 0; p < keeps.size(); ++p) {
         const bool torn = flow(chunk).may_tear(cuts[c], p) && random.below(2) == 1;
         const ChunkHolding before{true, MemberSet(members)};
-        holding.chunks.push_back(history_.holding(place, chunk, {cuts[c][p], torn}, keeps, before));
+        state.holdings[p].chunks[c] =
+            history_.holding(static_cast<int32_t>(p), chunk, {cuts[c][p], torn}, keeps[p], before);
+        state.memory[p][c] = memory[p];
+        if (torn) state.memory[p][c].total.clear();
+        if (torn && !keeps[p]) state.memory[p][c].own.clear();
       }
     }
     return state;
@@ -491,18 +542,14 @@ TEST(Complete, ALateMemberThatNeverComes) {
       const Collective& moves = made.value().collective;
       // All that can happen without a word from the late one.
       const auto early = moves.rounds.begin() + made.value().sections.front().round_end;
-      const ChunkHistory history({members, moves.chunk_count, {moves.rounds.begin(), early}});
-      for (const bool keeps : {false, true}) {
-        SCOPED_TRACE(cat("n ", count, " k ", chunks, keeps ? " apart" : " in place"));
-        const int32_t k = moves.chunk_count;
-        State state{members, all_but(count, {late}), {}, k, k};
-        for (int32_t place = 0; place < count; ++place) {
-          MemberHolding& holding = state.holdings.emplace_back();
-          for (int32_t c = 0; c < k; ++c) {
-            holding.chunks.push_back(history.holding(place, c, {history.length(place, c), false},
-                                                     keeps, {true, MemberSet(count)}));
-          }
-        }
+      Procedure first = made.value();
+      first.collective.rounds = {moves.rounds.begin(), early};
+      const Stopped stopped(first);
+      std::vector<Cut> cuts;
+      for (int32_t c = 0; c < moves.chunk_count; ++c) cuts.push_back(stopped.flow(c).all_over());
+      for (const int64_t keeping : {0, 1}) {
+        SCOPED_TRACE(cat("n ", count, " k ", chunks, " keeping ", keeping));
+        const State state = stopped.at(cuts, {late}, keeping, random);
         const auto completion =
             complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
         EXPECT_EQ(completion.contributors, state.alive);
@@ -544,7 +591,7 @@ TEST(Complete, DeathsInCompletions) {
           complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
       if (testing::Test::HasFailure()) return;
       if (completion.contributors.empty() || state.alive.count() < 2) break;
-      Execution execution(completion, state.members, state.holdings);
+      Execution execution(completion, state.members, state.memory);
       execution.run(random, random.below(execution.steps() + 1));
       const ChunkHistory history(completion, state.members, state.holdings);
       State next = state;
@@ -560,17 +607,17 @@ TEST(Complete, DeathsInCompletions) {
           holding.chunks[chunk] = history.holding(place, c, {over, torn}, keeping == 1,
                                                   state.holdings[at].chunks[chunk]);
           all = all && over == history.length(place, c);
-          // What is told is what there is.
-          const auto& has = holding.chunks[chunk];
-          if (has == state.holdings[at].chunks[chunk] || has.total.empty()) continue;
-          const auto& sum = execution.sum(at, chunk);
-          for (int32_t of = 0; of < count; ++of) {
-            ASSERT_EQ(has.total.has(of), sum.at(static_cast<size_t>(of)) == 1);
-          }
+          Memory& memory = next.memory[at][chunk];
+          if (!execution.received(at, chunk) && !torn) continue;
+          memory.total = torn ? Sum{} : execution.sum(at, chunk);
+          if (keeping == 0) memory.own.clear();
         }
         if (!all || random.below(2) == 0) continue;
         holding.ended = true;
         holding.contributors = completion.contributors;
+        for (int32_t c = 0; c < state.chunks; ++c) {
+          next.memory[at][static_cast<size_t>(c)].total = execution.sum(at, static_cast<size_t>(c));
+        }
         ++after_end;
       }
       int32_t victim = static_cast<int32_t>(random.below(count));
@@ -582,13 +629,25 @@ TEST(Complete, DeathsInCompletions) {
   std::cout << attempts << " attempts, " << after_end << " ends\n";
 }
 
+// A member has ended with a sum; of another one, over more members, all is there, too.
+TEST(Complete, WhoHasEndedIsNotContradicted) {
+  const std::vector<WorkerId> members{{0}, {1}, {2}, {3}, {4}, {5}};
+  std::vector<MemberHolding> holdings(6);
+  holdings[0].ended = true;
+  holdings[0].contributors = all_but(6, {3, 4, 5});
+  holdings[2].chunks = {{true, all_but(6, {1})}};
+  const Completion made = complete(members, all_but(6, {1, 3, 4, 5}), holdings, 1, 1);
+  EXPECT_EQ(made.contributors, all_but(6, {3, 4, 5}));
+  EXPECT_TRUE(made.whole);
+}
+
 TEST(Complete, MembersThatEndedDifferentlyAreSeen) {
   const std::vector<WorkerId> members{{0}, {1}, {2}};
   std::vector<MemberHolding> holdings(3);
   for (const size_t at : {0, 1}) {
     holdings[at].ended = true;
-    holdings[at].contributors = all_but(3, at == 0 ? std::vector<int32_t>{}
-                                                   : std::vector<int32_t>{2});
+    holdings[at].contributors =
+        all_but(3, at == 0 ? std::vector<int32_t>{} : std::vector<int32_t>{2});
   }
   const Completion made = complete(members, all_but(3, {2}), holdings, 1, 1);
   EXPECT_TRUE(made.contributors.empty());
