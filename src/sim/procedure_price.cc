@@ -1,12 +1,10 @@
 #include "sim/procedure_price.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "base/text.h"
-#include "collective/late.h"
 #include "sim/reduction_price.h"
 
 namespace tenuto {
@@ -17,11 +15,6 @@ namespace {
 struct Side {
   Duration out_free{}, in_free{};  // when its ports are
 };
-
-// Moves of a schedule that is still worth generating for a price.
-constexpr int64_t kMostMoves = int64_t{1} << 22;
-// And chunks: beyond it nothing is gained, and greedy rounds take the square of it to make.
-constexpr int64_t kMostBestChunks = 2048;
 
 // Who is to be waited for: of the members by arrival those behind the widest gap.
 std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
@@ -98,68 +91,6 @@ ProcedurePrice price_collective(const Collective& collective, const std::vector<
   }
   price.last = *std::max_element(price.finish.begin(), price.finish.end());
   return price;
-}
-
-Duration closed_form(double rounds, double bytes, AlphaBeta link) {
-  const double transfer = link.bytes_per_second > 0 ? bytes / link.bytes_per_second * 1e9 : 0;
-  return Duration(std::llround(rounds * static_cast<double>(link.alpha.count()) + transfer));
-}
-
-Duration ring_time(int32_t members, Bytes size, AlphaBeta link) {
-  const double steps = 2.0 * (members - 1);
-  return closed_form(steps, steps / members * static_cast<double>(size.count), link);
-}
-
-Duration halving_time(int32_t members, Bytes size, AlphaBeta link) {
-  const double bytes = 2.0 * (members - 1) / members * static_cast<double>(size.count);
-  return closed_form(2.0 * doublings(members), bytes, link);
-}
-
-Duration late_exchange_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
-  const int32_t made = late_chunks(members, chunks);
-  const int32_t rounds = *find_algorithm("late-one")->card.round_count(members, made);
-  return closed_form(rounds, static_cast<double>(size.count) / made * rounds, link);
-}
-
-Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
-  const int32_t made = late_chunks(members, chunks);
-  std::vector<WorkerId> early, owners;
-  for (int32_t i = 0; i + 1 < members; ++i) early.push_back({i});
-  for (int32_t c = 0; c < made; ++c) owners.push_back(early[static_cast<size_t>(c) % early.size()]);
-  // Three members with more than two chunks: one of them owns all.
-  if (members == 3 && made > 2) std::fill(owners.begin(), owners.end(), early.back());
-  const RoundLength length = length_of(early_rounds(early, owners));
-  return closed_form(length.rounds, static_cast<double>(size.count) / made * length.chunks, link);
-}
-
-int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
-  if (members < 2) return 1;
-  const auto most =
-      static_cast<int32_t>(std::clamp<int64_t>(kMostMoves / 2 / members, 1, kMostBestChunks));
-  const double alpha = static_cast<double>(link.alpha.count());
-  const double transfer =
-      static_cast<double>(closed_form(0, static_cast<double>(size.count), link).count());
-  // Three members take a round more, so that the least is for L in the place of L - 1.
-  const double extra = doublings(members) - 1 + (members == 3 ? 1 : 0);
-  const double ideal = alpha > 0 ? std::sqrt(extra * transfer / alpha) : most;
-  const auto near = static_cast<int32_t>(std::clamp<double>(ideal, 1, most));
-  int32_t best = 1;
-  // Sizes with rules of their own may have the least a few chunks beside it.
-  for (const int32_t first : {1, near - 5}) {
-    for (int32_t k = std::max(first, 1); k <= std::min(first + 10, most); ++k) {
-      if (late_exchange_time(members, k, size, link) <
-          late_exchange_time(members, best, size, link)) {
-        best = k;
-      }
-    }
-  }
-  return late_chunks(members, best);
-}
-
-Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
-  const Duration base = std::min(ring_time(members, size, link), halving_time(members, size, link));
-  return early_sum_time(members, chunks, size, link) +
-         late_exchange_time(members, chunks, size, link) - base;
 }
 
 Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& members,
