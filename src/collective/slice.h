@@ -1,8 +1,10 @@
 // A collective in smaller pieces, and the pieces of it that one member needs.
 //
-// Idea:   a chunk is cut into slices, and each move of it into as many moves: a member adds one slice
+// Idea:   a chunk is cut into slices, and each move of it into as many moves: a member adds one
+// slice
 //         while the next one travels, and passes on the first before the last has come.
-// Right:  chunk c of n elements is [c n / k, (c + 1) n / k), and slice i of p of it is chunk c p + i
+// Right:  chunk c of n elements is [c n / k, (c + 1) n / k), and slice i of p of it is chunk c p +
+// i
 //         of k p: the slices of a chunk are the chunk, to the element. Each of them goes the way of
 //         its chunk, so every number is made of the same operands in the same order, and the bits
 //         are the same with any count of slices.

@@ -90,7 +90,8 @@ struct Add {
   }
 };
 
-// Of two equal numbers the bits are or-ed (min) or and-ed (max): they differ in a zero's sign alone.
+// Of two equal numbers the bits are or-ed (min) or and-ed (max): they differ in a zero's sign
+// alone.
 template <bool least>
 struct Pick {
   template <class Number>

@@ -1,9 +1,12 @@
 // Two tensors made into one, number by number.
 //
-// Idea:  each operation gives the same bits whichever of its two operands is which. Members that make
+// Idea:  each operation gives the same bits whichever of its two operands is which. Members that
+// make
 //        the same result of the same two parts, one having this part and the other one that, so end
-//        with the same bits, also where a number is none (a quiet one without sign or payload comes
-//        out) and where a zero has a sign.
+//        with the same bits, also where a zero has a sign and where a number is none: of a minimum,
+//        a maximum and of 16 bits a quiet one without sign or payload comes out. Left out is the
+//        sum of two fp32 or fp64 numbers that are both none, and unlike: it is one of the two, as
+//        the processor pleases. To make them alike would cost the trainer's sums half their speed.
 // Speed: plain loops over restricted pointers, of which the compiler makes vector instructions.
 #pragma once
 
@@ -25,11 +28,12 @@ void combine(Element element, Operation operation, std::span<std::byte> target,
 // Every number divided by `count`, which is above 0: rounded to nearest even, integers toward zero.
 void divide(Element element, std::span<std::byte> target, int64_t count);
 
-// fp16 and bf16 as fp32, which is exact, and back, rounded to nearest even. No number comes back as
-// a quiet one without sign.
+// fp16 and bf16 as fp32, which is exact.
 float float_of_half(uint16_t bits);
-uint16_t half_of_float(float number);
 float float_of_bfloat(uint16_t bits);
+// fp32 as fp16 and as bf16, rounded to nearest even; what is no number becomes a quiet one without
+// sign.
+uint16_t half_of_float(float number);
 uint16_t bfloat_of_float(float number);
 
 }  // namespace tenuto

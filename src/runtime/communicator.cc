@@ -1,6 +1,8 @@
 #include "runtime/communicator.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -17,6 +19,9 @@ namespace {
 
 // Tensors below it are made by algorithms with few rounds.
 constexpr int64_t kFewRoundsBytes = 64 << 10;
+// Of the calls that measure a link: how many of each size, and the bytes of a large message.
+constexpr int kProbes = 5;
+constexpr int64_t kProbeBytes = 256 << 10;
 
 // The names of a call's messages on the wire.
 constexpr int kPartBits = 2, kRoundBits = 30;
@@ -74,8 +79,9 @@ Status check_memory(const CallRequest& request) {
                        " bytes: align it for ", name_of(request.element)));
   }
   if (own != total && own < total + size && total < own + size) {
-    return invalid("what a call brings and what it ends with overlap in part: expected the same "
-                   "memory, or memory apart");
+    return invalid(
+        "what a call brings and what it ends with overlap in part: expected the same "
+        "memory, or memory apart");
   }
   return ok();
 }
@@ -110,8 +116,35 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
   if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.way.chunks < 0) {
     return invalid("slice bytes, sends at once and chunks are counts: expected 0 or more");
   }
+  constexpr auto kMostAhead = static_cast<int32_t>(kMostCalls);
+  if (settings.told_bytes < 1 || settings.calls_ahead < 1 || settings.calls_ahead > kMostAhead) {
+    return invalid(cat("all-reduces of ", settings.told_bytes, " bytes carry when members came, ",
+                       settings.calls_ahead, " calls ahead: expected 1 or more, and at most ",
+                       kMostAhead, " calls"));
+  }
   const auto place = static_cast<int32_t>(found - members.begin());
-  return std::unique_ptr<Communicator>(new Communicator(wire, std::move(settings), place));
+  std::unique_ptr<Communicator> made(new Communicator(wire, std::move(settings), place));
+  if (made->settings_.way.algorithm != "auto") return made;
+  if (!made->settings_.link && made->member_count() > 1) {
+    if (const Status status = made->measure_link(); !status.ok()) return status.error();
+  }
+  made->chooser_.emplace(made->member_count(), made->settings_.link.value_or(AlphaBeta{}),
+                         made->settings_.rules);
+  return made;
+}
+
+Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings settings,
+                           int32_t place)
+    : wire_(wire),
+      settings_(std::move(settings)),
+      place_(place),
+      procedures_(settings_.members, settings_.self) {
+  const auto& members = settings_.members;
+  Collective words{members, 1, {Round{}}};
+  for (size_t m = 0; m < members.size() && members.size() > 1; ++m) {
+    words.rounds[0].moves.push_back({members[m], members[(m + 1) % members.size()], {0}, false});
+  }
+  word_ = own_moves(words, settings_.self);
 }
 
 Communicator::~Communicator() {
@@ -120,14 +153,20 @@ Communicator::~Communicator() {
   }
 }
 
-Result<ProcedureName> Communicator::name_for(const CallRequest& request) const {
+bool Communicator::is_automatic(const CallRequest& request) const {
+  const std::string& asked = request.way.algorithm;
+  return request.kind == CallKind::AllReduce &&
+         (asked.empty() ? settings_.way.algorithm : asked) == "auto";
+}
+
+Result<ProcedureName> Communicator::name_for(const CallRequest& request) {
   const auto bytes = static_cast<int64_t>(request.own.size());
   const bool few = bytes < kFewRoundsBytes;
   ProcedureName name;
   const bool given = !request.way.algorithm.empty();
   const CallWay& way = given || request.kind != CallKind::AllReduce ? request.way : settings_.way;
   name.algorithm = way.algorithm;
-  const bool automatic = request.kind == CallKind::AllReduce && name.algorithm == "auto";
+  const bool automatic = is_automatic(request);
   if (given && !automatic) {
     if (Status status = check_algorithm(name.algorithm, request.kind); !status.ok()) {
       return status.error();
@@ -135,8 +174,12 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request) const {
   }
   switch (request.kind) {
     case CallKind::AllReduce:
-      if (automatic) name.algorithm = few ? "halving" : "ring";
-      break;
+      if (!automatic) break;
+      if (!chooser_) return invalid("this group was not made for auto: name an algorithm");
+      if (Status status = take_told(next_ - settings_.calls_ahead + 1); !status.ok()) {
+        return status.error();
+      }
+      return choose_by_calls(bytes);
     case CallKind::ReduceScatter:
       if (name.algorithm.empty()) {
         name.algorithm = few ? "reduce-scatter-halving" : "reduce-scatter-ring";
@@ -153,56 +196,65 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request) const {
   const AlgorithmCard& card = find_algorithm(name.algorithm)->card;
   if (card.free_chunks) name.chunks = way.chunks;
   if (card.late_most != 0) name.late = way.late;
+  const bool by_size = name.algorithm == "late-one" || name.algorithm == "broadcast";
+  if (by_size && name.chunks == 0 && settings_.link && member_count() > 1) {
+    name.chunks = best_chunks(member_count(), {bytes}, *settings_.link);
+  }
   return name;
 }
 
-Result<Communicator::Choice> Communicator::choose(const CallRequest& request) {
+Result<Communicator::Making> Communicator::choose(const CallRequest& request) {
   auto name = name_for(request);
   if (!name.ok()) return name.error();
-  Choice choice;
-  choice.name = name.value();
-  auto found = procedures_.find(choice.name);
-  if (!found.ok() && request.kind == CallKind::AllReduce && choice.name.algorithm != "ring") {
-    notes_.push_back(cat("ring in place of ", choice.name.algorithm, ": ",
-                         found.error().message));
-    choice.name = {"ring", 0, {}, {}};
-    found = procedures_.find(choice.name);
+  Making making;
+  making.name = name.value();
+  making.automatic = is_automatic(request);
+  auto found = procedures_.find(making.name);
+  if (!found.ok() && request.kind == CallKind::AllReduce && making.name.algorithm != "ring") {
+    note(cat("ring in place of ", making.name.algorithm, ": ", found.error().message));
+    making.name = {"ring", 0, {}, {}};
+    found = procedures_.find(making.name);
   }
   if (!found.ok()) return found.error();
-  choice.procedure = found.value();
-  choice.slices = slices_for(static_cast<int64_t>(request.own.size()), choice.procedure->chunks,
+  making.procedure = found.value();
+  making.slices = slices_for(static_cast<int64_t>(request.own.size()), making.procedure->chunks,
                              settings_.slice_bytes);
-  return choice;
+  return making;
 }
 
 // All that both ends of a message have to agree on.
-uint64_t Communicator::belief_of(const CallRequest& request, const Choice& choice) const {
-  uint64_t late = choice.name.late.size();
-  for (const WorkerId each : choice.name.late) late = mix(late, static_cast<uint64_t>(each.value));
+uint64_t Communicator::belief_of(const CallRequest& request, const Making& making) const {
+  uint64_t late = making.name.late.size();
+  for (const WorkerId each : making.name.late) late = mix(late, static_cast<uint64_t>(each.value));
   uint64_t members = settings_.members.size();
   for (const WorkerId each : settings_.members) {
     members = mix(members, static_cast<uint64_t>(each.value));
   }
-  const uint64_t procedure = mix(number_of(choice.name.algorithm), late,
-                                 static_cast<uint64_t>(choice.procedure->chunks),
-                                 static_cast<uint64_t>(choice.name.root.value));
-  const uint64_t tensor =
-      mix(request.own.size(), static_cast<uint64_t>(request.element),
-          reduces(request.kind) ? static_cast<uint64_t>(request.operation) : 0,
-          static_cast<uint64_t>(request.kind));
-  return mix(procedure, tensor, members, static_cast<uint64_t>(choice.slices));
+  const uint64_t procedure =
+      mix(number_of(making.name.algorithm), late, static_cast<uint64_t>(making.procedure->chunks),
+          static_cast<uint64_t>(making.name.root.value));
+  const uint64_t tensor = mix(request.own.size(), static_cast<uint64_t>(request.element),
+                              reduces(request.kind) ? static_cast<uint64_t>(request.operation) : 0,
+                              static_cast<uint64_t>(request.kind));
+  // What a call carries must be asked for by all alike, and have been noted by all alike.
+  const uint64_t chooser = chooser_ ? chooser_->fingerprint() : 0;
+  const uint64_t told = chooser_ ? mix(static_cast<uint64_t>(settings_.told_bytes),
+                                       static_cast<uint64_t>(settings_.calls_ahead))
+                                 : 1;
+  return mix(mix(procedure, tensor), mix(members, told), static_cast<uint64_t>(making.slices),
+             chooser);
 }
 
 std::unique_ptr<Reduction> Communicator::make_reduction(const CallRequest& request,
-                                                        const Choice& choice) {
+                                                        const Making& making) {
   ReductionSettings settings;
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
   settings.sends_at_once = settings_.sends_at_once;
-  const Collective& moves = Procedures::cut(*choice.procedure, choice.slices);
+  const Collective& moves = Procedures::cut(*making.procedure, making.slices);
   if (request.kind == CallKind::ReduceScatter) {
-    for (const WorkerId owner : choice.procedure->owners) {
-      settings.kept.insert(settings.kept.end(), static_cast<size_t>(choice.slices),
+    for (const WorkerId owner : making.procedure->owners) {
+      settings.kept.insert(settings.kept.end(), static_cast<size_t>(making.slices),
                            owner == settings_.self);
     }
   }
@@ -221,21 +273,133 @@ Result<CallNumber> Communicator::start(const CallRequest& request) {
   if (Status status = check_memory(request); !status.ok()) return status.error();
   if (calls_.size() >= kMostCalls) {
     return Error{Code::Exhausted, Reach::Call,
-                 cat(calls_.size(), " calls are under way or not waited for, at most ",
-                     kMostCalls, ": wait for one of them first")};
+                 cat(calls_.size(), " calls are under way or not waited for, at most ", kMostCalls,
+                     ": wait for one of them first")};
   }
-  const auto choice = choose(request);
-  if (!choice.ok()) return choice.error();
+  const auto made = choose(request);
+  if (!made.ok()) return made.error();
+  const Making& making = made.value();
   const int64_t number = next_++;
   heard_at_ = std::max(heard_at_, wire_.clock->now());
   Call& call = calls_[number];
   call.what = cat("call ", number, " (", name_of(request.kind), " of ", request.own.size(),
-                  " bytes by ", choice.value().name.algorithm, ")");
-  call.belief = belief_of(request, choice.value());
-  call.procedure = choice.value().procedure;
-  call.parts[Tensor] = make_reduction(request, choice.value());
-  make_calls(number, call, Tensor);
+                  " bytes by ", making.name.algorithm, ")");
+  call.belief = belief_of(request, making);
+  call.procedure = making.procedure;
+  call.bytes = static_cast<int64_t>(request.own.size());
+  const bool tells = making.automatic && member_count() > 1 && call.bytes >= settings_.told_bytes;
+  call.parts[Word] = small_part(Element::UInt8, word_, std::span(&call.word, 1));
+  if (tells) tell_away(number, call);
+  call.parts[Tensor] = make_reduction(request, making);
+  for (const Part part : {Word, Tensor, Away}) {
+    if (call.parts[part] != nullptr) make_calls(number, call, part);
+  }
   return CallNumber{number};
+}
+
+// A part beside the tensor, in place.
+std::unique_ptr<Reduction> Communicator::small_part(Element element, const Collective& moves,
+                                                    std::span<std::byte> total) {
+  ReductionSettings settings;
+  settings.element = element;
+  return std::make_unique<Reduction>(moves, settings_.self, std::move(settings), total, total,
+                                     wire_.clock->now(), std::vector<int64_t>{});
+}
+
+// Begins the part of a call that carries how long each member was away, the way of the last chunk.
+// Who comes while a call of its own is still under way was not.
+void Communicator::tell_away(int64_t number, Call& call) {
+  call.away.assign(settings_.members.size(), 0);
+  const bool alone = flights_.empty();
+  if (alone && last_end_) {
+    const auto away = std::chrono::duration_cast<std::chrono::microseconds>(
+        std::max(wire_.clock->now() - *last_end_, Duration::zero()));
+    call.away[static_cast<size_t>(place_)] = static_cast<int32_t>(
+        static_cast<uint32_t>(std::min<int64_t>(away.count(), int64_t{UINT32_MAX})));
+  }
+  call.parts[Away] = small_part(Element::Int32, call.procedure->last_chunk,
+                                std::as_writable_bytes(std::span(call.away)));
+  told_[number].bytes = call.bytes;
+}
+
+// Gives the chooser what the calls before `before` carry, in their order; waits for those that are
+// still under way.
+Status Communicator::take_told(int64_t before) {
+  for (auto& [number, told] : told_) {
+    if (number >= before) break;
+    if (told.noted) continue;
+    if (!told.here) {
+      const auto found = calls_.find(number);
+      CHECK(found != calls_.end(), cat("call ", number, " is over and has told nothing"));
+      if (Status status = await(found->second); !status.ok()) return status;
+    }
+    chooser_->note(told.away, told.bytes);
+    told.noted = true;
+  }
+  while (told_.size() > kMostCalls && told_.begin()->second.noted) told_.erase(told_.begin());
+  return ok();
+}
+
+// By what the chooser would make an all-reduce.
+ProcedureName Communicator::choose_by_calls(int64_t bytes) {
+  const tenuto::Choice choice = chooser_->choose(bytes);
+  ProcedureName name{choice.algorithm, choice.chunks, {}, {}};
+  if (choice.late >= 0) name.late = {settings_.members[static_cast<size_t>(choice.late)]};
+  const int size = std::bit_width(static_cast<uint64_t>(bytes));
+  const std::string chosen = cat(choice.algorithm, " ", choice.late);
+  if (std::string& last = chosen_[size]; last != chosen) {
+    last = chosen;
+    note(cat("calls of about ", bytes, " bytes: ", choice.algorithm, ", for ", choice.reason));
+  }
+  return name;
+}
+
+void Communicator::note(std::string sentence) {
+  if (notes_.size() >= kMostNotes) notes_.erase(notes_.begin());
+  notes_.push_back(std::move(sentence));
+}
+
+std::vector<uint32_t> Communicator::away_before(CallNumber number) const {
+  const auto found = told_.find(static_cast<int64_t>(number));
+  return found == told_.end() ? std::vector<uint32_t>{} : found->second.away;
+}
+
+// The shortest of a few ring all-reduces: the first one waits for whoever comes late.
+Result<Duration> Communicator::shortest(int tries, int64_t bytes) {
+  std::vector<std::byte> memory(static_cast<size_t>(bytes));
+  CallRequest request;
+  request.element = Element::UInt8;
+  request.own = request.total = memory;
+  request.way = {"ring"};
+  Duration least = Duration::max();
+  for (int i = 0; i < tries; ++i) {
+    const Duration begin = wire_.clock->now();
+    if (Status status = run(request); !status.ok()) return status.error();
+    least = std::min(least, wire_.clock->now() - begin);
+  }
+  return least;
+}
+
+// Takes alpha from the rounds of small rings and beta from large ones, which all members run at
+// once, as they do in earnest; then all agree on the mean.
+Status Communicator::measure_link() {
+  const int64_t count = member_count(), rounds = 2 * (count - 1);
+  const auto small = shortest(kProbes, count);
+  if (!small.ok()) return small.error();
+  const auto large = shortest(kProbes, kProbeBytes * count);
+  if (!large.ok()) return large.error();
+  const Duration more = std::max<Duration>(large.value() - small.value(), Duration(rounds));
+  std::vector<int64_t> figures{small.value().count() / rounds, more.count() / rounds};
+  CallRequest request;
+  request.element = Element::Int64;
+  request.operation = Operation::Average;
+  request.total = std::as_writable_bytes(std::span(figures));
+  request.own = request.total;
+  request.way = {"ring"};
+  if (Status status = run(request); !status.ok()) return status;
+  const double seconds = 1e-9 * static_cast<double>(std::max<int64_t>(figures[1], 1));
+  settings_.link = {Duration(figures[0]), std::floor(static_cast<double>(kProbeBytes) / seconds)};
+  return ok();
 }
 
 // Hands a part's next messages to the wire; closes the call when all is over.
@@ -258,12 +422,19 @@ void Communicator::make_calls(int64_t number, Call& call, Part part) {
     error.message = cat(about(call, flight), ": ", error.message);
     return fail(std::move(error));
   }
-  close(call);
+  close(number, call);
 }
 
-void Communicator::close(Call& call) {
+void Communicator::close(int64_t number, Call& call) {
   for (const auto& part : call.parts) {
     if (part != nullptr && !part->done()) return;
+  }
+  last_end_ = std::max(last_end_.value_or(Duration::zero()), call.parts[Tensor]->done_at());
+  if (const auto found = told_.find(number); found != told_.end()) {
+    for (const int32_t each : call.away) {
+      found->second.away.push_back(static_cast<uint32_t>(each));
+    }
+    found->second.here = true;
   }
   scratch_.push_back(call.parts[Tensor]->take_scratch());
   for (auto& part : call.parts) part.reset();
@@ -303,18 +474,23 @@ void Communicator::handle(const Done& done) {
   }
   if (!message.send && done.tally != call.belief) {
     return fail({Code::Invalid, Reach::Job,
-                 cat(about(call, flight), ": its message is of another call than this one; all "
+                 cat(about(call, flight),
+                     ": its message is of another call than this one; all "
                      "members have to make the same calls in the same order, with equal sizes, "
                      "elements, operations and settings")});
   }
-  part.finish(flight.index, message.send ? heard_at_ : done.finish);
+  // A call's end is when its last message came: of what was sent the wire does not say when it
+  // left.
+  part.finish(flight.index, message.send ? Duration::zero() : done.finish);
   make_calls(flight.call, call, flight.part);
 }
 
 std::string Communicator::about(const Call& call, const Flight& flight) const {
   const ReductionCall message = call.parts[flight.part]->about(flight.index);
-  return cat(call.what, ", chunk ", message.chunk, " in round ", message.round,
-             message.send ? " to worker " : " from worker ", message.peer);
+  const std::string whom = cat(message.send ? " to worker " : " from worker ", message.peer);
+  if (flight.part == Word) return cat(call.what, ", the word", whom);
+  return cat(call.what, ", ", flight.part == Away ? "times away of " : "", "chunk ", message.chunk,
+             " in round ", message.round, whom);
 }
 
 // Ends every call that is under way, and the group.
@@ -325,14 +501,17 @@ void Communicator::fail(Error error) {
     call.over = true;
     call.status = error;
   }
+  const bool told_by_wire = error.code == Code::Disconnected;
   ended_ = std::move(error);
-  abandon();
+  abandon(!told_by_wire);
 }
 
-// Gives the memory of all calls back: drops the links over which something is still under way, and
-// hears until all of it has ended.
-void Communicator::abandon() {
+// Gives the memory of all calls back: drops the links over which something is still under way, or
+// all, and hears until what was under way has ended.
+void Communicator::abandon(bool all) {
   std::set<WorkerId> peers;
+  if (all) peers.insert(settings_.members.begin(), settings_.members.end());
+  peers.erase(settings_.self);
   for (const auto& [ticket, flight] : flights_) {
     peers.insert(calls_.at(flight.call).parts[flight.part]->peer_of(flight.index));
   }
@@ -353,10 +532,9 @@ void Communicator::abandon() {
   }
   if (flights_.empty()) return;
   ended_->reach = Reach::Job;
-  ended_->message +=
-      cat("; ", flights_.size(), " messages are still under way after ",
-          fixed(to_milliseconds(kRetireLimit), 0),
-          " ms, so their memory is in use: this process must end");
+  ended_->message += cat("; ", flights_.size(), " messages are still under way after ",
+                         fixed(to_milliseconds(kRetireLimit), 0),
+                         " ms, so their memory is in use: this process must end");
   keep_forever(std::move(parts));
 }
 
@@ -383,7 +561,13 @@ Status Communicator::wait(CallNumber number) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number),
                        " to wait for: each is waited for once"));
   }
-  Call& call = found->second;
+  const Status status = await(found->second);
+  calls_.erase(found);
+  return status;
+}
+
+// Hears until the call is over; what it has ended with.
+Status Communicator::await(Call& call) {
   const Duration begin = wire_.clock->now();
   while (!call.over) {
     const Duration since = std::max(begin, heard_at_);
@@ -393,9 +577,7 @@ Status Communicator::wait(CallNumber number) {
       fail(silence(call));
     }
   }
-  Status status = std::move(call.status);
-  calls_.erase(found);
-  return status;
+  return call.status;
 }
 
 Result<bool> Communicator::test(CallNumber number) {

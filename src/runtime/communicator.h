@@ -1,4 +1,5 @@
-// A group of members that make collectives over a wire: the collectives as a library, without a job.
+// A group of members that make collectives over a wire: the collectives as a library, without a
+// job.
 //
 // All members make the same calls in the same order. A call is started and waited for; several may
 // be under way, each with names of its own on the wire (group, call, part, round, chunk), so that
@@ -7,12 +8,18 @@
 // start and wait calls test once in a while.
 //
 // Every message carries a number made of what its sender takes the call to be: algorithm, late
-// members, chunks, bytes, element, operation. A receiver that takes it to be something else ends the
-// call with an error instead of combining what does not belong together.
+// members, chunks, bytes, element, operation. A receiver that takes it to be something else ends
+// the call with an error instead of combining what does not belong together.
 //
-// A call that fails ends all calls that are under way, and the group: the links with those who still
-// have something of this member's memory are dropped, so that the memory is free when the error is
-// told, and the others hear of it. Links that are not dropped can be used by another group.
+// Auto: an all-reduce is made by the algorithm that a Chooser (collective/choose.h) takes to be
+// best by when the members came to the calls before. Calls of some size carry that: beside the
+// tensor, the way of its last chunk, goes one number for each member, which all add up. So all know
+// the same before the next choice, and the messages' number has the chooser's fingerprint in it.
+//
+// A call that fails ends all calls that are under way, and the group: the links with those who
+// still have something of this member's memory are dropped, so that the memory is free when the
+// error is told, and the others hear of it; all links of the group when the wire does not tell them
+// by itself that somebody is lost.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +34,7 @@
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/result.h"
+#include "collective/choose.h"
 #include "runtime/element.h"
 #include "runtime/procedures.h"
 #include "runtime/reduction.h"
@@ -44,8 +52,8 @@ struct CommunicatorWire {
 
 // By which procedure a call is made.
 struct CallWay {
-  std::string algorithm;  // a name of `tenuto collective list`, or auto for an all-reduce
-  int32_t chunks = 0;     // where the algorithm takes any count; 0 = by size
+  std::string algorithm;            // a name of `tenuto collective list`, or auto for an all-reduce
+  int32_t chunks = 0;               // where the algorithm takes any count; 0 = by size
   std::vector<WorkerId> late = {};  // for algorithms with late members
 };
 
@@ -60,6 +68,14 @@ struct CommunicatorSettings {
   int64_t slice_bytes = 256 << 10;  // chunks are cut into slices of about that; 0 = never
   int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
+
+  // Of auto.
+  std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
+  int64_t told_bytes = 64 << 10;  // all-reduces by auto of at least that carry when members came
+  // What call c carries counts from call c + calls_ahead on, so `start` waits for the end of the
+  // call that is so many before: the calls that a program has under way at once.
+  int32_t calls_ahead = 1;
+  ChooserRules rules;
 };
 
 // What is made of the tensors.
@@ -98,11 +114,21 @@ inline ElementRange own_range(int64_t elements, int32_t place, int32_t members) 
 
 // Calls under way, or over and not waited for, that a group holds at most: each may hold scratch.
 inline constexpr size_t kMostCalls = 256;
+// Sentences that a group keeps for take_notes.
+inline constexpr size_t kMostNotes = 256;
 
 // One member of a group. Used by one thread.
+//
+// Source: of the number that members carry: A. Devraj et al., "Efficient AllReduce with Stragglers"
+//         (arXiv 2505.23523), asks who is late; that every member says how long it was away from
+//         the end of the call before, which no clock has to be set for, is our own
+//         (docs/decisions/039).
 class Communicator {
  public:
+  // Where the link is to be measured this waits for all members, and makes calls with them.
+  //
   // Errors: Invalid/Call   no member or one twice, self not among them, no such algorithm
+  //         as wait
   static Result<std::unique_ptr<Communicator>> make(const CommunicatorWire& wire,
                                                     CommunicatorSettings settings);
   // Abandons the calls that are under way.
@@ -126,7 +152,7 @@ class Communicator {
   Status wait(CallNumber number);
   // Whether the call is over; if so it is forgotten. Errors as wait.
   Result<bool> test(CallNumber number);
-  // start and wait.
+  // start and wait, one after the other.
   Status run(const CallRequest& request);
 
   // Place of this member, and how many there are.
@@ -134,18 +160,26 @@ class Communicator {
   int32_t member_count() const { return static_cast<int32_t>(settings_.members.size()); }
   // Members whose loss has been told, with what was told.
   const std::map<WorkerId, std::string>& lost() const { return lost_; }
-  // What has been decided since the last time, a sentence each: which algorithm took the place of
-  // another one and why.
+  // What has been decided since the last time, a sentence each: by what auto makes calls of about a
+  // size from now on, and which algorithm took the place of another one; the newest kMostNotes.
   std::vector<std::string> take_notes();
+  // What links are taken to be like, where auto has to know it.
+  const std::optional<AlphaBeta>& link() const { return settings_.link; }
+  // How long the members were away before call `number`, in microseconds by place, from their ends
+  // of the call before to their arrivals; none when it did not carry that or was long ago.
+  std::vector<uint32_t> away_before(CallNumber number) const;
 
  private:
   // Parts of a call that travel on their own.
-  enum Part : uint8_t { Tensor, PartCount };
+  enum Part : uint8_t { Tensor, Word, Away, PartCount };
   struct Call {
     std::string what;  // for errors: "call 3 (all-reduce of 1024 bytes by ring)"
     uint64_t belief = 0;
     std::shared_ptr<OwnProcedure> procedure;
     std::unique_ptr<Reduction> parts[PartCount];
+    std::byte word{};           // the tensor of Word, in place: what is in it says nothing
+    std::vector<int32_t> away;  // the tensor of Away, in place: by place, modulo 2^32
+    int64_t bytes = 0;
     bool over = false;
     Status status = ok();
   };
@@ -154,28 +188,40 @@ class Communicator {
     Part part = Tensor;
     int32_t index = 0;
   };
-  struct Choice {  // what a call is made by
+  struct Told {  // what a call carries
+    int64_t bytes = 0;
+    bool here = false, noted = false;
+    std::vector<uint32_t> away;
+  };
+  struct Making {  // what a call is made by
     ProcedureName name;
     std::shared_ptr<OwnProcedure> procedure;
     int32_t slices = 1;
+    bool automatic = false;  // the chooser's doing
   };
 
-  Communicator(const CommunicatorWire& wire, CommunicatorSettings settings, int32_t place)
-      : wire_(wire),
-        settings_(std::move(settings)),
-        place_(place),
-        procedures_(settings_.members, settings_.self) {}
+  Communicator(const CommunicatorWire& wire, CommunicatorSettings settings, int32_t place);
 
-  Result<Choice> choose(const CallRequest& request);
-  Result<ProcedureName> name_for(const CallRequest& request) const;
-  uint64_t belief_of(const CallRequest& request, const Choice& choice) const;
-  std::unique_ptr<Reduction> make_reduction(const CallRequest& request, const Choice& choice);
+  Result<Making> choose(const CallRequest& request);
+  bool is_automatic(const CallRequest& request) const;
+  Result<ProcedureName> name_for(const CallRequest& request);
+  uint64_t belief_of(const CallRequest& request, const Making& making) const;
+  std::unique_ptr<Reduction> make_reduction(const CallRequest& request, const Making& making);
+  Status measure_link();
+  Result<Duration> shortest(int tries, int64_t bytes);
+  Status take_told(int64_t before);
+  ProcedureName choose_by_calls(int64_t bytes);
+  std::unique_ptr<Reduction> small_part(Element element, const Collective& moves,
+                                        std::span<std::byte> total);
+  void tell_away(int64_t number, Call& call);
+  Status await(Call& call);
+  void note(std::string sentence);
   void make_calls(int64_t number, Call& call, Part part);
-  void close(Call& call);
+  void close(int64_t number, Call& call);
   bool hear(Duration limit);
   void handle(const Done& done);
   void fail(Error error);
-  void abandon();
+  void abandon(bool all);
   Error silence(const Call& call) const;
   std::string about(const Call& call, const Flight& flight) const;
 
@@ -183,6 +229,7 @@ class Communicator {
   CommunicatorSettings settings_;
   int32_t place_;
   Procedures procedures_;
+  Collective word_;  // from each member to the next: this one's moves
   int64_t next_ = 0;
   std::map<int64_t, Call> calls_;  // under way, or over and not waited for
   std::unordered_map<uint64_t, Flight> flights_;
@@ -190,6 +237,10 @@ class Communicator {
   Duration heard_at_{};                        // when there was news
   std::map<WorkerId, std::string> lost_;
   std::optional<Error> ended_;  // what has ended the group
+  std::optional<Chooser> chooser_;
+  std::map<int64_t, Told> told_;       // by call: those not noted, and the last ones that are
+  std::optional<Duration> last_end_;   // of a call; none before the first
+  std::map<int, std::string> chosen_;  // by size (its count of bits): what auto took last
   std::vector<std::string> notes_;
 };
 

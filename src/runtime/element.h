@@ -13,16 +13,16 @@ namespace tenuto {
 enum class Element : uint8_t { Float32, Float64, BFloat16, Float16, Int32, Int64, UInt8 };
 
 // All of them, for tables and tests.
-inline constexpr std::array<Element, 7> kElements{Element::Float32,  Element::Float64,
-                                                  Element::BFloat16, Element::Float16,
-                                                  Element::Int32,    Element::Int64,
-                                                  Element::UInt8};
+inline constexpr std::array<Element, 7> kElements{
+    Element::Float32, Element::Float64, Element::BFloat16, Element::Float16,
+    Element::Int32,   Element::Int64,   Element::UInt8};
 
 // Average: the sum, divided once at the end by the count of members. Integers wrap around, and
 // their averages are rounded toward zero. Min and Max: a number that is none makes the result none,
 // and -0 is below +0.
 enum class Operation : uint8_t { Sum, Average, Min, Max };
 
+// All of them.
 inline constexpr std::array<Operation, 4> kOperations{Operation::Sum, Operation::Average,
                                                       Operation::Min, Operation::Max};
 

@@ -16,8 +16,7 @@ constexpr size_t kMostCuts = 64;
 
 Result<std::shared_ptr<OwnProcedure>> Procedures::find(const ProcedureName& name) {
   if (const auto found = made_.find(name); found != made_.end()) return found->second;
-  const auto made =
-      make_procedure(name.algorithm, {members_, name.chunks, name.late, name.root});
+  const auto made = make_procedure(name.algorithm, {members_, name.chunks, name.late, name.root});
   if (!made.ok()) return made.error();
   const Procedure& whole = made.value();
   if (const auto facts = check(whole); !facts.ok()) return facts.error();

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "collective/algorithm.h"
@@ -26,13 +27,19 @@ namespace tenuto {
 class Wires {
  public:
   enum class Kind : uint8_t { Memory, Ucx };
-  explicit Wires(int32_t count, Kind kind = Kind::Memory, int32_t first = 0) {
+  // `clocks`: one for each member of a memory wire; none = the machine's.
+  explicit Wires(int32_t count, Kind kind = Kind::Memory, int32_t first = 0,
+                 const std::vector<HandClock>* own_clocks = nullptr) {
+    clocks.assign(static_cast<size_t>(count), &monotonic_clock());
     for (int32_t m = 0; m < count; ++m) {
       members.push_back({first + m});
       mailboxes.push_back(std::make_unique<QueueMailbox>());
       const Hello hello{"group", "token", kWireVersion, members.back(), 0};
       if (kind == Kind::Memory) {
-        wires.push_back(make_memory_transport(network, hello, *mailboxes.back()));
+        if (own_clocks != nullptr)
+          clocks[static_cast<size_t>(m)] = &(*own_clocks)[static_cast<size_t>(m)];
+        wires.push_back(make_memory_transport(network, hello, *mailboxes.back(),
+                                              *clocks[static_cast<size_t>(m)]));
       } else {
         auto made = make_ucx_transport({}, hello, *mailboxes.back());
         CHECK(made.ok(), made.error().message);
@@ -64,7 +71,7 @@ class Wires {
         CommunicatorSettings mine = settings;
         mine.members = members;
         mine.self = members[m];
-        auto made = Communicator::make({wires[m].get(), mailboxes[m].get()}, mine);
+        auto made = Communicator::make({wires[m].get(), mailboxes[m].get(), clocks[m]}, mine);
         CHECK(made.ok(), made.error().message);
         what(*made.value(), static_cast<int32_t>(m));
       });
@@ -74,6 +81,7 @@ class Wires {
 
   MemoryNetwork network;
   std::vector<WorkerId> members;
+  std::vector<const Clock*> clocks;
   std::vector<std::unique_ptr<QueueMailbox>> mailboxes;
   std::vector<std::unique_ptr<Transport>> wires;
 };

@@ -163,7 +163,7 @@ class Net {
   const Collective& collective_;
   Random random_;
   const Way way_;
-  std::vector<int32_t> under_way_;                   // sends of each member
+  std::vector<int32_t> under_way_;                 // sends of each member
   std::vector<std::pair<int32_t, ChunkId>> last_;  // the turn of each member's last send
   Sums<Number> totals_;
   std::vector<std::unique_ptr<Reduction>> parts_;
@@ -298,9 +298,9 @@ void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t 
     Net<float> net(cut, mine, seed, {}, way);
     net.run();
     for (size_t m = 0; m < own.size(); ++m) {
-      SCOPED_TRACE(testing::Message() << made.name << ", member " << m << " of " << own.size()
-                                      << ", " << elements << " elements in " << slices
-                                      << " slices, way " << kind << ", seed " << seed);
+      SCOPED_TRACE(testing::Message()
+                   << made.name << ", member " << m << " of " << own.size() << ", " << elements
+                   << " elements in " << slices << " slices, way " << kind << ", seed " << seed);
       ASSERT_TRUE(net.part(m).done());
       for (size_t i = 0; i < elements; ++i) {
         const auto chunks = static_cast<size_t>(made.collective.chunk_count);
