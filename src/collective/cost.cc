@@ -87,6 +87,16 @@ int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
   return late_chunks(members, best);
 }
 
+int32_t best_slow_chunks(int32_t members, Bytes size, AlphaBeta link) {
+  const int64_t others = std::max(members - 1, 1);
+  const int64_t most = std::clamp<int64_t>(kMostMoves / 2 / members, 1, kMostBestChunks);
+  const int64_t transfer = closed_form(0, 1, 2 * others, size, link).count();
+  const int64_t alpha = link.alpha.count();
+  const int64_t passes = alpha > 0 ? root_below(transfer / alpha) : most;
+  const int64_t fit = std::max<int64_t>(most / others, 1);
+  return static_cast<int32_t>(others * std::clamp<int64_t>(passes, 1, fit));
+}
+
 Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
   const Duration base = std::min(ring_time(members, size, link), halving_time(members, size, link));
   return early_sum_time(members, chunks, size, link) +

@@ -35,6 +35,9 @@ Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta l
 // The count of chunks with the least late_exchange_time: near sqrt((L - 1) s beta / alpha), and not
 // so many that the rounds fill the memory where a message costs nothing.
 int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link);
+// The count of chunks that is good where one member's links are slow: n - 1 in each of about
+// sqrt(s beta / (2 (n - 1) alpha)) passes (slow_one.cc).
+int32_t best_slow_chunks(int32_t members, Bytes size, AlphaBeta link);
 // How late a member must be for the late exchange to be faster than the better of ring and halving,
 // begun when it comes. It is also all that a wrong guess of who is late can cost.
 Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta link);

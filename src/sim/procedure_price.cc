@@ -36,12 +36,48 @@ std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
   return late;
 }
 
+// Who has slower links than all others: the one whose bytes take longest, to all and from all.
+std::vector<WorkerId> slowest(const std::vector<WorkerId>& members, const Cluster& cluster) {
+  constexpr Bytes kPart{1 << 20};
+  Duration longest{}, second{};
+  size_t found = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    Duration time{};
+    for (const WorkerId other : members) {
+      if (other == members[i]) continue;
+      time += transfer_time(kPart, cluster.link(members[i], other).bytes_per_second) +
+              transfer_time(kPart, cluster.link(other, members[i]).bytes_per_second);
+    }
+    if (i > 0 && time <= longest) {
+      second = std::max(second, time);
+      continue;
+    }
+    second = longest;
+    longest = time;
+    found = i;
+  }
+  if (longest == second) return {};
+  return {members[found]};
+}
+
+// Whom an algorithm may treat apart: those who come late, and who has slow links.
+std::vector<std::vector<WorkerId>> apart(const AlgorithmCard& card,
+                                         const std::vector<WorkerId>& members,
+                                         const std::vector<Duration>& arrivals,
+                                         const Cluster& cluster) {
+  if (card.late_most == 0) return {{}};
+  std::vector<std::vector<WorkerId>> all = {latecomers(members, arrivals)};
+  if (card.late_most == 1) all.push_back(slowest(members, cluster));
+  return all;
+}
+
 // Counts of chunks worth a try.
 std::vector<int32_t> chunk_counts(const AlgorithmCard& card, int32_t members, Bytes size,
                                   AlphaBeta link) {
   if (!card.free_chunks) return {0};
   const int32_t best = best_chunks(members, size, link);
   std::vector<int32_t> counts = {best, std::max(members - 1, 1), 2 * best, std::max(best / 2, 1)};
+  if (card.late_most == 1) counts.push_back(best_slow_chunks(members, size, link));
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   return counts;
@@ -104,17 +140,19 @@ Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& membe
     if (card.goal != Goal::AllReduce) continue;
     CollectiveShape shape;
     shape.members = members;
-    if (card.late_most != 0) shape.late = latecomers(members, arrivals);
     std::optional<Duration> best;
-    for (const int32_t chunks : chunk_counts(card, count, size, link)) {
-      shape.chunks = chunks;
-      if (int64_t{chunks} * count > kMostMoves) continue;
-      auto made = make_procedure(card.name, shape);
-      if (!made.ok()) continue;  // not for this shape: another algorithm is
-      auto price = price_collective(made.value().collective, arrivals, size, cluster);
-      if (!best || price.last < *best) best = price.last;
-      if (cheapest && cheapest->price.last <= price.last) continue;
-      cheapest = CheapestProcedure{std::move(made).value(), std::move(price), ""};
+    for (std::vector<WorkerId>& late : apart(card, members, arrivals, cluster)) {
+      shape.late = std::move(late);
+      for (const int32_t chunks : chunk_counts(card, count, size, link)) {
+        shape.chunks = chunks;
+        if (int64_t{chunks} * count > kMostMoves) continue;
+        auto made = make_procedure(card.name, shape);
+        if (!made.ok()) continue;  // not for this shape: another algorithm is
+        auto price = price_collective(made.value().collective, arrivals, size, cluster);
+        if (!best || price.last < *best) best = price.last;
+        if (cheapest && cheapest->price.last <= price.last) continue;
+        cheapest = CheapestProcedure{std::move(made).value(), std::move(price), ""};
+      }
     }
     if (best) {
       tried +=

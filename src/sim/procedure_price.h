@@ -42,8 +42,8 @@ struct CheapestProcedure {
   std::string reason;
 };
 // Tries every all-reduce of the table; those with late members with whoever comes behind the widest
-// gap between two arrivals, and those with free chunks with a few counts of them. `link` is what
-// most links are like.
+// gap between two arrivals, those with one such member also with who has slower links than all
+// others, and those with free chunks with a few counts of them. `link` is what most links are like.
 //
 // Shapes: arrivals by place in members
 Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& members,
