@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/random.h"
 #include "base/text.h"
+#include "collective/choose.h"
 #include "ir/procedure.h"
 #include "sim/procedure_price.h"
 
@@ -115,6 +117,31 @@ void print_speed() {
               checked);
 }
 
+// What a choice costs among 1,024 members, and what taking in a call costs; the mean of many, since
+// one is too short to be measured.
+void print_choices() {
+  constexpr int32_t kCount = 1024, kCalls = 2000;
+  Chooser chooser(kCount, {std::chrono::microseconds(10), 12.5e9});
+  Random random(1);
+  std::vector<uint32_t> waited(kCount);
+  double choosing = 0, noting = 0;
+  int64_t waited_for = 0;
+  for (int32_t call = 0; call < kCalls; ++call) {
+    // Sixteen different ones among the calls that are remembered: each is weighed.
+    for (uint32_t& one : waited) one = static_cast<uint32_t>(random.below(1000));
+    waited[static_cast<size_t>(call * 37 % kCount)] += 100'000;
+    const int64_t bytes = int64_t{1} << (10 + call % 20);
+    double start = processor_milliseconds();
+    waited_for += chooser.choose(bytes).late >= 0 ? 1 : 0;
+    choosing += processor_milliseconds() - start;
+    start = processor_milliseconds();
+    chooser.note(waited, bytes);
+    noting += processor_milliseconds() - start;
+  }
+  std::printf("chooser, 1,024 members: a choice %.2f us, a call taken in %.2f us (%d of %d wait)\n",
+              choosing / kCalls * 1e3, noting / kCalls * 1e3, static_cast<int>(waited_for), kCalls);
+}
+
 }  // namespace
 }  // namespace tenuto
 
@@ -125,5 +152,6 @@ int main(int count, char** arguments) {
   }
   tenuto::print_theory();
   tenuto::print_speed();
+  tenuto::print_choices();
   return 0;
 }

@@ -114,28 +114,36 @@ std::string facts_text(const CollectiveFacts& facts) {
              " at most, needs scratch for ", facts.peak_scratch);
 }
 
-// --slow-link FROM-TO:FACTOR,... as links of a cluster.
+// --slow-link FROM-TO:FACTOR,... as links of a cluster; RANK:FACTOR for all links of a member.
 Status slow_down(const CollectiveOptions& options, Cluster& cluster) {
   for (const std::string_view item : split(options.slow_link, ',')) {
     const size_t dash = item.find('-'), colon = item.find(':');
+    const bool one =
+        dash == std::string_view::npos || (colon != std::string_view::npos && dash > colon);
     std::optional<double> from, to, factor;
-    if (dash != std::string_view::npos && colon != std::string_view::npos && dash < colon) {
-      from = number(item.substr(0, dash));
-      to = number(item.substr(dash + 1, colon - dash - 1));
+    if (colon != std::string_view::npos) {
+      from = number(item.substr(0, one ? colon : dash));
+      if (!one) to = number(item.substr(dash + 1, colon - dash - 1));
       factor = number(item.substr(colon + 1));
     }
     const auto member = [&](const std::optional<double>& of) {
       return of && *of >= 0 && *of < options.members && *of == static_cast<int32_t>(*of);
     };
-    if (!member(from) || !member(to) || *from == *to || !factor || *factor <= 0 || *factor > 1) {
-      return invalid(cat("--slow-link ", options.slow_link, ": expected RANK-RANK:FACTOR, ",
-                         "separated by commas, with a factor above 0 and up to 1"));
+    const bool ends = member(from) && (one || (member(to) && *from != *to));
+    if (!ends || !factor || *factor <= 0 || *factor > 1) {
+      return invalid(cat("--slow-link ", options.slow_link, ": expected RANK-RANK:FACTOR, or ",
+                         "RANK:FACTOR for all links of a member, separated by commas, with a ",
+                         "factor above 0 and up to 1"));
     }
-    const WorkerId first{static_cast<int32_t>(*from)}, second{static_cast<int32_t>(*to)};
-    for (const auto& [sender, receiver] : {std::pair(first, second), std::pair(second, first)}) {
-      Link link = cluster.link(sender, receiver);
-      link.bytes_per_second *= *factor;
-      cluster.exceptions[{sender, receiver}] = link;
+    const WorkerId first{static_cast<int32_t>(*from)};
+    for (int32_t i = 0; i < options.members; ++i) {
+      if (i == first.value || (!one && i != static_cast<int32_t>(*to))) continue;
+      for (const auto& [sender, receiver] :
+           {std::pair(first, WorkerId{i}), std::pair(WorkerId{i}, first)}) {
+        Link link = cluster.link(sender, receiver);
+        link.bytes_per_second *= *factor;
+        cluster.exceptions[{sender, receiver}] = link;
+      }
     }
   }
   return ok();
@@ -189,9 +197,11 @@ Result<CheapestProcedure> priced(const CollectiveOptions& options, Setting& sett
   std::string reason = "as asked";
   if (algorithm != nullptr && algorithm->card.late_most == 0) setting.shape.late.clear();
   if (algorithm != nullptr && algorithm->card.free_chunks && setting.shape.chunks == 0) {
-    setting.shape.chunks = best_chunks(options.members, size, setting.link);
-    reason = cat("as asked, with the ", setting.shape.chunks,
-                 " chunks that are best for a late member's exchange");
+    const bool slow = options.algorithm == "slow-one";
+    setting.shape.chunks =
+        (slow ? best_slow_chunks : best_chunks)(options.members, size, setting.link);
+    reason = cat("as asked, with the ", setting.shape.chunks, " chunks that are ",
+                 slow ? "good for the passes" : "best for a late member's exchange");
   }
   auto made = make_procedure(options.algorithm, setting.shape);
   if (!made.ok()) return made.error();
@@ -369,7 +379,8 @@ void add_collective_command(CLI::App& app, std::function<void(std::function<int(
   price->add_option("--gigabytes-per-second", options->gigabytes_per_second,
                     "of every link, each way (12.5)");
   price->add_option("--slow-link", options->slow_link,
-                    "RANK-RANK:FACTOR[,...]: that link at this share of the rate, both ways");
+                    "RANK-RANK:FACTOR[,...]: that link at this share of the rate, both ways; "
+                    "RANK:FACTOR: all links of that one");
   price->callback(
       [options, chosen] { chosen([options] { return run_collective_price(*options); }); });
 }

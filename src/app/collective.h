@@ -24,7 +24,7 @@ struct CollectiveOptions {
   std::string picture;  // file for the SVG
   int64_t bytes = 64 << 20;
   double alpha_us = 10, gigabytes_per_second = 12.5;
-  std::string slow_link;  // "FROM-TO:FACTOR,...": that link at this share of the rate, both ways
+  std::string slow_link;  // "FROM-TO:FACTOR" or "RANK:FACTOR", ...: share of the rate
   bool json = false;
 };
 

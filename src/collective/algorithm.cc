@@ -50,6 +50,7 @@ const std::vector<NamedAlgorithm>& algorithms() {
       algorithm_late_one(),                //
       algorithm_late_join(),               //
       algorithm_late_together(),           //
+      algorithm_slow_one(),                //
       algorithm_reduce_scatter_ring(),     //
       algorithm_reduce_scatter_halving(),  //
       algorithm_all_gather_ring(),         //

@@ -76,6 +76,8 @@ NamedAlgorithm algorithm_late_one();
 NamedAlgorithm algorithm_late_join();
 // Several are late and come together.
 NamedAlgorithm algorithm_late_together();
+// One member has slow links: the tensor goes once through them, each way.
+NamedAlgorithm algorithm_slow_one();
 // The first halves of ring and halving.
 NamedAlgorithm algorithm_reduce_scatter_ring();
 NamedAlgorithm algorithm_reduce_scatter_halving();

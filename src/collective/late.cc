@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/contains.h"
+#include "collective/algorithm.h"
 #include "collective/circulant.h"
 
 namespace tenuto {
@@ -55,6 +56,36 @@ RoundLength length_of(const std::vector<Round>& rounds) {
     length.chunks += static_cast<int32_t>(most);
   }
   return length;
+}
+
+RoundLength early_length(int32_t members, int32_t chunks) {
+  const int64_t others = members - 1;
+  int64_t owners = std::min<int64_t>(chunks, others);
+  int64_t block = (chunks + others - 1) / others;  // the most chunks of an owner
+  if (members == 3 && chunks > 2) {
+    owners = 1;
+    block = chunks;
+  } else if (members > 3 && ((members + 1) & members) == 0) {
+    // One member meets the late one once only (late_rounds.cc).
+    block = std::max<int64_t>((chunks - 1 + others - 2) / (others - 1), 1);
+  }
+  RoundLength length;
+  if (owners == others) {
+    length.rounds = static_cast<int32_t>(others - 1);
+    length.chunks = static_cast<int32_t>((others - 1) * block);
+    return length;
+  }
+  // Owners stand evenly apart, so that so many neighbours have a share of them, rounded up.
+  for (int64_t summed = others; summed > 1; summed = (summed + 1) / 2) {
+    const int64_t sent = summed / 2;
+    ++length.rounds;
+    length.chunks += static_cast<int32_t>((sent * owners + others - 1) / others * block);
+  }
+  return length;
+}
+
+int32_t exchange_rounds(int32_t members, int32_t chunks) {
+  return chunks + doublings(members) - 1 + (members == 3 && chunks > 2 ? 1 : 0);
 }
 
 std::vector<Round> rounds_among(const LateRounds& late_rounds, const std::vector<WorkerId>& others,

@@ -28,6 +28,13 @@ struct RoundLength {
 };
 // Counts that; the rounds are those of a procedure.
 RoundLength length_of(const std::vector<Round>& rounds);
+// The length of the early rounds of `late-one`, without making them.
+//
+// Requires: members >= 2; chunks as late_chunks says
+RoundLength early_length(int32_t members, int32_t chunks);
+// The rounds of the exchange with the late member: k + L - 1, one more for three members with more
+// than two chunks.
+int32_t exchange_rounds(int32_t members, int32_t chunks);
 
 // The late rounds among real members: `others` by place, and the late one.
 std::vector<Round> rounds_among(const LateRounds& late_rounds, const std::vector<WorkerId>& others,

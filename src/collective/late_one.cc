@@ -75,9 +75,8 @@ Result<Procedure> make(const CollectiveShape& shape, std::string name) {
 Result<Procedure> late_one(const CollectiveShape& shape) { return make(shape, "late-one"); }
 Result<Procedure> late_join(const CollectiveShape& shape) { return make(shape, "late-join"); }
 
-std::optional<int32_t> exchange_rounds(int32_t members, int32_t chunks) {
-  chunks = late_chunks(members, chunks);
-  return chunks + doublings(members) - 1 + (members == 3 && chunks > 2 ? 1 : 0);
+std::optional<int32_t> late_round_count(int32_t members, int32_t chunks) {
+  return exchange_rounds(members, late_chunks(members, chunks));
 }
 
 constexpr const char* kSource =
@@ -98,7 +97,7 @@ NamedAlgorithm algorithm_late_one() {
   card.good_for = "a member that is late by more than the break-even delay, call after call";
   card.free_chunks = true;
   card.late_least = card.late_most = 1;
-  card.round_count = exchange_rounds;
+  card.round_count = late_round_count;
   return {std::move(card), late_one};
 }
 
@@ -114,7 +113,7 @@ NamedAlgorithm algorithm_late_join() {
   card.free_chunks = true;
   card.late_least = 1;
   card.late_most = -1;
-  card.round_count = exchange_rounds;
+  card.round_count = late_round_count;
   return {std::move(card), late_join};
 }
 

@@ -19,9 +19,10 @@ class MemberSet {
   // Words of a set over `members`: place p is bit p % 64 of word p / 64.
   static size_t words_for(int32_t members) { return (static_cast<size_t>(members) + 63) / 64; }
 
-  // Adds the member at a place, takes it out, and whether it is in it.
+  // Adds the member at a place, or takes it out.
   void add(int32_t place) { words_[word(place)] |= bit(place); }
   void remove(int32_t place) { words_[word(place)] &= ~bit(place); }
+  // Whether the member at a place is in it.
   bool has(int32_t place) const { return (words_[word(place)] & bit(place)) != 0; }
   // How many are in it.
   int32_t count() const {
@@ -29,6 +30,7 @@ class MemberSet {
     for (const uint64_t each : words_) sum += std::popcount(each);
     return sum;
   }
+  // Whether nobody is in it.
   bool empty() const {
     return std::all_of(words_.begin(), words_.end(), [](uint64_t each) { return each == 0; });
   }

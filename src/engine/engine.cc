@@ -71,7 +71,7 @@ class Engine : public Compute {
   Copies* copies() override { return copies_.get(); }
   Result<std::span<std::byte>> room(const Value& value) override;
   Element sum_elements() const override {
-    return weights_.fixed() ? Element::Whole : Element::Float;
+    return weights_.fixed() ? Element::Int64 : Element::Float32;
   }
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;

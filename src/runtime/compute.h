@@ -105,7 +105,7 @@ class Compute {
   // (Total, of sum_elements()). Valid until discard.
   virtual Result<std::span<std::byte>> room(const Value& value) = 0;
   // What a Partial and a Total are made of.
-  virtual Element sum_elements() const { return Element::Float; }
+  virtual Element sum_elements() const { return Element::Float32; }
   // A Total is complete in its room: the sum over the group. Divides it by the micro-batch count of
   // the step.
   virtual Status reduced(const Value& total) = 0;

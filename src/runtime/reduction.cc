@@ -2,46 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
+#include "runtime/combine.h"
 
 namespace tenuto {
 
 namespace {
-
-// Plain loops over restricted pointers: the compiler makes vector instructions of them, and the
-// order of additions is that of the formula.
-template <class Number>
-void add_numbers(Number* __restrict total, const Number* __restrict came, size_t count) {
-  for (size_t i = 0; i < count; ++i) total[i] += came[i];
-}
-
-template <class Number>
-void sum_numbers(Number* __restrict total, const Number* __restrict own,
-                 const Number* __restrict came, size_t count) {
-  for (size_t i = 0; i < count; ++i) total[i] = own[i] + came[i];
-}
-
-template <class Number>
-void sum_as(std::span<std::byte> total, std::span<const std::byte> own,
-            std::span<const std::byte> came) {
-  auto* const to = reinterpret_cast<Number*>(total.data());
-  const auto* const from = reinterpret_cast<const Number*>(came.data());
-  const size_t count = total.size() / sizeof(Number);
-  if (own.data() == total.data()) {
-    add_numbers(to, from, count);
-  } else {
-    sum_numbers(to, reinterpret_cast<const Number*>(own.data()), from, count);
-  }
-}
-
-// total = own + came, where own may be the total.
-void sum(Element element, std::span<std::byte> total, std::span<const std::byte> own,
-         std::span<const std::byte> came) {
-  element == Element::Float ? sum_as<float>(total, own, came) : sum_as<int64_t>(total, own, came);
-}
 
 void copy(std::span<std::byte> total, std::span<const std::byte> from) {
   if (!from.empty()) std::memcpy(total.data(), from.data(), from.size());
@@ -49,14 +19,22 @@ void copy(std::span<std::byte> total, std::span<const std::byte> from) {
 
 }  // namespace
 
-Reduction::Reduction(const Collective& collective, WorkerId self, Element element,
+Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
                      std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
                      std::vector<int64_t> scratch, uint64_t own_tally)
-    : element_(element), own_(own), total_(total), scratch_(std::move(scratch)) {
-  CHECK(own.size() == total.size() && own.size() % size_of(element) == 0,
+    : settings_(std::move(settings)),
+      member_count_(static_cast<int64_t>(collective.members.size())),
+      in_place_(own.data() == total.data()),
+      own_(own),
+      total_(total),
+      scratch_(std::move(scratch)) {
+  const size_t one = size_of(settings_.element);
+  CHECK(own.size() == total.size() && own.size() % one == 0,
         cat("own has ", own.size(), " bytes, total ", total.size()));
   chains_.resize(static_cast<size_t>(std::max(collective.chunk_count, 1)));
-  const auto count = static_cast<int64_t>(own.size() / size_of(element));
+  CHECK(settings_.kept.empty() || settings_.kept.size() == chains_.size(),
+        cat("kept says ", settings_.kept.size(), " of ", chains_.size(), " chunks"));
+  const auto count = static_cast<int64_t>(own.size() / one);
   const auto chunks = static_cast<int64_t>(chains_.size());
   for (int64_t c = 0; c < chunks; ++c) {
     Chain& chain = chains_[static_cast<size_t>(c)];
@@ -67,8 +45,12 @@ Reduction::Reduction(const Collective& collective, WorkerId self, Element elemen
   }
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
-  for (Chain& chain : chains_) advance(chain);
+  for (Chain& chain : chains_) {
+    if (chain.open == 0) settle(chain);
+    advance(chain);
+  }
   post_receives();
+  post_sends();
   if (open_ == 0) close();
 }
 
@@ -81,7 +63,6 @@ int32_t Reduction::call_count(const Collective& collective, WorkerId self) {
 }
 
 void Reduction::build(const Collective& collective, WorkerId self) {
-  int64_t slot_size = 0;  // elements
   for (size_t r = 0; r < collective.rounds.size(); ++r) {
     const std::vector<Move>& moves = collective.rounds[r].moves;
     for (const bool send : {true, false}) {
@@ -89,32 +70,54 @@ void Reduction::build(const Collective& collective, WorkerId self) {
         if ((send ? move.from : move.to) != self) continue;
         CHECK(move.chunk.value >= 0 && move.chunk.value < collective.chunk_count,
               cat("a move names chunk ", move.chunk, " of ", collective.chunk_count));
-        Chain& chain = chains_[static_cast<size_t>(move.chunk.value)];
-        Entry entry;
-        entry.send = send;
-        entry.add = move.add;
-        entry.round = static_cast<int32_t>(r);
-        entry.peer = send ? move.to : move.from;
-        entry.chunk = move.chunk;
-        // A chunk that is sent and replaced in one round must not land on what is being sent: two
-        // members that swap would wait for each other.
-        const bool swapped =
-            !chain.entries.empty() &&
-            entries_[static_cast<size_t>(chain.entries.back())].round == entry.round;
-        entry.direct = !send && !move.add && !swapped;
-        const auto index = static_cast<int32_t>(entries_.size());
-        chain.entries.push_back(index);
-        if (!send) receives_.push_back(index);
-        if (!send && !entry.direct) slot_size = std::max(slot_size, chain.end - chain.first);
-        entries_.push_back(entry);
+        add_entry(move, send, static_cast<int32_t>(r));
       }
     }
   }
-  const size_t slot_bytes = static_cast<size_t>(slot_size) * size_of(element_);
+  int64_t slot_size = 0;  // elements
+  for (const Entry& entry : entries_) {
+    const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
+    if (!entry.send && !entry.direct) slot_size = std::max(slot_size, chain.end - chain.first);
+  }
+  if (settings_.sends_at_once > 0) {
+    in_turn(sends_);
+    in_turn(receives_);
+  }
+  const size_t slot_bytes = static_cast<size_t>(slot_size) * size_of(settings_.element);
   slot_words_ = (slot_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
   const size_t needed = kScratchSlots * slot_words_;
   if (scratch_.size() < needed) scratch_.resize(needed);
   for (int32_t slot = kScratchSlots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+void Reduction::add_entry(const Move& move, bool send, int32_t round) {
+  Chain& chain = chains_[static_cast<size_t>(move.chunk.value)];
+  Entry entry;
+  entry.send = send;
+  entry.add = move.add;
+  entry.round = round;
+  entry.peer = send ? move.to : move.from;
+  entry.chunk = move.chunk;
+  // A chunk that is sent and replaced in one round must not land on what is being sent: two
+  // members that swap would wait for each other.
+  const bool swapped = !chain.entries.empty() &&
+                       entries_[static_cast<size_t>(chain.entries.back())].round == entry.round;
+  entry.direct = !send && !move.add && !swapped;
+  const auto index = static_cast<int32_t>(entries_.size());
+  chain.entries.push_back(index);
+  ++chain.open;
+  if (!send) ++chain.coming;
+  (send ? sends_ : receives_).push_back(index);
+  entries_.push_back(entry);
+}
+
+// Puts calls into the order of rounds and chunks.
+void Reduction::in_turn(std::vector<int32_t>& entries) const {
+  std::stable_sort(entries.begin(), entries.end(), [this](int32_t left, int32_t right) {
+    const Entry& one = entries_[static_cast<size_t>(left)];
+    const Entry& other = entries_[static_cast<size_t>(right)];
+    return std::tie(one.round, one.chunk) < std::tie(other.round, other.chunk);
+  });
 }
 
 std::span<std::byte> Reduction::landing(const Entry& entry) {
@@ -173,27 +176,52 @@ void Reduction::advance(Chain& chain) {
     if (entry.send) {
       ++chain.applied;
       if (chain.first == chain.end) {
-        entry.state = State::Done;
-        --open_;
+        finish_entry(chain, entry);
         continue;
       }
-      entry.state = State::UnderWay;
-      entry.from_total = chain.in_total;
-      const auto all = chain.in_total ? std::span<const std::byte>(total_) : own_;
-      calls_.push_back({index,
-                        true,
-                        entry.peer,
-                        entry.round,
-                        entry.chunk,
-                        part(all, chain),
-                        {},
-                        chain.at,
-                        chain.tally});
+      // What is queued is read later: in place that is the total, whatever it holds now.
+      entry.from_total = chain.in_total || in_place_;
+      entry.at = chain.at;
+      entry.tally = chain.tally;
+      if (settings_.sends_at_once > 0) {
+        entry.state = State::Queued;
+      } else {
+        start_send(index);
+      }
       continue;
     }
     if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
-    apply(chain, entry);
     ++chain.applied;
+    apply(chain, entry);
+  }
+}
+
+void Reduction::start_send(int32_t index) {
+  Entry& entry = entries_[static_cast<size_t>(index)];
+  const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
+  entry.state = State::UnderWay;
+  ++sending_;
+  const auto all = entry.from_total ? std::span<const std::byte>(total_) : own_;
+  calls_.push_back({index,
+                    true,
+                    entry.peer,
+                    entry.round,
+                    entry.chunk,
+                    part(all, chain),
+                    {},
+                    entry.at,
+                    entry.tally});
+}
+
+// Starts the sends whose turn it is, up to the limit; there is nothing to do without one.
+void Reduction::post_sends() {
+  if (settings_.sends_at_once == 0) return;
+  for (; next_send_ < sends_.size(); ++next_send_) {
+    const int32_t index = sends_[next_send_];
+    const State state = entries_[static_cast<size_t>(index)].state;
+    if (state == State::Done) continue;  // nothing to move
+    if (state != State::Queued || sending_ >= settings_.sends_at_once) return;
+    start_send(index);
   }
 }
 
@@ -202,7 +230,8 @@ void Reduction::apply(Chain& chain, Entry& entry) {
     const std::span<std::byte> total = part(total_, chain);
     const std::span<const std::byte> came = landing(entry);
     if (entry.add) {
-      sum(element_, total, chain.in_total ? total : part(own_, chain), came);
+      const auto here = chain.in_total ? std::span<const std::byte>(total) : part(own_, chain);
+      combine(settings_.element, settings_.operation, total, here, came);
     } else {
       copy(total, came);
     }
@@ -211,8 +240,27 @@ void Reduction::apply(Chain& chain, Entry& entry) {
   chain.in_total = true;
   chain.tally = entry.add ? chain.tally + entry.tally : entry.tally;
   chain.at = std::max(chain.at, entry.at);
+  --chain.coming;
+  finish_entry(chain, entry);
+}
+
+void Reduction::finish_entry(Chain& chain, Entry& entry) {
   entry.state = State::Done;
   --open_;
+  if (--chain.open == 0) settle(chain);
+}
+
+bool Reduction::kept(const Chain& chain) const {
+  return settings_.kept.empty() || settings_.kept[static_cast<size_t>(&chain - chains_.data())];
+}
+
+// Nothing moves or reads this chunk any more. A chunk that nobody sent here is this member's own.
+void Reduction::settle(Chain& chain) {
+  if (!kept(chain)) return;
+  const std::span<std::byte> total = part(total_, chain);
+  if (!chain.in_total && !in_place_) copy(total, part(own_, chain));
+  chain.in_total = true;
+  if (settings_.operation == Operation::Average) divide(settings_.element, total, member_count_);
 }
 
 std::span<const ReductionCall> Reduction::startable() {
@@ -226,27 +274,24 @@ void Reduction::finish(int32_t index, Duration at, uint64_t tally) {
   returned_ = false;
   Entry& entry = entries_[static_cast<size_t>(index)];
   CHECK(entry.state == State::UnderWay, cat("call ", index, " of a reduction is not under way"));
+  Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
   if (entry.send) {
-    entry.state = State::Done;
-    --open_;
+    --sending_;
     done_at_ = std::max(done_at_, at);
+    finish_entry(chain, entry);
   } else {
     entry.state = State::Landed;
     entry.at = at;
     entry.tally = tally;
   }
-  advance(chains_[static_cast<size_t>(entry.chunk.value)]);
+  advance(chain);
   post_receives();
+  post_sends();
   if (open_ == 0) close();
 }
 
-// All is over: chunks that nobody sent here are this member's own.
 void Reduction::close() {
-  for (Chain& chain : chains_) {
-    if (!chain.in_total) copy(part(total_, chain), part(own_, chain));
-    chain.in_total = true;
-    done_at_ = std::max(done_at_, chain.at);
-  }
+  for (const Chain& chain : chains_) done_at_ = std::max(done_at_, chain.at);
 }
 
 uint64_t Reduction::tally_beside(uint64_t wanted) const {
@@ -258,6 +303,35 @@ uint64_t Reduction::tally_beside(uint64_t wanted) const {
 
 WorkerId Reduction::peer_of(int32_t index) const {
   return entries_[static_cast<size_t>(index)].peer;
+}
+
+ReductionCall Reduction::about(int32_t index) const {
+  const Entry& entry = entries_[static_cast<size_t>(index)];
+  ReductionCall call;
+  call.index = index;
+  call.send = entry.send;
+  call.peer = entry.peer;
+  call.round = entry.round;
+  call.chunk = entry.chunk;
+  return call;
+}
+
+ReductionCall Reduction::waiting() const {
+  int32_t found = -1;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].state != State::UnderWay) continue;
+    if (!entries_[i].send) return about(static_cast<int32_t>(i));
+    if (found < 0) found = static_cast<int32_t>(i);
+  }
+  return found < 0 ? ReductionCall{} : about(found);
+}
+
+ChunkState Reduction::chunk_state(ChunkId chunk) const {
+  CHECK(chunk.value >= 0 && static_cast<size_t>(chunk.value) < chains_.size(),
+        cat("chunk ", chunk, " of ", chains_.size()));
+  const Chain& chain = chains_[static_cast<size_t>(chunk.value)];
+  if (kept(chain) && chain.coming == 0) return ChunkState::Whole;
+  return chain.in_total ? ChunkState::Part : ChunkState::Own;
 }
 
 std::vector<int64_t> Reduction::take_scratch() {

@@ -5,10 +5,17 @@
 // before it), so each chunk has its own chain of sends and receives, in round order, and chains of
 // different chunks never wait for each other. An add is always "what is here + what came", in chain
 // order, so every member computes the same sums in the same order on every run.
-// Memory: the worker's own sum is read in place and never written; an added chunk lands in one of
-// kScratchSlots scratch slots, a plain one directly in the total. Receives are posted in round
-// order, so the oldest unfinished round always has its slots and the group cannot stall.
-// No I/O here: the caller makes the calls and says when they have ended.
+// Memory: the worker's own sum is read in place and never written, unless it is to become the total
+// itself; an added chunk lands in one of kScratchSlots scratch slots, a plain one directly in the
+// total. Receives are posted in round order, so the oldest unfinished round always has its slots
+// and the group cannot stall. Sends: as soon as they can be, or, with a limit on those under way,
+// in the order of rounds and chunks, none before its turn. Why a limit: messages that leave
+// together share the port, and the first is there as late as the last. Why in turn: let all members
+// take receives and sends by (round, chunk). All moves before the least unfinished (round, chunk)
+// are over everywhere, so nothing before its sends is under way or waiting, their chunks have come
+// to them, and nothing before its receives holds a slot: it always goes on. A later send that goes
+// first could hold the port while its receiver waits for the one behind it. No I/O here: the caller
+// makes the calls and says when they have ended.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +33,24 @@ namespace tenuto {
 // two more a late neighbour.
 inline constexpr int32_t kScratchSlots = 4;
 
+// What a member does in a collective, beside its moves.
+struct ReductionSettings {
+  Element element = Element::Float32;
+  Operation operation = Operation::Sum;
+  // Sends under way at once, each in its turn; 0 = as many as can be, as soon as they can be.
+  int32_t sends_at_once = 0;
+  // [chunk] Whether the member ends with it: an owner's chunks of a reduce-scatter. Empty = with
+  // all. What the total then holds of other chunks is nothing.
+  std::vector<bool> kept;
+};
+
+// What is here of a chunk.
+enum class ChunkState : uint8_t {
+  Own,    // this member's part alone
+  Part,   // a part of the result, of several members
+  Whole,  // what the member ends with; an average is divided once nothing reads the sum any more
+};
+
 // One message of a reduction, to be handed to the transport.
 struct ReductionCall {
   int32_t index = -1;  // in this member's order: 0 .. call_count - 1
@@ -42,13 +67,14 @@ struct ReductionCall {
 // One member's part in one collective over one tensor.
 class Reduction {
  public:
-  // The sum of `own` over the members of `collective` will be in `total`; both must stay until
+  // What the collective makes of `own` of its members will be in `total`; both must stay until
   // done(). `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed.
-  // `own_tally`: of what `own` is a sum (tally.h).
+  // `own_tally`: of what `own` is a sum (tally.h). Moves of others may be left out of the
+  // collective (own_moves in collective/slice.h), members never.
   //
-  // Requires: own and total have equal sizes, of whole elements, are aligned for these and do not
-  //           overlap
-  Reduction(const Collective& collective, WorkerId self, Element element,
+  // Requires: own and total have equal sizes, of whole elements, are aligned for these and are the
+  //           same or do not overlap
+  Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
             std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
             std::vector<int64_t> scratch, uint64_t own_tally = 0);
 
@@ -71,11 +97,19 @@ class Reduction {
   Duration done_at() const { return done_at_; }
   // Call `index` as it was returned: for reports.
   WorkerId peer_of(int32_t index) const;
+  // A call that is under way, the oldest receive if there is one: what the member waits for. Spans
+  // are empty; index -1 when none is.
+  ReductionCall waiting() const;
+  // What call `index` is about, without spans.
+  ReductionCall about(int32_t index) const;
+  // What is here of `chunk`.
+  ChunkState chunk_state(ChunkId chunk) const;
   // Gives the scratch memory back; requires done().
   std::vector<int64_t> take_scratch();
 
  private:
-  enum class State : uint8_t { Waiting, UnderWay, Landed, Done };
+  // Queued: a send whose state is here and whose turn has not come.
+  enum class State : uint8_t { Waiting, Queued, UnderWay, Landed, Done };
   struct Entry {  // one send or receive of this member
     bool send = false, add = false, direct = false;
     State state = State::Waiting;
@@ -91,13 +125,22 @@ class Reduction {
     int64_t first = 0, end = 0;  // elements
     std::vector<int32_t> entries;
     size_t applied = 0;  // entries[0, applied) are over
+    int32_t open = 0;    // entries that are not Done
+    int32_t coming = 0;  // receives that are not applied
     bool in_total = false;
     Duration at{};
     uint64_t tally = 0;
   };
 
   void build(const Collective& collective, WorkerId self);
+  void add_entry(const Move& move, bool send, int32_t round);
+  void in_turn(std::vector<int32_t>& entries) const;
   bool may_post(int32_t index) const;
+  void post_sends();
+  void start_send(int32_t index);
+  void finish_entry(Chain& chain, Entry& entry);
+  void settle(Chain& chain);
+  bool kept(const Chain& chain) const;
   void post_receives();
   void advance(Chain& chain);
   bool sends_over(const Chain& chain, size_t before) const;
@@ -107,12 +150,14 @@ class Reduction {
   // The bytes of a chunk in `all`.
   template <class Byte>
   std::span<Byte> part(std::span<Byte> all, const Chain& chain) const {
-    const size_t size = size_of(element_);
+    const size_t size = size_of(settings_.element);
     return all.subspan(static_cast<size_t>(chain.first) * size,
                        static_cast<size_t>(chain.end - chain.first) * size);
   }
 
-  const Element element_;
+  const ReductionSettings settings_;
+  const int64_t member_count_;
+  const bool in_place_;
   std::span<const std::byte> own_;
   std::span<std::byte> total_;
   std::vector<int64_t> scratch_;
@@ -122,6 +167,9 @@ class Reduction {
   std::vector<Chain> chains_;
   std::vector<int32_t> receives_;  // entry indices in round order
   size_t next_receive_ = 0;
+  std::vector<int32_t> sends_;  // the same in the order of their turns, when there is a limit
+  size_t next_send_ = 0;
+  int32_t sending_ = 0;  // sends under way
   std::vector<ReductionCall> calls_;
   bool returned_ = false;  // calls_ has been handed out
   int32_t open_ = 0;       // entries that are not Done

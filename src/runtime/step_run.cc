@@ -347,8 +347,9 @@ Status StepRun::start_reduce(int32_t index) {
   const auto total = machine_.compute->room({ValueKind::Total, it.part, it.stage, {}});
   if (!total.ok()) return total.error();
   const size_t size = own.value().size();
-  const Element element = machine_.compute->sum_elements();
-  const size_t one = size_of(element);
+  ReductionSettings settings;
+  settings.element = machine_.compute->sum_elements();
+  const size_t one = size_of(settings.element);
   const auto misplaced = [one](const void* memory) {
     return reinterpret_cast<uintptr_t>(memory) % one != 0;
   };
@@ -369,8 +370,8 @@ Status StepRun::start_reduce(int32_t index) {
     row(index).start = own_at;
   }
   reductions_[static_cast<size_t>(index)] = std::make_unique<Reduction>(
-      table_.collective(schedule_, index), input_.self, element, own.value(), total.value(), own_at,
-      std::move(scratch), tally_of(brought_to(it)));
+      table_.collective(schedule_, index), input_.self, std::move(settings), own.value(),
+      total.value(), own_at, std::move(scratch), tally_of(brought_to(it)));
   return make_calls(index, *reductions_[static_cast<size_t>(index)]);
 }
 

@@ -1,12 +1,10 @@
 #include "sim/procedure_price.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "base/check.h"
 #include "base/text.h"
-#include "collective/late.h"
 #include "sim/reduction_price.h"
 
 namespace tenuto {
@@ -17,11 +15,6 @@ namespace {
 struct Side {
   Duration out_free{}, in_free{};  // when its ports are
 };
-
-// Moves of a schedule that is still worth generating for a price.
-constexpr int64_t kMostMoves = int64_t{1} << 22;
-// And chunks: beyond it nothing is gained, and greedy rounds take the square of it to make.
-constexpr int64_t kMostBestChunks = 2048;
 
 // Who is to be waited for: of the members by arrival those behind the widest gap.
 std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
@@ -43,12 +36,48 @@ std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
   return late;
 }
 
+// Who has slower links than all others: the one whose bytes take longest, to all and from all.
+std::vector<WorkerId> slowest(const std::vector<WorkerId>& members, const Cluster& cluster) {
+  constexpr Bytes kPart{1 << 20};
+  Duration longest{}, second{};
+  size_t found = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    Duration time{};
+    for (const WorkerId other : members) {
+      if (other == members[i]) continue;
+      time += transfer_time(kPart, cluster.link(members[i], other).bytes_per_second) +
+              transfer_time(kPart, cluster.link(other, members[i]).bytes_per_second);
+    }
+    if (i > 0 && time <= longest) {
+      second = std::max(second, time);
+      continue;
+    }
+    second = longest;
+    longest = time;
+    found = i;
+  }
+  if (longest == second) return {};
+  return {members[found]};
+}
+
+// Whom an algorithm may treat apart: those who come late, and who has slow links.
+std::vector<std::vector<WorkerId>> apart(const AlgorithmCard& card,
+                                         const std::vector<WorkerId>& members,
+                                         const std::vector<Duration>& arrivals,
+                                         const Cluster& cluster) {
+  if (card.late_most == 0) return {{}};
+  std::vector<std::vector<WorkerId>> all = {latecomers(members, arrivals)};
+  if (card.late_most == 1) all.push_back(slowest(members, cluster));
+  return all;
+}
+
 // Counts of chunks worth a try.
 std::vector<int32_t> chunk_counts(const AlgorithmCard& card, int32_t members, Bytes size,
                                   AlphaBeta link) {
   if (!card.free_chunks) return {0};
   const int32_t best = best_chunks(members, size, link);
   std::vector<int32_t> counts = {best, std::max(members - 1, 1), 2 * best, std::max(best / 2, 1)};
+  if (card.late_most == 1) counts.push_back(best_slow_chunks(members, size, link));
   std::sort(counts.begin(), counts.end());
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   return counts;
@@ -100,68 +129,6 @@ ProcedurePrice price_collective(const Collective& collective, const std::vector<
   return price;
 }
 
-Duration closed_form(double rounds, double bytes, AlphaBeta link) {
-  const double transfer = link.bytes_per_second > 0 ? bytes / link.bytes_per_second * 1e9 : 0;
-  return Duration(std::llround(rounds * static_cast<double>(link.alpha.count()) + transfer));
-}
-
-Duration ring_time(int32_t members, Bytes size, AlphaBeta link) {
-  const double steps = 2.0 * (members - 1);
-  return closed_form(steps, steps / members * static_cast<double>(size.count), link);
-}
-
-Duration halving_time(int32_t members, Bytes size, AlphaBeta link) {
-  const double bytes = 2.0 * (members - 1) / members * static_cast<double>(size.count);
-  return closed_form(2.0 * doublings(members), bytes, link);
-}
-
-Duration late_exchange_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
-  const int32_t made = late_chunks(members, chunks);
-  const int32_t rounds = *find_algorithm("late-one")->card.round_count(members, made);
-  return closed_form(rounds, static_cast<double>(size.count) / made * rounds, link);
-}
-
-Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
-  const int32_t made = late_chunks(members, chunks);
-  std::vector<WorkerId> early, owners;
-  for (int32_t i = 0; i + 1 < members; ++i) early.push_back({i});
-  for (int32_t c = 0; c < made; ++c) owners.push_back(early[static_cast<size_t>(c) % early.size()]);
-  // Three members with more than two chunks: one of them owns all.
-  if (members == 3 && made > 2) std::fill(owners.begin(), owners.end(), early.back());
-  const RoundLength length = length_of(early_rounds(early, owners));
-  return closed_form(length.rounds, static_cast<double>(size.count) / made * length.chunks, link);
-}
-
-int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
-  if (members < 2) return 1;
-  const auto most =
-      static_cast<int32_t>(std::clamp<int64_t>(kMostMoves / 2 / members, 1, kMostBestChunks));
-  const double alpha = static_cast<double>(link.alpha.count());
-  const double transfer =
-      static_cast<double>(closed_form(0, static_cast<double>(size.count), link).count());
-  // Three members take a round more, so that the least is for L in the place of L - 1.
-  const double extra = doublings(members) - 1 + (members == 3 ? 1 : 0);
-  const double ideal = alpha > 0 ? std::sqrt(extra * transfer / alpha) : most;
-  const auto near = static_cast<int32_t>(std::clamp<double>(ideal, 1, most));
-  int32_t best = 1;
-  // Sizes with rules of their own may have the least a few chunks beside it.
-  for (const int32_t first : {1, near - 5}) {
-    for (int32_t k = std::max(first, 1); k <= std::min(first + 10, most); ++k) {
-      if (late_exchange_time(members, k, size, link) <
-          late_exchange_time(members, best, size, link)) {
-        best = k;
-      }
-    }
-  }
-  return late_chunks(members, best);
-}
-
-Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta link) {
-  const Duration base = std::min(ring_time(members, size, link), halving_time(members, size, link));
-  return early_sum_time(members, chunks, size, link) +
-         late_exchange_time(members, chunks, size, link) - base;
-}
-
 Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& members,
                                               const std::vector<Duration>& arrivals, Bytes size,
                                               const Cluster& cluster, AlphaBeta link) {
@@ -173,17 +140,19 @@ Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& membe
     if (card.goal != Goal::AllReduce) continue;
     CollectiveShape shape;
     shape.members = members;
-    if (card.late_most != 0) shape.late = latecomers(members, arrivals);
     std::optional<Duration> best;
-    for (const int32_t chunks : chunk_counts(card, count, size, link)) {
-      shape.chunks = chunks;
-      if (int64_t{chunks} * count > kMostMoves) continue;
-      auto made = make_procedure(card.name, shape);
-      if (!made.ok()) continue;  // not for this shape: another algorithm is
-      auto price = price_collective(made.value().collective, arrivals, size, cluster);
-      if (!best || price.last < *best) best = price.last;
-      if (cheapest && cheapest->price.last <= price.last) continue;
-      cheapest = CheapestProcedure{std::move(made).value(), std::move(price), ""};
+    for (std::vector<WorkerId>& late : apart(card, members, arrivals, cluster)) {
+      shape.late = std::move(late);
+      for (const int32_t chunks : chunk_counts(card, count, size, link)) {
+        shape.chunks = chunks;
+        if (int64_t{chunks} * count > kMostMoves) continue;
+        auto made = make_procedure(card.name, shape);
+        if (!made.ok()) continue;  // not for this shape: another algorithm is
+        auto price = price_collective(made.value().collective, arrivals, size, cluster);
+        if (!best || price.last < *best) best = price.last;
+        if (cheapest && cheapest->price.last <= price.last) continue;
+        cheapest = CheapestProcedure{std::move(made).value(), std::move(price), ""};
+      }
     }
     if (best) {
       tried +=

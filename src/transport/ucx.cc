@@ -1,7 +1,9 @@
 #include "transport/ucx.h"
 
+#include <netdb.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -313,6 +315,26 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
   return std::unique_ptr<UcxTransport>(std::move(wire));
+}
+
+Result<std::string> host_towards(const std::string& address) {
+  const auto there = resolve(address);
+  if (!there.ok()) return there.error();
+  const auto* const to = reinterpret_cast<const sockaddr*>(&there.value().storage);
+  sockaddr_storage here{};
+  socklen_t length = sizeof(here);
+  auto* const generic = reinterpret_cast<sockaddr*>(&here);
+  // A datagram socket that is connected has an address, and has sent nothing.
+  const int probe = ::socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool found = probe >= 0 && ::connect(probe, to, there.value().length) == 0 &&
+                     ::getsockname(probe, generic, &length) == 0;
+  if (probe >= 0) ::close(probe);
+  char text[NI_MAXHOST];
+  if (!found ||
+      ::getnameinfo(generic, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return invalid(cat("this machine has no way to ", address, ": is the address right?"));
+  }
+  return std::string(text);
 }
 
 bool ucx_device_memory() {

@@ -78,6 +78,12 @@ class UcxTransport : public Transport {
 Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
                                                          Mailbox& mailbox);
 
+// The address of this machine by which it reaches `address` ("host:port", names too): what a wire
+// whose peers are there listens at. Nothing is sent.
+//
+// Errors: Invalid  no such host, or no way to it
+Result<std::string> host_towards(const std::string& address);
+
 // Whether UCX can read and write CUDA memory here: it was built for it and there is a device.
 // Opens and closes a context, some milliseconds.
 bool ucx_device_memory();

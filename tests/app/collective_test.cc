@@ -102,6 +102,15 @@ TEST(CollectiveCommand, Prices) {
   options.algorithm = "ring";
   options.slow_link = "0-1:0.5";
   EXPECT_GT(told(run_collective_price, options)["finish_ms"].get<double>(), 20.3);
+  // All links of a member at half their rate.
+  options.slow_link = "5:0.5";
+  options.late = "";
+  options.bytes = 256 << 20;
+  EXPECT_NEAR(told(run_collective_price, options)["finish_ms"].get<double>(), 75.3, 0.1);
+  options.algorithm = "auto";
+  const auto slow = told(run_collective_price, options);
+  EXPECT_EQ(slow["algorithm"], "slow-one");
+  EXPECT_LT(slow["finish_ms"].get<double>(), 48);
 }
 
 TEST(CollectiveCommand, Refusals) {
@@ -128,9 +137,14 @@ TEST(CollectiveCommand, Refusals) {
             "tenuto collective: --members 0: expected 1 to 4096\n");
   options = {};
   options.slow_link = "1-1:2";
-  EXPECT_EQ(refused(run_collective_price, options, 2),
-            "tenuto collective: --slow-link 1-1:2: expected RANK-RANK:FACTOR, separated by commas, "
-            "with a factor above 0 and up to 1\n");
+  EXPECT_EQ(
+      refused(run_collective_price, options, 2),
+      "tenuto collective: --slow-link 1-1:2: expected RANK-RANK:FACTOR, or RANK:FACTOR for all "
+      "links of a member, separated by commas, with a factor above 0 and up to 1\n");
+  for (const char* wrong : {"1", "9:0.5", "1-:0.5", ":0.5", "1:", "1:0-5"}) {
+    options.slow_link = wrong;
+    EXPECT_NE(refused(run_collective_price, options, 2), "") << wrong;
+  }
   options = {};
   options.file = "/nowhere/mine.txt";
   EXPECT_NE(refused(run_collective_check, options, 2), "");

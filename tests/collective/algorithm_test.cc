@@ -176,6 +176,8 @@ TEST(Algorithm, Golden) {
   expect("late-one-8.txt", "late-one", 8, 7, {{7}});
   expect("late-join-6.txt", "late-join", 6, 5, {{1}, {4}});
   expect("late-together-5.txt", "late-together", 5, 6, {{3}, {4}});
+  expect("slow-one-5.txt", "slow-one", 5, 8, {{4}});
+  expect("slow-one-8.txt", "slow-one", 8, 14, {{7}});
   expect("broadcast-6.txt", "broadcast", 6, 3, {});
 }
 

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "collective/algorithm.h"
 #include "collective/ring.h"
+#include "collective/slice.h"
 #include "runtime/tally.h"
 
 namespace tenuto {
@@ -23,7 +24,13 @@ template <class Number>
 using Sums = std::vector<std::vector<Number>>;  // of each member
 
 template <class Number>
-constexpr Element kElement = sizeof(Number) == sizeof(float) ? Element::Float : Element::Whole;
+constexpr Element kElement = sizeof(Number) == sizeof(float) ? Element::Float32 : Element::Int64;
+
+ReductionSettings settings_of(Element element) {
+  ReductionSettings settings;
+  settings.element = element;
+  return settings;
+}
 
 std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
   std::vector<WorkerId> all;
@@ -51,22 +58,40 @@ Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
   return state;
 }
 
+// How the members make it.
+struct Way {
+  Operation operation = Operation::Sum;
+  bool in_place = false;
+  int32_t sends_at_once = 0;
+  std::vector<WorkerId> owners;  // of a reduce-scatter, by chunk
+};
+
 // All members on one thread; messages wait for their receive and arrive in a random order.
 template <class Number>
 class Net {
  public:
   // `tallies`: of what each member brings; empty: of nothing.
   Net(const Collective& collective, Sums<Number>& own, uint64_t seed,
-      const std::vector<uint64_t>& tallies = {})
-      : collective_(collective), random_(seed) {
+      const std::vector<uint64_t>& tallies = {}, const Way& way = {})
+      : collective_(collective), random_(seed), way_(way) {
     totals_.assign(own.size(), {});
     for (size_t m = 0; m < own.size(); ++m) {
       totals_[m].assign(own[m].size(), Number{-77});
+      if (way.in_place) totals_[m] = own[m];
+      ReductionSettings settings = settings_of(kElement<Number>);
+      settings.operation = way.operation;
+      settings.sends_at_once = way.sends_at_once;
+      for (const WorkerId owner : way.owners) {
+        settings.kept.push_back(owner == collective.members[m]);
+      }
+      const std::span<Number> total(totals_[m]);
       parts_.push_back(std::make_unique<Reduction>(
-          collective, collective.members[m], kElement<Number>, std::as_bytes(std::span(own[m])),
-          std::as_writable_bytes(std::span(totals_[m])), Duration(0), std::vector<int64_t>{},
-          tallies.empty() ? 0 : tallies[m]));
+          collective, collective.members[m], settings,
+          std::as_bytes(way.in_place ? total : std::span(own[m])), std::as_writable_bytes(total),
+          Duration(0), std::vector<int64_t>{}, tallies.empty() ? 0 : tallies[m]));
     }
+    under_way_.assign(own.size(), 0);
+    last_.assign(own.size(), {-1, {-1}});
   }
 
   // Delivers until nothing moves.
@@ -79,6 +104,7 @@ class Net {
       ASSERT_EQ(pair.out.source.size(), pair.in.target.size());
       std::memcpy(pair.in.target.data(), pair.out.source.data(), pair.out.source.size());
       const bool sender_first = random_.below(2) == 0;
+      --under_way_[pair.from];
       if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
       if (sender_first) collect(pair.from);
       parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10), pair.out.tally);
@@ -110,6 +136,7 @@ class Net {
     const WorkerId self = collective_.members[m];
     for (const ReductionCall& call : parts_[m]->startable()) {
       ASSERT_LT(call.index, Reduction::call_count(collective_, self));
+      if (call.send) note_send(m, call);
       const Name name{call.send ? self : call.peer, call.send ? call.peer : self, call.round,
                       call.chunk};
       auto& here = call.send ? sends_ : receives_;
@@ -123,8 +150,21 @@ class Net {
     }
   }
 
+  // With a limit sends leave in their turns, so many at once at most.
+  void note_send(size_t m, const ReductionCall& call) {
+    ++under_way_[m];
+    if (way_.sends_at_once == 0) return;
+    ASSERT_LE(under_way_[m], way_.sends_at_once);
+    const std::pair<int32_t, ChunkId> turn{call.round, call.chunk};
+    ASSERT_LE(last_[m], turn) << "a send before its turn";
+    last_[m] = turn;
+  }
+
   const Collective& collective_;
   Random random_;
+  const Way way_;
+  std::vector<int32_t> under_way_;                 // sends of each member
+  std::vector<std::pair<int32_t, ChunkId>> last_;  // the turn of each member's last send
   Sums<Number> totals_;
   std::vector<std::unique_ptr<Reduction>> parts_;
   std::map<Name, ReductionCall> sends_, receives_;
@@ -134,7 +174,7 @@ class Net {
 template <class Number>
 Sums<Number> random_sums(size_t member_count, size_t elements, uint64_t seed) {
   Random random(seed);
-  const double size = kElement<Number> == Element::Float ? 1 : 0x1p50;
+  const double size = kElement<Number> == Element::Float32 ? 1 : 0x1p50;
   Sums<Number> own(member_count, std::vector<Number>(elements));
   for (auto& each : own) {
     for (Number& number : each) number = static_cast<Number>((random.uniform() * 2 - 1) * size);
@@ -231,12 +271,139 @@ TEST(Reduction, ASwapDoesNotWaitForItself) {
   EXPECT_EQ(net.total(1), own[0]);
 }
 
+template <class Number>
+Number average_of(Number sum, size_t count) {
+  return kElement<Number> == Element::Float32 ? sum / static_cast<Number>(count)
+                                              : sum / static_cast<int64_t>(count);
+}
+
+// Any procedure, in slices or whole, each member with its own moves alone, in place or not, with
+// sends in turn or not: what each member is to end with is that of the book, bit for bit.
+void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t seed) {
+  Random random(seed);
+  const auto slices = static_cast<int32_t>(1 + random.below(4));
+  const Collective cut = sliced(made.collective, slices);
+  const auto own = random_sums<float>(made.collective.members.size(), elements, seed);
+  const Sums<float> expected = by_the_book(made.collective, own);
+  for (int kind = 0; kind < 8; ++kind) {
+    Way way;
+    way.in_place = (kind & 1) != 0;
+    way.sends_at_once = (kind & 2) != 0 ? static_cast<int32_t>(1 + random.below(3)) : 0;
+    if (made.goal != Goal::AllGather && (kind & 4) != 0) way.operation = Operation::Average;
+    for (const WorkerId owner : made.owners) {
+      if (made.goal != Goal::ReduceScatter) continue;
+      way.owners.insert(way.owners.end(), static_cast<size_t>(slices), owner);
+    }
+    Sums<float> mine = own;
+    Net<float> net(cut, mine, seed, {}, way);
+    net.run();
+    for (size_t m = 0; m < own.size(); ++m) {
+      SCOPED_TRACE(testing::Message()
+                   << made.name << ", member " << m << " of " << own.size() << ", " << elements
+                   << " elements in " << slices << " slices, way " << kind << ", seed " << seed);
+      ASSERT_TRUE(net.part(m).done());
+      for (size_t i = 0; i < elements; ++i) {
+        const auto chunks = static_cast<size_t>(made.collective.chunk_count);
+        size_t chunk = i * chunks / elements;  // near the one that holds i
+        while (chunk * elements / chunks > i) --chunk;
+        while ((chunk + 1) * elements / chunks <= i) ++chunk;
+        const bool scattered = made.goal == Goal::ReduceScatter;
+        if (scattered && made.owners[chunk] != made.collective.members[m]) continue;
+        float wanted = expected[m][i];
+        if (way.operation == Operation::Average) wanted = average_of(wanted, own.size());
+        ASSERT_EQ(std::memcmp(&net.total(m)[i], &wanted, sizeof(float)), 0) << "element " << i;
+      }
+    }
+  }
+}
+
+TEST(Reduction, EveryProcedureIsRightInEveryWay) {
+  for (const NamedAlgorithm& algorithm : algorithms()) {
+    for (int32_t count = 1; count <= 9; ++count) {
+      CollectiveShape shape;
+      shape.members = members(count, 3);
+      if (algorithm.card.late_most != 0 && count < 2) continue;
+      if (algorithm.card.late_most != 0) shape.late = {shape.members.front()};
+      shape.root = shape.members.back();
+      const auto made = make_procedure(algorithm.card.name, shape);
+      ASSERT_TRUE(made.ok()) << made.error().message;
+      for (const size_t elements : {0, 3, 64, 257}) {
+        expect_right_in_every_way(made.value(), elements,
+                                  static_cast<uint64_t>(count) * 1000 + elements);
+      }
+    }
+  }
+}
+
+// What a member sees of a procedure that is not its own makes no difference, and one chunk of it
+// alone is that chunk.
+TEST(Reduction, OwnMovesAndOneChunkAreParts) {
+  const auto made = make_procedure("late-one", {members(7), 12, {{2}}, {}});
+  ASSERT_TRUE(made.ok());
+  const Collective& whole = made.value().collective;
+  for (const WorkerId self : whole.members) {
+    const Collective own = own_moves(whole, self);
+    EXPECT_EQ(Reduction::call_count(own, self), Reduction::call_count(whole, self));
+    for (const Round& round : own.rounds) {
+      for (const Move& move : round.moves) EXPECT_TRUE(move.from == self || move.to == self);
+    }
+  }
+  for (int32_t chunk = 0; chunk < whole.chunk_count; ++chunk) {
+    const auto facts = examine(of_chunk(whole, {chunk}));
+    EXPECT_TRUE(facts.ok()) << facts.error().message;
+  }
+}
+
+TEST(Slices, AreTheirChunkToTheElement) {
+  for (const int64_t elements : {0, 1, 5, 17, 1000, 1023}) {
+    for (const int64_t chunks : {1, 3, 7, 16}) {
+      for (const int64_t slices : {1, 2, 5, 33}) {
+        for (int64_t c = 0; c <= chunks; ++c) {
+          EXPECT_EQ(c * slices * elements / (chunks * slices), c * elements / chunks);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(slices_for(1 << 20, 4, 256 << 10), 1);
+  EXPECT_EQ(slices_for((1 << 20) + 1, 4, 256 << 10), 2);
+  EXPECT_EQ(slices_for(0, 4, 256 << 10), 1);
+  EXPECT_EQ(slices_for(int64_t{1} << 40, 1, 1), kMostSlices);
+  EXPECT_EQ(slices_for(int64_t{1} << 40, 1, 0), 1);
+}
+
+// From this member's part to the whole, chunk by chunk.
+TEST(Reduction, TellsWhatIsHereOfEachChunk) {
+  const Collective ring = make_ring(members(3));
+  const Floats own(6, 1.0F);
+  Floats total(6);
+  Reduction part(ring, {0}, settings_of(Element::Float32), std::as_bytes(std::span(own)),
+                 std::as_writable_bytes(std::span(total)), {}, {});
+  std::vector<ReductionCall> open;
+  std::vector<std::string> seen;
+  const auto look = [&] {
+    std::string states;
+    for (int32_t c = 0; c < 3; ++c) states += "opw"[static_cast<int>(part.chunk_state({c}))];
+    if (seen.empty() || seen.back() != states) seen.push_back(states);
+    for (const ReductionCall& call : part.startable()) open.push_back(call);
+  };
+  look();
+  while (!open.empty()) {
+    const ReductionCall call = open.front();
+    open.erase(open.begin());
+    part.finish(call.index, {});
+    look();
+  }
+  ASSERT_TRUE(part.done());
+  // Member 0 passes chunk 2 on as a part, makes chunk 1 whole, and gets 0 and 2 whole.
+  EXPECT_EQ(seen, (std::vector<std::string>{"ooo", "oop", "owp", "wwp", "www"}));
+}
+
 TEST(Reduction, ReceivesAheadAreBounded) {
   Collective star{members(40), 1, {Round{}}};
   for (int32_t m = 1; m < 40; ++m) star.rounds[0].moves.push_back({{m}, {0}, {0}, true});
   const Floats own(10);
   Floats total(10);
-  Reduction root(star, {0}, Element::Float, std::as_bytes(std::span(own)),
+  Reduction root(star, {0}, settings_of(Element::Float32), std::as_bytes(std::span(own)),
                  std::as_writable_bytes(std::span(total)), {}, {});
   EXPECT_EQ(root.startable().size(), static_cast<size_t>(kScratchSlots));
   EXPECT_TRUE(root.startable().empty());
@@ -306,7 +473,7 @@ TEST(Reduction, W4AStalePartIsSeen) {
   Floats total(4);
   const uint64_t mine = tally_of(Contribution{{0}, {0}}), yours = tally_of(Contribution{{0}, {1}});
   for (const bool stale : {false, true}) {
-    Reduction part(pair, {0}, Element::Float, std::as_bytes(std::span(own)),
+    Reduction part(pair, {0}, settings_of(Element::Float32), std::as_bytes(std::span(own)),
                    std::as_writable_bytes(std::span(total)), {}, {}, mine);
     std::vector<int32_t> receives;
     for (const ReductionCall& call : part.startable()) {

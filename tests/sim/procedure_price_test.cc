@@ -196,6 +196,70 @@ TEST(ProcedurePrice, SlowLinksAndOrders) {
   for (const Bytes sent : price("ring").sent) EXPECT_EQ(sent.count, size.count / 8 * 14);
 }
 
+// All links of `member` at `share` of their rate.
+Cluster with_slow_member(int32_t count, WorkerId member, double share, AlphaBeta link) {
+  Cluster cluster = uniform_cluster(count, {link.alpha, link.bytes_per_second});
+  for (int32_t i = 0; i < count; ++i) {
+    if (i == member.value) continue;
+    for (const auto& way : {std::pair(member, WorkerId{i}), std::pair(WorkerId{i}, member)}) {
+      cluster.exceptions[way] = {link.alpha, link.bytes_per_second * share};
+    }
+  }
+  return cluster;
+}
+
+// A member with half of the bandwidth. It has to get the tensor once and to give it once: 2 s beta
+// is the floor, and slow-one comes near it; all others are far above.
+TEST(ProcedurePrice, SlowMember) {
+  const AlphaBeta bandwidth{Duration(0), 12.5e9};
+  for (const int32_t count : {4, 5, 6, 7, 8, 9, 12, 15, 16, 32, 64}) {
+    for (const int64_t mib : {64, 1024}) {
+      SCOPED_TRACE(cat("n ", count, " MiB ", mib));
+      const Bytes size{mib << 20};
+      const WorkerId slow{count / 3};
+      const auto price = [&](const char* name, int32_t chunks, AlphaBeta link) {
+        CollectiveShape shape = shape_of(count, chunks);
+        if (find_algorithm(name)->card.late_most != 0) shape.late = {slow};
+        const Cluster cluster = with_slow_member(count, slow, 0.5, link);
+        return static_cast<double>(
+            price_collective(make_procedure(name, shape).value().collective,
+                             std::vector<Duration>(static_cast<size_t>(count)), size, cluster)
+                .last.count());
+      };
+      const double floor = 2 * static_cast<double>(closed_form(0, 1, 1, size, kLink).count());
+      const double found = price("slow-one", best_slow_chunks(count, size, kLink), kLink);
+      double others = std::min(price("ring", 0, kLink), price("halving", 0, kLink));
+      for (const int32_t chunks : {count - 1, 32, best_chunks(count, size, kLink), 200}) {
+        others = std::min(others, price("late-one", chunks, kLink));
+        others = std::min(others, price("tree", chunks, kLink));
+      }
+      EXPECT_GE(found, floor);
+      EXPECT_LE(found, 0.96 * others);
+      // Powers of two leave no port idle but in the first and the last rounds.
+      const double fine = price("slow-one", 16 * (count - 1), bandwidth);
+      const bool power = (count & (count - 1)) == 0;
+      EXPECT_LE(fine, (power ? 1.05 : 1.25) * floor);
+    }
+  }
+}
+
+TEST(ProcedurePrice, CheapestWithASlowMember) {
+  const auto choice = [&](int64_t bytes, double share) {
+    const auto found = cheapest_all_reduce(shape_of(8).members, std::vector<Duration>(8), {bytes},
+                                           with_slow_member(8, {5}, share, kLink), kLink);
+    EXPECT_TRUE(found.ok());
+    const Procedure& procedure = found.value().procedure;
+    if (!procedure.late.empty()) {
+      EXPECT_EQ(procedure.late, std::vector<WorkerId>{{5}});
+    }
+    return procedure.name;
+  };
+  EXPECT_EQ(choice(int64_t{256} << 20, 0.5), "slow-one");
+  EXPECT_EQ(choice(int64_t{256} << 20, 0.25), "slow-one");
+  EXPECT_EQ(choice(int64_t{256} << 20, 0.95), "halving");
+  EXPECT_EQ(choice(1 << 16, 0.5), "halving");
+}
+
 TEST(ProcedurePrice, Cheapest) {
   const Cluster cluster = uniform_cluster(8, {kLink.alpha, kLink.bytes_per_second});
   const auto choice = [&](std::vector<Duration> arrivals, int64_t bytes) {

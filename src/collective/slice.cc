@@ -1,0 +1,71 @@
+#include "collective/slice.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+// The rounds with the moves that `wanted` says, and the rest of the collective.
+template <class Wanted>
+Collective with_moves(const Collective& collective, const Wanted& wanted) {
+  Collective part{collective.members, collective.chunk_count, {}};
+  part.rounds.resize(collective.rounds.size());
+  for (size_t r = 0; r < collective.rounds.size(); ++r) {
+    for (const Move& move : collective.rounds[r].moves) {
+      if (wanted(move)) part.rounds[r].moves.push_back(move);
+    }
+  }
+  return part;
+}
+
+}  // namespace
+
+Collective sliced(const Collective& collective, int32_t slices) {
+  const int64_t chunks = int64_t{collective.chunk_count} * slices;
+  CHECK(slices >= 1 && chunks <= std::numeric_limits<int32_t>::max(),
+        cat(collective.chunk_count, " chunks in ", slices, " slices each"));
+  if (slices == 1) return collective;
+  Collective cut{collective.members, static_cast<int32_t>(chunks), {}};
+  cut.rounds.resize(collective.rounds.size());
+  for (size_t r = 0; r < collective.rounds.size(); ++r) {
+    std::vector<Move>& moves = cut.rounds[r].moves;
+    moves.reserve(collective.rounds[r].moves.size() * static_cast<size_t>(slices));
+    for (const Move& move : collective.rounds[r].moves) {
+      for (int32_t i = 0; i < slices; ++i) {
+        moves.push_back({move.from, move.to, {move.chunk.value * slices + i}, move.add});
+      }
+    }
+  }
+  return cut;
+}
+
+int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes) {
+  CHECK(bytes >= 0 && chunks >= 1 && slice_bytes >= 0,
+        cat(bytes, " bytes in ", chunks, " chunks and slices of ", slice_bytes));
+  if (slice_bytes == 0) return 1;
+  const int64_t chunk = (bytes + chunks - 1) / chunks;
+  const int64_t slices = (chunk + slice_bytes - 1) / slice_bytes;
+  return static_cast<int32_t>(std::clamp<int64_t>(slices, 1, kMostSlices));
+}
+
+Collective own_moves(const Collective& collective, WorkerId self) {
+  return with_moves(collective,
+                    [self](const Move& move) { return move.from == self || move.to == self; });
+}
+
+Collective of_chunk(const Collective& collective, ChunkId chunk) {
+  Collective one =
+      with_moves(collective, [chunk](const Move& move) { return move.chunk == chunk; });
+  one.chunk_count = 1;
+  for (Round& round : one.rounds) {
+    for (Move& move : round.moves) move.chunk = {0};
+  }
+  return one;
+}
+
+}  // namespace tenuto

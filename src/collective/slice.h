@@ -1,0 +1,38 @@
+// A collective in smaller pieces, and the pieces of it that one member needs.
+//
+// Idea:   a chunk is cut into slices, and each move of it into as many moves: a member adds one
+// slice
+//         while the next one travels, and passes on the first before the last has come.
+// Right:  chunk c of n elements is [c n / k, (c + 1) n / k), and slice i of p of it is chunk c p +
+// i
+//         of k p: the slices of a chunk are the chunk, to the element. Each of them goes the way of
+//         its chunk, so every number is made of the same operands in the same order, and the bits
+//         are the same with any count of slices.
+// Not taken: more chunks from the algorithm itself, which for a ring would be other sums.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/collective.h"
+
+namespace tenuto {
+
+// The same collective with every chunk cut into `slices`, those of a move one behind the other.
+//
+// Requires: slices >= 1, chunk_count x slices within int32_t
+Collective sliced(const Collective& collective, int32_t slices);
+
+// How many slices each of `chunks` chunks of a tensor of `bytes` is cut into, so that a slice has
+// about `slice_bytes`; 0 of these = uncut. At least 1, at most kMostSlices.
+int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes);
+// A bound on the moves of one call, whatever the tensor: the pipeline gains nothing beyond it.
+inline constexpr int32_t kMostSlices = 1024;
+
+// The moves that `self` makes or gets, in their rounds; members and chunks are those of all.
+Collective own_moves(const Collective& collective, WorkerId self);
+
+// What happens to one chunk, as a collective of that chunk alone, whose number becomes 0.
+Collective of_chunk(const Collective& collective, ChunkId chunk);
+
+}  // namespace tenuto

@@ -1,0 +1,607 @@
+#include "runtime/communicator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "collective/algorithm.h"
+#include "collective/slice.h"
+#include "runtime/worker.h"
+
+namespace tenuto {
+
+namespace {
+
+// Tensors below it are made by algorithms with few rounds.
+constexpr int64_t kFewRoundsBytes = 64 << 10;
+// Of the calls that measure a link: how many of each size, and the bytes of a large message.
+constexpr int kProbes = 5;
+constexpr int64_t kProbeBytes = 256 << 10;
+
+// The names of a call's messages on the wire.
+constexpr int kPartBits = 2, kRoundBits = 30;
+
+Tag tag_of(int64_t group, int64_t call, uint64_t part, const ReductionCall& message) {
+  const auto round = static_cast<uint64_t>(message.round);
+  const auto chunk = static_cast<uint64_t>(message.chunk.value);
+  return {group, call, (((chunk << kRoundBits) | round) << kPartBits) | part};
+}
+
+Goal goal_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::AllReduce:
+      return Goal::AllReduce;
+    case CallKind::ReduceScatter:
+      return Goal::ReduceScatter;
+    case CallKind::AllGather:
+    case CallKind::Broadcast:
+      break;
+  }
+  return Goal::AllGather;
+}
+
+std::string_view name_of(CallKind kind) {
+  return kind == CallKind::Broadcast ? "broadcast" : tenuto::name_of(goal_of(kind));
+}
+
+bool reduces(CallKind kind) {
+  return kind == CallKind::AllReduce || kind == CallKind::ReduceScatter;
+}
+
+uint64_t number_of(std::string_view text) {
+  uint64_t number = text.size();
+  for (const char letter : text) number = mix(number, static_cast<unsigned char>(letter));
+  return number;
+}
+
+// Scratch stays as it is when nothing may be taken from the wire any more.
+void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions) {
+  static auto* const kept = new std::vector<std::unique_ptr<Reduction>>();
+  for (auto& each : reductions) kept->push_back(std::move(each));
+}
+
+Status check_memory(const CallRequest& request) {
+  const size_t one = size_of(request.element);
+  const size_t size = request.own.size();
+  if (size != request.total.size() || size % one != 0) {
+    return invalid(cat("a call brings ", size, " bytes and ends with ", request.total.size(),
+                       ": expected equal sizes, of whole elements of ", one, " bytes"));
+  }
+  const auto own = reinterpret_cast<uintptr_t>(request.own.data());
+  const auto total = reinterpret_cast<uintptr_t>(request.total.data());
+  if (own % one != 0 || total % one != 0) {
+    return invalid(cat("memory of a call starts off the bounds of its elements of ", one,
+                       " bytes: align it for ", name_of(request.element)));
+  }
+  if (own != total && own < total + size && total < own + size) {
+    return invalid(
+        "what a call brings and what it ends with overlap in part: expected the same "
+        "memory, or memory apart");
+  }
+  return ok();
+}
+
+Status check_algorithm(const std::string& name, CallKind kind) {
+  const NamedAlgorithm* const found = find_algorithm(name);
+  if (found == nullptr) return make_procedure(name, {}).error();
+  const bool broadcast = (name == "broadcast") == (kind == CallKind::Broadcast);
+  if (found->card.goal == goal_of(kind) && broadcast) return ok();
+  return invalid(cat(name, " is no algorithm for a call of the kind ", name_of(kind),
+                     ": tenuto collective list says which are"));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire& wire,
+                                                         CommunicatorSettings settings) {
+  CHECK(wire.transport != nullptr && wire.mailbox != nullptr && wire.clock != nullptr,
+        "a group needs a wire, its mailbox and a clock");
+  const auto& members = settings.members;
+  const std::set<WorkerId> different(members.begin(), members.end());
+  const auto found = std::find(members.begin(), members.end(), settings.self);
+  if (found == members.end() || different.size() != members.size()) {
+    return invalid(cat("a group needs different members with worker ", settings.self,
+                       " among them, found ", members.size(), " of which ", different.size(),
+                       " differ"));
+  }
+  if (settings.way.algorithm != "auto") {
+    const Status status = check_algorithm(settings.way.algorithm, CallKind::AllReduce);
+    if (!status.ok()) return status.error();
+  }
+  if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.way.chunks < 0) {
+    return invalid("slice bytes, sends at once and chunks are counts: expected 0 or more");
+  }
+  constexpr auto kMostAhead = static_cast<int32_t>(kMostCalls);
+  if (settings.told_bytes < 1 || settings.calls_ahead < 1 || settings.calls_ahead > kMostAhead) {
+    return invalid(cat("all-reduces of ", settings.told_bytes, " bytes carry when members came, ",
+                       settings.calls_ahead, " calls ahead: expected 1 or more, and at most ",
+                       kMostAhead, " calls"));
+  }
+  const auto place = static_cast<int32_t>(found - members.begin());
+  std::unique_ptr<Communicator> made(new Communicator(wire, std::move(settings), place));
+  if (made->settings_.way.algorithm != "auto") return made;
+  if (!made->settings_.link && made->member_count() > 1) {
+    if (const Status status = made->measure_link(); !status.ok()) return status.error();
+  }
+  made->chooser_.emplace(made->member_count(), made->settings_.link.value_or(AlphaBeta{}),
+                         made->settings_.rules);
+  return made;
+}
+
+Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings settings,
+                           int32_t place)
+    : wire_(wire),
+      settings_(std::move(settings)),
+      place_(place),
+      procedures_(settings_.members, settings_.self) {
+  const auto& members = settings_.members;
+  Collective words{members, 1, {Round{}}};
+  for (size_t m = 0; m < members.size() && members.size() > 1; ++m) {
+    words.rounds[0].moves.push_back({members[m], members[(m + 1) % members.size()], {0}, false});
+  }
+  word_ = own_moves(words, settings_.self);
+}
+
+Communicator::~Communicator() {
+  if (!flights_.empty()) {
+    fail({Code::Cancelled, Reach::Call, "the group has ended with calls under way"});
+  }
+}
+
+bool Communicator::is_automatic(const CallRequest& request) const {
+  const std::string& asked = request.way.algorithm;
+  return request.kind == CallKind::AllReduce &&
+         (asked.empty() ? settings_.way.algorithm : asked) == "auto";
+}
+
+Result<ProcedureName> Communicator::name_for(const CallRequest& request) {
+  const auto bytes = static_cast<int64_t>(request.own.size());
+  const bool few = bytes < kFewRoundsBytes;
+  ProcedureName name;
+  const bool given = !request.way.algorithm.empty();
+  const CallWay& way = given || request.kind != CallKind::AllReduce ? request.way : settings_.way;
+  name.algorithm = way.algorithm;
+  const bool automatic = is_automatic(request);
+  if (given && !automatic) {
+    if (Status status = check_algorithm(name.algorithm, request.kind); !status.ok()) {
+      return status.error();
+    }
+  }
+  switch (request.kind) {
+    case CallKind::AllReduce:
+      if (!automatic) break;
+      if (!chooser_) return invalid("this group was not made for auto: name an algorithm");
+      if (Status status = take_told(next_ - settings_.calls_ahead + 1); !status.ok()) {
+        return status.error();
+      }
+      return choose_by_calls(bytes);
+    case CallKind::ReduceScatter:
+      if (name.algorithm.empty()) {
+        name.algorithm = few ? "reduce-scatter-halving" : "reduce-scatter-ring";
+      }
+      break;
+    case CallKind::AllGather:
+      if (name.algorithm.empty()) name.algorithm = few ? "all-gather-doubling" : "all-gather-ring";
+      break;
+    case CallKind::Broadcast:
+      name.algorithm = "broadcast";
+      name.root = request.root.value < 0 ? settings_.members.front() : request.root;
+      break;
+  }
+  const AlgorithmCard& card = find_algorithm(name.algorithm)->card;
+  if (card.free_chunks) name.chunks = way.chunks;
+  if (card.late_most != 0) name.late = way.late;
+  const bool by_size = name.algorithm == "late-one" || name.algorithm == "broadcast";
+  if (by_size && name.chunks == 0 && settings_.link && member_count() > 1) {
+    name.chunks = best_chunks(member_count(), {bytes}, *settings_.link);
+  }
+  return name;
+}
+
+Result<Communicator::Making> Communicator::choose(const CallRequest& request) {
+  auto name = name_for(request);
+  if (!name.ok()) return name.error();
+  Making making;
+  making.name = name.value();
+  making.automatic = is_automatic(request);
+  auto found = procedures_.find(making.name);
+  if (!found.ok() && request.kind == CallKind::AllReduce && making.name.algorithm != "ring") {
+    note(cat("ring in place of ", making.name.algorithm, ": ", found.error().message));
+    making.name = {"ring", 0, {}, {}};
+    found = procedures_.find(making.name);
+  }
+  if (!found.ok()) return found.error();
+  making.procedure = found.value();
+  making.slices = slices_for(static_cast<int64_t>(request.own.size()), making.procedure->chunks,
+                             settings_.slice_bytes);
+  return making;
+}
+
+// All that both ends of a message have to agree on.
+uint64_t Communicator::belief_of(const CallRequest& request, const Making& making) const {
+  uint64_t late = making.name.late.size();
+  for (const WorkerId each : making.name.late) late = mix(late, static_cast<uint64_t>(each.value));
+  uint64_t members = settings_.members.size();
+  for (const WorkerId each : settings_.members) {
+    members = mix(members, static_cast<uint64_t>(each.value));
+  }
+  const uint64_t procedure =
+      mix(number_of(making.name.algorithm), late, static_cast<uint64_t>(making.procedure->chunks),
+          static_cast<uint64_t>(making.name.root.value));
+  const uint64_t tensor = mix(request.own.size(), static_cast<uint64_t>(request.element),
+                              reduces(request.kind) ? static_cast<uint64_t>(request.operation) : 0,
+                              static_cast<uint64_t>(request.kind));
+  // What a call carries must be asked for by all alike, and have been noted by all alike.
+  const uint64_t chooser = chooser_ ? chooser_->fingerprint() : 0;
+  const uint64_t told = chooser_ ? mix(static_cast<uint64_t>(settings_.told_bytes),
+                                       static_cast<uint64_t>(settings_.calls_ahead))
+                                 : 1;
+  return mix(mix(procedure, tensor), mix(members, told), static_cast<uint64_t>(making.slices),
+             chooser);
+}
+
+std::unique_ptr<Reduction> Communicator::make_reduction(const CallRequest& request,
+                                                        const Making& making) {
+  ReductionSettings settings;
+  settings.element = request.element;
+  if (reduces(request.kind)) settings.operation = request.operation;
+  settings.sends_at_once = settings_.sends_at_once;
+  const Collective& moves = Procedures::cut(*making.procedure, making.slices);
+  if (request.kind == CallKind::ReduceScatter) {
+    for (const WorkerId owner : making.procedure->owners) {
+      settings.kept.insert(settings.kept.end(), static_cast<size_t>(making.slices),
+                           owner == settings_.self);
+    }
+  }
+  std::vector<int64_t> scratch;
+  if (!scratch_.empty()) {
+    scratch = std::move(scratch_.back());
+    scratch_.pop_back();
+  }
+  return std::make_unique<Reduction>(moves, settings_.self, std::move(settings), request.own,
+                                     request.total, wire_.clock->now(), std::move(scratch));
+}
+
+Result<CallNumber> Communicator::start(const CallRequest& request) {
+  while (hear(Duration::zero())) continue;
+  if (ended_) return *ended_;
+  if (Status status = check_memory(request); !status.ok()) return status.error();
+  if (calls_.size() >= kMostCalls) {
+    return Error{Code::Exhausted, Reach::Call,
+                 cat(calls_.size(), " calls are under way or not waited for, at most ", kMostCalls,
+                     ": wait for one of them first")};
+  }
+  const auto made = choose(request);
+  if (!made.ok()) return made.error();
+  const Making& making = made.value();
+  const int64_t number = next_++;
+  heard_at_ = std::max(heard_at_, wire_.clock->now());
+  Call& call = calls_[number];
+  call.what = cat("call ", number, " (", name_of(request.kind), " of ", request.own.size(),
+                  " bytes by ", making.name.algorithm, ")");
+  call.belief = belief_of(request, making);
+  call.procedure = making.procedure;
+  call.bytes = static_cast<int64_t>(request.own.size());
+  const bool tells = making.automatic && member_count() > 1 && call.bytes >= settings_.told_bytes;
+  call.parts[Word] = small_part(Element::UInt8, word_, std::span(&call.word, 1));
+  if (tells) tell_away(number, call);
+  call.parts[Tensor] = make_reduction(request, making);
+  for (const Part part : {Word, Tensor, Away}) {
+    if (call.parts[part] != nullptr) make_calls(number, call, part);
+  }
+  return CallNumber{number};
+}
+
+// A part beside the tensor, in place.
+std::unique_ptr<Reduction> Communicator::small_part(Element element, const Collective& moves,
+                                                    std::span<std::byte> total) {
+  ReductionSettings settings;
+  settings.element = element;
+  return std::make_unique<Reduction>(moves, settings_.self, std::move(settings), total, total,
+                                     wire_.clock->now(), std::vector<int64_t>{});
+}
+
+// Begins the part of a call that carries how long each member was away, the way of the last chunk.
+// Who comes while a call of its own is still under way was not.
+void Communicator::tell_away(int64_t number, Call& call) {
+  call.away.assign(settings_.members.size(), 0);
+  const bool alone = flights_.empty();
+  if (alone && last_end_) {
+    const auto away = std::chrono::duration_cast<std::chrono::microseconds>(
+        std::max(wire_.clock->now() - *last_end_, Duration::zero()));
+    call.away[static_cast<size_t>(place_)] = static_cast<int32_t>(
+        static_cast<uint32_t>(std::min<int64_t>(away.count(), int64_t{UINT32_MAX})));
+  }
+  call.parts[Away] = small_part(Element::Int32, call.procedure->last_chunk,
+                                std::as_writable_bytes(std::span(call.away)));
+  told_[number].bytes = call.bytes;
+}
+
+// Gives the chooser what the calls before `before` carry, in their order; waits for those that are
+// still under way.
+Status Communicator::take_told(int64_t before) {
+  for (auto& [number, told] : told_) {
+    if (number >= before) break;
+    if (told.noted) continue;
+    if (!told.here) {
+      const auto found = calls_.find(number);
+      CHECK(found != calls_.end(), cat("call ", number, " is over and has told nothing"));
+      if (Status status = await(found->second); !status.ok()) return status;
+    }
+    chooser_->note(told.away, told.bytes);
+    told.noted = true;
+  }
+  while (told_.size() > kMostCalls && told_.begin()->second.noted) told_.erase(told_.begin());
+  return ok();
+}
+
+// By what the chooser would make an all-reduce.
+ProcedureName Communicator::choose_by_calls(int64_t bytes) {
+  const tenuto::Choice choice = chooser_->choose(bytes);
+  ProcedureName name{choice.algorithm, choice.chunks, {}, {}};
+  if (choice.late >= 0) name.late = {settings_.members[static_cast<size_t>(choice.late)]};
+  const int size = std::bit_width(static_cast<uint64_t>(bytes));
+  const std::string chosen = cat(choice.algorithm, " ", choice.late);
+  if (std::string& last = chosen_[size]; last != chosen) {
+    last = chosen;
+    note(cat("calls of about ", bytes, " bytes: ", choice.algorithm, ", for ", choice.reason));
+  }
+  return name;
+}
+
+void Communicator::note(std::string sentence) {
+  if (notes_.size() >= kMostNotes) notes_.erase(notes_.begin());
+  notes_.push_back(std::move(sentence));
+}
+
+std::vector<uint32_t> Communicator::away_before(CallNumber number) const {
+  const auto found = told_.find(static_cast<int64_t>(number));
+  return found == told_.end() ? std::vector<uint32_t>{} : found->second.away;
+}
+
+// The shortest of a few ring all-reduces: the first one waits for whoever comes late.
+Result<Duration> Communicator::shortest(int tries, int64_t bytes) {
+  std::vector<std::byte> memory(static_cast<size_t>(bytes));
+  CallRequest request;
+  request.element = Element::UInt8;
+  request.own = request.total = memory;
+  request.way = {"ring"};
+  Duration least = Duration::max();
+  for (int i = 0; i < tries; ++i) {
+    const Duration begin = wire_.clock->now();
+    if (Status status = run(request); !status.ok()) return status.error();
+    least = std::min(least, wire_.clock->now() - begin);
+  }
+  return least;
+}
+
+// Takes alpha from the rounds of small rings and beta from large ones, which all members run at
+// once, as they do in earnest; then all agree on the mean.
+Status Communicator::measure_link() {
+  const int64_t count = member_count(), rounds = 2 * (count - 1);
+  const auto small = shortest(kProbes, count);
+  if (!small.ok()) return small.error();
+  const auto large = shortest(kProbes, kProbeBytes * count);
+  if (!large.ok()) return large.error();
+  const Duration more = std::max<Duration>(large.value() - small.value(), Duration(rounds));
+  std::vector<int64_t> figures{small.value().count() / rounds, more.count() / rounds};
+  CallRequest request;
+  request.element = Element::Int64;
+  request.operation = Operation::Average;
+  request.total = std::as_writable_bytes(std::span(figures));
+  request.own = request.total;
+  request.way = {"ring"};
+  if (Status status = run(request); !status.ok()) return status;
+  const double seconds = 1e-9 * static_cast<double>(std::max<int64_t>(figures[1], 1));
+  settings_.link = {Duration(figures[0]), std::floor(static_cast<double>(kProbeBytes) / seconds)};
+  return ok();
+}
+
+// Hands a part's next messages to the wire; closes the call when all is over.
+void Communicator::make_calls(int64_t number, Call& call, Part part) {
+  for (const ReductionCall& message : call.parts[part]->startable()) {
+    const Ticket ticket = fresh_ticket();
+    const Flight flight{number, part, message.index};
+    flights_.emplace(static_cast<uint64_t>(ticket), flight);
+    const Tag tag = tag_of(settings_.number, number, part, message);
+    Status status = ok();
+    if (message.send) {
+      const Stamp stamp{wire_.clock->now(), {}, call.belief};
+      status = wire_.transport->send(message.peer, tag, message.source, stamp, ticket);
+    } else {
+      status = wire_.transport->recv(message.peer, tag, message.target, ticket);
+    }
+    if (status.ok()) continue;
+    flights_.erase(static_cast<uint64_t>(ticket));
+    Error error = status.error();
+    error.message = cat(about(call, flight), ": ", error.message);
+    return fail(std::move(error));
+  }
+  close(number, call);
+}
+
+void Communicator::close(int64_t number, Call& call) {
+  for (const auto& part : call.parts) {
+    if (part != nullptr && !part->done()) return;
+  }
+  last_end_ = std::max(last_end_.value_or(Duration::zero()), call.parts[Tensor]->done_at());
+  if (const auto found = told_.find(number); found != told_.end()) {
+    for (const int32_t each : call.away) {
+      found->second.away.push_back(static_cast<uint32_t>(each));
+    }
+    found->second.here = true;
+  }
+  scratch_.push_back(call.parts[Tensor]->take_scratch());
+  for (auto& part : call.parts) part.reset();
+  call.over = true;
+}
+
+// Takes one report, if one comes within `limit`.
+bool Communicator::hear(Duration limit) {
+  const Result<Done> report = wire_.mailbox->wait(limit);
+  if (!report.ok()) return false;
+  handle(report.value());
+  return true;
+}
+
+void Communicator::handle(const Done& done) {
+  if (done.ticket == kNoTicket) {
+    if (done.peer.value < 0 || done.status.ok()) return;
+    const auto& members = settings_.members;
+    if (std::find(members.begin(), members.end(), done.peer) == members.end()) return;
+    lost_.emplace(done.peer, done.status.error().message);
+    if (!ended_) fail(done.status.error());
+    return;
+  }
+  const auto found = flights_.find(static_cast<uint64_t>(done.ticket));
+  if (found == flights_.end()) return;  // of somebody else who uses the mailbox between calls
+  const Flight flight = found->second;
+  flights_.erase(found);
+  heard_at_ = wire_.clock->now();
+  if (ended_) return;
+  Call& call = calls_.at(flight.call);
+  Reduction& part = *call.parts[flight.part];
+  const ReductionCall message = part.about(flight.index);
+  if (!done.status.ok()) {
+    Error error = done.status.error();
+    error.message = cat(about(call, flight), ": ", error.message);
+    return fail(std::move(error));
+  }
+  if (!message.send && done.tally != call.belief) {
+    return fail({Code::Invalid, Reach::Job,
+                 cat(about(call, flight),
+                     ": its message is of another call than this one; all "
+                     "members have to make the same calls in the same order, with equal sizes, "
+                     "elements, operations and settings")});
+  }
+  // A call's end is when its last message came: of what was sent the wire does not say when it
+  // left.
+  part.finish(flight.index, message.send ? Duration::zero() : done.finish);
+  make_calls(flight.call, call, flight.part);
+}
+
+std::string Communicator::about(const Call& call, const Flight& flight) const {
+  const ReductionCall message = call.parts[flight.part]->about(flight.index);
+  const std::string whom = cat(message.send ? " to worker " : " from worker ", message.peer);
+  if (flight.part == Word) return cat(call.what, ", the word", whom);
+  return cat(call.what, ", ", flight.part == Away ? "times away of " : "", "chunk ", message.chunk,
+             " in round ", message.round, whom);
+}
+
+// Ends every call that is under way, and the group.
+void Communicator::fail(Error error) {
+  if (ended_) return;
+  for (auto& [number, call] : calls_) {
+    if (call.over) continue;
+    call.over = true;
+    call.status = error;
+  }
+  const bool told_by_wire = error.code == Code::Disconnected;
+  ended_ = std::move(error);
+  abandon(!told_by_wire);
+}
+
+// Gives the memory of all calls back: drops the links over which something is still under way, or
+// all, and hears until what was under way has ended.
+void Communicator::abandon(bool all) {
+  std::set<WorkerId> peers;
+  if (all) peers.insert(settings_.members.begin(), settings_.members.end());
+  peers.erase(settings_.self);
+  for (const auto& [ticket, flight] : flights_) {
+    peers.insert(calls_.at(flight.call).parts[flight.part]->peer_of(flight.index));
+  }
+  for (const WorkerId peer : peers) {
+    [[maybe_unused]] const Status status = wire_.transport->drop(peer);
+  }
+  const Duration limit = wire_.clock->now() + kRetireLimit;
+  while (!flights_.empty()) {
+    const Duration left = limit - wire_.clock->now();
+    if (left.count() <= 0) break;
+    hear(left);
+  }
+  std::vector<std::unique_ptr<Reduction>> parts;
+  for (auto& [number, call] : calls_) {
+    for (auto& part : call.parts) {
+      if (part != nullptr) parts.push_back(std::move(part));
+    }
+  }
+  if (flights_.empty()) return;
+  ended_->reach = Reach::Job;
+  ended_->message += cat("; ", flights_.size(), " messages are still under way after ",
+                         fixed(to_milliseconds(kRetireLimit), 0),
+                         " ms, so their memory is in use: this process must end");
+  keep_forever(std::move(parts));
+}
+
+// What is waited for in vain.
+Error Communicator::silence(const Call& call) const {
+  std::string what = "nothing is under way";
+  WorkerId peer;
+  for (uint8_t part = 0; part < PartCount; ++part) {
+    if (call.parts[part] == nullptr) continue;
+    const ReductionCall message = call.parts[part]->waiting();
+    if (message.index < 0) continue;
+    const Flight flight{0, static_cast<Part>(part), message.index};
+    what = about(call, flight);
+    break;
+  }
+  return {Code::Timeout, Reach::Worker,
+          cat(what, ": no news for ", fixed(to_milliseconds(settings_.silence_limit), 0),
+              " ms; is it running, and does it make the same calls?")};
+}
+
+Status Communicator::wait(CallNumber number) {
+  const auto found = calls_.find(static_cast<int64_t>(number));
+  if (found == calls_.end()) {
+    return invalid(cat("there is no call ", static_cast<int64_t>(number),
+                       " to wait for: each is waited for once"));
+  }
+  const Status status = await(found->second);
+  calls_.erase(found);
+  return status;
+}
+
+// Hears until the call is over; what it has ended with.
+Status Communicator::await(Call& call) {
+  const Duration begin = wire_.clock->now();
+  while (!call.over) {
+    const Duration since = std::max(begin, heard_at_);
+    const Duration left = since + settings_.silence_limit - wire_.clock->now();
+    if (hear(std::max(left, Duration::zero())) || call.over) continue;
+    if (wire_.clock->now() - std::max(begin, heard_at_) >= settings_.silence_limit) {
+      fail(silence(call));
+    }
+  }
+  return call.status;
+}
+
+Result<bool> Communicator::test(CallNumber number) {
+  while (hear(Duration::zero())) continue;
+  const auto found = calls_.find(static_cast<int64_t>(number));
+  if (found == calls_.end()) {
+    return invalid(cat("there is no call ", static_cast<int64_t>(number), " to ask for"));
+  }
+  Call& call = found->second;
+  if (!call.over && wire_.clock->now() - heard_at_ >= settings_.silence_limit) {
+    fail(silence(call));
+  }
+  if (!call.over) return false;
+  const Status status = std::move(call.status);
+  calls_.erase(found);
+  if (!status.ok()) return status.error();
+  return true;
+}
+
+Status Communicator::run(const CallRequest& request) {
+  const auto number = start(request);
+  return number.ok() ? wait(number.value()) : Status(number.error());
+}
+
+std::vector<std::string> Communicator::take_notes() { return std::exchange(notes_, {}); }
+
+}  // namespace tenuto

@@ -1,0 +1,247 @@
+// A group of members that make collectives over a wire: the collectives as a library, without a
+// job.
+//
+// All members make the same calls in the same order. A call is started and waited for; several may
+// be under way, each with names of its own on the wire (group, call, part, round, chunk), so that
+// none stands in front of another. Calls go on while any of start, test and wait of this object is
+// in progress, and by what the wire does by itself: there is no thread here. Who computes between
+// start and wait calls test once in a while.
+//
+// Every message carries a number made of what its sender takes the call to be: algorithm, late
+// members, chunks, bytes, element, operation. A receiver that takes it to be something else ends
+// the call with an error instead of combining what does not belong together.
+//
+// Auto: an all-reduce is made by the algorithm that a Chooser (collective/choose.h) takes to be
+// best by when the members came to the calls before. Calls of some size carry that: beside the
+// tensor, the way of its last chunk, goes one number for each member, which all add up. So all know
+// the same before the next choice, and the messages' number has the chooser's fingerprint in it.
+//
+// A call that fails ends all calls that are under way, and the group: the links with those who
+// still have something of this member's memory are dropped, so that the memory is free when the
+// error is told, and the others hear of it; all links of the group when the wire does not tell them
+// by itself that somebody is lost.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "collective/choose.h"
+#include "runtime/element.h"
+#include "runtime/procedures.h"
+#include "runtime/reduction.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// What a group works over. The mailbox is the transport's and this group's alone while calls are
+// under way; links between all members are made, or are being made.
+struct CommunicatorWire {
+  Transport* transport = nullptr;
+  Mailbox* mailbox = nullptr;
+  const Clock* clock = &monotonic_clock();
+};
+
+// By which procedure a call is made.
+struct CallWay {
+  std::string algorithm;            // a name of `tenuto collective list`, or auto for an all-reduce
+  int32_t chunks = 0;               // where the algorithm takes any count; 0 = by size
+  std::vector<WorkerId> late = {};  // for algorithms with late members
+};
+
+// Who the members are, and how they make their calls. The same for all members, but for `self` and
+// `silence_limit`.
+struct CommunicatorSettings {
+  std::vector<WorkerId> members;  // in the order that all agree on; a member's place is in here
+  WorkerId self;
+  int64_t number = 1;  // of the group: another one for each group that uses the same links
+
+  CallWay way{"auto"};              // of all-reduces
+  int64_t slice_bytes = 256 << 10;  // chunks are cut into slices of about that; 0 = never
+  int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
+  Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
+
+  // Of auto.
+  std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
+  int64_t told_bytes = 64 << 10;  // all-reduces by auto of at least that carry when members came
+  // What call c carries counts from call c + calls_ahead on, so `start` waits for the end of the
+  // call that is so many before: the calls that a program has under way at once.
+  int32_t calls_ahead = 1;
+  ChooserRules rules;
+};
+
+// What is made of the tensors.
+enum class CallKind : uint8_t {
+  AllReduce,      // all end with the result
+  ReduceScatter,  // the member at place p of n ends with chunk p of n of it
+  AllGather,      // chunk p of n is the one of the member at place p; all end with all of them
+  Broadcast,      // all end with the root's
+};
+
+// One call. `own` is what this member brings, `total` what it ends with: of equal sizes, the same
+// memory or apart, both the call's until it has ended. What is not a member's to bring is not read;
+// what a reduce-scatter does not give a member is left as nothing in its total. Operations are for
+// AllReduce and ReduceScatter.
+struct CallRequest {
+  CallKind kind = CallKind::AllReduce;
+  Element element = Element::Float32;
+  Operation operation = Operation::Sum;
+  std::span<const std::byte> own;
+  std::span<std::byte> total;
+  WorkerId root;  // of a broadcast; none = the first member
+  CallWay way;    // empty = the group's, or for other kinds one by size
+};
+
+// Numbers the calls of a group, from 0.
+enum class CallNumber : int64_t {};
+
+// Elements [first, end) of a tensor.
+struct ElementRange {
+  int64_t first = 0, end = 0;
+};
+// Chunk `place` of `members` of a tensor of `elements`: what is a member's own.
+inline ElementRange own_range(int64_t elements, int32_t place, int32_t members) {
+  return {place * elements / members, (place + int64_t{1}) * elements / members};
+}
+
+// Calls under way, or over and not waited for, that a group holds at most: each may hold scratch.
+inline constexpr size_t kMostCalls = 256;
+// Sentences that a group keeps for take_notes.
+inline constexpr size_t kMostNotes = 256;
+
+// One member of a group. Used by one thread.
+//
+// Source: of the number that members carry: A. Devraj et al., "Efficient AllReduce with Stragglers"
+//         (arXiv 2505.23523), asks who is late; that every member says how long it was away from
+//         the end of the call before, which no clock has to be set for, is our own
+//         (docs/decisions/039).
+class Communicator {
+ public:
+  // Where the link is to be measured this waits for all members, and makes calls with them.
+  //
+  // Errors: Invalid/Call   no member or one twice, self not among them, no such algorithm
+  //         as wait
+  static Result<std::unique_ptr<Communicator>> make(const CommunicatorWire& wire,
+                                                    CommunicatorSettings settings);
+  // Abandons the calls that are under way.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Begins a call; its memory is the call's until wait or test has told that it is over.
+  //
+  // Errors: Invalid/Call    memory of unequal sizes, not of whole elements, not aligned for them or
+  //                         overlapping in part; an algorithm for another kind of call
+  //         Exhausted/Call  kMostCalls are under way or not waited for
+  //         what has ended the group before
+  Result<CallNumber> start(const CallRequest& request);
+  // Waits for the end of a call and forgets it.
+  //
+  // Errors: Disconnected/Worker  a member is lost; the sentence names it
+  //         Timeout/Worker       no news for silence_limit; names call, peer, round and chunk
+  //         Invalid/Job          members take the call for different ones
+  //         others as the wire reports them, with call, peer, round and chunk
+  Status wait(CallNumber number);
+  // Whether the call is over; if so it is forgotten. Errors as wait.
+  Result<bool> test(CallNumber number);
+  // start and wait, one after the other.
+  Status run(const CallRequest& request);
+
+  // Place of this member, and how many there are.
+  int32_t place() const { return place_; }
+  int32_t member_count() const { return static_cast<int32_t>(settings_.members.size()); }
+  // Members whose loss has been told, with what was told.
+  const std::map<WorkerId, std::string>& lost() const { return lost_; }
+  // What has been decided since the last time, a sentence each: by what auto makes calls of about a
+  // size from now on, and which algorithm took the place of another one; the newest kMostNotes.
+  std::vector<std::string> take_notes();
+  // What links are taken to be like, where auto has to know it.
+  const std::optional<AlphaBeta>& link() const { return settings_.link; }
+  // How long the members were away before call `number`, in microseconds by place, from their ends
+  // of the call before to their arrivals; none when it did not carry that or was long ago.
+  std::vector<uint32_t> away_before(CallNumber number) const;
+
+ private:
+  // Parts of a call that travel on their own.
+  enum Part : uint8_t { Tensor, Word, Away, PartCount };
+  struct Call {
+    std::string what;  // for errors: "call 3 (all-reduce of 1024 bytes by ring)"
+    uint64_t belief = 0;
+    std::shared_ptr<OwnProcedure> procedure;
+    std::unique_ptr<Reduction> parts[PartCount];
+    std::byte word{};           // the tensor of Word, in place: what is in it says nothing
+    std::vector<int32_t> away;  // the tensor of Away, in place: by place, modulo 2^32
+    int64_t bytes = 0;
+    bool over = false;
+    Status status = ok();
+  };
+  struct Flight {  // a message in the wire's hands
+    int64_t call = 0;
+    Part part = Tensor;
+    int32_t index = 0;
+  };
+  struct Told {  // what a call carries
+    int64_t bytes = 0;
+    bool here = false, noted = false;
+    std::vector<uint32_t> away;
+  };
+  struct Making {  // what a call is made by
+    ProcedureName name;
+    std::shared_ptr<OwnProcedure> procedure;
+    int32_t slices = 1;
+    bool automatic = false;  // the chooser's doing
+  };
+
+  Communicator(const CommunicatorWire& wire, CommunicatorSettings settings, int32_t place);
+
+  Result<Making> choose(const CallRequest& request);
+  bool is_automatic(const CallRequest& request) const;
+  Result<ProcedureName> name_for(const CallRequest& request);
+  uint64_t belief_of(const CallRequest& request, const Making& making) const;
+  std::unique_ptr<Reduction> make_reduction(const CallRequest& request, const Making& making);
+  Status measure_link();
+  Result<Duration> shortest(int tries, int64_t bytes);
+  Status take_told(int64_t before);
+  ProcedureName choose_by_calls(int64_t bytes);
+  std::unique_ptr<Reduction> small_part(Element element, const Collective& moves,
+                                        std::span<std::byte> total);
+  void tell_away(int64_t number, Call& call);
+  Status await(Call& call);
+  void note(std::string sentence);
+  void make_calls(int64_t number, Call& call, Part part);
+  void close(int64_t number, Call& call);
+  bool hear(Duration limit);
+  void handle(const Done& done);
+  void fail(Error error);
+  void abandon(bool all);
+  Error silence(const Call& call) const;
+  std::string about(const Call& call, const Flight& flight) const;
+
+  CommunicatorWire wire_;
+  CommunicatorSettings settings_;
+  int32_t place_;
+  Procedures procedures_;
+  Collective word_;  // from each member to the next: this one's moves
+  int64_t next_ = 0;
+  std::map<int64_t, Call> calls_;  // under way, or over and not waited for
+  std::unordered_map<uint64_t, Flight> flights_;
+  std::vector<std::vector<int64_t>> scratch_;  // of calls that are over
+  Duration heard_at_{};                        // when there was news
+  std::map<WorkerId, std::string> lost_;
+  std::optional<Error> ended_;  // what has ended the group
+  std::optional<Chooser> chooser_;
+  std::map<int64_t, Told> told_;       // by call: those not noted, and the last ones that are
+  std::optional<Duration> last_end_;   // of a call; none before the first
+  std::map<int, std::string> chosen_;  // by size (its count of bits): what auto took last
+  std::vector<std::string> notes_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,213 @@
+#include "runtime/join.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "runtime/worker.h"
+
+namespace tenuto {
+
+namespace {
+
+// The address of a member as it is sent: its text, then zeros.
+constexpr size_t kAddressBytes = 256;
+using AddressBytes = std::array<char, kAddressBytes>;
+
+// Names of the messages; groups that communicate have numbers from 0.
+enum Name : uint64_t { kMine, kAll, kHere };
+Tag tag_of(Name name) { return {-1, 0, name}; }
+
+constexpr int32_t kMostMembers = 1 << 16;
+
+// What a member does until all are there.
+class Meeting {
+ public:
+  Meeting(const JoinSettings& settings, Transport& wire, Mailbox& mailbox)
+      : settings_(settings),
+        wire_(wire),
+        mailbox_(mailbox),
+        end_(monotonic_clock().now() + settings.limit),
+        addresses_(static_cast<size_t>(settings.count)),
+        words_(static_cast<size_t>(settings.count)) {}
+
+  Status meet() {
+    if (Status status = settings_.place == 0 ? gather() : report(); !status.ok()) return status;
+    return connect_all();
+  }
+
+ private:
+  // Place 0: everybody's address comes, and the list goes out.
+  Status gather() {
+    for (int32_t peer = 1; peer < settings_.count; ++peer) recv(peer, kMine, bytes_of(peer));
+    if (Status status = settle("told where it listens"); !status.ok()) return status;
+    for (int32_t peer = 1; peer < settings_.count; ++peer) send(peer, kAll, all());
+    return settle("taken the list of members");
+  }
+
+  // The others: theirs goes there, and the list comes.
+  Status report() {
+    connect(0, {settings_.meeting});
+    if (Status status = settle("answered"); !status.ok()) return status;
+    AddressBytes& mine = addresses_[static_cast<size_t>(settings_.place)];
+    const std::string text = wire_.address().text;
+    if (text.size() >= kAddressBytes) return invalid(cat("address ", text, " is too long"));
+    std::memcpy(mine.data(), text.data(), text.size());
+    sent_ = mine;
+    send(0, kMine, std::as_bytes(std::span(sent_)));
+    recv(0, kAll, std::as_writable_bytes(std::span(addresses_)));
+    return settle("sent the list of members: others are still missing");
+  }
+
+  // Who has the higher place connects; a word to and from each says that it has.
+  Status connect_all() {
+    for (int32_t peer = 1; peer < settings_.place; ++peer) {
+      AddressBytes& there = addresses_[static_cast<size_t>(peer)];
+      there.back() = 0;
+      connect(peer, {there.data()});
+    }
+    for (int32_t peer = 0; peer < settings_.count; ++peer) {
+      if (peer == settings_.place) continue;
+      send(peer, kHere, word_);
+      recv(peer, kHere, std::span(words_).subspan(static_cast<size_t>(peer), 1));
+    }
+    return settle("connected");
+  }
+
+  std::span<std::byte> bytes_of(int32_t peer) {
+    return std::as_writable_bytes(std::span(addresses_[static_cast<size_t>(peer)]));
+  }
+  std::span<const std::byte> all() const { return std::as_bytes(std::span(addresses_)); }
+
+  void connect(int32_t peer, const Address& address) {
+    take(peer, [&](Ticket ticket) { return wire_.connect({peer}, address, ticket); });
+  }
+  void send(int32_t peer, Name name, std::span<const std::byte> bytes) {
+    take(peer, [&](Ticket ticket) { return wire_.send({peer}, tag_of(name), bytes, {}, ticket); });
+  }
+  void recv(int32_t peer, Name name, std::span<std::byte> bytes) {
+    take(peer, [&](Ticket ticket) { return wire_.recv({peer}, tag_of(name), bytes, ticket); });
+  }
+  template <class Make>
+  void take(int32_t peer, const Make& make) {
+    const Ticket ticket = fresh_ticket();
+    const Status status = make(ticket);
+    if (status.ok()) {
+      open_.emplace(static_cast<uint64_t>(ticket), peer);
+    } else if (!failed_) {
+      failed_ = status.error();
+    }
+  }
+
+  // Until all calls have ended; `what` says what those have not done whose calls have not.
+  Status settle(const char* what) {
+    while (!failed_ && !open_.empty()) {
+      const Duration left = end_ - monotonic_clock().now();
+      const auto report = mailbox_.wait(std::max(left, Duration::zero()));
+      if (!report.ok()) return late(what);
+      const auto found = open_.find(static_cast<uint64_t>(report.value().ticket));
+      if (found == open_.end()) continue;
+      open_.erase(found);
+      if (!report.value().status.ok()) failed_ = report.value().status.error();
+    }
+    if (!failed_) return ok();
+    Error error = *failed_;
+    error.message = cat(who(), ": ", error.message,
+                        " (expected: one process at each place, all "
+                        "with the same count and token)");
+    return error;
+  }
+
+  std::string who() const {
+    return cat("member ", settings_.place, " of ", settings_.count, " cannot join at ",
+               settings_.meeting);
+  }
+
+  Error late(const char* what) const {
+    std::map<int32_t, bool> places;
+    for (const auto& [ticket, peer] : open_) places[peer] = true;
+    std::string missing;
+    for (const auto& [peer, open] : places) missing += cat(missing.empty() ? "" : ", ", peer);
+    return {Code::Timeout, Reach::Job,
+            cat(who(), ": within ", fixed(to_milliseconds(settings_.limit), 0), " ms ",
+                places.size() > 1 ? "members " : "member ", missing, " of ", settings_.count,
+                places.size() > 1 ? " have" : " has", " not ", what)};
+  }
+
+  const JoinSettings& settings_;
+  Transport& wire_;
+  Mailbox& mailbox_;
+  Duration end_;
+  std::vector<AddressBytes> addresses_;  // by place; that of place 0 is the meeting
+  AddressBytes sent_{};                  // this member's own, on its way
+  std::vector<std::byte> words_;         // by place
+  const std::array<std::byte, 1> word_{};
+  std::map<uint64_t, int32_t> open_;  // calls under way: with whom
+  std::optional<Error> failed_;
+};
+
+// Where this member listens: place 0 at the meeting, the others at a free port.
+Result<UcxSettings> wire_settings(const JoinSettings& settings) {
+  UcxSettings wire = settings.wire;
+  wire.connect_limit = settings.limit;
+  wire.listen_host = settings.host;
+  wire.listen_port = 0;
+  const size_t colon = settings.meeting.rfind(':');
+  const char* const end = settings.meeting.data() + settings.meeting.size();
+  uint16_t port = 0;
+  const auto read = colon == std::string::npos
+                        ? std::from_chars_result{nullptr, std::errc::invalid_argument}
+                        : std::from_chars(settings.meeting.data() + colon + 1, end, port);
+  if (read.ec != std::errc{} || read.ptr != end || port == 0) {
+    return invalid(cat("the meeting is '", settings.meeting,
+                       "': expected host:port, with the port at which member 0 listens"));
+  }
+  if (wire.listen_host.empty()) {
+    auto host = host_towards(settings.meeting);
+    if (!host.ok()) return host.error();
+    wire.listen_host = std::move(host).value();
+  }
+  if (settings.place == 0) wire.listen_port = port;
+  return wire;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
+  if (settings.count < 1 || settings.count > kMostMembers || settings.place < 0 ||
+      settings.place >= settings.count) {
+    return invalid(cat("place ", settings.place, " of ", settings.count, " members: expected 1 to ",
+                       kMostMembers, " members, and places from 0 to one less"));
+  }
+  const auto wire = wire_settings(settings);
+  if (!wire.ok()) return wire.error();
+  auto joined = std::make_unique<Joined>();
+  // The count is in the name, so that who has another one is told so at once.
+  Hello hello{cat(settings.group, " of ", settings.count, " members"),
+              settings.token,
+              kWireVersion,
+              {settings.place},
+              0};
+  auto made = make_ucx_transport(wire.value(), std::move(hello), joined->mailbox_);
+  if (!made.ok()) return made.error();
+  joined->wire_ = std::move(made).value();
+  joined->settings_.self = {settings.place};
+  for (int32_t place = 0; place < settings.count; ++place) {
+    joined->settings_.members.push_back({place});
+  }
+  // What is not answered yet uses the meeting's memory until the wire is gone.
+  auto meeting = std::make_unique<Meeting>(settings, *joined->wire_, joined->mailbox_);
+  if (const Status status = meeting->meet(); !status.ok()) {
+    joined->wire_.reset();
+    return status.error();
+  }
+  return joined;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,55 @@
+// How processes become a group, without a job: the member at place 0 listens where all know, the
+// others tell it where they listen and get the list of all, and every two connect.
+//
+// All waits have one limit together. Who has another group, count or token is refused by the wire's
+// own hello, and so is who claims a place that is taken.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "runtime/communicator.h"
+#include "transport/ucx.h"
+
+namespace tenuto {
+
+// Who comes, and where they meet. The same for all but `place`, `host` and `wire`.
+struct JoinSettings {
+  std::string group = "group", token;
+  int32_t place = 0, count = 1;
+  std::string meeting;  // "host:port" at which the member at place 0 is to listen
+  std::string host;     // where this member listens; empty = as the meeting is reached from here
+  Duration limit = std::chrono::seconds(30);
+  UcxSettings wire;  // device, protocol; what says where it listens is overwritten
+};
+
+// A wire to all members: the worker at place p is worker p.
+class Joined {
+ public:
+  // What a communicator works over. It must end before this does.
+  CommunicatorWire communicator() { return {wire_.get(), &mailbox_, &monotonic_clock()}; }
+  // Who is joined: settings for a communicator with members and self filled in.
+  const CommunicatorSettings& settings() const { return settings_; }
+  // Waits until all that was sent has left, `limit` at most, and closes the wire. A member that
+  // ends without it may take its last messages with it.
+  Status leave(Duration limit) { return wire_->close(limit); }
+
+ private:
+  friend Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
+  QueueMailbox mailbox_;  // must outlive the wire
+  std::unique_ptr<UcxTransport> wire_;
+  CommunicatorSettings settings_;
+};
+
+// Joins the group; returns when every two members are connected.
+//
+// Errors: Invalid        place and count do not fit, the meeting is no address; refused at the
+//                        meeting, with its words
+//         Timeout/Job    not all came within the limit; at place 0 the sentence names the places
+//         Disconnected   somebody was lost meanwhile, or nobody can listen there
+Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
+
+}  // namespace tenuto

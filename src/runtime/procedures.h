@@ -1,0 +1,60 @@
+// The procedures that a group of members has made before: made, checked, and cut to what one member
+// needs of them.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "ir/procedure.h"
+
+namespace tenuto {
+
+// Which procedure of a group is meant.
+struct ProcedureName {
+  std::string algorithm;
+  int32_t chunks = 0;  // 0 = as many as the algorithm likes
+  std::vector<WorkerId> late;
+  WorkerId root;  // of a broadcast; none = the first member
+  auto operator<=>(const ProcedureName&) const = default;
+};
+
+// One member's part of a procedure, ready to be executed.
+struct OwnProcedure {
+  std::string algorithm;
+  Goal goal = Goal::AllReduce;
+  int32_t chunks = 0;
+  Collective moves;                    // this member's, in all chunks
+  Collective last_chunk;               // the same of the last chunk alone
+  std::vector<WorkerId> owners;        // of each chunk; none where the algorithm knows no owners
+  std::map<int32_t, Collective> cuts;  // `moves` by count of slices
+};
+
+// The procedures of one group, each made once. Kept are a bounded number: when there are more, all
+// are forgotten, and those in use live until their calls end.
+class Procedures {
+ public:
+  // Requires: at least one member, all different, self among them
+  Procedures(std::vector<WorkerId> members, WorkerId self)
+      : members_(std::move(members)), self_(self) {}
+
+  // The procedure of that name, made and checked now if it was not before.
+  //
+  // Errors: as make_procedure and check
+  Result<std::shared_ptr<OwnProcedure>> find(const ProcedureName& name);
+
+  // `of` with each chunk in `slices`; it lives as long as `of`, or until that has been cut in many
+  // other ways.
+  static const Collective& cut(OwnProcedure& of, int32_t slices);
+
+ private:
+  std::vector<WorkerId> members_;
+  WorkerId self_;
+  std::map<ProcedureName, std::shared_ptr<OwnProcedure>> made_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,582 @@
+// Communicators: whatever is called, in whatever order messages and members come, all end with the
+// same bits, and these are right; and whatever goes wrong, it ends with a sentence.
+#include "runtime/communicator.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+
+#include "communicators.h"
+#include "sanitized.h"
+
+namespace tenuto {
+namespace {
+
+using Bytes8 = std::vector<std::byte>;
+
+// What the members of a run found, to be compared when all are done.
+class Findings {
+ public:
+  // The bits of a result; all that are told under one name have to be equal.
+  void tell(const std::string& name, std::span<const std::byte> bits) {
+    const std::lock_guard lock(mutex_);
+    const auto [place, fresh] = bits_.emplace(name, Bytes8(bits.begin(), bits.end()));
+    const bool same =
+        fresh || std::equal(bits.begin(), bits.end(), place->second.begin(), place->second.end());
+    if (!same) faults_.push_back(name + ": other bits than another member or another time");
+  }
+  void fault(std::string what) {
+    const std::lock_guard lock(mutex_);
+    faults_.push_back(std::move(what));
+  }
+  // The first of what was found wrong, or "".
+  std::string first() {
+    const std::lock_guard lock(mutex_);
+    return faults_.empty() ? std::string() : faults_.front();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Bytes8> bits_;
+  std::vector<std::string> faults_;
+};
+
+// A call of one member with its memory.
+struct OpenCall {
+  DrawnCall drawn;
+  Bytes8 own, total;
+  Bytes8 before;  // of `own`, which a call that is not in place leaves alone
+  CallNumber number{};
+  int index = 0;
+};
+
+CallRequest request_of(OpenCall& call) {
+  CallRequest request = call.drawn.request;
+  request.total = call.total;
+  request.own = call.drawn.in_place ? std::span<const std::byte>(call.total) : call.own;
+  return request;
+}
+
+void judge(const OpenCall& call, int32_t place, const std::vector<WorkerId>& members,
+           Findings& findings, bool keep_bits) {
+  const std::string wrong = difference(call.drawn, call.total, place, members);
+  if (!wrong.empty()) findings.fault(cat("call ", call.index, ": ", wrong));
+  if (call.own != call.before) findings.fault(cat("call ", call.index, ": own was written"));
+  if (!keep_bits) return;
+  const auto count = static_cast<int32_t>(members.size());
+  const ElementRange range = result_range(call.drawn, place, count);
+  const size_t one = size_of(call.drawn.request.element);
+  const bool scattered = call.drawn.request.kind == CallKind::ReduceScatter;
+  findings.tell(cat("call ", call.index, scattered ? cat(" place ", place) : std::string()),
+                std::span<const std::byte>(call.total)
+                    .subspan(static_cast<size_t>(range.first) * one,
+                             static_cast<size_t>(range.end - range.first) * one));
+}
+
+// One member's way through `rounds` handfuls of calls, each made `times` times, with other
+// arrivals.
+struct Script {
+  uint64_t seed = 0;
+  int rounds = 0, times = 1;
+  int64_t most_elements = 0;
+  bool keep_bits = true;
+};
+
+void play(Communicator& group, int32_t place, const std::vector<WorkerId>& members,
+          const Script& script, Findings& findings) {
+  Random drawn(script.seed);                                            // as all members draw
+  Random mine(mix(script.seed, static_cast<uint64_t>(place), 0x6d65));  // when this one comes
+  int index = 0;
+  for (int round = 0; round < script.rounds; ++round) {
+    std::vector<DrawnCall> calls(static_cast<size_t>(1 + drawn.below(4)));
+    for (DrawnCall& call : calls) call = draw_call(drawn, members, script.most_elements);
+    for (int time = 0; time < script.times; ++time) {
+      std::vector<std::unique_ptr<OpenCall>> open;
+      for (size_t i = 0; i < calls.size(); ++i) {
+        if (mine.below(4) == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(mine.below(300)));
+        }
+        auto call = std::make_unique<OpenCall>();
+        call->drawn = calls[i];
+        call->index = index + static_cast<int>(i);
+        call->own = call->before = tensor_of(call->drawn, place);
+        call->total.assign(call->own.size(), std::byte{0x5a});
+        if (call->drawn.in_place) call->total = call->own;
+        const auto number = group.start(request_of(*call));
+        if (!number.ok()) return findings.fault(number.error().message);
+        call->number = number.value();
+        open.push_back(std::move(call));
+      }
+      while (!open.empty()) {
+        const auto pick = static_cast<size_t>(mine.below(static_cast<int64_t>(open.size())));
+        const OpenCall& call = *open[pick];
+        if (mine.below(3) == 0) {
+          const auto over = group.test(call.number);
+          if (!over.ok()) return findings.fault(over.error().message);
+          if (!over.value()) continue;
+        } else if (const Status status = group.wait(call.number); !status.ok()) {
+          return findings.fault(status.error().message);
+        }
+        judge(call, place, members, findings, script.keep_bits);
+        open.erase(open.begin() + static_cast<int64_t>(pick));
+      }
+    }
+    index += static_cast<int>(calls.size());
+  }
+}
+
+// A group's settings as a seed has them.
+CommunicatorSettings drawn_settings(uint64_t seed) {
+  Random random(mix(seed, 0x7365));
+  CommunicatorSettings settings;
+  settings.slice_bytes = random.below(3) == 0 ? 0 : 64 + random.below(2000);
+  settings.sends_at_once = static_cast<int32_t>(random.below(4));
+  settings.link = AlphaBeta{std::chrono::microseconds(20), 1e8};
+  settings.told_bytes = 500;
+  settings.calls_ahead = static_cast<int32_t>(1 + random.below(5));
+  return settings;
+}
+
+// Of groups that measure nothing and choose nothing.
+CommunicatorSettings plain_settings() {
+  CommunicatorSettings settings;
+  settings.way = {"ring"};
+  return settings;
+}
+
+TEST(Communicator, DrawnCallsAreRightAndRepeatBitForBit) {
+  const int most = kSanitized ? 8 : 16;
+  for (int32_t count = 1; count <= most; ++count) {
+    const uint64_t seed = 100 + static_cast<uint64_t>(count);
+    Wires wires(count, Wires::Kind::Memory, 3);
+    Findings findings;
+    const Script script{seed, kSanitized ? 6 : 15, 2, 1500, true};
+    wires.run(drawn_settings(seed), [&](Communicator& group, int32_t place) {
+      play(group, place, wires.members, script, findings);
+    });
+    EXPECT_EQ(findings.first(), "") << count << " members, seed " << seed;
+  }
+}
+
+// Every all-reduce with every element and operation.
+TEST(Communicator, EveryElementAndOperationByEveryAlgorithm) {
+  const int32_t count = 5;
+  Wires wires(count);
+  Findings findings;
+  CommunicatorSettings settings = plain_settings();
+  settings.slice_bytes = 256;
+  wires.run(settings, [&](Communicator& group, int32_t place) {
+    int index = 0;
+    for (const NamedAlgorithm& algorithm : algorithms()) {
+      if (algorithm.card.goal != Goal::AllReduce) continue;
+      for (const Element element : kElements) {
+        for (const Operation operation : kOperations) {
+          OpenCall call;
+          call.index = index++;
+          call.drawn.request.element = element;
+          call.drawn.request.operation = operation;
+          call.drawn.request.way = {algorithm.card.name};
+          if (algorithm.card.late_most != 0) call.drawn.request.way.late = {wires.members[2]};
+          call.drawn.elements = 131;
+          call.drawn.seed = static_cast<uint64_t>(index);
+          call.own = call.before = tensor_of(call.drawn, place);
+          call.total.assign(call.own.size(), std::byte{0});
+          const Status status = group.run(request_of(call));
+          if (!status.ok()) return findings.fault(status.error().message);
+          judge(call, place, wires.members, findings, true);
+        }
+      }
+    }
+  });
+  EXPECT_EQ(findings.first(), "");
+}
+
+// Zeros with signs and numbers that are none: the late member and the owner of a chunk make the
+// same of them in opposite order.
+TEST(Communicator, SignsOfZerosAndNoNumbersAreTheSameForAll) {
+  const int32_t count = 6;
+  Wires wires(count);
+  Findings findings;
+  wires.run(plain_settings(), [&](Communicator& group, int32_t place) {
+    for (const Operation operation : {Operation::Min, Operation::Max}) {
+      for (int late = 0; late < count; ++late) {
+        Random random(mix(static_cast<uint64_t>(late), static_cast<uint64_t>(place)));
+        std::vector<float> numbers(400);
+        constexpr float kSpecial[]{0.0F, -0.0F, NAN, -NAN, 1.0F};
+        for (float& each : numbers) each = kSpecial[random.below(20) < 3 ? 2 : random.below(5) % 2];
+        CallRequest request;
+        request.operation = operation;
+        request.total = std::as_writable_bytes(std::span(numbers));
+        request.own = request.total;
+        request.way = {"late-one", 7, {wires.members[static_cast<size_t>(late)]}};
+        const Status status = group.run(request);
+        if (!status.ok()) return findings.fault(status.error().message);
+        findings.tell(cat(name_of(operation), " ", late), request.total);
+      }
+    }
+  });
+  EXPECT_EQ(findings.first(), "");
+}
+
+TEST(Communicator, WorksOverUcx) {
+  for (int32_t count = 2; count <= (kSanitized ? 3 : 5); ++count) {
+    const uint64_t seed = 500 + static_cast<uint64_t>(count);
+    Wires wires(count, Wires::Kind::Ucx);
+    Findings findings;
+    CommunicatorSettings settings = drawn_settings(seed);
+    settings.slice_bytes = 16 << 10;
+    const Script script{seed, kSanitized ? 4 : 10, 2, 40'000, true};
+    wires.run(settings, [&](Communicator& group, int32_t place) {
+      play(group, place, wires.members, script, findings);
+    });
+    EXPECT_EQ(findings.first(), "") << count << " members, seed " << seed;
+  }
+}
+
+// Two groups after one another over the same wires, the second with the first one's numbers of
+// calls: nothing of the one is taken for the other's.
+TEST(Communicator, GroupsFollowOneAnother) {
+  Wires wires(3);
+  for (int64_t number = 1; number <= 3; ++number) {
+    Findings findings;
+    CommunicatorSettings settings = drawn_settings(3);
+    settings.number = number;
+    wires.run(settings, [&](Communicator& group, int32_t place) {
+      play(group, place, wires.members, {static_cast<uint64_t>(number), 3, 1, 500, true}, findings);
+    });
+    EXPECT_EQ(findings.first(), "");
+  }
+}
+
+// One all-reduce of `floats` numbers; what it ended with.
+Status reduce(Communicator& group, size_t floats, const std::function<void(CallRequest&)>& change) {
+  std::vector<float> numbers(floats, 1.0F);
+  CallRequest request;
+  request.total = std::as_writable_bytes(std::span(numbers));
+  request.own = request.total;
+  request.way = {"ring"};
+  change(request);
+  return group.run(request);
+}
+
+// One member makes another call than the rest: it ends for everybody, with a sentence.
+TEST(Communicator, CallsThatDoNotMatchEndWithAnError) {
+  std::vector<float> more(101);
+  const std::vector<std::pair<const char*, std::function<void(CallRequest&)>>> changes{
+      {"size",
+       [&](CallRequest& it) { it.own = it.total = std::as_writable_bytes(std::span(more)); }},
+      {"operation", [](CallRequest& it) { it.operation = Operation::Max; }},
+      {"element", [](CallRequest& it) { it.element = Element::Int32; }},
+      {"algorithm", [](CallRequest& it) { it.way = {"halving"}; }},
+      {"late member",
+       [](CallRequest& it) {
+         it.way = {"late-one", 4, {{1}}};
+       }},
+      {"nothing", [](CallRequest& it) { it.own = it.total = {}; }},
+      {"kind", [](CallRequest& it) { it.kind = CallKind::ReduceScatter, it.way = {}; }},
+  };
+  for (const auto& [what, change] : changes) {
+    for (const int32_t odd : {0, 2}) {
+      Wires wires(4);
+      std::vector<std::string> said(4);
+      CommunicatorSettings settings = plain_settings();
+      wires.run(settings, [&, change = change](Communicator& group, int32_t place) {
+        const Status status =
+            reduce(group, 100, [&](CallRequest& it) { place == odd ? change(it) : void(); });
+        said[static_cast<size_t>(place)] = status.ok() ? "" : status.error().message;
+      });
+      int told = 0;
+      for (const std::string& each : said) {
+        told += each.find("is of another call than this one") != std::string::npos ||
+                each.find("must agree on the size") != std::string::npos;
+      }
+      EXPECT_GT(told, 0) << what << ", member " << odd << ": " << said[0] << " | " << said[1]
+                         << " | " << said[2] << " | " << said[3];
+    }
+  }
+}
+
+TEST(Communicator, ALostMemberIsNamed) {
+  for (const char* algorithm : {"ring", "halving", "late-one"}) {
+    Wires wires(4);
+    std::vector<std::string> said(4);
+    wires.run(plain_settings(), [&](Communicator& group, int32_t place) {
+      if (place == 2) return wires.network.lose({2});
+      const Status status = reduce(group, 5000, [&](CallRequest& it) {
+        it.way = {algorithm, 0, {}};
+        if (it.way.algorithm == "late-one") it.way.late = {{2}};
+      });
+      said[static_cast<size_t>(place)] = status.ok() ? "ok" : status.error().message;
+      EXPECT_TRUE(group.lost().contains({2}));
+      // The group has ended: the next call says why at once.
+      const Status next = reduce(group, 10, [](CallRequest&) {});
+      ASSERT_FALSE(next.ok());
+      EXPECT_EQ(next.error().message, said[static_cast<size_t>(place)]);
+    });
+    for (const int place : {0, 1, 3}) {
+      EXPECT_NE(said[static_cast<size_t>(place)].find("worker 2 is lost"), std::string::npos)
+          << algorithm << ": " << said[static_cast<size_t>(place)];
+    }
+  }
+}
+
+TEST(Communicator, SilenceIsNamed) {
+  Wires wires(3);
+  std::vector<std::string> said(3);
+  CommunicatorSettings settings = plain_settings();
+  settings.silence_limit = std::chrono::milliseconds(300);
+  std::mutex held;
+  held.lock();  // the silent member stays until the others have given up
+  std::atomic<int> left{2};
+  wires.run(settings, [&](Communicator& group, int32_t place) {
+    if (place == 1) {
+      const std::lock_guard wait(held);
+      return;
+    }
+    const Status status = reduce(group, 3000, [](CallRequest&) {});
+    said[static_cast<size_t>(place)] = status.ok() ? "ok" : status.error().message;
+    if (--left == 0) held.unlock();
+  });
+  const std::string both = said[0] + said[2];
+  EXPECT_NE(both.find("call 0 (all-reduce of 12000 bytes by ring), chunk "), std::string::npos)
+      << both;
+  EXPECT_NE(both.find("no news for 300 ms"), std::string::npos) << both;
+  // It waits for the silent member, or for one that does.
+  const bool named = both.find(" worker 1: no news") != std::string::npos ||
+                     both.find(" worker 2: no news") != std::string::npos ||
+                     both.find(" worker 0: no news") != std::string::npos;
+  EXPECT_TRUE(named) << both;
+}
+
+TEST(Communicator, AsksForWhatItNeeds) {
+  Wires wires(2);
+  wires.run(plain_settings(), [&](Communicator& group, int32_t) {
+    const auto said = [&](const std::function<void(CallRequest&)>& change) {
+      std::vector<double> numbers(8);
+      CallRequest request;
+      request.element = Element::Float64;
+      request.total = std::as_writable_bytes(std::span(numbers));
+      request.own = request.total;
+      change(request);
+      const auto number = group.start(request);
+      return number.ok() ? std::string("ok") : number.error().message;
+    };
+    const auto has = [](const std::string& text, const char* part) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    };
+    has(said([](CallRequest& it) { it.own = it.own.subspan(8); }), "expected equal sizes");
+    has(said([](CallRequest& it) { it.own = it.total = it.total.first(12); }), "whole elements");
+    has(said([](CallRequest& it) { it.own = it.total = it.total.subspan(4, 8); }), "align it");
+    has(said([](CallRequest& it) {
+          it.own = it.own.first(32);
+          it.total = it.total.subspan(8, 32);
+        }),
+        "overlap in part");
+    has(said([](CallRequest& it) { it.way = {"rings"}; }), "did you mean 'ring'?");
+    has(said([](CallRequest& it) { it.way = {"broadcast"}; }), "no algorithm for a call");
+    EXPECT_FALSE(group.wait(CallNumber{7}).ok());
+    EXPECT_FALSE(group.test(CallNumber{7}).ok());
+  });
+  const auto refused = [&](CommunicatorSettings settings) {
+    return !Communicator::make({wires.wires[0].get(), wires.mailboxes[0].get()}, settings).ok();
+  };
+  CommunicatorSettings settings = plain_settings();
+  settings.members = wires.members;
+  settings.self = {0};
+  EXPECT_FALSE(refused(settings));
+  settings.self = {5};
+  EXPECT_TRUE(refused(settings));
+  settings.self = {0};
+  settings.members.push_back({0});
+  EXPECT_TRUE(refused(settings));
+  settings.members = wires.members;
+  settings.way = {"no such"};
+  EXPECT_TRUE(refused(settings));
+}
+
+// A procedure that these members cannot have is made by the ring, and that is told.
+TEST(Communicator, TakesTheRingInPlaceOfWhatCannotBe) {
+  Wires wires(1);
+  wires.run(plain_settings(), [&](Communicator& group, int32_t) {
+    const Status status = reduce(group, 10, [](CallRequest& it) {
+      it.way = {"late-one", 3, {{0}}};
+    });
+    EXPECT_TRUE(status.ok());
+    const std::vector<std::string> notes = group.take_notes();
+    ASSERT_EQ(notes.size(), 1U);
+    EXPECT_EQ(notes[0].find("ring in place of late-one: "), 0U) << notes[0];
+    EXPECT_TRUE(group.take_notes().empty());
+  });
+}
+
+TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
+  Wires wires(1);
+  wires.run(plain_settings(), [&](Communicator& group, int32_t) {
+    std::vector<float> numbers(4);
+    CallRequest request;
+    request.total = std::as_writable_bytes(std::span(numbers));
+    request.own = request.total;
+    for (size_t i = 0; i < kMostCalls; ++i) ASSERT_TRUE(group.start(request).ok());
+    const auto refused = group.start(request);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::Exhausted);
+    EXPECT_TRUE(group.wait(CallNumber{0}).ok());
+    EXPECT_TRUE(group.start(request).ok());
+  });
+}
+
+// A group may end while a call is under way: its memory is free then, and the others are told.
+TEST(Communicator, EndsWithCallsUnderWay) {
+  for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {
+    Wires wires(2, kind);
+    wires.run(plain_settings(), [&](Communicator& group, int32_t place) {
+      std::vector<float> numbers(1 << 16);
+      CallRequest request;
+      request.total = std::as_writable_bytes(std::span(numbers));
+      request.own = request.total;
+      ASSERT_TRUE(group.run(request).ok());  // all links are open
+      if (place == 0) {
+        ASSERT_TRUE(group.start(request).ok());
+        return;  // the group and then its memory end
+      }
+      const Status status = group.run(request);
+      if (!status.ok()) {
+        EXPECT_EQ(status.error().code, Code::Disconnected) << status.error().message;
+      }
+    });
+  }
+}
+
+// Each member has a clock of its own, and is away before each call for as long as the seed says:
+// all hear exactly that, choose alike, and say the same of it. Member 2 is late in the first calls,
+// then who is late wanders.
+TEST(Communicator, AutoChoosesAlikeByWhatAllTold) {
+  constexpr int kCalls = kSanitized ? 60 : 300;
+  const int32_t count = 5;
+  for (const int32_t ahead : {1, 3}) {
+    std::vector<HandClock> clocks(count);
+    Wires wires(count, Wires::Kind::Memory, 0, &clocks);
+    std::vector<std::vector<std::string>> notes(count);
+    Findings findings;
+    CommunicatorSettings settings;
+    settings.link = AlphaBeta{std::chrono::microseconds(10), 1e9};
+    settings.told_bytes = 1 << 10;
+    settings.calls_ahead = ahead;
+    wires.run(settings, [&](Communicator& group, int32_t place) {
+      Random random(9);
+      std::vector<float> numbers(1 << 18);
+      for (int call = 0; call < kCalls; ++call) {
+        std::vector<uint32_t> away(count);
+        for (uint32_t& each : away) each = static_cast<uint32_t>(random.below(30));
+        const auto late = call < 20 ? 2U : static_cast<uint32_t>(random.below(count));
+        away[late] += 5000;
+        clocks[static_cast<size_t>(place)].advance(
+            std::chrono::microseconds(away[static_cast<size_t>(place)]));
+        CallRequest request;
+        request.total =
+            std::as_writable_bytes(std::span(numbers)).first(call % 3 == 0 ? 512 : 1 << 20);
+        request.own = request.total;
+        const auto number = group.start(request);
+        if (!number.ok()) return findings.fault(number.error().message);
+        if (const Status status = group.wait(number.value()); !status.ok()) {
+          return findings.fault(status.error().message);
+        }
+        const std::vector<uint32_t> heard = group.away_before(number.value());
+        if (call % 3 == 0 && !heard.empty()) findings.fault("a small call tells");
+        if (call % 3 != 0 && call > 0 && heard != away) findings.fault(cat("call ", call));
+      }
+      notes[static_cast<size_t>(place)] = group.take_notes();
+    });
+    EXPECT_EQ(findings.first(), "");
+    bool waited = false;
+    for (const std::string& note : notes[0]) {
+      waited |= note.find("1048576 bytes: late-one, for") != std::string::npos;
+    }
+    EXPECT_TRUE(waited) << "of " << notes[0].size() << " choices none was late-one";
+    for (int32_t m = 1; m < count; ++m) EXPECT_EQ(notes[static_cast<size_t>(m)], notes[0]);
+  }
+}
+
+TEST(Communicator, OtherSettingsOfAutoDoNotMatch) {
+  Wires wires(3);
+  std::vector<std::string> said(3);
+  CommunicatorSettings settings;
+  settings.link = AlphaBeta{std::chrono::microseconds(10), 1e9};
+  std::vector<std::thread> threads;
+  for (size_t m = 0; m < 3; ++m) {
+    threads.emplace_back([&, m] {
+      CommunicatorSettings mine = settings;
+      mine.members = wires.members;
+      mine.self = wires.members[m];
+      if (m == 1) mine.calls_ahead = 2;
+      auto made = Communicator::make({wires.wires[m].get(), wires.mailboxes[m].get()}, mine);
+      ASSERT_TRUE(made.ok());
+      const Status status = reduce(*made.value(), 100, [](CallRequest& it) { it.way = {}; });
+      said[m] = status.ok() ? "" : status.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string all = said[0] + said[1] + said[2];
+  EXPECT_NE(all.find("same calls"), std::string::npos) << all;
+}
+
+TEST(Communicator, LinksAreMeasuredAlike) {
+  for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {
+    Wires wires(3, kind);
+    std::vector<AlphaBeta> links(3);
+    wires.run({}, [&](Communicator& group, int32_t place) {
+      ASSERT_TRUE(group.link().has_value());
+      links[static_cast<size_t>(place)] = *group.link();
+      EXPECT_TRUE(reduce(group, 50'000, [](CallRequest& it) { it.way = {}; }).ok());
+    });
+    EXPECT_GT(links[0].alpha.count(), 0);
+    EXPECT_GT(links[0].bytes_per_second, 0);
+    for (const AlphaBeta& link : links) {
+      EXPECT_EQ(link.alpha, links[0].alpha);
+      EXPECT_EQ(link.bytes_per_second, links[0].bytes_per_second);
+    }
+    std::printf("alpha %.1f us, %.0f MB/s\n", 1e3 * to_milliseconds(links[0].alpha),
+                1e-6 * links[0].bytes_per_second);
+  }
+}
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Drawn calls without end. TENUTO_WHOLE=1 makes it 10,000 rounds of up to four; a round is one call
+// at least.
+TEST(Communicator, Soak) {
+  const bool whole = std::getenv("TENUTO_WHOLE") != nullptr;
+  const int rounds = whole ? 10'000 : kSanitized ? 60 : 300;
+  const int32_t count = 5;
+  Wires wires(count);
+  Findings findings;
+  CommunicatorSettings settings = drawn_settings(1);
+  settings.slice_bytes = 1000;
+  // The first part fills caches and pools; after it memory stays where it is.
+  wires.run(settings, [&](Communicator& group, int32_t place) {
+    play(group, place, wires.members, {7, rounds / 5, 1, 2000, false}, findings);
+  });
+  const int64_t before = resident_bytes();
+  settings.number = 2;
+  wires.run(settings, [&](Communicator& group, int32_t place) {
+    play(group, place, wires.members, {8, rounds, 1, 2000, false}, findings);
+  });
+  const int64_t grown = resident_bytes() - before;
+  EXPECT_EQ(findings.first(), "");
+  std::printf("%d rounds of calls, %lld KiB more than after the first %d\n", rounds,
+              static_cast<long long>(grown / 1024), rounds / 5);
+  if (!kSanitized) {
+    EXPECT_LT(grown, 16 << 20);
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

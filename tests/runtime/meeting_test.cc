@@ -1,0 +1,135 @@
+// Joining: members find each other, and who does not fit in hears why.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <numeric>
+#include <thread>
+
+#include "base/text.h"
+#include "runtime/join.h"
+
+namespace tenuto {
+namespace {
+
+// An address at which nobody listens.
+std::string free_address() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool bound =
+      ::bind(probe, generic, length) == 0 && ::getsockname(probe, generic, &length) == 0;
+  ::close(probe);
+  CHECK(bound, "no free port");
+  return cat("127.0.0.1:", ntohs(address.sin_port));
+}
+
+JoinSettings place_of(const std::string& meeting, int32_t place, int32_t count) {
+  JoinSettings settings;
+  settings.token = "secret";
+  settings.place = place;
+  settings.count = count;
+  settings.meeting = meeting;
+  settings.limit = std::chrono::seconds(20);
+  return settings;
+}
+
+// What each of several processes would have got, each in a thread.
+std::vector<std::string> join_all(const std::vector<JoinSettings>& all) {
+  std::vector<std::string> said(all.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] {
+      auto joined = join(all[i]);
+      said[i] = joined.ok() ? "joined" : joined.error().message;
+      if (!joined.ok()) return;
+      CommunicatorSettings settings = joined.value()->settings();
+      settings.way = {"ring"};
+      {
+        auto group = Communicator::make(joined.value()->communicator(), settings);
+        ASSERT_TRUE(group.ok()) << group.error().message;
+        std::vector<int64_t> numbers(1000, all[i].place + 1);
+        CallRequest request;
+        request.element = Element::Int64;
+        request.total = std::as_writable_bytes(std::span(numbers));
+        request.own = request.total;
+        const Status status = group.value()->run(request);
+        ASSERT_TRUE(status.ok()) << status.error().message;
+        const int64_t count = all[i].count;
+        EXPECT_EQ(numbers, std::vector<int64_t>(1000, count * (count + 1) / 2));
+      }
+      const Status left = joined.value()->leave(std::chrono::seconds(10));
+      EXPECT_TRUE(left.ok()) << left.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Join, MembersMeetAndSum) {
+  for (const int32_t count : {1, 2, 5}) {
+    const std::string meeting = free_address();
+    std::vector<JoinSettings> all;
+    for (int32_t place = 0; place < count; ++place) {
+      all.push_back(place_of(meeting, place, count));
+    }
+    EXPECT_EQ(join_all(all), std::vector<std::string>(static_cast<size_t>(count), "joined"));
+  }
+}
+
+TEST(Join, AnotherTokenOrCountIsRefused) {
+  for (const bool token : {true, false}) {
+    const std::string meeting = free_address();
+    std::vector<JoinSettings> all{place_of(meeting, 0, 2), place_of(meeting, 1, 2)};
+    all[0].limit = std::chrono::seconds(3);
+    if (token) all[1].token = "other";
+    if (!token) all[1].count = 3;
+    const auto said = join_all(all);
+    EXPECT_TRUE(has(said[1], token ? "has another token" : "belongs to job 'group of 3 members'"))
+        << said[1];
+    EXPECT_FALSE(has(said[1], "secret"));
+    EXPECT_TRUE(has(said[0], "member 1 of 2 has not told where it listens")) << said[0];
+  }
+}
+
+TEST(Join, APlaceIsTakenOnce) {
+  const std::string meeting = free_address();
+  // The third member never comes, so that both claimants of place 1 find the meeting open.
+  std::vector<JoinSettings> all{place_of(meeting, 0, 3), place_of(meeting, 1, 3),
+                                place_of(meeting, 1, 3)};
+  for (JoinSettings& each : all) each.limit = std::chrono::seconds(4);
+  const auto said = join_all(all);
+  EXPECT_TRUE(has(said[0], "member 2 of 3 has not told where it listens")) << said[0];
+  const bool second =
+      has(said[2], "already connected") && has(said[2], "one process at each place");
+  const bool first = has(said[1], "already connected") && has(said[1], "one process at each place");
+  EXPECT_NE(first, second) << said[1] << " | " << said[2];
+}
+
+TEST(Join, AsksForWhatItNeeds) {
+  const auto said = [](const JoinSettings& settings) {
+    const auto joined = join(settings);
+    return joined.ok() ? std::string("joined") : joined.error().message;
+  };
+  EXPECT_TRUE(has(said(place_of("127.0.0.1:9", 3, 3)), "places from 0 to one less"));
+  EXPECT_TRUE(has(said(place_of("127.0.0.1", 0, 2)), "expected host:port"));
+  EXPECT_TRUE(has(said(place_of("127.0.0.1:x", 0, 2)), "expected host:port"));
+  EXPECT_TRUE(has(said(place_of("no such host:1", 0, 2)), "no such host"));
+  JoinSettings absent = place_of(free_address(), 1, 2);
+  absent.limit = std::chrono::milliseconds(300);
+  EXPECT_TRUE(has(said(absent), "could not reach worker 0 at 127.0.0.1:") ||
+              has(said(absent), "member 0 of 2 has not answered"))
+      << said(absent);
+}
+
+}  // namespace
+}  // namespace tenuto
