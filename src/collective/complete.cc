@@ -82,6 +82,7 @@ class Completer {
     CHECK(!live_.empty() && chunks > 0, "a completion needs a survivor and a chunk");
     made_.collective.chunk_count = chunks;
     made_.contributors = MemberSet(count());
+    made_.summed.resize(static_cast<size_t>(chunks));
     made_.begins.assign(members.size(), std::vector<ChunkBegin>(static_cast<size_t>(chunks)));
     for (int32_t chunk = 0; chunk < chunks; ++chunk) {
       if (int64_t{chunk} * elements / chunks == (int64_t{chunk} + 1) * elements / chunks) continue;
@@ -236,6 +237,7 @@ class Completer {
       for (const Piece& piece : *found) {
         begin(piece.place, chunk) = piece.own ? ChunkBegin::Own : ChunkBegin::Total;
       }
+      made_.summed[static_cast<size_t>(chunk)] = found->size() > 1 || found->front().own;
       for (size_t size = found->size(); size > 1;) {
         const size_t kept = (size + 1) / 2;
         for (size_t i = kept; i < size; ++i) {

@@ -11,6 +11,8 @@
 #include "base/text.h"
 #include "collective/algorithm.h"
 #include "collective/slice.h"
+#include "runtime/call_tag.h"
+#include "runtime/recovery.h"
 #include "runtime/worker.h"
 
 namespace tenuto {
@@ -22,15 +24,10 @@ constexpr int64_t kFewRoundsBytes = 64 << 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
-
-// The names of a call's messages on the wire.
-constexpr int kPartBits = 2, kRoundBits = 30;
-
-Tag tag_of(int64_t group, int64_t call, uint64_t part, const ReductionCall& message) {
-  const auto round = static_cast<uint64_t>(message.round);
-  const auto chunk = static_cast<uint64_t>(message.chunk.value);
-  return {group, call, (((chunk << kRoundBits) | round) << kPartBits) | part};
-}
+// How long a group that ends waits for its last words to be taken.
+constexpr Duration kLinger = std::chrono::seconds(1);
+// Calls that were waited for and are kept at most, in case that others lack what is in them.
+constexpr size_t kMostPast = 4 * kMostCalls;
 
 Goal goal_of(CallKind kind) {
   switch (kind) {
@@ -123,14 +120,19 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
                        kMostAhead, " calls"));
   }
   const auto place = static_cast<int32_t>(found - members.begin());
+  const bool survives = settings.survive_deaths;
   std::unique_ptr<Communicator> made(new Communicator(wire, std::move(settings), place));
-  if (made->settings_.way.algorithm != "auto") return made;
+  const auto survivor = [&] {
+    if (survives) made->recovery_ = std::make_unique<Recovery>(*made);
+    return std::move(made);
+  };
+  if (made->settings_.way.algorithm != "auto") return survivor();
   if (!made->settings_.link && made->member_count() > 1) {
     if (const Status status = made->measure_link(); !status.ok()) return status.error();
   }
   made->chooser_.emplace(made->member_count(), made->settings_.link.value_or(AlphaBeta{}),
                          made->settings_.rules);
-  return made;
+  return survivor();
 }
 
 Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings settings,
@@ -139,7 +141,22 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
       settings_(std::move(settings)),
       place_(place),
       procedures_(settings_.members, settings_.self) {
+  form(settings_.members);
+}
+
+// Makes a group of these members, of whom this is one; nothing is known of them yet.
+void Communicator::form(std::vector<WorkerId> those) {
+  settings_.members = std::move(those);
   const auto& members = settings_.members;
+  place_ = static_cast<int32_t>(
+      std::find(members.begin(), members.end(), settings_.self) - members.begin());
+  procedures_ = Procedures(members, settings_.self);
+  if (chooser_) {
+    chooser_.emplace(member_count(), settings_.link.value_or(AlphaBeta{}), settings_.rules);
+  }
+  told_.clear();
+  chosen_.clear();
+  last_end_.reset();
   Collective words{members, 1, {Round{}}};
   for (size_t m = 0; m < members.size() && members.size() > 1; ++m) {
     words.rounds[0].moves.push_back({members[m], members[(m + 1) % members.size()], {0}, false});
@@ -148,7 +165,13 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
 }
 
 Communicator::~Communicator() {
-  if (!flights_.empty()) {
+  // Words to others that are on their way, to be used up, of an attempt that is over.
+  const Duration limit = wire_.clock->now() + kLinger;
+  while (recovery_ != nullptr && !ended_ && flights_.empty() && !recovery_->active() &&
+         !recovery_->quiet() && wire_.clock->now() < limit) {
+    hear(limit - wire_.clock->now());
+  }
+  if (!flights_.empty() || (recovery_ != nullptr && !recovery_->quiet())) {
     fail({Code::Cancelled, Reach::Call, "the group has ended with calls under way"});
   }
 }
@@ -196,6 +219,12 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request) {
   const AlgorithmCard& card = find_algorithm(name.algorithm)->card;
   if (card.free_chunks) name.chunks = way.chunks;
   if (card.late_most != 0) name.late = way.late;
+  if (recovery_ != nullptr && recovery_->generation() > 0) {  // some may be dead
+    const auto& those = settings_.members;
+    std::erase_if(name.late, [&those](WorkerId each) {
+      return std::find(those.begin(), those.end(), each) == those.end();
+    });
+  }
   const bool by_size = name.algorithm == "late-one" || name.algorithm == "broadcast";
   if (by_size && name.chunks == 0 && settings_.link && member_count() > 1) {
     name.chunks = best_chunks(member_count(), {bytes}, *settings_.link);
@@ -245,16 +274,16 @@ uint64_t Communicator::belief_of(const CallRequest& request, const Making& makin
              chooser);
 }
 
-std::unique_ptr<Reduction> Communicator::make_reduction(const CallRequest& request,
-                                                        const Making& making) {
+std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
+  const CallRequest& request = call.request;
   ReductionSettings settings;
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
   settings.sends_at_once = settings_.sends_at_once;
-  const Collective& moves = Procedures::cut(*making.procedure, making.slices);
+  const Collective& moves = Procedures::cut(*call.procedure, call.slices);
   if (request.kind == CallKind::ReduceScatter) {
-    for (const WorkerId owner : making.procedure->owners) {
-      settings.kept.insert(settings.kept.end(), static_cast<size_t>(making.slices),
+    for (const WorkerId owner : call.procedure->owners) {
+      settings.kept.insert(settings.kept.end(), static_cast<size_t>(call.slices),
                            owner == settings_.self);
     }
   }
@@ -268,6 +297,20 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const CallRequest& reque
 }
 
 Result<CallNumber> Communicator::start(const CallRequest& request) {
+  // A death that is heard of here is kept until the call is one of those that are agreed on: then
+  // what the others have of it is not in vain.
+  if (recovery_ != nullptr) recovery_->defer(true);
+  auto started = enter(request);
+  if (recovery_ != nullptr) recovery_->defer(false);
+  if (!started.ok()) return started.error();
+  Call* const call = find_call(started.value());
+  const bool stopped = recovery_ != nullptr && recovery_->active();
+  if (!stopped && call != nullptr && !call->over && !call->begun) run_parts(started.value(), *call);
+  return CallNumber{started.value()};
+}
+
+// Takes a call among those that have been started; its messages have not begun.
+Result<int64_t> Communicator::enter(const CallRequest& request) {
   while (hear(Duration::zero())) continue;
   if (ended_) return *ended_;
   if (Status status = check_memory(request); !status.ok()) return status.error();
@@ -276,25 +319,70 @@ Result<CallNumber> Communicator::start(const CallRequest& request) {
                  cat(calls_.size(), " calls are under way or not waited for, at most ", kMostCalls,
                      ": wait for one of them first")};
   }
-  const auto made = choose(request);
-  if (!made.ok()) return made.error();
-  const Making& making = made.value();
+  std::optional<Making> making;
+  if (recovery_ == nullptr || !recovery_->active()) {
+    auto made = choose(request);
+    if (!made.ok()) return made.error();
+    making = std::move(made).value();
+  }
   const int64_t number = next_++;
   heard_at_ = std::max(heard_at_, wire_.clock->now());
   Call& call = calls_[number];
-  call.what = cat("call ", number, " (", name_of(request.kind), " of ", request.own.size(),
-                  " bytes by ", making.name.algorithm, ")");
+  call.request = request;
+  call.bytes = static_cast<int64_t>(request.own.size());
+  call.what = cat("call ", number, " (", name_of(request.kind), " of ", call.bytes, " bytes)");
+  if (const auto lost = lost_calls_.find(number); lost != lost_calls_.end()) {
+    call.over = true;
+    call.status = Error{Code::Infeasible, Reach::Call, cat(call.what, ": ", lost->second)};
+    lost_calls_.erase(lost);
+  } else if (making && (recovery_ == nullptr || !recovery_->active())) {
+    prepare(call, *making);
+  }
+  return number;
+}
+
+// What is decided of a call before its first message.
+void Communicator::prepare(Call& call, const Making& making) {
+  const CallRequest& request = call.request;
+  const size_t end = call.what.find(" bytes");
+  call.what = cat(call.what.substr(0, end), " bytes by ", making.name.algorithm, ")");
   call.belief = belief_of(request, making);
   call.procedure = making.procedure;
-  call.bytes = static_cast<int64_t>(request.own.size());
-  const bool tells = making.automatic && member_count() > 1 && call.bytes >= settings_.told_bytes;
+  call.name = making.name;
+  call.slices = making.slices;
+  call.automatic = making.automatic;
+  call.generation = recovery_ == nullptr ? 0 : recovery_->generation();
+}
+
+// Begins a call that was started while calls were stopped, or is made again.
+void Communicator::begin(int64_t number, Call& call) {
+  const auto made = choose(call.request);
+  if (!made.ok()) {
+    call.over = true;
+    call.status = made.error();
+    return;
+  }
+  prepare(call, made.value());
+  run_parts(number, call);
+}
+
+// Makes the parts of a call and hands over their first messages.
+void Communicator::run_parts(int64_t number, Call& call) {
+  if (ended_) return;
+  call.begun = true;
+  const bool tells = call.automatic && member_count() > 1 && call.bytes >= settings_.told_bytes;
   call.parts[Word] = small_part(Element::UInt8, word_, std::span(&call.word, 1));
   if (tells) tell_away(number, call);
-  call.parts[Tensor] = make_reduction(request, making);
+  call.parts[Tensor] = make_reduction(call);
   for (const Part part : {Word, Tensor, Away}) {
     if (call.parts[part] != nullptr) make_calls(number, call, part);
   }
-  return CallNumber{number};
+}
+
+Communicator::Call* Communicator::find_call(int64_t number) {
+  if (const auto found = calls_.find(number); found != calls_.end()) return &found->second;
+  const auto found = past_.find(number);
+  return found == past_.end() ? nullptr : &found->second;
 }
 
 // A part beside the tensor, in place.
@@ -325,16 +413,21 @@ void Communicator::tell_away(int64_t number, Call& call) {
 // Gives the chooser what the calls before `before` carry, in their order; waits for those that are
 // still under way.
 Status Communicator::take_told(int64_t before) {
-  for (auto& [number, told] : told_) {
-    if (number >= before) break;
-    if (told.noted) continue;
-    if (!told.here) {
+  for (auto next = told_.begin(); next != told_.end() && next->first < before;) {
+    const int64_t number = next->first;
+    if (!next->second.here) {
       const auto found = calls_.find(number);
       CHECK(found != calls_.end(), cat("call ", number, " is over and has told nothing"));
-      if (Status status = await(found->second); !status.ok()) return status;
+      if (recovery_ != nullptr) recovery_->defer(false);
+      const Status status = await(found->second);
+      if (ended_) return *ended_;
+      if (recovery_ == nullptr && !status.ok()) return status;
+      next = told_.find(number);
+      if (next == told_.end()) return ok();  // members have died: nobody counts it
     }
-    chooser_->note(told.away, told.bytes);
-    told.noted = true;
+    if (!next->second.noted) chooser_->note(next->second.away, next->second.bytes);
+    next->second.noted = true;
+    ++next;
   }
   while (told_.size() > kMostCalls && told_.begin()->second.noted) told_.erase(told_.begin());
   return ok();
@@ -406,9 +499,12 @@ Status Communicator::measure_link() {
 void Communicator::make_calls(int64_t number, Call& call, Part part) {
   for (const ReductionCall& message : call.parts[part]->startable()) {
     const Ticket ticket = fresh_ticket();
-    const Flight flight{number, part, message.index};
+    const int64_t form = part == Rest ? recovery_->attempt_number() : call.generation;
+    const Tag tag =
+        tag_of(CallTag{settings_.number, form, number, part, message.round, message.chunk});
+    const size_t bytes = message.send ? message.source.size() : message.target.size();
+    const Flight flight{number, part, message.index, message.peer, message.send, false, tag, bytes};
     flights_.emplace(static_cast<uint64_t>(ticket), flight);
-    const Tag tag = tag_of(settings_.number, number, part, message);
     Status status = ok();
     if (message.send) {
       const Stamp stamp{wire_.clock->now(), {}, call.belief};
@@ -422,6 +518,7 @@ void Communicator::make_calls(int64_t number, Call& call, Part part) {
     error.message = cat(about(call, flight), ": ", error.message);
     return fail(std::move(error));
   }
+  if (part == Rest) return recovery_->finish(number, call);
   close(number, call);
 }
 
@@ -439,6 +536,31 @@ void Communicator::close(int64_t number, Call& call) {
   scratch_.push_back(call.parts[Tensor]->take_scratch());
   for (auto& part : call.parts) part.reset();
   call.over = true;
+  call.contributors = settings_.members;
+  if (recovery_ == nullptr) return;
+  recovery_->note_end();
+  // All have begun it, and so have waited for what they were to wait for before.
+  if (call.request.kind == CallKind::AllReduce && call.bytes > 0) release(number);
+}
+
+// Lets go of calls whose memory is no longer theirs when call `ended` is over.
+void Communicator::release(int64_t ended) {
+  std::erase_if(past_, [ended](const auto& each) { return each.second.released_by <= ended; });
+}
+
+// A call that is over and is told to be: what it has ended with. It is forgotten, or kept for those
+// who may lack what is here.
+Status Communicator::take(std::map<int64_t, Call>::iterator found) {
+  const Status status = found->second.status;
+  if (status.ok()) contributors_ = found->second.contributors;
+  if (recovery_ == nullptr || ended_) {
+    calls_.erase(found);
+    return status;
+  }
+  found->second.released_by = next_;
+  past_.insert(calls_.extract(found));
+  if (past_.size() > kMostPast) past_.erase(past_.begin());
+  return status;
 }
 
 // Takes one report, if one comes within `limit`.
@@ -455,21 +577,27 @@ void Communicator::handle(const Done& done) {
     const auto& members = settings_.members;
     if (std::find(members.begin(), members.end(), done.peer) == members.end()) return;
     lost_.emplace(done.peer, done.status.error().message);
-    if (!ended_) fail(done.status.error());
-    return;
+    if (ended_) return;
+    return recovery_ != nullptr ? recovery_->lose(done.peer) : fail(done.status.error());
   }
+  if (recovery_ != nullptr && recovery_->handle(done)) return;
   const auto found = flights_.find(static_cast<uint64_t>(done.ticket));
   if (found == flights_.end()) return;  // of somebody else who uses the mailbox between calls
   const Flight flight = found->second;
   flights_.erase(found);
   heard_at_ = wire_.clock->now();
   if (ended_) return;
-  Call& call = calls_.at(flight.call);
+  if (flight.stopped) return recovery_->end_stopped(flight, done.status);
+  Call& call = *find_call(flight.call);
   Reduction& part = *call.parts[flight.part];
   const ReductionCall message = part.about(flight.index);
   if (!done.status.ok()) {
     Error error = done.status.error();
     error.message = cat(about(call, flight), ": ", error.message);
+    if (recovery_ != nullptr && error.code == Code::Disconnected) {
+      lost_.emplace(flight.peer, error.message);
+      return recovery_->lose(flight.peer);
+    }
     return fail(std::move(error));
   }
   if (!message.send && done.tally != call.belief) {
@@ -513,13 +641,17 @@ void Communicator::abandon(bool all) {
   if (all) peers.insert(settings_.members.begin(), settings_.members.end());
   peers.erase(settings_.self);
   for (const auto& [ticket, flight] : flights_) {
-    peers.insert(calls_.at(flight.call).parts[flight.part]->peer_of(flight.index));
+    peers.insert(flight.peer);
   }
+  if (recovery_ != nullptr) peers.merge(recovery_->peers());
   for (const WorkerId peer : peers) {
     [[maybe_unused]] const Status status = wire_.transport->drop(peer);
   }
   const Duration limit = wire_.clock->now() + kRetireLimit;
-  while (!flights_.empty()) {
+  const auto quiet = [this] {
+    return flights_.empty() && (recovery_ == nullptr || recovery_->quiet());
+  };
+  while (!quiet()) {
     const Duration left = limit - wire_.clock->now();
     if (left.count() <= 0) break;
     hear(left);
@@ -530,12 +662,13 @@ void Communicator::abandon(bool all) {
       if (part != nullptr) parts.push_back(std::move(part));
     }
   }
-  if (flights_.empty()) return;
+  if (quiet()) return;
   ended_->reach = Reach::Job;
   ended_->message += cat("; ", flights_.size(), " messages are still under way after ",
                          fixed(to_milliseconds(kRetireLimit), 0),
                          " ms, so their memory is in use: this process must end");
   keep_forever(std::move(parts));
+  if (recovery_ != nullptr) [[maybe_unused]] auto* const kept = recovery_.release();
 }
 
 // What is waited for in vain.
@@ -555,26 +688,35 @@ Error Communicator::silence(const Call& call) const {
               " ms; is it running, and does it make the same calls?")};
 }
 
+void Communicator::silent(const Error& error) {
+  if (recovery_ == nullptr) return fail(error);
+  recovery_->ask_all(error);
+}
+
 Status Communicator::wait(CallNumber number) {
   const auto found = calls_.find(static_cast<int64_t>(number));
   if (found == calls_.end()) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number),
                        " to wait for: each is waited for once"));
   }
-  const Status status = await(found->second);
-  calls_.erase(found);
-  return status;
+  [[maybe_unused]] const Status status = await(found->second);
+  return take(found);
 }
 
 // Hears until the call is over; what it has ended with.
 Status Communicator::await(Call& call) {
   const Duration begin = wire_.clock->now();
   while (!call.over) {
+    if (recovery_ != nullptr && recovery_->active()) {
+      const Duration left = recovery_->limit() - wire_.clock->now();
+      if (!hear(std::max(left, Duration::zero()))) recovery_->look(wire_.clock->now());
+      continue;
+    }
     const Duration since = std::max(begin, heard_at_);
     const Duration left = since + settings_.silence_limit - wire_.clock->now();
     if (hear(std::max(left, Duration::zero())) || call.over) continue;
     if (wire_.clock->now() - std::max(begin, heard_at_) >= settings_.silence_limit) {
-      fail(silence(call));
+      silent(silence(call));
     }
   }
   return call.status;
@@ -587,12 +729,13 @@ Result<bool> Communicator::test(CallNumber number) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number), " to ask for"));
   }
   Call& call = found->second;
-  if (!call.over && wire_.clock->now() - heard_at_ >= settings_.silence_limit) {
-    fail(silence(call));
+  if (recovery_ != nullptr && recovery_->active()) {
+    recovery_->look(wire_.clock->now());
+  } else if (!call.over && wire_.clock->now() - heard_at_ >= settings_.silence_limit) {
+    silent(silence(call));
   }
   if (!call.over) return false;
-  const Status status = std::move(call.status);
-  calls_.erase(found);
+  const Status status = take(found);
   if (!status.ok()) return status.error();
   return true;
 }

@@ -69,6 +69,17 @@ struct CommunicatorSettings {
   int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
 
+  // Members that die do not end the group. The others agree on what becomes of the calls: an
+  // all-reduce ends with the sum of all, if all of it is there, else with that of the survivors;
+  // contributors() says whose. Then the group goes on without the dead. Where inputs are not kept
+  // (`own` is `total`) it may be impossible, and the call ends with an error, everywhere.
+  // For that, own and total of a call must stay as they are until a call has ended that was started
+  // after this one had been waited for: others may lack what is here.
+  bool survive_deaths = false;
+  // How many have to live; 0 = more than half of the group, so that no two parts of it that cannot
+  // hear each other go on both.
+  int32_t least_survivors = 0;
+
   // Of auto.
   std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
   int64_t told_bytes = 64 << 10;  // all-reduces by auto of at least that carry when members came
@@ -146,6 +157,9 @@ class Communicator {
   // Waits for the end of a call and forgets it.
   //
   // Errors: Disconnected/Worker  a member is lost; the sentence names it
+  //         Infeasible/Call      members are lost, and the call cannot be had without them; the
+  //                              group goes on
+  //         Infeasible/Job       so many are lost that the others cannot go on
   //         Timeout/Worker       no news for silence_limit; names call, peer, round and chunk
   //         Invalid/Job          members take the call for different ones
   //         others as the wire reports them, with call, peer, round and chunk
@@ -155,6 +169,10 @@ class Communicator {
   // start and wait, one after the other.
   Status run(const CallRequest& request);
 
+  // Who is in the result of the call that was last told to be over.
+  const std::vector<WorkerId>& contributors() const { return contributors_; }
+  // Who the members are now.
+  const std::vector<WorkerId>& members() const { return settings_.members; }
   // Place of this member, and how many there are.
   int32_t place() const { return place_; }
   int32_t member_count() const { return static_cast<int32_t>(settings_.members.size()); }
@@ -171,7 +189,8 @@ class Communicator {
 
  private:
   // Parts of a call that travel on their own.
-  enum Part : uint8_t { Tensor, Word, Away, PartCount };
+  // Rest: what is left of an all-reduce in which members died.
+  enum Part : uint8_t { Tensor, Word, Away, Rest, PartCount };
   struct Call {
     std::string what;  // for errors: "call 3 (all-reduce of 1024 bytes by ring)"
     uint64_t belief = 0;
@@ -182,11 +201,26 @@ class Communicator {
     int64_t bytes = 0;
     bool over = false;
     Status status = ok();
+    std::vector<WorkerId> contributors;  // over: of whom the result is the sum
+    CallRequest request;
+    ProcedureName name;
+    int32_t slices = 1;
+    bool automatic = false;  // the chooser's doing
+    bool begun = false;      // its messages have been begun
+    // Of groups that survive deaths.
+    int64_t generation = -1;  // of the group, when it was begun; -1 = it is not
+    std::vector<ChunkHolding> holdings;  // stopped: what is here of each chunk
+    std::vector<bool> divided;           // stopped: chunks of an average that are divided
+    int64_t released_by = 0;  // the end of such a call, or a later one, ends the hold on memory
   };
   struct Flight {  // a message in the wire's hands
     int64_t call = 0;
     Part part = Tensor;
     int32_t index = 0;
+    WorkerId peer;
+    bool send = false, stopped = false;
+    Tag tag;
+    size_t bytes = 0;
   };
   struct Told {  // what a call carries
     int64_t bytes = 0;
@@ -200,13 +234,24 @@ class Communicator {
     bool automatic = false;  // the chooser's doing
   };
 
+  class Recovery;
+
   Communicator(const CommunicatorWire& wire, CommunicatorSettings settings, int32_t place);
 
+  void form(std::vector<WorkerId> those);
+  Result<int64_t> enter(const CallRequest& request);
+  void prepare(Call& call, const Making& making);
+  void begin(int64_t number, Call& call);
+  void run_parts(int64_t number, Call& call);
+  Call* find_call(int64_t number);
+  Status take(std::map<int64_t, Call>::iterator found);
+  void release(int64_t ended);
+  void silent(const Error& error);
   Result<Making> choose(const CallRequest& request);
   bool is_automatic(const CallRequest& request) const;
   Result<ProcedureName> name_for(const CallRequest& request);
   uint64_t belief_of(const CallRequest& request, const Making& making) const;
-  std::unique_ptr<Reduction> make_reduction(const CallRequest& request, const Making& making);
+  std::unique_ptr<Reduction> make_reduction(const Call& call);
   Status measure_link();
   Result<Duration> shortest(int tries, int64_t bytes);
   Status take_told(int64_t before);
@@ -232,6 +277,10 @@ class Communicator {
   Collective word_;  // from each member to the next: this one's moves
   int64_t next_ = 0;
   std::map<int64_t, Call> calls_;  // under way, or over and not waited for
+  std::map<int64_t, Call> past_;   // waited for; others may lack what is in their memory
+  std::map<int64_t, std::string> lost_calls_;  // not started here, and why they cannot be had
+  std::vector<WorkerId> contributors_;
+  std::unique_ptr<Recovery> recovery_;
   std::unordered_map<uint64_t, Flight> flights_;
   std::vector<std::vector<int64_t>> scratch_;  // of calls that are over
   Duration heard_at_{};                        // when there was news

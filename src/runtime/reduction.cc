@@ -34,6 +34,8 @@ Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSetti
   chains_.resize(static_cast<size_t>(std::max(collective.chunk_count, 1)));
   CHECK(settings_.kept.empty() || settings_.kept.size() == chains_.size(),
         cat("kept says ", settings_.kept.size(), " of ", chains_.size(), " chunks"));
+  CHECK(settings_.begun.empty() || settings_.begun.size() == chains_.size(),
+        cat("begun says ", settings_.begun.size(), " of ", chains_.size(), " chunks"));
   const auto count = static_cast<int64_t>(own.size() / one);
   const auto chunks = static_cast<int64_t>(chains_.size());
   for (int64_t c = 0; c < chunks; ++c) {
@@ -42,6 +44,7 @@ Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSetti
     chain.end = (c + 1) * count / chunks;
     chain.at = own_at;
     chain.tally = own_tally;
+    chain.in_total = !settings_.begun.empty() && settings_.begun[static_cast<size_t>(c)];
   }
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
@@ -326,10 +329,32 @@ ReductionCall Reduction::waiting() const {
   return found < 0 ? ReductionCall{} : about(found);
 }
 
-ChunkState Reduction::chunk_state(ChunkId chunk) const {
+const Reduction::Chain& Reduction::chain_of(ChunkId chunk) const {
   CHECK(chunk.value >= 0 && static_cast<size_t>(chunk.value) < chains_.size(),
         cat("chunk ", chunk, " of ", chains_.size()));
-  const Chain& chain = chains_[static_cast<size_t>(chunk.value)];
+  return chains_[static_cast<size_t>(chunk.value)];
+}
+
+ChunkProgress Reduction::progress(ChunkId chunk) const {
+  const Chain& chain = chain_of(chunk);
+  ChunkProgress progress{static_cast<int32_t>(chain.applied), false};
+  if (chain.applied == chain.entries.size()) return progress;
+  const Entry& next = entries_[static_cast<size_t>(chain.entries[chain.applied])];
+  progress.torn = next.direct && next.state == State::UnderWay;
+  return progress;
+}
+
+bool Reduction::returned(bool send, WorkerId peer, int32_t round, ChunkId chunk) const {
+  const Chain& chain = chain_of(chunk);
+  return std::any_of(chain.entries.begin(), chain.entries.end(), [&](int32_t index) {
+    const Entry& entry = entries_[static_cast<size_t>(index)];
+    return entry.send == send && entry.peer == peer && entry.round == round &&
+           entry.state != State::Waiting && entry.state != State::Queued;
+  });
+}
+
+ChunkState Reduction::chunk_state(ChunkId chunk) const {
+  const Chain& chain = chain_of(chunk);
   if (kept(chain) && chain.coming == 0) return ChunkState::Whole;
   return chain.in_total ? ChunkState::Part : ChunkState::Own;
 }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/unit.h"
+#include "collective/complete.h"
 #include "ir/collective.h"
 #include "runtime/element.h"
 
@@ -42,6 +43,9 @@ struct ReductionSettings {
   // [chunk] Whether the member ends with it: an owner's chunks of a reduce-scatter. Empty = with
   // all. What the total then holds of other chunks is nothing.
   std::vector<bool> kept;
+  // [chunk] Whether it begins with what is in the total, or is put before it is read; else with the
+  // member's own. Empty = all with its own.
+  std::vector<bool> begun;
 };
 
 // What is here of a chunk.
@@ -104,6 +108,12 @@ class Reduction {
   ReductionCall about(int32_t index) const;
   // What is here of `chunk`.
   ChunkState chunk_state(ChunkId chunk) const;
+  // How far this member is with `chunk`: what that comes to, ChunkHistory says.
+  ChunkProgress progress(ChunkId chunk) const;
+  // Whether nothing reads or changes `chunk` any more; then an average has been divided.
+  bool settled(ChunkId chunk) const { return chain_of(chunk).open == 0; }
+  // Whether a message with `peer` has been returned as a call.
+  bool returned(bool send, WorkerId peer, int32_t round, ChunkId chunk) const;
   // Gives the scratch memory back; requires done().
   std::vector<int64_t> take_scratch();
 
@@ -132,6 +142,7 @@ class Reduction {
     uint64_t tally = 0;
   };
 
+  const Chain& chain_of(ChunkId chunk) const;
   void build(const Collective& collective, WorkerId self);
   void add_entry(const Move& move, bool send, int32_t round);
   void in_turn(std::vector<int32_t>& entries) const;

@@ -1,0 +1,305 @@
+// Members die in calls of a group, at any of their calls to the wire: the others agree, without
+// anybody else, on whose sum they end with, all have it to the bit, and go on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "runtime/communicator.h"
+#include "runtime/worker.h"
+#include "sanitized.h"
+#include "transport/memory.h"
+
+namespace tenuto {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+// A wire that does a deed at one of the calls to it.
+class TrapWire : public Transport {
+ public:
+  TrapWire(std::unique_ptr<Transport> under, int64_t at, std::function<void()> deed)
+      : under_(std::move(under)), at_(at), deed_(std::move(deed)) {}
+  Address address() const override { return under_->address(); }
+  Status connect(WorkerId peer, const Address& address, Ticket ticket) override {
+    return under_->connect(peer, address, ticket);
+  }
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override {
+    step();
+    return under_->send(to, tag, bytes, stamp, ticket);
+  }
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    step();
+    return under_->recv(from, tag, bytes, ticket);
+  }
+  Status drop(WorkerId peer) override { return under_->drop(peer); }
+  Status close(Duration limit) override { return under_->close(limit); }
+  int64_t calls() const { return calls_; }
+
+ private:
+  void step() {
+    if (calls_++ == at_) deed_();
+  }
+  std::unique_ptr<Transport> under_;
+  const int64_t at_;
+  const std::function<void()> deed_;
+  std::atomic<int64_t> calls_{0};
+};
+
+// What the members of a play do, and who dies when.
+struct Play {
+  int32_t members = 8;
+  std::string algorithm = "ring";
+  int32_t chunks = 0, late = -1;
+  bool in_place = false;
+  Operation operation = Operation::Sum;
+  std::map<int32_t, int64_t> deaths;  // by place: at which of its calls to the wire
+  int calls = 2;                      // and one more, that lets all of these be over everywhere
+  int at_once = 1;                    // calls under way together
+  int64_t elements = 37;
+  int32_t least = 0;
+  uint64_t seed = 0;  // of who comes when; 0 = all at once
+};
+
+// What a member ended a call with.
+struct Ending {
+  bool ok = false;
+  std::string sentence;
+  std::vector<WorkerId> contributors;
+  Numbers total;
+  std::vector<float> floats;
+  bool operator==(const Ending&) const = default;
+};
+
+struct Member {
+  std::vector<Ending> endings;
+  int64_t wire_calls = 0;
+};
+
+// Each member's numbers show in a sum whose they are: a digit of its own.
+int64_t number_of(int32_t place, int call, int64_t i) {
+  return int64_t{1 + (call + i) % 3} << (6 * place);
+}
+
+class Stage {
+ public:
+  explicit Stage(const Play& play) : play_(play) {
+    for (int32_t m = 0; m < play.members; ++m) {
+      ids_.push_back({m});
+      mailboxes_.push_back(std::make_unique<QueueMailbox>());
+      auto wire = make_memory_transport(
+          network_, {"group", "token", kWireVersion, ids_.back(), 0}, *mailboxes_.back());
+      const auto found = play.deaths.find(m);
+      wires_.push_back(std::make_unique<TrapWire>(
+          std::move(wire), found == play.deaths.end() ? -1 : found->second,
+          [this, m] { network_.lose({m}); }));
+    }
+    for (size_t m = 0; m < wires_.size(); ++m) {
+      for (size_t peer = 0; peer < m; ++peer) {
+        CHECK(wires_[m]->connect(ids_[peer], wires_[peer]->address(), fresh_ticket()).ok(), "");
+      }
+    }
+  }
+
+  std::vector<Member> run() {
+    std::vector<Member> members(wires_.size());
+    std::vector<std::thread> threads;
+    for (size_t m = 0; m < wires_.size(); ++m) {
+      threads.emplace_back([&, m] { live(static_cast<int32_t>(m), members[m]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return members;
+  }
+
+ private:
+  struct Open {
+    Numbers own, total;
+    std::vector<float> float_own, float_total;
+    Result<CallNumber> number = CallNumber{}, float_number = CallNumber{};
+  };
+
+  void live(int32_t place, Member& member) {
+    const auto at = static_cast<size_t>(place);
+    CommunicatorSettings settings;
+    settings.members = ids_;
+    settings.self = ids_[at];
+    settings.way = {play_.algorithm, play_.chunks, {}};
+    if (play_.late >= 0) settings.way.late = {{play_.late}};
+    settings.slice_bytes = 64;
+    settings.silence_limit = std::chrono::seconds(20);
+    settings.survive_deaths = true;
+    settings.least_survivors = play_.least;
+    auto made = Communicator::make({wires_[at].get(), mailboxes_[at].get()}, settings);
+    CHECK(made.ok(), made.error().message);
+    Communicator& group = *made.value();
+    Random random(mix(play_.seed, static_cast<uint64_t>(place)));
+    std::vector<std::unique_ptr<Open>> opens;
+    for (int call = 0; call <= play_.calls; call += play_.at_once) {
+      if (call == play_.calls) member.wire_calls = wires_[at]->calls();
+      for (int i = 0; i < play_.at_once; ++i) {
+        if (play_.seed != 0 && random.below(2) == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(random.below(2000)));
+        }
+        opens.push_back(std::make_unique<Open>());
+        start(group, place, call + i, *opens.back());
+      }
+      for (int i = 0; i < play_.at_once; ++i) {
+        Open& open = *opens[static_cast<size_t>(call + i)];
+        member.endings.push_back(end(group, open));
+      }
+    }
+  }
+
+  void start(Communicator& group, int32_t place, int call, Open& open) {
+    for (int64_t i = 0; i < play_.elements; ++i) {
+      open.own.push_back(number_of(place, call, i));
+      open.float_own.push_back(1.0F / static_cast<float>(1 + place * 7 + call + i));
+    }
+    open.total = play_.in_place ? open.own : Numbers(open.own.size(), -1);
+    open.float_total = play_.in_place ? open.float_own : std::vector<float>(open.own.size(), -1);
+    CallRequest request;
+    request.operation = play_.operation;
+    request.element = Element::Int64;
+    request.total = std::as_writable_bytes(std::span(open.total));
+    request.own = std::as_bytes(std::span(play_.in_place ? open.total : open.own));
+    open.number = group.start(request);
+    request.element = Element::Float32;
+    request.total = std::as_writable_bytes(std::span(open.float_total));
+    request.own = std::as_bytes(std::span(play_.in_place ? open.float_total : open.float_own));
+    open.float_number = group.start(request);
+  }
+
+  static Ending end(Communicator& group, Open& open) {
+    Ending ending;
+    const Status status =
+        open.number.ok() ? group.wait(open.number.value()) : Status(open.number.error());
+    ending.ok = status.ok();
+    if (!status.ok()) ending.sentence = status.error().message;
+    if (status.ok()) ending.contributors = group.contributors();
+    if (status.ok()) ending.total = open.total;
+    const Status other = open.float_number.ok() ? group.wait(open.float_number.value())
+                                                : Status(open.float_number.error());
+    if (other.ok()) ending.floats = open.float_total;
+    if (other.ok()) {
+      for (const WorkerId each : group.contributors()) {
+        ending.floats.push_back(static_cast<float>(each.value));
+      }
+    }
+    return ending;
+  }
+
+  const Play& play_;
+  MemoryNetwork network_;
+  std::vector<WorkerId> ids_;
+  std::vector<std::unique_ptr<QueueMailbox>> mailboxes_;
+  std::vector<std::unique_ptr<TrapWire>> wires_;
+};
+
+struct Counts {
+  int64_t plays = 0, all = 0, survivors = 0, lost = 0;
+};
+
+// What a play came to: all survivors the same, and right.
+void judge(const Play& play, const std::vector<Member>& members, Counts& counts) {
+  ++counts.plays;
+  const Member* first = nullptr;
+  for (int32_t m = 0; m < play.members; ++m) {
+    const Member& member = members[static_cast<size_t>(m)];
+    if (play.deaths.count(m) != 0) continue;
+    if (first == nullptr) first = &member;
+    ASSERT_EQ(member.endings.size(), static_cast<size_t>(play.calls + play.at_once));
+    for (size_t call = 0; call < member.endings.size(); ++call) {
+      const Ending& ending = member.endings[call];
+      SCOPED_TRACE(cat("call ", call, " at member ", m, ": ", ending.sentence));
+      const Ending& other = first->endings[call];
+      ASSERT_EQ(ending.ok, other.ok) << other.sentence;
+      ASSERT_EQ(ending.contributors, other.contributors);
+      ASSERT_EQ(ending.total, other.total);
+      ASSERT_EQ(ending.floats, other.floats);
+      ASSERT_TRUE(ending.ok || play.in_place);
+      if (m != 0 && first != &member) continue;
+      if (!ending.ok) ++counts.lost;
+      if (!ending.ok) continue;
+      const auto count = std::ssize(ending.contributors);
+      ++(count == play.members ? counts.all : counts.survivors);
+      for (int32_t place = 0; place < play.members; ++place) {
+        const bool in = std::find(ending.contributors.begin(), ending.contributors.end(),
+                                  WorkerId{place}) != ending.contributors.end();
+        ASSERT_TRUE(in || play.deaths.count(place) != 0) << "a survivor is not in it";
+      }
+      for (int64_t i = 0; i < play.elements; ++i) {
+        int64_t sum = 0;
+        for (const WorkerId each : ending.contributors) {
+          sum += number_of(each.value, static_cast<int>(call), i);
+        }
+        if (play.operation == Operation::Average) sum /= count;
+        ASSERT_EQ(ending.total[static_cast<size_t>(i)], sum) << "element " << i;
+      }
+    }
+  }
+}
+
+std::string say(const Play& play) {
+  std::string text = cat(play.algorithm, " of ", play.members, " chunks ", play.chunks,
+                         play.in_place ? " in place" : "", " seed ", play.seed);
+  for (const auto& [place, at] : play.deaths) text += cat(", ", place, " dies at call ", at);
+  return text;
+}
+
+// All that members ended with, for whoever has to find out what went wrong.
+void tell_all(const std::vector<Member>& members) {
+  for (size_t m = 0; m < members.size(); ++m) {
+    for (size_t call = 0; call < members[m].endings.size(); ++call) {
+      const Ending& ending = members[m].endings[call];
+      std::cout << "member " << m << " call " << call << ": "
+                << (ending.ok ? cat("sum of ", ending.contributors.size()) : ending.sentence)
+                << "\n";
+    }
+  }
+}
+
+// Kills `victim` at each of its calls to the wire, one play each.
+void die_everywhere(Play play, int32_t victim, int64_t step, Counts& counts) {
+  for (int64_t at = 0;; at += step) {
+    play.deaths = {{victim, at}};
+    SCOPED_TRACE(say(play));
+    const std::vector<Member> members = Stage(play).run();
+    const Member& dead = members[static_cast<size_t>(victim)];
+    if (dead.wire_calls != 0 && dead.wire_calls <= at) return;  // it dies in the last call, or never
+    judge(play, members, counts);
+    if (testing::Test::HasFatalFailure()) return tell_all(members);
+  }
+}
+
+void report(const Counts& counts) {
+  std::cout << counts.plays << " plays; ends of calls: " << counts.all << " with all, "
+            << counts.survivors << " with the survivors, " << counts.lost << " not to be had\n";
+}
+
+TEST(CommunicatorFailure, AMemberAtEachOfItsCalls) {
+  Counts counts;
+  const int32_t members = kSanitized ? 4 : 8;
+  const int64_t step = kSanitized ? 7 : 3;
+  for (const auto& [algorithm, chunks] : std::vector<std::pair<std::string, int32_t>>{
+           {"late-one", members - 1}, {"late-one", 2}, {"ring", 0}, {"halving", 0}}) {
+    for (int32_t victim = 0; victim < members; ++victim) {
+      Play play;
+      play.members = members;
+      play.algorithm = algorithm;
+      play.chunks = chunks;
+      if (algorithm == "late-one") play.late = members - 1;
+      die_everywhere(play, victim, step, counts);
+      if (HasFatalFailure()) return;
+    }
+  }
+  report(counts);
+}
+
+}  // namespace
+}  // namespace tenuto
