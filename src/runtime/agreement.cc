@@ -205,7 +205,8 @@ Told told_of(int64_t number, const MemberSet& alive, const std::vector<MemberRep
   }
   for (const CallReport* const each : told.by_place) {
     if (each == nullptr || told.open == nullptr) continue;
-    told.same = told.same && each->generation == told.open->generation;
+    const bool begun = each->generation >= 0;
+    told.same = told.same && begun && each->generation == told.open->generation;
   }
   return told;
 }
@@ -234,7 +235,8 @@ Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
   }
   for (const int64_t number : numbers) {
     const Told told = told_of(number, alive, reports);
-    if (told.open == nullptr && !told.lost) continue;
+    // Over everywhere; who has not started what is lost has to hear that it is.
+    if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
       verdicts.broken = cat("call ", number, " is over at some members, and others cannot have its ",
                             "result: ", why);

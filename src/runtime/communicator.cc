@@ -331,6 +331,13 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
   call.request = request;
   call.bytes = static_cast<int64_t>(request.own.size());
   call.what = cat("call ", number, " (", name_of(request.kind), " of ", call.bytes, " bytes)");
+  if (recovery_ != nullptr && request.kind == CallKind::AllReduce && request.own.empty()) {
+    // Who ends it must know that all have begun it, as with any other.
+    call.request.element = Element::UInt8;
+    call.request.operation = Operation::Max;
+    call.request.own = std::span<const std::byte>(&call.nothing[0], 1);
+    call.request.total = std::span(&call.nothing[1], 1);
+  }
   if (const auto lost = lost_calls_.find(number); lost != lost_calls_.end()) {
     call.over = true;
     call.status = Error{Code::Infeasible, Reach::Call, cat(call.what, ": ", lost->second)};
@@ -356,7 +363,9 @@ void Communicator::prepare(Call& call, const Making& making) {
 
 // Begins a call that was started while calls were stopped, or is made again.
 void Communicator::begin(int64_t number, Call& call) {
-  const auto made = choose(call.request);
+  CallRequest asked = call.request;
+  if (call.bytes == 0) asked.own = {};  // as when it was started
+  const auto made = choose(asked);
   if (!made.ok()) {
     call.over = true;
     call.status = made.error();
@@ -540,7 +549,7 @@ void Communicator::close(int64_t number, Call& call) {
   if (recovery_ == nullptr) return;
   recovery_->note_end();
   // All have begun it, and so have waited for what they were to wait for before.
-  if (call.request.kind == CallKind::AllReduce && call.bytes > 0) release(number);
+  if (call.request.kind == CallKind::AllReduce) release(number);
 }
 
 // Lets go of calls whose memory is no longer theirs when call `ended` is over.

@@ -207,6 +207,7 @@ class Communicator {
     int32_t slices = 1;
     bool automatic = false;  // the chooser's doing
     bool begun = false;      // its messages have been begun
+    std::byte nothing[2]{};  // what is summed up in place of an empty tensor, and the sum
     // Of groups that survive deaths.
     int64_t generation = -1;  // of the group, when it was begun; -1 = it is not
     std::vector<ChunkHolding> holdings;  // stopped: what is here of each chunk

@@ -63,9 +63,7 @@ void Communicator::Recovery::lose(WorkerId peer) {
 
 void Communicator::Recovery::defer(bool on) {
   deferred_ = on;
-  if (on || !due_) return;
-  due_ = false;
-  attempt();
+  if (!on && due_) attempt();
 }
 
 void Communicator::Recovery::ask_all(const Error& why) {
@@ -93,6 +91,7 @@ void Communicator::Recovery::look(Duration now) {
 
 // Begins the next attempt with all that is known.
 void Communicator::Recovery::attempt() {
+  due_ = false;
   if (group_.ended_) return;
   drop_dead();
   stop_calls();
@@ -163,10 +162,13 @@ void Communicator::Recovery::take_stock(int64_t number, Call& call) {
                                            call.name.late, call.name.root});
   CHECK(whole.ok(), "a call's procedure can be made again");
   const ChunkHistory history(whole.value().collective);
+  const auto elements = static_cast<int64_t>(request.own.size() / size_of(request.element));
   const ChunkHolding before{true, MemberSet(group_.member_count())};
   for (int32_t c = 0; c < chunks; ++c) {
-    const ChunkHolding now =
-        history.holding(group_.place_, c / call.slices, tensor->progress({c}), keeps, before);
+    // Of a chunk without elements the input is there whatever happens to it.
+    const bool empty = int64_t{c} * elements / chunks == (int64_t{c} + 1) * elements / chunks;
+    const ChunkHolding now = history.holding(group_.place_, c / call.slices,
+                                             tensor->progress({c}), keeps || empty, before);
     ChunkHolding& holding = call.holdings[static_cast<size_t>(c)];
     holding = {now.own, MemberSet(members)};
     for (int32_t place = 0; place < group_.member_count(); ++place) {
@@ -323,7 +325,9 @@ void Communicator::Recovery::take_words(const Errand& errand) {
   }
   auto report = report_from_words(errand.words, members);
   if (!report.ok()) return group_.fail(report.error());
-  if (errand.attempt == agreement_.attempt()) drain(errand.peer, report.value().messages);
+  // Also of an attempt that is over here and not there: what was in its wire then still is, if
+  // nobody has taken it.
+  if (active()) drain(errand.peer, report.value().messages);
   agreement_.hear_report(errand.attempt, from, std::move(report).value());
 }
 
@@ -346,12 +350,14 @@ bool Communicator::Recovery::handed(WorkerId peer, bool send, const Tag& tag) co
   if (const auto found = stopped_.find({tag.step, part}); found != stopped_.end()) {
     return found->second->returned(send, peer, named.round, named.chunk);
   }
-  // What is of former forms of the group had all been taken from the wires when this one began.
+  // What is of former forms of the group, and of the attempt that led to this one, had all been
+  // taken from the wire here when this one began.
+  if (part == Rest) return named.generation <= generation_;
   if (named.generation != generation_) return named.generation < generation_;
-  if (part == Rest || named.call >= group_.next_) return false;
+  if (named.call >= group_.next_) return false;
   // Begun and over: all of it has been handed over.
   const Call* const call = group_.find_call(named.call);
-  return call == nullptr || (call->generation == named.generation && call->over);
+  return call == nullptr || (call->generation == named.generation && call->begun && call->over);
 }
 
 bool Communicator::Recovery::drained() const {
