@@ -182,7 +182,7 @@ bool Communicator::is_automatic(const CallRequest& request) const {
          (asked.empty() ? settings_.way.algorithm : asked) == "auto";
 }
 
-Result<ProcedureName> Communicator::name_for(const CallRequest& request) {
+Result<ProcedureName> Communicator::name_for(const CallRequest& request, int64_t number) {
   const auto bytes = static_cast<int64_t>(request.own.size());
   const bool few = bytes < kFewRoundsBytes;
   ProcedureName name;
@@ -199,7 +199,7 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request) {
     case CallKind::AllReduce:
       if (!automatic) break;
       if (!chooser_) return invalid("this group was not made for auto: name an algorithm");
-      if (Status status = take_told(next_ - settings_.calls_ahead + 1); !status.ok()) {
+      if (Status status = take_told(number - settings_.calls_ahead + 1); !status.ok()) {
         return status.error();
       }
       return choose_by_calls(bytes);
@@ -232,8 +232,8 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request) {
   return name;
 }
 
-Result<Communicator::Making> Communicator::choose(const CallRequest& request) {
-  auto name = name_for(request);
+Result<Communicator::Making> Communicator::choose(const CallRequest& request, int64_t number) {
+  auto name = name_for(request, number);
   if (!name.ok()) return name.error();
   Making making;
   making.name = name.value();
@@ -305,7 +305,8 @@ Result<CallNumber> Communicator::start(const CallRequest& request) {
   if (!started.ok()) return started.error();
   Call* const call = find_call(started.value());
   const bool stopped = recovery_ != nullptr && recovery_->active();
-  if (!stopped && call != nullptr && !call->over && !call->begun) run_parts(started.value(), *call);
+  const bool prepared = call != nullptr && call->generation >= 0;
+  if (!stopped && prepared && !call->over && !call->begun) run_parts(started.value(), *call);
   return CallNumber{started.value()};
 }
 
@@ -320,10 +321,13 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
                      ": wait for one of them first")};
   }
   std::optional<Making> making;
-  if (recovery_ == nullptr || !recovery_->active()) {
-    auto made = choose(request);
+  const auto waits = [this] {
+    return recovery_ != nullptr && (recovery_->active() || has_waiting());
+  };
+  if (!waits()) {
+    auto made = choose(request, next_);
     if (!made.ok()) return made.error();
-    making = std::move(made).value();
+    if (!waits()) making = std::move(made).value();  // choosing may have waited
   }
   const int64_t number = next_++;
   heard_at_ = std::max(heard_at_, wire_.clock->now());
@@ -342,7 +346,7 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
     call.over = true;
     call.status = Error{Code::Infeasible, Reach::Call, cat(call.what, ": ", lost->second)};
     lost_calls_.erase(lost);
-  } else if (making && (recovery_ == nullptr || !recovery_->active())) {
+  } else if (making) {
     prepare(call, *making);
   }
   return number;
@@ -361,18 +365,36 @@ void Communicator::prepare(Call& call, const Making& making) {
   call.generation = recovery_ == nullptr ? 0 : recovery_->generation();
 }
 
-// Begins a call that was started while calls were stopped, or is made again.
-void Communicator::begin(int64_t number, Call& call) {
-  CallRequest asked = call.request;
-  if (call.bytes == 0) asked.own = {};  // as when it was started
-  const auto made = choose(asked);
-  if (!made.ok()) {
-    call.over = true;
-    call.status = made.error();
-    return;
+// Whether calls were started while calls were stopped, or are to be made again.
+bool Communicator::has_waiting() const {
+  return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) {
+    return !each.second.over && each.second.generation < 0;
+  });
+}
+
+// Begins those calls, in their order, as far as it is known by what: nothing waits here.
+void Communicator::begin_waiting() {
+  for (auto& [number, call] : calls_) {
+    if (ended_ || recovery_->active()) return;
+    if (call.over || call.generation >= 0) continue;
+    if (is_automatic(call.request)) {
+      const int64_t before = number - settings_.calls_ahead + 1;
+      const bool told = std::all_of(told_.begin(), told_.end(), [before](const auto& each) {
+        return each.second.here || each.first >= before;
+      });
+      if (!told) return;
+    }
+    CallRequest asked = call.request;
+    if (call.bytes == 0) asked.own = {};  // as when it was started
+    const auto made = choose(asked, number);
+    if (made.ok()) {
+      prepare(call, made.value());
+      run_parts(number, call);
+    } else {
+      call.over = true;
+      call.status = made.error();
+    }
   }
-  prepare(call, made.value());
-  run_parts(number, call);
 }
 
 // Makes the parts of a call and hands over their first messages.
@@ -550,6 +572,7 @@ void Communicator::close(int64_t number, Call& call) {
   recovery_->note_end();
   // All have begun it, and so have waited for what they were to wait for before.
   if (call.request.kind == CallKind::AllReduce) release(number);
+  begin_waiting();
 }
 
 // Lets go of calls whose memory is no longer theirs when call `ended` is over.

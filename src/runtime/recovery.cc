@@ -308,6 +308,7 @@ void Communicator::Recovery::end_stopped(const Flight& flight, const Status& sta
 void Communicator::Recovery::take_words(const Errand& errand) {
   const auto members = static_cast<int32_t>(all_.size());
   const int32_t from = place_of(errand.peer);
+  if (agreement_.dead().has(from)) return;  // its last words: the link is dropped
   if (errand.kind == Errand::Kind::Dead) {
     const int64_t size = errand.words[1];
     if (errand.words[0] != errand.attempt || size < 0 || size > kMostWords) {
@@ -504,9 +505,7 @@ void Communicator::Recovery::end() {
     }
     group_.form(std::move(survivors));
   }
-  for (auto& [number, call] : group_.calls_) {
-    if (!call.over && call.generation < 0) group_.begin(number, call);
-  }
+  group_.begin_waiting();
 }
 
 }  // namespace tenuto
