@@ -21,6 +21,10 @@ namespace {
 
 // Tensors below it are made by algorithms with few rounds.
 constexpr int64_t kFewRoundsBytes = 64 << 10;
+// Within which all hear of a loss of which one has heard.
+constexpr Duration kLossGrace = std::chrono::milliseconds(300);
+// The waits that a limit of silence is made of.
+constexpr int kQuietWaits = 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
@@ -653,17 +657,23 @@ std::string Communicator::about(const Call& call, const Flight& flight) const {
              " in round ", message.round, whom);
 }
 
-// Ends every call that is under way, and the group.
+// Ends every call that is under way, and the group. Before a loss is told the others' are waited
+// for: who hears of the dead last has heard of somebody who dropped the links because of it.
 void Communicator::fail(Error error) {
   if (ended_) return;
+  ended_ = std::move(error);
+  const bool loss = ended_->code == Code::Disconnected;
+  const Duration until = wire_.clock->now() + kLossGrace;
+  while (loss && wire_.clock->now() < until && hear(until - wire_.clock->now())) continue;
+  for (const auto& [peer, why] : lost_) {
+    if (ended_->message.find(why) == std::string::npos) ended_->message += cat("; ", why);
+  }
+  abandon(!loss);
   for (auto& [number, call] : calls_) {
     if (call.over) continue;
     call.over = true;
-    call.status = error;
+    call.status = *ended_;
   }
-  const bool told_by_wire = error.code == Code::Disconnected;
-  ended_ = std::move(error);
-  abandon(!told_by_wire);
 }
 
 // Gives the memory of all calls back: drops the links over which something is still under way, or
@@ -685,8 +695,7 @@ void Communicator::abandon(bool all) {
   };
   while (!quiet()) {
     const Duration left = limit - wire_.clock->now();
-    if (left.count() <= 0) break;
-    hear(left);
+    if (left.count() <= 0 || !hear(left)) break;
   }
   std::vector<std::unique_ptr<Reduction>> parts;
   for (auto& [number, call] : calls_) {
@@ -706,7 +715,6 @@ void Communicator::abandon(bool all) {
 // What is waited for in vain.
 Error Communicator::silence(const Call& call) const {
   std::string what = "nothing is under way";
-  WorkerId peer;
   for (uint8_t part = 0; part < PartCount; ++part) {
     if (call.parts[part] == nullptr) continue;
     const ReductionCall message = call.parts[part]->waiting();
@@ -735,20 +743,17 @@ Status Communicator::wait(CallNumber number) {
   return take(found);
 }
 
-// Hears until the call is over; what it has ended with.
+// Hears until the call is over; what it has ended with. Silence is several waits in a row that
+// bring nothing: of a process that was stopped for a while only one of them is over at once.
 Status Communicator::await(Call& call) {
-  const Duration begin = wire_.clock->now();
-  while (!call.over) {
+  for (int quiet = 0; !call.over;) {
+    quiet = hear(settings_.silence_limit / kQuietWaits) ? 0 : quiet + 1;
+    if (quiet < kQuietWaits || call.over) continue;
     if (recovery_ != nullptr && recovery_->active()) {
-      const Duration left = recovery_->limit() - wire_.clock->now();
-      if (!hear(std::max(left, Duration::zero()))) recovery_->look(wire_.clock->now());
-      continue;
-    }
-    const Duration since = std::max(begin, heard_at_);
-    const Duration left = since + settings_.silence_limit - wire_.clock->now();
-    if (hear(std::max(left, Duration::zero())) || call.over) continue;
-    if (wire_.clock->now() - std::max(begin, heard_at_) >= settings_.silence_limit) {
+      recovery_->look(wire_.clock->now());
+    } else {
       silent(silence(call));
+      quiet = 0;
     }
   }
   return call.status;
@@ -761,10 +766,11 @@ Result<bool> Communicator::test(CallNumber number) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number), " to ask for"));
   }
   Call& call = found->second;
-  if (recovery_ != nullptr && recovery_->active()) {
-    recovery_->look(wire_.clock->now());
-  } else if (!call.over && wire_.clock->now() - heard_at_ >= settings_.silence_limit) {
-    silent(silence(call));
+  const bool stopped = recovery_ != nullptr && recovery_->active();
+  const Duration limit = stopped ? recovery_->limit() : heard_at_ + settings_.silence_limit;
+  const bool quiet = wire_.clock->now() >= limit;
+  if (!call.over && quiet && !hear(settings_.silence_limit / kQuietWaits)) {
+    stopped ? recovery_->look(wire_.clock->now()) : silent(silence(call));
   }
   if (!call.over) return false;
   const Status status = take(found);
