@@ -5,7 +5,8 @@
 #include <atomic>
 #include <cstring>
 #include <iostream>
-#include <mutex>
+#include <latch>
+#include <map>
 #include <thread>
 
 #include "base/random.h"
@@ -66,6 +67,8 @@ struct Play {
   int64_t elements = 37;
   int32_t least = 0;
   uint64_t seed = 0;  // of who comes when; 0 = all at once
+  int32_t silent = -1;  // who makes no second call until the others are through
+  Duration silence_limit = std::chrono::seconds(20);
 };
 
 // What a member ended a call with.
@@ -134,7 +137,7 @@ class Stage {
     settings.slice_bytes = 64;
     settings.link = AlphaBeta{std::chrono::microseconds(10), 1e9};
     settings.told_bytes = 128;
-    settings.silence_limit = std::chrono::seconds(5);
+    settings.silence_limit = play_.silence_limit;
     settings.survive_deaths = true;
     settings.least_survivors = play_.least;
     auto made = Communicator::make({wires_[at].get(), mailboxes_[at].get()}, settings);
@@ -145,6 +148,7 @@ class Stage {
     for (int call = 0; call <= play_.calls; call += play_.at_once) {
       // Nobody dies in the last call: who is through may leave, and has nothing for others then.
       if (call == play_.calls) member.died = wires_[at]->disarm();
+      if (call > 0 && place == play_.silent) others_.wait();
       for (int i = 0; i < play_.at_once; ++i) {
         if (play_.seed != 0 && random.below(2) == 0) {
           std::this_thread::sleep_for(std::chrono::microseconds(random.below(2000)));
@@ -157,6 +161,7 @@ class Stage {
         member.endings.push_back(end(group, open));
       }
     }
+    if (place != play_.silent) others_.count_down();
   }
 
   void start(Communicator& group, int32_t place, int call, Open& open) {
@@ -199,6 +204,7 @@ class Stage {
   }
 
   const Play& play_;
+  std::latch others_{play_.members - (play_.silent >= 0 ? 1 : 0)};  // through with all
   MemoryNetwork network_;
   std::vector<WorkerId> ids_;
   std::vector<std::unique_ptr<QueueMailbox>> mailboxes_;
@@ -354,9 +360,7 @@ TEST(CommunicatorFailure, DrawnDeaths) {
       play.deaths[static_cast<int32_t>(random.below(play.members))] = random.below(120);
     }
     SCOPED_TRACE(say(play));
-    const Duration t0 = monotonic_clock().now();
     const std::vector<Member> members = Stage(play).run();
-    if (monotonic_clock().now() - t0 > std::chrono::seconds(1)) { std::cout << "SLOW " << say(play) << "\n"; tell_all(members); }
     judge(play, members, counts);
     if (HasFatalFailure()) return tell_all(members);
   }
@@ -386,6 +390,27 @@ TEST(CommunicatorFailure, AllButOne) {
       if (HasFailure()) return tell_all(members);
     }
   }
+}
+
+// A member lives and says nothing: the others ask, wait, and go on without it, and when it comes
+// back it hears that it is out.
+TEST(CommunicatorFailure, ASilentMember) {
+  Play play;
+  play.members = 4;
+  play.silent = 2;
+  play.silence_limit = std::chrono::seconds(3);
+  Counts counts;
+  std::vector<Member> members = Stage(play).run();
+  const std::vector<Ending> back = members[2].endings;
+  ASSERT_EQ(back.size(), 3U);
+  EXPECT_TRUE(back[0].ok) << back[0].sentence;
+  EXPECT_FALSE(back[1].ok);
+  EXPECT_FALSE(back[2].ok);
+  EXPECT_NE(back[1].sentence.find("expected 3: the others might live"), std::string::npos)
+      << back[1].sentence;
+  members[2].died = true;
+  judge(play, members, counts);
+  EXPECT_EQ(counts.survivors, 2);
 }
 
 }  // namespace
