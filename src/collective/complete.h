@@ -60,10 +60,10 @@ enum class ChunkBegin : uint8_t {
 
 // How survivors end a call that members died in.
 struct Completion {
-  MemberSet contributors;  // of whom the result is the sum; none = it cannot be had
-  bool whole = false;      // all of it was there, and is only spread
+  MemberSet contributors;    // of whom the result is the sum; none = it cannot be had
+  bool whole = false;        // all of it was there, and is only spread
   std::vector<bool> summed;  // [chunk] whether the result is made of parts; else it was there
-  Collective collective;   // of the survivors, in their order
+  Collective collective;     // of the survivors, in their order
   std::vector<std::vector<ChunkBegin>> begins;  // [place in the group that was][chunk]
   std::string reason;                           // a sentence
 };

@@ -50,10 +50,10 @@ void append(std::vector<int64_t>& words, const MemberSet& set) {
 std::vector<int64_t> to_words(const MemberReport& report) {
   std::vector<int64_t> words{report.next, std::ssize(report.calls)};
   for (const CallReport& call : report.calls) {
-    words.insert(words.end(), {call.number, call.generation, static_cast<int64_t>(call.belief),
-                               call.elements, call.chunks, int64_t{call.completes},
-                               int64_t{call.intact}, int64_t{call.lost},
-                               int64_t{call.holding.ended}});
+    words.insert(words.end(),
+                 {call.number, call.generation, static_cast<int64_t>(call.belief), call.elements,
+                  call.chunks, int64_t{call.completes}, int64_t{call.intact}, int64_t{call.lost},
+                  int64_t{call.holding.ended}});
     if (call.holding.ended) append(words, call.holding.contributors);
     words.push_back(std::ssize(call.holding.chunks));
     for (const ChunkHolding& chunk : call.holding.chunks) {
@@ -63,9 +63,8 @@ std::vector<int64_t> to_words(const MemberReport& report) {
   }
   words.push_back(std::ssize(report.messages));
   for (const OpenMessage& each : report.messages) {
-    words.insert(words.end(),
-                 {each.peer.value, int64_t{each.send}, each.tag.epoch, each.tag.step,
-                  static_cast<int64_t>(each.tag.name), each.bytes});
+    words.insert(words.end(), {each.peer.value, int64_t{each.send}, each.tag.epoch, each.tag.step,
+                               static_cast<int64_t>(each.tag.name), each.bytes});
   }
   return words;
 }
@@ -215,9 +214,8 @@ Told told_of(int64_t number, const MemberSet& alive, const std::vector<MemberRep
 bool fits(const Told& told) {
   return std::all_of(told.by_place.begin(), told.by_place.end(), [&](const CallReport* each) {
     if (each == nullptr) return true;
-    const bool chunks =
-        each->holding.ended || !each->completes ||
-        std::ssize(each->holding.chunks) == std::ptrdiff_t{each->chunks};
+    const bool chunks = each->holding.ended || !each->completes ||
+                        std::ssize(each->holding.chunks) == std::ptrdiff_t{each->chunks};
     return each->belief == told.open->belief && each->elements == told.open->elements &&
            each->chunks == told.open->chunks && each->completes == told.open->completes && chunks;
   });
@@ -238,8 +236,9 @@ Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
     // Over everywhere; who has not started what is lost has to hear that it is.
     if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
-      verdicts.broken = cat("call ", number, " is over at some members, and others cannot have its ",
-                            "result: ", why);
+      verdicts.broken =
+          cat("call ", number, " is over at some members, and others cannot have its ",
+              "result: ", why);
     };
     if (told.released) {
       broken("its memory is no longer the call's where it is over");
@@ -282,8 +281,7 @@ Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
     for (size_t place = 0; place < members.size(); ++place) {
       if (told.by_place[place] != nullptr) holdings[place] = told.by_place[place]->holding;
     }
-    verdict.completion =
-        complete(members, alive, holdings, told.open->chunks, told.open->elements);
+    verdict.completion = complete(members, alive, holdings, told.open->chunks, told.open->elements);
     verdict.reason = verdict.completion.reason;
     const bool had = !verdict.completion.contributors.empty();
     verdict.kind = had ? CallVerdict::Kind::Complete : CallVerdict::Kind::Lost;

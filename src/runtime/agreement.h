@@ -55,10 +55,11 @@ struct MemberReport {
   std::vector<OpenMessage> messages;
 };
 
-// A report for the wire, and back. Sets are over `members`.
+// A report for the wire.
+std::vector<int64_t> to_words(const MemberReport& report);
+// And back. Sets are over `members`.
 //
 // Errors: Corrupt/Job   these are not the words of a report
-std::vector<int64_t> to_words(const MemberReport& report);
 Result<MemberReport> report_from_words(std::span<const int64_t> words, int32_t members);
 
 // One member's side of the attempts. No I/O.
@@ -95,6 +96,7 @@ class Agreement {
     Next,     // there are other dead: the next attempt has to begin
     Refused,  // too few live, or this member is taken for dead
   };
+  // How it stands now.
   Stand stand() const;
   // Why it is refused.
   std::string refusal() const;
@@ -110,6 +112,7 @@ class Agreement {
 
 // What becomes of a call.
 struct CallVerdict {
+  // In one word.
   enum class Kind : uint8_t {
     Complete,  // its completion is made
     Again,     // it is made anew among the survivors

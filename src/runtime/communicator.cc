@@ -152,8 +152,8 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
 void Communicator::form(std::vector<WorkerId> those) {
   settings_.members = std::move(those);
   const auto& members = settings_.members;
-  place_ = static_cast<int32_t>(
-      std::find(members.begin(), members.end(), settings_.self) - members.begin());
+  place_ = static_cast<int32_t>(std::find(members.begin(), members.end(), settings_.self) -
+                                members.begin());
   procedures_ = Procedures(members, settings_.self);
   if (chooser_) {
     chooser_.emplace(member_count(), settings_.link.value_or(AlphaBeta{}), settings_.rules);
@@ -709,7 +709,8 @@ void Communicator::abandon(bool all) {
                          fixed(to_milliseconds(kRetireLimit), 0),
                          " ms, so their memory is in use: this process must end");
   keep_forever(std::move(parts));
-  if (recovery_ != nullptr) [[maybe_unused]] auto* const kept = recovery_.release();
+  if (recovery_ != nullptr) [[maybe_unused]]
+    auto* const kept = recovery_.release();
 }
 
 // What is waited for in vain.

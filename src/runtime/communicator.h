@@ -211,7 +211,7 @@ class Communicator {
     bool begun = false;      // its messages have been begun
     std::byte nothing[2]{};  // what is summed up in place of an empty tensor, and the sum
     // Of groups that survive deaths.
-    int64_t generation = -1;  // of the group, when it was begun; -1 = it is not
+    int64_t generation = -1;             // of the group, when it was begun; -1 = it is not
     std::vector<ChunkHolding> holdings;  // stopped: what is here of each chunk
     std::vector<bool> divided;           // stopped: chunks of an average that are divided
     int64_t released_by = 0;  // the end of such a call, or a later one, ends the hold on memory

@@ -22,8 +22,8 @@ constexpr int64_t kMostWords = int64_t{1} << 26;
 
 // What a message ends with when the other end is gone, or the link has been dropped.
 bool is_loss(const Status& status) {
-  return !status.ok() && (status.error().code == Code::Disconnected ||
-                          status.error().code == Code::Cancelled);
+  return !status.ok() &&
+         (status.error().code == Code::Disconnected || status.error().code == Code::Cancelled);
 }
 
 int32_t more_than_half(int32_t count) { return count / 2 + 1; }
@@ -151,15 +151,15 @@ void Communicator::Recovery::take_stock(int64_t number, Call& call) {
       const auto at = static_cast<size_t>(c);
       call.holdings[at] = history.holding(place_of(group_.settings_.self), c, rest->progress({c}),
                                           keeps, call.holdings[at]);
-      call.divided[at] = average && !completion.summed[at] &&
-                         call.holdings[at].total == completion.contributors;
+      call.divided[at] =
+          average && !completion.summed[at] && call.holdings[at].total == completion.contributors;
     }
   }
   const Reduction* const tensor = call.parts[Tensor].get();
   if (tensor == nullptr) return;
   const auto whole =
-      make_procedure(call.name.algorithm, {group_.settings_.members, call.name.chunks,
-                                           call.name.late, call.name.root});
+      make_procedure(call.name.algorithm,
+                     {group_.settings_.members, call.name.chunks, call.name.late, call.name.root});
   CHECK(whole.ok(), "a call's procedure can be made again");
   const ChunkHistory history(whole.value().collective);
   const auto elements = static_cast<int64_t>(request.own.size() / size_of(request.element));
@@ -167,8 +167,8 @@ void Communicator::Recovery::take_stock(int64_t number, Call& call) {
   for (int32_t c = 0; c < chunks; ++c) {
     // Of a chunk without elements the input is there whatever happens to it.
     const bool empty = int64_t{c} * elements / chunks == (int64_t{c} + 1) * elements / chunks;
-    const ChunkHolding now = history.holding(group_.place_, c / call.slices,
-                                             tensor->progress({c}), keeps || empty, before);
+    const ChunkHolding now = history.holding(group_.place_, c / call.slices, tensor->progress({c}),
+                                             keeps || empty, before);
     ChunkHolding& holding = call.holdings[static_cast<size_t>(c)];
     holding = {now.own, MemberSet(members)};
     for (int32_t place = 0; place < group_.member_count(); ++place) {
@@ -200,8 +200,8 @@ MemberReport Communicator::Recovery::report() const {
     report.calls.back().lost = true;
   }
   for (const auto& [ticket, flight] : group_.flights_) {
-    report.messages.push_back({flight.peer, flight.send, flight.tag,
-                               static_cast<int64_t>(flight.bytes)});
+    report.messages.push_back(
+        {flight.peer, flight.send, flight.tag, static_cast<int64_t>(flight.bytes)});
   }
   return report;
 }
@@ -228,8 +228,8 @@ CallReport Communicator::Recovery::report_of(int64_t number, const Call& call) c
   report.holding.chunks = call.holdings;
   const bool kept = std::all_of(call.holdings.begin(), call.holdings.end(),
                                 [](const ChunkHolding& chunk) { return chunk.own; });
-  report.intact = call.generation < 0 || request.kind == CallKind::Broadcast ||
-                  (report.completes && kept);
+  report.intact =
+      call.generation < 0 || request.kind == CallKind::Broadcast || (report.completes && kept);
   return report;
 }
 
@@ -363,9 +363,8 @@ bool Communicator::Recovery::handed(WorkerId peer, bool send, const Tag& tag) co
 
 bool Communicator::Recovery::drained() const {
   return group_.flights_.empty() &&
-         std::none_of(errands_.begin(), errands_.end(), [](const auto& each) {
-           return each.second.kind == Errand::Kind::Drain;
-         });
+         std::none_of(errands_.begin(), errands_.end(),
+                      [](const auto& each) { return each.second.kind == Errand::Kind::Drain; });
 }
 
 void Communicator::Recovery::advance() {

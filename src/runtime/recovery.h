@@ -3,9 +3,10 @@
 // and goes on in the group of the survivors.
 //
 // Messages of stopped calls stay in the wires of those who live, and hold memory there. So members
-// also tell each other which these are, and whoever has not handed over the other end of one does so
-// now, with bytes that nobody reads: then nothing is under way any more, no link has been dropped,
-// and a tensor can be used again. What is left is made under names that say which attempt it is of.
+// also tell each other which these are, and whoever has not handed over the other end of one does
+// so now, with bytes that nobody reads: then nothing is under way any more, no link has been
+// dropped, and a tensor can be used again. What is left is made under names that say which attempt
+// it is of.
 #pragma once
 
 #include <map>
@@ -22,6 +23,7 @@ namespace tenuto {
 // The recovery of one member's group, for as long as the group lives.
 class Communicator::Recovery {
  public:
+  // Of a group that is being made, before its first call of the program's.
   explicit Recovery(Communicator& group);
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;

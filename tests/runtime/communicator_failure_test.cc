@@ -66,7 +66,7 @@ struct Play {
   int at_once = 1;                    // calls under way together
   int64_t elements = 37;
   int32_t least = 0;
-  uint64_t seed = 0;  // of who comes when; 0 = all at once
+  uint64_t seed = 0;    // of who comes when; 0 = all at once
   int32_t silent = -1;  // who makes no second call until the others are through
   Duration silence_limit = std::chrono::seconds(20);
 };
@@ -96,12 +96,12 @@ class Stage {
     for (int32_t m = 0; m < play.members; ++m) {
       ids_.push_back({m});
       mailboxes_.push_back(std::make_unique<QueueMailbox>());
-      auto wire = make_memory_transport(
-          network_, {"group", "token", kWireVersion, ids_.back(), 0}, *mailboxes_.back());
+      auto wire = make_memory_transport(network_, {"group", "token", kWireVersion, ids_.back(), 0},
+                                        *mailboxes_.back());
       const auto found = play.deaths.find(m);
-      wires_.push_back(std::make_unique<TrapWire>(
-          std::move(wire), found == play.deaths.end() ? -1 : found->second,
-          [this, m] { network_.lose({m}); }));
+      wires_.push_back(std::make_unique<TrapWire>(std::move(wire),
+                                                  found == play.deaths.end() ? -1 : found->second,
+                                                  [this, m] { network_.lose({m}); }));
     }
     for (size_t m = 0; m < wires_.size(); ++m) {
       for (size_t peer = 0; peer < m; ++peer) {

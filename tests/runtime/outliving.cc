@@ -40,7 +40,8 @@ int main(int count, char** words) {
     std::vector<int64_t> own(1 << 18), total(own.size());
     for (int call = 0; call < std::atoi(words[5]); ++call) {
       for (size_t i = 0; i < own.size(); ++i) {
-        own[i] = (int64_t{1} << (8 * who.place)) * static_cast<int64_t>(1 + (i + static_cast<size_t>(call)) % 7);
+        own[i] = (int64_t{1} << (8 * who.place)) *
+                 static_cast<int64_t>(1 + (i + static_cast<size_t>(call)) % 7);
       }
       CallRequest request;
       request.element = Element::Int64;
@@ -51,7 +52,8 @@ int main(int count, char** words) {
       for (const WorkerId each : group->contributors()) digits += int64_t{1} << (8 * each.value);
       bool right = true;
       for (size_t i = 0; i < total.size(); ++i) {
-        right = right && total[i] == digits * static_cast<int64_t>(1 + (i + static_cast<size_t>(call)) % 7);
+        right = right &&
+                total[i] == digits * static_cast<int64_t>(1 + (i + static_cast<size_t>(call)) % 7);
       }
       std::printf("%d %s", call, right ? "right" : "wrong");
       for (const WorkerId each : group->contributors()) std::printf(" %d", each.value);
