@@ -251,6 +251,7 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const CallRequest& reque
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
   settings.sends_at_once = settings_.sends_at_once;
+  if (std::getenv("WINDOW")) settings.receives_at_once = std::atoi(std::getenv("WINDOW"));
   const Collective& moves = Procedures::cut(*making.procedure, making.slices);
   if (request.kind == CallKind::ReduceScatter) {
     for (const WorkerId owner : making.procedure->owners) {

@@ -146,6 +146,17 @@ bool Reduction::may_post(int32_t index) const {
   return sends_over(chain, chain.applied);
 }
 
+// True when the next receive is not too far ahead of the first that has not come.
+bool Reduction::in_window() {
+  if (settings_.receives_at_once == 0) return true;
+  const auto has_come = [&](int32_t index) {
+    const State state = entries_[static_cast<size_t>(index)].state;
+    return state == State::Landed || state == State::Done;
+  };
+  while (first_coming_ < next_receive_ && has_come(receives_[first_coming_])) ++first_coming_;
+  return next_receive_ - first_coming_ < static_cast<size_t>(settings_.receives_at_once);
+}
+
 void Reduction::post_receives() {
   for (; next_receive_ < receives_.size(); ++next_receive_) {
     const int32_t index = receives_[next_receive_];
@@ -156,7 +167,7 @@ void Reduction::post_receives() {
       advance(chain);
       continue;
     }
-    if (!may_post(index)) return;
+    if (!in_window() || !may_post(index)) return;
     if (!entry.direct) {
       entry.slot = free_slots_.back();
       free_slots_.pop_back();

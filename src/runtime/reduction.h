@@ -39,6 +39,10 @@ struct ReductionSettings {
   Operation operation = Operation::Sum;
   // Sends under way at once, each in its turn; 0 = as many as can be, as soon as they can be.
   int32_t sends_at_once = 0;
+  // Receives that are posted beyond those that have all come; 0 = as many as there is scratch for.
+  // Why a limit: a member that is ahead would else send what is wanted later, and share the
+  // receiver's port with what is wanted now, whose sender then comes late to all others.
+  int32_t receives_at_once = 0;
   // [chunk] Whether the member ends with it: an owner's chunks of a reduce-scatter. Empty = with
   // all. What the total then holds of other chunks is nothing.
   std::vector<bool> kept;
@@ -141,6 +145,7 @@ class Reduction {
   void finish_entry(Chain& chain, Entry& entry);
   void settle(Chain& chain);
   bool kept(const Chain& chain) const;
+  bool in_window();
   void post_receives();
   void advance(Chain& chain);
   bool sends_over(const Chain& chain, size_t before) const;
@@ -167,6 +172,7 @@ class Reduction {
   std::vector<Chain> chains_;
   std::vector<int32_t> receives_;  // entry indices in round order
   size_t next_receive_ = 0;
+  size_t first_coming_ = 0;  // those before it have come
   std::vector<int32_t> sends_;  // the same in the order of their turns, when there is a limit
   size_t next_send_ = 0;
   int32_t sending_ = 0;  // sends under way
