@@ -33,6 +33,7 @@ struct Shape {
                                    // gradient; [0, 1]
   bool tied = false;               // first and last stage share a weight (bucket 1)
   bool staggered = false;          // each stage steps when its own gradients are whole
+  std::string all_reduce = "ring";  // by which algorithm groups sum, see plan/lower.h
   int32_t evaluation_micros = 0;   // micro-batches of the held-out pass, over all pipelines
   std::vector<double> layer_cost;  // relative, for the partition; empty = equal
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -82,6 +83,7 @@ int32_t Reduction::call_count(const Collective& collective, WorkerId self) {
 
 void Reduction::build(const Collective& collective, WorkerId self) {
   int64_t slot_size = 0;  // elements
+  std::map<WorkerId, int32_t> newest_send;
   for (size_t r = 0; r < collective.rounds.size(); ++r) {
     const std::vector<Move>& moves = collective.rounds[r].moves;
     for (const bool send : {true, false}) {
@@ -104,6 +106,14 @@ void Reduction::build(const Collective& collective, WorkerId self) {
         entry.direct = !send && !move.add && !swapped;
         const auto index = static_cast<int32_t>(entries_.size());
         chain.entries.push_back(index);
+        if (send) {
+          const auto [newest, first] = newest_send.try_emplace(entry.peer, index);
+          entry.may_go = first;
+          if (!first) {
+            entries_[static_cast<size_t>(newest->second)].next_send = index;
+            newest->second = index;
+          }
+        }
         if (!send) receives_.push_back(index);
         if (!send && !entry.direct) slot_size = std::max(slot_size, chain.end - chain.first);
         entries_.push_back(entry);
@@ -164,37 +174,58 @@ void Reduction::post_receives() {
   }
 }
 
+// The send behind this one to the same peer may go, if what it reads is here.
+void Reduction::let_next_go(const Entry& sent) {
+  if (sent.next_send < 0) return;
+  entries_[static_cast<size_t>(sent.next_send)].may_go = true;
+  unlocked_.push_back(sent.next_send);
+}
+
 // Goes along one chunk's chain as far as it can: starts the sends whose state is here, applies the
-// receives that have landed.
+// receives that have landed. Then along those chains whose next send it has let go.
 void Reduction::advance(Chain& chain) {
-  while (chain.applied < chain.entries.size()) {
-    const int32_t index = chain.entries[chain.applied];
-    Entry& entry = entries_[static_cast<size_t>(index)];
-    if (entry.send) {
-      ++chain.applied;
-      if (chain.first == chain.end) {
-        entry.state = State::Done;
-        --open_;
-        continue;
-      }
-      entry.state = State::UnderWay;
-      entry.from_total = chain.in_total;
-      const auto all = chain.in_total ? std::span<const std::byte>(total_) : own_;
-      calls_.push_back({index,
-                        true,
-                        entry.peer,
-                        entry.round,
-                        entry.chunk,
-                        part(all, chain),
-                        {},
-                        chain.at,
-                        chain.tally});
-      continue;
-    }
-    if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
-    apply(chain, entry);
-    ++chain.applied;
+  while (chain.applied < chain.entries.size() && advance_entry(chain)) {
   }
+  while (!unlocked_.empty()) {
+    const Entry& entry = entries_[static_cast<size_t>(unlocked_.back())];
+    unlocked_.pop_back();
+    Chain& other = chains_[static_cast<size_t>(entry.chunk.value)];
+    while (other.applied < other.entries.size() && advance_entry(other)) {
+    }
+  }
+}
+
+// One step along a chain; false where it has to wait.
+bool Reduction::advance_entry(Chain& chain) {
+  const int32_t index = chain.entries[chain.applied];
+  Entry& entry = entries_[static_cast<size_t>(index)];
+  if (entry.send) {
+    if (!entry.may_go) return false;
+    ++chain.applied;
+    let_next_go(entry);
+    if (chain.first == chain.end) {
+      entry.state = State::Done;
+      --open_;
+      return true;
+    }
+    entry.state = State::UnderWay;
+    entry.from_total = chain.in_total;
+    const auto all = chain.in_total ? std::span<const std::byte>(total_) : own_;
+    calls_.push_back({index,
+                      true,
+                      entry.peer,
+                      entry.round,
+                      entry.chunk,
+                      part(all, chain),
+                      {},
+                      chain.at,
+                      chain.tally});
+    return true;
+  }
+  if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return false;
+  apply(chain, entry);
+  ++chain.applied;
+  return true;
 }
 
 void Reduction::apply(Chain& chain, Entry& entry) {

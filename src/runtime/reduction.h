@@ -2,8 +2,9 @@
 // reads is here, not when a round of the whole group is over.
 //
 // What makes it right: a round says which state a move reads (all moves of a round read the state
-// before it), so each chunk has its own chain of sends and receives, in round order, and chains of
-// different chunks never wait for each other. An add is always "what is here + what came", in chain
+// before it), so each chunk has its own chain of sends and receives, in round order. Chains of
+// different chunks wait for each other in one thing alone: what goes to one peer goes in round
+// order, as the price has it, whichever chunk was ready first. An add is always "what is here + what came", in chain
 // order, so every member computes the same sums in the same order on every run.
 // Memory: the worker's own sum is read in place and never written; an added chunk lands in one of
 // kScratchSlots scratch slots, a plain one directly in the total. Receives are posted in round
@@ -81,6 +82,8 @@ class Reduction {
     State state = State::Waiting;
     bool from_total = false;  // send: reads the total, so the total must wait for it
     int32_t slot = -1;        // receive through scratch
+    int32_t next_send = -1;   // send: the next one to the same peer
+    bool may_go = false;      // send: those before it to the same peer have gone
     int32_t round = 0;
     WorkerId peer;
     ChunkId chunk;
@@ -100,6 +103,8 @@ class Reduction {
   bool may_post(int32_t index) const;
   void post_receives();
   void advance(Chain& chain);
+  bool advance_entry(Chain& chain);
+  void let_next_go(const Entry& sent);
   bool sends_over(const Chain& chain, size_t before) const;
   void apply(Chain& chain, Entry& entry);
   void close();
@@ -120,6 +125,7 @@ class Reduction {
   std::vector<int32_t> free_slots_;
   std::vector<Entry> entries_;
   std::vector<Chain> chains_;
+  std::vector<int32_t> unlocked_;  // sends whose turn has come, their chains to be gone along
   std::vector<int32_t> receives_;  // entry indices in round order
   size_t next_receive_ = 0;
   std::vector<ReductionCall> calls_;

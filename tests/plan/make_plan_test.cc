@@ -131,7 +131,7 @@ TEST(MakePlan, WorkMovesToAnotherWorker) {
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, false);
+  append_update(plan.schedule, plan.stages, {});
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     plan.dispatch = dispatch;
     const Status status = check(plan);
