@@ -19,8 +19,10 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// A message costs more than its latency. What it costs is not known, so no chunk gets smaller.
-constexpr int64_t kLeastChunk = 16 * 1024;  // bytes
+// A message takes its worker some time beside its bytes and its latency, and no price knows how
+// much. So no chunk is on its link for less.
+constexpr Duration kLeastChunk = std::chrono::microseconds(50);
+constexpr int32_t kMostChunksAMember = 8;
 
 // A group's sums in the step as it is priced.
 struct GroupSums {
@@ -75,7 +77,8 @@ std::vector<int32_t> chunk_counts(const Group& group, const GroupSums& sums, con
   const auto members = static_cast<int32_t>(group.members.size());
   const Link link = now.link(group.members[0], group.members[1]);
   const auto most = static_cast<int32_t>(
-      std::clamp<int64_t>(sums.size.count / kLeastChunk, 1, 8 * int64_t{members}));
+      std::clamp<int64_t>(transfer_time(sums.size, link.bytes_per_second) / kLeastChunk, 1,
+                          int64_t{kMostChunksAMember} * members));
   std::vector<int32_t> counts;
   for (const int32_t wanted :
        {best_chunks(members, sums.size, {link.latency, link.bytes_per_second}), members - 1,
