@@ -1,8 +1,8 @@
 // How gradients are summed while one worker is slow, in real runs: a process for each of several
-// pipelines of one stage, with paced devices on the nominal clock. The worker is slow from the first
-// step on. Each row is a size of gradients; each column a way to sum them: what a step takes, the
-// mean over the run. Late-one has the slow worker as its late one from the start; auto begins with
-// the ring and has to find out, which its mean includes.
+// pipelines of one stage, with paced devices on the nominal clock. The worker is slow from the
+// first step on. Each row is a size of gradients; each column a way to sum them: what a step takes,
+// the mean over the run. Late-one has the slow worker as its late one from the start; auto begins
+// with the ring and has to find out, which its mean includes.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -66,7 +66,8 @@ std::string job_text(const Asked& asked, int64_t kibibytes, const std::string& w
   }
   return cat("[optimizer]\nkind = \"sgd\"\n[parallel]\nstages = 1\npipelines = ", asked.pipelines,
              "\nmicros = ", kMicros, "\nall_reduce = \"", way, "\"\n[device]\nkind = \"paced\"\n",
-             times, "parameter_bytes = ", 1024 * kibibytes, "\n[network]\nlatency_ms = ", kLatencyMs,
+             times, "parameter_bytes = ", 1024 * kibibytes,
+             "\n[network]\nlatency_ms = ", kLatencyMs,
              "\nmegabytes_per_second = ", kMegabytesPerSecond, "\nconnect_seconds = 120\n",
              "[[fault]]\nkind = \"slow-worker\"\nworker = \"", asked.pipelines - 1,
              ".0\"\nspeed = ", asked.speed, "\n");
@@ -98,8 +99,8 @@ Cell run_cell(const Asked& asked, int64_t kibibytes, const std::string& way) {
   cell.plans = static_cast<int64_t>(changes.size());
   cell.from = changes.back().from;
   const Summing& summing = plan.schedule.groups.front().summing;
-  cell.sums = summing.chunks > 0 ? cat(summing.algorithm, ", k = ", summing.chunks)
-                                 : summing.algorithm;
+  cell.sums =
+      summing.chunks > 0 ? cat(summing.algorithm, ", k = ", summing.chunks) : summing.algorithm;
   cell.lag_valid = figures.back().lag_valid;
   return cell;
 }
@@ -161,7 +162,8 @@ int run_table(const Asked& asked) {
 }  // namespace tenuto
 
 int main(int count, char** arguments) {
-  CLI::App app{"Real processes that sum gradients while one of them is slow", "training_sums_bench"};
+  CLI::App app{"Real processes that sum gradients while one of them is slow",
+               "training_sums_bench"};
   tenuto::Asked asked;
   asked.tenuto = tenuto::tenuto_of_this_build();
   app.add_option("--kib", asked.kibibytes, "gradients of a worker, in KiB (8,32,64,128,256)")

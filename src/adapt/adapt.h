@@ -41,7 +41,7 @@ struct AdaptOptions {
   bool moves = false;                // live workers may hold other stages, where the dead would be
                        // missed too much (adapt/spread.h): of a run that begins, since
                        // their state is not copied
-  double move_gain = 0.02;  // share by which a step must be faster for that
+  double move_gain = 0.02;     // share by which a step must be faster for that
   bool steps_in_turn = false;  // how groups sum is weighed for steps that follow one another
 };
 

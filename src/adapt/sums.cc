@@ -117,11 +117,11 @@ std::vector<Way> ways_of(const Group& group, const GroupSums& sums, const Cluste
   const size_t first = ways.size();
   for (const int32_t chunks : chunk_counts(group, sums, now)) weigh({kLateOne, sums.last, chunks});
   if (ways.size() == first) return ways;
-  const auto best = std::min_element(
-      ways.begin() + static_cast<std::ptrdiff_t>(first), ways.end(),
-      [](const Way& a, const Way& b) {
-        return std::pair(a.finish, a.summing.chunks) < std::pair(b.finish, b.summing.chunks);
-      });
+  const auto best = std::min_element(ways.begin() + static_cast<std::ptrdiff_t>(first), ways.end(),
+                                     [](const Way& a, const Way& b) {
+                                       return std::pair(a.finish, a.summing.chunks) <
+                                              std::pair(b.finish, b.summing.chunks);
+                                     });
   ways = {ways.begin(), ways.begin() + static_cast<std::ptrdiff_t>(first)};
   ways.push_back(*best);
   return ways;
@@ -192,8 +192,8 @@ Result<ChosenSums> choose_sums(const Plan& plan, const Model& model, const Clust
     const auto told = std::find_if(reasons.begin(), reasons.end(),
                                    [&](const auto& it) { return it.first == trial.stages; });
     const double least = told == reasons.end() ? least_gain : 0;
-    if (saved.count() <= 0 || static_cast<double>(saved.count()) <
-                                  least * static_cast<double>(chosen.price.count())) {
+    if (saved.count() <= 0 ||
+        static_cast<double>(saved.count()) < least * static_cast<double>(chosen.price.count())) {
       continue;
     }
     const std::string reason =

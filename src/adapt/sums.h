@@ -14,10 +14,10 @@ namespace tenuto {
 // A plan with its sums chosen.
 struct ChosenSums {
   Plan plan;
-  Duration price{};     // of a step, with its update
-  Duration before{};    // the same of the given plan
+  Duration price{};   // of a step, with its update
+  Duration before{};  // the same of the given plan
   bool changed = false;
-  std::string reason;   // a sentence for each group that sums otherwise now; empty = none does
+  std::string reason;  // a sentence for each group that sums otherwise now; empty = none does
 };
 
 // Chooses for each group whose plan leaves it open (Schedule::all_reduce auto: ring, halving, or

@@ -13,6 +13,7 @@
 #include "ir/effect.h"
 #include "plan/copies.h"
 #include "plan/given_plan.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
 #include "sim/price.h"

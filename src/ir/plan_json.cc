@@ -173,7 +173,8 @@ class TreeReader {
     if (!object(tree, place, {"micros", "warm_up"}, "room")) return {};
     Limit limit{
         number(tree["micros"], place + ".micros"), number(tree["warm_up"], place + ".warm_up"), {}};
-    if (!tree.contains("room") || !object(tree["room"], place + ".room", {"most", "whole", "late"})) {
+    if (!tree.contains("room") ||
+        !object(tree["room"], place + ".room", {"most", "whole", "late"})) {
       return limit;
     }
     limit.room = {wide_number(tree["room"]["most"], place + ".room.most"),

@@ -44,18 +44,18 @@ inline constexpr const char* kLateOne = "late-one";
 Status check_all_reduce(const std::string& name);
 
 // Puts at the end of each holder's list what makes the step: Reduce with each of its stages' group
-// (over the holders, by the collective of the style), Measure with the norm passed from the last stage to the first, the
-// verdict passed from worker to worker the other way, once to each, then a Step for each of its
-// stages: on a slow link the norm's way is that of the last gradient, and the verdict is there
-// before the next step's first activation. Stages may have unequal numbers of holders: a holder
-// takes the norm from the worker that most of its gradients come from, and the verdict from the one
-// that most of its activations come from, without a most in turn; all of these have the same one,
-// bit for bit. `staggered`, with at least two stages: a MeasureAhead and a StepAhead for each
-// stage, the norm passed from the first stage to the last, and at the front of the lists a Validate
-// for each, the verdict passed from worker to worker from the last stage to the first. With `tied`,
-// and at least two stages, the first and the last stage reduce in two buckets: 0 = what is theirs
-// alone, 1 = the shared weight, over the holders of both. Where the members of a group cannot sum
-// as the style has it, they sum by the ring.
+// (over the holders, by the collective of the style), Measure with the norm passed from the last
+// stage to the first, the verdict passed from worker to worker the other way, once to each, then a
+// Step for each of its stages: on a slow link the norm's way is that of the last gradient, and the
+// verdict is there before the next step's first activation. Stages may have unequal numbers of
+// holders: a holder takes the norm from the worker that most of its gradients come from, and the
+// verdict from the one that most of its activations come from, without a most in turn; all of these
+// have the same one, bit for bit. `staggered`, with at least two stages: a MeasureAhead and a
+// StepAhead for each stage, the norm passed from the first stage to the last, and at the front of
+// the lists a Validate for each, the verdict passed from worker to worker from the last stage to
+// the first. With `tied`, and at least two stages, the first and the last stage reduce in two
+// buckets: 0 = what is theirs alone, 1 = the shared weight, over the holders of both. Where the
+// members of a group cannot sum as the style has it, they sum by the ring.
 //
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style);
@@ -67,7 +67,8 @@ void append_update(Schedule& schedule, const std::vector<Stage>& stages, const U
 //
 // Requires: a total of a stage is in the store of every part or of none
 void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
-                        const UpdateStyle& style, const Stores& stores, const std::vector<std::vector<bool>>& stepped);
+                        const UpdateStyle& style, const Stores& stores,
+                        const std::vector<std::vector<bool>>& stepped);
 
 // The plan with the other kind of update, see append_update; as it is when it has that already.
 Plan with_update(Plan plan, bool staggered);

@@ -175,9 +175,11 @@ void Reduction::post_receives() {
 }
 
 // The send behind this one to the same peer may go, if what it reads is here.
-void Reduction::let_next_go(const Entry& sent) {
+void Reduction::let_next_go(const Entry& sent, Duration at) {
   if (sent.next_send < 0) return;
-  entries_[static_cast<size_t>(sent.next_send)].may_go = true;
+  Entry& next = entries_[static_cast<size_t>(sent.next_send)];
+  next.may_go = true;
+  next.turn = at;
   unlocked_.push_back(sent.next_send);
 }
 
@@ -202,7 +204,8 @@ bool Reduction::advance_entry(Chain& chain) {
   if (entry.send) {
     if (!entry.may_go) return false;
     ++chain.applied;
-    let_next_go(entry);
+    const Duration ready = std::max(chain.at, entry.turn);
+    let_next_go(entry, ready);
     if (chain.first == chain.end) {
       entry.state = State::Done;
       --open_;
@@ -218,7 +221,7 @@ bool Reduction::advance_entry(Chain& chain) {
                       entry.chunk,
                       part(all, chain),
                       {},
-                      chain.at,
+                      ready,
                       chain.tally});
     return true;
   }

@@ -4,10 +4,10 @@
 // What makes it right: a round says which state a move reads (all moves of a round read the state
 // before it), so each chunk has its own chain of sends and receives, in round order. Chains of
 // different chunks wait for each other in one thing alone: what goes to one peer goes in round
-// order, as the price has it, whichever chunk was ready first. An add is always "what is here + what came", in chain
-// order, so every member computes the same sums in the same order on every run.
-// Memory: the worker's own sum is read in place and never written; an added chunk lands in one of
-// kScratchSlots scratch slots, a plain one directly in the total. Receives are posted in round
+// order, as the price has it, whichever chunk was ready first. An add is always "what is here +
+// what came", in chain order, so every member computes the same sums in the same order on every
+// run. Memory: the worker's own sum is read in place and never written; an added chunk lands in one
+// of kScratchSlots scratch slots, a plain one directly in the total. Receives are posted in round
 // order, so the oldest unfinished round always has its slots and the group cannot stall.
 // No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
@@ -36,7 +36,8 @@ struct ReductionCall {
   ChunkId chunk;
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
-  Duration ready{};                   // send: when the chunk was here, on the caller's clock
+  Duration ready{};                   // send: when the chunk was here and those before it to the
+                                      // same peer had set out, on the caller's clock
   uint64_t tally = 0;                 // send: of what goes out
 };
 
@@ -83,7 +84,8 @@ class Reduction {
     bool from_total = false;  // send: reads the total, so the total must wait for it
     int32_t slot = -1;        // receive through scratch
     int32_t next_send = -1;   // send: the next one to the same peer
-    bool may_go = false;      // send: those before it to the same peer have gone
+    bool may_go = false;      // send: those before it to the same peer have gone,
+    Duration turn{};          // the last of them at this moment
     int32_t round = 0;
     WorkerId peer;
     ChunkId chunk;
@@ -104,7 +106,7 @@ class Reduction {
   void post_receives();
   void advance(Chain& chain);
   bool advance_entry(Chain& chain);
-  void let_next_go(const Entry& sent);
+  void let_next_go(const Entry& sent, Duration at);
   bool sends_over(const Chain& chain, size_t before) const;
   void apply(Chain& chain, Entry& entry);
   void close();

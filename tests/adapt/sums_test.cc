@@ -82,10 +82,10 @@ TEST(Sums, OneSlowWorkerIsWaitedFor) {
   EXPECT_EQ(chosen.price, it.price_of(chosen.plan));
   EXPECT_LT(chosen.price, chosen.before);
   // 4 micro-batches of 15 ms at 0.7 of the speed: 60 ms more than 3 / 7 of them.
-  EXPECT_EQ(chosen.reason,
-            cat("sums of stage 0 wait for worker 3, 25.7 ms late: late-one, k = ", summing.chunks,
-                ", saves ",
-                std::round(10 * to_milliseconds(chosen.before - chosen.price)) / 10, " ms"));
+  EXPECT_EQ(
+      chosen.reason,
+      cat("sums of stage 0 wait for worker 3, 25.7 ms late: late-one, k = ", summing.chunks,
+          ", saves ", std::round(10 * to_milliseconds(chosen.before - chosen.price)) / 10, " ms"));
   // Its own answer is good enough, and with everybody in time it is undone.
   it.plan = chosen.plan;
   EXPECT_FALSE(it.choose().changed);

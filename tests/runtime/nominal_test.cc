@@ -157,8 +157,8 @@ TEST(Nominal, EqualsThePriceOpByOp) {
   }
 }
 
-// Every all-reduce, with any member late and any count of chunks, at the nanosecond: what goes to one
-// peer goes in the order of the rounds, in the price as in the run.
+// Every all-reduce, with any member late and any count of chunks, at the nanosecond: what goes to
+// one peer goes in the order of the rounds, in the price as in the run.
 TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
   const HandClock clock;
   const std::vector<std::string> names = {"ring", "halving", "tree", "direct", "late-one"};

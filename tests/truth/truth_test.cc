@@ -218,8 +218,8 @@ TEST_F(Truth, EveryAllReduceIsWithinTheBound) {
       plans.emplace_back(name, with_all_reduce(ring, name));
     }
     plans.emplace_back("late 0",
-                       with_summing(plans[5].second, {{0}}, {"late-one", ring.stages[0].holders[0],
-                                                             3 * pipelines + 1}));
+                       with_summing(plans[5].second, {{0}},
+                                    {"late-one", ring.stages[0].holders[0], 3 * pipelines + 1}));
     for (const auto& [name, plan] : plans) {
       SCOPED_TRACE(cat(name, " ", pipelines, "x", stages));
       ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
