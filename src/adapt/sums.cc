@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -41,9 +42,8 @@ struct Way {
 // What might be tried for a group, and what that gains its sums alone.
 struct Trial {
   std::vector<StageId> stages;
-  Summing summing;
-  GroupSums sums;
-  Duration gain{};
+  Summing summing, before;
+  Duration lateness{}, gain{};
 };
 
 std::vector<GroupSums> sums_of(const Plan& plan, const Model& model, const Timeline& timeline) {
@@ -88,7 +88,8 @@ std::vector<int32_t> chunk_counts(const Group& group, const GroupSums& sums, con
   return counts;
 }
 
-// When all members have the sum; nothing where they cannot sum so.
+// When all members have the sum, if what a member sends and gets shares one port each way; nothing
+// where they cannot sum so.
 std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, const Cluster& now,
                                   const Summing& summing) {
   CollectiveShape shape;
@@ -97,8 +98,7 @@ std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, con
   if (summing.late.value >= 0) shape.late = {summing.late};
   const auto procedure = make_procedure(summing.algorithm, shape);
   if (!procedure.ok()) return std::nullopt;
-  const auto finish = reduction_finish(procedure.value().collective, sums.starts, sums.size, now);
-  return *std::max_element(finish.begin(), finish.end());
+  return price_collective(procedure.value().collective, sums.starts, sums.size, now).last;
 }
 
 // The ways that the plan leaves open to a group, each with its best count of chunks.
@@ -117,17 +117,16 @@ std::vector<Way> ways_of(const Group& group, const GroupSums& sums, const Cluste
   const size_t first = ways.size();
   for (const int32_t chunks : chunk_counts(group, sums, now)) weigh({kLateOne, sums.last, chunks});
   if (ways.size() == first) return ways;
-  const auto best = std::min_element(ways.begin() + static_cast<std::ptrdiff_t>(first), ways.end(),
-                                     [](const Way& a, const Way& b) {
-                                       return std::pair(a.finish, a.summing.chunks) <
-                                              std::pair(b.finish, b.summing.chunks);
-                                     });
-  ways = {ways.begin(), ways.begin() + static_cast<std::ptrdiff_t>(first)};
-  ways.push_back(*best);
+  const auto late = ways.begin() + static_cast<std::ptrdiff_t>(first);
+  std::iter_swap(late, std::min_element(late, ways.end(), [](const Way& a, const Way& b) {
+                   return std::pair(a.finish, a.summing.chunks) <
+                          std::pair(b.finish, b.summing.chunks);
+                 }));
+  ways.resize(first + 1);
   return ways;
 }
 
-// What is worth the price of a whole step, the most promising first.
+// What might gain, the most promising first.
 std::vector<Trial> trials_of(const Plan& plan, const Model& model, const Cluster& now,
                              const Timeline& timeline) {
   const bool any_algorithm = plan.schedule.all_reduce == kAutoAllReduce;
@@ -137,15 +136,15 @@ std::vector<Trial> trials_of(const Plan& plan, const Model& model, const Cluster
     const Group& group = plan.schedule.groups[g];
     if (group.members.size() < 2) continue;
     const auto present = finish_of(group, all[g], now, group.summing);
+    if (!present) continue;
     for (const Way& way : ways_of(group, all[g], now, any_algorithm)) {
-      if (way.summing == group.summing || (present && way.finish >= *present)) continue;
-      const Duration gain = present ? *present - way.finish : Duration{};
-      trials.push_back({group.stages, way.summing, all[g], gain});
+      if (way.summing == group.summing || way.finish >= *present) continue;
+      trials.push_back(
+          {group.stages, way.summing, group.summing, all[g].lateness, *present - way.finish});
     }
   }
   std::stable_sort(trials.begin(), trials.end(),
                    [](const Trial& a, const Trial& b) { return a.gain > b.gain; });
-  if (trials.size() > kMostSumTrials) trials.resize(kMostSumTrials);
   return trials;
 }
 
@@ -153,18 +152,126 @@ std::string milliseconds(Duration time) {
   return cat(std::round(to_milliseconds(time) * 10) / 10, " ms");
 }
 
-std::string describe(const Trial& trial, Duration saved) {
+std::string describe(const Trial& trial) {
   std::string stages;
   for (const StageId stage : trial.stages) stages += cat(stages.empty() ? "" : " and ", stage);
   std::string text = cat("sums of stage", trial.stages.size() > 1 ? "s " : " ", stages);
   if (trial.summing.late.value >= 0) {
-    text += cat(" wait for worker ", trial.summing.late, ", ", milliseconds(trial.sums.lateness),
-                " late");
+    text +=
+        cat(" wait for worker ", trial.summing.late, ", ", milliseconds(trial.lateness), " late");
   }
   text += cat(": ", trial.summing.algorithm);
-  if (trial.summing.chunks > 0) text += cat(", k = ", trial.summing.chunks);
-  return text + cat(", saves ", milliseconds(saved));
+  return trial.summing.chunks > 0 ? cat(text, ", k = ", trial.summing.chunks) : text;
 }
+
+// Chooses among trials by the price of the whole step.
+class Chooser {
+ public:
+  Chooser(const Plan& plan, const Model& model, const Cluster& now, const PriceOptions& pricing,
+          double least_gain)
+      : model_(model), now_(now), pricing_(pricing), least_gain_(least_gain) {
+    chosen_.plan = plan;
+  }
+
+  Result<ChosenSums> run() {
+    const auto before = price_of(chosen_.plan);
+    if (!before.ok()) return before.error();
+    chosen_.before = chosen_.price = before.value();
+    if (!sums_follow_cluster(chosen_.plan.schedule)) return chosen_;
+    PriceOptions spans = pricing_;
+    spans.spans = true;
+    spans.in_turn = false;  // who comes when in a step from empty
+    const auto timeline = price(chosen_.plan, model_, now_, spans);
+    if (!timeline.ok()) return timeline.error();
+    const auto trials = trials_of(chosen_.plan, model_, now_, timeline.value());
+    for (const auto step : {&Chooser::take_together, &Chooser::take_back, &Chooser::take_others}) {
+      if (const Status status = (this->*step)(trials); !status.ok()) return status.error();
+    }
+    if (taken_.empty()) return chosen_;
+    const Status right = check(chosen_.plan, sizes_of(model_, chosen_.plan.stages));
+    if (!right.ok()) return right.error();
+    chosen_.changed = true;
+    for (const auto& [stages, trial] : taken_) {
+      chosen_.reason += cat(chosen_.reason.empty() ? "" : "; ", describe(trial));
+    }
+    chosen_.reason += cat(", saves ", milliseconds(chosen_.before - chosen_.price));
+    return std::move(chosen_);
+  }
+
+ private:
+  Result<Duration> price_of(const Plan& plan) const {
+    const auto priced = price(plan, model_, now_, pricing_);
+    if (!priced.ok()) return priced.error();
+    return priced.value().period;
+  }
+  bool is_enough(Duration gain) const {
+    return gain.count() > 0 && static_cast<double>(gain.count()) >=
+                                   least_gain_ * static_cast<double>(chosen_.before.count());
+  }
+
+  // Each group its best way, if that pays: stages that wait for each other gain together only.
+  Status take_together(const std::vector<Trial>& trials) {
+    Plan tried = chosen_.plan;
+    std::map<std::vector<StageId>, Trial> best;
+    for (const Trial& trial : trials) best.try_emplace(trial.stages, trial);
+    for (const auto& [stages, trial] : best) {
+      tried = with_summing(std::move(tried), stages, trial.summing);
+    }
+    if (best.empty() || !is_enough(trials.front().gain)) return ok();
+    const auto priced = price_of(tried);
+    if (!priced.ok()) return priced.error();
+    if (!is_enough(chosen_.price - priced.value())) return ok();
+    chosen_.plan = std::move(tried);
+    chosen_.price = priced.value();
+    taken_ = std::move(best);
+    return ok();
+  }
+
+  // Back to what it was, where that costs the step nothing.
+  Status take_back(const std::vector<Trial>& trials) {
+    if (taken_.size() < 2) return ok();
+    for (auto trial = trials.rbegin(); trial != trials.rend() && left_ > 0; ++trial) {
+      const auto taken = taken_.find(trial->stages);
+      if (taken == taken_.end() || taken->second.summing != trial->summing) continue;
+      Plan tried = with_summing(chosen_.plan, trial->stages, trial->before);
+      const auto priced = price_of(tried);
+      --left_;
+      if (!priced.ok()) return priced.error();
+      if (priced.value() > chosen_.price) continue;
+      chosen_.plan = std::move(tried);
+      chosen_.price = priced.value();
+      taken_.erase(taken);
+    }
+    return ok();
+  }
+
+  // Another way of one group: of one that has changed if it is better, of another if it pays.
+  Status take_others(const std::vector<Trial>& trials) {
+    for (const Trial& trial : trials) {
+      const auto taken = taken_.find(trial.stages);
+      if (taken != taken_.end() && taken->second.summing == trial.summing) continue;
+      if (!is_enough(trial.gain) || left_ == 0) continue;
+      Plan tried = with_summing(chosen_.plan, trial.stages, trial.summing);
+      const auto priced = price_of(tried);
+      --left_;
+      if (!priced.ok()) return priced.error();
+      const Duration gain = chosen_.price - priced.value();
+      if (taken == taken_.end() ? !is_enough(gain) : gain.count() <= 0) continue;
+      chosen_.plan = std::move(tried);
+      chosen_.price = priced.value();
+      taken_.insert_or_assign(trial.stages, trial);
+    }
+    return ok();
+  }
+
+  const Model& model_;
+  const Cluster& now_;
+  const PriceOptions pricing_;
+  const double least_gain_;
+  ChosenSums chosen_;
+  std::map<std::vector<StageId>, Trial> taken_;  // by the stages of a group
+  int32_t left_ = kMostSumTrials;
+};
 
 }  // namespace
 
@@ -173,47 +280,7 @@ Result<ChosenSums> choose_sums(const Plan& plan, const Model& model, const Clust
   PriceOptions pricing = asked;
   pricing.update = true;
   pricing.spans = pricing.bytes = pricing.lower_bound = false;
-  const auto before = price(plan, model, now, pricing);
-  if (!before.ok()) return before.error();
-  ChosenSums chosen{plan, before.value().period, before.value().period, false, ""};
-  if (!sums_follow_cluster(plan.schedule)) return chosen;
-  PriceOptions spans = pricing;
-  spans.spans = true;
-  spans.in_turn = false;  // who comes when in a step from empty
-  const auto timeline = price(plan, model, now, spans);
-  if (!timeline.ok()) return timeline.error();
-  std::vector<std::pair<std::vector<StageId>, std::string>> reasons;  // by group
-  for (const Trial& trial : trials_of(plan, model, now, timeline.value())) {
-    Plan tried = with_summing(chosen.plan, trial.stages, trial.summing);
-    const auto priced = price(tried, model, now, pricing);
-    if (!priced.ok()) return priced.error();
-    const Duration saved = chosen.price - priced.value().period;
-    // Another way of a group that has changed already needs no gain of its own.
-    const auto told = std::find_if(reasons.begin(), reasons.end(),
-                                   [&](const auto& it) { return it.first == trial.stages; });
-    const double least = told == reasons.end() ? least_gain : 0;
-    if (saved.count() <= 0 ||
-        static_cast<double>(saved.count()) < least * static_cast<double>(chosen.price.count())) {
-      continue;
-    }
-    const std::string reason =
-        describe(trial, told == reasons.end() ? saved : chosen.before - priced.value().period);
-    if (told == reasons.end()) {
-      reasons.emplace_back(trial.stages, reason);
-    } else {
-      told->second = reason;
-    }
-    chosen.plan = std::move(tried);
-    chosen.price = priced.value().period;
-    chosen.changed = true;
-  }
-  if (!chosen.changed) return chosen;
-  const Status right = check(chosen.plan, sizes_of(model, chosen.plan.stages));
-  if (!right.ok()) return right.error();
-  for (const auto& [stages, reason] : reasons) {
-    chosen.reason += cat(chosen.reason.empty() ? "" : "; ", reason);
-  }
-  return chosen;
+  return Chooser(plan, model, now, pricing, least_gain).run();
 }
 
 }  // namespace tenuto

@@ -24,17 +24,18 @@ struct ChosenSums {
 // late-one with the member that comes last; late-one: who is late, and the chunks) how it sums.
 //
 // Idea:   the starts of a group's sums are known from the price of the step. The sums alone say
-//         which count of chunks is the best for each algorithm; the price of the whole step then
-//         says which algorithm is, since it knows what else waits for them. A group changes only
-//         when the step is faster by more than `least_gain`. Groups come by what they gain alone,
-//         and after kMostSumTrials whole prices what is left stays as it is.
+//         which way is the best one and with how many chunks, as if all links of a member shared a
+//         port: where they do, ways that talk with many members gain less than the price of a step
+//         says, which gives each link to itself. Then the price of the whole step says whether that
+//         pays, since it knows what else waits. So what is taken gains `least_gain` of a step by
+//         both. All groups are tried together, and kMostSumTrials times one of them.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   as price()
 Result<ChosenSums> choose_sums(const Plan& plan, const Model& model, const Cluster& now,
                                const PriceOptions& pricing, double least_gain);
 
-// Whole prices of one choice at most.
+// Prices of whole steps for groups one by one, at most.
 inline constexpr int32_t kMostSumTrials = 32;
 
 }  // namespace tenuto
