@@ -1,5 +1,6 @@
 """Gradients summed while one worker is slow, in runs of real processes on the nominal clock."""
 import json
+import statistics
 import subprocess
 import unittest
 
@@ -47,12 +48,15 @@ class Sums(Case):
                                      r"late-one, k = \d+, saves \d+(\.\d+)? ms")
         # Weights and gradients of paced devices are whole numbers: sums in any order are the same.
         self.assertEqual([step["loss"] for step in metrics], [step["loss"] for step in ring])
-        if not (metrics[-1]["lag_valid"] and ring[-1]["lag_valid"]):
+        periods = {way: statistics.median(step["period_ms"] for step in steps[-12:])
+                   for way, steps in (("ring", ring), ("auto", metrics))}
+        prices = {way: self.simulated(way)["period_ms"] for way in periods}
+        self.assertLess(prices["auto"], 0.95 * prices["ring"])
+        off = {way: abs(periods[way] / prices[way] - 1) for way in periods}
+        busy = not (metrics[-1]["lag_valid"] and ring[-1]["lag_valid"])
+        if busy and max(off.values()) > 0.01:
             self.skipTest("the machine is too busy to keep the clock")
-        periods = {"ring": ring[-1]["period_ms"], "auto": metrics[-1]["period_ms"]}
-        for way, period in periods.items():
-            self.assertAlmostEqual(period, self.simulated(way)["period_ms"], delta=0.02 * period)
-        self.assertLess(periods["auto"], 0.95 * periods["ring"])
+        self.assertLess(max(off.values()), 0.01, (periods, prices))
 
     def test_names(self):
         for way in ("halving", "tree", "direct", "late-one"):
