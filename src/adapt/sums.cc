@@ -31,6 +31,7 @@ struct GroupSums {
   std::vector<Duration> starts;  // by place in the members
   WorkerId last;                 // the member that comes last, and by how much
   Duration lateness{};
+  bool in_turn = false;  // steps follow one another, see PriceOptions
 };
 
 // One way to sum, and when the last member has the sum then.
@@ -46,10 +47,12 @@ struct Trial {
   Duration lateness{}, gain{};
 };
 
-std::vector<GroupSums> sums_of(const Plan& plan, const Model& model, const Timeline& timeline) {
+std::vector<GroupSums> sums_of(const Plan& plan, const Model& model, const Timeline& timeline,
+                               bool in_turn) {
   std::vector<GroupSums> all(plan.schedule.groups.size());
   for (size_t g = 0; g < all.size(); ++g) {
     all[g].starts.resize(plan.schedule.groups[g].members.size());
+    all[g].in_turn = in_turn;
   }
   for (const Span& span : timeline.spans) {
     if (span.op.kind != OpKind::Reduce) continue;
@@ -82,14 +85,14 @@ std::vector<int32_t> chunk_counts(const Group& group, const GroupSums& sums, con
   std::vector<int32_t> counts;
   for (const int32_t wanted :
        {best_chunks(members, sums.size, {link.latency, link.bytes_per_second}), members - 1,
-        2 * (members - 1)}) {
+        2 * (members - 1), 4 * (members - 1)}) {
     counts.push_back(std::min(wanted, most));
   }
   return counts;
 }
 
-// When all members have the sum, if what a member sends and gets shares one port each way; nothing
-// where they cannot sum so.
+// When all members have the sum; nothing where they cannot sum so. In turn who came early may have
+// it later by as much, since the next step's sums wait for the last one again.
 std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, const Cluster& now,
                                   const Summing& summing) {
   CollectiveShape shape;
@@ -98,7 +101,10 @@ std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, con
   if (summing.late.value >= 0) shape.late = {summing.late};
   const auto procedure = make_procedure(summing.algorithm, shape);
   if (!procedure.ok()) return std::nullopt;
-  return price_collective(procedure.value().collective, sums.starts, sums.size, now).last;
+  auto finish = reduction_finish(procedure.value().collective, sums.starts, sums.size, now);
+  const Duration last = *std::max_element(sums.starts.begin(), sums.starts.end());
+  for (size_t i = 0; i < finish.size() && sums.in_turn; ++i) finish[i] -= last - sums.starts[i];
+  return *std::max_element(finish.begin(), finish.end());
 }
 
 // The ways that the plan leaves open to a group, each with its best count of chunks.
@@ -128,9 +134,9 @@ std::vector<Way> ways_of(const Group& group, const GroupSums& sums, const Cluste
 
 // What might gain, the most promising first.
 std::vector<Trial> trials_of(const Plan& plan, const Model& model, const Cluster& now,
-                             const Timeline& timeline) {
+                             const Timeline& timeline, bool in_turn) {
   const bool any_algorithm = plan.schedule.all_reduce == kAutoAllReduce;
-  const std::vector<GroupSums> all = sums_of(plan, model, timeline);
+  const std::vector<GroupSums> all = sums_of(plan, model, timeline, in_turn);
   std::vector<Trial> trials;
   for (size_t g = 0; g < all.size(); ++g) {
     const Group& group = plan.schedule.groups[g];
@@ -183,7 +189,7 @@ class Chooser {
     spans.in_turn = false;  // who comes when in a step from empty
     const auto timeline = price(chosen_.plan, model_, now_, spans);
     if (!timeline.ok()) return timeline.error();
-    const auto trials = trials_of(chosen_.plan, model_, now_, timeline.value());
+    const auto trials = trials_of(chosen_.plan, model_, now_, timeline.value(), pricing_.in_turn);
     for (const auto step : {&Chooser::take_together, &Chooser::take_back, &Chooser::take_others}) {
       if (const Status status = (this->*step)(trials); !status.ok()) return status.error();
     }
@@ -217,7 +223,7 @@ class Chooser {
     for (const auto& [stages, trial] : best) {
       tried = with_summing(std::move(tried), stages, trial.summing);
     }
-    if (best.empty() || !is_enough(trials.front().gain)) return ok();
+    if (best.empty()) return ok();
     const auto priced = price_of(tried);
     if (!priced.ok()) return priced.error();
     if (!is_enough(chosen_.price - priced.value())) return ok();
@@ -250,7 +256,7 @@ class Chooser {
     for (const Trial& trial : trials) {
       const auto taken = taken_.find(trial.stages);
       if (taken != taken_.end() && taken->second.summing == trial.summing) continue;
-      if (!is_enough(trial.gain) || left_ == 0) continue;
+      if (left_ == 0) break;
       Plan tried = with_summing(chosen_.plan, trial.stages, trial.summing);
       const auto priced = price_of(tried);
       --left_;

@@ -24,11 +24,11 @@ struct ChosenSums {
 // late-one with the member that comes last; late-one: who is late, and the chunks) how it sums.
 //
 // Idea:   the starts of a group's sums are known from the price of the step. The sums alone say
-//         which way is the best one and with how many chunks, as if all links of a member shared a
-//         port: where they do, ways that talk with many members gain less than the price of a step
-//         says, which gives each link to itself. Then the price of the whole step says whether that
-//         pays, since it knows what else waits. So what is taken gains `least_gain` of a step by
-//         both. All groups are tried together, and kMostSumTrials times one of them.
+//         which ways are promising and with how many chunks; then the price of the whole step says
+//         whether that pays, since it knows what else waits. A change gains `least_gain` of a step.
+//         All groups are tried together, and kMostSumTrials times one of them.
+// Not taken: ports that the links of a member share. As price() has it each link is by itself, and
+//         ways that talk with many members gain more than they do over a shared port.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   as price()

@@ -12,7 +12,6 @@
 #include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
-#include "sim/procedure_price.h"
 
 namespace tenuto {
 namespace {
@@ -63,12 +62,26 @@ Situation situation_of(int32_t stages, int32_t pipelines, int64_t bytes, const s
   return it;
 }
 
-TEST(Sums, TheRingStaysWhereNobodyIsLate) {
-  const Situation it = situation_of(1, 8, 64 * kMebi, "auto");
+// Of two members, and where sums take no time.
+TEST(Sums, TheRingStaysWhereNothingIsFaster) {
+  Situation two = situation_of(1, 2, 64 * kMebi, "auto");
+  Situation free = situation_of(1, 8, 64 * kMebi, "auto");
+  free.cluster = uniform_cluster(8, {});
+  free.cluster.workers[3].speed = 0.7;
+  for (const Situation& it : {two, free}) {
+    const ChosenSums chosen = it.choose();
+    EXPECT_FALSE(chosen.changed) << chosen.reason;
+    EXPECT_EQ(chosen.plan, it.plan);
+    EXPECT_EQ(chosen.price, it.price_of(it.plan));
+  }
+}
+
+TEST(Sums, HalvingWhereRoundsCost) {
+  const Situation it = situation_of(1, 8, 64 * 1024, "auto");
   const ChosenSums chosen = it.choose();
-  EXPECT_FALSE(chosen.changed) << chosen.reason;
-  EXPECT_EQ(chosen.plan, it.plan);
-  EXPECT_EQ(chosen.price, it.price_of(it.plan));
+  ASSERT_TRUE(chosen.changed);
+  EXPECT_EQ(chosen.plan.schedule.groups[0].summing, (Summing{"halving", {}, 0}));
+  EXPECT_EQ(chosen.reason.find("sums of stage 0: halving, saves "), 0u) << chosen.reason;
 }
 
 TEST(Sums, OneSlowWorkerIsWaitedFor) {
@@ -166,8 +179,7 @@ TEST(Sums, DrawnClusters) {
   EXPECT_GT(changed, 8);
 }
 
-// One stage, a drawn worker slow: over a port each way, and over links apart, no way is better than
-// the chosen one by more than the margin and what the other price takes from it.
+// One stage, a drawn worker slow: no way is better than the chosen one by more than the margin.
 TEST(Sums, NoWayIsMuchBetter) {
   int32_t late = 0, halved = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
@@ -186,31 +198,14 @@ TEST(Sums, NoWayIsMuchBetter) {
     halved += name == "halving";
     std::vector<Plan> others = {it.plan, with_all_reduce(it.plan, "halving"),
                                 with_summing(it.plan, {{0}}, {"late-one", slow, pipelines - 1})};
-    PriceOptions spans = it.pricing;
-    spans.spans = true;
-    spans.in_turn = false;
-    const auto timeline = price(it.plan, it.model, it.cluster, spans);
-    std::vector<Duration> arrivals(static_cast<size_t>(pipelines));
-    for (const Span& span : timeline.value().spans) {
-      if (span.op.kind == OpKind::Reduce) {
-        arrivals[static_cast<size_t>(span.worker.value)] = span.start;
-      }
-    }
-    const auto by_ports = [&](const Plan& plan) {
-      return price_collective(plan.schedule.collectives[0], arrivals, it.model.layers[0].parameters,
-                              it.cluster)
-          .last;
-    };
     for (const Plan& other : others) {
-      const Duration links = chosen.price - it.price_of(other);
-      const Duration ports = by_ports(chosen.plan) - by_ports(other);
-      const double margin = 0.02 * static_cast<double>(chosen.before.count());
-      EXPECT_LE(static_cast<double>(std::min(links, ports).count()), margin)
+      const double over = static_cast<double>((chosen.price - it.price_of(other)).count());
+      EXPECT_LE(over, 0.02 * static_cast<double>(chosen.before.count()))
           << other.schedule.groups[0].summing.algorithm << " instead of " << name;
     }
   }
   EXPECT_GT(late, 20);
-  EXPECT_GT(halved, 3);
+  EXPECT_GT(halved, 0);
 }
 
 // adapt() takes them with the lists.
