@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr double kMostOver = 0.01;  // of auto over the best way
 constexpr int32_t kMicros = 4;
-constexpr double kOpMs = 2, kLatencyMs = 0.2, kMegabytesPerSecond = 5;
+constexpr double kOpMs = 5, kLatencyMs = 0.5, kMegabytesPerSecond = 2;
 const std::vector<std::string> kWays = {"ring", "halving", "late-one", "auto"};
 
 struct Asked {

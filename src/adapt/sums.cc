@@ -20,9 +20,9 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// A message takes its worker some time beside its bytes and its latency, and no price knows how
-// much. So no chunk is on its link for less.
-constexpr Duration kLeastChunk = std::chrono::microseconds(50);
+// What a message takes of a worker's time, beside its bytes and its latency: no price knows it, and
+// without it the more chunks the better.
+constexpr Duration kMessage = std::chrono::microseconds(20);
 constexpr int32_t kMostChunksAMember = 8;
 
 // A group's sums in the step as it is priced.
@@ -79,16 +79,25 @@ std::vector<GroupSums> sums_of(const Plan& plan, const Model& model, const Timel
 std::vector<int32_t> chunk_counts(const Group& group, const GroupSums& sums, const Cluster& now) {
   const auto members = static_cast<int32_t>(group.members.size());
   const Link link = now.link(group.members[0], group.members[1]);
-  const auto most = static_cast<int32_t>(
-      std::clamp<int64_t>(transfer_time(sums.size, link.bytes_per_second) / kLeastChunk, 1,
-                          int64_t{kMostChunksAMember} * members));
+  const int32_t most = kMostChunksAMember * members;
   std::vector<int32_t> counts;
   for (const int32_t wanted :
        {best_chunks(members, sums.size, {link.latency, link.bytes_per_second}), members - 1,
-        2 * (members - 1), 4 * (members - 1)}) {
+        2 * (members - 1)}) {
     counts.push_back(std::min(wanted, most));
   }
   return counts;
+}
+
+// Messages of the member that has most of them.
+int32_t most_messages(const Collective& collective) {
+  std::map<WorkerId, int32_t> counts;
+  for (const Round& round : collective.rounds) {
+    for (const Move& move : round.moves) ++counts[move.from], ++counts[move.to];
+  }
+  int32_t most = 0;
+  for (const auto& [member, count] : counts) most = std::max(most, count);
+  return most;
 }
 
 // When all members have the sum; nothing where they cannot sum so. In turn who came early may have
@@ -101,10 +110,11 @@ std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, con
   if (summing.late.value >= 0) shape.late = {summing.late};
   const auto procedure = make_procedure(summing.algorithm, shape);
   if (!procedure.ok()) return std::nullopt;
-  auto finish = reduction_finish(procedure.value().collective, sums.starts, sums.size, now);
+  const Collective& collective = procedure.value().collective;
+  auto finish = reduction_finish(collective, sums.starts, sums.size, now);
   const Duration last = *std::max_element(sums.starts.begin(), sums.starts.end());
   for (size_t i = 0; i < finish.size() && sums.in_turn; ++i) finish[i] -= last - sums.starts[i];
-  return *std::max_element(finish.begin(), finish.end());
+  return *std::max_element(finish.begin(), finish.end()) + most_messages(collective) * kMessage;
 }
 
 // The ways that the plan leaves open to a group, each with its best count of chunks.
