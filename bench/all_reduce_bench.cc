@@ -170,7 +170,9 @@ Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, 
   call.arrivals.back() = late;
   call.size = kNominalSize;
   call.real = kNominalReal;
-  call.link = kNominalLink; call.slices = std::atoi(std::getenv("SLICES")); call.link.alpha /= call.slices;
+  call.link = kNominalLink;
+  call.slices = std::atoi(std::getenv("SLICES"));
+  call.link.alpha /= call.slices;
   const Duration took = nominal_finish(call) - late;
   const Cluster cluster =
       uniform_cluster(members, {kNominalLink.alpha, kNominalLink.bytes_per_second});
