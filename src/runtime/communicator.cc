@@ -19,6 +19,8 @@ namespace {
 
 // Tensors below it are made by algorithms with few rounds.
 constexpr int64_t kFewRoundsBytes = 64 << 10;
+// The waits that a limit of silence is made of.
+constexpr int kQuietWaits = 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
@@ -522,8 +524,7 @@ void Communicator::abandon(bool all) {
   const Duration limit = wire_.clock->now() + kRetireLimit;
   while (!flights_.empty()) {
     const Duration left = limit - wire_.clock->now();
-    if (left.count() <= 0) break;
-    hear(left);
+    if (left.count() <= 0 || !hear(left)) break;
   }
   std::vector<std::unique_ptr<Reduction>> parts;
   for (auto& [number, call] : calls_) {
@@ -567,16 +568,12 @@ Status Communicator::wait(CallNumber number) {
   return status;
 }
 
-// Hears until the call is over; what it has ended with.
+// Hears until the call is over; what it has ended with. Silence is several waits in a row that
+// bring nothing: of a process that was stopped for a while only one of them is over at once.
 Status Communicator::await(Call& call) {
-  const Duration begin = wire_.clock->now();
-  while (!call.over) {
-    const Duration since = std::max(begin, heard_at_);
-    const Duration left = since + settings_.silence_limit - wire_.clock->now();
-    if (hear(std::max(left, Duration::zero())) || call.over) continue;
-    if (wire_.clock->now() - std::max(begin, heard_at_) >= settings_.silence_limit) {
-      fail(silence(call));
-    }
+  for (int quiet = 0; !call.over;) {
+    quiet = hear(settings_.silence_limit / kQuietWaits) ? 0 : quiet + 1;
+    if (quiet == kQuietWaits && !call.over) fail(silence(call));
   }
   return call.status;
 }
@@ -588,9 +585,8 @@ Result<bool> Communicator::test(CallNumber number) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number), " to ask for"));
   }
   Call& call = found->second;
-  if (!call.over && wire_.clock->now() - heard_at_ >= settings_.silence_limit) {
-    fail(silence(call));
-  }
+  const bool quiet = wire_.clock->now() - heard_at_ >= settings_.silence_limit;
+  if (!call.over && quiet && !hear(settings_.silence_limit / kQuietWaits)) fail(silence(call));
   if (!call.over) return false;
   const Status status = std::move(call.status);
   calls_.erase(found);
