@@ -171,8 +171,6 @@ Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, 
   call.size = kNominalSize;
   call.real = kNominalReal;
   call.link = kNominalLink;
-  call.slices = std::atoi(std::getenv("SLICES"));
-  call.link.alpha /= call.slices;
   const Duration took = nominal_finish(call) - late;
   const Cluster cluster =
       uniform_cluster(members, {kNominalLink.alpha, kNominalLink.bytes_per_second});
@@ -221,7 +219,7 @@ int main(int count, char** arguments) {
   settings.python = TENUTO_PYTHON;
   settings.mpi = TENUTO_MPI_SIDE;
   MemberPlace place{-1, 0};
-  int32_t most_mib = 0;
+  int32_t most_mib = 0, slice_kib = 0;
   app.add_flag("--theory", theory, "prices for up to 1,024 members");
   app.add_flag("--nominal", nominal, "executed on a clock of its own");
   app.add_flag("--loopback", loopback, "real processes over the loopback");
@@ -229,6 +227,9 @@ int main(int count, char** arguments) {
   app.add_option("--rounds", settings.rounds, "in which all take turns; medians are printed");
   app.add_option("--hosts", settings.members, "members, at most");
   app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
+  app.add_option("--sends", settings.sends, "at once, of a member");
+  app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");
+  app.add_option("--slice-kib", slice_kib, "of a chunk, in KiB");
   app.add_option("--megabits", settings.megabits, "of each shaped host");
   app.add_option("--python", settings.python, "with torch, for Gloo; empty = without");
   app.add_option("--mpi", settings.mpi, "Open MPI's side; empty = without");
@@ -238,6 +239,9 @@ int main(int count, char** arguments) {
   app.add_option("--device", place.device)->group("");
   CLI11_PARSE(app, count, arguments);
   if (most_mib > 0) settings.most_bytes = int64_t{most_mib} << 20;
+  if (slice_kib > 0) settings.slice_bytes = int64_t{slice_kib} << 10;
+  place.sends = settings.sends;
+  place.receives = settings.receives;
   if (place.self >= 0) return run_member(place);
   if (!theory && !nominal && !loopback && !shaped) {
     std::fprintf(stderr,

@@ -50,7 +50,7 @@ struct Request {
   int64_t late_us = 0;  // the last member's
   std::string algorithm = "ring";
   int32_t chunks = 0;
-  int64_t slice = std::getenv("SLICE") ? std::atoi(std::getenv("SLICE")) << 10 : 256 << 10;
+  int64_t slice = 0;
 };
 
 // A library's processes.
@@ -80,11 +80,12 @@ class Library {
 
 class Own : public Library {
  public:
-  Own(const Hosts& hosts, int32_t members) {
+  Own(const Hosts& hosts, int32_t members, const LiveSettings& settings) {
     for (int32_t i = 0; i < members; ++i) {
       processes_.push_back(std::make_unique<LineProcess>(
           hosts.on(cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
-                            hosts.host(i), "--device", hosts.device()})));
+                            hosts.host(i), "--device", hosts.device(), "--sends",
+                            cat(settings.sends), "--receives", cat(settings.receives)})));
     }
     std::string addresses;
     for (auto& process : processes_) {
@@ -193,7 +194,7 @@ void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
 }  // namespace
 
 int print_loopback(const LiveSettings& settings) {
-  Own own({}, settings.members);
+  Own own({}, settings.members, settings);
   std::unique_ptr<Library> gloo, mpi;
   std::vector<Column> columns;
   for (const char* name : {"ring", "halving", "direct"}) {
@@ -221,6 +222,7 @@ int print_loopback(const LiveSettings& settings) {
     Request request;
     request.members = settings.members;
     request.bytes = bytes;
+    request.slice = settings.slice_bytes;
     request.repeats = static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 1, 20));
     measure(columns, request, settings.rounds);
     std::printf("%-10s", size_name(bytes).c_str());
@@ -305,7 +307,7 @@ void print_lateness(std::vector<Column>& columns, Request request, double times_
 int print_shaped(const LiveSettings& settings) {
   const Namespaces cluster(settings);
   const Hosts hosts{cluster.program()};
-  Own own(hosts, settings.members);
+  Own own(hosts, settings.members, settings);
   // A frame of Ethernet has 1514 bytes, of which TCP's payload is 1448.
   const double rate = settings.megabits * 1e6 / 8 * 1448 / 1514;
   std::vector<Column> small = {{"ring", &own, "ring", 0, {}}};
@@ -337,6 +339,7 @@ int print_shaped(const LiveSettings& settings) {
                 settings.python.empty() ? "" : "Gloo");
     request.members = members;
     request.bytes = settings.shaped_bytes;
+    request.slice = settings.slice_bytes;
     request.repeats = 1;
     for (const double times_ring : {0.0, 0.5, 1.0, 2.0, 3.0}) {
       print_lateness(columns, request, times_ring, link, settings.rounds);

@@ -14,6 +14,8 @@ struct LiveSettings {
   std::string mpi;     // Open MPI's side (all_reduce_mpi); empty = without
   int32_t members = 8;
   int32_t rounds = 5;
+  int32_t sends = 2, receives = 0;  // at once, see CommunicatorSettings
+  int64_t slice_bytes = 256 << 10;
   int64_t most_bytes = 256 << 20;
   int32_t megabits = 200;          // shaped: of each host
   int64_t shaped_bytes = 4 << 20;  // shaped: of the tensor

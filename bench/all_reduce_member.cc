@@ -48,8 +48,7 @@ class BenchMember {
     UcxSettings settings;
     settings.device = place_.device;
     settings.listen_host = place_.host;
-    settings.sends_end_there = !std::getenv("EARLY");
-    if (std::getenv("EAGER")) settings.protocol = UcxProtocol::Eager;
+    settings.sends_end_there = true;
     Hello hello;
     hello.job = hello.token = "bench";
     hello.version = kWireVersion;
@@ -105,8 +104,12 @@ class BenchMember {
     // The same at all its members, whatever other groups they are in.
     settings.number = members * 64 + std::bit_width(static_cast<uint64_t>(slice));
     settings.slice_bytes = slice;
-    if (std::getenv("SENDS")) settings.sends_at_once = std::atoi(std::getenv("SENDS"));
-    if (std::getenv("SENDS")) settings.sends_at_once = std::atoi(std::getenv("SENDS"));
+    settings.sends_at_once = place_.sends;
+    settings.receives_at_once = place_.receives;
+    settings.way.algorithm = "ring";
+    settings.sends_at_once = place_.sends;
+    settings.receives_at_once = place_.receives;
+    settings.way.algorithm = "ring";
     auto made = Communicator::make({wire_.get(), &mailbox_}, settings);
     if (!made.ok()) die(made.error().message);
     group = std::move(made).value();

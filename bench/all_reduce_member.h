@@ -10,6 +10,7 @@ namespace tenuto {
 struct MemberPlace {
   int32_t self = 0, members = 0;
   std::string host = "127.0.0.1", device = "lo";
+  int32_t sends = 2, receives = 0;  // at once, see CommunicatorSettings
 };
 
 // Says "address TEXT"; is told all addresses in one line; says "ready" when all are connected. Then

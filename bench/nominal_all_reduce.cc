@@ -1,7 +1,6 @@
 #include "bench/nominal_all_reduce.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -87,7 +86,7 @@ class Play {
       if (it.reduction || call_.arrivals[i] > now) continue;
       ReductionSettings settings;
       settings.sends_at_once = call_.sends_at_once;
-      settings.receives_at_once = std::atoi(std::getenv("WINDOW"));
+      settings.receives_at_once = 1;  // the price has every port busy with what is next in turn
       it.reduction = std::make_unique<Reduction>(
           collective_, collective_.members[i], settings, std::as_bytes(std::span(it.own)),
           std::as_writable_bytes(std::span(it.total)), now, std::vector<int64_t>());
