@@ -19,6 +19,8 @@ namespace {
 
 // Tensors below it are made by algorithms with few rounds.
 constexpr int64_t kFewRoundsBytes = 64 << 10;
+// Within which all hear of a loss of which one has heard.
+constexpr Duration kLossGrace = std::chrono::milliseconds(300);
 // The waits that a limit of silence is made of.
 constexpr int kQuietWaits = 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
@@ -497,17 +499,23 @@ std::string Communicator::about(const Call& call, const Flight& flight) const {
              " in round ", message.round, whom);
 }
 
-// Ends every call that is under way, and the group.
+// Ends every call that is under way, and the group. Before a loss is told the others' are waited
+// for: who hears of the dead last has heard of somebody who dropped the links because of it.
 void Communicator::fail(Error error) {
   if (ended_) return;
+  ended_ = std::move(error);
+  const bool loss = ended_->code == Code::Disconnected;
+  const Duration until = wire_.clock->now() + kLossGrace;
+  while (loss && wire_.clock->now() < until && hear(until - wire_.clock->now())) continue;
+  for (const auto& [peer, why] : lost_) {
+    if (ended_->message.find(why) == std::string::npos) ended_->message += cat("; ", why);
+  }
+  abandon(!loss);
   for (auto& [number, call] : calls_) {
     if (call.over) continue;
     call.over = true;
-    call.status = error;
+    call.status = *ended_;
   }
-  const bool told_by_wire = error.code == Code::Disconnected;
-  ended_ = std::move(error);
-  abandon(!told_by_wire);
 }
 
 // Gives the memory of all calls back: drops the links over which something is still under way, or
