@@ -270,10 +270,10 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
     if (!follows) continue;
     EXPECT_FALSE(run.wanted[0].routing);
     EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
-    run.hear(Planned{run.wanted[0].request,
-                     std::make_shared<const Plan>(with_summing(*rules.plan, {{1}},
-                                                               {"late-one", {3}, 5})),
-                     "sums of stage 1 wait for worker 3"});
+    run.hear(Planned{
+        run.wanted[0].request,
+        std::make_shared<const Plan>(with_summing(*rules.plan, {{1}}, {"late-one", {3}, 5})),
+        "sums of stage 1 wait for worker 3"});
     run.all_know();
     run.length = 10 * kMillisecond;
     for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
