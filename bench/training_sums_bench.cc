@@ -1,8 +1,9 @@
 // How gradients are summed while one worker is slow, in real runs: a process for each of several
 // pipelines of one stage, with paced devices on the nominal clock. The worker is slow from the
 // first step on. Each row is a size of gradients; each column a way to sum them: what a step takes,
-// the mean over the run. Late-one has the slow worker as its late one from the start; auto begins
-// with the ring and has to find out, which its mean includes.
+// the mean over the run, in which the steps of each plan count with their median (a busy machine
+// makes single steps long). Late-one has the slow worker as its late one from the start; auto
+// begins without knowing it and has to find out, which its mean includes.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "app/job_model.h"
+#include "base/quantile.h"
 #include "base/text.h"
 #include "bench/program.h"
 #include "bench/runs.h"
@@ -83,6 +85,23 @@ double price_ms(const Job& job, const Plan& plan) {
   return to_milliseconds(priced.value().period);
 }
 
+// The mean of all steps but the first, which has no period.
+double mean_of(const std::vector<StepFigures>& figures, const std::vector<PlanChange>& changes) {
+  double all = 0;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const int64_t first = std::max<int64_t>(1, changes[i].from);
+    const int64_t end =
+        i + 1 < changes.size() ? changes[i + 1].from : static_cast<int64_t>(figures.size());
+    std::vector<Duration> periods;
+    for (int64_t step = first; step < end; ++step) {
+      periods.push_back(from_milliseconds(figures[static_cast<size_t>(step)].period_ms));
+    }
+    if (periods.empty()) continue;
+    all += to_milliseconds(quantile(periods, 0.5)) * static_cast<double>(periods.size());
+  }
+  return all / static_cast<double>(figures.size() - 1);
+}
+
 Cell run_cell(const Asked& asked, int64_t kibibytes, const std::string& way) {
   const WorkFolder folder;
   const std::string text = job_text(asked, kibibytes, way);
@@ -93,8 +112,7 @@ Cell run_cell(const Asked& asked, int64_t kibibytes, const std::string& way) {
   const std::vector<PlanChange> changes = changes_of(run);
   const Plan plan = plan_of(run, changes.back().serial);
   Cell cell;
-  for (size_t step = 1; step < figures.size(); ++step) cell.mean_ms += figures[step].period_ms;
-  cell.mean_ms /= static_cast<double>(figures.size() - 1);
+  cell.mean_ms = mean_of(figures, changes);
   cell.priced_ms = price_ms(job.value(), plan);
   cell.plans = static_cast<int64_t>(changes.size());
   cell.from = changes.back().from;
@@ -123,7 +141,7 @@ void print_row(const Row& row) {
   std::printf("%6lld", static_cast<long long>(row.kibibytes));
   bool valid = true;
   for (const Cell& cell : row.cells) {
-    std::printf("  %8.3f %5.3f", cell.mean_ms, cell.mean_ms / ring);
+    std::printf("  %8.3f %5.3f %8.3f", cell.mean_ms, cell.mean_ms / ring, cell.priced_ms);
     valid = valid && cell.lag_valid;
   }
   const Cell& last = row.cells.back();
@@ -138,10 +156,11 @@ int run_table(const Asked& asked) {
   bool within = true;
   Json rows = Json::array();
   if (!asked.json) {
-    std::printf("%d workers, one at %.2f of its speed, %lld steps; ms a step, and over the ring\n",
-                asked.pipelines, asked.speed, static_cast<long long>(asked.steps));
+    std::printf(
+        "%d workers, one at %.2f of its speed, %lld steps; ms a step, over the ring, priced\n",
+        asked.pipelines, asked.speed, static_cast<long long>(asked.steps));
     std::printf("%6s", "KiB");
-    for (const std::string& way : kWays) std::printf("  %8s %5s", way.c_str(), "");
+    for (const std::string& way : kWays) std::printf("  %8s %5s %8s", way.c_str(), "", "");
     std::printf("  %8s  %s\n", "over best", "auto sums by");
   }
   for (const int64_t kibibytes : asked.kibibytes) {
