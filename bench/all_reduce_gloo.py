@@ -2,8 +2,8 @@
 
     bench/all_reduce_gloo.py SELF MEMBERS HOST PORT DEVICE
 
-HOST and PORT are member 0's, which keeps the store. It says "ready"; then every line of its input is
-a request, "BYTES REPEATS LATE_MICROSECONDS": so many in-place all-reduces of that many bytes of
+HOST and PORT are member 0's, which keeps the store. It says "ready"; then every line of its input
+is a request, "BYTES REPEATS LATE_MICROSECONDS": so many in-place all-reduces of that many bytes of
 floats, the last member coming so late. The answer is when it came and when it ended, in nanoseconds
 of the machine's monotonic clock, for each.
 """
