@@ -1,12 +1,11 @@
 // Two tensors made into one, number by number.
 //
 // Idea:  each operation gives the same bits whichever of its two operands is which. Members that
-// make
-//        the same result of the same two parts, one having this part and the other one that, so end
-//        with the same bits, also where a zero has a sign and where a number is none: of a minimum,
-//        a maximum and of 16 bits a quiet one without sign or payload comes out. Left out is the
-//        sum of two fp32 or fp64 numbers that are both none, and unlike: it is one of the two, as
-//        the processor pleases. To make them alike would cost the trainer's sums half their speed.
+//        make the same result of the same two parts, one having this part and the other one that,
+//        so end with the same bits, also where a zero has a sign and where a number is none: of a
+//        minimum, a maximum and of 16 bits a quiet one without sign or payload comes out. Left out
+//        is the sum of two fp32 or fp64 numbers that are both none, and unlike: it is one of the
+//        two, as the processor pleases. To make them alike would cost sums half their speed.
 // Speed: plain loops over restricted pointers, of which the compiler makes vector instructions.
 #pragma once
 

@@ -9,7 +9,9 @@
 //
 // Every message carries a number made of what its sender takes the call to be: algorithm, late
 // members, chunks, bytes, element, operation. A receiver that takes it to be something else ends
-// the call with an error instead of combining what does not belong together.
+// the call with an error instead of combining what does not belong together. Members whose messages
+// never meet, since they make it by different procedures, find out by a word that each gives the
+// next one with every call: so no call of one member ends well beside another one of the next.
 //
 // Auto: an all-reduce is made by the algorithm that a Chooser (collective/choose.h) takes to be
 // best by when the members came to the calls before. Calls of some size carry that: beside the

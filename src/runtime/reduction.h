@@ -1,23 +1,25 @@
 // Executes a collective for one of its members as a dataflow: a move starts when the state that it
 // reads is here, not when a round of the whole group is over.
 //
-// What makes it right: a round says which state a move reads (all moves of a round read the state
-// before it), so each chunk has its own chain of sends and receives, in round order, and chains of
-// different chunks never wait for each other. An add is always "what is here + what came", in chain
-// order, so every member computes the same sums in the same order on every run.
+// Right:  a round says which state a move reads (all moves of a round read the state before it), so
+//         each chunk has its own chain of sends and receives, in round order, and chains of
+//         different chunks never wait for each other but for their turn. An add is always "what is
+//         here + what came", in chain order, so every member computes the same sums in the same
+//         order on every run.
 // Memory: the worker's own sum is read in place and never written, unless it is to become the total
-// itself; an added chunk lands in one of kScratchSlots scratch slots, a plain one directly in the
-// total. Receives are posted in round order, so the oldest unfinished round always has its slots
-// and the group cannot stall.
-// Sends: what goes to one peer goes in round order, as the price has it, whichever chunk was ready
-// first. With a limit on those under way all go in the order of rounds and chunks, none before its
-// turn. Why a limit: messages that leave together share the port, and the first is there as late as
-// the last. Why in turn: let all members take receives and sends by (round, chunk). All moves
-// before the least unfinished (round, chunk) are over everywhere, so nothing before its sends is
-// under way or waiting, their chunks have come to them, and nothing before its receives holds a
-// slot: it always goes on. A later send that goes first could hold the port while its receiver
-// waits for the one behind it. No I/O here: the caller makes the calls and says when they have
-// ended.
+//         itself; an added chunk lands in one of kScratchSlots scratch slots, a plain one directly
+//         in the total. Receives are posted in round order, so the oldest unfinished round always
+//         has its slots and the group cannot stall.
+// Sends:  what goes to one peer goes in round order, as the price has it, whichever chunk was ready
+//         first. With a limit on those under way all go in the order of rounds and chunks, none
+//         before its turn. Why a limit: messages that leave together share the port, and the first
+//         is there as late as the last. Why in turn: let all members take receives and sends by
+//         (round, chunk). All moves before the least unfinished (round, chunk) are over everywhere,
+//         so nothing before its sends is under way or waiting, their chunks have come to them, and
+//         nothing before its receives holds a slot: it always goes on. A later send that goes first
+//         could hold the port while its receiver waits for the one behind it.
+//
+// No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
 
 #include <cstddef>
