@@ -552,7 +552,6 @@ void Communicator::abandon(bool all) {
 // What is waited for in vain.
 Error Communicator::silence(const Call& call) const {
   std::string what = "nothing is under way";
-  WorkerId peer;
   for (uint8_t part = 0; part < PartCount; ++part) {
     if (call.parts[part] == nullptr) continue;
     const ReductionCall message = call.parts[part]->waiting();

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <latch>
 #include <mutex>
 
 #include "communicators.h"
@@ -328,17 +329,12 @@ TEST(Communicator, SilenceIsNamed) {
   std::vector<std::string> said(3);
   CommunicatorSettings settings = plain_settings();
   settings.silence_limit = std::chrono::milliseconds(300);
-  std::mutex held;
-  held.lock();  // the silent member stays until the others have given up
-  std::atomic<int> left{2};
+  std::latch given_up(2);  // until then the silent member stays
   wires.run(settings, [&](Communicator& group, int32_t place) {
-    if (place == 1) {
-      const std::lock_guard wait(held);
-      return;
-    }
+    if (place == 1) return given_up.wait();
     const Status status = reduce(group, 3000, [](CallRequest&) {});
     said[static_cast<size_t>(place)] = status.ok() ? "ok" : status.error().message;
-    if (--left == 0) held.unlock();
+    given_up.count_down();
   });
   const std::string both = said[0] + said[2];
   EXPECT_NE(both.find("call 0 (all-reduce of 12000 bytes by ring), chunk "), std::string::npos)
