@@ -38,7 +38,11 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() { kill(); }
-  void stop() { ::kill(pid_, SIGSTOP); }
+  // Returns when it stands still.
+  void stop() {
+    ::kill(pid_, SIGSTOP);
+    waitpid(pid_, nullptr, WUNTRACED);
+  }
   void go_on() { ::kill(pid_, SIGCONT); }
   void kill() {
     if (pid_ <= 0) return;
