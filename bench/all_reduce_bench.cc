@@ -1,5 +1,13 @@
-// All-reduce algorithms beside each other. --theory: what the price says of them for many counts of
-// members, as a speed-up over the ring begun when the last member comes, beside the published row.
+// All-reduce algorithms beside each other.
+//
+//   --theory    what the price says of them for many counts of members, as a speed-up over the ring
+//               begun when the last member comes, beside the published row; what making, checking
+//               and choosing takes
+//   --nominal   executed as the runtime does, on a clock of its own, beside the price
+//   --loopback  between processes over loopback TCP, nobody late, beside Gloo and Open MPI
+//   --shaped    between network namespaces with links of 200 Mbit/s, one member late (needs ip, tc
+//               and the right to make namespaces: tools/virtual_cluster alone ./run bench ...)
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +20,9 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "bench/all_reduce_live.h"
+#include "bench/all_reduce_member.h"
+#include "bench/nominal_all_reduce.h"
 #include "collective/choose.h"
 #include "ir/procedure.h"
 #include "sim/procedure_price.h"
@@ -142,16 +153,108 @@ void print_choices() {
               choosing / kCalls * 1e3, noting / kCalls * 1e3, static_cast<int>(waited_for), kCalls);
 }
 
+constexpr AlphaBeta kNominalLink{std::chrono::microseconds(10), 3.125e9};
+constexpr Bytes kNominalSize{64 << 20}, kNominalReal{64 << 10};
+
+Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, Duration late,
+                      double& beside_price) {
+  CollectiveShape shape;
+  for (int32_t i = 0; i < members; ++i) shape.members.push_back({i});
+  shape.chunks = chunks;
+  if (find_algorithm(name)->card.late_most != 0) shape.late = {{members - 1}};
+  const auto made = make_procedure(name, shape);
+  CHECK(made.ok(), made.error().message);
+  NominalCall call;
+  call.procedure = &made.value();
+  call.arrivals.resize(shape.members.size());
+  call.arrivals.back() = late;
+  call.size = kNominalSize;
+  call.real = kNominalReal;
+  call.link = kNominalLink;
+  const Duration took = nominal_finish(call) - late;
+  const Cluster cluster =
+      uniform_cluster(members, {kNominalLink.alpha, kNominalLink.bytes_per_second});
+  const Duration price =
+      price_collective(made.value().collective, call.arrivals, kNominalSize, cluster).last - late;
+  beside_price = static_cast<double>(took.count()) / static_cast<double>(price.count());
+  return took;
+}
+
+void print_nominal() {
+  std::printf(
+      "Executed on a nominal clock, 10 us a message, 25 Gbit/s, 64 MiB: ms after the late "
+      "member came, times the price, times faster than the ring\n");
+  std::printf("%3s%7s%10s%7s%10s%7s%7s%5s%10s%7s%7s\n", "n", "late", "ring", "price", "k=n-1",
+              "price", "ring", "k", "best k", "price", "ring");
+  for (int32_t members = 4; members <= 8; ++members) {
+    const Duration whole = ring_time(members, kNominalSize, kNominalLink);
+    const int32_t best = best_chunks(members, kNominalSize, kNominalLink);
+    for (const double lateness : {0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0}) {
+      const Duration late(static_cast<int64_t>(lateness * static_cast<double>(whole.count())));
+      double ring_price = 0, own_price = 0, best_price = 0;
+      const Duration ring = nominal_time("ring", members, 0, late, ring_price);
+      const Duration own = nominal_time("late-one", members, members - 1, late, own_price);
+      const Duration free = nominal_time("late-one", members, best, late, best_price);
+      const auto faster = [&](Duration than) {
+        return fixed(static_cast<double>(ring.count()) / static_cast<double>(than.count()), 3);
+      };
+      std::printf("%3d%7s%10s%7s%10s%7s%7s%5d%10s%7s%7s\n", members, fixed(lateness, 2).c_str(),
+                  fixed(to_milliseconds(ring), 3).c_str(), fixed(ring_price, 3).c_str(),
+                  fixed(to_milliseconds(own), 3).c_str(), fixed(own_price, 3).c_str(),
+                  faster(own).c_str(), best, fixed(to_milliseconds(free), 3).c_str(),
+                  fixed(best_price, 3).c_str(), faster(free).c_str());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tenuto
 
 int main(int count, char** arguments) {
-  if (count != 2 || std::strcmp(arguments[1], "--theory") != 0) {
-    std::fprintf(stderr, "all_reduce_bench: expected --theory\n");
+  using namespace tenuto;
+  CLI::App app("all-reduce algorithms beside each other");
+  bool theory = false, nominal = false, loopback = false, shaped = false;
+  LiveSettings settings;
+  settings.source = TENUTO_SOURCE_DIR;
+  settings.python = TENUTO_PYTHON;
+  settings.mpi = TENUTO_MPI_SIDE;
+  MemberPlace place{-1, 0};
+  int32_t most_mib = 0, slice_kib = 0;
+  app.add_flag("--theory", theory, "prices for up to 1,024 members");
+  app.add_flag("--nominal", nominal, "executed on a clock of its own");
+  app.add_flag("--loopback", loopback, "real processes over the loopback");
+  app.add_flag("--shaped", shaped, "real processes over shaped links");
+  app.add_option("--rounds", settings.rounds, "in which all take turns; medians are printed");
+  app.add_option("--hosts", settings.members, "members, at most");
+  app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
+  app.add_option("--sends", settings.sends, "at once, of a member");
+  app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");
+  app.add_option("--slice-kib", slice_kib, "of a chunk, in KiB");
+  app.add_option("--megabits", settings.megabits, "of each shaped host");
+  app.add_option("--python", settings.python, "with torch, for Gloo; empty = without");
+  app.add_option("--mpi", settings.mpi, "Open MPI's side; empty = without");
+  app.add_option("--member", place.self)->group("");
+  app.add_option("--members", place.members)->group("");
+  app.add_option("--host", place.host)->group("");
+  app.add_option("--device", place.device)->group("");
+  CLI11_PARSE(app, count, arguments);
+  if (most_mib > 0) settings.most_bytes = int64_t{most_mib} << 20;
+  if (slice_kib > 0) settings.slice_bytes = int64_t{slice_kib} << 10;
+  place.sends = settings.sends;
+  place.receives = settings.receives;
+  if (place.self >= 0) return run_member(place);
+  if (!theory && !nominal && !loopback && !shaped) {
+    std::fprintf(stderr,
+                 "all_reduce_bench: expected --theory, --nominal, --loopback or --shaped\n");
     return 2;
   }
-  tenuto::print_theory();
-  tenuto::print_speed();
-  tenuto::print_choices();
+  if (theory) {
+    print_theory();
+    print_speed();
+    print_choices();
+  }
+  if (nominal) print_nominal();
+  if (loopback) print_loopback(settings);
+  if (shaped) print_shaped(settings);
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapt/mesh_bound.h"
+#include "adapt/sums.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
@@ -74,7 +75,7 @@ Plan with_orders(const Plan& plan, const Found& found, Dispatch dispatch) {
     }
   }
   insert_messages(made.schedule);
-  append_update(made.schedule, made.stages, is_tied(plan.schedule), is_staggered(plan.schedule));
+  append_update(made.schedule, made.stages, update_style_of(plan.schedule));
   return made;
 }
 
@@ -292,12 +293,8 @@ Result<Adapted> adapt_bare(const Plan& plan, const Model& model, const Cluster& 
   return moved.value() ? Result<Adapted>(*std::move(moved).value()) : here;
 }
 
-}  // namespace
-
-Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
-                      const AdaptOptions& asked) {
-  AdaptOptions options = asked;
-  options.price.spans = options.price.bytes = options.price.lower_bound = false;
+Result<Adapted> adapt_lists(const Plan& plan, const Model& model, const Cluster& now,
+                            const AdaptOptions& options) {
   const Copies copies = copies_in(plan);
   const auto none = [](const std::vector<WorkerId>& of) { return of.empty(); };
   if (std::all_of(copies.begin(), copies.end(), none)) return adapt_bare(plan, model, now, options);
@@ -305,6 +302,31 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   if (!adapted.ok()) return adapted;
   Plan& found = adapted.value().plan;
   found = adapted.value().changed ? with_copies(std::move(found), copies) : plan;
+  return adapted;
+}
+
+}  // namespace
+
+Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
+                      const AdaptOptions& asked) {
+  AdaptOptions options = asked;
+  options.price.spans = options.price.bytes = options.price.lower_bound = false;
+  Result<Adapted> adapted = adapt_lists(plan, model, now, options);
+  if (!adapted.ok() || !sums_follow_cluster(plan.schedule)) return adapted;
+  PriceOptions whole = options.price;
+  whole.in_turn = whole.in_turn || (options.steps_in_turn && !whole.staggered);
+  auto sums = choose_sums(adapted.value().plan, model, now, whole, options.least_gain);
+  if (!sums.ok()) return sums.error();
+  if (!sums.value().changed) return adapted;
+  Adapted& made = adapted.value();
+  made.reason = made.changed ? cat(made.reason, "; ", sums.value().reason) : sums.value().reason;
+  made.plan = std::move(sums.value().plan);
+  made.changed = true;
+  if (!options.price.update) return adapted;
+  const auto priced = price(made.plan, model, now, options.price);
+  if (!priced.ok()) return priced.error();
+  made.price = priced.value().period;
+  made.lower_bound = std::min(made.lower_bound, made.price);
   return adapted;
 }
 

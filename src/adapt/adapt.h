@@ -41,7 +41,8 @@ struct AdaptOptions {
   bool moves = false;                // live workers may hold other stages, where the dead would be
                        // missed too much (adapt/spread.h): of a run that begins, since
                        // their state is not copied
-  double move_gain = 0.02;  // share by which a step must be faster for that
+  double move_gain = 0.02;     // share by which a step must be faster for that
+  bool steps_in_turn = false;  // how groups sum is weighed for steps that follow one another
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
@@ -49,7 +50,9 @@ struct AdaptOptions {
 // routing is judged together with its orders: the faster of the two answers is taken, and where
 // they are equal, the one that leaves every micro-batch where it is. The result passes check() and
 // is never priced above the given plan; given its own result on the same cluster it returns that.
-// Copies of stages (plan/copies.h) stay where they are, and are not counted. Deterministic.
+// Copies of stages (plan/copies.h) stay where they are, and are not counted. Then it chooses how
+// groups sum, where the plan leaves that open (adapt/sums.h); price and bound know of that only
+// when `price` counts the update. Deterministic.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or

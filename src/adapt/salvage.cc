@@ -35,8 +35,8 @@ struct Home {
 class Search {
  public:
   // `base`: the plan without the lost workers, which says where work is dealt to.
-  Search(const Plan& base, bool tied, const std::vector<Inventory>& inventories)
-      : base_(base), tied_(tied), micros_(base.schedule.micro_count) {
+  Search(const Plan& base, UpdateStyle style, const std::vector<Inventory>& inventories)
+      : base_(base), style_(std::move(style)), micros_(base.schedule.micro_count) {
     const size_t ops = base.stages.size() * at(micros_);
     for (size_t row = 0; row < kRows.size(); ++row) {
       place_[row].assign(ops, WorkerId{});
@@ -99,7 +99,7 @@ class Search {
   }
 
   const Plan& base_;
-  bool tied_;
+  const UpdateStyle style_;
   int32_t micros_;
   std::array<std::vector<WorkerId>, 3> place_;  // by row and key: who will run it; none
   std::array<std::vector<Home>, 3> home_;
@@ -141,7 +141,7 @@ void Search::find_totals() {
     whole_.push_back(std::any_of(holders.begin(), holders.end(),
                                  [&](WorkerId holder) { return has_totals(holder, s); }));
   }
-  if (tied_) whole_.front() = whole_.back() = whole_.front() && whole_.back();
+  if (style_.tied) whole_.front() = whole_.back() = whole_.front() && whole_.back();
   for (size_t s = 0; s < base_.stages.size(); ++s) {
     for (const WorkerId holder : base_.stages[s].holders) {
       const Value verdict{ValueKind::Verdict, -1, {0}, {}};
@@ -260,7 +260,7 @@ Rest Search::finish() {
   }
   rest.back = take_back();
   insert_messages(schedule, rest.stores);
-  append_update_left(schedule, rest.plan.stages, tied_, rest.stores, stepped_);
+  append_update_left(schedule, rest.plan.stages, style_, rest.stores, stepped_);
   for (size_t w = 0; w < uses_.size(); ++w) {
     for (const Op& op : schedule.lists[w]) {
       if (op.kind != OpKind::Send) continue;
@@ -293,7 +293,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
     rest.ops = 3 * plan.schedule.stage_count * plan.schedule.micro_count;
     return rest;
   }
-  return Search(base.value(), is_tied(plan.schedule), inventories).run(losses);
+  return Search(base.value(), update_style_of(base.value().schedule), inventories).run(losses);
 }
 
 Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapt/adapt.h"
+#include "adapt/sums.h"
 #include "app/job_model.h"
 #include "app/plan_file.h"
 #include "base/contains.h"
@@ -12,6 +13,7 @@
 #include "ir/effect.h"
 #include "plan/copies.h"
 #include "plan/given_plan.h"
+#include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
 #include "sim/price.h"
@@ -178,6 +180,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   shape.memory = job.parallel.memory;
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
   shape.staggered = job.parallel.optimizer == "staggered";
+  shape.all_reduce = job.parallel.all_reduce;
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
@@ -238,6 +241,22 @@ Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
   return with_copies(std::move(plan), copies.value());
 }
 
+// The plan with the sums that are best for the cluster of the job, where the job leaves that open.
+// Of any device but a paced one nothing is known yet that tells them apart.
+Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Result<Plan> plan) {
+  if (!plan.ok() || !sums_follow_cluster(plan.value().schedule) || job.device.kind != "paced" ||
+      job.network.send == "blocking") {
+    return plan;
+  }
+  PriceOptions pricing;
+  pricing.staggered = is_staggered(plan.value().schedule);
+  pricing.in_turn = !pricing.staggered;
+  auto chosen = choose_sums(plan.value(), job_model(job, plan.value()), cluster_with(job, alive),
+                            pricing, AdaptOptions().least_gain);
+  if (!chosen.ok()) return chosen.error();
+  return std::move(chosen).value().plan;
+}
+
 }  // namespace
 
 std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
@@ -254,7 +273,9 @@ std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
     break;
   }
   made = with_copies(std::move(made), copies_in(begun));
-  return check(made).ok() ? std::optional(std::move(made)) : std::nullopt;
+  auto summed = with_first_sums(job, std::vector<bool>(alive.size(), true), std::move(made));
+  if (!summed.ok() || !check(summed.value()).ok()) return std::nullopt;
+  return std::move(summed).value();
 }
 
 Result<Plan> make_job_plan(const Job& job) {
@@ -263,8 +284,10 @@ Result<Plan> make_job_plan(const Job& job) {
   if (plan.ok() && needs_the_dead(plan.value(), alive)) {
     plan = without_the_dead(job, plan.value(), alive);
   }
-  if (!plan.ok() || job.resilience.copies == 0) return plan;
-  return with_chosen_copies(job, std::move(plan).value());
+  if (plan.ok() && job.resilience.copies > 0) {
+    plan = with_chosen_copies(job, std::move(plan).value());
+  }
+  return with_first_sums(job, alive, std::move(plan));
 }
 
 }  // namespace tenuto

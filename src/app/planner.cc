@@ -22,6 +22,7 @@ AdaptOptions options_of(const PlanRequest& request) {
   options.price.update = false;
   options.price.staggered = is_staggered(request.plan->schedule);
   options.routing = request.routing;
+  options.steps_in_turn = true;
   return options;
 }
 
@@ -29,6 +30,7 @@ AdaptOptions options_of(const PlanRequest& request) {
 std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions options = options_of(request).price;
   options.lower_bound = false;
+  options.update = sums_follow_cluster(plan.schedule);  // or the lists alone differ
   const auto priced = price(plan, request.model, request.cluster, options);
   return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "adapt/adapt.h"
+#include "adapt/sums.h"
 #include "app/config.h"
 #include "app/iterations.h"
 #include "app/job_model.h"
@@ -408,6 +409,23 @@ Result<Case> order_of(const SimulateOptions& options, Case it) {
   return it;
 }
 
+// Sums made as the flag says; where it leaves that open, as is best for the case in its first step.
+Status choose_all_reduce(const SimulateOptions& options, Case& it) {
+  if (!options.all_reduce) return ok();
+  if (const Status known = check_all_reduce(*options.all_reduce); !known.ok()) return known;
+  if (!it.update) {
+    return invalid(cat("--all-reduce ", *options.all_reduce,
+                       " is of sums, which are priced with the update: add --update yes"));
+  }
+  it.plan = with_all_reduce(std::move(it.plan), *options.all_reduce);
+  const Cluster now = with_faults(it.cluster, it.faults, 0, it.stages);
+  auto chosen = choose_sums(it.plan, it.model, now, price_options_of(options, it), 0);
+  if (!chosen.ok()) return chosen.error();
+  if (chosen.value().changed) it.reason += "; " + chosen.value().reason;
+  it.plan = std::move(chosen.value().plan);
+  return ok();
+}
+
 Result<Case> case_of(const SimulateOptions& options) {
   if (const Status status = check_flags(options); !status.ok()) return status.error();
   if (!options.file.empty() && gives_shape(options)) {
@@ -436,7 +454,12 @@ Result<Case> case_of(const SimulateOptions& options) {
     if (!status.ok()) return status.error();
   }
   const bool open = it.value().plan.order == kAutoOrder && (options.file.empty() || job);
-  return open || !options.lost.empty() ? order_of(options, it.value()) : it;
+  if (open || !options.lost.empty()) it = order_of(options, it.value());
+  if (!it.ok()) return it;
+  if (const Status status = choose_all_reduce(options, it.value()); !status.ok()) {
+    return status.error();
+  }
+  return it;
 }
 
 PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
@@ -677,6 +700,9 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--optimizer", options->optimizer,
                       "barrier: each step from empty; in-turn: as a run's workers take them up;\n"
                       "staggered: the same without waiting for the norm (barrier)");
+  command->add_option("--all-reduce", options->all_reduce,
+                      "how gradients are summed: ring, halving, tree, direct, late-one, or auto:\n"
+                      "the fastest of ring, halving and late-one (ring, or as the job says)");
   command->add_option("--chunks", options->chunks,
                       "stages of a worker, for orders that have several (2)");
   command->add_option("--duplex", options->duplex,

@@ -27,7 +27,7 @@ struct SimulateOptions {
   std::vector<std::string> slow_links;    // I:X
   std::vector<std::string> slow_workers;  // P.S:FACTOR
   std::vector<std::string> lost;          // P.S
-  std::optional<std::string> send, optimizer, update, duplex;
+  std::optional<std::string> send, optimizer, all_reduce, update, duplex;
   std::optional<int32_t> chunks;
   std::optional<double> weight_memory, per_op_ms;
   int64_t iterations = 1;

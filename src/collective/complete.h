@@ -12,9 +12,8 @@
 //          Where a late member dies while it is waited for, the others' sums are such a sum, and
 //          only have to be spread.
 // Rounds:  sums go to one of their holders, pairwise; whole chunks from there to all, along the
-// ring
-//          of survivors where there is a chunk for each of them, else by doubling. Packed as ports
-//          are free, one message a port.
+//          ring of survivors where there is a chunk for each of them, else by doubling. Packed as
+//          ports are free, one message a port.
 // Source:  docs/decisions/042.
 // Not taken: the least moves. Which sums to take is the problem of exact cover; the largest first
 //          is the least number of them in all states of small groups but a few.
@@ -32,8 +31,8 @@ namespace tenuto {
 
 // How far a member is with one chunk.
 struct ChunkProgress {
-  int32_t over =
-      0;  // of its sends and receives of the chunk, in round order, sends of a round first
+  // Of its sends and receives of the chunk, in round order, sends of a round first.
+  int32_t over = 0;
   bool torn = false;  // the next one lands in the total, and may have done so in part
 };
 

@@ -53,11 +53,17 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   return model;
 }
 
+// True when a plan is wanted for slow workers by themselves: because work may leave them, or
+// because sums may be made while they are waited for.
+bool minds_slow_workers(const Rules& rules) {
+  return rules.routing || (rules.plan && sums_follow_cluster(rules.plan->schedule));
+}
+
 // True when nothing is left of what a plan was changed for.
 bool is_well(const Rules& rules, const Cluster& now) {
   const auto same_speed = [](const Worker& a, const Worker& b) { return a.speed == b.speed; };
   return now.exceptions == rules.cluster.exceptions &&
-         (!rules.routing ||
+         (!minds_slow_workers(rules) ||
           std::equal(now.workers.begin(), now.workers.end(), rules.cluster.workers.begin(),
                      rules.cluster.workers.end(), same_speed));
 }
@@ -142,9 +148,10 @@ void learn_step(Decision& out, int64_t step) {
   planning.stale = planning.stale || step + 1 == planning.review_at;
   Learned learned = learn(*planning.monitor, samples, step);
   // Slow workers are told, and planned with when another order is wanted for a link: by themselves
-  // no order of the same micro-batches helps much. Another routing does.
+  // no order of the same micro-batches helps much. Another routing does, or other sums.
   const bool by_link = learned.cluster.exceptions != planning.monitor->cluster.exceptions;
-  planning.stale = planning.stale || by_link || (state.rules.routing && learned.changed);
+  planning.stale =
+      planning.stale || by_link || (minds_slow_workers(state.rules) && learned.changed);
   out.verdicts.insert(out.verdicts.end(), std::make_move_iterator(learned.verdicts.begin()),
                       std::make_move_iterator(learned.verdicts.end()));
   planning.monitor = std::make_shared<const MonitorState>(std::move(learned.state));
@@ -173,8 +180,9 @@ std::string advance_plan(Decision& out) {
     const bool ahead = is_staggered(planning.present->schedule);
     auto first = std::make_shared<const Plan>(with_update(*all, ahead));
     if (*planning.present == *first) return {};
-    return propose(out, std::move(first),
-                   state.rules.routing ? "all is well again" : "all links are well again");
+    return propose(
+        out, std::move(first),
+        minds_slow_workers(state.rules) ? "all is well again" : "all links are well again");
   }
   ask_for_plan(out, planning.present, state.rules.routing || reduced);
   return {};

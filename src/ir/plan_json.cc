@@ -30,6 +30,12 @@ std::string tokens(const Items& items) {
   return text;
 }
 
+Json to_tree(const Summing& summing) {
+  Json tree = {{"algorithm", summing.algorithm}, {"chunks", summing.chunks}};
+  if (summing.late.value >= 0) tree["late"] = summing.late.value;
+  return tree;
+}
+
 Json to_tree(const Schedule& schedule) {
   Json lists = Json::array(), groups = Json::array(), collectives = Json::array();
   for (const auto& list : schedule.lists) lists.push_back(tokens(list));
@@ -37,6 +43,7 @@ Json to_tree(const Schedule& schedule) {
     groups.push_back({{"stages", ids(group.stages)},
                       {"members", ids(group.members)},
                       {"collective", group.collective.value}});
+    if (group.summing != Summing{}) groups.back()["summing"] = to_tree(group.summing);
   }
   for (const Collective& collective : schedule.collectives) {
     Json rounds = Json::array();
@@ -45,11 +52,13 @@ Json to_tree(const Schedule& schedule) {
                            {"chunk_count", collective.chunk_count},
                            {"rounds", std::move(rounds)}});
   }
-  return {{"stage_count", schedule.stage_count},
-          {"micro_count", schedule.micro_count},
-          {"lists", std::move(lists)},
-          {"groups", std::move(groups)},
-          {"collectives", std::move(collectives)}};
+  Json tree = {{"stage_count", schedule.stage_count},
+               {"micro_count", schedule.micro_count},
+               {"lists", std::move(lists)},
+               {"groups", std::move(groups)},
+               {"collectives", std::move(collectives)}};
+  if (schedule.all_reduce != Schedule{}.all_reduce) tree["all_reduce"] = schedule.all_reduce;
+  return tree;
 }
 
 // Reads a tree; the first fault is kept, everything after it is skipped.
@@ -97,9 +106,9 @@ class TreeReader {
                          ": expected ", wanted, ", found ", shown));
   }
 
-  // True when `tree` is an object with these fields and no others.
+  // True when `tree` is an object with these fields and no others but perhaps `spare`.
   bool object(const Json& tree, const std::string& place,
-              std::initializer_list<std::string_view> fields) {
+              std::initializer_list<std::string_view> fields, std::string_view spare = {}) {
     if (error_) return false;
     if (!tree.is_object()) {
       refuse(place, "an object", tree);
@@ -113,6 +122,7 @@ class TreeReader {
     }
     for (const auto& [key, value] : tree.items()) {
       if (std::find(fields.begin(), fields.end(), std::string_view(key)) != fields.end()) continue;
+      if (!spare.empty() && key == spare) continue;
       const std::string near = nearest(key, fields.begin(), fields.size());
       error_ = invalid(cat(source_, ": ", prefix, key.substr(0, 40), " is not a field of a plan",
                            near.empty() ? std::string() : cat(": did you mean ", near, "?")));
@@ -160,14 +170,11 @@ class TreeReader {
   }
 
   Limit limit(const Json& tree, const std::string& place) {
-    const bool has_room = tree.is_object() && tree.contains("room");
-    if (!(has_room ? object(tree, place, {"micros", "warm_up", "room"})
-                   : object(tree, place, {"micros", "warm_up"}))) {
-      return {};
-    }
+    if (!object(tree, place, {"micros", "warm_up"}, "room")) return {};
     Limit limit{
         number(tree["micros"], place + ".micros"), number(tree["warm_up"], place + ".warm_up"), {}};
-    if (!has_room || !object(tree["room"], place + ".room", {"most", "whole", "late"})) {
+    if (!tree.contains("room") ||
+        !object(tree["room"], place + ".room", {"most", "whole", "late"})) {
       return limit;
     }
     limit.room = {wide_number(tree["room"]["most"], place + ".room.most"),
@@ -223,21 +230,40 @@ class TreeReader {
     return result;
   }
 
+  Summing summing(const Json& tree, const std::string& place) {
+    if (!object(tree, place, {"algorithm", "chunks"}, "late")) return {};
+    Summing result;
+    result.algorithm = text(tree["algorithm"], place + ".algorithm");
+    result.chunks = number(tree["chunks"], place + ".chunks");
+    if (tree.contains("late")) result.late = {number(tree["late"], place + ".late")};
+    return result;
+  }
+
+  Group group(const Json& tree, const std::string& place) {
+    if (!object(tree, place, {"stages", "members", "collective"}, "summing")) return {};
+    Group result{ids_of<StageTag>(tree["stages"], place + ".stages"),
+                 ids_of<WorkerTag>(tree["members"], place + ".members"),
+                 {number(tree["collective"], place + ".collective")}};
+    if (tree.contains("summing")) result.summing = summing(tree["summing"], place + ".summing");
+    return result;
+  }
+
   Schedule schedule(const Json& tree, const std::string& place) {
-    if (!object(tree, place, {"stage_count", "micro_count", "lists", "groups", "collectives"})) {
+    if (!object(tree, place, {"stage_count", "micro_count", "lists", "groups", "collectives"},
+                "all_reduce")) {
       return {};
     }
     Schedule result;
+    if (tree.contains("all_reduce")) {
+      result.all_reduce = text(tree["all_reduce"], place + ".all_reduce");
+    }
     result.stage_count = number(tree["stage_count"], place + ".stage_count");
     result.micro_count = number(tree["micro_count"], place + ".micro_count");
     each(tree["lists"], place + ".lists", [&](const Json& item, const std::string& item_place) {
       read_tokens(item, item_place, op_from_text, result.lists.emplace_back());
     });
     each(tree["groups"], place + ".groups", [&](const Json& item, const std::string& item_place) {
-      if (!object(item, item_place, {"stages", "members", "collective"})) return;
-      result.groups.push_back({ids_of<StageTag>(item["stages"], item_place + ".stages"),
-                               ids_of<WorkerTag>(item["members"], item_place + ".members"),
-                               {number(item["collective"], item_place + ".collective")}});
+      result.groups.push_back(group(item, item_place));
     });
     each(tree["collectives"], place + ".collectives",
          [&](const Json& item, const std::string& item_place) {

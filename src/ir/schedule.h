@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "ir/collective.h"
@@ -9,12 +10,22 @@
 
 namespace tenuto {
 
+// How a group's collective was made (collective/algorithm.h): what it takes to make it anew for
+// other members.
+struct Summing {
+  std::string algorithm = "ring";
+  WorkerId late;       // who the others do not wait for; none = nobody
+  int32_t chunks = 0;  // 0 = as many as the algorithm likes
+  auto operator<=>(const Summing&) const = default;
+};
+
 // Who sums a weight gradient together, and by which collective. Stages: one, or two when they share
 // a tied weight.
 struct Group {
   std::vector<StageId> stages;
   std::vector<WorkerId> members;
   CollectiveId collective;
+  Summing summing = {};
   auto operator<=>(const Group&) const = default;
 };
 
@@ -25,6 +36,8 @@ struct Schedule {
   std::vector<std::vector<Op>> lists;  // lists[w] = worker w's ops, in issue order
   std::vector<Group> groups;
   std::vector<Collective> collectives;
+  // By which algorithm groups sum; auto: each by its own, which whoever knows the cluster chooses.
+  std::string all_reduce = "ring";
   auto operator<=>(const Schedule&) const = default;
 };
 

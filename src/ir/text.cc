@@ -234,6 +234,21 @@ std::optional<Error> read_group(Reader& reader, Schedule& schedule) {
   if (const auto error = take_number(reader, "a collective", group.collective.value)) {
     return error;
   }
+  if (reader.peek() == "by") {
+    reader.word();
+    group.summing.algorithm = reader.word();
+    if (group.summing.algorithm.empty()) return reader.expected("the name of an algorithm");
+    if (const auto error = take_word(reader, "chunks")) return error;
+    if (const auto error = take_number(reader, "a count of chunks", group.summing.chunks)) {
+      return error;
+    }
+    if (reader.peek() == "late") {
+      reader.word();
+      if (const auto error = take_number(reader, "a worker", group.summing.late.value)) {
+        return error;
+      }
+    }
+  }
   return end_of_line(reader);
 }
 
@@ -275,6 +290,11 @@ std::optional<Error> read_schedule(Reader& reader, Schedule& schedule) {
   if (const auto error = take_number(reader, "a count of micro-batches", schedule.micro_count)) {
     return error;
   }
+  if (reader.peek() == "sums") {
+    reader.word();
+    schedule.all_reduce = reader.word();
+    if (schedule.all_reduce.empty()) return reader.expected("the name of an algorithm");
+  }
   if (const auto error = end_of_line(reader)) return error;
   while (!reader.over()) {
     const std::string_view word = reader.word();
@@ -305,6 +325,12 @@ std::string numbers(const std::vector<Id<Tag>>& ids) {
 
 // The arrow line's window: half of it before the marked op.
 constexpr size_t kWindow = 96;
+
+std::string to_text(const Summing& summing) {
+  if (summing == Summing{}) return {};
+  return cat(" by ", summing.algorithm, " chunks ", summing.chunks,
+             summing.late.value < 0 ? std::string() : cat(" late ", summing.late.value));
+}
 
 std::string marked_line(const Schedule& schedule, WorkerId worker, std::vector<int32_t> places) {
   std::string line = cat("w", worker.value, ":");
@@ -383,7 +409,9 @@ std::string to_text(const Move& move) {
 }
 
 std::string to_text(const Schedule& schedule) {
-  std::string text = cat("stages ", schedule.stage_count, " micros ", schedule.micro_count, "\n");
+  std::string text = cat("stages ", schedule.stage_count, " micros ", schedule.micro_count);
+  if (schedule.all_reduce != Schedule{}.all_reduce) text += " sums " + schedule.all_reduce;
+  text += '\n';
   for (size_t worker = 0; worker < schedule.lists.size(); ++worker) {
     text += cat("w", worker, ":");
     for (const Op& op : schedule.lists[worker]) {
@@ -395,7 +423,7 @@ std::string to_text(const Schedule& schedule) {
   for (size_t i = 0; i < schedule.groups.size(); ++i) {
     const Group& group = schedule.groups[i];
     text += cat("group ", i, ": stages", numbers(group.stages), " members", numbers(group.members),
-                " collective ", number(group.collective.value), "\n");
+                " collective ", number(group.collective.value), to_text(group.summing), "\n");
   }
   for (size_t i = 0; i < schedule.collectives.size(); ++i) {
     const Collective& collective = schedule.collectives[i];

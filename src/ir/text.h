@@ -12,7 +12,9 @@
 // verdict), name and peer; R stage:group (R stage/part:group for a bucket); M measure; U update
 // (Step). A collective's rounds follow its line, indented, one a line: "from>to.chunk" puts,
 // "from>to.chunk+" adds. Lists, groups and collectives are numbered in order from 0. Blank lines
-// and what follows a # say nothing.
+// and what follows a # say nothing. Groups that do not sum by the ring say so behind their
+// collective: "by late-one chunks 7 late 3", and the first line ends with "sums auto" where the
+// plan's word for it is not the ring.
 #pragma once
 
 #include <string>

@@ -137,6 +137,9 @@ Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape) {
     return invalid(cat(shape.pipelines, " pipelines of these lists and ", shape.evaluation_micros,
                        " held-out micro-batches make more than ", kMostOps, " ops: ask for fewer"));
   }
+  if (const Status status = check_all_reduce(shape.all_reduce); !status.ok()) {
+    return status.error();
+  }
   if (shape.layers < lists.schedule.stage_count) {
     return invalid(cat("the lists have ", lists.schedule.stage_count, " stages and the model ",
                        shape.layers, " layers: every stage needs at least one"));
@@ -161,7 +164,7 @@ Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape) {
   plan.schedule = copies_of(lists.schedule, shape.pipelines);
   if (const Status status = set_limits(shape, plan); !status.ok()) return status.error();
   if (!lists.messages) insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, shape.tied, shape.staggered);
+  append_update(plan.schedule, plan.stages, {shape.tied, shape.staggered, shape.all_reduce});
   plan.evaluation = make_evaluation(plan, shape);
   return plan;
 }

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "base/contains.h"
+#include "base/text.h"
+#include "collective/algorithm.h"
 #include "collective/ring.h"
 #include "ir/effect.h"
 
@@ -83,24 +85,64 @@ Op of_stage(OpKind kind, StageId stage) {
   return op;
 }
 
-GroupId add_group(Schedule& schedule, std::vector<StageId> stages, std::vector<WorkerId> members) {
+// How these members sum, by what the style says of all groups and of the one of these stages.
+Summing summing_of(const UpdateStyle& style, const std::vector<StageId>& stages,
+                   const std::vector<WorkerId>& members) {
+  if (members.size() < 2) return {};
+  const auto own = style.summings.find(stages);
+  Summing summing = own == style.summings.end() ? Summing{} : own->second;
+  if (style.all_reduce != kAutoAllReduce && summing.algorithm != style.all_reduce) {
+    summing = {style.all_reduce, {}, 0};
+  }
+  const NamedAlgorithm* algorithm = find_algorithm(summing.algorithm);
+  if (algorithm == nullptr) return {};
+  if (algorithm->card.late_most == 0) return {summing.algorithm, {}, summing.chunks};
+  if (contains(members, summing.late)) return summing;
+  // Who was late is gone. Whoever asked for no late one by name wants none then.
+  if (style.all_reduce == kAutoAllReduce) return {};
+  return {summing.algorithm, members.back(), summing.chunks};
+}
+
+GroupId add_group(Schedule& schedule, const UpdateStyle& style, std::vector<StageId> stages,
+                  std::vector<WorkerId> members) {
   const CollectiveId collective{static_cast<int32_t>(schedule.collectives.size())};
-  schedule.collectives.push_back(make_ring(members));
-  schedule.groups.push_back({std::move(stages), std::move(members), collective});
+  Summing summing = summing_of(style, stages, members);
+  Collective made;
+  if (summing != Summing{}) {
+    CollectiveShape shape;
+    shape.members = members;
+    shape.chunks = summing.chunks;
+    if (summing.late.value >= 0) shape.late = {summing.late};
+    auto procedure = make_procedure(summing.algorithm, shape);
+    // A free count of chunks may be none for other members: as many as the algorithm likes.
+    if (!procedure.ok() && shape.chunks > 0) {
+      shape.chunks = summing.chunks = 0;
+      procedure = make_procedure(summing.algorithm, shape);
+    }
+    if (procedure.ok()) made = std::move(procedure).value().collective;
+  }
+  if (made.members.empty()) {
+    summing = {};
+    made = make_ring(members);
+  }
+  schedule.collectives.push_back(std::move(made));
+  schedule.groups.push_back(
+      {std::move(stages), std::move(members), collective, std::move(summing)});
   return {static_cast<int32_t>(schedule.groups.size()) - 1};
 }
 
 // The reductions of each stage over its holders, the last stage first: its gradients are whole
 // first; not where a total is `there`. A tied weight comes in a second round over the holders of
 // both its stages.
-void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
-                       const std::vector<bool>& there = {}) {
+void append_reductions(Schedule& schedule, const std::vector<Stage>& stages,
+                       const UpdateStyle& style, const std::vector<bool>& there = {}) {
+  schedule.all_reduce = style.all_reduce;
   const int32_t last = schedule.stage_count - 1;
   const auto has_total = [&](int32_t s) { return !there.empty() && there[at(s)]; };
-  const bool shared = tied && last > 0 && !has_total(0);
+  const bool shared = style.tied && last > 0 && !has_total(0);
   std::vector<GroupId> groups(stages.size());
   for (int32_t s = 0; s <= last; ++s) {
-    if (!has_total(s)) groups[at(s)] = add_group(schedule, {{s}}, stages[at(s)].holders);
+    if (!has_total(s)) groups[at(s)] = add_group(schedule, style, {{s}}, stages[at(s)].holders);
   }
   for (int32_t s = last; s >= 0; --s) {
     if (has_total(s)) continue;
@@ -114,7 +156,7 @@ void append_reductions(Schedule& schedule, const std::vector<Stage>& stages, boo
   if (!shared) return;
   std::vector<WorkerId> both = stages.front().holders;
   both.insert(both.end(), stages.back().holders.begin(), stages.back().holders.end());
-  const GroupId group = add_group(schedule, {{0}, {last}}, both);
+  const GroupId group = add_group(schedule, style, {{0}, {last}}, both);
   for (const int32_t s : {0, last}) {
     for (const WorkerId holder : stages[at(s)].holders) {
       Op reduce = of_stage(OpKind::Reduce, {s});
@@ -331,10 +373,35 @@ void insert_messages(Schedule& schedule, const Stores& stores) {
   }
 }
 
-void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
-                   bool staggered) {
-  const bool ahead = staggered && stages.size() > 1;  // one stage has nobody to be ahead of
-  append_reductions(schedule, stages, tied);
+UpdateStyle update_style_of(const Schedule& schedule) {
+  UpdateStyle style{is_tied(schedule), is_staggered(schedule), schedule.all_reduce};
+  for (const Group& group : schedule.groups) {
+    if (group.summing != Summing{}) style.summings[group.stages] = group.summing;
+  }
+  return style;
+}
+
+Status check_all_reduce(const std::string& name) {
+  if (name == kAutoAllReduce || name == kLateOne) return ok();
+  std::vector<std::string_view> names = {kAutoAllReduce, kLateOne};
+  for (const NamedAlgorithm& algorithm : algorithms()) {
+    const AlgorithmCard& card = algorithm.card;
+    if (card.goal != Goal::AllReduce || card.late_least > 0) continue;
+    if (card.name == name) return ok();
+    names.push_back(card.name);
+  }
+  std::string all;
+  for (const std::string_view known : names) all += cat(all.empty() ? "" : ", ", known);
+  const std::string near = nearest(name, names.data(), names.size());
+  return invalid(cat("all-reduce '", name, "' is not one that a plan can sum by",
+                     near.empty() ? std::string() : cat(", did you mean ", near, "?"),
+                     " (known: ", all, ")"));
+}
+
+void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style) {
+  // One stage has nobody to be ahead of.
+  const bool ahead = style.staggered && stages.size() > 1;
+  append_reductions(schedule, stages, style);
   const NormWay way = norm_way(static_cast<int32_t>(stages.size()), ahead);
   if (ahead) {
     append_norms(schedule, stages, way);
@@ -350,9 +417,10 @@ void append_update(Schedule& schedule, const std::vector<Stage>& stages, bool ti
   }
 }
 
-void append_update_left(Schedule& schedule, const std::vector<Stage>& stages, bool tied,
-                        const Stores& stores, const std::vector<std::vector<bool>>& stepped) {
-  append_reductions(schedule, stages, tied, copy_totals(schedule, stages, stores));
+void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
+                        const UpdateStyle& style, const Stores& stores,
+                        const std::vector<std::vector<bool>>& stepped) {
+  append_reductions(schedule, stages, style, copy_totals(schedule, stages, stores));
   const auto steps_at = [&](size_t s, WorkerId holder) { return !stepped[s][at(holder.value)]; };
   const WorkerId giver = first_with(stores, {ValueKind::Verdict, -1, {0}, {}});
   if (giver.value < 0) {
@@ -376,12 +444,11 @@ void append_update_left(Schedule& schedule, const std::vector<Stage>& stages, bo
 
 namespace {
 
-Plan with_new_update(Plan plan, bool staggered) {
-  const bool tied = is_tied(plan.schedule);
+Plan with_new_update(Plan plan, const UpdateStyle& style) {
   for (auto& list : plan.schedule.lists) std::erase_if(list, is_update);
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
-  append_update(plan.schedule, plan.stages, tied, staggered);
+  append_update(plan.schedule, plan.stages, style);
   return plan;
 }
 
@@ -389,12 +456,31 @@ Plan with_new_update(Plan plan, bool staggered) {
 
 Plan with_update(Plan plan, bool staggered) {
   if (is_staggered(plan.schedule) == (staggered && plan.stages.size() > 1)) return plan;
-  return with_new_update(std::move(plan), staggered);
+  UpdateStyle style = update_style_of(plan.schedule);
+  style.staggered = staggered;
+  return with_new_update(std::move(plan), style);
 }
 
 Plan with_update_of_holders(Plan plan) {
-  const bool staggered = is_staggered(plan.schedule);
-  return with_new_update(std::move(plan), staggered);
+  const UpdateStyle style = update_style_of(plan.schedule);
+  return with_new_update(std::move(plan), style);
+}
+
+bool sums_follow_cluster(const Schedule& schedule) {
+  return schedule.all_reduce == kAutoAllReduce || schedule.all_reduce == kLateOne;
+}
+
+Plan with_all_reduce(Plan plan, const std::string& name) {
+  UpdateStyle style = update_style_of(plan.schedule);
+  style.all_reduce = name;
+  style.summings.clear();
+  return with_new_update(std::move(plan), style);
+}
+
+Plan with_summing(Plan plan, const std::vector<StageId>& stages, const Summing& summing) {
+  UpdateStyle style = update_style_of(plan.schedule);
+  style.summings[stages] = summing;
+  return with_new_update(std::move(plan), style);
 }
 
 bool is_tied(const Schedule& schedule) {

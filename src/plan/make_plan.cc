@@ -228,6 +228,9 @@ bool splits_by_default(const std::string& order) {
 
 Result<Plan> make_plan(const Shape& shape) {
   if (const Status status = check_shape(shape); !status.ok()) return status.error();
+  if (const Status status = check_all_reduce(shape.all_reduce); !status.ok()) {
+    return status.error();
+  }
   const bool open = shape.order == kAutoOrder;
   const NamedOrder* order = find_order(open ? "1f1b" : shape.order);
   if (order == nullptr) return unknown_order(shape.order);
@@ -247,7 +250,7 @@ Result<Plan> make_plan(const Shape& shape) {
   plan.schedule = make_compute(layout);
   if (const Status status = set_limits(layout, plan); !status.ok()) return status.error();
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, shape.tied, shape.staggered);
+  append_update(plan.schedule, plan.stages, {shape.tied, shape.staggered, shape.all_reduce});
   plan.evaluation = make_evaluation(layout);
   return plan;
 }

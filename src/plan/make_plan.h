@@ -28,13 +28,14 @@ struct Shape {
   std::string order = "1f1b";  // the name of a card, or kAutoOrder
   Dispatch dispatch = Dispatch::Listed;
   bool split_backward = false;
-  int32_t memory = 0;              // micro-batches a worker may hold; 0 = unlimited
-  double late_share = 1;           // of a micro-batch, held from its input gradient to its weight
-                                   // gradient; [0, 1]
-  bool tied = false;               // first and last stage share a weight (bucket 1)
-  bool staggered = false;          // each stage steps when its own gradients are whole
-  int32_t evaluation_micros = 0;   // micro-batches of the held-out pass, over all pipelines
-  std::vector<double> layer_cost;  // relative, for the partition; empty = equal
+  int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
+  double late_share = 1;            // of a micro-batch, held from its input gradient to its weight
+                                    // gradient; [0, 1]
+  bool tied = false;                // first and last stage share a weight (bucket 1)
+  bool staggered = false;           // each stage steps when its own gradients are whole
+  std::string all_reduce = "ring";  // by which algorithm groups sum, see plan/lower.h
+  int32_t evaluation_micros = 0;    // micro-batches of the held-out pass, over all pipelines
+  std::vector<double> layer_cost;   // relative, for the partition; empty = equal
 };
 
 // A plan that passes check().

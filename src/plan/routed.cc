@@ -166,7 +166,7 @@ Plan with_work(const Plan& plan, Work work) {
   made.schedule.micro_count = plan.schedule.micro_count;
   made.schedule.lists = std::move(work.lists);
   insert_messages(made.schedule);
-  append_update(made.schedule, made.stages, is_tied(plan.schedule), is_staggered(plan.schedule));
+  append_update(made.schedule, made.stages, update_style_of(plan.schedule));
   made.evaluation = make_evaluation(plan, made.stages, work.idle);
   return made;
 }

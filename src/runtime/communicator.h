@@ -69,6 +69,7 @@ struct CommunicatorSettings {
   CallWay way{"auto"};              // of all-reduces
   int64_t slice_bytes = 256 << 10;  // chunks are cut into slices of about that; 0 = never
   int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
+  int32_t receives_at_once = 0;     // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
 
   // Members that die do not end the group. The others agree on what becomes of the calls: an

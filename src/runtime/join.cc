@@ -156,6 +156,7 @@ class Meeting {
 Result<UcxSettings> wire_settings(const JoinSettings& settings) {
   UcxSettings wire = settings.wire;
   wire.connect_limit = settings.limit;
+  wire.sends_end_there = true;  // or a slow link would end them early, and all be under way at once
   wire.listen_host = settings.host;
   wire.listen_port = 0;
   const size_t colon = settings.meeting.rfind(':');

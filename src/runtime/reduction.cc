@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -85,6 +86,8 @@ void Reduction::build(const Collective& collective, WorkerId self) {
   if (settings_.sends_at_once > 0) {
     in_turn(sends_);
     in_turn(receives_);
+  } else {
+    line_up();
   }
   const size_t slot_bytes = static_cast<size_t>(slot_size) * size_of(settings_.element);
   slot_words_ = (slot_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
@@ -112,6 +115,20 @@ void Reduction::add_entry(const Move& move, bool send, int32_t round) {
   if (!send) ++chain.coming;
   (send ? sends_ : receives_).push_back(index);
   entries_.push_back(entry);
+}
+
+// Makes a line of what goes to each peer.
+void Reduction::line_up() {
+  std::map<WorkerId, int32_t> newest;
+  for (const int32_t index : sends_) {
+    const auto [last, first] = newest.try_emplace(entries_[static_cast<size_t>(index)].peer, index);
+    if (first) {
+      heads_.push_back(index);
+    } else {
+      entries_[static_cast<size_t>(last->second)].next_send = index;
+      last->second = index;
+    }
+  }
 }
 
 // Puts calls into the order of rounds and chunks.
@@ -149,6 +166,17 @@ bool Reduction::may_post(int32_t index) const {
   return sends_over(chain, chain.applied);
 }
 
+// True when the next receive is not too far ahead of the first that has not come.
+bool Reduction::in_window() {
+  if (settings_.receives_at_once == 0) return true;
+  const auto has_come = [&](int32_t index) {
+    const State state = entries_[static_cast<size_t>(index)].state;
+    return state == State::Landed || state == State::Done;
+  };
+  while (first_coming_ < next_receive_ && has_come(receives_[first_coming_])) ++first_coming_;
+  return next_receive_ - first_coming_ < static_cast<size_t>(settings_.receives_at_once);
+}
+
 void Reduction::post_receives() {
   for (; next_receive_ < receives_.size(); ++next_receive_) {
     const int32_t index = receives_[next_receive_];
@@ -159,7 +187,7 @@ void Reduction::post_receives() {
       advance(chain);
       continue;
     }
-    if (!may_post(index)) return;
+    if (!in_window() || !may_post(index)) return;
     if (!entry.direct) {
       entry.slot = free_slots_.back();
       free_slots_.pop_back();
@@ -186,11 +214,7 @@ void Reduction::advance(Chain& chain) {
       entry.from_total = chain.in_total || in_place_;
       entry.at = chain.at;
       entry.tally = chain.tally;
-      if (settings_.sends_at_once > 0) {
-        entry.state = State::Queued;
-      } else {
-        start_send(index);
-      }
+      entry.state = State::Queued;
       continue;
     }
     if (entry.state != State::Landed || !sends_over(chain, chain.applied)) return;
@@ -216,8 +240,18 @@ void Reduction::start_send(int32_t index) {
                     entry.tally});
 }
 
-// Starts the sends whose turn it is, up to the limit; there is nothing to do without one.
+// Starts the sends whose turn it is: of each peer's line, or of all up to the limit.
 void Reduction::post_sends() {
+  for (int32_t& head : heads_) {
+    Duration turn{};
+    for (; head >= 0; head = entries_[static_cast<size_t>(head)].next_send) {
+      Entry& entry = entries_[static_cast<size_t>(head)];
+      if (entry.state != State::Queued && entry.state != State::Done) break;
+      entry.at = turn = std::max(entry.at, std::max(turn, entry.turn));
+      if (entry.state == State::Queued) start_send(head);
+      if (entry.next_send >= 0) entries_[static_cast<size_t>(entry.next_send)].turn = turn;
+    }
+  }
   if (settings_.sends_at_once == 0) return;
   for (; next_send_ < sends_.size(); ++next_send_) {
     const int32_t index = sends_[next_send_];

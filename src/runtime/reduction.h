@@ -3,19 +3,21 @@
 //
 // Right:  a round says which state a move reads (all moves of a round read the state before it), so
 //         each chunk has its own chain of sends and receives, in round order, and chains of
-//         different chunks never wait for each other. An add is always "what is here + what came",
-//         in chain order, so every member computes the same sums in the same order on every run.
+//         different chunks never wait for each other but for their turn. An add is always "what is
+//         here + what came", in chain order, so every member computes the same sums in the same
+//         order on every run.
 // Memory: the worker's own sum is read in place and never written, unless it is to become the total
 //         itself; an added chunk lands in one of kScratchSlots scratch slots, a plain one directly
 //         in the total. Receives are posted in round order, so the oldest unfinished round always
 //         has its slots and the group cannot stall.
-// Sends:  as soon as they can be, or, with a limit on those under way, in the order of rounds and
-//         chunks, none before its turn. Why a limit: messages that leave together share the port,
-//         and the first is there as late as the last. Why in turn: let all members take receives
-//         and sends by (round, chunk). All moves before the least unfinished (round, chunk) are
-//         over everywhere, so nothing before its sends is under way or waiting, their chunks have
-//         come to them, and nothing before its receives holds a slot: it always goes on. A later
-//         send that goes first could hold the port while its receiver waits for the one behind it.
+// Sends:  what goes to one peer goes in round order, as the price has it, whichever chunk was ready
+//         first. With a limit on those under way all go in the order of rounds and chunks, none
+//         before its turn. Why a limit: messages that leave together share the port, and the first
+//         is there as late as the last. Why in turn: let all members take receives and sends by
+//         (round, chunk). All moves before the least unfinished (round, chunk) are over everywhere,
+//         so nothing before its sends is under way or waiting, their chunks have come to them, and
+//         nothing before its receives holds a slot: it always goes on. A later send that goes first
+//         could hold the port while its receiver waits for the one behind it.
 //
 // No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
@@ -40,8 +42,12 @@ inline constexpr int32_t kScratchSlots = 4;
 struct ReductionSettings {
   Element element = Element::Float32;
   Operation operation = Operation::Sum;
-  // Sends under way at once, each in its turn; 0 = as many as can be, as soon as they can be.
+  // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
   int32_t sends_at_once = 0;
+  // Receives that are posted beyond those that have all come; 0 = as many as there is scratch for.
+  // Why a limit: a member that is ahead would else send what is wanted later, and share the
+  // receiver's port with what is wanted now, whose sender then comes late to all others.
+  int32_t receives_at_once = 0;
   // [chunk] Whether the member ends with it: an owner's chunks of a reduce-scatter. Empty = with
   // all. What the total then holds of other chunks is nothing.
   std::vector<bool> kept;
@@ -66,7 +72,8 @@ struct ReductionCall {
   ChunkId chunk;
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
-  Duration ready{};                   // send: when the chunk was here, on the caller's clock
+  Duration ready{};                   // send: when the chunk was here and those before it to the
+                                      // same peer had set out, on the caller's clock
   uint64_t tally = 0;                 // send: of what goes out
 };
 
@@ -132,6 +139,8 @@ class Reduction {
     ChunkId chunk;
     Duration at{};
     uint64_t tally = 0;
+    int32_t next_send = -1;  // send, no limit: the next one to the same peer
+    Duration turn{};         // send: when those before it to the same peer had set out
   };
   struct Chain {  // one chunk's entries in round order, sends of a round before its receives
     int64_t first = 0, end = 0;  // elements
@@ -149,11 +158,13 @@ class Reduction {
   void add_entry(const Move& move, bool send, int32_t round);
   void in_turn(std::vector<int32_t>& entries) const;
   bool may_post(int32_t index) const;
+  void line_up();
   void post_sends();
   void start_send(int32_t index);
   void finish_entry(Chain& chain, Entry& entry);
   void settle(Chain& chain);
   bool kept(const Chain& chain) const;
+  bool in_window();
   void post_receives();
   void advance(Chain& chain);
   bool sends_over(const Chain& chain, size_t before) const;
@@ -180,9 +191,11 @@ class Reduction {
   std::vector<Chain> chains_;
   std::vector<int32_t> receives_;  // entry indices in round order
   size_t next_receive_ = 0;
+  size_t first_coming_ = 0;     // those before it have come
   std::vector<int32_t> sends_;  // the same in the order of their turns, when there is a limit
   size_t next_send_ = 0;
-  int32_t sending_ = 0;  // sends under way
+  std::vector<int32_t> heads_;  // without a limit: the next send to each peer, -1 = none
+  int32_t sending_ = 0;         // sends under way
   std::vector<ReductionCall> calls_;
   bool returned_ = false;  // calls_ has been handed out
   int32_t open_ = 0;       // entries that are not Done

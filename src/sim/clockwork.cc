@@ -403,9 +403,7 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
 }
 
 Bytes Tariff::reduces(const Op& op) const {
-  if (op.part > 0) return tied_;
-  const Bytes size = costs_[at(op.stage.value)].parameters;
-  return op.part == 0 ? size - tied_ : size;
+  return size_of_sum(costs_[at(op.stage.value)].parameters, tied_, op);
 }
 
 std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,

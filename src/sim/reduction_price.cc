@@ -25,6 +25,11 @@ Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
   return {edge(int64_t{chunk} + 1) - edge(chunk)};
 }
 
+Bytes size_of_sum(Bytes parameters, Bytes tied, const Op& op) {
+  if (op.part > 0) return tied;
+  return op.part == 0 ? parameters - tied : parameters;
+}
+
 std::vector<Duration> reduction_finish(const Collective& collective,
                                        const std::vector<Duration>& starts, Bytes size,
                                        const Cluster& cluster) {

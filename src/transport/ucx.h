@@ -40,6 +40,9 @@ struct UcxSettings {
   // Bytes to send and to receive into may lie in an accelerator's memory (see ucx_device_memory):
   // messages go between it and the wire without the processor.
   bool device_memory = false;
+  // A send ends when its message is at the receiver, however long that takes, instead of when its
+  // bytes are kept here: for who counts the sends that are under way. Small messages end at once.
+  bool sends_end_there = false;
   std::function<void()> on_thread;  // the communication thread's first call; may be empty
   Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
   Duration hello_limit = std::chrono::seconds(5);     // for a stranger to say who it is

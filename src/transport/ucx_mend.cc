@@ -51,6 +51,7 @@ void UcxEngine::keep(Sent& sent) {
   // The memory of a device cannot be copied here: its sends wait for the word, however long.
   if (sent.kept || settings_.device_memory) return;
   const std::span<const std::byte> bytes = sent.sending.bytes;
+  if (settings_.sends_end_there && bytes.size() > kKeptMessage) return;
   sent.kept = true;
   if (bytes.size() > kKeptMessage) ++tally_.kept;
   if (bytes.empty()) return;
@@ -76,7 +77,7 @@ void UcxEngine::sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent) {
   sent.due = now() + kWordPatience + Duration(kPatienceForByte * ahead);
   if (link.slow_word) keep(sent);
   if (!sent.kept) {
-    if (settings_.device_memory) return;
+    if (settings_.device_memory || settings_.sends_end_there) return;
     late_.insert({sent.due, {link.peer, grant}});
     return;
   }

@@ -57,6 +57,7 @@ struct ParallelSettings {
   std::string schedule;               // a file of lists instead of an order; empty = none
   std::string optimizer = "barrier";  // barrier | staggered: each stage steps when its own
                                       // gradients are whole
+  std::string all_reduce = "ring";    // ring | halving | tree | direct | late-one | auto
 };
 
 // [device]

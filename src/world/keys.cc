@@ -236,6 +236,13 @@ std::vector<Key> parallel_keys() {
        "barrier: all stages step when the norm of all is known; staggered: each when its own "
        "gradients are whole, and takes the step back if that norm is to be clipped; auto: "
        "staggered while few steps are clipped and it is faster"},
+      {"parallel.all_reduce",
+       slot<&Job::parallel, &ParallelSettings::all_reduce>,
+       kAnyNumber,
+       {},
+       "how the holders of a stage sum its gradients: ring, halving, tree, direct, late-one (the "
+       "others sum up while one is late) or auto: late-one or halving where the simulator finds it "
+       "2 % faster than the ring, as when a worker is slow; tenuto collective list tells of each"},
       {"parallel.schedule",
        slot<&Job::parallel, &ParallelSettings::schedule>,
        kAnyNumber,

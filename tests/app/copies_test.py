@@ -48,10 +48,9 @@ class Copies(Returning):
         self.write_job(job__steps=4, job__checkpoint_every=0, device__clock="nominal",
                        device__forward_ms=[20, 10], device__backward_input_ms=[20],
                        device__backward_weight_ms=[20])
-        times = [[line["iteration_ms"] for line in self.train(*flags, name=name).metrics()]
-                 for name, flags in (("plain", []), ("copied", ["--resilience.copies=1"]))]
-        self.assertEqual(times[0], times[1])
-        self.assertGreater(min(times[0]), 4 * 50)
+        for name, flags in (("plain", []), ("copied", ["--resilience.copies=1"])):
+            times = [line["iteration_ms"] for line in self.train(*flags, name=name).metrics()]
+            self.assertEqual(times[1:], [160.0] * 3)  # the first one has the start in it
 
     @another_case
     def test_a_real_model(self):

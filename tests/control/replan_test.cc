@@ -254,6 +254,34 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
   }
 }
 
+// So does one where groups sum as is best for the cluster: nobody's work may go elsewhere, but they
+// may sum up while they wait.
+TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
+  for (const char* name : {"auto", "late-one", "halving"}) {
+    SCOPED_TRACE(name);
+    Rules rules = adapting_rules();
+    rules.plan = std::make_shared<const Plan>(with_all_reduce(*rules.plan, name));
+    Measured run(rules);
+    run.steps(20);
+    run.length = 20 * kMillisecond;
+    run.steps(10);
+    const bool follows = name != std::string("halving");
+    ASSERT_EQ(run.wanted.size(), follows ? 1u : 0u);
+    if (!follows) continue;
+    EXPECT_FALSE(run.wanted[0].routing);
+    EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
+    run.hear(Planned{
+        run.wanted[0].request,
+        std::make_shared<const Plan>(with_summing(*rules.plan, {{1}}, {"late-one", {3}, 5})),
+        "sums of stage 1 wait for worker 3"});
+    run.all_know();
+    run.length = 10 * kMillisecond;
+    for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
+    EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all is well again");
+    EXPECT_EQ(*run.state.planning.present, *rules.plan);
+  }
+}
+
 // Whoever begins the step of the change has waited for a commit that was told with the change or
 // after it.
 TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {

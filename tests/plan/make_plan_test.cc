@@ -131,7 +131,7 @@ TEST(MakePlan, WorkMovesToAnotherWorker) {
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, false);
+  append_update(plan.schedule, plan.stages, {});
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     plan.dispatch = dispatch;
     const Status status = check(plan);
@@ -150,6 +150,53 @@ TEST(MakePlan, Limits) {
   }
 }
 
+// Each algorithm by name, in tied groups too; as text, as JSON, and made anew by what was read.
+TEST(MakePlan, SumsAsTheShapeSays) {
+  for (const char* name : {"ring", "halving", "tree", "direct", "late-one", "auto"}) {
+    for (const bool tied : {false, true}) {
+      SCOPED_TRACE(testing::Message() << name << (tied ? " tied" : ""));
+      Shape shape = shape_of(2, 5, 2, "1f1b");
+      shape.all_reduce = name;
+      shape.tied = tied;
+      const Plan plan = make_plan(shape).value();
+      EXPECT_TRUE(check(plan).ok());
+      ASSERT_EQ(plan.schedule.groups.size(), tied ? 3u : 2u);
+      for (const Group& group : plan.schedule.groups) {
+        EXPECT_EQ(group.summing.algorithm, name == std::string("auto") ? "ring" : name);
+      }
+      const auto from_text = schedule_from_text(to_text(plan.schedule), "text");
+      ASSERT_TRUE(from_text.ok()) << from_text.error().message;
+      EXPECT_EQ(from_text.value(), plan.schedule);
+      const auto from_json = plan_from_json(to_json(plan), "json");
+      ASSERT_TRUE(from_json.ok()) << from_json.error().message;
+      EXPECT_EQ(from_json.value(), plan);
+      EXPECT_EQ(with_update_of_holders(from_json.value()), plan);
+      EXPECT_EQ(with_update(with_update(plan, true), false), plan);
+    }
+  }
+}
+
+// What a group chose stays while its late member does; a shape that cannot be is the ring.
+TEST(MakePlan, ChosenSums) {
+  Shape shape = shape_of(2, 4, 2, "1f1b");
+  shape.all_reduce = "auto";
+  const Plan plan = make_plan(shape).value();
+  const Summing chosen{"late-one", {3}, 7};
+  const Plan late = with_summing(plan, {{1}}, chosen);
+  EXPECT_TRUE(check(late).ok());
+  EXPECT_EQ(late.schedule.groups[0].summing, Summing{});
+  EXPECT_EQ(late.schedule.groups[1].summing, chosen);
+  EXPECT_EQ(late.schedule.collectives[1].chunk_count, 7);
+  EXPECT_NE(to_text(late.schedule).find("collective 1 by late-one chunks 7 late 3\n"),
+            std::string::npos);
+  EXPECT_EQ(schedule_from_text(to_text(late.schedule), "text").value(), late.schedule);
+  EXPECT_EQ(plan_from_json(to_json(late), "json").value(), late);
+  EXPECT_EQ(with_update_of_holders(late), late);
+  EXPECT_EQ(with_summing(late, {{1}}, {}), plan);
+  EXPECT_EQ(with_summing(plan, {{1}}, {"late-one", {2}, 7}), plan);  // no holder of that stage
+  EXPECT_EQ(with_summing(plan, {{1}}, {"late", {3}, 7}), plan);
+}
+
 TEST(MakePlan, Refusals) {
   const auto message = [](const Shape& shape, Code code) {
     const auto plan = make_plan(shape);
@@ -161,6 +208,14 @@ TEST(MakePlan, Refusals) {
   EXPECT_EQ(message(shape_of(2, 1, 2, "1f1c"), Code::Invalid),
             "order '1f1c' is not known, did you mean 1f1b? (known: gpipe, 1f1b, "
             "zb-h1, zb-h2, interleaved, interleaved-zb, looped-bfs, zb-v, dualpipe-v and auto)");
+  Shape sums = shape_of(2, 2, 2, "1f1b");
+  sums.all_reduce = "halfing";
+  EXPECT_EQ(message(sums, Code::Invalid),
+            "all-reduce 'halfing' is not one that a plan can sum by, did you mean halving? (known: "
+            "auto, late-one, ring, halving, tree, direct)");
+  sums.all_reduce = "broadcast";
+  EXPECT_NE(message(sums, Code::Invalid).find("is not one that a plan can sum by"),
+            std::string::npos);
   EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected at least 1");
   EXPECT_EQ(message(shape_of(2, 1, -1, "1f1b"), Code::Invalid),
             "micros is -1: expected at least 1");

@@ -32,10 +32,10 @@ void set_trap(TestCluster& cluster, WorkerId victim, Trap& trap) {
 
 // The wire of one worker is cut at each of its calls in turn: all threads come back, someone says
 // who was lost, and after taking early Steps back the same step gives the plain numbers.
-TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
-  const Job job = instant_job(2, 2, 2);
+void lose_at_every_call(const Job& job) {
   const Plan plan = plan_of(job);
-  for (int32_t victim = 0; victim < 4; ++victim) {
+  const int32_t workers = job.worker_count();
+  for (int32_t victim = 0; victim < workers; ++victim) {
     bool reached = true;
     for (int64_t at = 0; reached; ++at) {
       SCOPED_TRACE(testing::Message() << "worker " << victim << " lost at call " << at);
@@ -50,7 +50,7 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
       reached = trap.calls > at;
       if (!reached) break;
       int32_t failed = 0, named = 0;
-      for (int32_t w = 0; w < 4; ++w) {
+      for (int32_t w = 0; w < workers; ++w) {
         const ThreadRun& run = runs[static_cast<size_t>(w)];
         if (run.status.ok()) continue;
         ++failed;
@@ -58,7 +58,7 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
         EXPECT_TRUE(error.code == Code::Disconnected || error.code == Code::Cancelled)
             << error.message;
         EXPECT_EQ(error.message.find("worker " + std::to_string(w) + " (stage " +
-                                     std::to_string(w % 2) + "), step 0: "),
+                                     std::to_string(w % job.parallel.stages) + "), step 0: "),
                   0U)
             << error.message;
         const bool names =
@@ -70,7 +70,7 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
       }
       trap.at = -1;
       cluster.connect();
-      for (int32_t w = 0; w < 4; ++w) {
+      for (int32_t w = 0; w < workers; ++w) {
         if (cluster.device(w).version() == 0) continue;
         ASSERT_TRUE(cluster.device(w).undo().ok());
       }
@@ -79,6 +79,19 @@ TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) {
       expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
       if (testing::Test::HasFailure()) return;
     }
+  }
+}
+
+TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) { lose_at_every_call(instant_job(2, 2, 2)); }
+
+// Also where sums are not made along the ring: a member that is lost while others wait for it, and
+// one that is lost while it is the one who comes late.
+TEST(Failure, LossAtEveryCallOfOtherSums) {
+  for (const char* name : {"halving", "late-one"}) {
+    SCOPED_TRACE(name);
+    Job job = instant_job(1, 4, 1);
+    job.parallel.all_reduce = name;
+    lose_at_every_call(job);
   }
 }
 

@@ -59,18 +59,23 @@ struct Layout {
   const char* order;
   bool split;
   int64_t room;
+  const char* sums = "ring";
 };
 
 // Every worker is cut off at each of its calls in two steps that follow one another: the others end
 // the step, and the one after, with the plain numbers. Also when nothing of what was sent is kept,
 // and where workers hold several stages.
 TEST(Resume, LossAtEveryCallOfSmallClusters) {
-  for (const auto& [stages, pipelines, order, split, room] :
+  for (const auto& [stages, pipelines, order, split, room, sums] :
        {Layout{2, 2, "zb-h1", true, kAllKept}, Layout{2, 2, "1f1b", false, kAllKept},
         Layout{1, 3, "zb-h1", true, kAllKept}, Layout{2, 2, "zb-h1", true, 0},
         Layout{2, 2, "1f1b", false, 0}, Layout{2, 2, "zb-v", true, kAllKept},
-        Layout{2, 2, "zb-v", true, 0}, Layout{1, 2, "interleaved", false, kAllKept}}) {
-    const Job job = job_of(stages, pipelines, 2, order, split);
+        Layout{2, 2, "zb-v", true, 0}, Layout{1, 2, "interleaved", false, kAllKept},
+        Layout{1, 4, "1f1b", false, kAllKept, "late-one"},
+        Layout{1, 4, "1f1b", false, 0, "late-one"},
+        Layout{2, 3, "zb-h1", true, kAllKept, "halving"}}) {
+    Job job = job_of(stages, pipelines, 2, order, split);
+    job.parallel.all_reduce = sums;
     const Plan plan = plan_of(job);
     const int64_t whole = 3 * plan.schedule.stage_count * job.micro_count();
     int64_t points = 0, ops = 0, taken_back = 0, copied = 0;
@@ -89,9 +94,9 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
       }
     }
     std::printf(
-        "%s %d x %d, %s kept: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld "
+        "%s %d x %d, %s, %s kept: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld "
         "totals copied\n",
-        order, pipelines, stages, room == 0 ? "nothing" : "all", static_cast<long>(points),
+        order, pipelines, stages, sums, room == 0 ? "nothing" : "all", static_cast<long>(points),
         static_cast<double>(ops) / static_cast<double>(points * whole),
         static_cast<long>(taken_back), static_cast<long>(copied));
     EXPECT_LT(ops, points * whole * 7 / 10);

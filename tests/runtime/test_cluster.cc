@@ -51,6 +51,7 @@ Plan plan_of(const Job& job) {
   shape.dispatch = job.parallel.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   shape.split_backward = job.parallel.split_backward;
   shape.staggered = job.parallel.optimizer == "staggered";
+  shape.all_reduce = job.parallel.all_reduce;
   shape.evaluation_micros = job.validate_micros;
   const Result<Plan> plan = make_plan(shape);
   EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);

@@ -141,9 +141,9 @@ return report.learned >= 0 && (report.learned <= state.committed || is_seeded(Se
     ],
     "runtime/reduction.cc": [
         ("InPlace", """\
-      sum(element_, total, chain.in_total ? total : part(own_, chain), came);
+      combine(settings_.element, settings_.operation, total, here, came);
 """, """\
-      sum(element_, total, chain.in_total ? total : part(own_, chain), came);
+      combine(settings_.element, settings_.operation, total, here, came);
       if (is_seeded(Seeded::InPlace)) {
         const std::span<const std::byte> own = part(own_, chain);
         copy({const_cast<std::byte*>(own.data()), own.size()}, total);

@@ -46,6 +46,9 @@ class Party {
     return done;
   }
 
+  // Whether that was read already.
+  bool has_ended(Ticket ticket) const { return ended_.contains(ticket); }
+
   // Reads reports until one tells of a lost peer.
   Done next_loss() {
     while (losses.empty()) {

@@ -1,5 +1,5 @@
 // The other process of ucx_test: connects as worker 1 to the address it is given and does one thing
-// until it is killed. ucx_peer ADDRESS idle|stream
+// until it is killed. ucx_peer ADDRESS idle|stream|listen
 #include <sys/prctl.h>
 
 #include <csignal>
@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kCount = 8;
 constexpr size_t kSize = 16 << 20;
+constexpr size_t kSmall = 32 << 10;  // fits into what the kernel takes for who stands still
 
 }  // namespace
 
@@ -30,7 +31,11 @@ int main(int count, char** arguments) {
   const std::vector<std::byte> bytes(kSize);
   std::vector<std::vector<std::byte>> room(kCount, std::vector<std::byte>(kSize));
   uint64_t ticket = 1;
-  // Tells that the connection stands, then, as a stream, sends and receives for ever.
+  // Tells that the connection stands, then, as a stream, sends and receives for ever; who listens
+  // has granted the message before that.
+  const bool listens = std::string(arguments[2]) == "listen";
+  const std::span<std::byte> one(room[0].data(), kSmall);
+  if (listens) static_cast<void>(wire.recv(WorkerId{0}, {0, 0, 0}, one, Ticket{++ticket}));
   static_cast<void>(wire.send(WorkerId{0}, {0, 0, 1000}, {bytes.data(), 1}, {}, Ticket{++ticket}));
   if (std::string(arguments[2]) == "stream") {
     for (int i = 0; i < kCount; ++i) {

@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kCount = 8;
 constexpr size_t kSize = 16 << 20;
+constexpr size_t kSmall = 32 << 10;  // as ucx_peer has it
 
 // The helper program in a process of its own.
 class Process {
@@ -37,7 +38,12 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() { kill(); }
-  void stop() { ::kill(pid_, SIGSTOP); }
+  // Returns when it stands still.
+  void stop() {
+    ::kill(pid_, SIGSTOP);
+    waitpid(pid_, nullptr, WUNTRACED);
+  }
+  void go_on() { ::kill(pid_, SIGCONT); }
   void kill() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
@@ -137,6 +143,27 @@ TEST_P(Death, OfAStoppedPeerIsSettledByDrop) {
     }
   }
   EXPECT_TRUE(host.losses.empty());
+}
+
+// The peer stands still with a message on its way to it.
+TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
+  for (const bool there : {false, true}) {
+    UcxSettings settings;
+    settings.sends_end_there = there;
+    Party host(make_ucx(settings), hello_of(0));
+    std::vector<std::byte> word(1), out(kSmall);
+    const Ticket ready = host.recv(1, 1000, word);
+    Process peer(host.wire->address().text, "listen");
+    ASSERT_TRUE(host.end_of(ready).status.ok());
+    peer.stop();
+    const Ticket sent = host.send(1, 0, out);
+    if (there) {
+      host.settle(std::chrono::milliseconds(100));
+      EXPECT_FALSE(host.has_ended(sent));
+      peer.go_on();
+    }
+    EXPECT_TRUE(host.end_of(sent).status.ok());
+  }
 }
 
 // A connection that breaks and whose other end neither comes back nor goes.

@@ -108,6 +108,7 @@ Plan plan_of(const Job& job) {
   shape.split_backward = job.parallel.split_backward;
   shape.tied = job.model.tied;
   shape.staggered = job.parallel.optimizer == "staggered";
+  shape.all_reduce = job.parallel.all_reduce;
   return expect(make_plan(shape));
 }
 

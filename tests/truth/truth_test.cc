@@ -202,6 +202,51 @@ TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
   for (const char* order : kOrders) run_one(4, 2, order);
 }
 
+// Sums by each algorithm that a plan can sum by, with somebody late and without: of other
+// associations, within the same bound. Holders of a stage have the same bits (their shards are
+// written by any of them), and the ring by name is the ring.
+TEST_F(Truth, EveryAllReduceIsWithinTheBound) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  const SumSpread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
+  for (const auto& [pipelines, stages] : {std::pair{4, 1}, {2, 2}, {8, 1}}) {
+    if (kSanitized && pipelines == 8) continue;
+    Job own = job(pipelines, stages, "1f1b");
+    const Plan ring = plan_of(own);
+    const ClusterResult by_ring = run_cluster(own, ring, 0, kSteps, {}, place("ring"));
+    std::vector<std::pair<std::string, Plan>> plans;
+    for (const char* name : {"ring", "halving", "tree", "direct", "late-one", "auto"}) {
+      plans.emplace_back(name, with_all_reduce(ring, name));
+    }
+    plans.emplace_back("late 0",
+                       with_summing(plans[5].second, {{0}},
+                                    {"late-one", ring.stages[0].holders[0], 3 * pipelines + 1}));
+    for (const auto& [name, plan] : plans) {
+      SCOPED_TRACE(cat(name, " ", pipelines, "x", stages));
+      ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
+      const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("sums"));
+      expect_within(spread, plain, run.losses, read_parameters(run.shards));
+      if (name != "ring" && name != "auto") continue;
+      EXPECT_EQ(run.losses, by_ring.losses);
+      EXPECT_EQ(read_parameters(run.shards), read_parameters(by_ring.shards));
+    }
+  }
+}
+
+// Whole-number sums do not know by which algorithm they were made.
+TEST_F(Truth, ReproducibleSumsByEveryAllReduce) {
+  Job own = job(4, 1, "1f1b");
+  own.resilience.numerics = "reproducible";
+  const Plan ring = plan_of(own);
+  const ClusterResult by_ring = run_cluster(own, ring, 0, kSteps, {}, place("ring"));
+  for (const char* name : {"halving", "tree", "direct", "late-one"}) {
+    SCOPED_TRACE(name);
+    const ClusterResult run =
+        run_cluster(own, with_all_reduce(ring, name), 0, kSteps, {}, place("sums"));
+    EXPECT_EQ(run.losses, by_ring.losses);
+    EXPECT_EQ(read_parameters(run.shards), read_parameters(by_ring.shards));
+  }
+}
+
 // Whoever is absent and whoever runs what: each micro-batch has its own data and dropout, and the
 // sums are those of all of them.
 TEST_F(Truth, RoutedPlansAreWithinTheBound) {

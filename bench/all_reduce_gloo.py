@@ -1,0 +1,47 @@
+"""A member of Gloo's side of all_reduce_bench, as torch.distributed brings it.
+
+    bench/all_reduce_gloo.py SELF MEMBERS HOST PORT DEVICE
+
+HOST and PORT are member 0's, which keeps the store. It says "ready"; then every line of its input
+is a request, "BYTES REPEATS LATE_MICROSECONDS": so many in-place all-reduces of that many bytes of
+floats, the last member coming so late. The answer is when it came and when it ended, in nanoseconds
+of the machine's monotonic clock, for each.
+"""
+import os
+import sys
+import time
+import warnings
+
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+
+import torch  # noqa: E402: the warning comes with the import
+import torch.distributed as distributed  # noqa: E402
+
+
+def main():
+    own, members, host, port, device = sys.argv[1:]
+    own, members = int(own), int(members)
+    os.environ["GLOO_SOCKET_IFNAME"] = device
+    torch.set_num_threads(1)
+    store = distributed.TCPStore(host, int(port), members, own == 0)
+    distributed.init_process_group("gloo", store=store, rank=own, world_size=members)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        size, repeats, late = map(int, line.split())
+        values = torch.zeros(size // 4)
+        answer = []
+        for _ in range(repeats):
+            values.fill_(own + 1)
+            distributed.barrier()
+            if own == members - 1:
+                time.sleep(late / 1e6)
+            begun = time.monotonic_ns()
+            distributed.all_reduce(values)
+            answer += [begun, time.monotonic_ns()]
+            assert values[-1] == members * (members + 1) // 2
+        print(*answer, flush=True)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

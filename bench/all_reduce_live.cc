@@ -1,0 +1,351 @@
+#include "bench/all_reduce_live.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/quantile.h"
+#include "base/text.h"
+#include "bench/line_process.h"
+#include "sim/procedure_price.h"
+
+namespace tenuto {
+namespace {
+
+constexpr int kSeconds = 120;  // that no answer takes
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "all_reduce_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+// Hosts 0 to n - 1 of tools/virtual_cluster; without one all are this machine.
+struct Hosts {
+  std::string cluster;  // the program; empty = the loopback
+  std::string host(int32_t self) const {
+    return cluster.empty() ? "127.0.0.1" : cat("10.77.0.", self + 1);
+  }
+  std::string device() const { return cluster.empty() ? "lo" : "eth0"; }
+  // The words of a command as member `self` runs it.
+  std::vector<std::string> on(const std::string& self, std::vector<std::string> words) const {
+    if (!cluster.empty()) words.insert(words.begin(), {cluster, "exec", self});
+    return words;
+  }
+};
+
+// What is asked of a library: one call, some times over.
+struct Request {
+  int32_t members = 8;
+  int64_t bytes = 0;
+  int32_t repeats = 1;
+  int64_t late_us = 0;  // the last member's
+  std::string algorithm = "ring";
+  int32_t chunks = 0;
+  int64_t slice = 0;
+};
+
+// A library's processes.
+class Library {
+ public:
+  virtual ~Library() = default;
+  // Microseconds from the last arrival to the last end, for each repeat; none when it cannot.
+  virtual std::vector<double> run(const Request& request) = 0;
+
+ protected:
+  // Of all members' answers: when each came and ended, in nanoseconds.
+  static std::vector<double> times_of(const std::vector<std::vector<double>>& answers,
+                                      int32_t repeats) {
+    std::vector<double> times;
+    for (size_t i = 0; i < static_cast<size_t>(repeats); ++i) {
+      double begun = 0, ended = 0;
+      for (const auto& answer : answers) {
+        if (answer.size() != 2 * static_cast<size_t>(repeats)) give_up("a member gave no answer");
+        begun = std::max(begun, answer[2 * i]);
+        ended = std::max(ended, answer[2 * i + 1]);
+      }
+      times.push_back((ended - begun) / 1e3);
+    }
+    return times;
+  }
+};
+
+class Own : public Library {
+ public:
+  Own(const Hosts& hosts, int32_t members, const LiveSettings& settings) {
+    for (int32_t i = 0; i < members; ++i) {
+      processes_.push_back(std::make_unique<LineProcess>(
+          hosts.on(cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
+                            hosts.host(i), "--device", hosts.device(), "--sends",
+                            cat(settings.sends), "--receives", cat(settings.receives)})));
+    }
+    std::string addresses;
+    for (auto& process : processes_) {
+      const std::string line = process->read(kSeconds);
+      if (!line.starts_with("address ")) give_up("a member of ours does not start");
+      addresses += cat(addresses.empty() ? "" : " ", line.substr(8));
+    }
+    for (auto& process : processes_) process->write(addresses);
+    for (auto& process : processes_) {
+      if (process->read(kSeconds) != "ready") give_up("members of ours do not connect");
+    }
+  }
+  std::vector<double> run(const Request& request) override {
+    for (auto& process : processes_) {
+      process->write(cat(request.members, " ", request.bytes, " ", request.repeats, " ",
+                         request.late_us, " ", request.algorithm, " ", request.chunks, " -1 ",
+                         request.slice));
+    }
+    std::vector<std::vector<double>> answers;
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      auto answer = numbers_of(processes_[i]->read(kSeconds));
+      if (i < static_cast<size_t>(request.members)) answers.push_back(std::move(answer));
+    }
+    return times_of(answers, request.repeats);
+  }
+
+ private:
+  std::vector<std::unique_ptr<LineProcess>> processes_;
+};
+
+class Gloo : public Library {
+ public:
+  Gloo(const Hosts& hosts, int32_t members, const LiveSettings& settings) {
+    const std::string script = settings.source + "/bench/all_reduce_gloo.py";
+    for (int32_t i = 0; i < members; ++i) {
+      processes_.push_back(std::make_unique<LineProcess>(
+          hosts.on(cat(i), {settings.python, script, cat(i), cat(members), hosts.host(0),
+                            cat(20000 + getpid() % 10000), hosts.device()})));
+    }
+    for (auto& process : processes_) {
+      if (process->read(kSeconds) != "ready") give_up("members of Gloo do not connect");
+    }
+  }
+  std::vector<double> run(const Request& request) override {
+    for (auto& process : processes_) {
+      process->write(cat(request.bytes, " ", request.repeats, " ", request.late_us));
+    }
+    std::vector<std::vector<double>> answers;
+    for (auto& process : processes_) answers.push_back(numbers_of(process->read(kSeconds)));
+    return times_of(answers, request.repeats);
+  }
+
+ private:
+  std::vector<std::unique_ptr<LineProcess>> processes_;
+};
+
+class OpenMpi : public Library {
+ public:
+  OpenMpi(int32_t members, const LiveSettings& settings)
+      : process_({"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", cat(members), "--mca",
+                  "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
+                  "--mca", "mpi_yield_when_idle", "1", settings.mpi}) {}
+  std::vector<double> run(const Request& request) override {
+    process_.write(cat(request.bytes, " ", request.repeats, " ", request.late_us));
+    auto times = numbers_of(process_.read(kSeconds));
+    if (times.size() != static_cast<size_t>(request.repeats)) give_up("Open MPI gave no answer");
+    return times;
+  }
+
+ private:
+  LineProcess process_;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string size_name(int64_t bytes) {
+  return bytes >= 1 << 20 ? cat(bytes >> 20, " MiB") : cat(bytes >> 10, " KiB");
+}
+
+// One column of a table: a library and what it is asked for.
+struct Column {
+  std::string name;
+  Library* library = nullptr;
+  std::string algorithm;
+  int32_t chunks = 0;
+  std::vector<double> times;
+};
+
+// All columns take turns, so that what else the machine does falls on all alike.
+void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
+  for (Column& column : columns) column.times.clear();
+  for (int32_t round = -1; round < rounds; ++round) {
+    for (Column& column : columns) {
+      request.algorithm = column.algorithm;
+      request.chunks = column.chunks;
+      const auto times = column.library->run(request);
+      // The first round warms up: pages, connections, procedures.
+      if (round >= 0) column.times.insert(column.times.end(), times.begin(), times.end());
+    }
+  }
+}
+
+}  // namespace
+
+int print_loopback(const LiveSettings& settings) {
+  Own own({}, settings.members, settings);
+  std::unique_ptr<Library> gloo, mpi;
+  std::vector<Column> columns;
+  for (const char* name : {"ring", "halving", "direct"}) {
+    columns.push_back({name, &own, name, 0, {}});
+  }
+  const size_t ours = columns.size();
+  if (!settings.python.empty()) {
+    gloo = std::make_unique<Gloo>(Hosts{}, settings.members, settings);
+    columns.push_back({"Gloo", gloo.get(), "", 0, {}});
+  }
+  if (!settings.mpi.empty()) {
+    mpi = std::make_unique<OpenMpi>(settings.members, settings);
+    columns.push_back({"Open MPI", mpi.get(), "", 0, {}});
+  }
+  std::printf(
+      "Loopback TCP, %d processes, nobody late: medians in ms; ratios above 1: ours is "
+      "faster\n%-10s",
+      settings.members, "size");
+  for (const Column& column : columns) std::printf("%11s", column.name.c_str());
+  for (size_t i = ours; i < columns.size(); ++i) {
+    std::printf("%17s", cat("best to ", columns[i].name).c_str());
+  }
+  std::printf("\n");
+  for (int64_t bytes = 64 << 10; bytes <= settings.most_bytes; bytes *= 4) {
+    Request request;
+    request.members = settings.members;
+    request.bytes = bytes;
+    request.slice = settings.slice_bytes;
+    request.repeats = static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 1, 20));
+    measure(columns, request, settings.rounds);
+    std::printf("%-10s", size_name(bytes).c_str());
+    double best = 0;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const double time = median(columns[i].times) / 1e3;
+      if (i < ours && (best == 0 || time < best)) best = time;
+      std::printf("%11s", fixed(time, 2).c_str());
+    }
+    for (size_t i = ours; i < columns.size(); ++i) {
+      std::printf("%17s", fixed(median(columns[i].times) / 1e3 / best, 2).c_str());
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+namespace {
+
+// A cluster of namespaces for as long as this lives.
+class Namespaces {
+ public:
+  Namespaces(const LiveSettings& settings) : program_(settings.source + "/tools/virtual_cluster") {
+    call(cat("up ", settings.members, " ", settings.megabits));
+  }
+  Namespaces(const Namespaces&) = delete;
+  Namespaces& operator=(const Namespaces&) = delete;
+  ~Namespaces() { call("down"); }
+  const std::string& program() const { return program_; }
+
+ private:
+  void call(const std::string& words) const {
+    if (std::system(cat("'", program_, "' ", words, " >&2").c_str()) != 0) {
+      give_up(cat("virtual_cluster ", words,
+                  " failed: it needs ip and tc, and root or the right "
+                  "to make namespaces (tools/virtual_cluster alone CMD...)"));
+    }
+  }
+  std::string program_;
+};
+
+Duration price_of(const std::string& algorithm, int32_t chunks, int32_t members, Duration late,
+                  Bytes size, AlphaBeta link) {
+  CollectiveShape shape;
+  for (int32_t i = 0; i < members; ++i) shape.members.push_back({i});
+  shape.chunks = chunks;
+  if (algorithm == "late-one") shape.late = {{members - 1}};
+  const auto made = make_procedure(algorithm, shape);
+  if (!made.ok()) give_up(made.error().message);
+  std::vector<Duration> arrivals(shape.members.size());
+  arrivals.back() = late;
+  const Cluster cluster = uniform_cluster(members, {link.alpha, link.bytes_per_second});
+  return price_collective(made.value().collective, arrivals, size, cluster).last - late;
+}
+
+void print_lateness(std::vector<Column>& columns, Request request, double times_ring,
+                    AlphaBeta link, int32_t rounds) {
+  const Bytes size{request.bytes};
+  const Duration ring = ring_time(request.members, size, link);
+  const Duration late(static_cast<int64_t>(times_ring * static_cast<double>(ring.count())));
+  request.late_us = late.count() / 1000;
+  measure(columns, request, rounds);
+  std::printf("%3d%7s", request.members, fixed(times_ring, 2).c_str());
+  double ring_took = 0;
+  for (const Column& column : columns) {
+    const double took = median(column.times) / 1e3;
+    if (column.algorithm == "ring") ring_took = took;
+    std::printf("%12s", fixed(took, 1).c_str());
+    if (column.algorithm.empty()) continue;
+    const Duration price = price_of(column.algorithm, column.chunks, request.members,
+                                    Duration(request.late_us * 1000), size, link);
+    std::printf("%7s", fixed(took / to_milliseconds(price), 3).c_str());
+    if (column.algorithm != "ring") std::printf("%7s", fixed(ring_took / took, 2).c_str());
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int print_shaped(const LiveSettings& settings) {
+  const Namespaces cluster(settings);
+  const Hosts hosts{cluster.program()};
+  Own own(hosts, settings.members, settings);
+  // A frame of Ethernet has 1514 bytes, of which TCP's payload is 1448.
+  const double rate = settings.megabits * 1e6 / 8 * 1448 / 1514;
+  std::vector<Column> small = {{"ring", &own, "ring", 0, {}}};
+  Request request;
+  request.members = settings.members;
+  request.bytes = 4 * settings.members;
+  request.repeats = 20;
+  measure(small, request, 1);
+  const double alpha_us = median(small[0].times) / (2 * (settings.members - 1));
+  const AlphaBeta link{Duration(static_cast<int64_t>(alpha_us * 1e3)), rate};
+  std::printf(
+      "%d Mbit/s, %s, a message costs %s us; ms after the late member came, times the price,"
+      " and times faster than the ring\n",
+      settings.megabits, size_name(settings.shaped_bytes).c_str(), fixed(alpha_us, 0).c_str());
+  for (int32_t members = 4; members <= settings.members; ++members) {
+    std::unique_ptr<Library> gloo;
+    const int32_t best = best_chunks(members, {settings.shaped_bytes}, link);
+    std::vector<Column> columns = {
+        {"ring", &own, "ring", 0, {}},
+        {"k=n-1", &own, "late-one", members - 1, {}},
+        {cat("k=", best), &own, "late-one", best, {}},
+    };
+    if (!settings.python.empty()) {
+      gloo = std::make_unique<Gloo>(hosts, members, settings);
+      columns.push_back({"Gloo", gloo.get(), "", 0, {}});
+    }
+    std::printf("%3s%7s%12s%7s%12s%7s%7s%12s%7s%7s%12s\n", "n", "late", "ring", "price", "k=n-1",
+                "price", "ring", columns[2].name.c_str(), "price", "ring",
+                settings.python.empty() ? "" : "Gloo");
+    request.members = members;
+    request.bytes = settings.shaped_bytes;
+    request.slice = settings.slice_bytes;
+    request.repeats = 1;
+    for (const double times_ring : {0.0, 0.5, 1.0, 2.0, 3.0}) {
+      print_lateness(columns, request, times_ring, link, settings.rounds);
+    }
+  }
+  return 0;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,36 @@
+// A program that is asked and answers in lines, and that dies with this one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace tenuto {
+
+// The program with pipes to its standard input and from its standard output; what it writes to
+// standard error goes where ours goes.
+class LineProcess {
+ public:
+  explicit LineProcess(const std::vector<std::string>& words);
+  LineProcess(const LineProcess&) = delete;
+  LineProcess& operator=(const LineProcess&) = delete;
+  // Closes its input and ends it when it has not ended by itself soon.
+  ~LineProcess();
+
+  void write(const std::string& line);
+  // The next line without its end; empty when the program has ended or said nothing for `seconds`.
+  std::string read(int seconds);
+
+ private:
+  pid_t pid_ = -1;
+  int input_ = -1;
+  int output_ = -1;
+  std::string rest_;  // what was read beyond the last line
+};
+
+// The numbers of a line; none when one of its words is no number.
+std::vector<double> numbers_of(const std::string& line);
+
+}  // namespace tenuto
