@@ -226,6 +226,8 @@ int main(int count, char** arguments) {
   app.add_flag("--shaped", shaped, "real processes over shaped links");
   app.add_option("--rounds", settings.rounds, "in which all take turns; medians are printed");
   app.add_option("--hosts", settings.members, "members, at most");
+  app.add_option("--least-hosts", settings.least_members, "shaped: members, at least");
+  app.add_option("--late", settings.lateness, "shaped: in times of the ring's, one or more");
   app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
   app.add_option("--sends", settings.sends, "at once, of a member");
   app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");
@@ -237,6 +239,7 @@ int main(int count, char** arguments) {
   app.add_option("--members", place.members)->group("");
   app.add_option("--host", place.host)->group("");
   app.add_option("--device", place.device)->group("");
+  app.add_option("--link-megabits", place.megabits)->group("");
   CLI11_PARSE(app, count, arguments);
   if (most_mib > 0) settings.most_bytes = int64_t{most_mib} << 20;
   if (slice_kib > 0) settings.slice_bytes = int64_t{slice_kib} << 10;

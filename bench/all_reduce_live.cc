@@ -13,6 +13,7 @@
 
 #include "base/quantile.h"
 #include "base/text.h"
+#include "bench/all_reduce_member.h"
 #include "bench/line_process.h"
 #include "sim/procedure_price.h"
 
@@ -82,10 +83,11 @@ class Own : public Library {
  public:
   Own(const Hosts& hosts, int32_t members, const LiveSettings& settings) {
     for (int32_t i = 0; i < members; ++i) {
-      processes_.push_back(std::make_unique<LineProcess>(
-          hosts.on(cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
-                            hosts.host(i), "--device", hosts.device(), "--sends",
-                            cat(settings.sends), "--receives", cat(settings.receives)})));
+      processes_.push_back(std::make_unique<LineProcess>(hosts.on(
+          cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
+                   hosts.host(i), "--device", hosts.device(), "--sends", cat(settings.sends),
+                   "--receives", cat(settings.receives), "--link-megabits",
+                   cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
     }
     std::string addresses;
     for (auto& process : processes_) {
@@ -308,8 +310,6 @@ int print_shaped(const LiveSettings& settings) {
   const Namespaces cluster(settings);
   const Hosts hosts{cluster.program()};
   Own own(hosts, settings.members, settings);
-  // A frame of Ethernet has 1514 bytes, of which TCP's payload is 1448.
-  const double rate = settings.megabits * 1e6 / 8 * 1448 / 1514;
   std::vector<Column> small = {{"ring", &own, "ring", 0, {}}};
   Request request;
   request.members = settings.members;
@@ -317,12 +317,13 @@ int print_shaped(const LiveSettings& settings) {
   request.repeats = 20;
   measure(small, request, 1);
   const double alpha_us = median(small[0].times) / (2 * (settings.members - 1));
-  const AlphaBeta link{Duration(static_cast<int64_t>(alpha_us * 1e3)), rate};
+  const AlphaBeta link{Duration(static_cast<int64_t>(alpha_us * 1e3)),
+                       payload_rate(settings.megabits)};
   std::printf(
       "%d Mbit/s, %s, a message costs %s us; ms after the late member came, times the price,"
       " and times faster than the ring\n",
       settings.megabits, size_name(settings.shaped_bytes).c_str(), fixed(alpha_us, 0).c_str());
-  for (int32_t members = 4; members <= settings.members; ++members) {
+  for (int32_t members = settings.least_members; members <= settings.members; ++members) {
     std::unique_ptr<Library> gloo;
     const int32_t best = best_chunks(members, {settings.shaped_bytes}, link);
     std::vector<Column> columns = {
@@ -341,7 +342,7 @@ int print_shaped(const LiveSettings& settings) {
     request.bytes = settings.shaped_bytes;
     request.slice = settings.slice_bytes;
     request.repeats = 1;
-    for (const double times_ring : {0.0, 0.5, 1.0, 2.0, 3.0}) {
+    for (const double times_ring : settings.lateness) {
       print_lateness(columns, request, times_ring, link, settings.rounds);
     }
   }

@@ -30,6 +30,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -59,6 +60,11 @@ struct CallWay {
   std::vector<WorkerId> late = {};  // for algorithms with late members
 };
 
+// So many sends at once as the link is best used by: two, where the second one hides the way back
+// of the first one's end; one, where a slice takes much longer than that, since two share the port
+// and the first is there as late as the second. Two where the link is not known.
+inline constexpr int32_t kSendsByLink = -1;
+
 // Who the members are, and how they make their calls. The same for all members, but for `self` and
 // `silence_limit`.
 struct CommunicatorSettings {
@@ -66,10 +72,10 @@ struct CommunicatorSettings {
   WorkerId self;
   int64_t number = 1;  // of the group: another one for each group that uses the same links
 
-  CallWay way{"auto"};              // of all-reduces
-  int64_t slice_bytes = 256 << 10;  // chunks are cut into slices of about that; 0 = never
-  int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
-  int32_t receives_at_once = 0;     // of a call, see ReductionSettings; 0 = as many as can be
+  CallWay way{"auto"};                   // of all-reduces
+  int64_t slice_bytes = 256 << 10;       // chunks are cut into slices of about that; 0 = never
+  int32_t sends_at_once = kSendsByLink;  // of a call; 0 = as many as can be
+  int32_t receives_at_once = 0;          // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
 
   // Members that die do not end the group. The others agree on what becomes of the calls: an
@@ -99,6 +105,13 @@ enum class CallKind : uint8_t {
   AllGather,      // chunk p of n is the one of the member at place p; all end with all of them
   Broadcast,      // all end with the root's
 };
+
+// What a kind of call is to come to.
+Goal goal_of(CallKind kind);
+// Its name, for people.
+std::string_view name_of(CallKind kind);
+// Whether it combines what members bring.
+bool reduces(CallKind kind);
 
 // One call. `own` is what this member brings, `total` what it ends with: of equal sizes, the same
 // memory or apart, both the call's until it has ended. What is not a member's to bring is not read;
@@ -253,9 +266,11 @@ class Communicator {
   void release(int64_t ended);
   void silent(const Error& error);
   Result<Making> choose(const CallRequest& request, int64_t number);
+  static Status check_algorithm(const std::string& name, CallKind kind);
   bool is_automatic(const CallRequest& request) const;
   Result<ProcedureName> name_for(const CallRequest& request, int64_t number);
   uint64_t belief_of(const CallRequest& request, const Making& making) const;
+  int32_t sends_at_once(const Call& call) const;
   std::unique_ptr<Reduction> make_reduction(const Call& call);
   Status measure_link();
   Result<Duration> shortest(int tries, int64_t bytes);
