@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that hosts have no names
 warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 
 import torch  # noqa: E402: the warning comes with the import

@@ -146,10 +146,8 @@ class Gloo : public Library {
 
 class OpenMpi : public Library {
  public:
-  OpenMpi(int32_t members, const LiveSettings& settings)
-      : process_({"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", cat(members), "--mca",
-                  "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
-                  "--mca", "mpi_yield_when_idle", "1", settings.mpi}) {}
+  OpenMpi(const Hosts& hosts, int32_t members, const LiveSettings& settings)
+      : process_(hosts.on("0", words_for(hosts, members, settings.mpi))) {}
   std::vector<double> run(const Request& request) override {
     process_.write(cat(request.bytes, " ", request.repeats, " ", request.late_us));
     auto times = numbers_of(process_.read(kSeconds));
@@ -158,6 +156,31 @@ class OpenMpi : public Library {
   }
 
  private:
+  // Over the hosts of a cluster: one process on each, of which mpirun takes care from the first.
+  static std::vector<std::string> words_for(const Hosts& hosts, int32_t members,
+                                            const std::string& program) {
+    std::vector<std::string> words{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np",
+                                   cat(members)};
+    const auto set = [&words](const std::string& name, const std::string& value) {
+      words.insert(words.end(), {"--mca", name, value});
+    };
+    set("pml", "ob1");
+    set("btl", "tcp,self");
+    set("btl_tcp_if_include", hosts.device());
+    set("mpi_yield_when_idle", "1");
+    if (!hosts.cluster.empty()) {
+      std::string all;
+      for (int32_t i = 0; i < members; ++i) all += cat(i > 0 ? "," : "", hosts.host(i));
+      words.insert(words.end(), {"--host", all});
+      set("plm_rsh_agent", hosts.cluster + " shell");
+      set("plm_rsh_no_tree_spawn", "1");
+      set("oob_tcp_if_include", hosts.device());
+      set("orte_keep_fqdn_hostnames", "1");
+    }
+    words.push_back(program);
+    return words;
+  }
+
   LineProcess process_;
 };
 
@@ -208,7 +231,7 @@ int print_loopback(const LiveSettings& settings) {
     columns.push_back({"Gloo", gloo.get(), "", 0, {}});
   }
   if (!settings.mpi.empty()) {
-    mpi = std::make_unique<OpenMpi>(settings.members, settings);
+    mpi = std::make_unique<OpenMpi>(Hosts{}, settings.members, settings);
     columns.push_back({"Open MPI", mpi.get(), "", 0, {}});
   }
   std::printf(
@@ -324,7 +347,7 @@ int print_shaped(const LiveSettings& settings) {
       " and times faster than the ring\n",
       settings.megabits, size_name(settings.shaped_bytes).c_str(), fixed(alpha_us, 0).c_str());
   for (int32_t members = settings.least_members; members <= settings.members; ++members) {
-    std::unique_ptr<Library> gloo;
+    std::unique_ptr<Library> gloo, mpi;
     const int32_t best = best_chunks(members, {settings.shaped_bytes}, link);
     std::vector<Column> columns = {
         {"ring", &own, "ring", 0, {}},
@@ -335,9 +358,14 @@ int print_shaped(const LiveSettings& settings) {
       gloo = std::make_unique<Gloo>(hosts, members, settings);
       columns.push_back({"Gloo", gloo.get(), "", 0, {}});
     }
-    std::printf("%3s%7s%12s%7s%12s%7s%7s%12s%7s%7s%12s\n", "n", "late", "ring", "price", "k=n-1",
-                "price", "ring", columns[2].name.c_str(), "price", "ring",
-                settings.python.empty() ? "" : "Gloo");
+    if (!settings.mpi.empty()) {
+      mpi = std::make_unique<OpenMpi>(hosts, members, settings);
+      columns.push_back({"Open MPI", mpi.get(), "", 0, {}});
+    }
+    std::printf("%3s%7s%12s%7s%12s%7s%7s%12s%7s%7s", "n", "late", "ring", "price", "k=n-1", "price",
+                "ring", columns[2].name.c_str(), "price", "ring");
+    for (size_t i = 3; i < columns.size(); ++i) std::printf("%12s", columns[i].name.c_str());
+    std::printf("\n");
     request.members = members;
     request.bytes = settings.shaped_bytes;
     request.slice = settings.slice_bytes;

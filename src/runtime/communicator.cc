@@ -69,8 +69,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
     const Status status = check_algorithm(settings.way.algorithm, CallKind::AllReduce);
     if (!status.ok()) return status.error();
   }
-  if (settings.slice_bytes < 0 || settings.sends_at_once < kSendsByLink ||
-      settings.receives_at_once < 0 || settings.way.chunks < 0) {
+  if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.receives_at_once < 0 ||
+      settings.way.chunks < 0) {
     return invalid("slice bytes, sends at once and chunks are counts: expected 0 or more");
   }
   constexpr auto kMostAhead = static_cast<int32_t>(kMostCalls);
@@ -141,7 +141,8 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
   ReductionSettings settings;
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
-  settings.sends_at_once = sends_at_once(call);
+  settings.sends_at_once = settings_.sends_at_once;
+  settings.one_peer_at_once = one_peer_at_once(call);
   settings.receives_at_once = settings_.receives_at_once;
   const Collective& moves = Procedures::cut(*call.procedure, call.slices);
   if (request.kind == CallKind::ReduceScatter) {

@@ -60,11 +60,6 @@ struct CallWay {
   std::vector<WorkerId> late = {};  // for algorithms with late members
 };
 
-// So many sends at once as the link is best used by: two, where the second one hides the way back
-// of the first one's end; one, where a slice takes much longer than that, since two share the port
-// and the first is there as late as the second. Two where the link is not known.
-inline constexpr int32_t kSendsByLink = -1;
-
 // Who the members are, and how they make their calls. The same for all members, but for `self` and
 // `silence_limit`.
 struct CommunicatorSettings {
@@ -72,10 +67,14 @@ struct CommunicatorSettings {
   WorkerId self;
   int64_t number = 1;  // of the group: another one for each group that uses the same links
 
-  CallWay way{"auto"};                   // of all-reduces
-  int64_t slice_bytes = 256 << 10;       // chunks are cut into slices of about that; 0 = never
-  int32_t sends_at_once = kSendsByLink;  // of a call; 0 = as many as can be
-  int32_t receives_at_once = 0;          // of a call, see ReductionSettings; 0 = as many as can be
+  CallWay way{"auto"};              // of all-reduces
+  int64_t slice_bytes = 256 << 10;  // chunks are cut into slices of about that; 0 = never
+  int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
+  // Those to one peer alone at a time, see ReductionSettings. None = where the link is known and a
+  // slice takes much longer on it than the way back of its end: two that share the port are both
+  // there as late as the second.
+  std::optional<bool> one_peer_at_once;
+  int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
 
   // Members that die do not end the group. The others agree on what becomes of the calls: an
@@ -270,7 +269,7 @@ class Communicator {
   bool is_automatic(const CallRequest& request) const;
   Result<ProcedureName> name_for(const CallRequest& request, int64_t number);
   uint64_t belief_of(const CallRequest& request, const Making& making) const;
-  int32_t sends_at_once(const Call& call) const;
+  bool one_peer_at_once(const Call& call) const;
   std::unique_ptr<Reduction> make_reduction(const Call& call);
   Status measure_link();
   Result<Duration> shortest(int tries, int64_t bytes);

@@ -22,7 +22,7 @@ constexpr int64_t kFewRoundsBytes = 64 << 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
-// A slice of so many alphas is sent alone.
+// A slice of so many alphas is not sent beside another peer's.
 constexpr double kLongSlice = 8;
 
 uint64_t number_of(std::string_view text) {
@@ -161,13 +161,13 @@ uint64_t Communicator::belief_of(const CallRequest& request, const Making& makin
              chooser);
 }
 
-int32_t Communicator::sends_at_once(const Call& call) const {
-  if (settings_.sends_at_once != kSendsByLink) return settings_.sends_at_once;
-  if (!settings_.link || settings_.link->bytes_per_second <= 0) return 2;
-  const double slices = double(call.procedure->chunks) * call.slices;
-  const double seconds =
-      static_cast<double>(call.bytes) / std::max(slices, 1.0) / settings_.link->bytes_per_second;
-  return seconds > kLongSlice * 1e-9 * static_cast<double>(settings_.link->alpha.count()) ? 1 : 2;
+bool Communicator::one_peer_at_once(const Call& call) const {
+  if (settings_.one_peer_at_once) return *settings_.one_peer_at_once;
+  if (!settings_.link || settings_.link->bytes_per_second <= 0) return false;
+  const int64_t slices = std::max<int64_t>(int64_t{call.procedure->chunks} * call.slices, 1);
+  const double seconds = static_cast<double>(call.bytes) / static_cast<double>(slices) /
+                         settings_.link->bytes_per_second;
+  return seconds > kLongSlice * 1e-9 * static_cast<double>(settings_.link->alpha.count());
 }
 
 // Begins the part of a call that carries how long each member was away, the way of the last chunk.

@@ -44,6 +44,9 @@ struct ReductionSettings {
   Operation operation = Operation::Sum;
   // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
   int32_t sends_at_once = 0;
+  // With a limit: those under way at once all go to one peer, so that each has the port to itself
+  // and the next one to the same peer is ready behind it.
+  bool one_peer_at_once = false;
   // Receives that are posted beyond those that have all come; 0 = as many as there is scratch for.
   // Why a limit: a member that is ahead would else send what is wanted later, and share the
   // receiver's port with what is wanted now, whose sender then comes late to all others.
@@ -196,6 +199,7 @@ class Reduction {
   size_t next_send_ = 0;
   std::vector<int32_t> heads_;  // without a limit: the next send to each peer, -1 = none
   int32_t sending_ = 0;         // sends under way
+  WorkerId sending_to_;         // the last one's peer
   std::vector<ReductionCall> calls_;
   bool returned_ = false;  // calls_ has been handed out
   int32_t open_ = 0;       // entries that are not Done
