@@ -154,10 +154,11 @@ void print_choices() {
 }
 
 constexpr AlphaBeta kNominalLink{std::chrono::microseconds(10), 3.125e9};
-constexpr Bytes kNominalSize{64 << 20}, kNominalReal{64 << 10};
+const std::vector<int64_t> kNominalMib = {1, 64};
+constexpr Bytes kNominalReal{64 << 10};
 
 Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, Duration late,
-                      double& beside_price) {
+                      Bytes size, double& beside_price) {
   CollectiveShape shape;
   for (int32_t i = 0; i < members; ++i) shape.members.push_back({i});
   shape.chunks = chunks;
@@ -168,42 +169,47 @@ Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, 
   call.procedure = &made.value();
   call.arrivals.resize(shape.members.size());
   call.arrivals.back() = late;
-  call.size = kNominalSize;
+  call.size = size;
   call.real = kNominalReal;
   call.link = kNominalLink;
   const Duration took = nominal_finish(call) - late;
   const Cluster cluster =
       uniform_cluster(members, {kNominalLink.alpha, kNominalLink.bytes_per_second});
   const Duration price =
-      price_collective(made.value().collective, call.arrivals, kNominalSize, cluster).last - late;
+      price_collective(made.value().collective, call.arrivals, size, cluster).last - late;
   beside_price = static_cast<double>(took.count()) / static_cast<double>(price.count());
   return took;
 }
 
+void print_nominal(int32_t members, Bytes size) {
+  const Duration whole = ring_time(members, size, kNominalLink);
+  const int32_t best = best_chunks(members, size, kNominalLink);
+  for (const double lateness : {0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0}) {
+    const Duration late(static_cast<int64_t>(lateness * static_cast<double>(whole.count())));
+    double ring_price = 0, own_price = 0, best_price = 0;
+    const Duration ring = nominal_time("ring", members, 0, late, size, ring_price);
+    const Duration own = nominal_time("late-one", members, members - 1, late, size, own_price);
+    const Duration free = nominal_time("late-one", members, best, late, size, best_price);
+    const auto faster = [&](Duration than) {
+      return fixed(static_cast<double>(ring.count()) / static_cast<double>(than.count()), 3);
+    };
+    std::printf("%3d%5lld MiB%7s%10s%7s%10s%7s%7s%5d%10s%7s%7s\n", members,
+                static_cast<long long>(size.count >> 20), fixed(lateness, 2).c_str(),
+                fixed(to_milliseconds(ring), 3).c_str(), fixed(ring_price, 3).c_str(),
+                fixed(to_milliseconds(own), 3).c_str(), fixed(own_price, 3).c_str(),
+                faster(own).c_str(), best, fixed(to_milliseconds(free), 3).c_str(),
+                fixed(best_price, 3).c_str(), faster(free).c_str());
+  }
+}
+
 void print_nominal() {
   std::printf(
-      "Executed on a nominal clock, 10 us a message, 25 Gbit/s, 64 MiB: ms after the late "
-      "member came, times the price, times faster than the ring\n");
-  std::printf("%3s%7s%10s%7s%10s%7s%7s%5s%10s%7s%7s\n", "n", "late", "ring", "price", "k=n-1",
-              "price", "ring", "k", "best k", "price", "ring");
+      "Executed on a nominal clock, 10 us a message, 25 Gbit/s: ms after the late member came, "
+      "times the price, times faster than the ring\n");
+  std::printf("%3s%9s%7s%10s%7s%10s%7s%7s%5s%10s%7s%7s\n", "n", "size", "late", "ring", "price",
+              "k=n-1", "price", "ring", "k", "best k", "price", "ring");
   for (int32_t members = 4; members <= 8; ++members) {
-    const Duration whole = ring_time(members, kNominalSize, kNominalLink);
-    const int32_t best = best_chunks(members, kNominalSize, kNominalLink);
-    for (const double lateness : {0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0}) {
-      const Duration late(static_cast<int64_t>(lateness * static_cast<double>(whole.count())));
-      double ring_price = 0, own_price = 0, best_price = 0;
-      const Duration ring = nominal_time("ring", members, 0, late, ring_price);
-      const Duration own = nominal_time("late-one", members, members - 1, late, own_price);
-      const Duration free = nominal_time("late-one", members, best, late, best_price);
-      const auto faster = [&](Duration than) {
-        return fixed(static_cast<double>(ring.count()) / static_cast<double>(than.count()), 3);
-      };
-      std::printf("%3d%7s%10s%7s%10s%7s%7s%5d%10s%7s%7s\n", members, fixed(lateness, 2).c_str(),
-                  fixed(to_milliseconds(ring), 3).c_str(), fixed(ring_price, 3).c_str(),
-                  fixed(to_milliseconds(own), 3).c_str(), fixed(own_price, 3).c_str(),
-                  faster(own).c_str(), best, fixed(to_milliseconds(free), 3).c_str(),
-                  fixed(best_price, 3).c_str(), faster(free).c_str());
-    }
+    for (const int64_t mib : kNominalMib) print_nominal(members, Bytes{mib << 20});
   }
 }
 
@@ -228,6 +234,7 @@ int main(int count, char** arguments) {
   app.add_option("--hosts", settings.members, "members, at most");
   app.add_option("--least-hosts", settings.least_members, "shaped: members, at least");
   app.add_option("--late", settings.lateness, "shaped: in times of the ring's, one or more");
+  app.add_option("--mib", settings.shaped_mib, "shaped: of tensors, in MiB, one or more");
   app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
   app.add_option("--sends", settings.sends, "at once, of a member");
   app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");

@@ -311,12 +311,13 @@ void print_lateness(std::vector<Column>& columns, Request request, double times_
   const Duration late(static_cast<int64_t>(times_ring * static_cast<double>(ring.count())));
   request.late_us = late.count() / 1000;
   measure(columns, request, rounds);
-  std::printf("%3d%7s", request.members, fixed(times_ring, 2).c_str());
+  std::printf("%3d%8s%7s", request.members, size_name(request.bytes).c_str(),
+              fixed(times_ring, 2).c_str());
   double ring_took = 0;
   for (const Column& column : columns) {
     const double took = median(column.times) / 1e3;
     if (column.algorithm == "ring") ring_took = took;
-    std::printf("%12s", fixed(took, 1).c_str());
+    std::printf("%10s", fixed(took, 1).c_str());
     if (column.algorithm.empty()) continue;
     const Duration price = price_of(column.algorithm, column.chunks, request.members,
                                     Duration(request.late_us * 1000), size, link);
@@ -325,6 +326,41 @@ void print_lateness(std::vector<Column>& columns, Request request, double times_
   }
   std::printf("\n");
   std::fflush(stdout);
+}
+
+}  // namespace
+
+namespace {
+
+void print_members(Own& own, const Hosts& hosts, int32_t members, AlphaBeta link,
+                   const LiveSettings& settings) {
+  std::unique_ptr<Library> gloo, mpi;
+  std::vector<Column> columns = {{"ring", &own, "ring", 0, {}},
+                                 {"k=n-1", &own, "late-one", members - 1, {}},
+                                 {"best k", &own, "late-one", 0, {}}};
+  if (!settings.python.empty()) {
+    gloo = std::make_unique<Gloo>(hosts, members, settings);
+    columns.push_back({"Gloo", gloo.get(), "", 0, {}});
+  }
+  if (!settings.mpi.empty()) {
+    mpi = std::make_unique<OpenMpi>(hosts, members, settings);
+    columns.push_back({"Open MPI", mpi.get(), "", 0, {}});
+  }
+  for (const int64_t mib : settings.shaped_mib) {
+    Request request;
+    request.members = members;
+    request.bytes = mib << 20;
+    request.slice = settings.slice_bytes;
+    columns[2].chunks = best_chunks(members, {request.bytes}, link);
+    columns[2].name = cat("k=", columns[2].chunks);
+    std::printf("%3s%8s%7s%10s%7s%10s%7s%7s%10s%7s%7s", "n", "size", "late", "ring", "price",
+                "k=n-1", "price", "ring", columns[2].name.c_str(), "price", "ring");
+    for (size_t i = 3; i < columns.size(); ++i) std::printf("%10s", columns[i].name.c_str());
+    std::printf("\n");
+    for (const double times_ring : settings.lateness) {
+      print_lateness(columns, request, times_ring, link, settings.rounds);
+    }
+  }
 }
 
 }  // namespace
@@ -343,36 +379,11 @@ int print_shaped(const LiveSettings& settings) {
   const AlphaBeta link{Duration(static_cast<int64_t>(alpha_us * 1e3)),
                        payload_rate(settings.megabits)};
   std::printf(
-      "%d Mbit/s, %s, a message costs %s us; ms after the late member came, times the price,"
-      " and times faster than the ring\n",
-      settings.megabits, size_name(settings.shaped_bytes).c_str(), fixed(alpha_us, 0).c_str());
+      "%d Mbit/s, a message costs %s us; ms after the late member came, times the price, and times "
+      "faster than the ring\n",
+      settings.megabits, fixed(alpha_us, 0).c_str());
   for (int32_t members = settings.least_members; members <= settings.members; ++members) {
-    std::unique_ptr<Library> gloo, mpi;
-    const int32_t best = best_chunks(members, {settings.shaped_bytes}, link);
-    std::vector<Column> columns = {
-        {"ring", &own, "ring", 0, {}},
-        {"k=n-1", &own, "late-one", members - 1, {}},
-        {cat("k=", best), &own, "late-one", best, {}},
-    };
-    if (!settings.python.empty()) {
-      gloo = std::make_unique<Gloo>(hosts, members, settings);
-      columns.push_back({"Gloo", gloo.get(), "", 0, {}});
-    }
-    if (!settings.mpi.empty()) {
-      mpi = std::make_unique<OpenMpi>(hosts, members, settings);
-      columns.push_back({"Open MPI", mpi.get(), "", 0, {}});
-    }
-    std::printf("%3s%7s%12s%7s%12s%7s%7s%12s%7s%7s", "n", "late", "ring", "price", "k=n-1", "price",
-                "ring", columns[2].name.c_str(), "price", "ring");
-    for (size_t i = 3; i < columns.size(); ++i) std::printf("%12s", columns[i].name.c_str());
-    std::printf("\n");
-    request.members = members;
-    request.bytes = settings.shaped_bytes;
-    request.slice = settings.slice_bytes;
-    request.repeats = 1;
-    for (const double times_ring : settings.lateness) {
-      print_lateness(columns, request, times_ring, link, settings.rounds);
-    }
+    print_members(own, hosts, members, link, settings);
   }
   return 0;
 }

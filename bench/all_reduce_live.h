@@ -19,7 +19,7 @@ struct LiveSettings {
   int64_t slice_bytes = 256 << 10;
   int64_t most_bytes = 256 << 20;
   int32_t megabits = 200;                         // shaped: of each host
-  int64_t shaped_bytes = 4 << 20;                 // shaped: of the tensor
+  std::vector<int64_t> shaped_mib{1, 4};          // shaped: of tensors
   std::vector<double> lateness{0, 0.5, 1, 2, 3};  // shaped: in times of the ring's
 };
 
