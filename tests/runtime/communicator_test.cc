@@ -429,15 +429,15 @@ TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
 TEST(Communicator, EndsWithCallsUnderWay) {
   for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {
     Wires wires(2, kind);
+    std::vector<std::vector<float>> numbers(2, std::vector<float>(1 << 16));  // outlive the groups
     wires.run(plain_settings(), [&](Communicator& group, int32_t place) {
-      std::vector<float> numbers(1 << 16);
       CallRequest request;
-      request.total = std::as_writable_bytes(std::span(numbers));
+      request.total = std::as_writable_bytes(std::span(numbers[static_cast<size_t>(place)]));
       request.own = request.total;
       ASSERT_TRUE(group.run(request).ok());  // all links are open
       if (place == 0) {
         ASSERT_TRUE(group.start(request).ok());
-        return;  // the group and then its memory end
+        return;  // the group ends
       }
       const Status status = group.run(request);
       if (!status.ok()) {
