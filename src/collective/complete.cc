@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "collective/pack.h"
+#include "collective/slice.h"
 
 namespace tenuto {
 
@@ -85,8 +86,7 @@ class Completer {
     made_.summed.resize(static_cast<size_t>(chunks));
     made_.begins.assign(members.size(), std::vector<ChunkBegin>(static_cast<size_t>(chunks)));
     for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-      if (int64_t{chunk} * elements / chunks == (int64_t{chunk} + 1) * elements / chunks) continue;
-      filled_.push_back(chunk);
+      if (!chunk_range(elements, chunk, chunks).empty()) filled_.push_back(chunk);
     }
   }
 

@@ -18,6 +18,17 @@
 
 namespace tenuto {
 
+// Elements [first, end) of a tensor.
+struct ElementRange {
+  int64_t first = 0, end = 0;
+  // Whether there are none.
+  bool empty() const { return first == end; }
+};
+// What chunk `chunk` of `chunks` of a tensor of `elements` is: equal parts but for one element.
+inline ElementRange chunk_range(int64_t elements, int64_t chunk, int64_t chunks) {
+  return {chunk * elements / chunks, (chunk + 1) * elements / chunks};
+}
+
 // The same collective with every chunk cut into `slices`, those of a move one behind the other.
 //
 // Requires: slices >= 1, chunk_count x slices within int32_t

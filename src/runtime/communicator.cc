@@ -79,6 +79,10 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
                        settings.calls_ahead, " calls ahead: expected 1 or more, and at most ",
                        kMostAhead, " calls"));
   }
+  if (settings.least_survivors < 0 || settings.least_survivors > std::ssize(members)) {
+    return invalid(cat("at least ", settings.least_survivors, " of ", members.size(),
+                       " members have to live: expected 0 to ", members.size()));
+  }
   const auto place = static_cast<int32_t>(found - members.begin());
   const bool survives = settings.survive_deaths;
   std::unique_ptr<Communicator> made(new Communicator(wire, std::move(settings), place));
@@ -473,8 +477,8 @@ void Communicator::abandon(bool all) {
                          fixed(to_milliseconds(kRetireLimit), 0),
                          " ms, so their memory is in use: this process must end");
   keep_forever(std::move(parts));
-  if (recovery_ != nullptr) [[maybe_unused]]
-    auto* const kept = recovery_.release();
+  static auto* const recoveries = new std::vector<std::unique_ptr<Recovery>>();
+  recoveries->push_back(std::move(recovery_));
 }
 
 // What is waited for in vain.

@@ -38,6 +38,7 @@
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "collective/choose.h"
+#include "collective/slice.h"
 #include "runtime/element.h"
 #include "runtime/procedures.h"
 #include "runtime/reduction.h"
@@ -81,8 +82,9 @@ struct CommunicatorSettings {
   // all-reduce ends with the sum of all, if all of it is there, else with that of the survivors;
   // contributors() says whose. Then the group goes on without the dead. Where inputs are not kept
   // (`own` is `total`) it may be impossible, and the call ends with an error, everywhere.
-  // For that, own and total of a call must stay as they are until a call has ended that was started
-  // after this one had been waited for: others may lack what is here.
+  // For that, own and total of a call must stay as they are until an all-reduce has ended that was
+  // started after this one had been waited for: others may lack what is here. So who leaves makes
+  // an all-reduce first, which may be empty.
   bool survive_deaths = false;
   // How many have to live; 0 = more than half of the group, so that no two parts of it that cannot
   // hear each other go on both.
@@ -129,13 +131,9 @@ struct CallRequest {
 // Numbers the calls of a group, from 0.
 enum class CallNumber : int64_t {};
 
-// Elements [first, end) of a tensor.
-struct ElementRange {
-  int64_t first = 0, end = 0;
-};
 // Chunk `place` of `members` of a tensor of `elements`: what is a member's own.
 inline ElementRange own_range(int64_t elements, int32_t place, int32_t members) {
-  return {place * elements / members, (place + int64_t{1}) * elements / members};
+  return chunk_range(elements, place, members);
 }
 
 // Calls under way, or over and not waited for, that a group holds at most: each may hold scratch.

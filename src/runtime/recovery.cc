@@ -166,7 +166,7 @@ void Communicator::Recovery::take_stock(int64_t number, Call& call) {
   const ChunkHolding before{true, MemberSet(group_.member_count())};
   for (int32_t c = 0; c < chunks; ++c) {
     // Of a chunk without elements the input is there whatever happens to it.
-    const bool empty = int64_t{c} * elements / chunks == (int64_t{c} + 1) * elements / chunks;
+    const bool empty = chunk_range(elements, c, chunks).empty();
     const ChunkHolding now = history.holding(group_.place_, c / call.slices, tensor->progress({c}),
                                              keeps || empty, before);
     ChunkHolding& holding = call.holdings[static_cast<size_t>(c)];
@@ -431,7 +431,7 @@ void Communicator::Recovery::divide_chunk(const Call& call, int32_t chunk, int64
   const size_t one = size_of(request.element);
   const auto elements = static_cast<int64_t>(request.own.size() / one);
   const int64_t chunks = int64_t{call.procedure->chunks} * call.slices;
-  const int64_t first = chunk * elements / chunks, end = (chunk + int64_t{1}) * elements / chunks;
+  const auto [first, end] = chunk_range(elements, chunk, chunks);
   divide(request.element,
          request.total.subspan(static_cast<size_t>(first) * one,
                                static_cast<size_t>(end - first) * one),

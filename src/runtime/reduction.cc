@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "collective/slice.h"
 #include "runtime/combine.h"
 
 namespace tenuto {
@@ -41,8 +42,8 @@ Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSetti
   const auto chunks = static_cast<int64_t>(chains_.size());
   for (int64_t c = 0; c < chunks; ++c) {
     Chain& chain = chains_[static_cast<size_t>(c)];
-    chain.first = c * count / chunks;
-    chain.end = (c + 1) * count / chunks;
+    chain.first = chunk_range(count, c, chunks).first;
+    chain.end = chunk_range(count, c, chunks).end;
     chain.at = own_at;
     chain.tally = own_tally;
     chain.in_total = !settings_.begun.empty() && settings_.begun[static_cast<size_t>(c)];

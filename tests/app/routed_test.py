@@ -40,13 +40,14 @@ class Absent(Case):
         price, so the same job is run again, at most twice; a price that is wrong stays wrong.
         """
         priced = self.priced()
-        for again in range(3):
+        for runs_left in (2, 1, 0):
             times = [line["iteration_ms"] for line in run.metrics()][5:]
             ratio = statistics.median(times) / priced
             print(f"{statistics.median(times):.2f} ms, priced {priced:.2f} ms: {ratio:.4f}")
             if SANITIZED or abs(ratio - 1) <= 0.02:
                 return priced
-            run = self.train(name=f"again{again}")
+            if runs_left:
+                run = self.train(name=f"{run.folder.name}-again")
         self.fail(f"{priced} ms were priced: {times}")
 
     def test_one_dead_worker(self):

@@ -392,6 +392,14 @@ TEST(Communicator, AsksForWhatItNeeds) {
   settings.members = wires.members;
   settings.way = {"no such"};
   EXPECT_TRUE(refused(settings));
+  settings = plain_settings();
+  settings.members = wires.members;
+  settings.self = wires.members[0];
+  EXPECT_FALSE(refused(settings));
+  for (const int32_t least : {-1, 3}) {
+    settings.least_survivors = least;
+    EXPECT_TRUE(refused(settings)) << least;
+  }
 }
 
 // A procedure that these members cannot have is made by the ring, and that is told.
