@@ -15,12 +15,17 @@
 #include "base/text.h"
 #include "bench/all_reduce_member.h"
 #include "bench/line_process.h"
+#include "bench/stolen_time.h"
 #include "sim/procedure_price.h"
 
 namespace tenuto {
 namespace {
 
 constexpr int kSeconds = 120;  // that no answer takes
+// What was measured while the host had taken more of the processors' time than that is measured
+// again, so many times at most: then the row says so.
+constexpr double kMostStolen = 0.03;
+constexpr int kMostTries = 8;
 
 [[noreturn]] void give_up(const std::string& why) {
   std::fprintf(stderr, "all_reduce_bench: %s\n", why.c_str());
@@ -86,8 +91,8 @@ class Own : public Library {
       processes_.push_back(std::make_unique<LineProcess>(hosts.on(
           cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
                    hosts.host(i), "--device", hosts.device(), "--sends", cat(settings.sends),
-                   "--receives", cat(settings.receives), "--link-megabits",
-                   cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
+                   "--overlap", cat(settings.overlap), "--receives", cat(settings.receives),
+                   "--link-megabits", cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
     }
     std::string addresses;
     for (auto& process : processes_) {
@@ -200,18 +205,52 @@ struct Column {
   std::string algorithm;
   int32_t chunks = 0;
   std::vector<double> times;
+  double stolen = 0;  // the most of the processors' time that the host took in a run
 };
+
+// A column's calls, alone on the machine if that can be had.
+std::vector<double> run_alone(Column& column, const Request& request) {
+  double least = 2;
+  std::vector<double> best;
+  for (int tries = 0; tries < kMostTries && least > kMostStolen; ++tries) {
+    const StolenTime stolen;
+    auto times = column.library->run(request);
+    const double share = stolen.share();
+    if (share >= least) continue;
+    least = share;
+    best = std::move(times);
+  }
+  column.stolen = std::max(column.stolen, least);
+  return best;
+}
+
+// The end of a row: whether its figures mean something.
+void end_row(const std::vector<Column>& columns) {
+  double stolen = 0;
+  for (const Column& column : columns) stolen = std::max(stolen, column.stolen);
+  if (stolen > kMostStolen) {
+    std::printf("  (the host took up to %.0f %% of the time)", 100 * stolen);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+}
 
 // All columns take turns, so that what else the machine does falls on all alike.
 void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
-  for (Column& column : columns) column.times.clear();
+  for (Column& column : columns) {
+    column.times.clear();
+    column.stolen = 0;
+  }
   for (int32_t round = -1; round < rounds; ++round) {
     for (Column& column : columns) {
       request.algorithm = column.algorithm;
       request.chunks = column.chunks;
-      const auto times = column.library->run(request);
-      // The first round warms up: pages, connections, procedures.
-      if (round >= 0) column.times.insert(column.times.end(), times.begin(), times.end());
+      if (round < 0) {  // it warms up: pages, connections, procedures
+        column.library->run(request);
+        continue;
+      }
+      const auto times = run_alone(column, request);
+      column.times.insert(column.times.end(), times.begin(), times.end());
     }
   }
 }
@@ -260,8 +299,7 @@ int print_loopback(const LiveSettings& settings) {
     for (size_t i = ours; i < columns.size(); ++i) {
       std::printf("%17s", fixed(median(columns[i].times) / 1e3 / best, 2).c_str());
     }
-    std::printf("\n");
-    std::fflush(stdout);
+    end_row(columns);
   }
   return 0;
 }
@@ -324,13 +362,8 @@ void print_lateness(std::vector<Column>& columns, Request request, double times_
     std::printf("%7s", fixed(took / to_milliseconds(price), 3).c_str());
     if (column.algorithm != "ring") std::printf("%7s", fixed(ring_took / took, 2).c_str());
   }
-  std::printf("\n");
-  std::fflush(stdout);
+  end_row(columns);
 }
-
-}  // namespace
-
-namespace {
 
 void print_members(Own& own, const Hosts& hosts, int32_t members, AlphaBeta link,
                    const LiveSettings& settings) {
@@ -351,7 +384,7 @@ void print_members(Own& own, const Hosts& hosts, int32_t members, AlphaBeta link
     request.members = members;
     request.bytes = mib << 20;
     request.slice = settings.slice_bytes;
-    columns[2].chunks = best_chunks(members, {request.bytes}, link);
+    columns[2].chunks = call_costs(members, {request.bytes}, link, {}).chunks;  // as auto has it
     columns[2].name = cat("k=", columns[2].chunks);
     std::printf("%3s%8s%7s%10s%7s%10s%7s%7s%10s%7s%7s", "n", "size", "late", "ring", "price",
                 "k=n-1", "price", "ring", columns[2].name.c_str(), "price", "ring");

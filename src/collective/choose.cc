@@ -7,7 +7,6 @@
 #include "base/checksum.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "collective/late_rounds.h"
 
 namespace tenuto {
 
@@ -39,10 +38,10 @@ Chooser::Chooser(int32_t members, AlphaBeta link, ChooserRules rules)
         "1 to 32 calls remembered, and as many needed at most");
   CHECK(rules.least_chunk.count >= 1, "chunks of a byte at least");
   for (Record& record : records_) record.won.fill(static_cast<int32_t>(kCredit));
-  const Costs costs = costs_of(int64_t{1} << 30);
+  const CallCosts costs = costs_of(int64_t{1} << 30);
   fingerprint_ = mix(
-      mix(static_cast<uint64_t>(members), static_cast<uint64_t>(costs.base),
-          static_cast<uint64_t>(costs.early), static_cast<uint64_t>(costs.exchange)),
+      mix(static_cast<uint64_t>(members), static_cast<uint64_t>(costs.base_ns),
+          static_cast<uint64_t>(costs.early_ns), static_cast<uint64_t>(costs.exchange_ns)),
       mix(static_cast<uint64_t>(rules.kept), static_cast<uint64_t>(rules.least_calls),
           static_cast<uint64_t>(rules.least_hits), static_cast<uint64_t>(rules.margin_thousandths)),
       static_cast<uint64_t>(rules.least_chunk.count), static_cast<uint64_t>(link.alpha.count()));
@@ -61,45 +60,20 @@ const Chooser::Seen& Chooser::seen(int32_t age) const {
   return seen_[static_cast<size_t>((calls_ - 1 - age) % rules_.kept)];
 }
 
-Chooser::Costs Chooser::costs_of(int64_t bytes) const {
-  Costs costs;
-  const Bytes size{bytes};
-  const auto whole = [](Duration time) { return std::min<int64_t>(time.count(), kMostTime); };
-  const int64_t ring = whole(ring_time(members_, size, link_));
-  const int64_t halving = whole(halving_time(members_, size, link_));
-  // The ring asks less of the wires, which the closed forms do not see: only neighbours talk.
-  costs.halving = (ring - halving) * 1000 > ring * rules_.margin_thousandths;
-  costs.base = costs.halving ? halving : ring;
-  if (members_ < 3) return costs;
-  const auto most = static_cast<int32_t>(
-      std::clamp<int64_t>(bytes / rules_.least_chunk.count, 1, int64_t{1} << 20));
-  const int32_t near = std::min(best_chunks(members_, size, link_), most);
-  const int32_t owners = members_ - 1;
-  // Owners with equally many chunks are done with their sums together.
-  for (int32_t chunks : {near, near / owners * owners, (near / owners + 1) * owners}) {
-    while (late_chunks(members_, chunks) > most) --chunks;
-    if (chunks < 1 || (near < owners && chunks != near)) continue;
-    chunks = late_chunks(members_, chunks);
-    const int64_t early = whole(early_sum_time(members_, chunks, size, link_));
-    const int64_t exchange = whole(late_exchange_time(members_, chunks, size, link_));
-    if (costs.chunks > 0 && early + exchange >= costs.early + costs.exchange) continue;
-    costs.chunks = chunks;
-    costs.early = early;
-    costs.exchange = exchange;
-  }
-  // A few small sizes save a round where nobody is late; that is not what is waited for here.
-  costs.early = std::max(costs.early, costs.base - costs.exchange);
-  return costs;
+CallCosts Chooser::costs_of(int64_t bytes) const {
+  return call_costs(members_, {bytes}, link_,
+                    {rules_.margin_thousandths, rules_.least_chunk, Duration(kMostTime)});
 }
 
 // What late-one would have saved in that call, with `member` the one to be waited for. All others'
 // sums wait for whoever else came last.
-int64_t Chooser::saving(const Costs& costs, int32_t member, const Seen& seen) {
-  const int64_t hidden = seen.last == member ? std::min(seen.gap_ns, costs.early) : 0;
-  return std::clamp(costs.base - costs.exchange - costs.early + hidden, -kMostSaving, kMostSaving);
+int64_t Chooser::saving(const CallCosts& costs, int32_t member, const Seen& seen) {
+  const int64_t hidden = seen.last == member ? std::min(seen.gap_ns, costs.early_ns) : 0;
+  return std::clamp(costs.base_ns - costs.exchange_ns - costs.early_ns + hidden, -kMostSaving,
+                    kMostSaving);
 }
 
-Chooser::Guess Chooser::judge(const Costs& costs, int32_t member, Sight sight) const {
+Chooser::Guess Chooser::judge(const CallCosts& costs, int32_t member, Sight sight) const {
   Guess guess;
   guess.member = member;
   int64_t weight = 1 << 16, weights = 0, sum = 0, gaps = 0;
@@ -118,9 +92,9 @@ Chooser::Guess Chooser::judge(const Costs& costs, int32_t member, Sight sight) c
   return guess;
 }
 
-Chooser::Guess Chooser::guess(const Costs& costs, const Record& record, Sight sight) const {
+Chooser::Guess Chooser::guess(const CallCosts& costs, const Record& record, Sight sight) const {
   Guess best;
-  const int64_t margin = costs.base * rules_.margin_thousandths / 1000;
+  const int64_t margin = costs.base_ns * rules_.margin_thousandths / 1000;
   int64_t best_score = 0;
   const int32_t followed = record.followed[sight];
   for (int32_t age = 0; age < known(); ++age) {
@@ -142,7 +116,7 @@ Chooser::Guess Chooser::guess(const Costs& costs, const Record& record, Sight si
 
 Choice Chooser::choose(int64_t bytes) const {
   CHECK(bytes >= 0, "a size");
-  const Costs costs = costs_of(bytes);
+  const CallCosts costs = costs_of(bytes);
   const Record& record = records_[class_of(bytes)];
   Choice choice;
   choice.algorithm = costs.halving ? "halving" : "ring";
@@ -169,11 +143,11 @@ Choice Chooser::choose(int64_t bytes) const {
   choice.reason =
       cat("member ", best.member, " came ", milliseconds(best.gap_ns), " after the others in ",
           best.hits, " of ", known(), " calls; late-one saves ", milliseconds(best.saving), " of ",
-          milliseconds(costs.base), " a call");
+          milliseconds(costs.base_ns), " a call");
   return choice;
 }
 
-std::string Chooser::why_nobody(const Costs& costs, const std::array<Guess, kSights>& guesses,
+std::string Chooser::why_nobody(const CallCosts& costs, const std::array<Guess, kSights>& guesses,
                                 const Record& record) const {
   for (const Sight sight : {kNear, kFar}) {
     if (!guesses[sight].worth) continue;
@@ -192,7 +166,7 @@ std::string Chooser::why_nobody(const Costs& costs, const std::array<Guess, kSig
   return cat("member ", best.member, " came ", milliseconds(gaps / std::max(last, 1)),
              " after the others in ", last, " of ", known(), " calls; late-one would ",
              best.saving < 0 ? "lose " : "save no more than ", milliseconds(std::abs(best.saving)),
-             " of ", milliseconds(costs.base), " a call");
+             " of ", milliseconds(costs.base_ns), " a call");
 }
 
 void Chooser::note(std::span<const uint32_t> waited_us, int64_t bytes) {
@@ -214,13 +188,13 @@ void Chooser::note(std::span<const uint32_t> waited_us, int64_t bytes) {
 
   Record& record = records_[class_of(bytes)];
   if (members_ >= 3 && calls_ >= rules_.least_calls) {
-    const Costs costs = costs_of(bytes);
+    const CallCosts costs = costs_of(bytes);
     for (const Sight sight : {kNear, kFar}) {
       const Guess made = guess(costs, record, sight);
       record.followed[sight] = made.worth ? made.member : -1;
       if (!made.worth) continue;
       const int64_t part =
-          saving(costs, made.member, call) * kWhole / std::max<int64_t>(costs.base, 1);
+          saving(costs, made.member, call) * kWhole / std::max<int64_t>(costs.base_ns, 1);
       int64_t won = record.won[sight];
       won += (std::clamp(part, -kWhole, kWhole) - won) / kRecordCalls;
       won = std::clamp(won, -kCredit, 2 * kCredit);

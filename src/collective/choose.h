@@ -74,12 +74,6 @@ class Chooser {
     int32_t last = -1;
     int64_t gap_ns = 0;
   };
-  // What calls of a size take.
-  struct Costs {
-    bool halving = false;                       // else the ring
-    int32_t chunks = 0;                         // of late-one
-    int64_t base = 0, early = 0, exchange = 0;  // ns
-  };
   // Who is best to wait for: its mean saving a call, and what that rests on.
   struct Guess {
     int32_t member = -1;
@@ -97,11 +91,11 @@ class Chooser {
     std::array<bool, kSights> trusted = {true, true};
   };
 
-  Costs costs_of(int64_t bytes) const;
-  static int64_t saving(const Costs& costs, int32_t member, const Seen& seen);
-  Guess judge(const Costs& costs, int32_t member, Sight sight) const;
-  Guess guess(const Costs& costs, const Record& record, Sight sight) const;
-  std::string why_nobody(const Costs& costs, const std::array<Guess, kSights>& guesses,
+  CallCosts costs_of(int64_t bytes) const;
+  static int64_t saving(const CallCosts& costs, int32_t member, const Seen& seen);
+  Guess judge(const CallCosts& costs, int32_t member, Sight sight) const;
+  Guess guess(const CallCosts& costs, const Record& record, Sight sight) const;
+  std::string why_nobody(const CallCosts& costs, const std::array<Guess, kSights>& guesses,
                          const Record& record) const;
   const Seen& seen(int32_t age) const;
   int32_t known() const;

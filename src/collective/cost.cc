@@ -103,4 +103,34 @@ Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta
          late_exchange_time(members, chunks, size, link) - base;
 }
 
+CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rules) {
+  CallCosts costs;
+  const auto whole = [&rules](Duration time) { return std::min(time, rules.most).count(); };
+  const int64_t ring = whole(ring_time(members, size, link));
+  const int64_t halving = whole(halving_time(members, size, link));
+  // The ring asks less of the wires, which the closed forms do not see: only neighbours talk.
+  costs.halving = (ring - halving) * 1000 > ring * rules.margin_thousandths;
+  costs.base_ns = costs.halving ? halving : ring;
+  if (members < 3) return costs;
+  const auto most = static_cast<int32_t>(
+      std::clamp<int64_t>(size.count / rules.least_chunk.count, 1, int64_t{1} << 20));
+  const int32_t near = std::min(best_chunks(members, size, link), most);
+  const int32_t owners = members - 1;
+  // Owners with equally many chunks are done with their sums together.
+  for (int32_t chunks : {near, near / owners * owners, (near / owners + 1) * owners}) {
+    while (late_chunks(members, chunks) > most) --chunks;
+    if (chunks < 1 || (near < owners && chunks != near)) continue;
+    chunks = late_chunks(members, chunks);
+    const int64_t early = whole(early_sum_time(members, chunks, size, link));
+    const int64_t exchange = whole(late_exchange_time(members, chunks, size, link));
+    if (costs.chunks > 0 && early + exchange >= costs.early_ns + costs.exchange_ns) continue;
+    costs.chunks = chunks;
+    costs.early_ns = early;
+    costs.exchange_ns = exchange;
+  }
+  // A few small sizes save a round where nobody is late; that is not what is waited for here.
+  costs.early_ns = std::max(costs.early_ns, costs.base_ns - costs.exchange_ns);
+  return costs;
+}
+
 }  // namespace tenuto

@@ -42,4 +42,25 @@ int32_t best_slow_chunks(int32_t members, Bytes size, AlphaBeta link);
 // begun when it comes. It is also all that a wrong guess of who is late can cost.
 Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta link);
 
+// What a call takes by the two ways that a choice is between, in nanoseconds.
+struct CallCosts {
+  bool halving = false;     // who begins together uses halving, else the ring
+  int32_t chunks = 0;       // of late-one; 0 = with so few members nobody can be waited for
+  int64_t base_ns = 0;      // by ring or halving, from when all are there
+  int64_t early_ns = 0;     // late-one: the others' sums
+  int64_t exchange_ns = 0;  // late-one: from when these are made and the late member is there
+};
+
+// What a choice goes by.
+struct CostRules {
+  int32_t margin_thousandths = 20;  // halving has to be better than the ring by that
+  Bytes least_chunk{16 << 10};
+  Duration most = Duration::max();  // times are counted up to that
+};
+
+// Both ways of a call of that size, late-one with the chunks that are best for it.
+//
+// Requires: members >= 1
+CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rules);
+
 }  // namespace tenuto

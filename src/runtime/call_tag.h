@@ -41,4 +41,7 @@ inline Tag tag_of_word(int64_t group, int64_t attempt, bool report) {
   return {group, -1, static_cast<uint64_t>(attempt) << 1 | (report ? 1 : 0)};
 }
 
+// The name of a member's word to the ready service, its `number`th, and of the answer to it.
+inline Tag tag_of_ready(int64_t number) { return {-2, 0, static_cast<uint64_t>(number)}; }
+
 }  // namespace tenuto

@@ -69,9 +69,9 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
     const Status status = check_algorithm(settings.way.algorithm, CallKind::AllReduce);
     if (!status.ok()) return status.error();
   }
-  if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.receives_at_once < 0 ||
-      settings.way.chunks < 0) {
-    return invalid("slice bytes, sends at once and chunks are counts: expected 0 or more");
+  if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.overlap < 0 ||
+      settings.receives_at_once < 0 || settings.way.chunks < 0) {
+    return invalid("slice bytes, what goes at once and chunks are counts: expected 0 or more");
   }
   constexpr auto kMostAhead = static_cast<int32_t>(kMostCalls);
   if (settings.told_bytes < 1 || settings.calls_ahead < 1 || settings.calls_ahead > kMostAhead) {
@@ -96,6 +96,10 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
   }
   made->chooser_.emplace(made->member_count(), made->settings_.link.value_or(AlphaBeta{}),
                          made->settings_.rules);
+  if (wire.ready != nullptr) {
+    made->asker_ = std::make_unique<ReadyAsker>(*wire.transport, *wire.clock, *wire.ready,
+                                                made->settings_.number);
+  }
   return survivor();
 }
 
@@ -135,7 +139,11 @@ Communicator::~Communicator() {
          !recovery_->quiet() && wire_.clock->now() < limit) {
     hear(limit - wire_.clock->now());
   }
-  if (!flights_.empty() || (recovery_ != nullptr && !recovery_->quiet())) {
+  const auto asked = [this] { return asker_ != nullptr && !asker_->quiet(); };
+  while (asked() && !ended_ && flights_.empty() && wire_.clock->now() < limit) {
+    hear(limit - wire_.clock->now());
+  }
+  if (!flights_.empty() || (recovery_ != nullptr && !recovery_->quiet()) || asked()) {
     fail({Code::Cancelled, Reach::Call, "the group has ended with calls under way"});
   }
 }
@@ -146,7 +154,7 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
   settings.sends_at_once = settings_.sends_at_once;
-  settings.one_peer_at_once = one_peer_at_once(call);
+  settings.overlap = settings_.overlap;
   settings.receives_at_once = settings_.receives_at_once;
   const Collective& moves = Procedures::cut(*call.procedure, call.slices);
   if (request.kind == CallKind::ReduceScatter) {
@@ -192,7 +200,8 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
   const auto waits = [this] {
     return recovery_ != nullptr && (recovery_->active() || has_waiting());
   };
-  if (!waits()) {
+  const bool asked = asks(request) && !waits();
+  if (!asked && !waits()) {
     auto made = choose(request, next_);
     if (!made.ok()) return made.error();
     if (!waits()) making = std::move(made).value();  // choosing may have waited
@@ -216,6 +225,8 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
     lost_calls_.erase(lost);
   } else if (making) {
     prepare(call, *making);
+  } else if (asked) {
+    ask(number, call);
   }
   return number;
 }
@@ -236,7 +247,7 @@ void Communicator::prepare(Call& call, const Making& making) {
 // Whether calls were started while calls were stopped, or are to be made again.
 bool Communicator::has_waiting() const {
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) {
-    return !each.second.over && each.second.generation < 0;
+    return !each.second.over && each.second.generation < 0 && !each.second.asked;
   });
 }
 
@@ -244,7 +255,11 @@ bool Communicator::has_waiting() const {
 void Communicator::begin_waiting() {
   for (auto& [number, call] : calls_) {
     if (ended_ || recovery_->active()) return;
-    if (call.over || call.generation >= 0) continue;
+    if (call.over || call.generation >= 0 || call.asked) continue;
+    if (asks(call.request)) {
+      ask(number, call);
+      continue;
+    }
     if (is_automatic(call.request)) {
       const int64_t before = number - settings_.calls_ahead + 1;
       const bool told = std::all_of(told_.begin(), told_.end(), [before](const auto& each) {
@@ -376,13 +391,12 @@ bool Communicator::hear(Duration limit) {
 }
 
 void Communicator::handle(const Done& done) {
+  if (take_answer(done)) return;
   if (done.ticket == kNoTicket) {
     if (done.peer.value < 0 || done.status.ok()) return;
     const auto& members = settings_.members;
     if (std::find(members.begin(), members.end(), done.peer) == members.end()) return;
-    lost_.emplace(done.peer, done.status.error().message);
-    if (ended_) return;
-    return recovery_ != nullptr ? recovery_->lose(done.peer) : fail(done.status.error());
+    return lose(done.peer, done.status.error());
   }
   if (recovery_ != nullptr && recovery_->handle(done)) return;
   const auto found = flights_.find(static_cast<uint64_t>(done.ticket));
@@ -415,6 +429,14 @@ void Communicator::handle(const Done& done) {
   // left.
   part.finish(flight.index, message.send ? Duration::zero() : done.finish);
   make_calls(flight.call, call, flight.part);
+}
+
+// A member is lost, or what is lost with it.
+void Communicator::lose(WorkerId member, const Error& error) {
+  lost_.emplace(member, error.message);
+  if (ended_) return;
+  const bool survives = recovery_ != nullptr && member != settings_.self;
+  survives ? recovery_->lose(member) : fail(error);
 }
 
 std::string Communicator::about(const Call& call, const Flight& flight) const {
@@ -454,12 +476,14 @@ void Communicator::abandon(bool all) {
     peers.insert(flight.peer);
   }
   if (recovery_ != nullptr) peers.merge(recovery_->peers());
+  if (asker_ != nullptr && (all || !asker_->quiet())) asker_->give_up();
   for (const WorkerId peer : peers) {
     [[maybe_unused]] const Status status = wire_.transport->drop(peer);
   }
   const Duration limit = wire_.clock->now() + kRetireLimit;
   const auto quiet = [this] {
-    return flights_.empty() && (recovery_ == nullptr || recovery_->quiet());
+    return flights_.empty() && (recovery_ == nullptr || recovery_->quiet()) &&
+           (asker_ == nullptr || asker_->quiet());
   };
   while (!quiet()) {
     const Duration left = limit - wire_.clock->now();
@@ -479,11 +503,13 @@ void Communicator::abandon(bool all) {
   keep_forever(std::move(parts));
   static auto* const recoveries = new std::vector<std::unique_ptr<Recovery>>();
   recoveries->push_back(std::move(recovery_));
+  static auto* const askers = new std::vector<std::unique_ptr<ReadyAsker>>();
+  askers->push_back(std::move(asker_));
 }
 
 // What is waited for in vain.
 Error Communicator::silence(const Call& call) const {
-  std::string what = "nothing is under way";
+  std::string what = call.asked ? cat(call.what, ", ", asker_->name()) : "nothing is under way";
   for (uint8_t part = 0; part < PartCount; ++part) {
     if (call.parts[part] == nullptr) continue;
     const ReductionCall message = call.parts[part]->waiting();

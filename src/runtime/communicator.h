@@ -41,6 +41,7 @@
 #include "collective/slice.h"
 #include "runtime/element.h"
 #include "runtime/procedures.h"
+#include "runtime/ready_service.h"
 #include "runtime/reduction.h"
 #include "transport/transport.h"
 
@@ -52,6 +53,7 @@ struct CommunicatorWire {
   Transport* transport = nullptr;
   Mailbox* mailbox = nullptr;
   const Clock* clock = &monotonic_clock();
+  ReadyDesk* ready = nullptr;  // whom auto asks who is late; for all members of a group, or none
 };
 
 // By which procedure a call is made.
@@ -68,13 +70,12 @@ struct CommunicatorSettings {
   WorkerId self;
   int64_t number = 1;  // of the group: another one for each group that uses the same links
 
-  CallWay way{"auto"};              // of all-reduces
-  int64_t slice_bytes = 256 << 10;  // chunks are cut into slices of about that; 0 = never
-  int32_t sends_at_once = 2;        // of a call; 0 = as many as can be
-  // Those to one peer alone at a time, see ReductionSettings. None = where the link is known and a
-  // slice takes much longer on it than the way back of its end: two that share the port are both
-  // there as late as the second.
-  std::optional<bool> one_peer_at_once;
+  CallWay way{"auto"};  // of all-reduces
+  // Chunks are cut into slices of about that; 0 = never. Where the link is known and slow, smaller
+  // ones that take some alphas: word that a slice is there waits behind what its receiver sends.
+  int64_t slice_bytes = 256 << 10;
+  int32_t sends_at_once = 4;  // of a call; 0 = as many as can be
+  int32_t overlap = 1;        // of those to one peer with those to the next, see ReductionSettings
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
 
@@ -220,6 +221,7 @@ class Communicator {
     int32_t slices = 1;
     bool automatic = false;  // the chooser's doing
     bool begun = false;      // its messages have been begun
+    bool asked = false;      // by what it is made is asked of the ready service
     std::byte nothing[2]{};  // what is summed up in place of an empty tensor, and the sum
     // Of groups that survive deaths.
     int64_t generation = -1;             // of the group, when it was begun; -1 = it is not
@@ -263,16 +265,26 @@ class Communicator {
   void release(int64_t ended);
   void silent(const Error& error);
   Result<Making> choose(const CallRequest& request, int64_t number);
+  bool asks(const CallRequest& request) const;
+  void ask(int64_t number, Call& call);
+  CallCosts costs_of(const CallRequest& request) const;
+  bool take_answer(const Done& done);
+  void begin_asked(const ReadyAnswer& answer);
+  void lose(WorkerId member, const Error& error);
+  void lose_service(Error error);
   static Status check_algorithm(const std::string& name, CallKind kind);
   bool is_automatic(const CallRequest& request) const;
   Result<ProcedureName> name_for(const CallRequest& request, int64_t number);
+  Result<Making> making_of(ProcedureName name, const CallRequest& request);
   uint64_t belief_of(const CallRequest& request, const Making& making) const;
-  bool one_peer_at_once(const Call& call) const;
+  int64_t slice_bytes() const;
   std::unique_ptr<Reduction> make_reduction(const Call& call);
   Status measure_link();
   Result<Duration> shortest(int tries, int64_t bytes);
   Status take_told(int64_t before);
   ProcedureName choose_by_calls(int64_t bytes);
+  void note_choice(int64_t bytes, const std::string& algorithm, int32_t late,
+                   const std::string& reason);
   std::unique_ptr<Reduction> small_part(Element element, const Collective& moves,
                                         std::span<std::byte> total);
   void tell_away(int64_t number, Call& call);
@@ -304,6 +316,7 @@ class Communicator {
   std::map<WorkerId, std::string> lost_;
   std::optional<Error> ended_;  // what has ended the group
   std::optional<Chooser> chooser_;
+  std::unique_ptr<ReadyAsker> asker_;  // none = nobody is asked
   std::map<int64_t, Told> told_;       // by call: those not noted, and the last ones that are
   std::optional<Duration> last_end_;   // of a call; none before the first
   std::map<int, std::string> chosen_;  // by size (its count of bits): what auto took last

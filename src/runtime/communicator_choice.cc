@@ -22,8 +22,9 @@ constexpr int64_t kFewRoundsBytes = 64 << 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
-// A slice of so many alphas is not sent beside another peer's.
-constexpr double kLongSlice = 8;
+// What a slice takes on a slow link, in alphas; and the smallest.
+constexpr double kSliceAlphas = 16;
+constexpr int64_t kLeastSlice = 16 << 10;
 
 uint64_t number_of(std::string_view text) {
   uint64_t number = text.size();
@@ -114,7 +115,8 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request, int64_t
   }
   const bool by_size = name.algorithm == "late-one" || name.algorithm == "broadcast";
   if (by_size && name.chunks == 0 && settings_.link && member_count() > 1) {
-    name.chunks = best_chunks(member_count(), {bytes}, *settings_.link);
+    if (name.algorithm == "late-one") name.chunks = costs_of(request).chunks;
+    if (name.chunks == 0) name.chunks = best_chunks(member_count(), {bytes}, *settings_.link);
   }
   return name;
 }
@@ -122,8 +124,13 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request, int64_t
 Result<Communicator::Making> Communicator::choose(const CallRequest& request, int64_t number) {
   auto name = name_for(request, number);
   if (!name.ok()) return name.error();
+  return making_of(std::move(name).value(), request);
+}
+
+Result<Communicator::Making> Communicator::making_of(ProcedureName name,
+                                                     const CallRequest& request) {
   Making making;
-  making.name = name.value();
+  making.name = std::move(name);
   making.automatic = is_automatic(request);
   auto found = procedures_.find(making.name);
   if (!found.ok() && request.kind == CallKind::AllReduce && making.name.algorithm != "ring") {
@@ -133,8 +140,8 @@ Result<Communicator::Making> Communicator::choose(const CallRequest& request, in
   }
   if (!found.ok()) return found.error();
   making.procedure = found.value();
-  making.slices = slices_for(static_cast<int64_t>(request.own.size()), making.procedure->chunks,
-                             settings_.slice_bytes);
+  making.slices =
+      slices_for(static_cast<int64_t>(request.own.size()), making.procedure->chunks, slice_bytes());
   return making;
 }
 
@@ -157,17 +164,93 @@ uint64_t Communicator::belief_of(const CallRequest& request, const Making& makin
   const uint64_t told = chooser_ ? mix(static_cast<uint64_t>(settings_.told_bytes),
                                        static_cast<uint64_t>(settings_.calls_ahead))
                                  : 1;
-  return mix(mix(procedure, tensor), mix(members, told), static_cast<uint64_t>(making.slices),
+  const uint64_t asks = asker_ != nullptr && asker_->in_force() ? 1 : 0;
+  return mix(mix(procedure, tensor), mix(members, told, asks), static_cast<uint64_t>(making.slices),
              chooser);
 }
 
-bool Communicator::one_peer_at_once(const Call& call) const {
-  if (settings_.one_peer_at_once) return *settings_.one_peer_at_once;
-  if (!settings_.link || settings_.link->bytes_per_second <= 0) return false;
-  const int64_t slices = std::max<int64_t>(int64_t{call.procedure->chunks} * call.slices, 1);
-  const double seconds = static_cast<double>(call.bytes) / static_cast<double>(slices) /
-                         settings_.link->bytes_per_second;
-  return seconds > kLongSlice * 1e-9 * static_cast<double>(settings_.link->alpha.count());
+// Of a chunk's slices, so many that the first is passed on early, and so few that what each costs
+// however small it is does not count.
+int64_t Communicator::slice_bytes() const {
+  const int64_t most = settings_.slice_bytes;
+  if (!settings_.link || settings_.link->bytes_per_second <= 0) return most;
+  const double bytes = kSliceAlphas * 1e-9 * static_cast<double>(settings_.link->alpha.count()) *
+                       settings_.link->bytes_per_second;
+  if (bytes >= static_cast<double>(most)) return most;
+  return std::max(static_cast<int64_t>(bytes), std::min(kLeastSlice, most));
+}
+
+// Whether the ready service is asked by what to make a call: where what it could save is worth the
+// way there and back.
+bool Communicator::asks(const CallRequest& request) const {
+  if (asker_ == nullptr || !asker_->in_force() || !is_automatic(request)) return false;
+  const CallCosts costs = costs_of(request);
+  const int64_t margin = costs.base_ns * settings_.rules.margin_thousandths / 1000;
+  return costs.chunks > 0 && costs.base_ns - costs.exchange_ns > margin &&
+         2 * settings_.link->alpha.count() <= margin;
+}
+
+CallCosts Communicator::costs_of(const CallRequest& request) const {
+  const ChooserRules& rules = settings_.rules;
+  return call_costs(member_count(), Bytes(std::ssize(request.own)),
+                    settings_.link.value_or(AlphaBeta{}),
+                    {rules.margin_thousandths, rules.least_chunk});
+}
+
+void Communicator::ask(int64_t number, Call& call) {
+  call.asked = true;
+  const int64_t form = recovery_ == nullptr ? 0 : recovery_->generation();
+  const Status status = asker_->ask(form, number, costs_of(call.request), settings_.members);
+  if (!status.ok()) lose_service(status.error());
+}
+
+void Communicator::lose_service(Error error) {
+  error.message = cat(asker_->name(), ": ", error.message);
+  lose(asker_->desk().host, error);
+}
+
+// Looks at a report that is of the ready service; whether it was.
+bool Communicator::take_answer(const Done& done) {
+  if (asker_ == nullptr) return false;
+  const WorkerId service = asker_->desk().service;
+  if (done.ticket == kNoTicket) {
+    if (done.peer != service) return false;
+    if (asker_->in_force() && !done.status.ok()) lose_service(done.status.error());
+    return true;
+  }
+  const ReadyAsker::Heard heard = asker_->handle(done);
+  if (!heard.mine) return false;
+  heard_at_ = wire_.clock->now();
+  if (ended_) return true;
+  if (heard.error) lose_service(*heard.error);
+  if (heard.answer) begin_asked(*heard.answer);
+  return true;
+}
+
+// What was asked for is known. Of stopped calls it is of no use: they are asked for again.
+void Communicator::begin_asked(const ReadyAnswer& answer) {
+  const bool stopped = recovery_ != nullptr && recovery_->active();
+  const int64_t form = recovery_ == nullptr ? 0 : recovery_->generation();
+  const auto found = calls_.find(answer.call);
+  if (stopped || answer.form != form || found == calls_.end()) return;
+  Call& call = found->second;
+  if (!call.asked || call.over || call.generation >= 0) return;
+  call.asked = false;
+  const CallCosts costs = costs_of(call.request);
+  ProcedureName name{costs.halving ? "halving" : "ring", 0, {}, {}};
+  std::string reason = "all members were there";
+  if (answer.kind == ReadyAnswer::Kind::Late) {
+    const WorkerId late = asker_->desk().members[static_cast<size_t>(answer.late)];
+    name = {"late-one", costs.chunks, {late}, {}};
+    reason = cat("worker ", late, " was not there ", fixed(to_milliseconds(answer.patience), 3),
+                 " ms after all others");
+  }
+  note_choice(call.bytes, name.algorithm, answer.late, reason);
+  auto made = making_of(std::move(name), call.request);
+  if (!made.ok()) return fail(made.error());
+  made.value().automatic = false;  // it is not the chooser's doing
+  prepare(call, made.value());
+  run_parts(answer.call, call);
 }
 
 // Begins the part of a call that carries how long each member was away, the way of the last chunk.
@@ -214,13 +297,19 @@ ProcedureName Communicator::choose_by_calls(int64_t bytes) {
   const tenuto::Choice choice = chooser_->choose(bytes);
   ProcedureName name{choice.algorithm, choice.chunks, {}, {}};
   if (choice.late >= 0) name.late = {settings_.members[static_cast<size_t>(choice.late)]};
+  note_choice(bytes, choice.algorithm, choice.late, choice.reason);
+  return name;
+}
+
+// Notes by what calls of about a size are made, when that changes.
+void Communicator::note_choice(int64_t bytes, const std::string& algorithm, int32_t late,
+                               const std::string& reason) {
   const int size = std::bit_width(static_cast<uint64_t>(bytes));
-  const std::string chosen = cat(choice.algorithm, " ", choice.late);
+  const std::string chosen = cat(algorithm, " ", late);
   if (std::string& last = chosen_[size]; last != chosen) {
     last = chosen;
-    note(cat("calls of about ", bytes, " bytes: ", choice.algorithm, ", for ", choice.reason));
+    note(cat("calls of about ", bytes, " bytes: ", algorithm, ", for ", reason));
   }
-  return name;
 }
 
 std::vector<uint32_t> Communicator::away_before(CallNumber number) const {

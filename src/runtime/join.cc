@@ -24,20 +24,30 @@ using AddressBytes = std::array<char, kAddressBytes>;
 enum Name : uint64_t { kMine, kAll, kHere };
 Tag tag_of(Name name) { return {-1, 0, name}; }
 
+Status write_address(const Address& address, AddressBytes& bytes) {
+  const std::string& text = address.text;
+  if (text.size() >= bytes.size()) return invalid(cat("address ", text, " is too long"));
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return ok();
+}
+
 constexpr int32_t kMostMembers = 1 << 16;
 
 // What a member does until all are there.
 class Meeting {
  public:
-  Meeting(const JoinSettings& settings, Transport& wire, Mailbox& mailbox)
+  // `desk` is where the ready service listens, at place 0.
+  Meeting(const JoinSettings& settings, Transport& wire, Mailbox& mailbox, const Address& desk)
       : settings_(settings),
         wire_(wire),
         mailbox_(mailbox),
         end_(monotonic_clock().now() + settings.limit),
-        addresses_(static_cast<size_t>(settings.count)),
-        words_(static_cast<size_t>(settings.count)) {}
+        addresses_(static_cast<size_t>(settings.count) + 1),
+        words_(static_cast<size_t>(settings.count)),
+        desk_(desk) {}
 
   Status meet() {
+    if (Status status = write_address(desk_, addresses_.back()); !status.ok()) return status;
     if (Status status = settings_.place == 0 ? gather() : report(); !status.ok()) return status;
     return connect_all();
   }
@@ -56,9 +66,7 @@ class Meeting {
     connect(0, {settings_.meeting});
     if (Status status = settle("answered"); !status.ok()) return status;
     AddressBytes& mine = addresses_[static_cast<size_t>(settings_.place)];
-    const std::string text = wire_.address().text;
-    if (text.size() >= kAddressBytes) return invalid(cat("address ", text, " is too long"));
-    std::memcpy(mine.data(), text.data(), text.size());
+    if (Status status = write_address(wire_.address(), mine); !status.ok()) return status;
     sent_ = mine;
     send(0, kMine, std::as_bytes(std::span(sent_)));
     recv(0, kAll, std::as_writable_bytes(std::span(addresses_)));
@@ -72,6 +80,8 @@ class Meeting {
       there.back() = 0;
       connect(peer, {there.data()});
     }
+    addresses_.back().back() = 0;
+    if (settings_.ready_service) connect(settings_.count, {addresses_.back().data()});
     for (int32_t peer = 0; peer < settings_.count; ++peer) {
       if (peer == settings_.place) continue;
       send(peer, kHere, word_);
@@ -133,7 +143,10 @@ class Meeting {
     std::map<int32_t, bool> places;
     for (const auto& [ticket, peer] : open_) places[peer] = true;
     std::string missing;
-    for (const auto& [peer, open] : places) missing += cat(missing.empty() ? "" : ", ", peer);
+    for (const auto& [peer, open] : places) {
+      const bool member = peer < settings_.count;
+      missing += cat(missing.empty() ? "" : ", ", member ? cat(peer) : "the ready service");
+    }
     return {Code::Timeout, Reach::Job,
             cat(who(), ": within ", fixed(to_milliseconds(settings_.limit), 0), " ms ",
                 places.size() > 1 ? "members " : "member ", missing, " of ", settings_.count,
@@ -144,9 +157,11 @@ class Meeting {
   Transport& wire_;
   Mailbox& mailbox_;
   Duration end_;
-  std::vector<AddressBytes> addresses_;  // by place; that of place 0 is the meeting
-  AddressBytes sent_{};                  // this member's own, on its way
-  std::vector<std::byte> words_;         // by place
+  // By place, where place 0 has the meeting; then that of the ready service.
+  std::vector<AddressBytes> addresses_;
+  AddressBytes sent_{};           // this member's own, on its way
+  std::vector<std::byte> words_;  // by place
+  const Address desk_;
   const std::array<std::byte, 1> word_{};
   std::map<uint64_t, int32_t> open_;  // calls under way: with whom
   std::optional<Error> failed_;
@@ -180,6 +195,46 @@ Result<UcxSettings> wire_settings(const JoinSettings& settings) {
 
 }  // namespace
 
+Result<std::unique_ptr<ReadyServer>> ReadyServer::make(const UcxSettings& wire, Hello hello,
+                                                       std::vector<WorkerId> members) {
+  UcxSettings free = wire;
+  free.listen_port = 0;
+  hello.self = {static_cast<int32_t>(members.size())};
+  std::unique_ptr<ReadyServer> server(new ReadyServer);
+  auto made = make_ucx_transport(free, std::move(hello), server->mailbox_);
+  if (!made.ok()) return made.error();
+  server->wire_ = std::move(made).value();
+  const ReadyWire over{server->wire_.get(), &server->mailbox_};
+  server->service_ = std::make_unique<ReadyService>(over, std::move(members));
+  server->thread_ = std::thread([server = server.get()] { server->run(); });
+  return server;
+}
+
+void ReadyServer::run() {
+  constexpr Duration kLong = std::chrono::hours(1);
+  while (!ending_) service_->serve(kLong);
+  if (linger_ == Duration::zero()) return;
+  [[maybe_unused]] const Status status = wire_->close(linger_);
+}
+
+void ReadyServer::end(Duration limit) {
+  linger_ = limit;
+  ending_ = true;
+  mailbox_.post({});
+}
+
+ReadyServer::~ReadyServer() {
+  if (!ending_) end(Duration::zero());
+  if (thread_.joinable()) thread_.join();
+  wire_.reset();  // before what its receives are into
+}
+
+Status Joined::leave(Duration limit) {
+  // An end closes when the other one does, so both wires are closed at once.
+  if (server_ != nullptr) server_->end(limit);
+  return wire_->close(limit);
+}
+
 Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
   if (settings.count < 1 || settings.count > kMostMembers || settings.place < 0 ||
       settings.place >= settings.count) {
@@ -190,20 +245,31 @@ Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
   if (!wire.ok()) return wire.error();
   auto joined = std::make_unique<Joined>();
   // The count is in the name, so that who has another one is told so at once.
-  Hello hello{cat(settings.group, " of ", settings.count, " members"),
+  Hello hello{cat(settings.group, " of ", settings.count, " members",
+                  settings.ready_service ? " with a ready service" : ""),
               settings.token,
               kWireVersion,
               {settings.place},
               0};
-  auto made = make_ucx_transport(wire.value(), std::move(hello), joined->mailbox_);
+  auto made = make_ucx_transport(wire.value(), hello, joined->mailbox_);
   if (!made.ok()) return made.error();
   joined->wire_ = std::move(made).value();
   joined->settings_.self = {settings.place};
   for (int32_t place = 0; place < settings.count; ++place) {
     joined->settings_.members.push_back({place});
   }
+  Address desk;
+  if (settings.ready_service) {
+    joined->desk_ = ReadyDesk{{settings.count}, {0}, joined->settings_.members};
+    if (settings.place == 0) {
+      auto server = ReadyServer::make(wire.value(), hello, joined->settings_.members);
+      if (!server.ok()) return server.error();
+      joined->server_ = std::move(server).value();
+      desk = joined->server_->address();
+    }
+  }
   // What is not answered yet uses the meeting's memory until the wire is gone.
-  auto meeting = std::make_unique<Meeting>(settings, *joined->wire_, joined->mailbox_);
+  auto meeting = std::make_unique<Meeting>(settings, *joined->wire_, joined->mailbox_, desk);
   if (const Status status = meeting->meet(); !status.ok()) {
     joined->wire_.reset();
     return status.error();

@@ -5,8 +5,11 @@
 // own hello, and so is who claims a place that is taken.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/mailbox.h"
@@ -24,24 +27,57 @@ struct JoinSettings {
   std::string host;     // where this member listens; empty = as the meeting is reached from here
   Duration limit = std::chrono::seconds(30);
   UcxSettings wire;  // device, protocol; what says where it listens is overwritten
+  // Calls by auto ask who is late (ready_service.h), in a thread of the process at place 0.
+  bool ready_service = false;
+};
+
+// A ready service with a wire and a thread of its own.
+class ReadyServer {
+ public:
+  // Listens at a free port of `host`.
+  //
+  // Errors: as the wire reports them
+  static Result<std::unique_ptr<ReadyServer>> make(const UcxSettings& wire, Hello hello,
+                                                   std::vector<WorkerId> members);
+  // Ends without waiting for anybody.
+  ~ReadyServer();
+  // Where it listens.
+  Address address() const { return wire_->address(); }
+  // Ends: what was said leaves within `limit`, and every end is closed. Returns at once.
+  void end(Duration limit);
+
+ private:
+  ReadyServer() = default;
+  void run();
+
+  QueueMailbox mailbox_;  // must outlive the wire
+  std::unique_ptr<ReadyService> service_;
+  std::unique_ptr<UcxTransport> wire_;
+  std::atomic<bool> ending_ = false;
+  Duration linger_{};  // before ending_ is set
+  std::thread thread_;
 };
 
 // A wire to all members: the worker at place p is worker p.
 class Joined {
  public:
   // What a communicator works over. It must end before this does.
-  CommunicatorWire communicator() { return {wire_.get(), &mailbox_, &monotonic_clock()}; }
+  CommunicatorWire communicator() {
+    return {wire_.get(), &mailbox_, &monotonic_clock(), desk_ ? &*desk_ : nullptr};
+  }
   // Who is joined: settings for a communicator with members and self filled in.
   const CommunicatorSettings& settings() const { return settings_; }
   // Waits until all that was sent has left, `limit` at most, and closes the wire. A member that
   // ends without it may take its last messages with it.
-  Status leave(Duration limit) { return wire_->close(limit); }
+  Status leave(Duration limit);
 
  private:
   friend Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
   QueueMailbox mailbox_;  // must outlive the wire
   std::unique_ptr<UcxTransport> wire_;
   CommunicatorSettings settings_;
+  std::unique_ptr<ReadyServer> server_;  // at place 0, if there is to be one
+  std::optional<ReadyDesk> desk_;
 };
 
 // Joins the group; returns when every two members are connected.

@@ -109,6 +109,8 @@ void Communicator::Recovery::drop_dead() {
     if (!agreement_.dead().has(at) || !agreement_.alive().has(at)) continue;
     group_.lost_.emplace(all_[place], "others have said so");
     [[maybe_unused]] const Status status = group_.wire_.transport->drop(all_[place]);
+    ReadyAsker* const asker = group_.asker_.get();
+    if (asker != nullptr && asker->desk().host == all_[place]) asker->give_up();
   }
 }
 
@@ -117,6 +119,7 @@ void Communicator::Recovery::stop_calls() {
   for (auto& [ticket, flight] : group_.flights_) flight.stopped = true;
   for (auto* const calls : {&group_.calls_, &group_.past_}) {
     for (auto& [number, call] : *calls) {
+      call.asked = false;  // it is to be asked again
       if (!call.over && call.generation >= 0) take_stock(number, call);
       for (const Part part : {Tensor, Word, Away, Rest}) stop_part(number, call, part);
     }
@@ -448,7 +451,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   const bool average = request.operation == Operation::Average;
   settings.operation = average ? Operation::Sum : request.operation;
   settings.sends_at_once = group_.settings_.sends_at_once;
-  settings.one_peer_at_once = group_.one_peer_at_once(call);
+  settings.overlap = group_.settings_.overlap;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
     // What is passed on as it is must be the result at whoever gets it.

@@ -261,7 +261,7 @@ void Reduction::post_sends() {
     if (state == State::Done) continue;  // nothing to move
     if (state != State::Queued || sending_ >= settings_.sends_at_once) return;
     const WorkerId peer = entries_[static_cast<size_t>(index)].peer;
-    if (settings_.one_peer_at_once && sending_ > 0 && peer != sending_to_) return;
+    if (peer != sending_to_ && sending_ > settings_.overlap) return;
     start_send(index);
   }
 }

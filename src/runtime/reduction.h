@@ -24,6 +24,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -44,9 +45,10 @@ struct ReductionSettings {
   Operation operation = Operation::Sum;
   // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
   int32_t sends_at_once = 0;
-  // With a limit: those under way at once all go to one peer, so that each has the port to itself
-  // and the next one to the same peer is ready behind it.
-  bool one_peer_at_once = false;
+  // With that limit: how many of them may still be under way when the first to another peer than
+  // the last one's begins. Those to one peer go one behind the other; those to two share the port,
+  // and the first is there as late as the second.
+  int32_t overlap = std::numeric_limits<int32_t>::max();
   // Receives that are posted beyond those that have all come; 0 = as many as there is scratch for.
   // Why a limit: a member that is ahead would else send what is wanted later, and share the
   // receiver's port with what is wanted now, whose sender then comes late to all others.

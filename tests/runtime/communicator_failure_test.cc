@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "ready_thread.h"
 #include "runtime/communicator.h"
 #include "runtime/worker.h"
 #include "sanitized.h"
@@ -69,6 +70,7 @@ struct Play {
   uint64_t seed = 0;    // of who comes when; 0 = all at once
   int32_t silent = -1;  // who makes no second call until the others are through
   Duration silence_limit = std::chrono::seconds(20);
+  int32_t host = -1;  // whose process has a ready service, which dies with it; -1 = there is none
 };
 
 // What a member ended a call with.
@@ -83,6 +85,7 @@ struct Ending {
 struct Member {
   std::vector<Ending> endings;
   bool died = false;
+  int asked = 0;  // changes of the way of calls for somebody who was not there
 };
 
 // Each member's numbers show in a sum whose they are: a digit of its own.
@@ -99,9 +102,13 @@ class Stage {
       auto wire = make_memory_transport(network_, {"group", "token", kWireVersion, ids_.back(), 0},
                                         *mailboxes_.back());
       const auto found = play.deaths.find(m);
-      wires_.push_back(std::make_unique<TrapWire>(std::move(wire),
-                                                  found == play.deaths.end() ? -1 : found->second,
-                                                  [this, m] { network_.lose({m}); }));
+      wires_.push_back(std::make_unique<TrapWire>(
+          std::move(wire), found == play.deaths.end() ? -1 : found->second, [this, m] { die(m); }));
+    }
+    if (play.host >= 0) {
+      ready_ = std::make_unique<ReadyThread>(network_, ids_, WorkerId{play.members},
+                                             WorkerId{play.host});
+      for (const auto& wire : wires_) ready_->connect(*wire);
     }
     for (size_t m = 0; m < wires_.size(); ++m) {
       for (size_t peer = 0; peer < m; ++peer) {
@@ -127,6 +134,13 @@ class Stage {
     Result<CallNumber> number = CallNumber{}, float_number = CallNumber{};
   };
 
+  void die(int32_t member) {
+    const bool first = play_.seed % 2 == 0;
+    if (member == play_.host && first) network_.lose({play_.members});
+    network_.lose({member});
+    if (member == play_.host && !first) network_.lose({play_.members});
+  }
+
   void live(int32_t place, Member& member) {
     const auto at = static_cast<size_t>(place);
     CommunicatorSettings settings;
@@ -140,7 +154,15 @@ class Stage {
     settings.silence_limit = play_.silence_limit;
     settings.survive_deaths = true;
     settings.least_survivors = play_.least;
-    auto made = Communicator::make({wires_[at].get(), mailboxes_[at].get()}, settings);
+    CommunicatorWire wire{wires_[at].get(), mailboxes_[at].get()};
+    std::optional<ReadyDesk> desk;
+    if (ready_ != nullptr) {
+      desk = ready_->desk;
+      wire.ready = &*desk;
+      settings.link = AlphaBeta{Duration(10), 1e7};  // so slow that calls are worth asking for
+      settings.rules.least_chunk = {8};
+    }
+    auto made = Communicator::make(wire, settings);
     CHECK(made.ok(), made.error().message);
     Communicator& group = *made.value();
     Random random(mix(play_.seed, static_cast<uint64_t>(place)));
@@ -160,6 +182,9 @@ class Stage {
         Open& open = *opens[static_cast<size_t>(call + i)];
         member.endings.push_back(end(group, open));
       }
+    }
+    for (const std::string& note : group.take_notes()) {
+      member.asked += note.find("not there") != std::string::npos ? 1 : 0;
     }
     if (place != play_.silent) others_.count_down();
   }
@@ -209,10 +234,11 @@ class Stage {
   std::vector<WorkerId> ids_;
   std::vector<std::unique_ptr<QueueMailbox>> mailboxes_;
   std::vector<std::unique_ptr<TrapWire>> wires_;
+  std::unique_ptr<ReadyThread> ready_;
 };
 
 struct Counts {
-  int64_t plays = 0, all = 0, survivors = 0, lost = 0;
+  int64_t plays = 0, all = 0, survivors = 0, lost = 0, asked = 0;
 };
 
 // What a play came to: all survivors the same, and right.
@@ -223,6 +249,7 @@ void judge(const Play& play, const std::vector<Member>& members, Counts& counts)
     const Member& member = members[static_cast<size_t>(m)];
     if (member.died) continue;
     if (first == nullptr) first = &member;
+    counts.asked += member.asked;
     ASSERT_EQ(member.endings.size(), static_cast<size_t>(play.calls + play.at_once));
     for (size_t call = 0; call < member.endings.size(); ++call) {
       const Ending& ending = member.endings[call];
@@ -364,6 +391,54 @@ TEST(CommunicatorFailure, DrawnDeaths) {
     if (HasFatalFailure()) return tell_all(members);
   }
   report(counts);
+}
+
+// Who is late is asked for: members, and the service with the one whose process it is in, die at
+// each of their calls to the wire.
+TEST(CommunicatorFailure, WhileTheReadyServiceIsAsked) {
+  Counts counts;
+  for (const int32_t victim : {0, 1, 4}) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+      Play play;
+      play.members = 5;
+      play.algorithm = "auto";
+      play.host = 1;
+      play.calls = 4;
+      play.at_once = 2;
+      play.seed = seed;
+      die_everywhere(play, victim, kSanitized ? 13 : 3, counts);
+      if (HasFatalFailure()) return;
+    }
+  }
+  report(counts);
+  EXPECT_GT(counts.asked, 0);
+  EXPECT_GT(counts.survivors, 0);
+}
+
+TEST(CommunicatorFailure, DrawnDeathsWithAReadyService) {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= (kSanitized ? 20 : 100); ++seed) {
+    Random random(mix(52, seed));
+    Play play;
+    play.seed = seed;
+    play.members = static_cast<int32_t>(3 + random.below(6));
+    play.host = static_cast<int32_t>(random.below(play.members));
+    play.algorithm = "auto";
+    play.in_place = random.below(4) == 0;
+    play.at_once = static_cast<int>(1 + random.below(3));
+    play.calls = 3 * play.at_once;
+    play.elements = 1 + random.below(200);
+    const auto most = static_cast<size_t>((play.members - 1) / 2);
+    while (play.deaths.size() < std::min(most, static_cast<size_t>(1 + seed % 3))) {
+      play.deaths[static_cast<int32_t>(random.below(play.members))] = random.below(120);
+    }
+    SCOPED_TRACE(say(play));
+    const std::vector<Member> members = Stage(play).run();
+    judge(play, members, counts);
+    if (HasFatalFailure()) return tell_all(members);
+  }
+  report(counts);
+  EXPECT_GT(counts.asked, 0);
 }
 
 // Who is alone may go on where the user says so, and ends with a sentence where not.

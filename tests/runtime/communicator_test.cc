@@ -134,8 +134,8 @@ CommunicatorSettings drawn_settings(uint64_t seed) {
   Random random(mix(seed, 0x7365));
   CommunicatorSettings settings;
   settings.slice_bytes = random.below(3) == 0 ? 0 : 64 + random.below(2000);
-  settings.sends_at_once = static_cast<int32_t>(random.below(4));
-  settings.one_peer_at_once = random.below(2) == 1;
+  settings.sends_at_once = static_cast<int32_t>(random.below(5));
+  settings.overlap = static_cast<int32_t>(random.below(3));
   settings.link = AlphaBeta{std::chrono::microseconds(20), 1e8};
   settings.told_bytes = 500;
   settings.calls_ahead = static_cast<int32_t>(1 + random.below(5));
@@ -503,6 +503,113 @@ TEST(Communicator, AutoChoosesAlikeByWhatAllTold) {
     EXPECT_TRUE(waited) << "of " << notes[0].size() << " choices none was late-one";
     for (int32_t m = 1; m < count; ++m) EXPECT_EQ(notes[static_cast<size_t>(m)], notes[0]);
   }
+}
+
+// Another member is late in every call, so that no call before says who: the service does.
+TEST(Communicator, AsksWhoIsLate) {
+  const int32_t count = 5;
+  const int calls = kSanitized ? 6 : 20;
+  Wires wires(count, Wires::Kind::Memory, 3);
+  ReadyThread ready(wires.network, wires.members, {99}, wires.members[1]);
+  for (const auto& wire : wires.wires) ready.connect(*wire);
+  CommunicatorSettings settings;
+  settings.link = AlphaBeta{Duration(100), 1e8};
+  settings.rules.least_chunk = {1 << 10};
+  Findings findings;
+  std::mutex mutex;
+  std::set<std::string> notes;
+  std::latch there(count);
+  wires.run(
+      settings,
+      [&](Communicator& group, int32_t place) {
+        there.arrive_and_wait();
+        for (int call = 0; call < calls; ++call) {
+          if (call % count == place) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          std::vector<int64_t> own(10'000), total(own.size());
+          for (size_t i = 0; i < own.size(); ++i) own[i] = int64_t{place} << (i % 30);
+          CallRequest request;
+          request.element = Element::Int64;
+          request.own = std::as_bytes(std::span(own));
+          request.total = std::as_writable_bytes(std::span(total));
+          const Status status = group.run(request);
+          if (!status.ok()) return findings.fault(status.error().message);
+          for (size_t i = 0; i < total.size(); ++i) {
+            if (total[i] != int64_t{count * (count - 1) / 2} << (i % 30)) {
+              return findings.fault(cat("call ", call, ": a wrong sum"));
+            }
+          }
+          // Too small to be worth a question, and made at once.
+          request.own = request.own.first(8);
+          request.total = request.total.first(8);
+          if (Status end = group.run(request); !end.ok()) findings.fault(end.error().message);
+        }
+        const std::lock_guard lock(mutex);
+        for (std::string& note : group.take_notes()) {
+          if (note.find("late-one") != std::string::npos) notes.insert(std::move(note));
+        }
+      },
+      &ready);
+  EXPECT_EQ(findings.first(), "");
+  for (const WorkerId late : wires.members) {
+    const bool found = std::any_of(notes.begin(), notes.end(), [late](const std::string& note) {
+      return note.find(cat("late-one, for worker ", late, " was not there")) != std::string::npos;
+    });
+    EXPECT_TRUE(found) << "nobody waited for worker " << late.value;
+  }
+}
+
+// Drawn calls under way together, with members that come when they like.
+TEST(Communicator, DrawnCallsWithAReadyService) {
+  for (int32_t count = 3; count <= 7; ++count) {
+    const uint64_t seed = 300 + static_cast<uint64_t>(count);
+    Wires wires(count, Wires::Kind::Memory, 3);
+    ReadyThread ready(wires.network, wires.members, {50}, wires.members[0]);
+    for (const auto& wire : wires.wires) ready.connect(*wire);
+    CommunicatorSettings settings = drawn_settings(seed);
+    settings.link = AlphaBeta{Duration(10), 1e7};
+    settings.rules.least_chunk = {64};
+    Findings findings;
+    const Script script{seed, kSanitized ? 6 : 30, 1, 1500, false};
+    wires.run(
+        settings,
+        [&](Communicator& group, int32_t place) {
+          play(group, place, wires.members, script, findings);
+        },
+        &ready);
+    EXPECT_EQ(findings.first(), "") << count << " members, seed " << seed;
+  }
+}
+
+// The service is lost: so is the member whose process it is in.
+TEST(Communicator, ALostReadyServiceIsNamed) {
+  Wires wires(3);
+  ReadyThread ready(wires.network, wires.members, {7}, wires.members[0]);
+  for (const auto& wire : wires.wires) ready.connect(*wire);
+  CommunicatorSettings settings;
+  settings.link = AlphaBeta{Duration(10), 1e6};
+  settings.rules.least_chunk = {64};
+  std::latch lost(1);
+  wires.run(
+      settings,
+      [&](Communicator& group, int32_t place) {
+        std::vector<float> total(10'000);
+        CallRequest request;
+        request.total = std::as_writable_bytes(std::span(total));
+        request.own = request.total;
+        if (place == 0) {
+          wires.network.lose({7});
+          lost.count_down();
+        }
+        lost.wait();
+        const Status status = group.run(request);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, Code::Disconnected);
+        EXPECT_NE(status.error().message.find(
+                      "the ready service (worker 7 of the wire, in the process of worker 0)"),
+                  std::string::npos)
+            << status.error().message;
+      },
+      &ready);
 }
 
 TEST(Communicator, OtherSettingsOfAutoDoNotMatch) {

@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "collective/algorithm.h"
+#include "ready_thread.h"
 #include "runtime/combine.h"
 #include "runtime/communicator.h"
 #include "runtime/worker.h"
@@ -64,14 +65,18 @@ class Wires {
 
   // Lets every member do `what` in a thread of its own.
   void run(const CommunicatorSettings& settings,
-           const std::function<void(Communicator&, int32_t place)>& what) {
+           const std::function<void(Communicator&, int32_t place)>& what,
+           const ReadyThread* ready = nullptr) {
     std::vector<std::thread> threads;
     for (size_t m = 0; m < wires.size(); ++m) {
       threads.emplace_back([&, m] {
         CommunicatorSettings mine = settings;
         mine.members = members;
         mine.self = members[m];
-        auto made = Communicator::make({wires[m].get(), mailboxes[m].get(), clocks[m]}, mine);
+        std::optional<ReadyDesk> desk;
+        if (ready != nullptr) desk = ready->desk;
+        auto made = Communicator::make(
+            {wires[m].get(), mailboxes[m].get(), clocks[m], desk ? &*desk : nullptr}, mine);
         CHECK(made.ok(), made.error().message);
         what(*made.value(), static_cast<int32_t>(m));
       });

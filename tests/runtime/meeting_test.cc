@@ -39,6 +39,10 @@ JoinSettings place_of(const std::string& meeting, int32_t place, int32_t count) 
   return settings;
 }
 
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 // What each of several processes would have got, each in a thread.
 std::vector<std::string> join_all(const std::vector<JoinSettings>& all) {
   std::vector<std::string> said(all.size());
@@ -49,11 +53,18 @@ std::vector<std::string> join_all(const std::vector<JoinSettings>& all) {
       said[i] = joined.ok() ? "joined" : joined.error().message;
       if (!joined.ok()) return;
       CommunicatorSettings settings = joined.value()->settings();
-      settings.way = {"ring"};
+      if (all[i].ready_service) {
+        settings.link = AlphaBeta{std::chrono::microseconds(1), 1e7};
+        settings.rules.least_chunk = {1 << 10};
+      } else {
+        settings.way = {"ring"};
+      }
       {
         auto group = Communicator::make(joined.value()->communicator(), settings);
         ASSERT_TRUE(group.ok()) << group.error().message;
         std::vector<int64_t> numbers(1000, all[i].place + 1);
+        const bool late = all[i].ready_service && all[i].place == 0;
+        if (late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
         CallRequest request;
         request.element = Element::Int64;
         request.total = std::as_writable_bytes(std::span(numbers));
@@ -62,6 +73,11 @@ std::vector<std::string> join_all(const std::vector<JoinSettings>& all) {
         ASSERT_TRUE(status.ok()) << status.error().message;
         const int64_t count = all[i].count;
         EXPECT_EQ(numbers, std::vector<int64_t>(1000, count * (count + 1) / 2));
+        if (all[i].ready_service && count >= 3) {
+          const std::vector<std::string> notes = group.value()->take_notes();
+          ASSERT_EQ(notes.size(), 1U);
+          EXPECT_TRUE(has(notes[0], "late-one, for worker 0 was not there")) << notes[0];
+        }
       }
       const Status left = joined.value()->leave(std::chrono::seconds(10));
       EXPECT_TRUE(left.ok()) << left.error().message;
@@ -69,10 +85,6 @@ std::vector<std::string> join_all(const std::vector<JoinSettings>& all) {
   }
   for (std::thread& thread : threads) thread.join();
   return said;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(Join, MembersMeetAndSum) {
@@ -84,6 +96,30 @@ TEST(Join, MembersMeetAndSum) {
     }
     EXPECT_EQ(join_all(all), std::vector<std::string>(static_cast<size_t>(count), "joined"));
   }
+}
+
+// Member 0 is late, and the service in its process says so; then all leave at once.
+TEST(Join, WithAReadyService) {
+  for (const int32_t count : {1, 2, 5}) {
+    const std::string meeting = free_address();
+    std::vector<JoinSettings> all;
+    for (int32_t place = 0; place < count; ++place) {
+      all.push_back(place_of(meeting, place, count));
+      all.back().ready_service = true;
+    }
+    const Duration begin = monotonic_clock().now();
+    EXPECT_EQ(join_all(all), std::vector<std::string>(static_cast<size_t>(count), "joined"));
+    EXPECT_LT(monotonic_clock().now() - begin, std::chrono::seconds(8)) << "leaving waits";
+  }
+}
+
+TEST(Join, OneAloneWithAReadyServiceIsRefused) {
+  const std::string meeting = free_address();
+  std::vector<JoinSettings> all{place_of(meeting, 0, 2), place_of(meeting, 1, 2)};
+  all[0].limit = std::chrono::seconds(3);
+  all[1].ready_service = true;
+  const auto said = join_all(all);
+  EXPECT_TRUE(has(said[1], "belongs to job 'group of 2 members with a ready service'")) << said[1];
 }
 
 TEST(Join, AnotherTokenOrCountIsRefused) {

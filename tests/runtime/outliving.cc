@@ -1,7 +1,9 @@
 // A member of a group that outlives others: sums again and again, and says of each sum whose it is
-// and what it comes to. Members are killed by outliving_test.py.
+// and what it comes to. Members are killed by outliving_test.py. The algorithm "asked" is auto,
+// with a ready service.
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "runtime/communicator.h"
@@ -30,10 +32,12 @@ int main(int count, char** words) {
   who.meeting = words[1];
   who.place = std::atoi(words[2]);
   who.count = std::atoi(words[3]);
+  const std::string algorithm = words[4];
+  who.ready_service = algorithm == "asked";
   const auto joined = expect(join(who));
   {
     CommunicatorSettings settings = joined->settings();
-    settings.way = {words[4]};
+    settings.way = {who.ready_service ? "auto" : algorithm};
     if (settings.way.algorithm == "late-one") settings.way.late = {{who.count - 1}};
     settings.survive_deaths = true;
     const auto group = expect(Communicator::make(joined->communicator(), settings));

@@ -83,6 +83,10 @@ class Processes(unittest.TestCase):
     def test_the_one_at_the_meeting(self):
         self.play("ring", [0], 3)
 
+    def test_where_the_ready_service_is_and_another_one(self):
+        self.play("asked", [0], 6)
+        self.play("asked", [3], 7)
+
     def test_two(self):
         self.play("halving", [2, 3], 4)
         self.play("late-one", [0, 4], 5)

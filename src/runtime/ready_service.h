@@ -1,0 +1,118 @@
+// Who is late, asked of a service: the board of collective/ready_board.h behind the wire, as a peer
+// that is a member of no group. Members come to it with messages of their own, so a member that
+// computes holds nobody up, wherever the service runs.
+//
+// A member's words are numbered over all groups of its wire, and each has one answer, under the
+// same number. So nothing stays in the wire, whatever becomes of the calls; what is no longer asked
+// is answered as void.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "collective/ready_board.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+// The service, as a member knows it. One for each wire.
+struct ReadyDesk {
+  WorkerId service;               // under which name the wire reaches it
+  WorkerId host;                  // the member whose process it is in: they are lost together
+  std::vector<WorkerId> members;  // all that may ask; places in its sets
+  int64_t asked = 0;              // words that were said so far
+};
+
+// What the service works over: a wire of its own, and its mailbox.
+struct ReadyWire {
+  Transport* transport = nullptr;
+  Mailbox* mailbox = nullptr;
+  const Clock* clock = &monotonic_clock();
+};
+
+// The service. Used by one thread; its wire must be gone before it is.
+class ReadyService {
+ public:
+  ReadyService(const ReadyWire& wire, std::vector<WorkerId> members);
+  ReadyService(const ReadyService&) = delete;
+  ReadyService& operator=(const ReadyService&) = delete;
+
+  // Takes one report, or waits until it is time to call somebody late, `limit` at most; then says
+  // what is to be said.
+  void serve(Duration limit);
+
+ private:
+  struct Ear {  // a receive that is posted
+    int32_t place = 0;
+    int64_t number = 0;  // of the member's word
+    std::vector<int64_t> words;
+  };
+  // A word that is not answered: member, group, form, call.
+  using Asked = std::tuple<int32_t, int64_t, int64_t, int64_t>;
+
+  void listen(int32_t place, int64_t number);
+  void hear(const Ear& ear);
+  void answer();
+
+  ReadyWire wire_;
+  std::vector<WorkerId> members_;
+  std::map<uint64_t, Ear> ears_;
+  std::map<uint64_t, std::vector<int64_t>> said_;  // answers in the wire's hands
+  std::map<int64_t, ReadyBoard> boards_;           // by group
+  std::map<Asked, int64_t> asked_;                 // the word's number
+};
+
+// A member's side of it, for one group: what it has asked and not been told. Used by one thread;
+// must not end before quiet(), or the wire.
+class ReadyAsker {
+ public:
+  ReadyAsker(Transport& transport, const Clock& clock, ReadyDesk& desk, int64_t group)
+      : transport_(transport), clock_(clock), desk_(desk), group_(group) {}
+
+  // Whether there is a service to ask; not when it was given up, or is in a dead member's process.
+  bool in_force() const { return in_force_; }
+  // Where it is.
+  const ReadyDesk& desk() const { return desk_; }
+  // What errors call it.
+  std::string name() const;
+  // Says that this member has come to a call, and asks. `members` are those who make it.
+  //
+  // Errors: as the wire reports them
+  Status ask(int64_t form, int64_t call, const CallCosts& costs, std::span<const WorkerId> members);
+
+  // What became of a report of the wire.
+  struct Heard {
+    bool mine = false;  // it was of this
+    std::optional<ReadyAnswer> answer;
+    std::optional<Error> error;  // no answer will come
+  };
+  // Looks at a report of the wire.
+  Heard handle(const Done& done);
+  // Nothing more is asked: what is under way with the service ends.
+  void give_up();
+  // Whether nothing of this is in the wire's hands.
+  bool quiet() const { return flights_.empty(); }
+
+ private:
+  struct Flight {
+    bool send = false;
+    std::vector<int64_t> words;
+  };
+  Status post(bool send, std::vector<int64_t> words);
+
+  Transport& transport_;
+  const Clock& clock_;
+  ReadyDesk& desk_;
+  int64_t group_;
+  bool in_force_ = true;
+  std::map<uint64_t, Flight> flights_;
+};
+
+}  // namespace tenuto

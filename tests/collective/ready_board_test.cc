@@ -1,0 +1,280 @@
+// The board that says who is late: in drawn arrivals every word has one answer, everybody hears the
+// same of a call, and no call takes longer than by the better way by more than break-even.
+#include "collective/ready_board.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "sanitized.h"
+
+namespace tenuto {
+namespace {
+
+using std::chrono::microseconds;
+using Kind = ReadyAnswer::Kind;
+
+// ring 100 us; the others' sums 60, the exchange 70: break-even at 30.
+const CallCosts kCosts{false, 8, 100'000, 60'000, 70'000};
+
+MemberSet all_of(int32_t members) {
+  MemberSet set(members);
+  for (int32_t place = 0; place < members; ++place) set.add(place);
+  return set;
+}
+
+std::string text_of(const std::vector<ReadyAnswer>& answers) {
+  std::string text;
+  for (const ReadyAnswer& each : answers) {
+    const char* const kind = each.kind == Kind::All    ? "all"
+                             : each.kind == Kind::Late ? "late "
+                                                       : "void";
+    text += cat(text.empty() ? "" : ", ", each.place, "@", each.form, ".", each.call, ": ", kind,
+                each.kind == Kind::Late ? cat(each.late) : std::string());
+  }
+  return text;
+}
+
+class Board {
+ public:
+  explicit Board(int32_t members) : members_(members), board_(members) {}
+  // What is answered when a member comes at a moment.
+  std::string at(int64_t us, int32_t place, int64_t call, int64_t form = 0) {
+    MemberSet those = members_set_ ? *members_set_ : all_of(members_);
+    board_.arrive(place, {form, call, kCosts, those}, microseconds(us));
+    return text_of(board_.take(microseconds(us)));
+  }
+  std::string at(int64_t us) { return text_of(board_.take(microseconds(us))); }
+  std::optional<Duration> due() const { return board_.due(); }
+  // From now on the group is of these.
+  void shrink(std::initializer_list<int32_t> places) {
+    members_set_.emplace(members_);
+    for (const int32_t place : places) members_set_->add(place);
+  }
+
+ private:
+  int32_t members_;
+  ReadyBoard board_;
+  std::optional<MemberSet> members_set_;
+};
+
+TEST(ReadyBoard, AllAreThere) {
+  Board board(3);
+  EXPECT_EQ(board.at(0, 2, 0), "");
+  EXPECT_EQ(board.due(), std::nullopt);
+  EXPECT_EQ(board.at(5, 0, 0), "");
+  EXPECT_EQ(board.due(), microseconds(35));
+  EXPECT_EQ(board.at(30, 1, 0), "0@0.0: all, 1@0.0: all, 2@0.0: all");
+  EXPECT_EQ(board.due(), std::nullopt);
+}
+
+TEST(ReadyBoard, OneIsLate) {
+  Board board(3);
+  board.at(0, 2, 4);
+  board.at(5, 0, 4);
+  EXPECT_EQ(board.at(34), "");
+  EXPECT_EQ(board.at(35), "0@0.4: late 1, 2@0.4: late 1");
+  EXPECT_EQ(board.at(36), "");
+  EXPECT_EQ(board.at(90, 1, 4), "1@0.4: late 1");
+}
+
+TEST(ReadyBoard, TwoAreWaitedFor) {
+  Board board(4);
+  board.at(0, 2, 0);
+  board.at(5, 0, 0);
+  EXPECT_EQ(board.due(), std::nullopt);
+  EXPECT_EQ(board.at(1000), "");
+  board.at(1000, 3, 0);
+  EXPECT_EQ(board.due(), microseconds(1030));
+}
+
+// Calls that are under way together: who is late in one has that one to make before the next.
+TEST(ReadyBoard, LateInOneIsLateInTheNext) {
+  Board board(3);
+  board.at(0, 0, 0);
+  board.at(1, 0, 1);
+  board.at(2, 2, 0);
+  EXPECT_EQ(board.at(32), "0@0.0: late 1, 2@0.0: late 1");
+  EXPECT_EQ(board.at(33, 2, 1), "0@0.1: late 1, 2@0.1: late 1");
+  EXPECT_EQ(board.at(40, 0, 2), "");
+  EXPECT_EQ(board.at(50, 1, 0), "1@0.0: late 1");
+  EXPECT_EQ(board.at(51, 1, 1), "1@0.1: late 1");
+  EXPECT_EQ(board.at(52, 1, 2), "");
+  EXPECT_EQ(board.at(60, 2, 2), "0@0.2: all, 1@0.2: all, 2@0.2: all");
+}
+
+TEST(ReadyBoard, OtherFormsOfTheGroup) {
+  Board board(4);
+  board.at(0, 0, 7);
+  board.at(1, 1, 7);
+  board.shrink({0, 1, 2});
+  EXPECT_EQ(board.at(2, 2, 7, 3), "0@0.7: void, 1@0.7: void");
+  EXPECT_EQ(board.at(3, 1, 8, 0), "1@0.8: void") << "of a form that is over";
+  EXPECT_EQ(board.at(4, 3, 7, 3), "3@3.7: void") << "no member of this form";
+  EXPECT_EQ(board.at(5, 0, 7, 3), "");
+  EXPECT_EQ(board.at(6, 1, 7, 3), "0@3.7: all, 1@3.7: all, 2@3.7: all");
+}
+
+// The patience is the best of all for the gaps that were seen, where a finger's breadth of room is
+// left, and below break-even.
+TEST(ReadyBoard, PatienceByWhatWasSeen) {
+  const auto gaps = [](std::initializer_list<int> us) {
+    std::vector<Duration> made;
+    for (const int each : us) made.emplace_back(microseconds(each));
+    return made;
+  };
+  EXPECT_EQ(best_patience({}, kCosts), microseconds(30));
+  EXPECT_EQ(best_patience(gaps({500, 500}), kCosts), microseconds(30)) << "too few";
+  EXPECT_EQ(best_patience(gaps({500, 500, 500}), kCosts), microseconds(0));
+  EXPECT_EQ(best_patience(gaps({1, 2, 1, 2}), kCosts), Duration(2500));
+  EXPECT_EQ(best_patience(gaps({1, 2, 500, 2}), kCosts), Duration(2500));
+  EXPECT_EQ(best_patience(gaps({29, 29, 29}), kCosts), microseconds(30)) << "break-even";
+}
+
+Duration time_of(Duration gap, Duration patience) {
+  if (gap <= patience) return gap + microseconds(100);
+  return std::max(patience + microseconds(60), gap) + microseconds(70);
+}
+
+TEST(ReadyBoard, PatienceAgainstEveryOther) {
+  Random random(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<Duration> gaps(static_cast<size_t>(3 + random.below(10)));
+    const int64_t wide = 1 + random.below(100);
+    for (Duration& gap : gaps) gap = microseconds(random.below(wide));
+    const auto sum = [&](Duration patience) {
+      Duration all{};
+      for (const Duration gap : gaps) all += time_of(gap, patience);
+      return all;
+    };
+    const Duration taken = best_patience(gaps, kCosts);
+    ASSERT_GE(taken, Duration::zero());
+    ASSERT_LE(taken, microseconds(30));
+    Duration least = Duration::max(), best{};
+    for (const Duration gap : gaps) {
+      best = std::max(best, std::min(gap, microseconds(30) + Duration::zero()));
+    }
+    for (Duration patience{}; patience <= microseconds(30); patience += Duration(250)) {
+      least = std::min(least, sum(patience));
+    }
+    // The room that is left costs what it is, in the calls in which somebody comes later.
+    ASSERT_LE(sum(taken), least + best / 4 * static_cast<int64_t>(gaps.size())) << round;
+  }
+}
+
+// A drawn group: members come to calls that are under way together, and some die. What is answered
+// has to be right whatever comes.
+class DrawnGroup {
+ public:
+  explicit DrawnGroup(uint64_t seed)
+      : random_(seed),
+        members_(static_cast<int32_t>(3 + random_.below(6))),
+        board_(members_),
+        next_(static_cast<size_t>(members_), 0),
+        alive_(all_of(members_)),
+        counts_{members_} {}
+
+  void run() {
+    while (!testing::Test::HasFatalFailure()) {
+      if (random_.below(40) == 0 && alive_.count() > 3) lose_one();
+      std::vector<int32_t> able;
+      for (int32_t place = 0; place < members_; ++place) {
+        if (alive_.has(place) && next_[static_cast<size_t>(place)] < kCalls) able.push_back(place);
+      }
+      if (able.empty()) break;
+      arrive(able[static_cast<size_t>(random_.below(std::ssize(able)))]);
+    }
+    now_ += microseconds(1000);
+    take();
+    // With a form's first word all words of the forms before are answered.
+    for (const auto& [key, count] : owed_) {
+      const auto [place, form, call] = key;
+      ASSERT_EQ(count, 1) << "place " << place << ", form " << form << ", call " << call;
+    }
+    for (const auto& [key, call] : said_) ASSERT_LE(call.kinds.size(), 1U);
+    EXPECT_EQ(board_.due(), std::nullopt);
+  }
+
+ private:
+  static constexpr int64_t kCalls = 12;
+  struct Said {
+    std::set<std::pair<Kind, int32_t>> kinds;
+    std::map<int32_t, Duration> came;
+  };
+
+  // One dies; the calls that not all have come to begin anew, and the next one in any case.
+  void lose_one() {
+    std::vector<int32_t> places;
+    for (int32_t place = 0; place < members_; ++place) {
+      if (alive_.has(place)) places.push_back(place);
+    }
+    alive_.remove(places[static_cast<size_t>(random_.below(std::ssize(places)))]);
+    ++form_;
+    counts_.push_back(alive_.count());
+    const int64_t least = *std::min_element(next_.begin(), next_.end());
+    std::fill(next_.begin(), next_.end(), std::min(least, kCalls - 1));
+  }
+
+  void arrive(int32_t place) {
+    const Duration step = microseconds(random_.below(20));
+    // As the service does: it looks when somebody is due, also between two arrivals.
+    while (board_.due() && *board_.due() <= now_ + step) {
+      now_ = std::max(now_, *board_.due());
+      take();
+    }
+    now_ += step;
+    const int64_t call = next_[static_cast<size_t>(place)]++;
+    owed_[{place, form_, call}] = 0;
+    said_[{form_, call}].came[place] = now_;
+    board_.arrive(place, {form_, call, kCosts, alive_}, now_);
+    take();
+  }
+
+  void take() {
+    for (const ReadyAnswer& each : board_.take(now_)) {
+      const auto key = std::tuple(each.place, each.form, each.call);
+      ASSERT_EQ(owed_.count(key), 1U);
+      ASSERT_EQ(++owed_[key], 1) << "answered twice";
+      Said& call = said_[{each.form, each.call}];
+      if (each.kind == Kind::Void) {
+        ASSERT_LT(each.form, form_);
+        continue;
+      }
+      call.kinds.insert({each.kind, each.late});
+      const auto came = static_cast<int32_t>(call.came.size());
+      const int32_t all = counts_[static_cast<size_t>(each.form)];
+      if (each.kind == Kind::All) {
+        ASSERT_EQ(came, all);
+      } else if (each.place != each.late) {
+        ASSERT_EQ(came + (call.came.count(each.late) != 0 ? 0 : 1), all);
+        ASSERT_LE(each.patience, microseconds(30));
+      }
+    }
+  }
+
+  Random random_;
+  int32_t members_;
+  ReadyBoard board_;
+  std::vector<int64_t> next_;  // the call that a member comes to next
+  MemberSet alive_;
+  std::vector<int32_t> counts_;  // of who is alive, by form
+  int64_t form_ = 0;
+  Duration now_{};
+  std::map<std::tuple<int32_t, int64_t, int64_t>, int> owed_;  // answers, by place, form, call
+  std::map<std::pair<int64_t, int64_t>, Said> said_;           // by form and call
+};
+
+TEST(ReadyBoard, DrawnArrivals) {
+  const int rounds = kSanitized ? 200 : 2000;
+  for (int round = 0; round < rounds; ++round) {
+    DrawnGroup(mix(17, static_cast<uint64_t>(round))).run();
+    ASSERT_FALSE(HasFatalFailure()) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
