@@ -192,7 +192,7 @@ bool Communicator::asks(const CallRequest& request) const {
 
 CallCosts Communicator::costs_of(const CallRequest& request) const {
   const ChooserRules& rules = settings_.rules;
-  return call_costs(member_count(), Bytes(std::ssize(request.own)),
+  return call_costs(member_count(), Bytes{std::ssize(request.own)},
                     settings_.link.value_or(AlphaBeta{}),
                     {rules.margin_thousandths, rules.least_chunk});
 }
