@@ -237,7 +237,6 @@ int main(int count, char** arguments) {
   app.add_option("--mib", settings.shaped_mib, "shaped: of tensors, in MiB, one or more");
   app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
   app.add_option("--sends", settings.sends, "at once, of a member");
-  app.add_option("--overlap", settings.overlap, "of sends to one peer with those to the next");
   app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");
   app.add_option("--slice-kib", slice_kib, "of a chunk, in KiB");
   app.add_option("--megabits", settings.megabits, "of each shaped host");
@@ -252,7 +251,6 @@ int main(int count, char** arguments) {
   if (most_mib > 0) settings.most_bytes = int64_t{most_mib} << 20;
   if (slice_kib > 0) settings.slice_bytes = int64_t{slice_kib} << 10;
   place.sends = settings.sends;
-  place.overlap = settings.overlap;
   place.receives = settings.receives;
   if (place.self >= 0) return run_member(place);
   if (!theory && !nominal && !loopback && !shaped) {

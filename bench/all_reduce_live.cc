@@ -91,8 +91,8 @@ class Own : public Library {
       processes_.push_back(std::make_unique<LineProcess>(hosts.on(
           cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
                    hosts.host(i), "--device", hosts.device(), "--sends", cat(settings.sends),
-                   "--overlap", cat(settings.overlap), "--receives", cat(settings.receives),
-                   "--link-megabits", cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
+                   "--receives", cat(settings.receives), "--link-megabits",
+                   cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
     }
     std::string addresses;
     for (auto& process : processes_) {

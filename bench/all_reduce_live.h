@@ -15,7 +15,7 @@ struct LiveSettings {
   std::string mpi;     // Open MPI's side (all_reduce_mpi); empty = without
   int32_t members = 8, least_members = 4;
   int32_t rounds = 5;
-  int32_t sends = 4, overlap = 1, receives = 0;  // at once, see CommunicatorSettings
+  int32_t sends = 2, receives = 0;  // at once, see CommunicatorSettings
   int64_t slice_bytes = 256 << 10;
   int64_t most_bytes = 256 << 20;
   int32_t megabits = 200;                         // shaped: of each host

@@ -107,7 +107,6 @@ class BenchMember {
     settings.number = members * 64 + std::bit_width(static_cast<uint64_t>(slice));
     settings.slice_bytes = slice;
     settings.sends_at_once = place_.sends;
-    settings.overlap = place_.overlap;
     settings.receives_at_once = place_.receives;
     if (place_.megabits > 0) settings.link = {kAlpha, payload_rate(place_.megabits)};
     settings.way.algorithm = "ring";

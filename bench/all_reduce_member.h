@@ -10,8 +10,8 @@ namespace tenuto {
 struct MemberPlace {
   int32_t self = 0, members = 0;
   std::string host = "127.0.0.1", device = "lo";
-  int32_t sends = 4, overlap = 1, receives = 0;  // at once, see CommunicatorSettings
-  double megabits = 0;                           // of a link, where it is known
+  int32_t sends = 2, receives = 0;  // at once, see CommunicatorSettings
+  double megabits = 0;              // of a link, where it is known
 };
 
 // The bytes of TCP's payload in a second of a link: a frame of Ethernet has 1514 bytes, 1448 of

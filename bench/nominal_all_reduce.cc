@@ -86,7 +86,6 @@ class Play {
       if (it.reduction || call_.arrivals[i] > now) continue;
       ReductionSettings settings;
       settings.sends_at_once = call_.sends_at_once;
-      settings.overlap = call_.overlap;
       settings.receives_at_once = 1;  // the price has every port busy with what is next in turn
       it.reduction = std::make_unique<Reduction>(
           collective_, collective_.members[i], settings, std::as_bytes(std::span(it.own)),

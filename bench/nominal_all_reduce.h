@@ -17,7 +17,7 @@ namespace tenuto {
 struct NominalCall {
   const Procedure* procedure = nullptr;
   int32_t slices = 1;  // of a chunk
-  int32_t sends_at_once = 4, overlap = 1;
+  int32_t sends_at_once = 2;
   std::vector<Duration> arrivals;
   Bytes size, real;
   AlphaBeta link;

@@ -69,8 +69,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
     const Status status = check_algorithm(settings.way.algorithm, CallKind::AllReduce);
     if (!status.ok()) return status.error();
   }
-  if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.overlap < 0 ||
-      settings.receives_at_once < 0 || settings.way.chunks < 0) {
+  if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.receives_at_once < 0 ||
+      settings.way.chunks < 0) {
     return invalid("slice bytes, what goes at once and chunks are counts: expected 0 or more");
   }
   constexpr auto kMostAhead = static_cast<int32_t>(kMostCalls);
@@ -153,10 +153,9 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
   ReductionSettings settings;
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
-  settings.sends_at_once = settings_.sends_at_once;
-  settings.overlap = settings_.overlap;
   settings.receives_at_once = settings_.receives_at_once;
   const Collective& moves = Procedures::cut(*call.procedure, call.slices);
+  settings.sends_at_once = sends_at_once(moves);
   if (request.kind == CallKind::ReduceScatter) {
     for (const WorkerId owner : call.procedure->owners) {
       settings.kept.insert(settings.kept.end(), static_cast<size_t>(call.slices),

@@ -74,8 +74,9 @@ struct CommunicatorSettings {
   // Chunks are cut into slices of about that; 0 = never. Where the link is known and slow, smaller
   // ones that take some alphas: word that a slice is there waits behind what its receiver sends.
   int64_t slice_bytes = 256 << 10;
-  int32_t sends_at_once = 4;  // of a call; 0 = as many as can be
-  int32_t overlap = 1;        // of those to one peer with those to the next, see ReductionSettings
+  // Sends of a call; 0 = as many as can be. Twice as many where all go to one peer, as in a ring:
+  // word of an arrival takes long, and nobody else is held up.
+  int32_t sends_at_once = 2;
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
 
@@ -278,6 +279,7 @@ class Communicator {
   Result<Making> making_of(ProcedureName name, const CallRequest& request);
   uint64_t belief_of(const CallRequest& request, const Making& making) const;
   int64_t slice_bytes() const;
+  int32_t sends_at_once(const Collective& moves) const;
   std::unique_ptr<Reduction> make_reduction(const Call& call);
   Status measure_link();
   Result<Duration> shortest(int tries, int64_t bytes);

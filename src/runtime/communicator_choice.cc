@@ -180,6 +180,18 @@ int64_t Communicator::slice_bytes() const {
   return std::max(static_cast<int64_t>(bytes), std::min(kLeastSlice, most));
 }
 
+int32_t Communicator::sends_at_once(const Collective& moves) const {
+  std::optional<WorkerId> peer;
+  for (const Round& round : moves.rounds) {
+    for (const Move& move : round.moves) {
+      if (move.from != settings_.self) continue;
+      if (peer && *peer != move.to) return settings_.sends_at_once;
+      peer = move.to;
+    }
+  }
+  return 2 * settings_.sends_at_once;
+}
+
 // Whether the ready service is asked by what to make a call: where what it could save is worth the
 // way there and back.
 bool Communicator::asks(const CallRequest& request) const {

@@ -451,7 +451,6 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   const bool average = request.operation == Operation::Average;
   settings.operation = average ? Operation::Sum : request.operation;
   settings.sends_at_once = group_.settings_.sends_at_once;
-  settings.overlap = group_.settings_.overlap;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
     // What is passed on as it is must be the result at whoever gets it.

@@ -229,7 +229,6 @@ void Reduction::start_send(int32_t index) {
   const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
   entry.state = State::UnderWay;
   ++sending_;
-  sending_to_ = entry.peer;
   const auto all = entry.from_total ? std::span<const std::byte>(total_) : own_;
   calls_.push_back({index,
                     true,
@@ -260,8 +259,6 @@ void Reduction::post_sends() {
     const State state = entries_[static_cast<size_t>(index)].state;
     if (state == State::Done) continue;  // nothing to move
     if (state != State::Queued || sending_ >= settings_.sends_at_once) return;
-    const WorkerId peer = entries_[static_cast<size_t>(index)].peer;
-    if (peer != sending_to_ && sending_ > settings_.overlap) return;
     start_send(index);
   }
 }

@@ -24,7 +24,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -45,10 +44,6 @@ struct ReductionSettings {
   Operation operation = Operation::Sum;
   // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
   int32_t sends_at_once = 0;
-  // With that limit: how many of them may still be under way when the first to another peer than
-  // the last one's begins. Those to one peer go one behind the other; those to two share the port,
-  // and the first is there as late as the second.
-  int32_t overlap = std::numeric_limits<int32_t>::max();
   // Receives that are posted beyond those that have all come; 0 = as many as there is scratch for.
   // Why a limit: a member that is ahead would else send what is wanted later, and share the
   // receiver's port with what is wanted now, whose sender then comes late to all others.
@@ -201,7 +196,6 @@ class Reduction {
   size_t next_send_ = 0;
   std::vector<int32_t> heads_;  // without a limit: the next send to each peer, -1 = none
   int32_t sending_ = 0;         // sends under way
-  WorkerId sending_to_;         // the last one's peer
   std::vector<ReductionCall> calls_;
   bool returned_ = false;  // calls_ has been handed out
   int32_t open_ = 0;       // entries that are not Done

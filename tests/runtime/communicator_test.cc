@@ -135,7 +135,6 @@ CommunicatorSettings drawn_settings(uint64_t seed) {
   CommunicatorSettings settings;
   settings.slice_bytes = random.below(3) == 0 ? 0 : 64 + random.below(2000);
   settings.sends_at_once = static_cast<int32_t>(random.below(5));
-  settings.overlap = static_cast<int32_t>(random.below(3));
   settings.link = AlphaBeta{std::chrono::microseconds(20), 1e8};
   settings.told_bytes = 500;
   settings.calls_ahead = static_cast<int32_t>(1 + random.below(5));

@@ -62,7 +62,7 @@ Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
 struct Way {
   Operation operation = Operation::Sum;
   bool in_place = false;
-  int32_t sends_at_once = 0, overlap = 0;
+  int32_t sends_at_once = 0;
   std::vector<WorkerId> owners;  // of a reduce-scatter, by chunk
 };
 
@@ -81,7 +81,6 @@ class Net {
       ReductionSettings settings = settings_of(kElement<Number>);
       settings.operation = way.operation;
       settings.sends_at_once = way.sends_at_once;
-      settings.overlap = way.overlap;
       for (const WorkerId owner : way.owners) {
         settings.kept.push_back(owner == collective.members[m]);
       }
@@ -92,7 +91,6 @@ class Net {
           Duration(0), std::vector<int64_t>{}, tallies.empty() ? 0 : tallies[m]));
     }
     under_way_.assign(own.size(), 0);
-    last_peer_.assign(own.size(), {});
     last_.assign(own.size(), {-1, {-1}});
   }
 
@@ -157,10 +155,6 @@ class Net {
     ++under_way_[m];
     if (way_.sends_at_once == 0) return;
     ASSERT_LE(under_way_[m], way_.sends_at_once);
-    if (call.peer != last_peer_[m]) {
-      ASSERT_LE(under_way_[m] - 1, way_.overlap);
-    }
-    last_peer_[m] = call.peer;
     const std::pair<int32_t, ChunkId> turn{call.round, call.chunk};
     ASSERT_LE(last_[m], turn) << "a send before its turn";
     last_[m] = turn;
@@ -170,7 +164,6 @@ class Net {
   Random random_;
   const Way way_;
   std::vector<int32_t> under_way_;                 // sends of each member
-  std::vector<WorkerId> last_peer_;                // and its peer
   std::vector<std::pair<int32_t, ChunkId>> last_;  // the turn of each member's last send
   Sums<Number> totals_;
   std::vector<std::unique_ptr<Reduction>> parts_;
@@ -296,7 +289,6 @@ void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t 
     Way way;
     way.in_place = (kind & 1) != 0;
     way.sends_at_once = (kind & 2) != 0 ? static_cast<int32_t>(1 + random.below(5)) : 0;
-    way.overlap = static_cast<int32_t>(random.below(4));
     if (made.goal != Goal::AllGather && (kind & 4) != 0) way.operation = Operation::Average;
     for (const WorkerId owner : made.owners) {
       if (made.goal != Goal::ReduceScatter) continue;
