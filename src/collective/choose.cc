@@ -20,9 +20,8 @@ constexpr int64_t kWhole = int64_t{1} << 20;
 // trusted; else trust would come just in time for the wrong half of a wandering.
 constexpr int64_t kRecordCalls = 32;
 constexpr int64_t kCredit = kWhole / 50;
-// Times are counted up to 13 days and savings up to 18 minutes either way, so that sums of them do
-// not overflow.
-constexpr int64_t kMostTime = int64_t{1} << 50, kMostSaving = int64_t{1} << 40;
+// Savings are counted up to 18 minutes either way, so that sums of them do not overflow.
+constexpr int64_t kMostSaving = int64_t{1} << 40;
 
 std::string milliseconds(int64_t ns) {
   return cat(fixed(static_cast<double>(ns) / 1e6, ns < 1'000'000 ? 3 : 1), " ms");
@@ -61,16 +60,14 @@ const Chooser::Seen& Chooser::seen(int32_t age) const {
 }
 
 CallCosts Chooser::costs_of(int64_t bytes) const {
-  return call_costs(members_, {bytes}, link_,
-                    {rules_.margin_thousandths, rules_.least_chunk, Duration(kMostTime)});
+  return call_costs(members_, {bytes}, link_, {rules_.margin_thousandths, rules_.least_chunk});
 }
 
 // What late-one would have saved in that call, with `member` the one to be waited for. All others'
 // sums wait for whoever else came last.
 int64_t Chooser::saving(const CallCosts& costs, int32_t member, const Seen& seen) {
   const int64_t hidden = seen.last == member ? std::min(seen.gap_ns, costs.early_ns) : 0;
-  return std::clamp(costs.base_ns - costs.exchange_ns - costs.early_ns + hidden, -kMostSaving,
-                    kMostSaving);
+  return std::clamp(hidden - costs.break_even_ns(), -kMostSaving, kMostSaving);
 }
 
 Chooser::Guess Chooser::judge(const CallCosts& costs, int32_t member, Sight sight) const {

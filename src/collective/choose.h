@@ -40,9 +40,9 @@ struct ChooserRules {
   int32_t kept = 16;        // calls that are remembered, 32 at most
   int32_t least_calls = 3;  // calls to have seen before anybody is waited for
   int32_t least_hits = 3;   // of these, calls that waiting for that member would have paid in
-  int32_t margin_thousandths =
-      20;  // of a call that is to be saved, for which it is worth to change
-  Bytes least_chunk{16 << 10};
+  // Of a call that is to be saved, for which it is worth to change.
+  int32_t margin_thousandths = CostRules{}.margin_thousandths;
+  Bytes least_chunk = CostRules{}.least_chunk;
 };
 
 // One member's view; equal to all others' after equal calls.

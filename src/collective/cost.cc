@@ -16,6 +16,8 @@ __extension__ using Wide = __int128;
 constexpr int64_t kMostBestChunks = 2048;
 // The longest time: 36 years, so that sums of a few do not overflow.
 constexpr int64_t kLongest = int64_t{1} << 60;
+// Those of a call are counted up to 13 days, so that sums of them and shares do not overflow.
+constexpr int64_t kMostTime = int64_t{1} << 50;
 
 // The only place where a measured rate becomes an integer.
 int64_t whole_rate(AlphaBeta link) {
@@ -105,7 +107,7 @@ Duration break_even_delay(int32_t members, int32_t chunks, Bytes size, AlphaBeta
 
 CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rules) {
   CallCosts costs;
-  const auto whole = [&rules](Duration time) { return std::min(time, rules.most).count(); };
+  const auto whole = [](Duration time) { return std::min<int64_t>(time.count(), kMostTime); };
   const int64_t ring = whole(ring_time(members, size, link));
   const int64_t halving = whole(halving_time(members, size, link));
   // The ring asks less of the wires, which the closed forms do not see: only neighbours talk.

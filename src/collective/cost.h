@@ -49,13 +49,15 @@ struct CallCosts {
   int64_t base_ns = 0;      // by ring or halving, from when all are there
   int64_t early_ns = 0;     // late-one: the others' sums
   int64_t exchange_ns = 0;  // late-one: from when these are made and the late member is there
+
+  // How late a member must be for late-one to be the faster way; all that a wrong guess costs.
+  int64_t break_even_ns() const { return early_ns + exchange_ns - base_ns; }
 };
 
 // What a choice goes by.
 struct CostRules {
   int32_t margin_thousandths = 20;  // halving has to be better than the ring by that
   Bytes least_chunk{16 << 10};
-  Duration most = Duration::max();  // times are counted up to that
 };
 
 // Both ways of a call of that size, late-one with the chunks that are best for it.

@@ -9,10 +9,6 @@ namespace tenuto {
 
 namespace {
 
-Duration break_even(const CallCosts& costs) {
-  return Duration(std::max<int64_t>(costs.early_ns + costs.exchange_ns - costs.base_ns, 0));
-}
-
 // From when all but one were there to the end of the call.
 Duration call_time(Duration gap, Duration patience, const CallCosts& costs) {
   if (gap <= patience) return gap + Duration(costs.base_ns);
@@ -21,8 +17,14 @@ Duration call_time(Duration gap, Duration patience, const CallCosts& costs) {
 
 }  // namespace
 
+bool worth_asking(const CallCosts& costs, Duration alpha, int32_t margin_thousandths) {
+  const int64_t margin = costs.base_ns * margin_thousandths / 1000;
+  return costs.chunks > 0 && costs.base_ns - costs.exchange_ns > margin &&
+         2 * alpha.count() <= margin;
+}
+
 Duration best_patience(std::span<const Duration> gaps, const CallCosts& costs) {
-  const Duration most = break_even(costs);
+  const Duration most(std::max<int64_t>(costs.break_even_ns(), 0));
   if (gaps.size() < kLeastGaps) return most;
   const auto total = [&](Duration patience) {
     Duration sum{};

@@ -28,6 +28,10 @@
 
 namespace tenuto {
 
+// Whether it pays to ask who is late in a call: the way there and back, an alpha each, is at most
+// the margin of it, and late-one saves more than that.
+bool worth_asking(const CallCosts& costs, Duration alpha, int32_t margin_thousandths);
+
 // How long whoever comes last is waited for before it counts as late.
 //
 // Requires: gaps not below zero

@@ -192,14 +192,11 @@ int32_t Communicator::sends_at_once(const Collective& moves) const {
   return 2 * settings_.sends_at_once;
 }
 
-// Whether the ready service is asked by what to make a call: where what it could save is worth the
-// way there and back.
+// Whether the ready service is asked by what to make a call.
 bool Communicator::asks(const CallRequest& request) const {
-  if (asker_ == nullptr || !asker_->in_force() || !is_automatic(request)) return false;
-  const CallCosts costs = costs_of(request);
-  const int64_t margin = costs.base_ns * settings_.rules.margin_thousandths / 1000;
-  return costs.chunks > 0 && costs.base_ns - costs.exchange_ns > margin &&
-         2 * settings_.link->alpha.count() <= margin;
+  return asker_ != nullptr && asker_->in_force() && is_automatic(request) &&
+         worth_asking(costs_of(request), settings_.link.value_or(AlphaBeta{}).alpha,
+                      settings_.rules.margin_thousandths);
 }
 
 CallCosts Communicator::costs_of(const CallRequest& request) const {

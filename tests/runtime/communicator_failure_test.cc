@@ -362,16 +362,17 @@ TEST(CommunicatorFailure, InPlace) {
 
 // Several die, at drawn moments of drawn plays; members come when they like, and have some calls
 // under way at once. More than half live.
-TEST(CommunicatorFailure, DrawnDeaths) {
-  Counts counts;
+void play_drawn(uint64_t salt, uint64_t plays, bool asks, Counts& counts) {
   const std::vector<std::string> names{"late-one", "ring",      "halving",  "tree",
                                        "direct",   "late-join", "slow-one", "auto"};
-  for (uint64_t seed = 1; seed <= (kSanitized ? 40 : 400); ++seed) {
-    Random random(mix(51, seed));
+  for (uint64_t seed = 1; seed <= plays; ++seed) {
+    Random random(mix(salt, seed));
     Play play;
     play.seed = seed;
     play.members = static_cast<int32_t>(3 + random.below(6));
     play.algorithm = names[static_cast<size_t>(random.below(std::ssize(names)))];
+    if (asks) play.algorithm = "auto";
+    if (asks) play.host = static_cast<int32_t>(random.below(play.members));
     play.chunks = static_cast<int32_t>(random.below(5));
     if (play.algorithm.substr(0, 4) == "late" || play.algorithm == "slow-one") {
       play.late = static_cast<int32_t>(random.below(play.members));
@@ -388,9 +389,14 @@ TEST(CommunicatorFailure, DrawnDeaths) {
     SCOPED_TRACE(say(play));
     const std::vector<Member> members = Stage(play).run();
     judge(play, members, counts);
-    if (HasFatalFailure()) return tell_all(members);
+    if (testing::Test::HasFatalFailure()) return tell_all(members);
   }
   report(counts);
+}
+
+TEST(CommunicatorFailure, DrawnDeaths) {
+  Counts counts;
+  play_drawn(51, kSanitized ? 40 : 400, false, counts);
 }
 
 // Who is late is asked for: members, and the service with the one whose process it is in, die at
@@ -417,27 +423,7 @@ TEST(CommunicatorFailure, WhileTheReadyServiceIsAsked) {
 
 TEST(CommunicatorFailure, DrawnDeathsWithAReadyService) {
   Counts counts;
-  for (uint64_t seed = 1; seed <= (kSanitized ? 20 : 100); ++seed) {
-    Random random(mix(52, seed));
-    Play play;
-    play.seed = seed;
-    play.members = static_cast<int32_t>(3 + random.below(6));
-    play.host = static_cast<int32_t>(random.below(play.members));
-    play.algorithm = "auto";
-    play.in_place = random.below(4) == 0;
-    play.at_once = static_cast<int>(1 + random.below(3));
-    play.calls = 3 * play.at_once;
-    play.elements = 1 + random.below(200);
-    const auto most = static_cast<size_t>((play.members - 1) / 2);
-    while (play.deaths.size() < std::min(most, static_cast<size_t>(1 + seed % 3))) {
-      play.deaths[static_cast<int32_t>(random.below(play.members))] = random.below(120);
-    }
-    SCOPED_TRACE(say(play));
-    const std::vector<Member> members = Stage(play).run();
-    judge(play, members, counts);
-    if (HasFatalFailure()) return tell_all(members);
-  }
-  report(counts);
+  play_drawn(52, kSanitized ? 20 : 100, true, counts);
   EXPECT_GT(counts.asked, 0);
 }
 

@@ -253,11 +253,10 @@ std::vector<Pattern> patterns() {
   return all;
 }
 
-// Whether a call of the group is worth a question (see Communicator): where the way there and back
-// is less than 2 % of it.
-bool worth_asking(const Group& group) {
-  const CallCosts costs = call_costs(group.members, group.size, group.link, {});
-  return 100 * group.link.alpha.count() <= costs.base_ns;
+// Whether a call of the group asks.
+bool asks(const Group& group) {
+  return worth_asking(call_costs(group.members, group.size, group.link, {}), group.link.alpha,
+                      ChooserRules{}.margin_thousandths);
 }
 
 TEST(ChooseLoop, LosesLittleWhoeverIsLate) {
@@ -284,7 +283,7 @@ TEST(ChooseLoop, LosesLittleWhoeverIsLate) {
       // Who is asked needs not guess: a late member that wanders costs nothing but is made use of.
       const bool wanders =
           pattern.name.find("wanders") == 0 && pattern.name.find(" 6 t") == std::string::npos;
-      if (worth_asking(group)) {
+      if (asks(group)) {
         EXPECT_LE(asked, kSanitized ? 1.10
                          : wanders  ? 0.80
                                     : 1.02)
@@ -298,7 +297,7 @@ TEST(ChooseLoop, LosesLittleWhoeverIsLate) {
     std::printf("%2d members, %3d MiB: at worst %.4f of the best single one (%s), at best %.4f\n",
                 group.members, static_cast<int>(group.size.count >> 20), worst, where.c_str(),
                 1 - gained);
-    if (!worth_asking(group)) continue;
+    if (!asks(group)) continue;
     std::printf("  with a ready service: at worst %.4f, at best %.4f\n", worst_asked, best_asked);
   }
 }
