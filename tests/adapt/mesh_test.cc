@@ -40,7 +40,7 @@ Mesh tiny_mesh(Random& random) {
 }
 
 TEST(MeshBound, IsNeverAboveTheBestStep) {
-  constexpr int kMeshes = kSanitized ? 100 : 400;
+  constexpr int kMeshes = kSanitized ? 40 : 400;
   int proved = 0, tight = 0, best = 0;
   double above = 0;
   for (uint64_t seed = 0; seed < kMeshes; ++seed) {

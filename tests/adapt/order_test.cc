@@ -11,6 +11,7 @@
 #include "adapt/published.h"
 #include "adapt/random_line.h"
 #include "base/text.h"
+#include "sanitized.h"
 
 namespace tenuto {
 namespace {
@@ -103,7 +104,7 @@ TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
     kinds.insert(kinds.end(), tiny_kinds(rooms).begin(), tiny_kinds(rooms).end());
   }
   for (const LineKind& kind : kinds) {
-    const uint64_t count = kind.stages > 8 ? 4 : 16;
+    const uint64_t count = (kind.stages > 8 ? 4 : 16) / (kSanitized ? 4 : 1);
     double above = 0;
     for (uint64_t seed = 0; seed < count; ++seed) {
       SCOPED_TRACE(cat(name_of(kind), ", seed ", seed));
@@ -123,6 +124,7 @@ TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
       }
     }
     std::printf("%-26s %.2f %% above the bound\n", name_of(kind).c_str(), 100 * above);
+    if (kSanitized) continue;  // too few for a mean
     EXPECT_LE(above, !kind.rooms ? 0.003 : kind.stages > 8 ? 0.055 : 0.04) << name_of(kind);
   }
 }
@@ -182,6 +184,7 @@ TEST(OrderSearch, NeedsHalfAsMuchRoomAgainAsWithoutDelays) {
   const auto cost = [](int32_t room, int32_t delay) {
     double worst = 0;
     for (const int32_t micros : {24, 48}) {
+      if (kSanitized && micros > 24) continue;
       for (const int32_t link : {0, 3, 6}) {
         Line line = equal_line(8, micros, kOp);
         delay_link(line, link, delay * kOp);

@@ -21,7 +21,7 @@ constexpr MixtureSize kMost{5, 4, 8};
 
 // A routed plan is right, and costs what the play of its mesh said.
 TEST(Routing, IsPricedAsItWasPlayed) {
-  constexpr int kSteps = kSanitized ? 100 : 400;
+  constexpr int kSteps = kSanitized ? 40 : 400;
   int crossing = 0;
   for (uint64_t seed = 0; seed < kSteps; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -50,7 +50,7 @@ TEST(Routing, IsPricedAsItWasPlayed) {
 // The same for periods: of steps that the workers of a stage begin together, and of steps that they
 // do not. What the reductions take over links is not in a play.
 TEST(Routing, PeriodsArePricedAsTheyWerePlayed) {
-  for (uint64_t seed = 0; seed < 120; ++seed) {
+  for (uint64_t seed = 0; seed < (kSanitized ? 30 : 120); ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Random random(mix(81, seed));
     Step it = random_step(random, kMost);
@@ -94,7 +94,7 @@ TEST(Routing, RatesOfLinksCount) {
 // adapt() on mixtures: right, never slower, at home with its own answer.
 TEST(Routing, AdaptAnswersMixtures) {
   int routed = 0;
-  for (uint64_t seed = 0; seed < 80; ++seed) {
+  for (uint64_t seed = 0; seed < (kSanitized ? 20 : 80); ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Random random(mix(81, seed));
     const Step it = random_step(random, kMost);
@@ -117,7 +117,7 @@ TEST(Routing, AdaptAnswersMixtures) {
     EXPECT_FALSE(again.value().changed) << again.value().reason;
     EXPECT_EQ(again.value().plan, found.plan);
   }
-  EXPECT_GT(routed, 40);
+  EXPECT_GT(routed, kSanitized ? 10 : 40);
 }
 
 // However long ops and messages take, a routed step cannot stand still.

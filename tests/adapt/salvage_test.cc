@@ -13,9 +13,12 @@
 #include "ir/effect.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
+#include "sanitized.h"
 
 namespace tenuto {
 namespace {
+
+constexpr int32_t kRuns = kSanitized ? 100 : 400;
 
 TEST(Salvage, NothingAliveIsTheWholeStep) {
   const Plan plan = plan_of(3, 3, 4);
@@ -43,7 +46,7 @@ TEST(Salvage, EveryKillPointOfSmallPlans) {
       const Ran whole = run_disturbed(plan, {seed, {}, true, Broken::Nothing, {}});
       ASSERT_EQ(whole.failure, "");
       for (int32_t w = 0; w < stages * pipelines; ++w) {
-        for (int64_t event = 0; event <= whole.events; ++event) {
+        for (int64_t event = 0; event <= whole.events; event += kSanitized ? 4 : 1) {
           const Ran ran = run_disturbed(plan, {seed, {{event, {w}}}, true, Broken::Nothing, {}});
           ASSERT_EQ(ran.failure, "") << stages << " x " << pipelines << " x " << micros << ", seed "
                                      << seed << ", worker " << w << " after " << event;
@@ -59,12 +62,12 @@ TEST(Salvage, EveryKillPointOfSmallPlans) {
 }
 
 TEST(Salvage, LossesInRecovery) {
-  const auto [failed, first] = random_runs(400, Broken::Nothing);
+  const auto [failed, first] = random_runs(kRuns, Broken::Nothing);
   EXPECT_EQ(failed, 0) << first;
 }
 
 TEST(Salvage, NothingKept) {
-  const auto [failed, first] = random_runs(400, Broken::Nothing, false);
+  const auto [failed, first] = random_runs(kRuns, Broken::Nothing, false);
   EXPECT_EQ(failed, 0) << first;
 }
 

@@ -13,7 +13,7 @@ namespace tenuto {
 namespace {
 
 // Sanitizers make every play many times as long: the longest tests play a part of them there.
-constexpr int32_t kPart = kSanitized ? 4 : 1;
+constexpr int32_t kPart = kSanitized ? 10 : 1;
 
 // Whether somebody was lost and all steps were done: they must be, while every stage has a holder.
 bool has_survived(const World& world, const Case& of, uint64_t seed) {
@@ -29,7 +29,7 @@ bool has_survived(const World& world, const Case& of, uint64_t seed) {
 }
 
 TEST(DecideRandom, AnUndisturbedRunEndsWithAllStepsAndACheckpoint) {
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < 300 / kPart; ++seed) {
     const Case of = make_case(seed);
     World world(seed, of.stages, of.pipelines, of.rules, {});
     world.run(400, 40000);
@@ -42,7 +42,7 @@ TEST(DecideRandom, AnUndisturbedRunEndsWithAllStepsAndACheckpoint) {
 }
 
 TEST(DecideRandom, AStopAtAnyMomentEndsWithACheckpointOfTheLastCommittedStep) {
-  for (uint64_t seed = 0; seed < 600; ++seed) {
+  for (uint64_t seed = 0; seed < 600 / kPart; ++seed) {
     const Case of = make_case(seed);
     World world(seed, of.stages, of.pipelines, of.rules, {.stop = 8, .checkpoint = 10});
     world.run(600, 40000);
@@ -61,7 +61,7 @@ TEST(DecideRandom, AStopAtAnyMomentEndsWithACheckpointOfTheLastCommittedStep) {
 
 TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
   int32_t salvaged = 0, hopeless = 0;
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < 2000 / kPart; ++seed) {
     const Case of = make_case(seed);
     World world(seed, of.stages, of.pipelines, of.rules,
                 {.death = 6, .stop = 1, .checkpoint = 5, .deaths_at_most = 3});
@@ -82,8 +82,8 @@ TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
       EXPECT_EQ(exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
     }
   }
-  EXPECT_GT(salvaged, 100);  // the cases must have been met at all
-  EXPECT_GT(hopeless, 100);
+  EXPECT_GT(salvaged, 100 / kPart);  // the cases must have been met at all
+  EXPECT_GT(hopeless, 100 / kPart);
 }
 
 // Deaths and wrong suspicions at any moment, while reports and orders are lost, doubled and late:
@@ -91,7 +91,7 @@ TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
 // losses.
 TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   int32_t survived = 0, hopeless = 0, redone = 0, forward = 0, several = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < 3000 / kPart; ++seed) {
     Case of = make_case(seed);
     of.rules.survive = true;
     World world(seed, of.stages, of.pipelines, of.rules,
@@ -118,11 +118,11 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
       EXPECT_EQ(state.ending->exit_code, state.saved >= 0 ? 75 : 1) << "seed " << seed;
     }
   }
-  EXPECT_GT(survived, 300);  // the cases must have been met at all
-  EXPECT_GT(several, 50);
-  EXPECT_GT(hopeless, 100);
-  EXPECT_GT(redone, 300);
-  EXPECT_GT(forward, 5);
+  EXPECT_GT(survived, 300 / kPart);  // the cases must have been met at all
+  EXPECT_GT(several, 50 / kPart);
+  EXPECT_GT(hopeless, 100 / kPart);
+  EXPECT_GT(redone, 300 / kPart);
+  EXPECT_GT(forward, 5 / kPart);
 }
 
 // The same while new processes come to the places of the dead, at any moment, also of donors and of

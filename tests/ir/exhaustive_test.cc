@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
+#include "sanitized.h"
 
 namespace tenuto {
 namespace {
@@ -72,7 +73,9 @@ const std::vector<SmallKind>& kinds_of_one_stage() {
 }
 
 // The larger a kind, the fewer of it.
-uint64_t seeds_of(const SmallKind& kind) { return kind.workers * kind.micros < 12 ? 60 : 8; }
+uint64_t seeds_of(const SmallKind& kind) {
+  return kind.workers * kind.micros < 12 ? (kSanitized ? 20 : 60) : (kSanitized ? 3 : 8);
+}
 
 TEST(Exhaustive, CheckRefusesWhatCanStandStill) {
   Tally tally;

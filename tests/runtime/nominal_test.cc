@@ -13,11 +13,14 @@
 #include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
+#include "sanitized.h"
 #include "sim/price.h"
 #include "test_cluster.h"
 
 namespace tenuto {
 namespace {
+
+constexpr int kPart = kSanitized ? 3 : 1;
 
 Model model_of(const Job& job) {
   Model model;
@@ -146,7 +149,7 @@ Job random_job(uint64_t seed) {
 // time.
 TEST(Nominal, EqualsThePriceOpByOp) {
   const HandClock clock;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 150 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Job job = random_job(seed);
     const Plan plan = plan_of(job);
@@ -163,7 +166,7 @@ TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
   const HandClock clock;
   const std::vector<std::string> names = {"ring", "halving", "tree", "direct", "late-one"};
   std::map<std::string, int> compared;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= 200 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed + 4000);
     Job job = random_job(seed);
@@ -199,7 +202,7 @@ TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
     ASSERT_EQ(difference(runs, price_of(job, plan), {}), "") << job.parallel.all_reduce;
     ++compared[job.parallel.all_reduce];
   }
-  for (const std::string& name : names) EXPECT_GT(compared[name], 20) << name;
+  for (const std::string& name : names) EXPECT_GT(compared[name], 20 / kPart) << name;
 }
 
 // The period of steps that overlap: the mean over the later half of twelve, as it is priced.
@@ -207,7 +210,7 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
   const HandClock clock;
   constexpr size_t kSteps = 12, kFrom = 5;
   int compared = 0, shorter = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= 100 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Job job = random_job(seed);
     const Plan barrier = plan_of(job);
@@ -236,8 +239,8 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
     const Duration measured = (ends[kSteps - 1] - ends[kFrom]) / (kSteps - 1 - kFrom);
     ASSERT_EQ(measured.count(), priced.value().period.count()) << job.parallel.order;
   }
-  EXPECT_GT(compared, 60);
-  EXPECT_GT(shorter, 30);
+  EXPECT_GT(compared, 60 / kPart);
+  EXPECT_GT(shorter, 30 / kPart);
 }
 
 // Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: the queue
@@ -246,7 +249,7 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
 TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
   const HandClock clock;
   int compared = 0;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 150 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Job job = random_job(seed);
     Random random(seed + 1000);
@@ -274,7 +277,7 @@ TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
     const std::vector<ThreadRun> runs = cluster.run(0, 2);
     ASSERT_EQ(difference(runs, timeline.value(), {}, true), "") << job.parallel.order;
   }
-  EXPECT_GT(compared, 100);
+  EXPECT_GT(compared, 100 / kPart);
 }
 
 // Each worker goes on to the next step when its own list is done: the period of a run is that of
@@ -285,7 +288,7 @@ TEST(Nominal, StepsInTurnLastAsPriced) {
   options.in_turn = true;
   options.lower_bound = false;
   options.steps = 8;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 60 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Job job = random_job(seed);
     const Plan plan = plan_of(job);

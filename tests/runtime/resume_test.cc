@@ -81,7 +81,7 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
     const int64_t whole = 3 * plan.schedule.stage_count * job.micro_count();
     int64_t points = 0, ops = 0, taken_back = 0, copied = 0;
     for (int32_t victim = 0; victim < stages * pipelines; ++victim) {
-      for (int64_t at = 0;; at += kSanitized ? 3 : 1) {
+      for (int64_t at = 0;; at += kSanitized ? 7 : 1) {
         SCOPED_TRACE(
             cat(order, " ", pipelines, " x ", stages, ", worker ", victim, " lost at call ", at));
         TestCluster cluster(job, plan);

@@ -262,6 +262,7 @@ bool asks(const Group& group) {
 TEST(ChooseLoop, LosesLittleWhoeverIsLate) {
   const int32_t calls = kSanitized ? 40 : 300;
   for (const Group& group : kGroups) {
+    if (kSanitized && group.members != 7) continue;
     double worst = 0, gained = 0, worst_asked = 0, best_asked = 2;
     std::string where;
     for (const Pattern& pattern : patterns()) {

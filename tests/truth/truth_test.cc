@@ -199,6 +199,7 @@ TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
     expect_within(spread, plain, run.losses, read_parameters(run.shards));
   };
   for (const OrderCard& card : order_cards()) run_one(2, workers_of(card), card.name);
+  if (kSanitized) return;
   for (const char* order : kOrders) run_one(4, 2, order);
 }
 
@@ -209,7 +210,7 @@ TEST_F(Truth, EveryAllReduceIsWithinTheBound) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   const SumSpread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
   for (const auto& [pipelines, stages] : {std::pair{4, 1}, {2, 2}, {8, 1}}) {
-    if (kSanitized && pipelines == 8) continue;
+    if (kSanitized && pipelines != 4) continue;
     Job own = job(pipelines, stages, "1f1b");
     const Plan ring = plan_of(own);
     const ClusterResult by_ring = run_cluster(own, ring, 0, kSteps, {}, place("ring"));
@@ -323,7 +324,7 @@ Plan adapted_plan(const Job& job) {
 }
 
 // The plans are those of the search, and the troubles are there while they run. Under sanitizers
-// the smaller cluster shows it all: the larger one takes minutes there.
+// all troubles at once on the smaller cluster are enough: the rest takes minutes there.
 TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
   std::vector<std::pair<int, int>> shapes = {{2, 2}};
   if (!kSanitized) shapes.emplace_back(3, 4);
@@ -333,6 +334,7 @@ TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
     const PlainResult plain = run_plain(plain_job);
     const SumSpread spread = spread_of(plain_job, plain, 1);
     for (const auto& [name, faults] : mixtures()) {
+      if (kSanitized && faults.size() < 3) continue;
       for (const char* order : {"1f1b", "zb-h1"}) {  // the backward whole, and split
         SCOPED_TRACE(cat(pipelines, "x", stages, " ", order, ", ", name));
         Job own = job(pipelines, stages, order);
