@@ -21,9 +21,10 @@ Result<Procedure> broadcast(const CollectiveShape& shape) {
   made.owners.assign(static_cast<size_t>(chunks), root);
   made.collective = {shape.members, chunks, {}};
   if (count == 1) return made;
-  const auto exchange = late_rounds(count, chunks);
+  auto exchange = late_rounds(count, chunks);
   if (!exchange.ok()) return exchange.error();
-  std::vector<Round> rounds = rounds_among(exchange.value(), without(shape.members, {root}), root);
+  std::vector<Round> rounds =
+      rounds_among(std::move(exchange).value(), without(shape.members, {root}), root);
   for (Round& round : rounds) {
     std::erase_if(round.moves, [&](const Move& move) { return move.to == root; });
     for (Move& move : round.moves) move.add = false;

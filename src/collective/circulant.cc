@@ -20,15 +20,16 @@ Round shift(const std::vector<WorkerId>& circle, const Blocks& blocks, size_t st
             size_t end, bool add) {
   const size_t count = circle.size();
   Round round;
-  size_t moves = 0;
+  size_t chunks = 0;
+  for (const auto& block : blocks) chunks += block.size();
+  round.moves.reserve(chunks * (end - first));
+  // Comparing is less work than dividing, of which there would be one for each move.
+  const auto behind = [count](size_t place) { return place < count ? place : place - count; };
   for (size_t i = 0; i < count; ++i) {
-    for (size_t b = first; b < end; ++b) moves += blocks[(i + b) % count].size();
-  }
-  round.moves.reserve(moves);
-  for (size_t i = 0; i < count; ++i) {
+    const WorkerId from = circle[i], to = circle[behind(i + step)];
     for (size_t b = first; b < end; ++b) {
-      for (const ChunkId chunk : blocks[(i + b) % count]) {
-        round.moves.push_back({circle[i], circle[(i + step) % count], chunk, add});
+      for (const ChunkId chunk : blocks[behind(i + b)]) {
+        round.moves.push_back({from, to, chunk, add});
       }
     }
   }

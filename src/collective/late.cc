@@ -88,7 +88,7 @@ int32_t exchange_rounds(int32_t members, int32_t chunks) {
   return chunks + doublings(members) - 1 + (members == 3 && chunks > 2 ? 1 : 0);
 }
 
-std::vector<Round> rounds_among(const LateRounds& late_rounds, const std::vector<WorkerId>& others,
+std::vector<Round> rounds_among(LateRounds late_rounds, const std::vector<WorkerId>& others,
                                 WorkerId late) {
   const auto member = [&](int32_t place) {
     const auto index = static_cast<size_t>(place);
@@ -96,7 +96,9 @@ std::vector<Round> rounds_among(const LateRounds& late_rounds, const std::vector
   };
   std::vector<Round> rounds;
   rounds.reserve(late_rounds.rounds.size());
-  for (const auto& transfers : late_rounds.rounds) {
+  for (std::vector<Transfer>& each : late_rounds.rounds) {
+    // Given up here, so that its memory serves the next round: there are a million in large groups.
+    const std::vector<Transfer> transfers = std::move(each);
     Round& round = rounds.emplace_back();
     round.moves.reserve(transfers.size());
     for (const Transfer& of : transfers) {

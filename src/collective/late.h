@@ -37,7 +37,7 @@ RoundLength early_length(int32_t members, int32_t chunks);
 int32_t exchange_rounds(int32_t members, int32_t chunks);
 
 // The late rounds among real members: `others` by place, and the late one.
-std::vector<Round> rounds_among(const LateRounds& late_rounds, const std::vector<WorkerId>& others,
+std::vector<Round> rounds_among(LateRounds late_rounds, const std::vector<WorkerId>& others,
                                 WorkerId late);
 
 }  // namespace tenuto

@@ -49,7 +49,7 @@ Result<Procedure> make(const CollectiveShape& shape, std::string name) {
   const WorkerId last = shape.late.back();
   const std::vector<WorkerId> others = without(shape.members, {last});
   const int32_t chunks = late_chunks(count, shape.chunks > 0 ? shape.chunks : count - 1);
-  const auto exchange = late_rounds(count, chunks);
+  auto exchange = late_rounds(count, chunks);
   if (!exchange.ok()) return exchange.error();
   Procedure made;
   made.name = std::move(name);
@@ -68,7 +68,7 @@ Result<Procedure> make(const CollectiveShape& shape, std::string name) {
   for (size_t i = 0; i + 1 < shape.late.size(); ++i) {
     append(made, joining_rounds(shape.late[i], made.owners, holders), cat("join ", shape.late[i]));
   }
-  append(made, rounds_among(exchange.value(), others, last), "late exchange");
+  append(made, rounds_among(std::move(exchange).value(), others, last), "late exchange");
   return made;
 }
 

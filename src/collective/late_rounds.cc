@@ -57,6 +57,9 @@ class GroupScheme {
       partner_[at(group.sender)] = group.taker;
       partner_[at(group.taker)] = group.sender;
     }
+    by_meeting_.resize(groups_.size());
+    std::iota(by_meeting_.begin(), by_meeting_.end(), 0);
+    std::sort(by_meeting_.begin(), by_meeting_.end(), Sooner{groups_});
     result_.owners.assign(at(chunks), kNobody);
     result_.rounds.reserve(at(chunks + depth_));
     offers_.resize(at(depth_ + 1));
@@ -98,15 +101,10 @@ class GroupScheme {
   // Before there are chunks, groups spread chunks that do not exist: as the scheme would stand if
   // it had been running for ever.
   void begin() {
-    std::vector<int32_t> order(groups_.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t left, int32_t right) {
-      return groups_[at(left)].next_meeting() < groups_[at(right)].next_meeting();
-    });
     size_t place = 0;
     for (int32_t level = depth_; level >= 1; --level) {
       for (int32_t i = 0; i < int32_t{1} << (level - 1); ++i) {
-        groups_[at(order[place++])].active = -level;
+        groups_[at(by_meeting_[place++])].active = -level;
       }
     }
   }
@@ -116,7 +114,10 @@ class GroupScheme {
     old_.clear();
     young_.clear();
     for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
-      (groups_[at(g)].active == oldest ? old_ : young_).push_back(g);
+      if (groups_[at(g)].active != oldest) young_.push_back(g);
+    }
+    for (const int32_t g : by_meeting_) {
+      if (groups_[at(g)].active == oldest) old_.push_back(g);
     }
     moved_.clear();
     const int32_t met = t < chunks_ ? meets_[at(t)] : kNobody;
@@ -125,9 +126,8 @@ class GroupScheme {
       if (place == old_.end()) return false;
       old_.erase(place);
     }
-    for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
-      const Group& group = groups_[at(g)];
-      if (g != met && group.pair() && group.settled) hand_over(group);
+    for (int32_t g = 0; g < pairs_; ++g) {
+      if (g != met && groups_[at(g)].settled) hand_over(groups_[at(g)]);
     }
     if (met != kNobody) meet(groups_[at(met)], t, oldest);
     if (old_.size() != young_.size() + (t >= chunks_ ? 1 : 0) || !match(t, oldest)) return false;
@@ -160,9 +160,18 @@ class GroupScheme {
       send(from, late_, answer, answer == t ? Carries::Part : Carries::Whole);
     }
     if (answer != t) now_lacking_ = t;
-    group.meetings.pop_back();
+    count_meeting(group);
     if (group.pair()) group.last_met = group.last_met == kNobody ? owner : kNobody;
     turn(group, t, owner);
+  }
+
+  // Its next meeting is a later one.
+  void count_meeting(Group& group) {
+    const auto g = static_cast<int32_t>(&group - groups_.data());
+    by_meeting_.erase(std::find(by_meeting_.begin(), by_meeting_.end(), g));
+    group.meetings.pop_back();
+    by_meeting_.insert(std::lower_bound(by_meeting_.begin(), by_meeting_.end(), g, Sooner{groups_}),
+                       g);
   }
 
   // From the next round on the group spreads `chunk`, which `member` has.
@@ -179,11 +188,9 @@ class GroupScheme {
     }
     if (t >= chunks_) offers_[at(chunks_ - 1 - oldest)].push_back(kNobody);  // the late one
     std::vector<size_t> taken(offers_.size(), 0);
-    sorted_.clear();
-    for (const int32_t g : old_) sorted_.push_back({groups_[at(g)].next_meeting(), g});
-    std::sort(sorted_.begin(), sorted_.end());
-    for (const auto& [meeting, g] : sorted_) {
+    for (const int32_t g : old_) {
       Group& group = groups_[at(g)];
+      const int32_t meeting = group.next_meeting();
       const int32_t left = meeting == kNoMeeting ? kNoMeeting : meeting - t;
       int32_t life = 1;
       while (life <= depth_ &&
@@ -281,6 +288,15 @@ class GroupScheme {
     result_.rounds.push_back(moved_);
   }
 
+  // The order of groups by their next meetings; by their numbers where those are the same.
+  struct Sooner {
+    const std::vector<Group>& groups;
+    bool operator()(int32_t left, int32_t right) const {
+      const int32_t one = groups[at(left)].next_meeting(), other = groups[at(right)].next_meeting();
+      return one != other ? one < other : left < right;
+    }
+  };
+
   struct Turn {
     Group* group;
     int32_t chunk, member;
@@ -297,8 +313,8 @@ class GroupScheme {
   std::vector<int32_t>
       lacking_;  // chunks that the late member has given away and not got, old first
   int32_t now_lacking_ = kNobody;
-  std::vector<int32_t> old_, young_;                 // groups of this round
-  std::vector<std::pair<int32_t, int32_t>> sorted_;  // next meeting, group: the old ones
+  std::vector<int32_t> by_meeting_;           // groups, by the next meeting of each
+  std::vector<int32_t> old_, young_;          // groups of this round: by meeting, by number
   std::vector<std::vector<int32_t>> offers_;  // [rounds until they are the oldest] who makes them
   std::vector<Transfer> moved_;
   std::vector<Turn> turned_;

@@ -106,7 +106,7 @@ Result<Procedure> slow_one(const CollectiveShape& shape) {
   const std::vector<WorkerId> others = without(shape.members, shape.late);
   const int32_t asked = shape.chunks > 0 ? shape.chunks : 4 * (count - 1);
   const int32_t chunks = late_chunks(count, asked);
-  const auto exchange = late_rounds(count, chunks);
+  auto exchange = late_rounds(count, chunks);
   if (!exchange.ok()) return exchange.error();
   Procedure made;
   made.name = "slow-one";
@@ -115,7 +115,7 @@ Result<Procedure> slow_one(const CollectiveShape& shape) {
   for (const int32_t place : exchange.value().owners) {
     made.owners.push_back(others[static_cast<size_t>(place)]);
   }
-  std::vector<Round> met = rounds_among(exchange.value(), others, shape.late.front());
+  std::vector<Round> met = rounds_among(std::move(exchange).value(), others, shape.late.front());
   // Two others have no third to swap with while one of them is busy.
   if (others.size() < 3) {
     append(made, early_rounds(others, made.owners), "first sums");
