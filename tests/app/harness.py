@@ -102,6 +102,11 @@ class Case(unittest.TestCase):
         self.job = self.folder / "job.toml"
         self.write_job()
 
+    def need_torch(self):
+        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
+        if "no torch" in version.stdout:
+            self.skipTest("this build has no torch")
+
     def write_job(self, **more):
         """A paced job of 2 pipelines x 2 stages; `more` as section__key=value."""
         settings = {

@@ -19,6 +19,7 @@ class Staggered(Survival):
         return json.loads(found.stdout)
 
     def write_engine_job(self, **more):
+        self.need_torch()
         text = self.folder / "text"
         text.write_text("".join(f"{i} bottles of beer on the wall, {i * i} in all\n"
                                 for i in range(400)))

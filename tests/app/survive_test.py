@@ -58,11 +58,6 @@ class Survival(Case):
         return subprocess.run([TENUTO, command, str(run.folder), *words], text=True,
                               capture_output=True, timeout=60)
 
-    def need_torch(self):
-        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
-        if "no torch" in version.stdout:
-            self.skipTest("this build has no torch")
-
     def write_text(self):
         """Some text to learn from; its path."""
         text = self.folder / "text.txt"
