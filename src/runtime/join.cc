@@ -193,41 +193,20 @@ Result<UcxSettings> wire_settings(const JoinSettings& settings) {
   return wire;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ReadyServer>> ReadyServer::make(const UcxSettings& wire, Hello hello,
-                                                       std::vector<WorkerId> members) {
-  UcxSettings free = wire;
-  free.listen_port = 0;
+// Listens at a free port; it is one more peer for all members.
+Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello hello,
+                                                        const std::vector<WorkerId>& members) {
+  wire.listen_port = 0;
   hello.self = {static_cast<int32_t>(members.size())};
-  std::unique_ptr<ReadyServer> server(new ReadyServer);
-  auto made = make_ucx_transport(free, std::move(hello), server->mailbox_);
-  if (!made.ok()) return made.error();
-  server->wire_ = std::move(made).value();
-  const ReadyWire over{server->wire_.get(), &server->mailbox_};
-  server->service_ = std::make_unique<ReadyService>(over, std::move(members));
-  server->thread_ = std::thread([server = server.get()] { server->run(); });
-  return server;
+  const auto make_wire = [&](Mailbox& mailbox) -> Result<std::unique_ptr<Transport>> {
+    auto made = make_ucx_transport(wire, hello, mailbox);
+    if (!made.ok()) return made.error();
+    return std::unique_ptr<Transport>(std::move(made).value());
+  };
+  return ReadyServer::make(make_wire, members);
 }
 
-void ReadyServer::run() {
-  constexpr Duration kLong = std::chrono::hours(1);
-  while (!ending_) service_->serve(kLong);
-  if (linger_ == Duration::zero()) return;
-  [[maybe_unused]] const Status status = wire_->close(linger_);
-}
-
-void ReadyServer::end(Duration limit) {
-  linger_ = limit;
-  ending_ = true;
-  mailbox_.post({});
-}
-
-ReadyServer::~ReadyServer() {
-  if (!ending_) end(Duration::zero());
-  if (thread_.joinable()) thread_.join();
-  wire_.reset();  // before what its receives are into
-}
+}  // namespace
 
 Status Joined::leave(Duration limit) {
   // An end closes when the other one does, so both wires are closed at once.
@@ -262,7 +241,7 @@ Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
   if (settings.ready_service) {
     joined->desk_ = ReadyDesk{{settings.count}, {0}, joined->settings_.members};
     if (settings.place == 0) {
-      auto server = ReadyServer::make(wire.value(), hello, joined->settings_.members);
+      auto server = start_ready_server(wire.value(), hello, joined->settings_.members);
       if (!server.ok()) return server.error();
       joined->server_ = std::move(server).value();
       desk = joined->server_->address();

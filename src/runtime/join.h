@@ -5,16 +5,15 @@
 // own hello, and so is who claims a place that is taken.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "runtime/communicator.h"
+#include "runtime/ready_server.h"
 #include "transport/ucx.h"
 
 namespace tenuto {
@@ -29,33 +28,6 @@ struct JoinSettings {
   UcxSettings wire;  // device, protocol; what says where it listens is overwritten
   // Calls by auto ask who is late (ready_service.h), in a thread of the process at place 0.
   bool ready_service = false;
-};
-
-// A ready service with a wire and a thread of its own.
-class ReadyServer {
- public:
-  // Listens at a free port of `host`.
-  //
-  // Errors: as the wire reports them
-  static Result<std::unique_ptr<ReadyServer>> make(const UcxSettings& wire, Hello hello,
-                                                   std::vector<WorkerId> members);
-  // Ends without waiting for anybody.
-  ~ReadyServer();
-  // Where it listens.
-  Address address() const { return wire_->address(); }
-  // Ends: what was said leaves within `limit`, and every end is closed. Returns at once.
-  void end(Duration limit);
-
- private:
-  ReadyServer() = default;
-  void run();
-
-  QueueMailbox mailbox_;  // must outlive the wire
-  std::unique_ptr<ReadyService> service_;
-  std::unique_ptr<UcxTransport> wire_;
-  std::atomic<bool> ending_ = false;
-  Duration linger_{};  // before ending_ is set
-  std::thread thread_;
 };
 
 // A wire to all members: the worker at place p is worker p.
