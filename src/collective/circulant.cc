@@ -24,11 +24,11 @@ Round shift(const std::vector<WorkerId>& circle, const Blocks& blocks, size_t st
   for (const auto& block : blocks) chunks += block.size();
   round.moves.reserve(chunks * (end - first));
   // Comparing is less work than dividing, of which there would be one for each move.
-  const auto behind = [count](size_t place) { return place < count ? place : place - count; };
+  const auto wrapped = [count](size_t place) { return place < count ? place : place - count; };
   for (size_t i = 0; i < count; ++i) {
-    const WorkerId from = circle[i], to = circle[behind(i + step)];
+    const WorkerId from = circle[i], to = circle[wrapped(i + step)];
     for (size_t b = first; b < end; ++b) {
-      for (const ChunkId chunk : blocks[behind(i + b)]) {
+      for (const ChunkId chunk : blocks[wrapped(i + b)]) {
         round.moves.push_back({from, to, chunk, add});
       }
     }
