@@ -95,6 +95,7 @@ class Rest(LeftOver):
         self.assertEqual(len(self.shares(run)), 2, self.told(run, "recovery"))
         self.assertEqual(run.metrics()[2]["epoch"], 3)
 
+    @another_case
     def test_workers_with_several_stages_go_on(self):
         self.undisturbed = self.train("--parallel.order=zb-v", name="several")
         self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=30)

@@ -119,11 +119,12 @@ class Killed(Restart):
     def test_twenty_times_under_load(self):
         self.disturbed(5 if SANITIZED else 20)
 
+    @another_case
     def test_twenty_times_with_etcd(self):
         if shutil.which("etcd") is None:
             self.skipTest("no etcd on this machine (package etcd-server)")
         address = self.start_etcd()
-        self.disturbed(5 if SANITIZED else 20, coordinator__store="etcd",
+        self.disturbed(20, coordinator__store="etcd",
                        coordinator__etcd=["127.0.0.1:1", address])
 
     def test_etcd_goes_away_for_a_while(self):

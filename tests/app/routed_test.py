@@ -77,13 +77,14 @@ class Absent(Case):
         self.assertEqual(self.losses(run), self.losses(whole))
         self.expect_as_priced(run)
 
+    @another_case
     def test_pairs_of_troubles(self):
         dead = {"kind": "dead-worker", "worker": "0.1"}
         slow = {"kind": "slow-worker", "worker": "1.2", "speed": 0.5}
         link = {"kind": "slow-link", "from": 5, "to": 6, "latency_ms": 12.0}
         mixtures = [(dead, link), (slow, link), (dead, {"kind": "dead-worker", "worker": "1.3"}),
                     (dead, slow), (slow,)]
-        for troubles in mixtures[:1] if SANITIZED else mixtures:
+        for troubles in mixtures:
             self.write_faulty_job(*troubles, resilience__slow_links="off", job__steps=20)
             self.expect_as_priced(self.train(name="pair"))
             self.job.unlink()
@@ -132,6 +133,7 @@ class Absent(Case):
         self.assertLess(statistics.median(times[22:]), 1.1 * quiet)
         self.assertIn("rehearsed fault: from step 10 on worker 1.1 at 0.5 of its speed", run.output)
 
+    @another_case
     def test_a_slow_worker_is_answered_and_the_plan_returns(self):
         more = {"job__steps": 70, "resilience__slow_workers": "adapt", "job__checkpoint_every": 0,
                 "job__validate_every": 0, "job__validate_micros": 0}

@@ -100,6 +100,7 @@ class Staggered(Survival):
             survived += len(self.told(run, "death"))
         self.assertGreater(survived, 0 if SANITIZED else 1)
 
+    @another_case
     def test_a_worker_comes_back(self):
         self.write_job(job__steps=200, parallel__optimizer="staggered", resilience__restarts=1)
         undisturbed = self.losses(self.train("--parallel.optimizer=barrier", name="barrier"))

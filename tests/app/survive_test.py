@@ -155,7 +155,7 @@ class Rehearsed(Survival):
         self.write_job(job__steps=6, job__validate_every=3)
         undisturbed = self.losses(self.train(name="undisturbed"))
         text = self.job.read_text()
-        for victim in range(4):
+        for victim in (1, 2) if SANITIZED else range(4):
             for op in range(victim % 3, 22, 15 if SANITIZED else 5):
                 self.job.write_text(text)
                 self.add_fault(kind="kill", worker=f"{victim // 2}.{victim % 2}", at_step=2,
