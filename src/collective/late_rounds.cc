@@ -129,7 +129,10 @@ class GroupScheme {
     for (int32_t g = 0; g < pairs_; ++g) {
       if (g != met && groups_[at(g)].settled) hand_over(groups_[at(g)]);
     }
-    if (met != kNobody) meet(groups_[at(met)], t, oldest);
+    if (met != kNobody) {
+      meet(groups_[at(met)], t, oldest);
+      count_meeting(met);
+    }
     if (old_.size() != young_.size() + (t >= chunks_ ? 1 : 0) || !match(t, oldest)) return false;
     end_round();
     return true;
@@ -160,16 +163,14 @@ class GroupScheme {
       send(from, late_, answer, answer == t ? Carries::Part : Carries::Whole);
     }
     if (answer != t) now_lacking_ = t;
-    count_meeting(group);
     if (group.pair()) group.last_met = group.last_met == kNobody ? owner : kNobody;
     turn(group, t, owner);
   }
 
   // Its next meeting is a later one.
-  void count_meeting(Group& group) {
-    const auto g = static_cast<int32_t>(&group - groups_.data());
+  void count_meeting(int32_t g) {
     by_meeting_.erase(std::find(by_meeting_.begin(), by_meeting_.end(), g));
-    group.meetings.pop_back();
+    groups_[at(g)].meetings.pop_back();
     by_meeting_.insert(std::lower_bound(by_meeting_.begin(), by_meeting_.end(), g, Sooner{groups_}),
                        g);
   }
