@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
@@ -33,6 +34,15 @@ int64_t place_weights(std::vector<Weight>& all, int64_t next, const Wanted& want
     next += aligned(weight.card.count());
   }
   return next;
+}
+
+// oneMKL before 2025.0, which torch takes square roots of the CPU with, picks a function's kernel
+// in the first call of it. Threads that make that call at once, of several engines or of one, may
+// be given a kernel of a few correct digits, and replicas part: one thread makes it, alone.
+// Source: https://github.com/pytorch/pytorch/issues/188792.
+void take_square_roots(at::Tensor& roots, const at::Tensor& of) {
+  [[maybe_unused]] static const bool kernel_is_picked = at::ones({1}).sqrt_().defined();
+  at::sqrt_out(roots, of);
 }
 
 }  // namespace
@@ -233,7 +243,7 @@ void Weights::update(const OptimizerSettings& optimizer, double rate, double cli
     first_moment_.mul_(optimizer.beta1).add_(mean, 1 - optimizer.beta1);
     second_moment_.mul_(optimizer.beta2).addcmul_(mean, mean, 1 - optimizer.beta2);
     at::Tensor& denominator = mean_;  // the mean is not needed any more
-    at::sqrt_out(denominator, second_moment_);
+    take_square_roots(denominator, second_moment_);
     denominator.div_(std::sqrt(second_correction)).add_(optimizer.epsilon);
     values_.addcdiv_(first_moment_, denominator, -rate / first_correction);
   } else {
