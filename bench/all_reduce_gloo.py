@@ -3,9 +3,9 @@
     bench/all_reduce_gloo.py SELF MEMBERS HOST PORT DEVICE
 
 HOST and PORT are member 0's, which keeps the store. It says "ready"; then every line of its input
-is a request, "BYTES REPEATS LATE_MICROSECONDS": so many in-place all-reduces of that many bytes of
-floats, the last member coming so late. The answer is when it came and when it ended, in nanoseconds
-of the machine's monotonic clock, for each.
+is a request, "BYTES REPEATS LATE_MICROSECONDS CALLS": so many times that many in-place all-reduces
+of that many bytes of floats, one behind the other, the last member coming so late. The answer is
+when it came and when it ended, in nanoseconds of the machine's monotonic clock, for each repeat.
 """
 import os
 import sys
@@ -28,7 +28,7 @@ def main():
     distributed.init_process_group("gloo", store=store, rank=own, world_size=members)
     print("ready", flush=True)
     for line in sys.stdin:
-        size, repeats, late = map(int, line.split())
+        size, repeats, late, calls = map(int, line.split())
         values = torch.zeros(size // 4)
         answer = []
         for _ in range(repeats):
@@ -37,9 +37,12 @@ def main():
             if own == members - 1:
                 time.sleep(late / 1e6)
             begun = time.monotonic_ns()
-            distributed.all_reduce(values)
+            for _ in range(calls):
+                distributed.all_reduce(values)
             answer += [begun, time.monotonic_ns()]
-            assert values[-1] == members * (members + 1) // 2
+            distributed.barrier()  # who is early takes no processor from the others
+            wanted = members * (members + 1) // 2 * float(members) ** (calls - 1)
+            assert abs(values[-1] / wanted - 1) <= 1e-6 * (calls - 1)
         print(*answer, flush=True)
     distributed.destroy_process_group()
 

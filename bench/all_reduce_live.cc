@@ -48,11 +48,12 @@ struct Hosts {
   }
 };
 
-// What is asked of a library: one call, some times over.
+// What is asked of a library, some times over.
 struct Request {
   int32_t members = 8;
   int64_t bytes = 0;
   int32_t repeats = 1;
+  int32_t calls = 1;    // one behind the other
   int64_t late_us = 0;  // the last member's
   std::string algorithm = "ring";
   int32_t chunks = 0;
@@ -63,22 +64,27 @@ struct Request {
 class Library {
  public:
   virtual ~Library() = default;
-  // Microseconds from the last arrival to the last end, for each repeat; none when it cannot.
+  // Microseconds of a call, for each repeat: from the last arrival to the last end, or of calls one
+  // behind the other their share of the time from the first arrival on. None when it cannot.
   virtual std::vector<double> run(const Request& request) = 0;
 
  protected:
   // Of all members' answers: when each came and ended, in nanoseconds.
   static std::vector<double> times_of(const std::vector<std::vector<double>>& answers,
-                                      int32_t repeats) {
+                                      const Request& request) {
     std::vector<double> times;
-    for (size_t i = 0; i < static_cast<size_t>(repeats); ++i) {
-      double begun = 0, ended = 0;
+    for (size_t i = 0; i < static_cast<size_t>(request.repeats); ++i) {
+      std::vector<double> begun, ended;
       for (const auto& answer : answers) {
-        if (answer.size() != 2 * static_cast<size_t>(repeats)) give_up("a member gave no answer");
-        begun = std::max(begun, answer[2 * i]);
-        ended = std::max(ended, answer[2 * i + 1]);
+        if (answer.size() != 2 * static_cast<size_t>(request.repeats)) {
+          give_up("a member gave no answer");
+        }
+        begun.push_back(answer[2 * i]);
+        ended.push_back(answer[2 * i + 1]);
       }
-      times.push_back((ended - begun) / 1e3);
+      const auto [first, last] = std::minmax_element(begun.begin(), begun.end());
+      const double end = *std::max_element(ended.begin(), ended.end());
+      times.push_back((end - (request.calls > 1 ? *first : *last)) / 1e3 / request.calls);
     }
     return times;
   }
@@ -109,14 +115,14 @@ class Own : public Library {
     for (auto& process : processes_) {
       process->write(cat(request.members, " ", request.bytes, " ", request.repeats, " ",
                          request.late_us, " ", request.algorithm, " ", request.chunks, " -1 ",
-                         request.slice));
+                         request.slice, " ", request.calls));
     }
     std::vector<std::vector<double>> answers;
     for (size_t i = 0; i < processes_.size(); ++i) {
       auto answer = numbers_of(processes_[i]->read(kSeconds));
       if (i < static_cast<size_t>(request.members)) answers.push_back(std::move(answer));
     }
-    return times_of(answers, request.repeats);
+    return times_of(answers, request);
   }
 
  private:
@@ -138,11 +144,12 @@ class Gloo : public Library {
   }
   std::vector<double> run(const Request& request) override {
     for (auto& process : processes_) {
-      process->write(cat(request.bytes, " ", request.repeats, " ", request.late_us));
+      process->write(
+          cat(request.bytes, " ", request.repeats, " ", request.late_us, " ", request.calls));
     }
     std::vector<std::vector<double>> answers;
     for (auto& process : processes_) answers.push_back(numbers_of(process->read(kSeconds)));
-    return times_of(answers, request.repeats);
+    return times_of(answers, request);
   }
 
  private:
@@ -154,7 +161,8 @@ class OpenMpi : public Library {
   OpenMpi(const Hosts& hosts, int32_t members, const LiveSettings& settings)
       : process_(hosts.on("0", words_for(hosts, members, settings.mpi))) {}
   std::vector<double> run(const Request& request) override {
-    process_.write(cat(request.bytes, " ", request.repeats, " ", request.late_us));
+    process_.write(
+        cat(request.bytes, " ", request.repeats, " ", request.late_us, " ", request.calls));
     auto times = numbers_of(process_.read(kSeconds));
     if (times.size() != static_cast<size_t>(request.repeats)) give_up("Open MPI gave no answer");
     return times;
@@ -287,7 +295,7 @@ int print_loopback(const LiveSettings& settings) {
     request.members = settings.members;
     request.bytes = bytes;
     request.slice = settings.slice_bytes;
-    request.repeats = static_cast<int32_t>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 1, 20));
+    request.calls = static_cast<int32_t>(std::clamp<int64_t>((int64_t{64} << 20) / bytes, 2, 20));
     measure(columns, request, settings.rounds);
     std::printf("%-10s", size_name(bytes).c_str());
     double best = 0;

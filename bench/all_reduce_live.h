@@ -16,7 +16,7 @@ struct LiveSettings {
   int32_t members = 8, least_members = 4;
   int32_t rounds = 5;
   int32_t sends = 2, receives = 0;  // at once, see CommunicatorSettings
-  int64_t slice_bytes = 256 << 10;
+  int64_t slice_bytes = 512 << 10;
   int64_t most_bytes = 256 << 20;
   int32_t megabits = 200;                         // shaped: of each host
   std::vector<int64_t> shaped_mib{1, 4};          // shaped: of tensors

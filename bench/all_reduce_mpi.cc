@@ -1,7 +1,8 @@
 // Open MPI's side of all_reduce_bench: the members wait for requests on the first one's standard
-// input, a line "BYTES REPEATS LATE_MICROSECONDS" each, run that many all-reduces of so many bytes
-// of floats, and print the microseconds that each took from the moment when the last member, which
-// comes so late, was there.
+// input, a line "BYTES REPEATS LATE_MICROSECONDS CALLS" each, run so many times that many
+// all-reduces of so many bytes of floats, one behind the other, and print the microseconds of a
+// call for each repeat: from the moment when the last member, which comes so late, was there; or of
+// several calls their share of the time from the first member on.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 namespace {
 
 struct Request {
-  long bytes = 0, repeats = 0, late = 0;
+  long bytes = 0, repeats = 0, late = 0, calls = 0;
 };
 
 // Monotonic time is one and the same for all processes of a machine.
@@ -30,12 +31,12 @@ Request next_request(int rank, int size) {
   if (rank == 0) {
     char line[128];
     const bool read = std::fgets(line, sizeof line, stdin) != nullptr;
-    if (!read ||
-        std::sscanf(line, "%ld %ld %ld", &request.bytes, &request.repeats, &request.late) != 3) {
+    if (!read || std::sscanf(line, "%ld %ld %ld %ld", &request.bytes, &request.repeats,
+                             &request.late, &request.calls) != 4) {
       request = {};
     }
     for (int other = 1; other < size; ++other) {
-      MPI_Send(&request, 3, MPI_LONG, other, 1, MPI_COMM_WORLD);
+      MPI_Send(&request, 4, MPI_LONG, other, 1, MPI_COMM_WORLD);
     }
     return request;
   }
@@ -43,7 +44,7 @@ Request next_request(int rank, int size) {
     MPI_Iprobe(0, 1, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
     if (there == 0) usleep(1000);
   }
-  MPI_Recv(&request, 3, MPI_LONG, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Recv(&request, 4, MPI_LONG, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   return request;
 }
 
@@ -62,12 +63,16 @@ int main(int count, char** arguments) {
     for (long i = 0; i < request.repeats; ++i) {
       MPI_Barrier(MPI_COMM_WORLD);
       if (rank == size - 1) std::this_thread::sleep_for(std::chrono::microseconds(request.late));
-      long times[2] = {now_ns(), 0}, last[2] = {};
-      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
-                    MPI_SUM, MPI_COMM_WORLD);
-      times[1] = now_ns();
-      MPI_Reduce(times, last, 2, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD);
-      if (rank == 0) std::printf("%ld ", (last[1] - last[0]) / 1000);
+      const long begun = now_ns();
+      for (long call = 0; call < request.calls; ++call) {
+        MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
+                      MPI_SUM, MPI_COMM_WORLD);
+      }
+      const long times[3] = {begun, -begun, now_ns()};
+      long most[3] = {};
+      MPI_Reduce(times, most, 3, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD);
+      const long from = request.calls > 1 ? -most[1] : most[0];
+      if (rank == 0) std::printf("%ld ", (most[2] - from) / 1000 / request.calls);
     }
     if (rank == 0) {
       std::printf("\n");

@@ -1,6 +1,7 @@
 #include "runtime/combine.h"
 
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -114,18 +115,28 @@ struct Pick {
   }
 };
 
+// Element `i` of memory that begins anywhere.
+template <class Stored>
+Stored element_at(const std::byte* all, size_t i) {
+  Stored element;
+  std::memcpy(&element, all + i * sizeof(Stored), sizeof(Stored));
+  return element;
+}
+
 template <class Kind, class Operator, class Stored>
-void combine_here(Stored* __restrict target, const Stored* __restrict came, size_t count) {
+void combine_here(Stored* __restrict target, const std::byte* __restrict came, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    target[i] = Kind::store(Operator::of(Kind::load(target[i]), Kind::load(came[i])));
+    const Stored other = element_at<Stored>(came, i);
+    target[i] = Kind::store(Operator::of(Kind::load(target[i]), Kind::load(other)));
   }
 }
 
 template <class Kind, class Operator, class Stored>
 void combine_there(Stored* __restrict target, const Stored* __restrict here,
-                   const Stored* __restrict came, size_t count) {
+                   const std::byte* __restrict came, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    target[i] = Kind::store(Operator::of(Kind::load(here[i]), Kind::load(came[i])));
+    const Stored other = element_at<Stored>(came, i);
+    target[i] = Kind::store(Operator::of(Kind::load(here[i]), Kind::load(other)));
   }
 }
 
@@ -133,12 +144,11 @@ template <class Kind, class Operator>
 void combine_into(std::byte* target, const std::byte* here, const std::byte* came, size_t size) {
   using Stored = typename Kind::Stored;
   auto* const to = reinterpret_cast<Stored*>(target);
-  const auto* const right = reinterpret_cast<const Stored*>(came);
   if (target == here) {
-    combine_here<Kind, Operator>(to, right, size / sizeof(Stored));
+    combine_here<Kind, Operator>(to, came, size / sizeof(Stored));
   } else {
     const auto* const left = reinterpret_cast<const Stored*>(here);
-    combine_there<Kind, Operator>(to, left, right, size / sizeof(Stored));
+    combine_there<Kind, Operator>(to, left, came, size / sizeof(Stored));
   }
 }
 

@@ -17,10 +17,10 @@
 
 namespace tenuto {
 
-// target = here op came; `here` may be the target, `came` may not overlap it. Average adds: the
-// division is `divide`.
+// target = here op came; `here` may be the target, `came` may not overlap it and may begin
+// anywhere. Average adds: the division is `divide`.
 //
-// Requires: equal sizes, of whole elements, aligned for these
+// Requires: equal sizes, of whole elements, target and here aligned for these
 void combine(Element element, Operation operation, std::span<std::byte> target,
              std::span<const std::byte> here, std::span<const std::byte> came);
 

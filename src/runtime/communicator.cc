@@ -154,6 +154,7 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
   settings.element = request.element;
   if (reduces(request.kind)) settings.operation = request.operation;
   settings.receives_at_once = settings_.receives_at_once;
+  settings.takers = recovery_ == nullptr && wire_.transport->has_takers();
   const Collective& moves = Procedures::cut(*call.procedure, call.slices);
   settings.sends_at_once = sends_at_once(moves);
   if (request.kind == CallKind::ReduceScatter) {
@@ -327,7 +328,10 @@ void Communicator::make_calls(int64_t number, Call& call, Part part) {
       const Stamp stamp{wire_.clock->now(), {}, call.belief};
       status = wire_.transport->send(message.peer, tag, message.source, stamp, ticket);
     } else {
-      status = wire_.transport->recv(message.peer, tag, message.target, ticket);
+      status =
+          message.taker.take == nullptr
+              ? wire_.transport->recv(message.peer, tag, message.target, ticket)
+              : wire_.transport->take(message.peer, tag, message.target, message.taker, ticket);
     }
     if (status.ok()) continue;
     flights_.erase(static_cast<uint64_t>(ticket));

@@ -73,9 +73,10 @@ struct CommunicatorSettings {
   CallWay way{"auto"};  // of all-reduces
   // Chunks are cut into slices of about that; 0 = never. Where the link is known and slow, smaller
   // ones that take some alphas: word that a slice is there waits behind what its receiver sends.
-  int64_t slice_bytes = 256 << 10;
-  // Sends of a call; 0 = as many as can be. Twice as many where all go to one peer, as in a ring:
-  // word of an arrival takes long, and nobody else is held up.
+  int64_t slice_bytes = 512 << 10;
+  // Sends of a call; 0 = as many as can be. Twice as many where all go to one peer, as in a ring,
+  // and slices are small for a slow link: word of an arrival takes long, and nobody else is held
+  // up.
   int32_t sends_at_once = 2;
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited

@@ -189,7 +189,8 @@ int32_t Communicator::sends_at_once(const Collective& moves) const {
       peer = move.to;
     }
   }
-  return 2 * settings_.sends_at_once;
+  const bool small = slice_bytes() < settings_.slice_bytes;
+  return small ? 2 * settings_.sends_at_once : settings_.sends_at_once;
 }
 
 // Whether the ready service is asked by what to make a call.

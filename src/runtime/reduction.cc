@@ -90,6 +90,9 @@ void Reduction::build(const Collective& collective, WorkerId self) {
   } else {
     line_up();
   }
+  for (int32_t index = 0; settings_.takers && index < std::ssize(entries_); ++index) {
+    takings_.push_back({this, index});
+  }
   const size_t slot_bytes = static_cast<size_t>(slot_size) * size_of(settings_.element);
   slot_words_ = (slot_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
   const size_t needed = kScratchSlots * slot_words_;
@@ -194,8 +197,12 @@ void Reduction::post_receives() {
       free_slots_.pop_back();
     }
     entry.state = State::UnderWay;
-    calls_.push_back(
-        {index, false, entry.peer, entry.round, entry.chunk, {}, landing(entry), {}, 0});
+    // Whose turn it is: until it has come nothing else reads or changes what it is added to.
+    entry.taken = settings_.takers && entry.add && chain.entries[chain.applied] == index &&
+                  sends_over(chain, chain.applied);
+    ReductionCall& call = calls_.emplace_back(about(index));
+    call.target = landing(entry);
+    if (entry.taken) call.taker = {&Reduction::take, &takings_[static_cast<size_t>(index)]};
   }
 }
 
@@ -230,15 +237,10 @@ void Reduction::start_send(int32_t index) {
   entry.state = State::UnderWay;
   ++sending_;
   const auto all = entry.from_total ? std::span<const std::byte>(total_) : own_;
-  calls_.push_back({index,
-                    true,
-                    entry.peer,
-                    entry.round,
-                    entry.chunk,
-                    part(all, chain),
-                    {},
-                    entry.at,
-                    entry.tally});
+  ReductionCall& call = calls_.emplace_back(about(index));
+  call.source = part(all, chain);
+  call.ready = entry.at;
+  call.tally = entry.tally;
 }
 
 // Starts the sends whose turn it is: of each peer's line, or of all up to the limit.
@@ -265,13 +267,10 @@ void Reduction::post_sends() {
 
 void Reduction::apply(Chain& chain, Entry& entry) {
   if (chain.first != chain.end && !entry.direct) {
-    const std::span<std::byte> total = part(total_, chain);
-    const std::span<const std::byte> came = landing(entry);
-    if (entry.add) {
-      const auto here = chain.in_total ? std::span<const std::byte>(total) : part(own_, chain);
-      combine(settings_.element, settings_.operation, total, here, came);
-    } else {
-      copy(total, came);
+    if (!entry.add) {
+      copy(part(total_, chain), landing(entry));
+    } else if (!entry.taken) {
+      add(chain, landing(entry));
     }
     free_slots_.push_back(entry.slot);
   }
@@ -280,6 +279,18 @@ void Reduction::apply(Chain& chain, Entry& entry) {
   chain.at = std::max(chain.at, entry.at);
   --chain.coming;
   finish_entry(chain, entry);
+}
+
+void Reduction::add(const Chain& chain, std::span<const std::byte> came) {
+  const std::span<std::byte> total = part(total_, chain);
+  const auto here = chain.in_total ? std::span<const std::byte>(total) : part(own_, chain);
+  combine(settings_.element, settings_.operation, total, here, came);
+}
+
+// On a thread of the wire, while the entry's chain waits for it.
+void Reduction::take(void* taking, std::span<const std::byte> message) {
+  const auto& [of, index] = *static_cast<const Taking*>(taking);
+  of->add(of->chain_of(of->entries_[static_cast<size_t>(index)].chunk), message);
 }
 
 void Reduction::finish_entry(Chain& chain, Entry& entry) {
@@ -375,7 +386,7 @@ ChunkProgress Reduction::progress(ChunkId chunk) const {
   ChunkProgress progress{static_cast<int32_t>(chain.applied), false};
   if (chain.applied == chain.entries.size()) return progress;
   const Entry& next = entries_[static_cast<size_t>(chain.entries[chain.applied])];
-  progress.torn = next.direct && next.state == State::UnderWay;
+  progress.torn = (next.direct || next.taken) && next.state == State::UnderWay;
   return progress;
 }
 

@@ -31,6 +31,7 @@
 #include "collective/complete.h"
 #include "ir/collective.h"
 #include "runtime/element.h"
+#include "transport/transport.h"
 
 namespace tenuto {
 
@@ -48,6 +49,10 @@ struct ReductionSettings {
   // Why a limit: a member that is ahead would else send what is wanted later, and share the
   // receiver's port with what is wanted now, whose sender then comes late to all others.
   int32_t receives_at_once = 0;
+  // Whether the wire gives messages to takers: what is added in its turn is then added where it has
+  // come. A part that was lost on its way there cannot be told from one that has come, so not where
+  // others go on with what is here when a member dies.
+  bool takers = false;
   // [chunk] Whether the member ends with it: an owner's chunks of a reduce-scatter. Empty = with
   // all. What the total then holds of other chunks is nothing.
   std::vector<bool> kept;
@@ -72,6 +77,7 @@ struct ReductionCall {
   ChunkId chunk;
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
+  Taker taker;                        // receive: adds it, if there is one
   Duration ready{};                   // send: when the chunk was here and those before it to the
                                       // same peer had set out, on the caller's clock
   uint64_t tally = 0;                 // send: of what goes out
@@ -90,6 +96,8 @@ class Reduction {
   Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
             std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
             std::vector<int64_t> scratch, uint64_t own_tally = 0);
+  Reduction(const Reduction&) = delete;  // takers know where it is
+  Reduction& operator=(const Reduction&) = delete;
 
   // Messages that `self` sends or receives in `collective`, empty chunks included: every call index
   // is below it.
@@ -134,6 +142,7 @@ class Reduction {
     State state = State::Waiting;
     bool from_total = false;  // send: reads the total, so the total must wait for it
     int32_t slot = -1;        // receive through scratch
+    bool taken = false;       // receive: a taker adds it
     int32_t round = 0;
     WorkerId peer;
     ChunkId chunk;
@@ -171,6 +180,13 @@ class Reduction {
   void apply(Chain& chain, Entry& entry);
   void close();
   std::span<std::byte> landing(const Entry& entry);
+  // One entry for its taker: whose, and which.
+  struct Taking {
+    Reduction* of = nullptr;
+    int32_t index = -1;
+  };
+  static void take(void* taking, std::span<const std::byte> message);
+  void add(const Chain& chain, std::span<const std::byte> came);
   // The bytes of a chunk in `all`.
   template <class Byte>
   std::span<Byte> part(std::span<Byte> all, const Chain& chain) const {
@@ -188,6 +204,7 @@ class Reduction {
   size_t slot_words_ = 0;  // of a slot in the scratch
   std::vector<int32_t> free_slots_;
   std::vector<Entry> entries_;
+  std::vector<Taking> takings_;  // [entry], with takers
   std::vector<Chain> chains_;
   std::vector<int32_t> receives_;  // entry indices in round order
   size_t next_receive_ = 0;

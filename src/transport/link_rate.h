@@ -9,13 +9,13 @@ namespace tenuto {
 // their start to the acknowledgement contains the transfer, the queue before it and the way back,
 // that is, all that a hand-shake would wait for. So a link with high latency counts as slow too.
 //
-// Rendezvous is chosen for messages of at least kLargeMessage bytes on links that carried at least
-// kFastLink bytes/s; all else goes eager, also the first messages of a new link. Over loopback the
-// two are even between 256 and 512 KiB (`tenuto bench transport`): below, the hand-shake costs more
-// than the copy.
+// Rendezvous is chosen for messages of more than kOnePiece bytes on links that carried at least
+// kFastLink bytes/s; all else goes eager, also the first messages of a new link. What goes eager in
+// one piece is copied once at the receiver, as by rendezvous over TCP, without a hand-shake; larger
+// ones are put together first, which copies once more.
 class LinkRate {
  public:
-  static constexpr Bytes kLargeMessage{512 << 10};
+  static constexpr Bytes kOnePiece{512 << 10};     // as the settings of UCX have it, see ucx.cc
   static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones measure latency alone
   static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
 
@@ -48,7 +48,7 @@ class LinkRate {
   double bytes_per_second() const { return rate_; }
 
   // The choice for a message of `size`.
-  bool rendezvous(Bytes size) const { return size >= kLargeMessage && rate_ >= kFastLink; }
+  bool rendezvous(Bytes size) const { return size > kOnePiece && rate_ >= kFastLink; }
 
  private:
   static constexpr int kEarlySamples = 4;

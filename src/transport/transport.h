@@ -58,6 +58,14 @@ struct Stamp {
   uint64_t tally = 0;
 };
 
+// What is done with a message where the wire has it, in place of being copied to where it is wanted
+// and read there again. `take` is called on a thread of the wire, with bytes that begin anywhere
+// and end with the call.
+struct Taker {
+  void (*take)(void* self, std::span<const std::byte> message) = nullptr;
+  void* self = nullptr;
+};
+
 // A connection that had broken and stands again.
 struct Repair {
   WorkerId peer;
@@ -79,6 +87,17 @@ class Transport {
                       Ticket ticket) = 0;
   // Receives into `bytes`, whose size must be the message's; the report carries the stamp.
   virtual Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) = 0;
+  // Whether this wire gives messages to takers.
+  virtual bool has_takers() const { return false; }
+  // Like recv, but the message is given to `taker`: once, before a report that it has come, and not
+  // at all when the report is of another end. `room` is memory that it may land in on its way.
+  //
+  // Requires: has_takers()
+  virtual Status take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker,
+                      Ticket ticket) {
+    (void)from, (void)tag, (void)room, (void)taker, (void)ticket;
+    return Error{Code::Invalid, Reach::Call, "this wire gives no messages to takers"};
+  }
   // Cancels all that is posted with `peer` (each ticket ends Cancelled) and forces its end closed.
   virtual Status drop(WorkerId peer) = 0;
   // Waits until all that was sent has left this process, `limit` at most, then closes every end.

@@ -31,6 +31,7 @@ struct Command {
   Ticket ticket = kNoTicket;
   std::span<const std::byte> sent;
   std::span<std::byte> received;
+  Taker taker;
   std::string name;
   SocketAddress to;
   Duration limit{};
@@ -52,7 +53,12 @@ class Wire : public UcxTransport {
   Status connect(WorkerId peer, const Address& address, Ticket ticket) override;
   Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
               Ticket ticket) override;
-  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override;
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    return take(from, tag, bytes, {}, ticket);
+  }
+  bool has_takers() const override { return !settings_.device_memory; }
+  Status take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker,
+              Ticket ticket) override;
   Status drop(WorkerId peer) override;
   Status close(Duration limit) override;
   std::vector<Repair> take_repairs() override;
@@ -147,12 +153,16 @@ Status Wire::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp 
   return submit(std::move(command));
 }
 
-Status Wire::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) {
+Status Wire::take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker, Ticket ticket) {
+  if (taker.take != nullptr && !has_takers()) {
+    return Transport::take(from, tag, room, taker, ticket);
+  }
   Command command;
   command.kind = Command::Kind::Recv;
   command.peer = from;
   command.tag = tag;
-  command.received = bytes;
+  command.received = room;
+  command.taker = taker;
   command.ticket = ticket;
   return submit(std::move(command));
 }
@@ -247,7 +257,7 @@ void Wire::apply(UcxEngine& engine) {
         engine.send(each.peer, each.tag, each.sent, each.stamp, each.ticket);
         break;
       case Command::Kind::Recv:
-        engine.recv(each.peer, each.tag, each.received, each.ticket);
+        engine.recv(each.peer, each.tag, each.received, each.taker, each.ticket);
         break;
       case Command::Kind::Drop:
         engine.drop(each.peer);
@@ -306,11 +316,13 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
                        self.token.size(), ", at most ", kFrameText, " each"));
   }
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
-  // UCX takes these from the environment alone. A worker may come back to its port at once; and
-  // large messages go without TCP's put, whose acknowledgement ends the process by an assertion of
-  // UCX 1.13 when its connection was closed by force meanwhile.
-  static const bool prepared =
-      setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 && setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0;
+  // UCX takes these from the environment alone. A worker may come back to its port at once; large
+  // messages go without TCP's put, whose acknowledgement ends the process by an assertion of UCX
+  // 1.13 when its connection was closed by force meanwhile; and what TCP takes in one piece is a
+  // message of LinkRate::kOnePiece with its headers, not 64 KiB.
+  static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 &&
+                               setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0 &&
+                               setenv("UCX_TCP_RX_SEG_SIZE", "520k", 0) == 0;
   if (!prepared) return invalid("the environment of this process is full");
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();

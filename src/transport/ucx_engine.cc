@@ -392,6 +392,9 @@ void UcxEngine::landed_send(const Flight& flight, ucs_status_t status) {
 
 void UcxEngine::landed_receive(const Flight& flight, ucs_status_t status) {
   Link& link = *flight.link;
+  if (status == UCS_OK && flight.taker.take != nullptr) {
+    flight.taker.take(flight.taker.self, flight.room);
+  }
   const Stamp stamp = stamp_of(flight.header);
   if (link.ended) {
     if (status != UCS_OK) return report(flight.ticket, link.peer, *link.ended);
@@ -437,7 +440,11 @@ ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t len
   }
   const bool by_ucx = rendezvous || settings_.device_memory;
   if (by_ucx && length > 0) return fetch(link, header, data, tag, posted, rendezvous);
-  if (length > 0) std::memcpy(posted.bytes.data(), data, length);
+  if (posted.taker.take != nullptr) {
+    posted.taker.take(posted.taker.self, {static_cast<const std::byte*>(data), length});
+  } else if (length > 0) {
+    std::memcpy(posted.bytes.data(), data, length);
+  }
   here(link, tag, header);
   return UCS_OK;
 }
@@ -452,6 +459,8 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
   flight->header = header;
   flight->size = static_cast<int64_t>(posted.bytes.size());
   flight->tag = tag;
+  flight->room = posted.bytes;
+  flight->taker = posted.taker;
   flight->ticket = posted.ticket;
   flights_.insert(flight);
   ++link.requests;

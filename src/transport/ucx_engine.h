@@ -78,7 +78,7 @@ class UcxEngine {
   // The calls of Transport; each is answered through the mailbox.
   void connect(WorkerId peer, const std::string& name, const SocketAddress& to, Ticket ticket);
   void send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp, Ticket ticket);
-  void recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket);
+  void recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Taker taker, Ticket ticket);
   void drop(WorkerId peer);
   void break_connection(WorkerId peer, int64_t after);
   // Starts to close; tick() carries it on until closed().
@@ -137,6 +137,7 @@ class UcxEngine {
   };
   struct Receiving {
     std::span<std::byte> bytes;
+    Taker taker;
     Ticket ticket;
     uint64_t grant = 0;
     bool fetching = false;  // UCX writes the bytes
@@ -186,7 +187,9 @@ class UcxEngine {
     std::shared_ptr<std::byte[]> own;  // what UCX sends from, when the bytes are kept
     DataHeader header;
     int64_t size = 0;
-    Tag tag;  // of a receive
+    Tag tag;                    // of a receive
+    std::span<std::byte> room;  // of a receive
+    Taker taker;
     Ticket ticket = kNoTicket;
   };
 

@@ -65,11 +65,13 @@ void UcxEngine::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Sta
   peer.sends.emplace(tag, sending);
 }
 
-void UcxEngine::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) {
+void UcxEngine::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Taker taker,
+                     Ticket ticket) {
   if (phase_ != Phase::Running) return report(ticket, from, closed_error(self_.self));
   Peer& peer = peers_[from];
   if (peer.lost) return report(ticket, from, lost_error(from, *peer.lost));
-  const auto [place, fresh] = peer.receives.emplace(tag, Receiving{bytes, ticket, next_grant_});
+  const auto [place, fresh] =
+      peer.receives.emplace(tag, Receiving{bytes, taker, ticket, next_grant_});
   if (!fresh) return report(ticket, from, twice_error("receive", from, tag));
   peer.granted.emplace(next_grant_++, tag);
   if (peer.link != nullptr) grant(*peer.link, tag, place->second);

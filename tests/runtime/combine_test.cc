@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -171,8 +172,12 @@ void expect_combined(Element element, Operation operation, uint64_t seed) {
   combine(element, operation, apart, left, right);
   combine(element, operation, swapped, right, left);
   combine(element, operation, in_place, in_place, right);
+  std::vector<std::byte> shifted(right.size() + 1), anywhere(left.size());
+  std::copy(right.begin(), right.end(), shifted.begin() + 1);
+  combine(element, operation, anywhere, left, std::span(shifted).subspan(1));
   SCOPED_TRACE(testing::Message() << name_of(element) << " " << name_of(operation) << ", seed "
                                   << seed);
+  ASSERT_EQ(anywhere, apart) << "where it begins is in the bits";
   // Of two that are none with unlike bits a sum of fp32 or fp64 is either.
   const bool symmetric = operation == Operation::Min || operation == Operation::Max ||
                          size_of(element) < 4 || is_whole(element);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -62,6 +63,7 @@ Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
 struct Way {
   Operation operation = Operation::Sum;
   bool in_place = false;
+  bool takers = false;
   int32_t sends_at_once = 0;
   std::vector<WorkerId> owners;  // of a reduce-scatter, by chunk
 };
@@ -81,6 +83,7 @@ class Net {
       ReductionSettings settings = settings_of(kElement<Number>);
       settings.operation = way.operation;
       settings.sends_at_once = way.sends_at_once;
+      settings.takers = way.takers;
       for (const WorkerId owner : way.owners) {
         settings.kept.push_back(owner == collective.members[m]);
       }
@@ -101,8 +104,7 @@ class Net {
       const auto pick = static_cast<size_t>(random_.below(static_cast<int64_t>(ready_.size())));
       const Pair pair = ready_[pick];
       ready_.erase(ready_.begin() + static_cast<int64_t>(pick));
-      ASSERT_EQ(pair.out.source.size(), pair.in.target.size());
-      std::memcpy(pair.in.target.data(), pair.out.source.data(), pair.out.source.size());
+      if (!pair.taken) bring(pair);
       const bool sender_first = random_.below(2) == 0;
       --under_way_[pair.from];
       if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
@@ -121,6 +123,7 @@ class Net {
   struct Pair {
     size_t from, to;
     ReductionCall out, in;
+    bool taken;
   };
   using Name = std::tuple<WorkerId, WorkerId, int32_t, ChunkId>;
 
@@ -130,6 +133,21 @@ class Net {
     }
     ADD_FAILURE() << "no member " << id.value;
     return 0;
+  }
+
+  // To where it lands, or to its taker: then it begins anywhere, and nothing is where it might have
+  // landed.
+  static void bring(const Pair& pair) {
+    const auto& [source, target] = std::pair(pair.out.source, pair.in.target);
+    ASSERT_EQ(source.size(), target.size());
+    if (pair.in.taker.take == nullptr) {
+      std::copy(source.begin(), source.end(), target.begin());
+      return;
+    }
+    std::vector<std::byte> message(source.size() + 1);
+    std::copy(source.begin(), source.end(), message.begin() + 1);
+    std::fill(target.begin(), target.end(), std::byte{0x5a});
+    pair.in.taker.take(pair.in.taker.self, std::span(message).subspan(1));
   }
 
   void collect(size_t m) {
@@ -146,7 +164,11 @@ class Net {
       if (match == there.end()) continue;
       const ReductionCall& out = call.send ? call : match->second;
       const ReductionCall& in = call.send ? match->second : call;
-      ready_.push_back({place(std::get<0>(name)), place(std::get<1>(name)), out, in});
+      Pair& pair = ready_.emplace_back(
+          Pair{place(std::get<0>(name)), place(std::get<1>(name)), out, in, false});
+      // The wire may be ahead of what the member hears.
+      pair.taken = in.taker.take != nullptr && random_.below(2) == 0;
+      if (pair.taken) bring(pair);
     }
   }
 
@@ -285,8 +307,9 @@ void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t 
   const Collective cut = sliced(made.collective, slices);
   const auto own = random_sums<float>(made.collective.members.size(), elements, seed);
   const Sums<float> expected = by_the_book(made.collective, own);
-  for (int kind = 0; kind < 8; ++kind) {
+  for (int kind = 0; kind < 16; ++kind) {
     Way way;
+    way.takers = (kind & 8) != 0;
     way.in_place = (kind & 1) != 0;
     way.sends_at_once = (kind & 2) != 0 ? static_cast<int32_t>(1 + random.below(5)) : 0;
     if (made.goal != Goal::AllGather && (kind & 4) != 0) way.operation = Operation::Average;
@@ -332,6 +355,24 @@ TEST(Reduction, EveryProcedureIsRightInEveryWay) {
                                   static_cast<uint64_t>(count) * 1000 + elements);
       }
     }
+  }
+}
+
+// Of a ring every sum is made where the message is: no add waits for its turn.
+TEST(Reduction, ATakerAddsWhereverItIsTheTurn) {
+  for (const bool takers : {false, true}) {
+    ReductionSettings settings = settings_of(Element::Float32);
+    settings.takers = takers;
+    Floats own(8, 1), total(8);
+    Reduction part(make_ring(members(4)), {0}, settings, std::as_bytes(std::span(own)),
+                   std::as_writable_bytes(std::span(total)), Duration(0), {});
+    int32_t receives = 0, taken = 0;
+    for (const ReductionCall& call : part.startable()) {
+      receives += !call.send;
+      taken += call.taker.take != nullptr;
+    }
+    EXPECT_EQ(receives, 4);  // three to add, and one that lands where it belongs
+    EXPECT_EQ(taken, takers ? 3 : 0);
   }
 }
 

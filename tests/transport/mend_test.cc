@@ -26,6 +26,7 @@ struct Message {
   uint64_t seed = 0;
   Ticket ticket{};
   bool ended = false;
+  Taken taken;
 };
 
 // One end of the traffic. The ends are processes of their own, as workers are: what UCX keeps of
@@ -80,11 +81,18 @@ class End {
     return static_cast<size_t>(random.below(most[random.below(4)]));
   }
 
+  static bool is_taken(const Message& message) { return message.seed % 2 == 0; }
+
   void begin(int from, int index) {
     Message& message = messages_[from][static_cast<size_t>(index)];
     const auto name = static_cast<uint64_t>(index);
-    message.ticket = from == self_ ? party.send(1 - self_, name, message.bytes, {Duration(7), {}})
-                                   : party.recv(1 - self_, name, message.bytes);
+    if (from == self_) {
+      message.ticket = party.send(1 - self_, name, message.bytes, {Duration(7), {}});
+    } else if (is_taken(message)) {
+      message.ticket = party.take(1 - self_, name, message.bytes, message.taken.taker());
+    } else {
+      message.ticket = party.recv(1 - self_, name, message.bytes);
+    }
     ++open_;
   }
 
@@ -105,7 +113,10 @@ class End {
         if (from == self_) {
           paint(message.bytes, 0x5a);
         } else {
-          EXPECT_TRUE(same(message.bytes, pattern(message.seed, message.bytes.size())));
+          const bool taken = is_taken(message);
+          EXPECT_EQ(message.taken.times, taken ? 1 : 0);
+          const auto& came = taken ? message.taken.bytes : message.bytes;
+          EXPECT_TRUE(same(came, pattern(message.seed, message.bytes.size())));
         }
         return true;
       }

@@ -85,6 +85,12 @@ class Party {
     return ticket;
   }
 
+  Ticket take(int from, uint64_t name, std::span<std::byte> room, Taker taker) {
+    const Ticket ticket = fresh();
+    EXPECT_TRUE(wire->take(WorkerId{from}, {0, 0, name}, room, taker, ticket).ok());
+    return ticket;
+  }
+
   Status connect(Party& peer) { return connect(peer.self, peer.wire->address()); }
   Status connect(WorkerId peer, const Address& address) {
     const Ticket ticket = fresh();
@@ -109,6 +115,18 @@ class Party {
 
   uint64_t last_ = 0;
   std::map<Ticket, Done> ended_;
+};
+
+// What a taker was given.
+struct Taken {
+  int times = 0;
+  std::vector<std::byte> bytes;
+  Taker taker() { return {&Taken::take, this}; }
+  static void take(void* self, std::span<const std::byte> message) {
+    auto& taken = *static_cast<Taken*>(self);
+    ++taken.times;
+    taken.bytes.assign(message.begin(), message.end());
+  }
 };
 
 // Bytes that differ from message to message and from place to place. Whole words, and comparison

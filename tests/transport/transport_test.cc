@@ -119,6 +119,46 @@ TEST_P(Pair, PassesMessagesOfAllSizesInBothOrdersOfPosting) {
   }
 }
 
+// A message is given to its taker once, before it is reported; the sizes are those on both sides of
+// what goes in one piece.
+TEST_P(Pair, GivesMessagesToTakers) {
+  join();
+  if (!right_->wire->has_takers()) {
+    Taken taken;
+    std::vector<std::byte> room(8);
+    EXPECT_FALSE(right_->wire->take({0}, {0, 0, 1}, room, taken.taker(), Ticket{99}).ok());
+    GTEST_SKIP() << "this wire gives no messages to takers";
+  }
+  uint64_t name = 1;
+  for (const size_t size : {0, 1, 4095, 65537, 512 << 10, (512 << 10) + 1, 600 << 10, 3 << 20}) {
+    const auto sent = pattern(name, size);
+    std::vector<std::byte> room(size);
+    Taken taken;
+    const Ticket receiving = right_->take(0, name, room, taken.taker());
+    const Ticket sending = left_->send(1, name++, sent);
+    ASSERT_TRUE(right_->end_of(receiving).status.ok());
+    EXPECT_EQ(taken.times, 1);
+    EXPECT_TRUE(same(taken.bytes, sent)) << size << " bytes";
+    EXPECT_TRUE(left_->end_of(sending).status.ok());
+  }
+}
+
+// What does not come, or is not what was wanted, is given to nobody.
+TEST_P(Pair, TakersAreGivenNothingElse) {
+  join();
+  if (!right_->wire->has_takers()) GTEST_SKIP() << "this wire gives no messages to takers";
+  std::vector<std::byte> room(100), longer(101);
+  Taken absent, wrong;
+  const Ticket waiting = right_->take(0, 1, room, absent.taker());
+  const Ticket mistaken = right_->take(0, 2, room, wrong.taker());
+  const Ticket sending = left_->send(1, 2, longer);
+  expect_code(right_->end_of(mistaken), Code::Invalid, Reach::Call);
+  expect_code(left_->end_of(sending), Code::Invalid, Reach::Call);
+  ASSERT_TRUE(right_->wire->drop({0}).ok());
+  EXPECT_FALSE(right_->end_of(waiting).status.ok());
+  EXPECT_EQ(absent.times + wrong.times, 0);
+}
+
 TEST_P(Pair, PassesSixtyFourMebibytes) {
   join();
   pass(1, 64 << 20, true);
