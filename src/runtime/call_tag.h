@@ -36,9 +36,16 @@ inline CallTag call_tag_of(const Tag& tag) {
           {static_cast<int32_t>(tag.name >> 32)}};
 }
 
-// The name of what a member says in an attempt to agree: who is dead, or what it has.
-inline Tag tag_of_word(int64_t group, int64_t attempt, bool report) {
-  return {group, -1, static_cast<uint64_t>(attempt) << 1 | (report ? 1 : 0)};
+// What a member says in an attempt to agree.
+enum class Saying : uint8_t {
+  Dead,     // who is dead
+  Report,   // what it has
+  Through,  // it wants nothing more of the others in this attempt
+};
+
+// The name of that.
+inline Tag tag_of_word(int64_t group, int64_t attempt, Saying what) {
+  return {group, -1, static_cast<uint64_t>(attempt) << 2 | static_cast<uint64_t>(what)};
 }
 
 // The name of a member's word to the ready service, its `number`th, and of the answer to it.

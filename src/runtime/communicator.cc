@@ -133,10 +133,13 @@ void Communicator::form(std::vector<WorkerId> those) {
 }
 
 Communicator::~Communicator() {
-  // Words to others that are on their way, to be used up, of an attempt that is over.
+  // Whose calls are all over may have something that others lack; and who left before they are
+  // through would be taken for dead.
   const Duration limit = wire_.clock->now() + kLinger;
-  while (recovery_ != nullptr && !ended_ && flights_.empty() && !recovery_->active() &&
-         !recovery_->quiet() && wire_.clock->now() < limit) {
+  const auto over = [](const auto& each) { return each.second.over; };
+  const bool through = std::all_of(calls_.begin(), calls_.end(), over);
+  const auto wanted = [this] { return recovery_->active() || !recovery_->quiet(); };
+  while (recovery_ != nullptr && !ended_ && through && wanted() && wire_.clock->now() < limit) {
     hear(limit - wire_.clock->now());
   }
   const auto asked = [this] { return asker_ != nullptr && !asker_->quiet(); };

@@ -94,6 +94,7 @@ void Communicator::Recovery::attempt() {
   due_ = false;
   if (group_.ended_) return;
   drop_dead();
+  say_through();
   stop_calls();
   agreement_.begin(report());
   began_ = group_.wire_.clock->now();
@@ -247,21 +248,35 @@ void Communicator::Recovery::tell() {
     if (!agreement_.alive().has(static_cast<int32_t>(place))) continue;
     const WorkerId peer = all_[place];
     if (peer == group_.settings_.self) continue;
-    expect(peer, agreement_.attempt(), dead.size(), false);
-    send(peer, dead, false);
-    send(peer, report, true);
+    asked_.push_back(peer);
+    expect(peer, agreement_.attempt(), dead.size(), Errand::Kind::Dead);
+    expect(peer, agreement_.attempt(), 1, Errand::Kind::Through);
+    send(peer, dead, Saying::Dead);
+    send(peer, report, Saying::Report);
   }
 }
 
-void Communicator::Recovery::send(WorkerId to, std::vector<int64_t> words, bool report) {
-  Errand errand{Errand::Kind::Sent, to, agreement_.attempt(), std::move(words), {}};
-  post(std::move(errand), true, tag_of_word(group_.settings_.number, agreement_.attempt(), report));
+// Says to those who live that nothing more is wanted of them in the attempt. Until all have said so
+// the group is not left: who sees one leave begins another attempt, without it, and may come to
+// another end than those who are through.
+void Communicator::Recovery::say_through() {
+  for (const WorkerId peer : std::exchange(asked_, {})) {
+    if (!agreement_.dead().has(place_of(peer))) send(peer, {agreement_.attempt()}, Saying::Through);
+  }
 }
 
-void Communicator::Recovery::expect(WorkerId from, int64_t attempt, size_t words, bool report) {
-  const auto kind = report ? Errand::Kind::Report : Errand::Kind::Dead;
+void Communicator::Recovery::send(WorkerId to, std::vector<int64_t> words, Saying what) {
+  Errand errand{Errand::Kind::Sent, to, agreement_.attempt(), std::move(words), {}};
+  post(std::move(errand), true, tag_of_word(group_.settings_.number, agreement_.attempt(), what));
+}
+
+void Communicator::Recovery::expect(WorkerId from, int64_t attempt, size_t words,
+                                    Errand::Kind kind) {
+  const Saying what = kind == Errand::Kind::Dead     ? Saying::Dead
+                      : kind == Errand::Kind::Report ? Saying::Report
+                                                     : Saying::Through;
   Errand errand{kind, from, attempt, std::vector<int64_t>(words), {}};
-  post(std::move(errand), false, tag_of_word(group_.settings_.number, attempt, report));
+  post(std::move(errand), false, tag_of_word(group_.settings_.number, attempt, what));
 }
 
 void Communicator::Recovery::post(Errand errand, bool send, const Tag& tag) {
@@ -320,7 +335,7 @@ void Communicator::Recovery::take_words(const Errand& errand) {
                               "all members run the same version?")});
     }
     // What it has is taken from the wire in any case, lest it stay there.
-    expect(errand.peer, errand.attempt, static_cast<size_t>(size), true);
+    expect(errand.peer, errand.attempt, static_cast<size_t>(size), Errand::Kind::Report);
     MemberSet dead(members);
     for (size_t i = 0; i < dead.words().size(); ++i) {
       dead.words()[i] = static_cast<uint64_t>(errand.words[2 + i]);
@@ -492,6 +507,7 @@ void Communicator::Recovery::finish(int64_t number, Call& call) {
 // The survivors are the group.
 void Communicator::Recovery::end() {
   phase_ = Phase::Idle;
+  say_through();
   generation_ = agreement_.attempt();
   stopped_.clear();
   drained_.clear();

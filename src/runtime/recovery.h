@@ -6,7 +6,8 @@
 // also tell each other which these are, and whoever has not handed over the other end of one does
 // so now, with bytes that nobody reads: then nothing is under way any more, no link has been
 // dropped, and a tensor can be used again. What is left is made under names that say which attempt
-// it is of.
+// it is of. Who is through says so to the others, and nobody leaves the group before all have:
+// calls that are over here may be lacking what is here elsewhere.
 #pragma once
 
 #include <map>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "runtime/agreement.h"
+#include "runtime/call_tag.h"
 #include "runtime/communicator.h"
 
 namespace tenuto {
@@ -64,7 +66,7 @@ class Communicator::Recovery {
     Make,   // completions are made
   };
   struct Errand {  // a message of this
-    enum class Kind : uint8_t { Dead, Report, Drain, Sent } kind = Kind::Sent;
+    enum class Kind : uint8_t { Dead, Report, Through, Drain, Sent } kind = Kind::Sent;
     WorkerId peer;
     int64_t attempt = 0;
     std::vector<int64_t> words;
@@ -81,8 +83,9 @@ class Communicator::Recovery {
   MemberReport report() const;
   CallReport report_of(int64_t number, const Call& call) const;
   void tell();
-  void send(WorkerId to, std::vector<int64_t> words, bool report);
-  void expect(WorkerId from, int64_t attempt, size_t words, bool report);
+  void send(WorkerId to, std::vector<int64_t> words, Saying what);
+  void expect(WorkerId from, int64_t attempt, size_t words, Errand::Kind kind);
+  void say_through();
   void post(Errand errand, bool send, const Tag& tag);
   void take_words(const Errand& errand);
   void drain(WorkerId peer, const std::vector<OpenMessage>& messages);
@@ -102,7 +105,8 @@ class Communicator::Recovery {
   int64_t generation_ = 0;
   int silent_ = 0;  // attempts without a new death, one after the other
   bool deferred_ = false, due_ = false, advancing_ = false;
-  Duration began_{};  // the attempt
+  Duration began_{};             // the attempt
+  std::vector<WorkerId> asked_;  // in the attempt, by its words
   std::map<uint64_t, Errand> errands_;
   std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step of tags
   std::set<std::tuple<WorkerId, bool, Tag>> drained_;

@@ -25,8 +25,9 @@ using Numbers = std::vector<int64_t>;
 // A wire that does a deed at one of the calls to it.
 class TrapWire : public Transport {
  public:
-  TrapWire(std::unique_ptr<Transport> under, int64_t at, std::function<void()> deed)
-      : under_(std::move(under)), at_(at), deed_(std::move(deed)) {}
+  // Each call takes `pause` more.
+  TrapWire(std::unique_ptr<Transport> under, int64_t at, std::function<void()> deed, Duration pause)
+      : under_(std::move(under)), at_(at), deed_(std::move(deed)), pause_(pause) {}
   Address address() const override { return under_->address(); }
   Status connect(WorkerId peer, const Address& address, Ticket ticket) override {
     return under_->connect(peer, address, ticket);
@@ -47,11 +48,13 @@ class TrapWire : public Transport {
 
  private:
   void step() {
+    if (pause_ > Duration::zero()) std::this_thread::sleep_for(pause_);
     if (calls_++ == at_) deed_();
   }
   std::unique_ptr<Transport> under_;
   const int64_t at_;
   const std::function<void()> deed_;
+  const Duration pause_;
   std::atomic<int64_t> calls_{0};
 };
 
@@ -67,8 +70,9 @@ struct Play {
   int at_once = 1;                    // calls under way together
   int64_t elements = 37;
   int32_t least = 0;
-  uint64_t seed = 0;    // of who comes when; 0 = all at once
-  int32_t silent = -1;  // who makes no second call until the others are through
+  uint64_t seed = 0;            // of who comes when; 0 = all at once
+  int32_t slow_from = 1 << 30;  // members from here on take their time
+  int32_t silent = -1;          // who makes no second call until the others are through
   Duration silence_limit = std::chrono::seconds(20);
   int32_t host = -1;  // whose process has a ready service, which dies with it; -1 = there is none
 };
@@ -103,7 +107,8 @@ class Stage {
                                         *mailboxes_.back());
       const auto found = play.deaths.find(m);
       wires_.push_back(std::make_unique<TrapWire>(
-          std::move(wire), found == play.deaths.end() ? -1 : found->second, [this, m] { die(m); }));
+          std::move(wire), found == play.deaths.end() ? -1 : found->second, [this, m] { die(m); },
+          m >= play.slow_from ? std::chrono::microseconds(300) : Duration::zero()));
     }
     if (play.host >= 0) {
       ready_ = std::make_unique<ReadyThread>(network_, ids_, WorkerId{play.members},
@@ -358,6 +363,25 @@ TEST(CommunicatorFailure, InPlace) {
   report(counts);
   EXPECT_GT(counts.lost, 0);
   EXPECT_GT(counts.survivors, 0);
+}
+
+// Who has all of its calls behind it, some of them lost, is through long before the slow ones are,
+// and may have what these lack: it leaves after them, and the ends of calls are the same.
+TEST(CommunicatorFailure, WhoIsThroughEarlyHelpsTheSlow) {
+  Counts counts;
+  for (const char* const algorithm : {"late-one", "halving"}) {
+    Play play;
+    play.members = 5;
+    play.algorithm = algorithm;
+    play.in_place = true;
+    play.elements = 20;
+    play.slow_from = 2;
+    if (play.algorithm == "late-one") play.late = 4;
+    die_everywhere(play, 4, kSanitized ? 9 : 3, counts);
+    if (HasFatalFailure()) return;
+  }
+  report(counts);
+  EXPECT_GT(counts.lost, 0);
 }
 
 // Several die, at drawn moments of drawn plays; members come when they like, and have some calls
