@@ -548,7 +548,11 @@ Status Communicator::wait(CallNumber number) {
 // bring nothing: of a process that was stopped for a while only one of them is over at once.
 Status Communicator::await(Call& call) {
   for (int quiet = 0; !call.over;) {
-    quiet = hear(settings_.silence_limit / kQuietWaits) ? 0 : quiet + 1;
+    if (!hear(settings_.silence_limit / kQuietWaits)) {
+      ++quiet;
+    } else if (recovery_ == nullptr || !recovery_->heard_no_news()) {
+      quiet = 0;
+    }
     if (quiet < kQuietWaits || call.over) continue;
     if (recovery_ != nullptr && recovery_->active()) {
       recovery_->look(wire_.clock->now());

@@ -305,6 +305,8 @@ bool Communicator::Recovery::handle(const Done& done) {
   if (found == errands_.end()) return false;
   const Errand errand = std::move(found->second);
   errands_.erase(found);
+  no_news_ = errand.kind == Errand::Kind::Through && done.status.ok();
+  if (no_news_) return true;
   group_.heard_at_ = group_.wire_.clock->now();
   if (group_.ended_) return true;
   if (is_loss(done.status)) {

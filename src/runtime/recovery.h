@@ -14,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/agreement.h"
@@ -51,6 +52,9 @@ class Communicator::Recovery {
   void look(Duration now);
   // A report of the wire: true when it was for this, and the group need not look at it.
   bool handle(const Done& done);
+  // Whether the last report said nothing new: that a member is through with an attempt. Those who
+  // give up a silent one at different times must not keep each other waiting by that.
+  bool heard_no_news() { return std::exchange(no_news_, false); }
   // A message of a stopped call has ended.
   void end_stopped(const Flight& flight, const Status& status);
   // The messages of a call's completion are over.
@@ -104,7 +108,7 @@ class Communicator::Recovery {
   Phase phase_ = Phase::Idle;
   int64_t generation_ = 0;
   int silent_ = 0;  // attempts without a new death, one after the other
-  bool deferred_ = false, due_ = false, advancing_ = false;
+  bool deferred_ = false, due_ = false, advancing_ = false, no_news_ = false;
   Duration began_{};             // the attempt
   std::vector<WorkerId> asked_;  // in the attempt, by its words
   std::map<uint64_t, Errand> errands_;
