@@ -41,8 +41,12 @@ int main(int count, char** words) {
     if (settings.way.algorithm == "late-one") settings.way.late = {{who.count - 1}};
     settings.survive_deaths = true;
     const auto group = expect(Communicator::make(joined->communicator(), settings));
-    std::vector<int64_t> own(1 << 18), total(own.size());
+    // A call's tensors stay until the next one is over: others may lack what is in them.
+    std::vector<int64_t> owns[2], totals[2];
     for (int call = 0; call < std::atoi(words[5]); ++call) {
+      std::vector<int64_t>&own = owns[call % 2], &total = totals[call % 2];
+      own.resize(1 << 18);
+      total.resize(own.size());
       for (size_t i = 0; i < own.size(); ++i) {
         own[i] = (int64_t{1} << (8 * who.place)) *
                  static_cast<int64_t>(1 + (i + static_cast<size_t>(call)) % 7);
