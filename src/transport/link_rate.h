@@ -15,7 +15,7 @@ namespace tenuto {
 // ones are put together first, which copies once more.
 class LinkRate {
  public:
-  static constexpr Bytes kOnePiece{512 << 10};     // as the settings of UCX have it, see ucx.cc
+  static constexpr Bytes kOnePiece{512 << 10};     // of which the settings of UCX are made
   static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones measure latency alone
   static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
 

@@ -22,6 +22,8 @@ namespace tenuto {
 
 namespace {
 
+constexpr int64_t kHeaderRoom = 8 << 10;  // UCX's headers and ours: much more than they need
+
 // A call on its way to the communication thread.
 struct Command {
   enum class Kind : uint8_t { Connect, Send, Recv, Drop, Break, Close } kind = Kind::Close;
@@ -318,11 +320,12 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
   // UCX takes these from the environment alone. A worker may come back to its port at once; large
   // messages go without TCP's put, whose acknowledgement ends the process by an assertion of UCX
-  // 1.13 when its connection was closed by force meanwhile; and what TCP takes in one piece is a
-  // message of LinkRate::kOnePiece with its headers, not 64 KiB.
+  // 1.13 when its connection was closed by force meanwhile; and what TCP takes in one piece is such
+  // a message with its headers, not 64 KiB.
+  const std::string piece = cat(LinkRate::kOnePiece.count + kHeaderRoom);
   static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 &&
                                setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0 &&
-                               setenv("UCX_TCP_RX_SEG_SIZE", "520k", 0) == 0;
+                               setenv("UCX_TCP_RX_SEG_SIZE", piece.c_str(), 0) == 0;
   if (!prepared) return invalid("the environment of this process is full");
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
