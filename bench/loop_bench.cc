@@ -44,6 +44,7 @@ class InstantCompute : public Compute {
   Status save(StageId, const std::string&) override { return ok(); }
   Status load(const std::vector<std::string>&, int64_t) override { return ok(); }
   int64_t state_bytes(StageId) const override { return 0; }
+  int64_t state_unit(StageId) const override { return 1; }
   Status read_state(StageId, int64_t, std::span<std::byte>) override { return ok(); }
   Status write_state(StageId, int64_t, std::span<const std::byte>) override { return ok(); }
   Status adopt(int64_t) override { return ok(); }

@@ -10,9 +10,6 @@
 namespace tenuto {
 namespace {
 
-// A part at first, and at least: later ones are as large as the share of a step lets them be.
-constexpr int64_t kFirstPortion = 1 << 20;
-constexpr int64_t kLeastPortion = 1 << 16;
 // Of the time between two parts that one may take until it is there.
 constexpr double kShare = 0.05;
 
@@ -72,15 +69,17 @@ bool Lessons::ready() const {
 Status Lessons::give(Lesson& lesson, const LessonTime& time) {
   lesson.due = false;
   lesson.total = time.compute->state_bytes(lesson.stage);
-  if (lesson.portion == 0) lesson.portion = kFirstPortion;
+  if (lesson.portion == 0) lesson.portion = sizes_.first;
   const Duration most(
       static_cast<int64_t>(kShare * static_cast<double>((time.now - lesson.since).count())));
   if (lesson.next > 0) {
-    lesson.portion =
-        lesson.took <= most ? lesson.portion * 2 : std::max(kLeastPortion, lesson.portion / 2);
+    lesson.portion = lesson.took <= most ? std::min(sizes_.most, lesson.portion * 2)
+                                         : std::max(sizes_.least, lesson.portion / 2);
   }
   lesson.since = time.now;
-  lesson.head = {time.version, lesson.next, std::min(lesson.portion, lesson.total - lesson.next),
+  const int64_t unit = time.compute->state_unit(lesson.stage);
+  const int64_t whole = std::max(unit, lesson.portion / unit * unit);
+  lesson.head = {time.version, lesson.next, std::min(whole, lesson.total - lesson.next),
                  lesson.total, time.voids};
   lesson.body.resize(static_cast<size_t>(lesson.head.size));
   const Status copied = time.compute->read_state(lesson.stage, lesson.next, lesson.body);
@@ -114,7 +113,8 @@ Status Lessons::take(Lesson& lesson, const LessonTime& time) {
   if (!lesson.in_body) {
     const int64_t total = time.compute->state_bytes(lesson.stage);
     if (head.version != time.version || head.first != lesson.next || head.total != total ||
-        head.size <= 0 || head.size > total - head.first) {
+        head.size <= 0 || head.size > total - head.first ||
+        head.size % time.compute->state_unit(lesson.stage) != 0) {
       return Error{
           Code::Corrupt, Reach::Job,
           cat("worker ", lesson.peer, " gives bytes ", head.first, " to ", head.first + head.size,

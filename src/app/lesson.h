@@ -1,7 +1,8 @@
 // The state of a stage, given to a worker that comes to a run: in parts, one between any two steps,
 // while steps go on. Both ends of it.
 //
-// The learner takes every update with the others, so a part that it has been given stays right. A
+// The learner takes every update with the others, so a part that it has been given stays right: a
+// part is made of whole units (Compute::state_unit), each with all that an update of it reads. A
 // part is of the version that both hold between two steps: the learner waits for it there, the
 // donor only copies it and goes on.
 #pragma once
@@ -32,10 +33,19 @@ struct LessonTime {
   Compute* compute = nullptr;
 };
 
+// How large parts of a state are, in bytes.
+struct PartSizes {
+  int64_t first = 1 << 20;  // of the first part; later ones are as large as time allows
+  int64_t least = 1 << 16;  // no part is smaller, but for the last one
+  int64_t most = 1 << 28;   // nor larger: both ends keep a copy of it
+};
+
 // What one worker gives and is given. It must outlive the transport, which reads and fills its
 // memory.
 class Lessons {
  public:
+  // Only the giver's sizes count: the learner is told how much comes.
+  explicit Lessons(const PartSizes& sizes = {}) : sizes_(sizes) {}
   // Begins what is due at this moment: parts that this worker gives leave as soon as those before
   // are there, parts that it is given are asked for. Once for each version of an epoch.
   Status begin(const std::vector<Newcomer>& newcomers, const LessonTime& time);
@@ -85,6 +95,7 @@ class Lessons {
   Status ask(Lesson& lesson, const LessonTime& time);
   Status take(Lesson& lesson, const LessonTime& time);
 
+  const PartSizes sizes_;
   std::map<Name, Lesson> lessons_;
   int64_t learned_ = -1, voids_ = 0;
   Status failed_ = ok();  // a call has ended otherwise than it should

@@ -83,6 +83,7 @@ class Engine : public Compute {
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   int64_t state_bytes(StageId) const override { return weights_.state_bytes(); }
+  int64_t state_unit(StageId) const override { return weights_.state_unit(); }
   Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override;
   Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) override;
   Status adopt(int64_t version) override;
@@ -374,6 +375,7 @@ Status Engine::write_state(StageId stage, int64_t first, std::span<const std::by
   CHECK(stage == stage_, cat("the state of stage ", stage_, ", not of ", stage));
   if (Status settled = settle(); !settled.ok()) return settled;
   weights_.write_state(first, from);
+  undo_ = Undo::None;  // what was kept before the last update does not have this part
   return ok();
 }
 

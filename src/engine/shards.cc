@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "engine/weights.h"
@@ -104,26 +105,6 @@ Status read_tensor(const Shards& shards, const std::string& name, const Paramete
   return found->second->read(name, bytes_of(flat.narrow(0, first, card.count())));
 }
 
-// What a part of the state has in common with one row of it: `size` bytes from `inside` on in the
-// row, from `outside` on in the part. No row: the number in front of them.
-struct Part {
-  const at::Tensor* row = nullptr;
-  int64_t inside = 0, outside = 0, size = 0;
-};
-
-template <class Call>
-void for_parts(int64_t first, int64_t size, size_t in_front, const std::vector<at::Tensor>& rows,
-               const Call& call) {
-  int64_t begin = 0;
-  const auto take = [&](const at::Tensor* row, int64_t bytes) {
-    const int64_t from = std::max(first, begin), end = std::min(first + size, begin + bytes);
-    if (from < end) call(Part{row, from - begin, from - first, end - from});
-    begin += bytes;
-  };
-  take(nullptr, static_cast<int64_t>(in_front));
-  for (const at::Tensor& row : rows) take(&row, row.numel());
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> Weights::state() const {
@@ -153,44 +134,67 @@ Status Weights::save(const std::string& path, int64_t version) {
                             {kUpdates, cat(updates_)}});
 }
 
+// In the order of the rows of a part.
 std::vector<at::Tensor> Weights::state_rows() const {
-  std::vector<at::Tensor> rows = {values_.detach(), first_moment_};
-  if (second_moment_.defined()) rows.push_back(second_moment_);
-  for (at::Tensor& row : rows) row = row.view(at::kByte);
+  std::vector<at::Tensor> rows = {values_.detach()};
+  for (const auto& [name, row] : state()) rows.push_back(row);
   return rows;
 }
 
-int64_t Weights::state_bytes() const {
-  auto bytes = static_cast<int64_t>(sizeof(updates_));
-  for (const at::Tensor& row : state_rows()) bytes += row.numel();
-  return bytes;
+int64_t Weights::state_unit() const {
+  return std::ssize(state_rows()) * static_cast<int64_t>(sizeof(float));
+}
+
+// The unit in front of the first element holds the number of updates; it has room for it, because
+// each optimizer has one row at least besides the values.
+int64_t Weights::state_bytes() const { return (1 + count_) * state_unit(); }
+
+// What a part holds: the number of updates, or not, and these elements of each row.
+struct Weights::Part {
+  bool number = false;
+  int64_t first = 0, count = 0;
+};
+
+Weights::Part Weights::part_of(int64_t first, int64_t size) const {
+  const int64_t unit = state_unit();
+  CHECK(first >= 0 && size >= 0 && first + size <= state_bytes(), "a part of the state");
+  CHECK(first % unit == 0 && size % unit == 0, cat("a part of the state is made of units of ", unit,
+                                                   " bytes: not ", size, " from ", first, " on"));
+  const bool number = first == 0 && size > 0;
+  return {number, number ? 0 : first / unit - 1, size / unit - (number ? 1 : 0)};
 }
 
 void Weights::read_state(int64_t first, std::span<std::byte> to) const {
   const at::NoGradGuard guard;
-  const auto number = std::as_bytes(std::span(&updates_, 1));
-  at::Tensor target = at::from_blob(to.data(), {std::ssize(to)}, at::kByte);
-  for_parts(first, std::ssize(to), number.size(), state_rows(), [&](const Part& part) {
-    if (part.row == nullptr) {
-      std::memcpy(to.data() + part.outside, number.data() + part.inside, part.size);
-    } else {
-      target.narrow(0, part.outside, part.size).copy_(part.row->narrow(0, part.inside, part.size));
-    }
-  });
+  const Part part = part_of(first, std::ssize(to));
+  if (part.number) {
+    const auto unit = to.first(static_cast<size_t>(state_unit()));
+    std::fill(unit.begin(), unit.end(), std::byte{0});
+    std::memcpy(unit.data(), &updates_, sizeof(updates_));
+    to = to.subspan(unit.size());
+  }
+  if (part.count == 0) return;
+  const std::vector<at::Tensor> rows = state_rows();
+  const at::Tensor target = at::from_blob(to.data(), {std::ssize(rows), part.count}, at::kFloat);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    target.select(0, static_cast<int64_t>(r)).copy_(rows[r].narrow(0, part.first, part.count));
+  }
 }
 
 void Weights::write_state(int64_t first, std::span<const std::byte> from) {
   const at::NoGradGuard guard;
-  const auto number = std::as_writable_bytes(std::span(&updates_, 1));
-  const at::Tensor source =
-      at::from_blob(const_cast<std::byte*>(from.data()), {std::ssize(from)}, at::kByte);
-  for_parts(first, std::ssize(from), number.size(), state_rows(), [&](const Part& part) {
-    if (part.row == nullptr) {
-      std::memcpy(number.data() + part.inside, from.data() + part.outside, part.size);
-    } else {
-      part.row->narrow(0, part.inside, part.size).copy_(source.narrow(0, part.outside, part.size));
-    }
-  });
+  const Part part = part_of(first, std::ssize(from));
+  if (part.number) {
+    std::memcpy(&updates_, from.data(), sizeof(updates_));
+    from = from.subspan(static_cast<size_t>(state_unit()));
+  }
+  if (part.count == 0) return;
+  const std::vector<at::Tensor> rows = state_rows();
+  const at::Tensor source = at::from_blob(const_cast<std::byte*>(from.data()),
+                                          {std::ssize(rows), part.count}, at::kFloat);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    rows[r].narrow(0, part.first, part.count).copy_(source.select(0, static_cast<int64_t>(r)));
+  }
   refresh_low();
 }
 

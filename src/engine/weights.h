@@ -91,11 +91,24 @@ class Weights {
   // Reads all that this stage needs; Corrupt/Job when a shard is not of `version`, Invalid/Job for
   // a missing or misshapen tensor. Nothing is changed unless all could be read.
   Status load(const std::vector<std::string>& paths, int64_t version);
-  // Bytes of the number of updates, the values and the optimizer's state, one after the other.
+  // Parameters and optimizer state as units of equal size, of which a part takes some that are
+  // neighbours. The first unit is the number of updates; each other one is one element: its value
+  // and its number in each of the optimizer's tensors.
+  //
+  // Whoever has been given a unit and then takes each update with the donor keeps it right,
+  // whatever else it has not been given yet. For update() computes an element from: the mean
+  // gradient of that element, the rate and the clip factor, which all members have alike; the
+  // number of updates; and the element's own unit. The number of updates comes first of all.
+  // Neither the values nor the optimizer's tensors could come before the other as a whole: the
+  // value moves by the moments, and SGD's momentum takes weight decay from the value. An optimizer
+  // whose update of an element reads other elements' state would need another unit.
   int64_t state_bytes() const;
-  // Copies those from `first` on. Requires: first + size <= state_bytes()
+  // Bytes of one unit.
+  int64_t state_unit() const;
+  // Copies the units from byte `first` on: each tensor's elements, one tensor after the other.
+  // Requires: first and the size are multiples of state_unit(), first + size <= state_bytes()
   void read_state(int64_t first, std::span<std::byte> to) const;
-  // Puts them in their place. Requires: as read_state
+  // Puts a part in its place, as read_state made it from the same `first` and size.
   void write_state(int64_t first, std::span<const std::byte> from);
   // Reads the values alone, of whatever version: what sampling needs.
   Status load_values(const std::vector<std::string>& paths);
@@ -108,8 +121,10 @@ class Weights {
   void round_totals();
   // The number of buckets, of which a shared weight is the second.
   size_t buckets() const { return shared_first_ < count_ ? 2 : 1; }
-  // The flat tensors that hold the state, as flat rows of bytes.
+  // The flat tensors that hold the state: the values, then the optimizer's.
   std::vector<at::Tensor> state_rows() const;
+  struct Part;
+  Part part_of(int64_t first, int64_t size) const;
 
   std::string optimizer_;
   double momentum_;

@@ -130,9 +130,15 @@ class Compute {
   // Parameters and optimizer state of `stage`, which it holds, as so many bytes: the same on each
   // holder that has the same version.
   virtual int64_t state_bytes(StageId stage) const = 0;
-  // Copies those from `first` on, between two steps. Requires: first + size <= state_bytes
+  // Parts of the state are made of whole units of so many bytes. A unit that was written stays
+  // right over every update that is taken with the others, whatever else has not been written yet,
+  // if all before it has been: an update of it reads only the gradient, what is before, and itself.
+  virtual int64_t state_unit(StageId stage) const = 0;
+  // Copies the part that begins at byte `first`, between two steps.
+  // Requires: first and the size are multiples of state_unit, first + size <= state_bytes
   virtual Status read_state(StageId stage, int64_t first, std::span<std::byte> to) = 0;
-  // Puts them in their place; what is not written yet stays as it is. Requires: as read_state
+  // Puts a part that was read from `first` on in its place; what is not written yet stays as it is.
+  // The last Step cannot be taken back any more. Requires: as read_state
   virtual Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) = 0;
   // What is held counts as `version` from here on, whatever it is: a worker that comes to a run
   // takes every Step with the others, and what it is given of their state stays right.

@@ -80,6 +80,7 @@ class Paced : public PacedCompute {
   int64_t state_bytes(StageId) const override {
     return static_cast<int64_t>(std::as_bytes(std::span(weights_)).size());
   }
+  int64_t state_unit(StageId) const override { return sizeof(float); }
   Status read_state(StageId, int64_t first, std::span<std::byte> to) override {
     std::memcpy(to.data(), std::as_bytes(std::span(weights_)).data() + first, to.size());
     return ok();
@@ -87,6 +88,7 @@ class Paced : public PacedCompute {
   Status write_state(StageId, int64_t first, std::span<const std::byte> from) override {
     std::memcpy(std::as_writable_bytes(std::span(weights_)).data() + first, from.data(),
                 from.size());
+    before_.reset();
     return ok();
   }
   Status adopt(int64_t version) override;

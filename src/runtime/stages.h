@@ -108,6 +108,7 @@ class Stages : public Face {
     return each([&](Face& part) { return part.load(paths, version); });
   }
   int64_t state_bytes(StageId stage) const override { return holder(stage).state_bytes(stage); }
+  int64_t state_unit(StageId stage) const override { return holder(stage).state_unit(stage); }
   Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override {
     if (Status level = take_back_early(); !level.ok()) return level;
     return holder(stage).read_state(stage, first, to);

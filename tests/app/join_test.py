@@ -215,6 +215,31 @@ class Join(Returning):
             self.stop(run)
             self.assert_as_undisturbed(run, f"{name}-alone")
 
+    def test_a_state_of_several_parts_is_given_bit_for_bit(self):
+        # Some 2.5 MB of state a stage: parts of 1 MiB and others, with updates in between.
+        self.need_torch()
+        sgd = {"optimizer__kind": "sgd", "optimizer__momentum": 0.9, "optimizer__weight_decay": 0.1}
+        for name, optimizer in (("sgd", sgd),) if SANITIZED else (("adamw", {}), ("sgd", sgd)):
+            self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=100000,
+                           job__checkpoint_every=0, job__validate_every=0, model__layers=2,
+                           model__width=128, model__heads=4, model__sequence=16,
+                           resilience__numerics="reproducible", **optimizer)
+            run = self.start(name=name)
+            run.wait_for_steps(4)
+            self.kill(run, 1)
+            run.wait_for_steps(len(run.metrics()) + 2)
+            self.inject(run, "start=0.1")
+            self.wait_for(run, KNOWS)
+            run.wait_for_steps(len(run.metrics()) + 12)
+            self.stop(run)
+            self.assertNotIn(LEARNS, self.told(run, "join")[-1])
+            steps = len(run.metrics())
+            alone = self.start(name=f"{name}-alone")
+            alone.wait_for_steps(steps)
+            self.stop(alone)
+            undisturbed = self.losses(alone)
+            self.assertEqual(self.losses(run), {step: undisturbed[step] for step in range(steps)})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -71,9 +71,10 @@ TEST(Paced, TheStateGoesOverInParts) {
     ASSERT_TRUE(to.adopt(2).ok());
     EXPECT_EQ(to.version(), 2);
     EXPECT_FALSE(to.undo().ok());
-    for (int64_t first = 0; first < from.state_bytes(stage); first += 7) {
+    const int64_t size = 7 * from.state_unit(stage);
+    for (int64_t first = 0; first < from.state_bytes(stage); first += size) {
       std::vector<std::byte> part(
-          static_cast<size_t>(std::min<int64_t>(7, from.state_bytes(stage) - first)));
+          static_cast<size_t>(std::min(size, from.state_bytes(stage) - first)));
       ASSERT_TRUE(from.read_state(stage, first, part).ok());
       ASSERT_TRUE(to.write_state(stage, first, part).ok());
     }

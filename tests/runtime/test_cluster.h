@@ -53,6 +53,7 @@ class ForwardingCompute : public Compute {
     return under_.load(paths, version);
   }
   int64_t state_bytes(StageId stage) const override { return under_.state_bytes(stage); }
+  int64_t state_unit(StageId stage) const override { return under_.state_unit(stage); }
   Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override {
     return under_.read_state(stage, first, to);
   }

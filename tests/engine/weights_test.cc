@@ -1,0 +1,117 @@
+// Units of the state, each given to a learner that takes every update from the start on: a unit
+// that was given stays right whatever else is missing, with every optimizer.
+#include "engine/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "engine/parameters.h"
+#include "world/job.h"
+
+namespace tenuto {
+namespace {
+
+struct Settings {
+  const char* name;
+  const char* optimizer;
+  double momentum, weight_decay;
+  const char* numerics;
+  const char* precision;
+};
+
+constexpr Settings kSettings[] = {
+    {"adamw", "adamw", 0.9, 0.1, "fast", "fp32"},
+    {"adamw in fixed point", "adamw", 0.9, 0.1, "reproducible", "fp32"},
+    {"adamw in bf16", "adamw", 0.9, 0, "fast", "bf16"},
+    {"sgd, whose momentum reads the values", "sgd", 0.9, 0.1, "fast", "fp32"},
+    {"sgd in fixed point", "sgd", 0.9, 0.1, "reproducible", "fp32"},
+    {"sgd without momentum", "sgd", 0, 0.1, "fast", "fp32"},
+};
+
+Job job_of(const Settings& settings, int64_t seed) {
+  Job job;
+  job.seed = seed;
+  job.model.kind = "gpt";
+  job.model.layers = 1;
+  job.model.width = 16;
+  job.model.heads = 2;
+  job.model.sequence = 8;
+  job.model.tied = true;  // a bucket of its own in the last stage
+  job.optimizer.kind = settings.optimizer;
+  job.optimizer.momentum = settings.momentum;
+  job.optimizer.weight_decay = settings.weight_decay;
+  job.resilience.numerics = settings.numerics;
+  job.device.precision = settings.precision;
+  return job;
+}
+
+std::vector<std::byte> whole_state(const Weights& weights) {
+  std::vector<std::byte> bytes(static_cast<size_t>(weights.state_bytes()));
+  weights.read_state(0, bytes);
+  return bytes;
+}
+
+// The same totals for both, as a group's members have them; the update of a clipped step, or none.
+void update_both(const Job& job, Random& random, int64_t step, Weights& donor, Weights& learner) {
+  std::vector<float> totals(static_cast<size_t>(
+      donor.totals().defined() ? donor.totals().numel() : std::ssize(donor.fixed_totals())));
+  for (float& total : totals) total = static_cast<float>(2 * random.uniform() - 1);
+  if (random.below(5) == 0) return;  // the step is skipped: the verdict is the same for both
+  const double clip = random.below(3) == 0 ? 0.25 : 1;
+  for (Weights* one : {&donor, &learner}) {
+    if (one->fixed()) {
+      FixedSum refused{};
+      for (size_t i = 0; i < totals.size(); ++i) {
+        one->fixed_totals()[i] = {};
+        add_to(one->fixed_totals().subspan(i, 1), std::span(&totals[i], 1), refused.high);
+      }
+      for (const int part : {0, 1}) one->fixed_totals()[one->fixed_bucket(part).second - 1] = {};
+    } else {
+      std::copy(totals.begin(), totals.end(), one->totals().mutable_data_ptr<float>());
+    }
+    one->divide(4);
+    one->back_up();
+    one->update(job.optimizer, 0.01 + 0.001 * static_cast<double>(step), clip);
+  }
+}
+
+TEST(Weights, AUnitThatWasGivenStaysRightOverEveryUpdate) {
+  for (const Settings& settings : kSettings) {
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const Job job = job_of(settings, 1);
+      const auto cards = parameters_of(job.model, {}, 1, 3);
+      Weights donor(job, cards, at::kCPU), learner(job_of(settings, 2), cards, at::kCPU);
+      ASSERT_EQ(donor.state_bytes(), learner.state_bytes());
+      Random random(seed);
+      int64_t step = 0, first = 0;
+      // The donor has trained before.
+      Weights aside(job_of(settings, 3), cards, at::kCPU);
+      for (; step < 3; ++step) update_both(job, random, step, donor, aside);
+      for (; first < donor.state_bytes(); ++step) {
+        const int64_t units = 1 + static_cast<int64_t>(random.below(1000));
+        const int64_t size = std::min(units * donor.state_unit(), donor.state_bytes() - first);
+        std::vector<std::byte> part(static_cast<size_t>(size));
+        donor.read_state(first, part);
+        learner.write_state(first, part);
+        first += size;
+        update_both(job, random, step, donor, learner);
+        // All that was given, not only the newest part.
+        std::vector<std::byte> there(static_cast<size_t>(first)), here(there.size());
+        donor.read_state(0, there);
+        learner.read_state(0, here);
+        ASSERT_TRUE(there == here) << settings.name << ", seed " << seed << ", step " << step;
+      }
+      EXPECT_GT(step, 8) << "it goes over in several parts";
+      EXPECT_TRUE(whole_state(donor) == whole_state(learner)) << settings.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
