@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "base/check.h"
+#include "adapt/reorder.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "sim/bound.h"
@@ -15,11 +15,12 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-constexpr int32_t kMoveReach = 4;  // places that one move carries an op
-constexpr double kDetour = 0.3;    // share of the gap to the bound by which a move may lengthen
 constexpr uint64_t kSeed = 7;
 constexpr size_t kStarts = 6;         // orders from which ops are moved
-constexpr int64_t kStartsShare = 30;  // percent of the moves; the rest starts from the best
+constexpr int64_t kFirstShare = 20;   // percent of the moves that the best has before other orders
+                                      // are looked for
+constexpr int64_t kStartsShare = 30;  // and that the starts have together; the rest is the best's
+constexpr const char* kMoved = ", ops moved";
 constexpr int32_t kDelayLevels = 24;  // from none to the longest
 constexpr int32_t kShaken = 64;       // lines with other times
 constexpr double kShake = 0.08;       // share by which times differ, delays three times that
@@ -128,7 +129,8 @@ Line shaken(Line line, Random& random, double share) {
 
 class Search {
  public:
-  Search(const Line& line, const Effort& effort) : line_(line), effort_(effort), replay_(line) {
+  Search(const Line& line, const Effort& effort)
+      : line_(line), effort_(effort), replay_(line), reorder_(line) {
     Route route;
     route.legs = line.legs;
     for (int32_t k = 0; k < line.micros; ++k) route.micros.push_back({k});
@@ -140,8 +142,7 @@ class Search {
     if (found_.listed.sequences.empty()) return std::nullopt;
     if (!optimal(found_.ready)) shift_quotas(found_.ready, true);
     if (!optimal(found_.listed)) shift_quotas(found_.listed, false);
-    if (!optimal(found_.listed)) take_others();
-    if (!optimal(found_.listed)) move_from_starts();
+    if (!optimal(found_.listed)) move_ops();
     return std::move(found_);
   }
 
@@ -275,109 +276,34 @@ class Search {
     attempt(policy, cat(best.how.substr(0, best.how.find(", shifted")), ", shifted"));
   }
 
-  // Moves ops from each start for a while, then from the best.
-  void move_from_starts() {
+  // Moves ops of the best for a while; if that does not reach the bound, looks for other orders and
+  // moves ops of each of the fastest for a while, then of the best.
+  void move_ops() {
     const int64_t most =
-        std::min(effort_.moves, effort_.replayed_ops / std::max<int64_t>(1, line_.ops()));
-    const int64_t each = most * kStartsShare / 100 / static_cast<int64_t>(starts_.size());
-    int64_t left = most;
+        std::min(effort_.moves, effort_.moved_ops / std::max<int64_t>(1, line_.ops()));
+    move_ops(Ordered(found_.listed), most * kFirstShare / 100);
+    if (optimal(found_.listed)) return;
+    take_others();
     for (const Ordered& start : starts_) {
       if (optimal(found_.listed)) return;
-      move_ops(start, each);
-      left -= each;
+      move_ops(start, most * kStartsShare / 100 / static_cast<int64_t>(starts_.size()));
     }
-    move_ops(Ordered(found_.listed), left);
+    if (optimal(found_.listed)) return;
+    move_ops(Ordered(found_.listed), most * (100 - kFirstShare - kStartsShare) / 100);
   }
 
-  // Moves single ops along critical paths. A move that makes the step no longer than a shrinking
-  // allowance above the best is kept: the way to a better order often leads over a worse one.
-  void move_ops(const Ordered& start, int64_t most) {
-    std::vector<Sequence> now = start.sequences;
-    std::optional<Duration> time = replay_.run(now);
-    CHECK(time && *time <= start.makespan, "a replay takes what was found");
-    Ordered best = start;
-    best.makespan = *time;
-    auto pairs = replay_.critical_pairs(now);
-    for (int64_t i = 0; i < most && best.makespan > found_.bound && !pairs.empty(); ++i) {
-      const auto [stage, place] =
-          pairs[at(static_cast<int32_t>(random_.below(static_cast<int64_t>(pairs.size()))))];
-      const auto reach = static_cast<int32_t>(1 + random_.below(kMoveReach));
-      const int32_t by = random_.below(2) == 0 ? reach : -reach;
-      if (!move(now[at(stage)], stage, place, by)) continue;
-      const std::optional<Duration> moved = replay_.run(now);
-      const double left = 1 - static_cast<double>(i) / static_cast<double>(most);
-      const Duration allowed = best.makespan + scaled(best.makespan - found_.bound, kDetour * left);
-      if (!moved || *moved > std::max(allowed, *time)) {
-        move_back(now[at(stage)], place, by);
-        continue;
-      }
-      time = moved;
-      pairs = replay_.critical_pairs(now);
-      if (*moved < best.makespan) best = {*moved, now, best.policy, cat(start.how, ", ops moved")};
-    }
-    if (best.makespan < found_.listed.makespan) found_.listed = std::move(best);
-  }
-
-  // The op at `place` goes `by` places earlier (by < 0), or the one before it `by` places later.
-  // False, and nothing changed, when that would break the order of a micro-batch or the room.
-  bool move(Sequence& sequence, int32_t stage, int32_t place, int32_t by) const {
-    const int32_t from = by < 0 ? place : place - 1;
-    const int32_t to = from + by;
-    if (to < 0 || to >= static_cast<int32_t>(sequence.size())) return false;
-    const OpKind kind = sequence[at(from)];
-    const OpKind before = sequence[at(to)];
-    if (!may_pass(sequence, from, to)) return false;
-    carry(sequence, from, to);
-    if (kind == OpKind::BackwardWeight && by < 0) return true;  // frees room sooner
-    if (before == OpKind::BackwardWeight || kind == OpKind::Forward || by > 0) {
-      if (!keeps_room(line_.legs[at(stage)], sequence)) {
-        carry(sequence, to, from);
-        return false;
-      }
-    }
-    return true;
-  }
-  static void move_back(Sequence& sequence, int32_t place, int32_t by) {
-    const int32_t from = by < 0 ? place : place - 1;
-    carry(sequence, from + by, from);
-  }
-  static void carry(Sequence& sequence, int32_t from, int32_t to) {
-    const auto first = sequence.begin();
-    if (from < to) {
-      std::rotate(first + from, first + from + 1, first + to + 1);
-    } else {
-      std::rotate(first + to, first + from, first + from + 1);
-    }
-  }
-
-  // Whether the op at `from` may go to `to`: past no op of its kind, and not past the op of its
-  // micro-batch that it reads or that reads it.
-  static bool may_pass(const Sequence& sequence, int32_t from, int32_t to) {
-    const OpKind kind = sequence[at(from)];
-    int32_t forwards = 0, backwards = 0, weights = 0;
-    const auto count = [&](OpKind it) -> int32_t& {
-      return it == OpKind::Forward ? forwards : it == OpKind::BackwardInput ? backwards : weights;
-    };
-    for (int32_t p = 0; p < std::min(from, to); ++p) ++count(sequence[at(p)]);
-    // Played from the smaller place on in the new order: no count may overtake the one before it.
-    std::vector<OpKind> changed;
-    if (to < from) changed.push_back(kind);
-    for (int32_t p = std::min(from, to); p <= std::max(from, to); ++p) {
-      if (p == from) continue;
-      if (sequence[at(p)] == kind) return false;
-      changed.push_back(sequence[at(p)]);
-    }
-    if (to > from) changed.push_back(kind);
-    for (const OpKind it : changed) {
-      ++count(it);
-      if (backwards > forwards || weights > backwards) return false;
-    }
-    return true;
+  void move_ops(Ordered start, int64_t most) {
+    const auto time = reorder_.improve(start.sequences, found_.bound, most);
+    if (!time || *time >= found_.listed.makespan) return;
+    start.makespan = *time;
+    if (!start.how.ends_with(kMoved)) start.how += kMoved;
+    found_.listed = std::move(start);
   }
 
   const Line& line_;
   const Effort& effort_;
   Replay replay_;
+  Reorder reorder_;
   OrderSearch found_;
   std::vector<Ordered> starts_;  // the fastest first
   Random random_{kSeed};

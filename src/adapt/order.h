@@ -12,9 +12,9 @@ namespace tenuto {
 // How much the search may try. Counted in ops played, not in seconds, so that the same question has
 // the same answer on every machine.
 struct Effort {
-  int64_t played_ops = 4'000'000;     // by policies; some 30 ns each
-  int64_t moves = 12'000;             // of ops in fixed sequences; each replays the step
-  int64_t replayed_ops = 30'000'000;  // by moves, at most; some 5 ns each
+  int64_t played_ops = 4'000'000;  // by policies; some 30 ns each
+  int64_t moves = 6'000;           // of ops in fixed sequences
+  int64_t moved_ops = 14'000'000;  // ops of the step times moves, at most; some 15 ns each
   auto operator<=>(const Effort&) const = default;
 };
 
@@ -33,8 +33,8 @@ struct OrderSearch {
   Duration bound{};  // no order within the rooms is faster
 };
 
-// Plays a portfolio of quotas and policies, shifts the best quotas, then moves single ops along
-// critical paths. Deterministic. Stops as soon as the bound is reached.
+// Plays a portfolio of quotas and policies, shifts the best quotas, then moves single ops of fixed
+// sequences (reorder.h). Deterministic. Stops as soon as the bound is reached.
 //
 // Returns: nothing when the room of a stage is too small for one micro-batch
 // Source:  Wu et al., "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)

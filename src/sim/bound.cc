@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "sim/marks.h"
 #include "sim/route.h"
 
 namespace tenuto {
@@ -48,97 +49,6 @@ Duration one_worker(std::vector<Work>& works) {
   return bound;
 }
 
-// Heads and tails of one stage, by micro-batch.
-struct Marks {
-  std::vector<Duration> forward, backward;
-  explicit Marks(int32_t micros) : forward(at(micros)), backward(at(micros)) {}
-};
-
-// The time at which the last of the messages so far has left, and the next one's start: a link
-// carries one at a time.
-Duration leave(Duration& free_at, Duration ready, Duration busy) {
-  free_at = std::max(free_at, ready) + busy;
-  return free_at;
-}
-
-// The earliest starts, from the way down, the way up, the ops before on the same worker, and the
-// room that earlier micro-batches must give back.
-std::vector<Marks> heads_of(const Route& route) {
-  const std::vector<Leg>& legs = route.legs;
-  const auto micros = static_cast<int32_t>(route.micros.size());
-  std::vector<Marks> heads(legs.size(), Marks(micros));
-  std::vector<Duration> down(legs.size()), up(legs.size());  // when the links are free
-  for (int32_t k = 0; k < micros; ++k) {
-    for (size_t s = 0; s < legs.size(); ++s) {
-      Duration head{};
-      if (s > 0) {
-        const Leg& before = legs[s - 1];
-        head = leave(down[s], heads[s - 1].forward[at(k)] + before.forward, before.down_busy) +
-               before.down;
-      }
-      if (k > 0) head = std::max(head, heads[s].forward[at(k) - 1] + legs[s].forward);
-      const int32_t room = legs[s].room.most_whole(micros);
-      if (route.trains && k >= room) {
-        // With as much taken after the input gradient as before, only a weight gradient frees.
-        const Duration freed =
-            legs[s].room.late == legs[s].room.whole ? legs[s].weight : Duration{};
-        head = std::max(head, heads[s].backward[at(k - room)] + legs[s].backward + freed);
-      }
-      heads[s].forward[at(k)] = head;
-    }
-    for (size_t s = legs.size(); route.trains && s-- > 0;) {
-      Duration head = heads[s].forward[at(k)] + legs[s].forward;
-      if (s + 1 < legs.size()) {
-        const Leg& behind = legs[s + 1];
-        head = std::max(
-            head, leave(up[s], heads[s + 1].backward[at(k)] + behind.backward, behind.up_busy) +
-                      behind.up);
-      }
-      if (k > 0) head = std::max(head, heads[s].backward[at(k) - 1] + legs[s].backward);
-      heads[s].backward[at(k)] =
-          std::max(head, heads[s].forward[0] + (k + 1) * legs[s].forward + k * legs[s].backward);
-    }
-  }
-  return heads;
-}
-
-// The least times from the end of an op to the end of the step. A message's tail counts from when
-// its link takes it: the ones behind it need the link too.
-std::vector<Marks> tails_of(const Route& route) {
-  const std::vector<Leg>& legs = route.legs;
-  const auto micros = static_cast<int32_t>(route.micros.size());
-  std::vector<Marks> tails(legs.size(), Marks(micros));
-  std::vector<Duration> down(legs.size()), up(legs.size());  // tails of the messages behind
-  for (int32_t k = micros - 1; k >= 0; --k) {
-    const int32_t left = micros - 1 - k;
-    for (size_t s = 0; route.trains && s < legs.size(); ++s) {
-      Duration tail = left * legs[s].backward + (left + 1) * legs[s].weight;
-      if (s > 0) {
-        up[s] = legs[s].up_busy +
-                std::max(up[s], legs[s].up + legs[s - 1].backward + tails[s - 1].backward[at(k)]);
-        tail = std::max(tail, up[s]);
-      }
-      if (left > 0) tail = std::max(tail, legs[s].backward + tails[s].backward[at(k) + 1]);
-      tails[s].backward[at(k)] = tail;
-    }
-    for (size_t s = legs.size(); s-- > 0;) {
-      Duration tail = left * legs[s].forward;
-      if (route.trains) {
-        tail += (left + 1) * (legs[s].backward + legs[s].weight);
-        tail = std::max(tail, legs[s].backward + tails[s].backward[at(k)]);
-      }
-      if (s + 1 < legs.size()) {
-        down[s] = legs[s].down_busy + std::max(down[s], legs[s].down + legs[s + 1].forward +
-                                                            tails[s + 1].forward[at(k)]);
-        tail = std::max(tail, down[s]);
-      }
-      if (left > 0) tail = std::max(tail, legs[s].forward + tails[s].forward[at(k) + 1]);
-      tails[s].forward[at(k)] = tail;
-    }
-  }
-  return tails;
-}
-
 // The ops of a route with their heads and tails, by stage.
 std::vector<std::vector<Work>> works_of(const Route& route) {
   const std::vector<Marks> heads = heads_of(route);
@@ -151,7 +61,7 @@ std::vector<std::vector<Work>> works_of(const Route& route) {
       if (!route.trains) continue;
       works[s].push_back({heads[s].backward[k], leg.backward, tails[s].backward[k]});
       if (leg.weight.count() == 0) continue;
-      works[s].push_back({heads[s].backward[k] + leg.backward, leg.weight, {}});
+      works[s].push_back({heads[s].weight[k], leg.weight, tails[s].weight[k]});
     }
   }
   return works;

@@ -92,8 +92,61 @@ TEST(OrderSearch, FindsTheBestOrderOfTinyLines) {
     }
     std::printf("%s: %d of %d best, the worst %.2f %% above\n",
                 rooms ? "in rooms" : "with room for all", best, all, 100 * worst);
-    EXPECT_GE(best, all * 97 / 100);
-    EXPECT_LE(worst, 0.03);
+    EXPECT_GE(best, all * 99 / 100);
+    EXPECT_LE(worst, 0.01);
+  }
+}
+
+// The same memory at every stage, for `times` as many micro-batches as there are stages; a weight
+// gradient put off keeps `late` thousandths of one.
+Line with_memory(Line line, double times, int64_t late) {
+  const auto most = static_cast<int64_t>(times * line.stages() * 1000);
+  for (Leg& leg : line.legs) leg.room = {std::max<int64_t>(1000, most), 1000, late};
+  return line;
+}
+
+// Memory for one micro-batch up to one for each stage: what must have run before there is room for
+// a forward is most of the bound.
+TEST(OrderSearch, TheBoundOfLittleMemoryIsNotAboveTheBestOrder) {
+  int tight = 0, all = 0;
+  for (const LineKind& kind : tiny_kinds(false)) {
+    for (const double times : {0.4, 0.7, 1.0}) {
+      for (const int64_t late : {0, 300, 500, 1000}) {
+        for (uint64_t seed = 0; seed < 4; ++seed, ++all) {
+          const Line line = with_memory(line_of(kind, seed), times, late);
+          const OrderSearch found = found_for(line);
+          const auto exact = exact_makespan(line, found.listed.makespan);
+          ASSERT_TRUE(exact.has_value()) << name_of(kind) << ", seed " << seed;
+          EXPECT_LE(found.bound, exact->makespan)
+              << name_of(kind) << ", seed " << seed << ", memory " << times << ", late " << late;
+          tight += found.bound == exact->makespan ? 1 : 0;
+        }
+      }
+    }
+  }
+  std::printf("the bound is the best order's time in %d of %d\n", tight, all);
+  EXPECT_GE(tight, all * 3 / 4);
+}
+
+// Pipelines with memory for S, 1.5 S and 2 S micro-batches, S being the stages.
+TEST(OrderSearch, IsNearTheBoundWithLittleMemory) {
+  for (const int64_t late : {500, 1000}) {
+    for (const double times : {1.0, 1.5, 2.0}) {
+      double above = 0;
+      int all = 0;
+      for (const LineKind& kind : line_kinds()) {
+        if (kind.rooms || kind.stages > 8) continue;
+        for (uint64_t seed = 100; seed < 106; ++seed, ++all) {
+          const Line line = with_memory(line_of(kind, seed), times, late);
+          const OrderSearch found = found_for(line);
+          expect_true(line, found);
+          above += share_above(found.listed.makespan, found.bound);
+        }
+      }
+      std::printf("memory for %.1f S, late %.1f: %.2f %% above the bound\n", times,
+                  static_cast<double>(late) / 1000, 100 * above / all);
+      EXPECT_LE(above / all, 0.02);
+    }
   }
 }
 
@@ -124,7 +177,7 @@ TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
       }
     }
     std::printf("%-26s %.2f %% above the bound\n", name_of(kind).c_str(), 100 * above);
-    EXPECT_LE(above, !kind.rooms ? 0.003 : kind.stages > 8 ? 0.055 : 0.04) << name_of(kind);
+    EXPECT_LE(above, kind.rooms ? 0.015 : 0.002) << name_of(kind);
   }
 }
 
@@ -163,7 +216,7 @@ TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
           for (const int32_t link : links) {
             delay_link(line, link, from_milliseconds(delay * to_milliseconds(kOp)));
           }
-          const OrderSearch found = found_for(line, {500'000, 2'000, 5'000'000});
+          const OrderSearch found = found_for(line, {500'000, 1'000, 2'500'000});
           ++cells;
           if (found.listed.makespan == found.bound) ++at_bound;
           worst = std::max(worst, share_above(found.listed.makespan, found.bound));

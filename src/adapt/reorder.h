@@ -1,0 +1,122 @@
+// Fixed orders of a line made faster, one op at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "adapt/line.h"
+#include "base/random.h"
+
+namespace tenuto {
+
+// The step can only become shorter when a critical path is broken: a chain of ops and messages,
+// each of which starts when the one before it ends, as long as the step. On a stage the path runs
+// through a block of ops that follow one another. Reordering the inside of a block gains nothing;
+// what may gain is another op at its begin or at its end. So an op of the block goes behind its
+// last or before its first one, or these go to where the op is. How long the step would be through
+// the ops whose places change is estimated from when each can start and from what must follow it;
+// of all moves the one with the least estimate is made, even if the step gets longer. What a move
+// has put in turn stays so for some moves (tabu), so that the search leaves a place that no single
+// move improves.
+//
+// Source: Nowicki and Smutnicki, "A fast taboo search algorithm for the job shop problem",
+// Management
+//         Science 1996; Balas and Vazacopoulos, "Guided local search with shifting bottleneck for
+//         job shop scheduling", Management Science 1998 (which ops are moved, the estimate)
+class Reorder {
+ public:
+  explicit Reorder(const Line& line);
+
+  // Makes the order better by at most `most` moves; ends when the step is no longer than `bound`,
+  // or nothing can be moved. Leaves in `sequences` the best order; returns how long its step is, or
+  // nothing, and leaves them, when they stand still.
+  //
+  // Requires: the sequences keep the rooms
+  // Cost:     some 15 ns an op for each move
+  std::optional<Duration> improve(std::vector<Sequence>& sequences, Duration bound, int64_t most);
+
+ private:
+  // One op at its place in the sequence of its stage.
+  struct Place {
+    OpKind kind{};
+    int32_t micro = 0;
+    Duration time{}, start{};
+    Duration arrival{};  // of what it reads from another stage
+    Duration message{};  // from its end to the end of the step, by what it sends
+    Duration tail{};     // the same by all that follows
+    int64_t held = 0;    // on its stage before it
+
+    Duration end() const { return start + time; }
+  };
+  // Consecutive places of a critical path on one stage.
+  struct Block {
+    int32_t stage = 0, first = 0, last = 0;
+  };
+  struct Move {
+    int32_t stage = 0, from = 0, to = 0;
+  };
+  // A piece of a stage's sequence that was timed at once.
+  struct Piece {
+    int32_t stage = 0, from = 0, to = 0;
+  };
+  // A link's last message when ops are timed, and its first one behind when tails are.
+  struct Ends {
+    Duration down{}, up{};
+  };
+
+  void set(const std::vector<Sequence>& sequences);
+  std::vector<Sequence> sequences() const;
+  void put(int32_t stage, int32_t from, int32_t to);
+  // Starts and arrivals, then tails; false when the sequences stand still.
+  bool time_all();
+  void run_stage(int32_t stage);
+  bool send(int32_t stage, const Place& place);
+  void set_tails();
+  void find_blocks();
+  std::pair<int32_t, int32_t> sender(int32_t stage, const Place& place) const;
+  std::optional<Move> choose(int64_t now, Duration best);
+  void consider(const Move& move, int64_t now, Duration best);
+  bool may(const Move& move);
+  Duration estimate(const Move& move);
+  void make(const Move& move);
+  void forbid(const Move& move, int64_t until);
+  bool forbidden(const Move& move, int64_t now) const;
+  uint64_t pair_of(int32_t stage, const Place& before, const Place& after) const;
+  template <class See>
+  bool any_pair(const Move& move, See see) const;
+
+  size_t index(int32_t stage, int32_t place) const {
+    return static_cast<size_t>(stage) * length_ + static_cast<size_t>(place);
+  }
+  size_t cell(int32_t stage, int32_t micro) const {
+    return static_cast<size_t>(stage) * static_cast<size_t>(line_.micros) +
+           static_cast<size_t>(micro);
+  }
+
+  const Line& line_;
+  const size_t length_;                                  // of a stage's sequence
+  std::vector<Place> places_;                            // stage after stage
+  std::vector<int32_t> forward_place_, backward_place_;  // by stage and micro-batch
+  std::vector<Duration> activation_at_, gradient_at_;    // the same
+  std::vector<int32_t> next_;                            // of each stage: place to be timed
+  std::vector<Ends> ends_;                               // of the links that leave each stage
+  std::vector<int32_t> queue_;                           // stages to be timed further
+  std::vector<Piece> pieces_;                            // in the order of time
+  std::vector<Block> blocks_;                            // of the critical path, the last first
+  std::vector<Place> window_;                            // what a move changes, in its new order
+  std::vector<int64_t> tabu_;                            // by pair: until which move
+  Duration makespan_{};
+  // The best move so far while one is chosen, and any that may be made.
+  struct Best {
+    std::optional<Move> move;
+    Duration estimate = Duration::max();
+    int64_t equal = 0;
+  };
+  Best free_, any_;
+  int64_t made_ = 0;
+  Random random_{11};
+};
+
+}  // namespace tenuto

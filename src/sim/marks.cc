@@ -1,0 +1,344 @@
+#include "sim/marks.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+constexpr int32_t kChoices = 32;  // of input gradients to have ended, looked at one by one
+
+// The time at which the last of the messages so far has left, and the next one's start: a link
+// carries one at a time.
+Duration leave(Duration& free_at, Duration ready, Duration busy) {
+  free_at = std::max(free_at, ready) + busy;
+  return free_at;
+}
+
+// The room of a stage as a question of counts: what must have run before a forward.
+class Places {
+ public:
+  Places(const Leg& leg, int32_t micros, bool trains)
+      : room_(leg.room), whole_(trains ? std::max(1, leg.room.most_whole(micros)) : micros) {
+    // A bound may count with less than is taken.
+    room_.late = std::min(room_.late, room_.whole);
+    for (int32_t k = 0; k < micros; ++k) least_.push_back(k < whole_ ? 0 : weights(k, k));
+  }
+  // Micro-batches that can be between the start of their forward and the end of their input
+  // gradient at once.
+  int32_t whole() const { return whole_; }
+  // Weight gradients that must have ended when the forward of `micro` starts, if `backwards` input
+  // gradients have; more than `backwards` when no number of them is enough.
+  int32_t weights(int32_t micro, int32_t backwards) const {
+    const int64_t over =
+        room_.whole * (micro + 1 - backwards) + room_.late * backwards - room_.most;
+    if (room_.most == 0 || over <= 0) return 0;
+    return static_cast<int32_t>(std::min<int64_t>(
+        room_.late == 0 ? INT32_MAX : (over + room_.late - 1) / room_.late, backwards + 1));
+  }
+  // The same whatever has ended.
+  int32_t least_weights(int32_t micro) const { return least_[at(micro)]; }
+
+ private:
+  Room room_;
+  int32_t whole_;
+  std::vector<int32_t> least_;
+};
+
+// How many of each kind have run before an op, the first of each kind.
+struct Done {
+  int32_t forwards = 0, backwards = 0, weights = 0;
+};
+
+// Of ops that become known one after the other, of which each is followed by `each` of work for
+// every one from it on: the latest end of that work.
+class Peaks {
+ public:
+  explicit Peaks(Duration each) : each_(each) {}
+  // The next op starts at `start`.
+  void add(Duration start) {
+    const Duration own = start - static_cast<int64_t>(most_.size()) * each_;
+    most_.push_back(most_.empty() ? own : std::max(own, most_.back()));
+  }
+  // The end of the work up to the first `count` ops, if nothing but that counts.
+  Duration end(int32_t count) const {
+    return count <= 0 ? Duration{} : most_[at(count) - 1] + count * each_;
+  }
+  // The same when the work of the first `count` counts and `more` goes with it.
+  Duration end(int32_t count, Duration more) const {
+    return count <= 0 ? Duration{} : end(count) + more;
+  }
+
+ private:
+  Duration each_;
+  std::vector<Duration> most_;
+};
+
+// The heads of one stage, forward and input gradient of one micro-batch after the other.
+//
+// None of a micro-batch or a later one starts before its forward: the ops that must have ended and
+// are of these take their time behind it. So do behind an input gradient the later ones, their
+// weight gradients, and the forwards that have no room before it. The latest such end is the head;
+// since leaving work out only lowers an end, each mixture of kinds has its own peaks.
+class StageHeads {
+ public:
+  StageHeads(const Leg& leg, int32_t micros, bool trains)
+      : leg_(leg), places_(leg, micros, trains), marks_(at(micros)) {}
+
+  // The earliest start of a forward whose activation comes at `arrival`.
+  Duration forward(int32_t micro, Duration arrival) {
+    const Duration head = std::max(arrival, room_for(micro));
+    for (Peaks* peaks : {&f_, &fb_, &fbw_}) peaks->add(head);
+    return marks_.forward[at(micro)] = head;
+  }
+  // The earliest start of an input gradient whose gradient comes at `arrival`.
+  Duration backward(int32_t micro, Duration arrival) {
+    const Done done{micro + 1, micro, places_.least_weights(micro)};
+    const Duration head = std::max(arrival, when(done));
+    for (Peaks* peaks : {&b_, &bw_, &bf_, &bwf_}) peaks->add(head);
+    return marks_.backward[at(micro)] = head;
+  }
+  // The heads of all, with those of the weight gradients.
+  const Marks& all() {
+    for (size_t k = 0; k < marks_.weight.size(); ++k) {
+      const auto micro = static_cast<int32_t>(k);
+      marks_.weight[k] = when({micro + 1, micro + 1, micro});
+    }
+    return marks_;
+  }
+
+ private:
+  // When there can be room for a forward at the earliest. The fewer input gradients have ended, the
+  // more weight gradients must have: the best of these choices.
+  Duration room_for(int32_t micro) const {
+    if (micro < places_.whole()) return when({micro, 0, 0});
+    Duration best = when({micro, micro, micro});
+    const int32_t first = micro + 1 - places_.whole(), least = places_.least_weights(micro);
+    for (int32_t backwards = first; backwards <= micro; ++backwards) {
+      if (backwards > 0 && marks_.backward[at(backwards) - 1] + leg_.backward >= best) break;
+      // Behind so many choices one stands for the rest, with the fewest that any of them needs.
+      const bool rest = backwards - first >= kChoices;
+      const int32_t weights = rest ? least : places_.weights(micro, backwards);
+      if (weights <= backwards) best = std::min(best, when({micro, backwards, weights}));
+      if (weights == least) break;
+    }
+    return best;
+  }
+
+  // When these ops can all have ended at the earliest. More forwards than input gradients, more of
+  // these than weight gradients.
+  Duration when(const Done& done) const {
+    const int32_t f = done.forwards, b = done.backwards, w = done.weights;
+    const int32_t roomless = f - places_.whole();
+    const auto more = [](Duration each, int32_t count) { return std::max(0, count) * each; };
+    Duration most = std::max({f_.end(f), fb_.end(b, more(leg_.forward, f - b)),
+                              fbw_.end(w, more(leg_.forward, f - w) + more(leg_.backward, b - w)),
+                              b_.end(b), bw_.end(w, more(leg_.backward, b - w))});
+    if (roomless > 0) {
+      const int32_t first = std::min(b, roomless), all = std::min(w, roomless);
+      most = std::max(
+          {most,
+           bf_.end(first, more(leg_.backward, b - first) + more(leg_.forward, roomless - first)),
+           bwf_.end(all, more(leg_.backward, b - all) + more(leg_.weight, w - all) +
+                             more(leg_.forward, roomless - all))});
+    }
+    return most;
+  }
+
+  const Leg& leg_;
+  Places places_;
+  Marks marks_;
+  // Behind forwards and behind input gradients, by the kinds that count.
+  Peaks f_{leg_.forward}, fb_{leg_.forward + leg_.backward},
+      fbw_{leg_.forward + leg_.backward + leg_.weight}, b_{leg_.backward},
+      bw_{leg_.backward + leg_.weight}, bf_{leg_.backward + leg_.forward},
+      bwf_{leg_.backward + leg_.weight + leg_.forward};
+};
+
+// Of the ops behind one whose number falls: what the furthest needs, where each number between
+// them counts `each`.
+class Ahead {
+ public:
+  explicit Ahead(Duration each) : each_(each) {}
+  // An op so far on, with so much besides.
+  void add(int32_t number, Duration besides) { most_ = std::max(most_, number * each_ + besides); }
+  // From the op `number` on; nothing when there is none behind it.
+  Duration from(int32_t number) const {
+    return most_ == kNone ? Duration{} : most_ - number * each_;
+  }
+
+ private:
+  static constexpr Duration kNone = Duration::min();
+  Duration each_;
+  Duration most_ = kNone;
+};
+
+// The tails of one stage, input gradient and forward of one micro-batch after the other, from the
+// last on: what must lie between the op and a later one, and that one's tail. Between a forward and
+// the forward or input gradient of a later micro-batch j lie the forwards up to j, the input
+// gradients up to j or those without which j has no room, and the weight gradients that j needs for
+// room. The same between input gradients, but of the forwards only those that have no room before
+// the first.
+class StageTails {
+ public:
+  StageTails(const Leg& leg, int32_t micros, bool trains)
+      : leg_(leg),
+        micros_(micros),
+        trains_(trains),
+        places_(leg, micros, trains),
+        marks_(at(micros)) {}
+
+  // Of a forward with so much behind it on its way, counted from its end.
+  Duration forward(int32_t micro, Duration behind) {
+    const int32_t left = micros_ - 1 - micro;
+    Duration tail = std::max(behind, left * leg_.forward);
+    if (trains_) {
+      tail = std::max({tail, left * leg_.forward + (left + 1) * (leg_.backward + leg_.weight),
+                       backwards_.from(micro), backwards_late_.from(micro)});
+    }
+    for (const Ahead* ahead : {&forwards_, &forwards_late_, &held_, &held_late_}) {
+      tail = std::max(tail, ahead->from(micro));
+    }
+    marks_.forward[at(micro)] = tail;
+    const Duration weights = (places_.least_weights(micro) - micro) * leg_.weight;
+    const Duration besides = (1 - places_.whole()) * leg_.backward + tail;
+    forwards_.add(micro, tail);
+    forwards_late_.add(micro, weights + tail);
+    held_.add(micro, besides);
+    held_late_.add(micro, weights + besides);
+    return tail;
+  }
+
+  // Of an input gradient.
+  Duration backward(int32_t micro, Duration behind) {
+    const int32_t left = micros_ - 1 - micro, whole = places_.whole();
+    Duration tail = std::max(behind, left * leg_.backward + (left + 1) * leg_.weight);
+    if (const int32_t next = micro + whole; next < micros_) {
+      // The first forward that has no room before it; its tail has those behind it.
+      tail = std::max(tail, until_room(micro, next) + leg_.forward + marks_.forward[at(next)]);
+      const Duration besides =
+          (1 - whole) * leg_.forward - whole * leg_.backward + marks_.forward[at(next)];
+      roomless_.add(next, besides);
+      roomless_late_.add(next, (places_.least_weights(next) - next) * leg_.weight + besides);
+      tail = std::max({tail, roomless_.from(micro), roomless_late_.from(micro)});
+    }
+    for (const Ahead* ahead : {&others_, &others_late_, &others_held_, &others_held_late_}) {
+      tail = std::max(tail, ahead->from(micro));
+    }
+    marks_.backward[at(micro)] = tail;
+    const Duration weights = (places_.least_weights(micro) - micro) * leg_.weight;
+    const Duration room = (1 - whole) * leg_.forward;
+    others_.add(micro, tail);
+    others_late_.add(micro, weights + tail);
+    others_held_.add(micro, room + tail);
+    others_held_late_.add(micro, weights + room + tail);
+    backwards_.add(micro, leg_.backward + tail);
+    backwards_late_.add(micro, weights + leg_.backward + tail);
+    return tail;
+  }
+
+  // The tails of all, with those of the weight gradients: the ones behind, and the forwards that
+  // have no room without it.
+  const Marks& all() {
+    Ahead needing(leg_.weight);
+    int32_t j = micros_;
+    for (int32_t k = micros_; k-- > 0;) {
+      for (; j > 0 && places_.least_weights(j - 1) > k; --j) {
+        needing.add(places_.least_weights(j - 1) - 1, leg_.forward + marks_.forward[at(j) - 1]);
+      }
+      marks_.weight[at(k)] = std::max((micros_ - 1 - k) * leg_.weight, needing.from(k));
+    }
+    return marks_;
+  }
+
+ private:
+  // What must run between an input gradient and the forward that waits for its place: the weight
+  // gradients that are then due, or further input gradients, which make do with fewer.
+  Duration until_room(int32_t micro, int32_t next) const {
+    Duration least = (next - micro - 1) * leg_.backward + (next - micro) * leg_.weight;
+    for (int32_t backwards = micro + 1; backwards <= next; ++backwards) {
+      const Duration others = (backwards - micro - 1) * leg_.backward;
+      if (others >= least) break;
+      const int32_t weights = places_.weights(next, backwards);
+      if (weights > backwards) continue;
+      least = std::min(least, others + std::max(0, weights - micro) * leg_.weight);
+    }
+    return least;
+  }
+
+  const Leg& leg_;
+  const int32_t micros_;
+  const bool trains_;
+  Places places_;
+  Marks marks_;
+  // Behind a forward: input gradients; forwards alone; with the input gradients that they need for
+  // room; each also with the weight gradients that are needed.
+  Ahead backwards_{leg_.forward + leg_.backward},
+      backwards_late_{leg_.forward + leg_.backward + leg_.weight}, forwards_{leg_.forward},
+      forwards_late_{leg_.forward + leg_.weight}, held_{leg_.forward + leg_.backward},
+      held_late_{leg_.forward + leg_.backward + leg_.weight};
+  // Behind an input gradient: others; with the forwards between them; forwards without room.
+  Ahead others_{leg_.backward}, others_late_{leg_.backward + leg_.weight},
+      others_held_{leg_.backward + leg_.forward},
+      others_held_late_{leg_.backward + leg_.forward + leg_.weight},
+      roomless_{leg_.backward + leg_.forward},
+      roomless_late_{leg_.backward + leg_.forward + leg_.weight};
+};
+
+}  // namespace
+
+std::vector<Marks> heads_of(const Route& route) {
+  const std::vector<Leg>& legs = route.legs;
+  const auto micros = static_cast<int32_t>(route.micros.size());
+  std::vector<StageHeads> heads;
+  for (const Leg& leg : legs) heads.emplace_back(leg, micros, route.trains);
+  std::vector<Duration> down(legs.size()), up(legs.size());  // when the links are free
+  for (int32_t k = 0; k < micros; ++k) {
+    Duration arrival{};
+    for (size_t s = 0; s < legs.size(); ++s) {
+      const Duration end = heads[s].forward(k, arrival) + legs[s].forward;
+      arrival = leave(down[s], end, legs[s].down_busy) + legs[s].down;
+    }
+    arrival = {};
+    for (size_t s = legs.size(); route.trains && s-- > 0;) {
+      const Duration end = heads[s].backward(k, arrival) + legs[s].backward;
+      arrival = leave(up[s], end, legs[s].up_busy) + legs[s].up;
+    }
+  }
+  std::vector<Marks> marks;
+  for (StageHeads& of : heads) marks.push_back(of.all());
+  return marks;
+}
+
+std::vector<Marks> tails_of(const Route& route) {
+  const std::vector<Leg>& legs = route.legs;
+  const auto micros = static_cast<int32_t>(route.micros.size());
+  std::vector<StageTails> tails;
+  for (const Leg& leg : legs) tails.emplace_back(leg, micros, route.trains);
+  // A message's tail counts from when its link takes it: the ones behind it need the link too.
+  std::vector<Duration> down(legs.size()), up(legs.size());
+  const auto send = [](Duration& link, Duration busy, Duration latency, Duration behind) {
+    return link = busy + std::max(link, latency + behind);
+  };
+  for (int32_t k = micros - 1; k >= 0; --k) {
+    Duration behind{};
+    for (size_t s = 0; route.trains && s < legs.size(); ++s) {
+      behind = tails[s].backward(k, behind) + legs[s].backward;
+      if (s + 1 == legs.size()) break;
+      behind = send(up[s + 1], legs[s + 1].up_busy, legs[s + 1].up, behind);
+    }
+    behind = {};
+    for (size_t s = legs.size(); s-- > 0;) {
+      behind = tails[s].forward(k, behind) + legs[s].forward;
+      if (s > 0) behind = send(down[s - 1], legs[s - 1].down_busy, legs[s - 1].down, behind);
+    }
+  }
+  std::vector<Marks> marks;
+  for (StageTails& of : tails) marks.push_back(of.all());
+  return marks;
+}
+
+}  // namespace tenuto
