@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "control/client.h"
 #include "control/join.h"
@@ -58,7 +59,7 @@ Result<std::string> folder_of(const std::string& name) {
 }
 
 int fail(const Error& error) {
-  std::fprintf(stderr, "tenuto: %s\n", error.message.c_str());
+  std::fprintf(stderr, "tenuto: %s\n", told(error.message).c_str());
   return error.code == Code::Invalid ? 2 : 1;
 }
 

@@ -1,12 +1,7 @@
 #include "app/checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -123,20 +118,18 @@ Status verify_file(const std::string& path, const SavedShard& expected) {
 Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
                                   int64_t version) {
   const std::string path = cat(directory, "/", file);
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return invalid(cat("cannot read ", path, ": ", std::strerror(errno)));
+  const auto opened = InputFile::open(path);
+  if (!opened.ok()) return opened.error();
   SavedShard shard{version, file, 0, ""};
-  std::vector<char> buffer(1 << 20);
+  std::vector<std::byte> buffer(1 << 20);
   uint32_t checksum = 0;
-  ssize_t count = 0;
-  while ((count = read(descriptor, buffer.data(), buffer.size())) > 0) {
-    const std::span<const char> part(buffer.data(), static_cast<size_t>(count));
-    checksum = crc32c(std::as_bytes(part), checksum);
-    shard.bytes += count;
+  while (true) {
+    const auto count = opened.value().read(shard.bytes, buffer);
+    if (!count.ok()) return count.error();
+    if (count.value() == 0) break;
+    checksum = crc32c(std::span(buffer).first(count.value()), checksum);
+    shard.bytes += static_cast<int64_t>(count.value());
   }
-  const int failure = errno;
-  close(descriptor);
-  if (count < 0) return invalid(cat("cannot read ", path, ": ", std::strerror(failure)));
   shard.checksum = hexadecimal(checksum);
   return shard;
 }

@@ -2,12 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
+#include "app/flags.h"
 #include "base/file.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "collective/algorithm.h"
 #include "sim/procedure_price.h"
@@ -20,27 +22,11 @@ using Json = nlohmann::ordered_json;
 
 // Schedules of more members than this are for no terminal, and a ring of them for no memory.
 constexpr int32_t kMostMembers = 4096;
+constexpr double kMostTensor = 1125899906842624;  // bytes, 2^50
 
 int refuse(const Error& error, std::ostream& errors) {
-  errors << "tenuto collective: " << error.message << "\n";
+  errors << "tenuto collective: " << told(error.message) << "\n";
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
-}
-
-std::optional<double> number(std::string_view text) {
-  double value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
-
-std::vector<std::string_view> split(std::string_view text, char by) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(by), text.size());
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
 }
 
 // A late member and how late it is; 0 where the flag does not say.
@@ -52,17 +38,25 @@ struct Late {
 // "RANK" or "RANK:MS", separated by commas, in the order in which they come.
 Result<std::vector<Late>> late_of(const CollectiveOptions& options, bool timed) {
   std::vector<Late> all;
-  for (const std::string_view item : split(options.late, ',')) {
+  std::set<int64_t> named;
+  const auto entries = entries_of(options.late);
+  if (!entries.ok()) return invalid(cat("--late: ", entries.error().message));
+  for (const std::string_view item : entries.value()) {
     const size_t colon = item.find(':');
-    const auto member = number(item.substr(0, colon));
+    const auto member = whole_number_of(item.substr(0, colon));
     const auto delay =
-        colon == std::string_view::npos ? std::optional(0.0) : number(item.substr(colon + 1));
-    const bool whole = member && *member >= 0 && *member < options.members &&
-                       *member == static_cast<int32_t>(*member);
+        colon == std::string_view::npos ? std::optional(0.0) : number_of(item.substr(colon + 1));
+    const bool whole = member && *member >= 0 && *member < options.members;
     if (!whole || !delay || *delay < 0 || *delay > 1e9 ||
         (timed && colon == std::string_view::npos)) {
-      return invalid(cat("--late ", options.late, ": expected ", timed ? "RANK:MS" : "RANK",
-                         ", separated by commas, with ranks of 0 to ", options.members - 1));
+      return invalid(cat("--late ", options.late, ": expected ",
+                         timed ? "RANK:MS with 0 to 1e9 ms" : "RANK",
+                         ", separated by commas, with ranks of 0 to ", options.members - 1,
+                         ", found '", shown(item), "'"));
+    }
+    if (!named.insert(*member).second) {
+      return invalid(cat("--late ", options.late, " names member ", *member,
+                         " twice: which of the two counts? Name it once"));
     }
     all.push_back({{static_cast<int32_t>(*member)}, *delay});
   }
@@ -116,24 +110,34 @@ std::string facts_text(const CollectiveFacts& facts) {
 
 // --slow-link FROM-TO:FACTOR,... as links of a cluster; RANK:FACTOR for all links of a member.
 Status slow_down(const CollectiveOptions& options, Cluster& cluster) {
-  for (const std::string_view item : split(options.slow_link, ',')) {
+  const auto entries = entries_of(options.slow_link);
+  if (!entries.ok()) return invalid(cat("--slow-link: ", entries.error().message));
+  std::set<std::pair<WorkerId, WorkerId>> named;
+  for (const std::string_view item : entries.value()) {
     const size_t dash = item.find('-'), colon = item.find(':');
     const bool one =
         dash == std::string_view::npos || (colon != std::string_view::npos && dash > colon);
-    std::optional<double> from, to, factor;
+    std::optional<int64_t> from, to;
+    std::optional<double> factor;
     if (colon != std::string_view::npos) {
-      from = number(item.substr(0, one ? colon : dash));
-      if (!one) to = number(item.substr(dash + 1, colon - dash - 1));
-      factor = number(item.substr(colon + 1));
+      from = whole_number_of(item.substr(0, one ? colon : dash));
+      if (!one) to = whole_number_of(item.substr(dash + 1, colon - dash - 1));
+      factor = number_of(item.substr(colon + 1));
     }
-    const auto member = [&](const std::optional<double>& of) {
-      return of && *of >= 0 && *of < options.members && *of == static_cast<int32_t>(*of);
+    const auto member = [&](const std::optional<int64_t>& of) {
+      return of && *of >= 0 && *of < options.members;
     };
     const bool ends = member(from) && (one || (member(to) && *from != *to));
     if (!ends || !factor || *factor <= 0 || *factor > 1) {
       return invalid(cat("--slow-link ", options.slow_link, ": expected RANK-RANK:FACTOR, or ",
                          "RANK:FACTOR for all links of a member, separated by commas, with a ",
-                         "factor above 0 and up to 1"));
+                         "factor above 0 and up to 1, found '", shown(item), "'"));
+    }
+    const auto ranks = std::minmax(*from, one ? *from : *to);
+    if (!named.insert({{static_cast<int32_t>(ranks.first)}, {static_cast<int32_t>(ranks.second)}})
+             .second) {
+      return invalid(cat("--slow-link ", options.slow_link, " names ", item.substr(0, colon),
+                         " twice: which of the two counts? Name it once"));
     }
     const WorkerId first{static_cast<int32_t>(*from)};
     for (int32_t i = 0; i < options.members; ++i) {
@@ -283,7 +287,7 @@ int run_collective_check(const CollectiveOptions& options, std::ostream& out,
           << "\n";
       return 3;
     }
-    errors << "tenuto collective: " << reason << "\n";
+    errors << "tenuto collective: " << told(reason) << "\n";
     return 3;
   }
   if (options.json) {
@@ -340,10 +344,11 @@ void add_collective_command(CLI::App& app, std::function<void(std::function<int(
   command->require_subcommand(1);
   const auto with_shape = [options](CLI::App& of, const char* algorithm, const char* late) {
     of.add_option("--algorithm", options->algorithm, algorithm);
-    of.add_option("--members", options->members, "how many (8)");
-    of.add_option("--chunks", options->chunks, "pieces of the tensor (as the algorithm likes)");
+    number_flag(of, "--members", options->members, whole_numbers(1, kMostMembers), "how many (8)");
+    number_flag(of, "--chunks", options->chunks, whole_numbers(0),
+                "pieces of the tensor (0 = as the algorithm likes)");
     of.add_option("--late", options->late, late);
-    of.add_option("--root", options->root, "of a broadcast (0)");
+    number_flag(of, "--root", options->root, whole_numbers(0), "of a broadcast (0)");
     of.add_flag("--json", options->json, "one JSON object on stdout");
   };
   CLI::App* list = command->add_subcommand("list", "every known algorithm");
@@ -355,15 +360,15 @@ void add_collective_command(CLI::App& app, std::function<void(std::function<int(
   CLI::App* show = command->add_subcommand("show", "the rounds as text and as picture");
   show->footer(
       "Example: tenuto collective show --algorithm late-one --members 5 --late 4 --svg a.svg");
-  show->add_option("file", options->file, "a procedure's text");
+  path_flag(*show, "file", options->file, "a procedure's text");
   with_shape(*show, "a name from tenuto collective list (ring)", "RANK[,RANK...] in order");
-  show->add_option("--svg", options->picture, "write the picture of the rounds to this file");
+  path_flag(*show, "--svg", options->picture, "write the picture of the rounds to this file");
   show->callback(
       [options, chosen] { chosen([options] { return run_collective_show(*options); }); });
 
   CLI::App* check = command->add_subcommand("check", "is it right? exit code 3 when it is refused");
   check->footer("Example: tenuto collective check mine.txt");
-  check->add_option("file", options->file, "a procedure's text");
+  path_flag(*check, "file", options->file, "a procedure's text");
   with_shape(*check, "a name from tenuto collective list (ring)", "RANK[,RANK...] in order");
   check->callback(
       [options, chosen] { chosen([options] { return run_collective_check(*options); }); });
@@ -374,10 +379,11 @@ void add_collective_command(CLI::App& app, std::function<void(std::function<int(
       "--gigabytes-per-second 12.5 --late 3:20 --algorithm auto");
   with_shape(*price, "a name from tenuto collective list, or auto (ring)",
              "RANK:MS[,RANK:MS...], how long after the others");
-  price->add_option("--bytes", options->bytes, "of the tensor (67108864)");
-  price->add_option("--alpha-us", options->alpha_us, "microseconds a message (10)");
-  price->add_option("--gigabytes-per-second", options->gigabytes_per_second,
-                    "of every link, each way (12.5)");
+  number_flag(*price, "--bytes", options->bytes, whole_numbers(0, kMostTensor),
+              "of the tensor (67108864)");
+  number_flag(*price, "--alpha-us", options->alpha_us, {0, 1e9}, "microseconds a message (10)");
+  number_flag(*price, "--gigabytes-per-second", options->gigabytes_per_second, {1e-9, 1e6},
+              "of every link, each way (12.5)");
   price->add_option("--slow-link", options->slow_link,
                     "RANK-RANK:FACTOR[,...]: that link at this share of the rate, both ways; "
                     "RANK:FACTOR: all links of that one");

@@ -64,18 +64,26 @@ int run_schedule_convert(const ScheduleOptions& options, std::ostream& out, std:
         invalid("--pipeline: only a CSV holds one pipeline: leave it out or take --to csv"),
         errors);
   }
-  auto plan = plan_of_options(options);
-  if (!plan.ok()) return refuse_schedule(plan.error(), errors);
-  if (const Status status = check(plan.value()); !status.ok()) {
+  auto file = plan_of_options(options);
+  if (!file.ok()) return refuse_schedule(file.error(), errors);
+  Plan& plan = file.value().plan;
+  if (const Status status = check(plan); !status.ok()) {
     Error error = status.error();
     if (!options.file.empty()) error.message = cat(options.file, " is refused: ", error.message);
     return refuse_schedule(error, errors);
   }
-  const std::string lost = losses(plan.value(), options.to);
-  const auto text = written(plan.value(), options);
+  const std::string lost = losses(plan, options.to);
+  const auto text = written(plan, options);
   if (!text.ok()) return refuse_schedule(text.error(), errors);
   if (!lost.empty()) {
     errors << "tenuto schedule: note: the form " << options.to << " leaves out " << lost << "\n";
+  }
+  const std::optional<TorchRun>& torch = file.value().torch;
+  for (const std::string& note : file.value().notes) {
+    errors << "tenuto schedule: note: " << note << "\n";
+  }
+  if (torch && torch->ending != TorchEnding::Runs) {
+    errors << "tenuto schedule: note: " << options.file << ": PyTorch " << torch->sentence << "\n";
   }
   if (!options.out.empty()) {
     if (const Status status = write_file(options.out, text.value()); !status.ok()) {
@@ -91,6 +99,8 @@ int run_schedule_convert(const ScheduleOptions& options, std::ostream& out, std:
       json["file"] = options.out;
     }
     json["left_out"] = lost;
+    json["notices"] = file.value().notes;
+    if (torch) json["runtimes"] = runtimes_json(*torch, "");
     out << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
   } else if (options.out.empty()) {
     out << text.value();

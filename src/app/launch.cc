@@ -12,12 +12,12 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -76,12 +76,13 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 // The last line of a file, cut short; empty when there is none.
 std::string last_line(const std::string& path) {
-  constexpr std::streamoff kMost = 300;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = file.tellg();
-  if (size <= 0) return {};
-  file.seekg(std::max(std::streamoff{0}, size - kMost));
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  constexpr int64_t kMost = 300;
+  const auto file = InputFile::open(path);
+  if (!file.ok()) return {};
+  std::string text(kMost, '\0');
+  const auto count = file.value().read(std::max(int64_t{0}, file.value().size() - kMost),
+                                       std::as_writable_bytes(std::span(text)));
+  text.resize(count.ok() ? count.value() : 0);
   text.erase(text.find_last_not_of(" \r\n\t") + 1);
   return text.substr(text.rfind('\n') + 1);
 }

@@ -18,12 +18,15 @@
 #include "app/commit.h"
 #include "app/config.h"
 #include "app/doctor.h"
+#include "app/flags.h"
 #include "app/launch.h"
 #include "app/run_directory.h"
 #include "app/schedule.h"
 #include "app/simulate.h"
 #include "app/train.h"
 #include "base/memory.h"
+#include "base/sentence.h"
+#include "base/standard_output.h"
 #include "base/text.h"
 #include "world/load.h"
 
@@ -31,13 +34,14 @@ namespace tenuto {
 namespace {
 
 constexpr int kUsage = 2;
+constexpr double kMostExact = 9007199254740991;  // of a seed or a step that a flag gives
 constexpr Duration kDescribeLimit = std::chrono::seconds(30);
 
 // Takes what the chosen subcommand does; it returns the exit code.
 using Chosen = std::function<void(std::function<int()>)>;
 
 int fail(const std::string& sentence, int exit_code) {
-  std::fprintf(stderr, "tenuto: %s\n", sentence.c_str());
+  std::fprintf(stderr, "tenuto: %s\n", told(sentence).c_str());
   return exit_code;
 }
 
@@ -160,23 +164,26 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
 }
 
 void add_sample_command(CLI::App& app, const Chosen& chosen) {
-  static std::string run, prompt = "\n", bytes = "500", temperature = "0.8", seed = "1",
-                          step = "-1";
+  static std::string run, prompt = "\n";
+  static int64_t bytes = 500, seed = 1, step = -1;
+  static double temperature = 0.8;
   CLI::App* command = app.add_subcommand("sample", "print text from the model of a run");
   command->add_option("run", run, "folder of the run, or its name under runs/")->required();
   command->add_option("--prompt", prompt, "text to continue");
-  command->add_option("--bytes", bytes, "how many to print (500)");
-  command->add_option("--temperature", temperature, "0 = always the likeliest byte (0.8)");
-  command->add_option("--seed", seed, "of the random choices (1)");
-  command->add_option("--step", step, "of the checkpoint (the newest)");
+  number_flag(*command, "--bytes", bytes, whole_numbers(0, 1e9), "how many to print (500)");
+  number_flag(*command, "--temperature", temperature, {0, 1e6},
+              "0 = always the likeliest byte (0.8)");
+  number_flag(*command, "--seed", seed, whole_numbers(0, kMostExact), "of the random choices (1)");
+  number_flag(*command, "--step", step, whole_numbers(0, kMostExact),
+              "of the checkpoint (the newest)");
   command->footer("Example: tenuto sample runs/quickstart --prompt 'The ' --bytes 300");
   command->callback([chosen] {
     chosen([] {
       const Result<std::string> folder = find_run(run);
       if (!folder.ok()) return fail(folder.error().message, kUsage);
       return become("tenuto-worker",
-                    {"sample", folder.value(), "--prompt", prompt, "--bytes", bytes,
-                     "--temperature", temperature, "--seed", seed, "--step", step});
+                    {"sample", folder.value(), "--prompt", prompt, "--bytes", cat(bytes),
+                     "--temperature", cat(temperature), "--seed", cat(seed), "--step", cat(step)});
     });
   });
 }
@@ -242,7 +249,8 @@ int run(int count, char** arguments) {
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {  // the library's way to say no, and to say help
-    return app.exit(error) == 0 ? 0 : kUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return fail(sentence_of(app, error), kUsage);
   }
   if (version) return print_version();
   if (action) return action();
@@ -254,6 +262,7 @@ int run(int count, char** arguments) {
 }  // namespace tenuto
 
 int main(int count, char** arguments) {
+  tenuto::hold_standard_streams();
   tenuto::keep_freed_memory();
-  return tenuto::run(count, arguments);
+  return tenuto::exit_code_with_output(tenuto::run(count, arguments));
 }

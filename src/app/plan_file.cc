@@ -14,21 +14,27 @@ namespace {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// A schedule or a plan is held in memory several times over while it is read.
+constexpr int64_t kMostPlanBytes = int64_t{256} << 20;
+
 Result<Plan> plan_from_text(std::string_view text, const std::string& source) {
   auto schedule = schedule_from_text(text, source);
   if (!schedule.ok()) return schedule.error();
   return plan_of_schedule(std::move(schedule).value(), source);
 }
 
-Result<Plan> plan_from_csv(std::string_view text, const std::string& source) {
+Result<PlanFile> plan_from_csv(std::string_view text, const std::string& source) {
   auto read = schedule_from_csv(text, source);
   if (!read.ok()) return read.error();
+  CsvSchedule& csv = read.value();
   Shape shape;
-  shape.layers = read.value().schedule.stage_count;
+  shape.layers = csv.schedule.stage_count;
   shape.order = base_name(source);
-  shape.split_backward = read.value().splits;
-  auto plan = make_given_plan({std::move(read.value().schedule), read.value().messages}, shape);
-  if (plan.ok()) return plan;
+  shape.split_backward = csv.splits;
+  auto plan = make_given_plan({std::move(csv.schedule), csv.messages}, shape);
+  if (plan.ok()) {
+    return PlanFile{std::move(plan).value(), std::move(csv.notes), std::move(csv.torch)};
+  }
   Error error = plan.error();
   error.message = cat(source, ": ", error.message);
   return error;
@@ -42,22 +48,24 @@ PlanForm form_of(std::string_view text) {
   return looks_like_csv(text) ? PlanForm::Csv : PlanForm::Text;
 }
 
-Result<Plan> plan_from(std::string_view text, const std::string& source) {
-  switch (form_of(text)) {
-    case PlanForm::Json:
-      return plan_from_json(text, source);
-    case PlanForm::Csv:
-      return plan_from_csv(text, source);
-    case PlanForm::Text:
-      break;
-  }
-  return plan_from_text(text, source);
+Result<PlanFile> plan_from(std::string_view text, const std::string& source) {
+  const PlanForm form = form_of(text);
+  if (form == PlanForm::Csv) return plan_from_csv(text, source);
+  auto plan = form == PlanForm::Json ? plan_from_json(text, source) : plan_from_text(text, source);
+  if (!plan.ok()) return plan.error();
+  return PlanFile{std::move(plan).value(), {}, {}};
+}
+
+Result<PlanFile> read_plan_file(const std::string& path) {
+  const auto text = read_file(path, kMostPlanBytes);
+  if (!text.ok()) return text.error();
+  return plan_from(text.value(), path);
 }
 
 Result<Plan> plan_from_file(const std::string& path) {
-  const auto text = read_file(path);
-  if (!text.ok()) return text.error();
-  return plan_from(text.value(), path);
+  auto file = read_plan_file(path);
+  if (!file.ok()) return file.error();
+  return std::move(file.value().plan);
 }
 
 Result<FileLists> lists_from_file(const std::string& path) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "ir/plan.h"
+#include "ir/torch_run.h"
 #include "plan/given_plan.h"
 
 namespace tenuto {
@@ -26,8 +29,18 @@ PlanForm form_of(std::string_view text);
 //         Infeasible/Job  well formed and not for Tenuto (ir/torch_csv.h, plan/given_plan.h)
 Result<Plan> plan_from_file(const std::string& path);
 
+// A plan from a file, with what is to be told about the file.
+struct PlanFile {
+  Plan plan;
+  std::vector<std::string> notes;  // what the file says and the plan does not, a sentence each
+  std::optional<TorchRun> torch;   // what PyTorch would do with a CSV that places its messages
+};
+
+// plan_from_file, with what is to be told.
+Result<PlanFile> read_plan_file(const std::string& path);
+
 // The same for what has been read already; `source` is the file's name.
-Result<Plan> plan_from(std::string_view text, const std::string& source);
+Result<PlanFile> plan_from(std::string_view text, const std::string& source);
 
 // One pipeline's lists from a file, as training takes them (parallel.schedule).
 struct FileLists {

@@ -5,9 +5,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/flags.h"
 #include "app/page.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/text.h"
@@ -68,6 +70,16 @@ Example example_of(const OrderCard& card) {
   return example;
 }
 
+// On one line; bytes that are no text are replaced.
+std::string dumped(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+// What is said of this runtime beside PyTorch's.
+constexpr const char* kRunsHere =
+    "runs it: sends, receives and compute ops of a worker wait for their values, not for each "
+    "other, and messages have names";
+
 const char* name_of(Placement placement) {
   switch (placement) {
     case Placement::Linear:
@@ -81,9 +93,9 @@ const char* name_of(Placement placement) {
 
 }  // namespace
 
-Result<Plan> plan_of_options(const ScheduleOptions& options) {
+Result<PlanFile> plan_of_options(const ScheduleOptions& options) {
   if (!options.file.empty()) {
-    if (!options.split_backward || !options.to.empty()) return plan_from_file(options.file);
+    if (!options.split_backward || !options.to.empty()) return read_plan_file(options.file);
     return invalid("--split-backward: the file says it: leave the flag out");
   }
   Shape shape;
@@ -106,11 +118,22 @@ Result<Plan> plan_of_options(const ScheduleOptions& options) {
     }
     shape.split_backward = split != "no";
   }
-  return make_plan(shape);
+  auto plan = make_plan(shape);
+  if (!plan.ok()) return plan.error();
+  return PlanFile{std::move(plan).value(), {}, {}};
+}
+
+nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& refused) {
+  return {
+      {"tenuto", {{"runs", refused.empty()}, {"sentence", refused.empty() ? kRunsHere : refused}}},
+      {"pytorch",
+       {{"runs", torch.ending == TorchEnding::Runs},
+        {"ending", name_of(torch.ending)},
+        {"sentence", torch.sentence}}}};
 }
 
 int refuse_schedule(const Error& error, std::ostream& errors) {
-  errors << "tenuto schedule: " << error.message << "\n";
+  errors << "tenuto schedule: " << told(error.message) << "\n";
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
@@ -156,23 +179,23 @@ int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {
 }
 
 int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::ostream& errors) {
-  const auto plan = plan_of_options(options);
-  if (!plan.ok()) return refuse_schedule(plan.error(), errors);
-  if (const Status status = check(plan.value()); !status.ok()) {
+  const auto file = plan_of_options(options);
+  if (!file.ok()) return refuse_schedule(file.error(), errors);
+  const Plan& plan = file.value().plan;
+  if (const Status status = check(plan); !status.ok()) {
     return refuse_schedule(status.error(), errors);
   }
-  const Cluster cluster =
-      uniform_cluster(static_cast<int32_t>(plan.value().schedule.lists.size()), {});
+  const Cluster cluster = uniform_cluster(static_cast<int32_t>(plan.schedule.lists.size()), {});
   PriceOptions price_options;
   price_options.spans = true;
   price_options.update = false;
-  const auto timeline = price(plan.value(), unit_model(plan.value()), cluster, price_options);
+  const auto timeline = price(plan, unit_model(plan), cluster, price_options);
   if (!timeline.ok()) return refuse_schedule(timeline.error(), errors);
   if (!options.page.empty()) {
-    const std::string file = options.file.substr(options.file.rfind('/') + 1);
-    const PageContent content{cat("Tenuto: ", file.empty() ? plan.value().order : file),
+    const std::string name = options.file.substr(options.file.rfind('/') + 1);
+    const PageContent content{cat("Tenuto: ", name.empty() ? plan.order : name),
                               "Each op one unit of 1 ms",
-                              plan.value(),
+                              plan,
                               timeline.value(),
                               {},
                               ""};
@@ -181,60 +204,69 @@ int run_schedule_show(const ScheduleOptions& options, std::ostream& out, std::os
       return 1;
     }
   }
-  const std::string picture = gantt(timeline.value().spans, plan.value());
+  const std::string picture = gantt(timeline.value().spans, plan);
   if (options.json) {
-    out << nlohmann::ordered_json{{"order", plan.value().order},
-                                  {"schedule", to_text(plan.value().schedule)},
+    out << nlohmann::ordered_json{{"order", plan.order},
+                                  {"schedule", to_text(plan.schedule)},
                                   {"gantt", picture},
                                   {"ops", timeline.value().ops}}
                .dump()
         << "\n";
     return 0;
   }
-  out << to_text(plan.value().schedule) << "\n" << picture;
+  out << to_text(plan.schedule) << "\n" << picture;
   return 0;
 }
 
 int run_schedule_check(const ScheduleOptions& options, std::ostream& out, std::ostream& errors) {
-  const auto plan = plan_from_file(options.file);
-  if (!plan.ok()) return refuse_schedule(plan.error(), errors);
-  const Status status = check(plan.value());
+  const auto file = read_plan_file(options.file);
+  if (!file.ok()) return refuse_schedule(file.error(), errors);
+  const Plan& plan = file.value().plan;
+  const std::optional<TorchRun>& torch = file.value().torch;
+  const Status status = check(plan);
+  nlohmann::ordered_json json = {{"ok", status.ok()}};
+  std::vector<std::string> notes = file.value().notes;
   if (!status.ok()) {
-    Error error = status.error();
-    error.message = cat(options.file, " is refused: ", error.message);
+    const std::string reason = cat(options.file, " is refused: ", status.error().message);
     if (options.json) {
-      out << nlohmann::ordered_json{{"ok", false}, {"reason", error.message}}.dump(
-                 -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-          << "\n";
+      json["reason"] = reason;
+      if (torch) json["runtimes"] = runtimes_json(*torch, reason);
+      out << dumped(json) << "\n";
       return 3;
     }
-    errors << "tenuto schedule: " << error.message << "\n";
+    errors << "tenuto schedule: " << told(reason) << "\n";
+    if (torch) errors << "tenuto schedule: PyTorch " << torch->sentence << "\n";
     return 3;
   }
+  for (std::string& notice : notices(plan)) notes.push_back(std::move(notice));
   size_t ops = 0;
-  for (const auto& list : plan.value().schedule.lists) ops += list.size();
+  for (const auto& list : plan.schedule.lists) ops += list.size();
   if (options.json) {
-    out << nlohmann::ordered_json{{"ok", true}, {"ops", ops}, {"notices", notices(plan.value())}}
-               .dump()
-        << "\n";
+    json["ops"] = ops;
+    json["notices"] = notes;
+    if (torch) json["runtimes"] = runtimes_json(*torch, "");
+    out << dumped(json) << "\n";
     return 0;
   }
-  out << cat(options.file, " is right: ", plan.value().stages.size(), " stages, ",
-             plan.value().schedule.lists.size(), " workers, ", plan.value().schedule.micro_count,
+  out << cat(options.file, " is right: ", plan.stages.size(), " stages, ",
+             plan.schedule.lists.size(), " workers, ", plan.schedule.micro_count,
              " micro-batches, ", ops, " ops\n");
-  for (const std::string& notice : notices(plan.value())) out << cat("Note: ", notice, "\n");
+  if (torch) out << cat("Tenuto ", kRunsHere, "\nPyTorch ", torch->sentence, "\n");
+  for (const std::string& note : notes) out << cat("Note: ", note, "\n");
   return 0;
 }
 
 void add_source_options(CLI::App& command, ScheduleOptions& options) {
   CLI::Option* file =
-      command.add_option("file", options.file, "a schedule's text, PLAN.json or PyTorch's CSV");
+      path_flag(command, "file", options.file, "a schedule's text, PLAN.json or PyTorch's CSV");
+  const auto whole = whole_numbers(1);
   for (CLI::Option* flag :
        {command.add_option("--order", options.order, "a name from tenuto schedule list (1f1b)"),
-        command.add_option("--stages", options.stages, "workers of a pipeline (4)"),
-        command.add_option("--pipelines", options.pipelines, "pipelines side by side (1)"),
-        command.add_option("--micros", options.micros, "micro-batches of a pipeline (8)"),
-        command.add_option("--chunks", options.chunks, "stages of one worker (as the order wants)"),
+        number_flag(command, "--stages", options.stages, whole, "workers of a pipeline (4)"),
+        number_flag(command, "--pipelines", options.pipelines, whole, "pipelines side by side (1)"),
+        number_flag(command, "--micros", options.micros, whole, "micro-batches of a pipeline (8)"),
+        number_flag(command, "--chunks", options.chunks, whole,
+                    "stages of one worker (as the order wants)"),
         command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
     flag->excludes(file);
   }
@@ -254,13 +286,13 @@ void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>
   CLI::App* show = command->add_subcommand("show", "a schedule as text and as picture");
   show->footer("Example: tenuto schedule show --order zb-h1 --stages 4 --micros 6");
   add_source_options(*show, *options);
-  show->add_option("--page", options->page, "write an HTML page to look at to this file");
+  path_flag(*show, "--page", options->page, "write an HTML page to look at to this file");
   show->add_flag("--json", options->json, "one JSON object on stdout");
   show->callback([options, chosen] { chosen([options] { return run_schedule_show(*options); }); });
 
   CLI::App* check = command->add_subcommand("check", "is it right? exit code 3 when it is refused");
   check->footer("Example: tenuto schedule check my.sched");
-  check->add_option("file", options->file, "a schedule's text, PLAN.json or PyTorch's CSV")
+  path_flag(*check, "file", options->file, "a schedule's text, PLAN.json or PyTorch's CSV")
       ->required();
   check->add_flag("--json", options->json, "one JSON object on stdout");
   check->callback(
@@ -273,8 +305,9 @@ void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>
       "Example: tenuto schedule convert --order zb-h1 --stages 4 --micros 8 --to csv --out zb.csv");
   add_source_options(*convert, *options);
   convert->add_option("--to", options->to, "text, json, csv or csv-comms")->required();
-  convert->add_option("--out", options->out, "write to this file instead of stdout");
-  convert->add_option("--pipeline", options->pipeline, "csv: which of several pipelines");
+  path_flag(*convert, "--out", options->out, "write to this file instead of stdout");
+  number_flag(*convert, "--pipeline", options->pipeline, whole_numbers(0),
+              "csv: which of several pipelines");
   convert->add_flag("--json", options->json, "one JSON object on stdout");
   convert->callback(
       [options, chosen] { chosen([options] { return run_schedule_convert(*options); }); });

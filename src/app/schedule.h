@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,7 +34,12 @@ struct ScheduleOptions {
 // The plan that the flags ask for: a file's, or an order's of the given shape.
 //
 // Errors: plan_from_file's, make_plan's; Invalid/Call for a flag
-Result<Plan> plan_of_options(const ScheduleOptions& options);
+Result<PlanFile> plan_of_options(const ScheduleOptions& options);
+
+// What this runtime and PyTorch's would do with a file for which `torch` is known, as JSON:
+// {"tenuto": {"runs", "sentence"}, "pytorch": {...}}. `refused`: why it is not right here, or
+// empty.
+nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& refused);
 
 // The exit code of an error, told on `errors`: 2 = unreadable or wrong flags, 3 = refused.
 int refuse_schedule(const Error& error, std::ostream& errors);

@@ -4,16 +4,17 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string_view>
 
 #include "adapt/adapt.h"
 #include "adapt/sums.h"
 #include "app/config.h"
+#include "app/flags.h"
 #include "app/iterations.h"
 #include "app/job_model.h"
 #include "app/make_job_plan.h"
@@ -22,6 +23,7 @@
 #include "base/clock.h"
 #include "base/contains.h"
 #include "base/file.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "ir/effect.h"
@@ -38,7 +40,8 @@ namespace tenuto {
 
 namespace {
 
-constexpr double kOpMilliseconds = 10;  // of every op that no flag gives a time
+constexpr double kMostSeed = 9007199254740991;  // of what a flag gives
+constexpr double kOpMilliseconds = 10;          // of every op that no flag gives a time
 constexpr size_t kMostOpsOfPath =
     300'000;  // with more, the critical path only where spans are asked
 
@@ -89,6 +92,13 @@ Status check_flags(const SimulateOptions& options) {
   }
   if (options.chunks && *options.chunks < 1) {
     return invalid(cat("--chunks ", *options.chunks, ": expected at least 1"));
+  }
+  if (!options.measured.empty() && options.page.empty()) {
+    return invalid(cat("--measured ", options.measured,
+                       " is shown on a page beside the promise: add --page FILE"));
+  }
+  if (options.seed < 0) {
+    return invalid(cat("--seed ", options.seed, ": expected a whole number from 0 on"));
   }
   if (options.iterations < 1 || options.iterations > 1'000'000'000) {
     return invalid(cat("--iterations ", options.iterations, ": expected 1 to 1,000,000,000"));
@@ -254,8 +264,13 @@ bool take_letter(std::string_view& text, char letter) {
 }
 
 bool take_real(std::string_view text, double& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  const auto number = number_of(text);
+  value = number.value_or(0);
+  return number.has_value();
+}
+
+Error named_twice(const char* flag, const std::string& what) {
+  return invalid(cat(flag, " names ", what, " twice: which of the two counts? Name it once"));
 }
 
 Status slow_links(const SimulateOptions& options, Case& it) {
@@ -263,6 +278,7 @@ Status slow_links(const SimulateOptions& options, Case& it) {
     return invalid(cat("--link-ms ", *options.link_ms, ": expected milliseconds from 0 to 1e9"));
   }
   const int32_t links = workers_of_pipeline(it.plan) - 1;
+  std::set<int32_t> named;
   for (const std::string& given : options.slow_links) {
     std::string_view text = given;
     int32_t link = 0;
@@ -275,6 +291,7 @@ Status slow_links(const SimulateOptions& options, Case& it) {
       return invalid(cat("--slow-link ", given, ": ", links + 1, " stages have ", links, " links",
                          links > 0 ? cat(", 0 to ", links - 1) : std::string()));
     }
+    if (!named.insert(link).second) return named_twice("--slow-link", cat("link ", link));
     const auto& before = it.plan.stages[at(link)].holders;
     const auto& behind = it.plan.stages[at(link) + 1].holders;
     for (size_t p = 0; p < std::min(before.size(), behind.size()); ++p) {
@@ -305,6 +322,7 @@ Result<WorkerId> take_worker(const char* flag, const std::string& given, const c
 
 Status slow_workers(const SimulateOptions& options, Case& it) {
   constexpr const char* kForm = "PIPELINE.STAGE:FACTOR, such as 0.2:0.5 for half speed";
+  std::set<WorkerId> named;
   for (const std::string& given : options.slow_workers) {
     std::string_view text = given;
     double factor = 0;
@@ -313,6 +331,9 @@ Status slow_workers(const SimulateOptions& options, Case& it) {
     if (!take_letter(text, ':') || !take_real(text, factor) || factor < 1e-6 || factor > 1e6) {
       return invalid(cat("--slow-worker ", given, ": expected ", kForm));
     }
+    if (!named.insert(worker.value()).second) {
+      return named_twice("--slow-worker", cat("worker ", given.substr(0, given.find(':'))));
+    }
     it.cluster.workers[at(worker.value().value)].speed = factor;
   }
   return ok();
@@ -320,11 +341,13 @@ Status slow_workers(const SimulateOptions& options, Case& it) {
 
 Status lost_workers(const SimulateOptions& options, Case& it) {
   constexpr const char* kForm = "PIPELINE.STAGE, such as 0.2";
+  std::set<WorkerId> named;
   for (const std::string& given : options.lost) {
     std::string_view text = given;
     const auto worker = take_worker("--lost", given, kForm, text, it.plan);
     if (!worker.ok()) return worker.error();
     if (!text.empty()) return invalid(cat("--lost ", given, ": expected ", kForm));
+    if (!named.insert(worker.value()).second) return named_twice("--lost", cat("worker ", given));
     it.cluster.workers[at(worker.value().value)].alive = false;
   }
   return ok();
@@ -338,7 +361,9 @@ Status measured_times(const SimulateOptions& options, Case& it) {
     return invalid("--times measures what --forward-ms and the like would say: take one");
   }
   TraceSamples samples;
+  std::set<std::string> named;
   for (const std::string& path : options.times) {
+    if (!named.insert(path).second) return named_twice("--times", path);
     const auto text = read_file(path);
     if (!text.ok()) return text.error();
     if (const Status added = add_trace(text.value(), path, samples); !added.ok()) return added;
@@ -615,7 +640,7 @@ int write_page_of(const SimulateOptions& options, const Case& it, const Timeline
   if (!options.measured.empty()) {
     auto measured = read_measured(options.measured, it.plan);
     if (!measured.ok()) {
-      errors << "tenuto simulate: " << measured.error().message << "\n";
+      errors << "tenuto simulate: " << told(measured.error().message) << "\n";
       return exit_code_of(measured.error());
     }
     content.measured = std::move(measured.value().spans);
@@ -623,7 +648,7 @@ int write_page_of(const SimulateOptions& options, const Case& it, const Timeline
   }
   const Status written = write_page_file(options.page, content);
   if (written.ok()) return 0;
-  errors << "tenuto simulate: " << written.error().message << "\n";
+  errors << "tenuto simulate: " << told(written.error().message) << "\n";
   return 1;
 }
 
@@ -635,22 +660,20 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   const Duration planning = monotonic_clock().now() - before;
   const Status rehearsed = found.ok() ? rehearse(options, found.value()) : Status(found.error());
   if (!rehearsed.ok()) {
-    errors << "tenuto simulate: " << rehearsed.error().message << "\n";
+    errors << "tenuto simulate: " << told(rehearsed.error().message) << "\n";
     return exit_code_of(rehearsed.error());
   }
   const Case& it = found.value();
   const auto timeline = priced(options, it);
   if (!timeline.ok()) {
-    errors << "tenuto simulate: " << timeline.error().message << "\n";
+    errors << "tenuto simulate: " << told(timeline.error().message) << "\n";
     return exit_code_of(timeline.error());
   }
   if (!options.trace.empty()) {
-    std::ofstream file(options.trace);
-    write_trace(file, timeline.value().spans, it.plan);
-    file.close();
-    if (!file) {
-      errors << "tenuto simulate: " << options.trace
-             << " cannot be written: is the folder there and is there room?\n";
+    std::ostringstream text;
+    write_trace(text, timeline.value().spans, it.plan);
+    if (const Status written = write_file(options.trace, text.str()); !written.ok()) {
+      errors << "tenuto simulate: " << told(written.error().message) << "\n";
       return 1;
     }
   }
@@ -671,27 +694,34 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   CLI::App* command = app.add_subcommand("simulate", "What would a step cost? Prices a plan");
   command->footer(
       "Example: tenuto simulate --stages 4 --micros 12 --order zb-h1 --slow-link 0:20 --gantt");
-  command->add_option("file", options->file,
-                      "JOB.toml, or a schedule's file; without it the flags say all");
-  command->add_option("--stages", options->stages, "stages of a pipeline (4)");
-  command->add_option("--pipelines", options->pipelines, "pipelines side by side (1)");
-  command->add_option("--micros", options->micros, "micro-batches of a pipeline (8)");
+  path_flag(*command, "file", options->file,
+            "JOB.toml, or a schedule's file; without it the flags say all");
+  const auto whole = whole_numbers(1);
+  const NumberRange milliseconds{0, 1e9};
+  number_flag(*command, "--stages", options->stages, whole, "stages of a pipeline (4)");
+  number_flag(*command, "--pipelines", options->pipelines, whole, "pipelines side by side (1)");
+  number_flag(*command, "--micros", options->micros, whole, "micro-batches of a pipeline (8)");
   command->add_option("--order", options->order, "a name from tenuto schedule list (1f1b)");
-  const auto list = [&](const char* name, auto& target, const char* help) {
-    command->add_option(name, target, help)->delimiter(',')->expected(1, 1 << 20);
-  };
-  list("--forward-ms", options->forward_ms, "time of a forward; one, or one a stage (10)");
-  list("--backward-input-ms", options->backward_input_ms, "time of an input gradient (10)");
-  list("--backward-weight-ms", options->backward_weight_ms, "time of a weight gradient (10)");
-  list("--times", options->times,
-       "a trace to take the op times from, ours or PyTorch's; or several, of one worker each");
-  command->add_option("--link-ms", options->link_ms, "one-way latency of every link (0)");
-  list("--slow-link", options->slow_links, "I:X, X ms more between stages I and I+1");
-  list("--slow-worker", options->slow_workers, "P.S:FACTOR, speed of a worker; 0.5 = half");
-  list("--lost", options->lost, "P.S, dead workers: their peers run what was theirs");
-  command->add_option("--memory", options->memory, "micro-batches a worker may hold (unlimited)");
-  command->add_option("--weight-memory", options->weight_memory,
-                      "share of a micro-batch held until its weight gradient (1)");
+  numbers_flag(*command, "--forward-ms", options->forward_ms, milliseconds,
+               "time of a forward; one, or one a stage (10)");
+  numbers_flag(*command, "--backward-input-ms", options->backward_input_ms, milliseconds,
+               "time of an input gradient (10)");
+  numbers_flag(*command, "--backward-weight-ms", options->backward_weight_ms, milliseconds,
+               "time of a weight gradient (10)");
+  list_flag(*command, "--times", options->times,
+            "a trace to take the op times from, ours or PyTorch's; or several, of one worker each");
+  number_flag(*command, "--link-ms", options->link_ms, milliseconds,
+              "one-way latency of every link (0)");
+  list_flag(*command, "--slow-link", options->slow_links,
+            "I:X, X ms more between stages I and I+1");
+  list_flag(*command, "--slow-worker", options->slow_workers,
+            "P.S:FACTOR, speed of a worker; 0.5 = half");
+  list_flag(*command, "--lost", options->lost,
+            "P.S, dead workers: their peers run what was theirs");
+  number_flag(*command, "--memory", options->memory, whole,
+              "micro-batches a worker may hold (unlimited)");
+  number_flag(*command, "--weight-memory", options->weight_memory, {0, 1},
+              "share of a micro-batch held until its weight gradient (1)");
   command->add_option("--dispatch", options->dispatch, "listed or ready (listed)");
   command->add_option("--split-backward", options->split_backward,
                       "yes or no (as the order wants)");
@@ -703,19 +733,21 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--all-reduce", options->all_reduce,
                       "how gradients are summed: ring, halving, tree, direct, late-one, or auto:\n"
                       "the fastest of ring, halving and late-one (ring, or as the job says)");
-  command->add_option("--chunks", options->chunks,
-                      "stages of a worker, for orders that have several (2)");
+  number_flag(*command, "--chunks", options->chunks, whole,
+              "stages of a worker, for orders that have several (2)");
   command->add_option("--duplex", options->duplex,
                       "full, or half: both directions of a link share its rate (full)");
-  command->add_option("--per-op-ms", options->per_op_ms, "constant cost of every compute op (0)");
+  number_flag(*command, "--per-op-ms", options->per_op_ms, milliseconds,
+              "constant cost of every compute op (0)");
   command->add_option("--update", options->update,
                       "yes or no: price reductions, norm and update too (yes for a job, else no)");
-  command->add_option("--iterations", options->iterations, "steps (1)");
-  command->add_option("--seed", options->seed, "of what is random; nothing is so far");
-  command->add_option("--trace", options->trace, "write a Chrome trace to this file");
-  command->add_option("--page", options->page, "write an HTML page to look at to this file");
-  command->add_option("--measured", options->measured,
-                      "a run's folder or trace, to be shown on the page beside the promise");
+  number_flag(*command, "--iterations", options->iterations, whole_numbers(1, 1e9), "steps (1)");
+  number_flag(*command, "--seed", options->seed, whole_numbers(0, kMostSeed),
+              "of what is random; nothing is so far");
+  path_flag(*command, "--trace", options->trace, "write a Chrome trace to this file");
+  path_flag(*command, "--page", options->page, "write an HTML page to look at to this file");
+  path_flag(*command, "--measured", options->measured,
+            "a run's folder or trace, to be shown on the page beside the promise");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   command->add_flag("--gantt", options->gantt, "draw the compute lanes");
   command->callback([options, chosen = std::move(chosen)] {

@@ -22,6 +22,7 @@
 #include "app/descriptor.h"
 #include "app/launch.h"
 #include "base/clock.h"
+#include "base/standard_output.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -166,7 +167,7 @@ Status Supervisor::start_coordinator() {
     post_.emplace(std::move(pair.value().second));
     pair.value().first = Post(-1);
     const int code = input_.coordinate({&*post_, held_.text, before_});
-    std::exit(code);
+    std::exit(exit_code_with_output(code));
   }
   coordinator_ = process;
   post_.emplace(std::move(pair.value().first));

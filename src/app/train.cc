@@ -21,6 +21,7 @@
 #include "app/progress.h"
 #include "app/supervise.h"
 #include "base/check.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "sim/price.h"
@@ -40,7 +41,7 @@ constexpr Duration kSalvageLimit = std::chrono::seconds(10);
 Duration from_seconds(double seconds) { return from_milliseconds(seconds * 1000); }
 
 int fail(const Error& error, int exit_code) {
-  std::fprintf(stderr, "tenuto: %s\n", error.message.c_str());
+  std::fprintf(stderr, "tenuto: %s\n", told(error.message).c_str());
   return exit_code;
 }
 

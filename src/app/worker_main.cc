@@ -13,8 +13,10 @@
 #include <string>
 #include <thread>
 
+#include "app/flags.h"
 #include "app/make_compute.h"
 #include "app/worker_run.h"
+#include "base/standard_output.h"
 
 namespace {
 
@@ -69,9 +71,7 @@ int say(const tenuto::Status& status, int exit_code) {
   return exit_code;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
+int run_program(int count, char** arguments) {
   CLI::App app("One worker of a Tenuto run; started by tenuto.", "tenuto-worker");
   app.require_subcommand(0, 1);
   tenuto::WorkerSettings worker;
@@ -93,7 +93,13 @@ int main(int count, char** arguments) {
   sample->add_option("--step", request.step, "of the checkpoint; -1 = the newest");
   bool describe = false;
   app.add_flag("--describe", describe, "print versions and devices");
-  CLI11_PARSE(app, count, arguments);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {  // the library's way to say no, and to say help
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "tenuto-worker: %s\n", tenuto::sentence_of(app, error).c_str());
+    return 2;
+  }
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   if (describe || (!sample->parsed() && !run->parsed())) {
@@ -110,4 +116,11 @@ int main(int count, char** arguments) {
   worker.token = token == nullptr ? "" : token;
   unsetenv("TENUTO_TOKEN");
   return say(tenuto::run_worker(worker), 1);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  tenuto::hold_standard_streams();
+  return tenuto::exit_code_with_output(run_program(count, arguments));
 }

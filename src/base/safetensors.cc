@@ -1,13 +1,6 @@
 #include "base/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -33,40 +26,6 @@ int64_t element_bytes(std::string_view dtype) {
   return 0;
 }
 
-Error system_error(const std::string& doing, const std::string& path) {
-  const int number = errno;
-  const Code code = number == ENOSPC || number == EDQUOT ? Code::Exhausted : Code::Invalid;
-  const char* advice = code == Code::Exhausted ? ": make room on the disk and resume" : "";
-  return {code, Reach::Job, cat(path, ": cannot ", doing, ": ", std::strerror(number), advice)};
-}
-
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) : number_(::open(path.c_str(), flags, 0644)) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  bool open() const { return number_ >= 0; }
-  int number() const { return number_; }
-  bool write(const void* data, size_t count) const {
-    const char* next = static_cast<const char*>(data);
-    while (count > 0) {
-      const ssize_t written = ::write(number_, next, count);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      next += written;
-      count -= static_cast<size_t>(written);
-    }
-    return true;
-  }
-
- private:
-  int number_;
-};
-
 std::string make_header(const std::vector<NamedTensor>& tensors,
                         const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
@@ -84,18 +43,15 @@ std::string make_header(const std::vector<NamedTensor>& tensors,
   return text;
 }
 
-Status write_all(const std::string& path, const std::vector<NamedTensor>& tensors,
+Status write_all(OutputFile& file, const std::vector<NamedTensor>& tensors,
                  const std::string& header) {
-  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-  if (!file.open()) return system_error("create this file", path);
   const uint64_t length = header.size();
-  bool written = file.write(&length, sizeof(length)) && file.write(header.data(), header.size());
+  Status written = file.write(std::as_bytes(std::span(&length, 1)));
+  if (written.ok()) written = file.write(header);
   for (const NamedTensor& tensor : tensors) {
-    written = written && file.write(tensor.bytes.data(), tensor.bytes.size());
+    if (written.ok()) written = file.write(tensor.bytes);
   }
-  if (!written) return system_error("write", path);
-  if (::fsync(file.number()) != 0) return system_error("sync", path);
-  return ok();
+  return written.ok() ? file.finish() : written;
 }
 
 // The JSON of a header, refused when a name comes twice: which one would count?
@@ -164,46 +120,34 @@ Status write_safetensors(const std::string& path, const std::vector<NamedTensor>
     CHECK(bytes == static_cast<int64_t>(tensor.bytes.size()),
           cat("tensor ", tensor.name, " has ", tensor.bytes.size(), " bytes, not ", bytes));
   }
-  const std::string temporary = cat(path, ".writing-", static_cast<int64_t>(::getpid()));
-  Status written = write_all(temporary, tensors, make_header(tensors, metadata));
-  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    written = system_error("rename the temporary file to this name", path);
-  }
-  if (!written.ok()) {
-    ::unlink(temporary.c_str());
-    return written;
-  }
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  const Descriptor folder(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (!folder.open() || ::fsync(folder.number()) != 0) return system_error("sync", parent);
-  return ok();
+  auto file = OutputFile::create(path);
+  if (!file.ok()) return file.error();
+  return write_all(file.value(), tensors, make_header(tensors, metadata));
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
-  SafetensorsFile file;
-  file.path_ = path;
-  std::error_code failure;
-  const auto size = std::filesystem::file_size(path, failure);
-  file.stream_.open(path, std::ios::binary);
-  if (failure || !file.stream_) {
-    return Error{Code::Invalid, Reach::Job,
-                 cat(path, ": cannot be opened: ",
-                     failure ? failure.message() : std::string("not readable"))};
+  auto opened = InputFile::open(path);
+  if (!opened.ok()) {
+    return Error{Code::Invalid, Reach::Job, opened.error().message};
   }
+  SafetensorsFile file;
+  file.file_ = std::move(opened).value();
   const auto corrupt = [&](const std::string& what) {
     return Error{Code::Corrupt, Reach::Job,
                  cat(path, ": ", what, ": take another checkpoint, this file is damaged")};
   };
-  const auto file_bytes = static_cast<int64_t>(size);
+  const int64_t file_bytes = file.file_.size();
   uint64_t length = 0;
-  file.stream_.read(reinterpret_cast<char*>(&length), kLengthBytes);
-  if (!file.stream_) return corrupt(cat("has ", file_bytes, " bytes, too few for a header"));
+  const auto start = file.file_.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (!start.ok() || start.value() != sizeof(length)) {
+    return corrupt(cat("has ", file_bytes, " bytes, too few for a header"));
+  }
   if (length > uint64_t{kHeaderLimit} || static_cast<int64_t>(length) > file_bytes - kLengthBytes) {
     return corrupt(cat("names a header of ", length, " bytes in a file of ", file_bytes));
   }
   std::string header(length, '\0');
-  file.stream_.read(header.data(), static_cast<std::streamsize>(length));
-  if (!file.stream_) return corrupt("ends within its header");
+  const auto read_header = file.file_.read(kLengthBytes, std::as_writable_bytes(std::span(header)));
+  if (!read_header.ok() || read_header.value() != length) return corrupt("ends within its header");
   file.data_first_ = kLengthBytes + static_cast<int64_t>(length);
   Status read = file.read_header(header, file_bytes - file.data_first_);
   if (!read.ok()) return read.error();
@@ -213,9 +157,9 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
 Status SafetensorsFile::read_header(std::string_view header, int64_t data_bytes) {
   const auto corrupt = [&](const std::string& what) {
     return Error{Code::Corrupt, Reach::Job,
-                 cat(path_, ": ", what, ": take another checkpoint, this file is damaged")};
+                 cat(path(), ": ", what, ": take another checkpoint, this file is damaged")};
   };
-  const Result<Json> json = parse_header(header, path_);
+  const Result<Json> json = parse_header(header, path());
   if (!json.ok()) return json.error();
   std::vector<std::pair<int64_t, int64_t>> taken;
   for (const auto& [name, entry] : json.value().items()) {
@@ -250,15 +194,13 @@ Status SafetensorsFile::read_header(std::string_view header, int64_t data_bytes)
 
 Status SafetensorsFile::read(const std::string& name, std::span<std::byte> into) {
   const auto found = tensors_.find(name);
-  CHECK(found != tensors_.end(), cat(path_, " has no tensor ", name));
+  CHECK(found != tensors_.end(), cat(path(), " has no tensor ", name));
   const int64_t bytes = found->second.end - found->second.first;
   CHECK(bytes == static_cast<int64_t>(into.size()), cat("room of ", into.size(), " for ", bytes));
-  stream_.clear();
-  stream_.seekg(data_first_ + found->second.first);
-  stream_.read(reinterpret_cast<char*>(into.data()), bytes);
-  if (!stream_) {
+  const auto count = file_.read(data_first_ + found->second.first, into);
+  if (!count.ok() || count.value() != into.size()) {
     return Error{Code::Corrupt, Reach::Job,
-                 cat(path_, ": ends within tensor ", name, ": the file was cut short")};
+                 cat(path(), ": ends within tensor ", name, ": the file was cut short")};
   }
   return ok();
 }

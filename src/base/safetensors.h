@@ -7,13 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/result.h"
 
 namespace tenuto {
@@ -26,11 +26,10 @@ struct NamedTensor {
   std::span<const std::byte> bytes;
 };
 
-// Writes the file under a temporary name in the same folder, syncs it, renames it to `path` and
-// syncs the folder: durable when it returns, and never half there under its own name.
+// Writes the file as an OutputFile: durable when it returns, and never half there under its own
+// name.
 //
-// Errors: Exhausted/Job when the disk is full, Invalid/Job when the folder cannot be written;
-//         the temporary file is gone then
+// Errors: Exhausted/Job when the disk is full, Invalid/Job when the folder cannot be written
 Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                          const std::map<std::string, std::string>& metadata);
 
@@ -57,12 +56,11 @@ class SafetensorsFile {
   // Reads one tensor; `into` must have its size. Corrupt/Job when the file ends early.
   Status read(const std::string& name, std::span<std::byte> into);
   // The path that was opened.
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   Status read_header(std::string_view header, int64_t data_bytes);
-  std::string path_;
-  std::ifstream stream_;
+  InputFile file_;
   int64_t data_first_ = 0;
   std::map<std::string, std::string> metadata_;
   std::map<std::string, TensorPlace> tensors_;

@@ -1,11 +1,14 @@
 #include "engine/files.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
-#include <fstream>
 #include <map>
+#include <optional>
+#include <span>
 #include <utility>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -14,6 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 Error refuse(std::string message) { return {Code::Invalid, Reach::Job, std::move(message)}; }
+
+// All data together; a worker holds it in memory.
+constexpr int64_t kMostBytes = int64_t{16} << 30;
 
 // Where a file was named: by the user, or found in a folder.
 using Found = std::map<std::string, bool>;
@@ -29,6 +35,24 @@ Status find_in(const std::string& folder, Found& found) {
   }
   if (failure) return refuse(cat("data.paths: cannot read ", folder, ": ", failure.message()));
   return ok();
+}
+
+using Text = std::optional<std::string>;
+
+// The bytes of a file, at most `left`; nothing when it is no text, of which a file that is none
+// says so early in most cases.
+Result<Text> text_of(const std::string& path, int64_t left) {
+  const auto file = InputFile::open(path);
+  if (!file.ok()) return file.error();
+  std::array<std::byte, 4096> start;
+  const auto count = file.value().read(0, start);
+  if (!count.ok()) return count.error();
+  const auto begun = std::span(start).first(count.value());
+  if (std::find(begun.begin(), begun.end(), std::byte{0}) != begun.end()) return Text{};
+  auto bytes = read_file(file.value(), left);
+  if (!bytes.ok()) return bytes.error();
+  if (bytes.value().find('\0') != std::string::npos) return Text{};
+  return Text(std::move(bytes).value());
 }
 
 }  // namespace
@@ -47,15 +71,16 @@ Result<std::vector<UserFile>> read_user_files(const std::vector<std::string>& pa
     }
   }
   std::vector<UserFile> files;
+  int64_t left = kMostBytes;
   for (const auto& [path, named] : found) {
-    std::ifstream stream(path, std::ios::binary);
-    std::string bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (!stream) return refuse(cat("data.paths: cannot read ", path, ": is it a readable file?"));
-    if (bytes.find('\0') != std::string::npos) {
+    auto bytes = text_of(path, left);
+    if (!bytes.ok()) return refuse(cat("data.paths: ", bytes.error().message));
+    if (!bytes.value()) {
       if (named) return refuse(cat("data.paths: ", path, " has NUL bytes: it is not text"));
       continue;
     }
-    files.push_back({path, std::move(bytes)});
+    left -= static_cast<int64_t>(bytes.value()->size());
+    files.push_back({path, std::move(*bytes.value())});
   }
   if (files.empty()) {
     return refuse(cat("data.paths: no file without NUL bytes in ", paths.front(),

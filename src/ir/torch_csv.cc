@@ -96,6 +96,8 @@ class CsvReader {
       }
       if (const auto error = add_list(row, result)) return *error;
     }
+    note_steps(result);
+    if (result.messages) result.torch = torch_of(result.schedule);
     return result;
   }
 
@@ -113,6 +115,8 @@ class CsvReader {
   Fault read_composite(const Spot& spot);
   Fault read_action(const Spot& spot);
   void note_makers(CsvSchedule& result);
+  void note_steps(CsvSchedule& result) const;
+  TorchRun torch_of(const Schedule& schedule) const;
   Fault add_list(size_t row, CsvSchedule& result) const;
   Fault add_message(size_t row, const Action& action, std::vector<Op>& list) const;
   Fault check_reduction(size_t row, size_t index) const;
@@ -123,6 +127,7 @@ class CsvReader {
   }
 
   std::string_view text_, source_;
+  std::optional<Spot> blank_;  // the first cell without an action
   std::vector<std::vector<Action>> rows_;
   std::map<std::tuple<OpKind, StageId, MicroId>, WorkerId> makers_;
   int32_t stage_count_ = 0;
@@ -134,15 +139,15 @@ CsvReader::Fault CsvReader::read_rows() {
     const size_t end = std::min(text_.find('\n', begin), text_.size());
     ++line;
     rows_.emplace_back();
-    for (size_t cell = begin; cell <= end;) {
+    const bool says_nothing =
+        text_.substr(begin, end - begin).find_first_not_of(" \t\r") == std::string_view::npos;
+    for (size_t cell = begin; cell <= end && !says_nothing;) {
       const size_t stop = std::min(text_.substr(0, end).find(',', cell), end);
       if (auto error = read_cell(text_.substr(cell, stop - cell), line, cell - begin + 1)) {
         return error;
       }
       cell = stop + 1;
     }
-    const bool says_nothing =
-        text_.substr(begin, end - begin).find_first_not_of(" \t\r") == std::string_view::npos;
     if (!says_nothing) last = rows_.size();
     begin = end + 1;
   }
@@ -164,8 +169,11 @@ CsvReader::Fault CsvReader::read_cell(std::string_view cell, size_t line, size_t
     ++column;
     trim();
   }
-  if (cell.empty()) return {};
   const Spot spot{line, column, cell};
+  if (cell.empty()) {
+    if (!blank_) blank_ = spot;
+    return {};
+  }
   return cell.front() == '(' ? read_composite(spot) : read_action(spot);
 }
 
@@ -224,12 +232,6 @@ CsvReader::Fault CsvReader::read_action(const Spot& spot) {
                                   [&](const VerbName& it) { return it.name == name; });
   if (found == std::end(kVerbs)) return fault(spot, Code::Invalid, std::string(kForm));
   action.verb = found->verb;
-  if (action.verb == Verb::Unshard || action.verb == Verb::Reshard) {
-    return fault(spot, Code::Infeasible,
-                 cat(name,
-                     " gathers or drops sharded weights (FSDP), which Tenuto does not have: "
-                     "write the file with format=\"compute_only\", or drop these cells"));
-  }
   if (!of_step(action.verb) && !number(action.micro.value)) {
     return fault(spot, Code::Invalid, std::string(kForm));
   }
@@ -259,6 +261,37 @@ void CsvReader::note_makers(CsvSchedule& result) {
   result.schedule.stage_count = stage_count_;
 }
 
+// What is said of the whole step and does nothing here.
+void CsvReader::note_steps(CsvSchedule& result) const {
+  const auto note = [&](auto is_one, const char* what) {
+    size_t count = 0;
+    Spot first;
+    for (const auto& row : rows_) {
+      for (const Action& action : row) {
+        if (is_one(action.verb) && count++ == 0) first = action.spot;
+      }
+    }
+    if (count == 0) return;
+    result.notes.push_back(cat(source_, ":", first.line, ":", first.column, ": '",
+                               first.text.substr(0, 40), "'",
+                               count > 1 ? cat(" and ", count - 1, " more") : std::string(), what));
+  };
+  note([](Verb verb) { return verb == Verb::Unshard || verb == Verb::Reshard; },
+       " do nothing here: they gather and drop sharded weights (FSDP), and a worker of Tenuto "
+       "holds its weights whole");
+  note([](Verb verb) { return verb == Verb::ReduceGradient; },
+       " stand for Tenuto's own reduction, which sums a stage's gradient over the pipelines as "
+       "soon as all of it is there");
+}
+
+// Loading comes before running, and blank cells have no place in a file with messages.
+TorchRun CsvReader::torch_of(const Schedule& schedule) const {
+  if (!blank_) return torch_run(schedule);
+  return {TorchEnding::NotTaken,
+          cat("does not load it: the cell in line ", blank_->line, ", column ", blank_->column,
+              " is blank, which PyTorch refuses in a file with messages: drop the cell")};
+}
+
 CsvReader::Fault CsvReader::add_list(size_t row, CsvSchedule& result) const {
   std::vector<Op>& list = result.schedule.lists.emplace_back();
   for (size_t i = 0; i < rows_[row].size(); ++i) {
@@ -266,6 +299,8 @@ CsvReader::Fault CsvReader::add_list(size_t row, CsvSchedule& result) const {
     const auto add = [&](OpKind kind) { list.push_back(op_of(kind, action.stage, action.micro)); };
     if (is_message(action.verb)) {
       if (auto error = add_message(row, action, list)) return error;
+    } else if (action.verb == Verb::Unshard || action.verb == Verb::Reshard) {
+      continue;  // told by note_steps
     } else if (action.verb == Verb::ReduceGradient) {
       if (auto error = check_reduction(row, i)) return error;
     } else if (action.verb == Verb::Forward) {

@@ -5,15 +5,20 @@
 // <stage><kind><micro-batch>: F forward, B whole backward, I its half for the inputs, W its half
 // for the weights; SEND_F RECV_F SEND_B RECV_B messages, named by the stage that sends or receives;
 // (3F1;2B0)OVERLAP_F_B several actions, one after the other; 2REDUCE_GRAD the end of a stage's
-// gradient. A file without messages is "compute only", one with them is complete.
+// gradient; 2UNSHARD and 2RESHARD the gathering and dropping of sharded weights (FSDP), which
+// Tenuto does not shard: they do nothing here. A file without messages is "compute only", one with
+// them is complete.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "ir/plan.h"
+#include "ir/torch_run.h"
 
 namespace tenuto {
 
@@ -22,6 +27,10 @@ struct CsvSchedule {
   Schedule schedule;      // lists[r] = row r; a whole backward is its two halves side by side
   bool messages = false;  // the file places messages itself
   bool splits = false;    // some backward comes in two cells
+  // What the file says and Tenuto does otherwise: a sentence each.
+  std::vector<std::string> notes;
+  // Of a file with messages: what PyTorch's runtime would do with it.
+  std::optional<TorchRun> torch;
 };
 
 // True when the text cannot be our own text or JSON and begins as a CSV of actions does.
@@ -30,8 +39,8 @@ bool looks_like_csv(std::string_view text);
 // Reads a CSV. Whether it is a right schedule, `check` says once it is a plan (plan/given_plan.h).
 //
 // Errors: Invalid/Call    not of this form; source, line, column, what was expected and found
-//         Infeasible/Job  well formed and not for Tenuto: UNSHARD and RESHARD (sharded weights), a
-//                         message that no two workers exchange, a REDUCE_GRAD before the end
+//         Infeasible/Job  well formed and not for Tenuto: a message that no two workers exchange, a
+//                         REDUCE_GRAD before the end
 Result<CsvSchedule> schedule_from_csv(std::string_view text, std::string_view source);
 
 // How backwards are written. Whole: B, where its half for the inputs stands. Split: I and W. Apart:

@@ -17,6 +17,7 @@ Slot slot(Job& job) {
 
 constexpr Range kAnyNumber{};
 constexpr Range kAtLeast0{.low = 0};
+constexpr Range kMilliseconds{.low = 0, .high = 1e9};
 constexpr Range kAbove0{.low = 0, .low_open = true};
 constexpr Range kBelow1{.low = 0, .high = 1, .high_open = true};
 constexpr Range kShare{.low = 0, .high = 1};
@@ -270,17 +271,17 @@ std::vector<Key> device_keys() {
        "CPU threads of one worker"},
       {"device.forward_ms",
        slot<&Job::device, &DeviceSettings::forward_ms>,
-       kAtLeast0,
+       kMilliseconds,
        {},
        "paced: length of a forward, one number or one per stage"},
       {"device.backward_input_ms",
        slot<&Job::device, &DeviceSettings::backward_input_ms>,
-       kAtLeast0,
+       kMilliseconds,
        {},
        "paced: length of a backward for the input, one number or one per stage"},
       {"device.backward_weight_ms",
        slot<&Job::device, &DeviceSettings::backward_weight_ms>,
-       kAtLeast0,
+       kMilliseconds,
        {},
        "paced: length of a backward for the weights, one number or one per stage"},
       {"device.clock",
@@ -506,8 +507,6 @@ const std::vector<Key>& job_keys() {
 }
 
 namespace {
-
-constexpr Range kMilliseconds{.low = 0, .high = 1e9};
 
 // What happens, and to which link.
 std::vector<Key> faulty_link_keys() {

@@ -3,11 +3,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "world/chaos.h"
 #include "world/fault_trace.h"
@@ -21,7 +22,7 @@ namespace tenuto {
 namespace {
 
 // A job file is written by hand; whatever is larger is not one.
-constexpr std::streamoff kMostBytes = 1 << 20;
+constexpr int64_t kMostBytes = 1 << 20;
 // Faults that chaos draws.
 constexpr int64_t kMostDrawn = 100'000;
 
@@ -107,10 +108,17 @@ bool take(const toml::node& node, const Key& key, double& value) {
   return key.range.contains(found);
 }
 
+// A whole number may also be written with a point or an exponent: 1e3.
 bool take(const toml::node& node, const Key& key, int64_t& value) {
-  const auto* found = node.as_integer();
-  if (found == nullptr || !key.range.contains(static_cast<double>(found->get()))) return false;
-  value = found->get();
+  constexpr double kMostExact = 9007199254740992;
+  const auto* whole = node.as_integer();
+  const auto* number = node.as_floating_point();
+  if (whole == nullptr && number == nullptr) return false;
+  const double found = whole != nullptr ? static_cast<double>(whole->get()) : number->get();
+  if (!key.range.contains(found)) return false;
+  if (number != nullptr && (std::floor(found) != found || std::abs(found) > kMostExact))
+    return false;
+  value = whole != nullptr ? whole->get() : static_cast<int64_t>(found);
   return true;
 }
 
@@ -340,10 +348,7 @@ Result<std::string> file_text(const std::string& path, const std::string& what) 
     return invalid(cat(path, ": ", about.st_size, " bytes are too many for ", what, "; expected ",
                        kMostBytes, " at most"));
   }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.good() && !file.eof()) return invalid(cat(path, ": cannot be read; check its rights"));
-  return text;
+  return read_file(path, kMostBytes);
 }
 
 // The kinds of fault that a key belongs to, the one that an error names first.

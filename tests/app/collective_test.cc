@@ -121,12 +121,12 @@ TEST(CollectiveCommand, Refusals) {
   options.late = "8";
   EXPECT_EQ(refused(run_collective_show, options, 2),
             "tenuto collective: --late 8: expected RANK, separated by commas, with ranks of 0 to "
-            "7\n");
+            "7, found '8'\n");
   options.late = "3";
   EXPECT_EQ(
       refused(run_collective_price, options, 2),
-      "tenuto collective: --late 3: expected RANK:MS, separated by commas, with ranks of 0 to "
-      "7\n");
+      "tenuto collective: --late 3: expected RANK:MS with 0 to 1e9 ms, separated by commas, with "
+      "ranks of 0 to 7, found '3'\n");
   options = {};
   options.algorithm = "rings";
   EXPECT_EQ(refused(run_collective_check, options, 2),
@@ -140,7 +140,7 @@ TEST(CollectiveCommand, Refusals) {
   EXPECT_EQ(
       refused(run_collective_price, options, 2),
       "tenuto collective: --slow-link 1-1:2: expected RANK-RANK:FACTOR, or RANK:FACTOR for all "
-      "links of a member, separated by commas, with a factor above 0 and up to 1\n");
+      "links of a member, separated by commas, with a factor above 0 and up to 1, found '1-1:2'\n");
   for (const char* wrong : {"1", "9:0.5", "1-:0.5", ":0.5", "1:", "1:0-5"}) {
     options.slow_link = wrong;
     EXPECT_NE(refused(run_collective_price, options, 2), "") << wrong;

@@ -130,9 +130,10 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
   const Status written = file.value().write("a line");
   ASSERT_FALSE(written.ok());
   EXPECT_EQ(written.error().code, Code::Exhausted);
-  EXPECT_EQ(written.error().message,
-            "cannot write /dev/full: No space left on device; make room there and continue with "
-            "--resume");
+  EXPECT_EQ(
+      written.error().message,
+      "cannot write /dev/full: No space left on device; make room there and call again (a run "
+      "goes on with --resume)");
 }
 
 }  // namespace

@@ -276,7 +276,7 @@ TEST(Simulate, PlansAndTraces) {
   std::ifstream file(trace.path());
   EXPECT_GT(nlohmann::json::parse(file)["traceEvents"].size(), 10u);
   options.trace = trace.path() + "/not/there";
-  EXPECT_NE(refused(options, 1).find("cannot be written"), std::string::npos);
+  EXPECT_NE(refused(options, 1).find("cannot write "), std::string::npos);
   options.trace.clear();
   options.stages = 3;
   EXPECT_NE(refused(options, 2).find("leave those flags out"), std::string::npos);

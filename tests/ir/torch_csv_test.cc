@@ -100,10 +100,8 @@ TEST(TorchCsv, RefusedWithItsPlace) {
            Case{"(0F0;0B0)OVERLAP", "x.csv:1:1: ", "OVERLAP_F_B", Code::Invalid},
            Case{"0F0,(0SEND_F0)OVERLAP_F_B", "x.csv:1:6: '0SEND_F0': ", "overlap", Code::Invalid},
            Case{"\n\n", "x.csv:1:1: ", "found none", Code::Invalid},
-           Case{"0UNSHARD,0F0,0B0", "x.csv:1:1: '0UNSHARD': ", "UNSHARD gathers or drops sharded",
-                Code::Infeasible},
-           Case{"0F0,0B0\n1F0, 1RESHARD", "x.csv:2:6: '1RESHARD': ", "compute_only",
-                Code::Infeasible},
+           Case{"0UNSHARD0,0F0,0B0", "x.csv:1:1: '0UNSHARD0': ", "such as 2F0", Code::Invalid},
+           Case{"(0F0;0RESHARD)OVERLAP_F_B", "x.csv:1:6: '0RESHARD': ", "overlap", Code::Invalid},
            Case{"0F0,0REDUCE_GRAD,0B0", "x.csv:1:5: '0REDUCE_GRAD': ",
                 "'0B0' (line 1, column 18) stands behind it", Code::Infeasible},
            Case{"0F0,0SEND_F0,0B0", "x.csv:1:5: '0SEND_F0': ", "there is no stage 1",
@@ -117,6 +115,53 @@ TEST(TorchCsv, RefusedWithItsPlace) {
     EXPECT_NE(error.message.find(it.says), std::string::npos) << error.message;
     EXPECT_EQ(error.code, it.code) << error.message;
   }
+}
+
+// Cells of sharded weights do nothing here and are told; so is who reduces.
+TEST(TorchCsv, ShardsAndReductionsAreNotes) {
+  const CsvSchedule csv = read(
+      "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0RESHARD\n"
+      "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n");
+  EXPECT_EQ(rows_of(csv.schedule),
+            "w0: F0.0 >a0.0@1 <g1.0@1 B0.0 W0.0\nw1: <a0.0@0 F1.0 B1.0 W1.0 >g1.0@0\n");
+  ASSERT_EQ(csv.notes.size(), 2u);
+  EXPECT_EQ(csv.notes[0].find("x.csv:1:1: '0UNSHARD' and 3 more do nothing here"), 0u);
+  EXPECT_EQ(csv.notes[1].find("x.csv:1:36: '0REDUCE_GRAD' and 1 more stand for"), 0u);
+  EXPECT_TRUE(read("0F0,0B0").notes.empty());
+}
+
+// Right here, and there only in an order in which cells can be taken one after the other.
+TEST(TorchCsv, WhatPyTorchWouldDo) {
+  struct Case {
+    const char* text;
+    TorchEnding ending;
+    const char* says;
+  };
+  for (const Case& it : {
+           Case{"0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", TorchEnding::Runs,
+                "runs it"},
+           Case{"0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", TorchEnding::Hangs,
+                "rank 0 stands at 0RECV_B0, which waits for 1SEND_B0; rank 1 stands at 1RECV_F0, "
+                "which waits for 0SEND_F0"},
+           Case{"0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n",
+                TorchEnding::MixesUp,
+                "message 1 from rank 0 to rank 1 is sent by 0SEND_F0 and taken by 1RECV_F1"},
+           Case{"0F0,,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", TorchEnding::NotTaken,
+                "line 1, column 5 is blank"},
+       }) {
+    const CsvSchedule csv = read(it.text);
+    ASSERT_TRUE(csv.torch.has_value()) << it.text;
+    EXPECT_EQ(csv.torch->ending, it.ending) << csv.torch->sentence;
+    EXPECT_NE(csv.torch->sentence.find(it.says), std::string::npos) << csv.torch->sentence;
+    const auto plan = plan_of(csv);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_TRUE(check(plan.value()).ok()) << it.text;
+    // Placed anew, the messages suit both.
+    EXPECT_EQ(read(written(plan.value(), {true, CsvBackward::Whole, -1})).torch->ending,
+              TorchEnding::Runs);
+  }
+  EXPECT_FALSE(read("0F0,0B0\n1F0,1B0\n").torch.has_value());
 }
 
 TEST(TorchCsv, Written) {

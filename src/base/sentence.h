@@ -1,0 +1,12 @@
+// Sentences that are told to somebody: they may echo what was given, and that may be of any length.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tenuto {
+
+// `text` with every word of more than 200 letters cut to its begin and end, with dots between.
+std::string told(std::string_view text);
+
+}  // namespace tenuto
