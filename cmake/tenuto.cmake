@@ -65,10 +65,13 @@ endfunction()
 # The programs of the tests with label threads: all that the thread sanitizer's run needs.
 add_custom_target(thread_tests)
 
+# A slot of ctest is half a core (docs/decisions/059): what computes takes two of them.
+set(TENUTO_SLOTS_OF_A_CORE 2)
+
 # tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [LABELS label]
 #             [TIMEOUT seconds])
 # makes the GoogleTest program NAME. Each of its cases is a ctest test; WHOLE: the program is one
-# test (for programs that are slow to start).
+# test (for many short cases of a program that is slow to start).
 # Labels: threads = also run under the thread sanitizer; torch = needs the torch island;
 # processes = starts real processes.
 # UCX_MEM_EVENTS=n: when its library is loaded UCX hooks the memory calls of the process, which TCP
@@ -92,7 +95,8 @@ function(tenuto_test name)
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests ${name})
   endif()
-  set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT UCX_MEM_EVENTS=n)
+  set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT UCX_MEM_EVENTS=n
+                 PROCESSORS ${TENUTO_SLOTS_OF_A_CORE})
   if(arg_LABELS)
     list(LENGTH arg_LABELS labels)
     if(labels GREATER 1)  # gtest_discover_tests would lose the second
@@ -102,8 +106,54 @@ function(tenuto_test name)
   endif()
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES ${properties})
+    set_tests_properties(${name} PROPERTIES ${properties} COST 200)
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
   endif()
+endfunction()
+
+# tenuto_python_tests(PREFIX a_test.py ... [ENVIRONMENT NAME=VALUE ...] [SKIP sentences])
+# makes every test method of these files a ctest test of its own, PREFIX.a_test.CLASS.METHOD, with
+# the label processes. Where the output matches the regular expression SKIP, it counts as skipped.
+# Sanitized builds leave out the methods that are marked @another_case, and `./run test` those
+# marked @long_case, which get the label long.
+# Processes wait more than they compute, so each test takes one slot; they are the longest tests, so
+# they start first.
+function(tenuto_python_tests prefix)
+  cmake_parse_arguments(arg "" "SKIP" "ENVIRONMENT" ${ARGN})
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  foreach(file ${arg_UNPARSED_ARGUMENTS})
+    set(path ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+    file(STRINGS ${path} lines REGEX "^class |^    @[a-z]+_case$|^    def test_")
+    get_filename_component(module ${file} NAME_WE)
+    set(class "")
+    set(marks "")
+    set(found FALSE)
+    foreach(line IN LISTS lines)
+      if(line MATCHES "^class ([A-Za-z0-9_]+)")
+        set(class ${CMAKE_MATCH_1})
+      elseif(line MATCHES "@([a-z]+_case)")
+        list(APPEND marks ${CMAKE_MATCH_1})
+      elseif(line MATCHES "def (test_[A-Za-z0-9_]+)")
+        set(case ${module}.${class}.${CMAKE_MATCH_1})
+        set(found TRUE)
+        if(NOT (TENUTO_SANITIZE AND "another_case" IN_LIST marks))
+          add_test(NAME ${prefix}.${case}
+                   COMMAND ${Python3_EXECUTABLE} -m unittest -v ${case}
+                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+          set_tests_properties(${prefix}.${case} PROPERTIES
+            ENVIRONMENT "${arg_ENVIRONMENT};PYTHONDONTWRITEBYTECODE=1" TIMEOUT 600 COST 100
+            SKIP_REGULAR_EXPRESSION "${arg_SKIP}" LABELS processes)
+          if("long_case" IN_LIST marks)
+            set_tests_properties(${prefix}.${case} PROPERTIES LABELS "processes;long" TIMEOUT 3600)
+          endif()
+        endif()
+        set(marks "")
+      endif()
+    endforeach()
+    if(NOT found)
+      message(FATAL_ERROR "${path} has no test methods")
+    endif()
+  endforeach()
 endfunction()

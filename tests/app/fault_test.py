@@ -42,8 +42,7 @@ class Signals(Case):
     def test_a_long_step_is_not_waited_for(self):
         run = self.start("--job.steps=100", "--device.forward_ms=100", "--parallel.micros=16")
         run.wait_for_steps(1)
-        run.process.send_signal(TERM)
-        time.sleep(0.3)
+        run.send_and_wait(TERM)  # two that wait at once are one
         run.process.send_signal(TERM)
         self.assertEqual(run.finish(), 143)
         self.assertIn("twice", run.errors)
@@ -59,9 +58,7 @@ class Signals(Case):
         run = self.start("--job.steps=5000", "--job.checkpoint_every=0")
         run.wait_for_steps(2)
         run.process.send_signal(10)  # SIGUSR1
-        end = time.monotonic() + 60
-        while not run.checkpoints() and time.monotonic() < end:
-            time.sleep(0.01)
+        run.wait_until(run.checkpoints, "a checkpoint")
         self.assertEqual(len(run.checkpoints()), 1)
         self.assertIsNone(run.process.poll())
         run.process.send_signal(TERM)

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,11 @@ LIMIT = 120
 # Under a sanitizer every process takes seconds to start, and it looks at code, not at cases.
 SANITIZED = bool(os.environ.get("TENUTO_SANITIZE"))
 another_case = unittest.skipIf(SANITIZED, "sanitizers see the same code in the cases beside it")
+
+
+def long_case(method):
+    """Marks a test that takes more than 30 s in the release build: `./run test --long` runs it."""
+    return method
 
 
 class Run:
@@ -38,17 +44,49 @@ class Run:
 
     def events(self):
         text = (self.folder / "events.jsonl").read_text()
-        return [json.loads(line) for line in text.splitlines()]
+        lines = text.splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n") and self.process.poll() is None:
+            lines.pop()  # on its way
+        return [json.loads(line) for line in lines]
+
+    def plans_in_force(self):
+        """First steps of the plans that took the place of the first one, and all that was said of
+        decisions."""
+        reasons = [event["reason"] for event in self.events() if event["event"] == "decision"]
+        found = [re.fullmatch(r"plan \d+ \(.*\) is in force from step (\d+)", reason)
+                 for reason in reasons]
+        return [int(change[1]) for change in found if change], reasons
+
+    def wait_until(self, done, what):
+        """Until done() is true of the run under way."""
+        end = time.monotonic() + LIMIT
+        while not done():
+            if self.process.poll() is not None:
+                if done():
+                    return
+                self.finish()
+                raise AssertionError(f"ended before {what}: {self.errors}{self.output}")
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {LIMIT} s: {what}")
+            time.sleep(0.01)
 
     def wait_for_steps(self, count):
-        end = time.monotonic() + LIMIT
-        while len(self.metrics()) < count:
-            if self.process.poll() is not None:
-                self.finish()
-                raise AssertionError(f"ended before step {count}: {self.errors}{self.output}")
-            if time.monotonic() > end:
-                raise AssertionError(f"no step {count} within {LIMIT} s")
-            time.sleep(0.01)
+        self.wait_until(lambda: len(self.metrics()) >= count, f"step {count}")
+
+    def send_and_wait(self, number):
+        """Sends a signal and waits until the process has taken it, whatever it then does."""
+        self.process.send_signal(number)
+
+        def taken():
+            try:
+                status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                return True
+            pending = [line.split()[1] for line in status.splitlines()
+                       if line.startswith(("SigPnd", "ShdPnd"))]
+            return not any(int(mask, 16) & 1 << number - 1 for mask in pending)
+
+        self.wait_until(taken, f"signal {number} is taken")
 
     def workers(self):
         """Process of each worker, by number."""

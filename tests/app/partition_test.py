@@ -36,11 +36,11 @@ class Partition(Survival):
         self.assertGreater(longest, 1400)
 
     def test_who_is_cut_off_for_too_long_is_expelled(self):
-        self.write_short_job(resilience__silence_seconds=2.0)
+        self.write_short_job(resilience__silence_seconds=5.0)
         run, _ = self.disturbed(kind="partition", worker="1.1", at_step=5, for_ms=60000)
         deaths = self.told(run, "death")
         self.assertEqual(len(deaths), 1, deaths)
-        self.assertRegex(deaths[0], r"worker 3 .* said nothing for 2\.\d s in step [4-6]")
+        self.assertRegex(deaths[0], r"worker 3 .* said nothing for \d+\.\d s in step [4-6]")
 
     def test_who_stands_still_for_a_while_goes_on(self):
         self.write_short_job()
@@ -49,18 +49,26 @@ class Partition(Survival):
         self.assertGreater(longest, 1400)
 
     def test_clocks_may_be_wrong(self):
-        self.write_job(job__steps=60, job__checkpoint_every=0, job__validate_every=0,
+        self.write_job(job__steps=5000, job__checkpoint_every=0, job__validate_every=0,
                        job__validate_micros=0, parallel__stages=4, parallel__pipelines=1,
                        parallel__micros=12, parallel__order="zb-h1", optimizer__kind="sgd")
-        self.add_fault(kind="clock-skew", worker="2", at_step=10, until_step=50, skew_ms=-400)
+        self.add_fault(kind="clock-skew", worker="2", at_step=10, until_step=4999, skew_ms=-400)
         self.add_fault(kind="clock-skew", worker="0", skew_ms=90)
         self.add_fault(kind="slow-link", link=1, latency_ms=15, at_step=25)
-        run = self.train()
+        run = self.start()
+        run.wait_until(lambda: run.folder.exists() and run.metrics() and run.plans_in_force()[0],
+                       "a plan for the slow link")
+        run.wait_for_steps(run.plans_in_force()[0][0] + 12)
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, run.errors)
         found = self.told(run, "detection")
         self.assertRegex(found[0], r"link 1-2 .* is slow since step 25: ")
         self.assertEqual([reason for reason in found if "link" in reason], found[:1])
+        steps, reasons = run.plans_in_force()
+        self.assertTrue(steps, reasons)
         times = [line["iteration_ms"] for line in run.metrics()]
-        self.assertLess(statistics.median(times[35:]), statistics.median(times[25:28]))
+        self.assertLess(statistics.median(times[steps[0] + 1:]),
+                        statistics.median(times[25:steps[0]]))
 
     def test_what_is_wanted_of_a_live_run(self):
         self.write_short_job(job__steps=5000)

@@ -1,10 +1,9 @@
 """A worker dies in a step, and the others do what is left of it instead of the whole."""
 import os
 import re
-import time
 import unittest
 
-from harness import KILL, SANITIZED, another_case
+from harness import KILL, another_case
 from restart_test import children_of
 from survive_test import Survival
 
@@ -56,9 +55,8 @@ class Rest(LeftOver):
         # Who has not run the whole of it has not told when it began.
         self.assertNotIn("iteration_ms", hit)
         periods = [line.get("period_ms") for line in run.metrics()]
+        # How much longer is for bench/death_cost.py to say: the pause is of the real clock.
         self.assertGreater(hit["period_ms"], periods[1])
-        if not SANITIZED:  # such builds take as long as they like for the pause
-            self.assertLess(hit["period_ms"], 2 * periods[1])
         self.assertIn("iteration_ms", run.metrics()[3])
 
     def test_two_die_in_one_step(self):
@@ -82,9 +80,7 @@ class Rest(LeftOver):
         self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=5)
         run = self.start()
         run.wait_for_steps(1)
-        end = time.monotonic() + 60
-        while not self.shares(run) and time.monotonic() < end:
-            time.sleep(0.002)
+        run.wait_until(lambda: self.shares(run), "a step goes on with what is left")
         for process, words in children_of(run.process.pid).items():
             if "--parent" not in words:
                 os.kill(process, KILL)

@@ -155,7 +155,7 @@ class Killed(Restart):
         self.assertRegex(self.told(run, "death")[0], "worker 2 .* was killed by signal 9")
 
     def test_one_that_stands_still_is_replaced_and_says_nothing_more(self):
-        self.write_small_job(resilience__silence_seconds=2.0)
+        self.write_small_job(resilience__silence_seconds=5.0)
         run = self.start()
         run.wait_for_steps(5)
         first = self.coordinator(run)

@@ -117,7 +117,7 @@ class Survive(Survival):
         self.assertEqual(max(line["epoch"] for line in run.metrics()), 4)
 
     def test_a_worker_that_stands_still_is_expelled(self):
-        run = self.start("--resilience.silence_seconds=2")
+        run = self.start("--resilience.silence_seconds=5")
         run.wait_for_steps(2)
         workers = run.workers()
         self.kill(run, 2, STOP)
@@ -126,7 +126,7 @@ class Survive(Survival):
         print(f"stopped: ended after {time.monotonic() - begin:.3f} s")
         self.assert_gone(workers)
         self.assert_whole(run, 20)
-        self.assertRegex(self.told(run, "death")[0], r"worker 2 .* said nothing for 2\.\d s")
+        self.assertRegex(self.told(run, "death")[0], r"worker 2 .* said nothing for \d+\.\d s")
 
     def test_who_has_no_other_holder_ends_the_run_resumably(self):
         run = self.start("--job.steps=500", "--job.checkpoint_every=4")
@@ -151,21 +151,33 @@ class Survive(Survival):
 
 
 class Rehearsed(Survival):
-    def test_a_kill_after_any_op(self):
+    def kill_after_any_op(self, victim):
         self.write_job(job__steps=6, job__validate_every=3)
         undisturbed = self.losses(self.train(name="undisturbed"))
         text = self.job.read_text()
-        for victim in (1, 2) if SANITIZED else range(4):
-            for op in range(victim % 3, 22, 15 if SANITIZED else 5):
-                self.job.write_text(text)
-                self.add_fault(kind="kill", worker=f"{victim // 2}.{victim % 2}", at_step=2,
-                               at_op=op)
-                run = self.train(name=f"kill-{victim}-{op}")
-                self.assert_whole(run, 6, undisturbed)
-                self.assertEqual(len(self.told(run, "fault")), 1)
-                fired = self.told(run, "death")
-                # An op that the worker has not is never reached.
-                self.assertEqual(len(fired), 1 if op < 15 else len(fired), op)
+        for op in range(victim % 3, 22, 15 if SANITIZED else 5):
+            self.job.write_text(text)
+            self.add_fault(kind="kill", worker=f"{victim // 2}.{victim % 2}", at_step=2, at_op=op)
+            run = self.train(name=f"kill-{op}")
+            self.assert_whole(run, 6, undisturbed)
+            self.assertEqual(len(self.told(run, "fault")), 1)
+            fired = self.told(run, "death")
+            # An op that the worker has not is never reached.
+            self.assertEqual(len(fired), 1 if op < 15 else len(fired), op)
+
+    @another_case
+    def test_worker_0_killed_after_any_op(self):
+        self.kill_after_any_op(0)
+
+    def test_worker_1_killed_after_any_op(self):
+        self.kill_after_any_op(1)
+
+    def test_worker_2_killed_after_any_op(self):
+        self.kill_after_any_op(2)
+
+    @another_case
+    def test_worker_3_killed_after_any_op(self):
+        self.kill_after_any_op(3)
 
     def test_the_example(self):
         example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
@@ -208,7 +220,7 @@ class Rehearsed(Survival):
                          [line["loss"] for line in undisturbed.metrics()[:5]])
 
     def test_what_is_injected(self):
-        run = self.start("--job.steps=5000", "--resilience.silence_seconds=2")
+        run = self.start("--job.steps=5000", "--resilience.silence_seconds=5")
         run.wait_for_steps(2)
         answer = self.ask("inject", run, "kill=0.1")
         self.assertEqual(answer.returncode, 0, answer.stderr)
@@ -222,9 +234,7 @@ class Rehearsed(Survival):
         self.assertIn("there is no worker 9.9", self.ask("inject", run, "kill=9.9").stderr)
         self.ask("inject", run, "stop=0")
         run.wait_for_steps(len(run.metrics()) + 6)
-        end = time.monotonic() + 60
-        while len(self.told(run, "death")) < 2 and time.monotonic() < end:
-            time.sleep(0.05)
+        run.wait_until(lambda: len(self.told(run, "death")) >= 2, "the second death")
         run.wait_for_steps(len(run.metrics()) + 4)
         run.process.terminate()
         self.assertEqual(run.finish(), 143, run.errors)

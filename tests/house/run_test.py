@@ -22,7 +22,12 @@ TOOLS = {
         "printf '#!/bin/sh\\necho \"$* in $PWD\"\\n' >$program\n"
         "chmod +x $program; exit ${NINJA_FAILS:-0}"
     ),
-    "ctest": 'echo "tested"',
+    # With a report as ctest's: 20 tests that took 0 to 19 s.
+    "ctest": (
+        'echo "tested"; for i in 7 8 9 10 11 12 13 14 15 16 17 18 19 0 1 2 3 4 5 6; do\n'
+        '  echo "<testcase name=\\"$2/test.$i\\" time=\\"$i.25\\" status=\\"run\\">"\n'
+        'done >$2/tests.xml; exit ${CTEST_FAILS:-0}'
+    ),
 }
 
 
@@ -38,6 +43,7 @@ class Run(unittest.TestCase):
         os.makedirs(tools)
         os.makedirs(os.path.join(environment, "bin"))
         shutil.copy(os.path.join(ROOT, "run"), self.root)
+        shutil.copytree(os.path.join(ROOT, ".ci"), os.path.join(self.root, ".ci"))
         for name, script in TOOLS.items():
             self.write(os.path.join(tools, name), f'echo "{name} $*" >>{self.log}\n{script}\n')
         # An active environment whose python says that torch is there.
@@ -55,10 +61,10 @@ class Run(unittest.TestCase):
             file.write("#!/bin/sh\n" + text)
         os.chmod(path, 0o755)
 
-    def call(self, *arguments, **settings):
+    def call(self, *arguments, program="run", **settings):
         """The finished process, and the names and arguments of the tools that it called."""
         open(self.log, "w").close()
-        done = subprocess.run([os.path.join(self.root, "run"), *arguments], timeout=50,
+        done = subprocess.run([os.path.join(self.root, program), *arguments], timeout=50,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               cwd=self.folder.name, env={**self.settings, **settings})
         with open(self.log, encoding="utf-8") as file:
@@ -118,6 +124,45 @@ class Run(unittest.TestCase):
         _, log = self.call("test", "--sanitize")
         self.assertIn("ctest --test-dir build/asan", log)
         self.assertRegex(log, r"ctest --test-dir build/tsan [^\n]*-L threads")
+
+    def test_long_tests_run_when_asked_for(self):
+        self.assertIn(" -LE ^long$ -R house\n", self.call("test", "-R", "house")[1])
+        self.assertNotIn("long", self.call("test", "--long", "-R", "house")[1])
+        for options in (["--long", "--sanitize"], ["--sanitize", "--long"]):
+            log = self.call("test", *options)[1]
+            self.assertIn("ctest --test-dir build/asan", log)
+            self.assertNotIn("long", log)
+        self.assertEqual(2, self.call("test", "--sanitize")[1].count(" -LE ^long$"))
+
+    def test_ci_prints_the_slowest_tests_of_each_build(self):
+        self.fuzzer("first", "exit 0")
+        done, _ = self.call(program=".ci/run")
+        self.assertEqual(0, done.returncode, done.stderr)
+        for preset in ("release", "asan", "tsan"):
+            part = done.stdout.split(f"== the slowest tests of build/{preset}\n")[1]
+            part = part.split("\n==")[0]
+            self.assertEqual([f"{seconds:6}.2 s  build/{preset}/test.{seconds}"
+                              for seconds in range(19, 4, -1)], part.split("\n"))
+        self.assertRegex(done.stdout, r"== tests, release build took \d+ s\n")
+        self.assertRegex(done.stdout, r"first +0 inputs[^\n]*\n(.*\n)*== all took \d+ s\n$")
+
+    def test_ci_prints_the_slowest_tests_of_a_build_that_fails_and_ends_there(self):
+        done, log = self.call(program=".ci/run", CTEST_FAILS="8")
+        self.assertEqual(8, done.returncode, done.stderr)
+        self.assertIn("    19.2 s  build/release/test.19\n", done.stdout)
+        self.assertNotIn("asan", log)
+
+    def test_as_many_fuzzers_at_once_as_there_are_cores(self):
+        # Each ends when all have begun: one after the other, the first would never end.
+        count = len(os.sched_getaffinity(0))
+        begun = os.path.join(self.folder.name, "begun")
+        os.mkdir(begun)
+        for number in range(count):
+            self.fuzzer(f"number{number}", f"touch {begun}/{number}\n"
+                        f"until [ $(ls {begun} | wc -l) -eq {count} ]; do sleep 0.01; done")
+        done, _ = self.call("fuzz", "1")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(count, done.stdout.count(" inputs"))
 
     def fuzzer(self, name, script):
         """A fuzzer that is there before the build, as the imitated ninja makes none."""
