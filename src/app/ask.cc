@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "app/run_directory.h"
 #include "base/file.h"
 #include "base/sentence.h"
 #include "base/text.h"
@@ -49,13 +51,31 @@ const char* name_of(Joining how) {
   return how == Joining::Invited ? "invited" : "learning";
 }
 
-// The folder of a run, by its path or its name under runs/.
-Result<std::string> folder_of(const std::string& name) {
-  std::error_code failure;
-  for (const std::string& path : {name, cat("runs/", name)}) {
-    if (fs::is_directory(path, failure)) return path;
+// How a run has ended, by the last line of its events.
+std::string end_of(const std::string& run) {
+  const Result<std::string> events = read_file(run + "/events.jsonl");
+  if (!events.ok() || events.value().empty()) return "it has not come to its first step";
+  std::istringstream lines(events.value());
+  Json last;
+  for (std::string line; std::getline(lines, line);) {
+    Json json = Json::parse(line, nullptr, false);
+    const bool whole = json.is_object() && json.contains("event") && json.contains("step") &&
+                       json.contains("reason") && json["reason"].is_string();
+    if (whole) last = std::move(json);
   }
-  return invalid(cat("there is no run at ", name, " or runs/", name));
+  if (last.is_null()) return "its events.jsonl is damaged";
+  const std::string step = last["step"].dump();
+  if (last["event"] == "end")
+    return cat("it ended at step ", step, ": ", last["reason"].get<std::string>());
+  return cat("its processes were killed in step ", step,
+             ": `tenuto train JOB --resume` continues it from its newest checkpoint");
+}
+
+// Why nobody can be asked about the run in that folder; `otherwise` while a process works there.
+Error not_live(const std::string& run, const std::string& otherwise) {
+  const std::string holder = live_holder(run);
+  if (!holder.empty()) return {Code::Disconnected, Reach::Call, otherwise};
+  return invalid(cat(run, " is not a live run: ", end_of(run)));
 }
 
 int fail(const Error& error) {
@@ -91,24 +111,36 @@ void print_status(const Json& status) {
 
 // Asks the coordinator of the run.
 Result<std::string> ask_run(const std::string& run, const std::string& text) {
-  const Result<std::string> folder = folder_of(run);
+  const Result<std::string> folder = find_run(run);
   if (!folder.ok()) return folder.error();
-  const Result<std::string> file = read_file(folder.value() + kFile);
+  const std::string path = folder.value() + kFile;
+  const Result<std::string> file = read_file(path);
+  std::error_code failure;
+  if (!file.ok() && fs::exists(path, failure)) {
+    return invalid(cat(file.error().message, ": only who has started a run may ask it"));
+  }
   if (!file.ok()) {
-    return invalid(cat(folder.value(), " is not a live run (it has no coordinator.json)"));
+    return not_live(folder.value(), cat(folder.value(), " is just beginning or ending: process ",
+                                        live_holder(folder.value()),
+                                        " works in it, but cannot be asked; try again soon"));
   }
   const Json json = Json::parse(file.value(), nullptr, false);
   const auto field = [&](const char* key) {
     const bool has = json.is_object() && json.contains(key) && json[key].is_string();
     return has ? json[key].get<std::string>() : std::string();
   };
-  if (field("address").empty()) {
-    return invalid(cat(folder.value(), kFile, " is damaged: expected address, job and token"));
+  for (const char* key : {"address", "job", "token"}) {
+    if (!field(key).empty()) continue;
+    return not_live(folder.value(),
+                    cat(path, " is damaged: expected a JSON object with address, ",
+                        "job and token, found no ", key, ": the run goes on, but cannot be asked"));
   }
   const auto tls = read_tls(field("tls"));
   if (!tls.ok()) return tls.error();
-  return ask_coordinator(field("address"), field("job"), field("token"), text, kAnswerLimit,
-                         tls.value().get());
+  const Result<std::string> answer = ask_coordinator(field("address"), field("job"), field("token"),
+                                                     text, kAnswerLimit, tls.value().get());
+  const bool silent = !answer.ok() && answer.error().code == Code::Disconnected;
+  return silent ? not_live(folder.value(), answer.error().message) : answer;
 }
 
 // Reads a number from the front of `text`, then `mark`, and takes both away.

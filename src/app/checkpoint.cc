@@ -1,16 +1,20 @@
 #include "app/checkpoint.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 
 #include "base/checksum.h"
 #include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "world/fit.h"
+#include "world/load.h"
 
 namespace tenuto {
 namespace {
@@ -19,6 +23,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int kManifestVersion = 1;
+constexpr const char* kFormat = "tenuto checkpoint";
 constexpr const char* kManifestName = "manifest.json";
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".tmp";
@@ -33,12 +38,8 @@ std::string hexadecimal(uint32_t value) {
 Error corrupt(std::string message) { return {Code::Corrupt, Reach::Job, std::move(message)}; }
 
 Json to_json(const Manifest& manifest) {
-  Json json = {{"format", "tenuto checkpoint"},
-               {"version", kManifestVersion},
-               {"step", manifest.step},
-               {"epoch", manifest.epoch},
-               {"partition", Json::array()},
-               {"files", Json::array()},
+  Json json = {{"format", kFormat},       {"version", kManifestVersion}, {"step", manifest.step},
+               {"epoch", manifest.epoch}, {"partition", Json::array()},  {"files", Json::array()},
                {"job", manifest.job}};
   for (const Stage& stage : manifest.partition) {
     json["partition"].push_back(
@@ -51,51 +52,130 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
-bool is_integer(const Json& json, const char* key) {
-  return json.is_object() && json.contains(key) && json[key].is_number_integer();
-}
-bool is_string(const Json& json, const char* key) {
-  return json.is_object() && json.contains(key) && json[key].is_string();
-}
-bool is_array(const Json& json, const char* key) {
-  return json.is_object() && json.contains(key) && json[key].is_array();
+// The step in the name of a checkpoint's folder, whatever stands behind it; -1 = it has none.
+int64_t step_in(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return -1;
+  const char* digits = name.data() + std::strlen(kPrefix);
+  int64_t step = -1;
+  const auto read = std::from_chars(digits, name.data() + name.size(), step);
+  return read.ec == std::errc() ? step : -1;
 }
 
-// The manifest that the JSON says, or nothing when a field is missing or of a wrong type.
-std::optional<Manifest> manifest_of(const Json& json) {
-  if (!is_integer(json, "version") || json["version"] != kManifestVersion ||
-      !is_integer(json, "step") || !is_integer(json, "epoch") || !is_string(json, "job") ||
-      !is_array(json, "partition") || !is_array(json, "files") || json["files"].empty()) {
-    return std::nullopt;
+// Reads the fields of a manifest, each held against what it must be. The first that is wrong is
+// kept as a sentence, and nothing counts after it.
+class ManifestReader {
+ public:
+  // `folder`: the name of the folder that it lies in.
+  Result<Manifest> read(const Json& json, const std::string& folder) {
+    Manifest manifest;
+    if (!json.is_object()) return invalid("expected one JSON object, found something else");
+    const std::string format = text(json, "format", "format");
+    expect(format == kFormat, "format", cat('"', kFormat, '"'), cat('"', format, '"'));
+    const int64_t version = number(json, "version", "version", 0);
+    expect(version == kManifestVersion, "version", cat(kManifestVersion), cat(version));
+    manifest.step = number(json, "step", "step", 0);
+    const int64_t named = step_in(folder);
+    expect(named < 0 || manifest.step == named, "step", cat(named, ", as the folder says"),
+           cat(manifest.step));
+    manifest.epoch = number(json, "epoch", "epoch", 1);
+    manifest.job = text(json, "job", "job");
+    read_partition(json, manifest);
+    read_files(json, manifest);
+    if (wrong_.empty()) read_job(manifest);
+    if (!wrong_.empty()) return invalid(wrong_);
+    return manifest;
   }
-  Manifest manifest{.step = json["step"], .epoch = json["epoch"], .job = json["job"]};
-  for (const Json& stage : json["partition"]) {
-    if (!is_integer(stage, "layer_first") || !is_integer(stage, "layer_end")) return std::nullopt;
-    manifest.partition.push_back({stage["layer_first"], stage["layer_end"], {}});
-  }
-  for (const Json& file : json["files"]) {
-    if (!is_string(file, "name") || !is_integer(file, "bytes") || !is_string(file, "crc32c")) {
-      return std::nullopt;
+
+ private:
+  void expect(bool holds, const std::string& field, const std::string& expected,
+              const std::string& found) {
+    if (wrong_.empty() && !holds) {
+      wrong_ = cat("expected ", field, " ", expected, ", found ", found);
     }
-    const std::string name = file["name"];
-    if (name.find('/') != std::string::npos) return std::nullopt;
-    manifest.files.push_back({manifest.step, name, file["bytes"], file["crc32c"]});
   }
-  return manifest;
-}
+  static std::string found_in(const Json& json, const char* key) {
+    constexpr size_t kMost = 40;
+    if (!json.is_object() || !json.contains(key)) return "none";
+    std::string text = json[key].dump(-1, ' ', true, Json::error_handler_t::replace);
+    if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+    return text;
+  }
+  int64_t number(const Json& json, const char* key, const std::string& field, int64_t least) {
+    const bool has = json.is_object() && json.contains(key) && json[key].is_number_integer();
+    // Also of unsigned numbers that are too large for any field.
+    const bool fits = has && json[key] >= least && json[key] <= kMostNumber;
+    expect(fits, field, cat("of ", least, " or more"), found_in(json, key));
+    return fits ? json[key].get<int64_t>() : 0;
+  }
+  std::string text(const Json& json, const char* key, const std::string& field) {
+    const bool has = json.is_object() && json.contains(key) && json[key].is_string();
+    expect(has, field, "to be a text", found_in(json, key));
+    return has ? json[key].get<std::string>() : std::string();
+  }
+  const Json& list(const Json& json, const char* key) {
+    static const Json none = Json::array();
+    const bool has = json.contains(key) && json[key].is_array() && !json[key].empty();
+    expect(has, key, "to be a list with an entry for each stage", found_in(json, key));
+    return has ? json[key] : none;
+  }
+  // The stages' layers, one behind the other.
+  void read_partition(const Json& json, Manifest& manifest) {
+    int64_t end = 0;
+    for (const Json& stage : list(json, "partition")) {
+      const std::string field = cat("partition[", manifest.partition.size(), "].");
+      const int64_t first = number(stage, "layer_first", field + "layer_first", 0);
+      expect(first == end, field + "layer_first", cat(end), cat(first));
+      end = number(stage, "layer_end", field + "layer_end", first + 1);
+      expect(end <= std::numeric_limits<int32_t>::max(), field + "layer_end",
+             "to be a number of layers", cat(end));
+      manifest.partition.push_back({static_cast<int32_t>(first), static_cast<int32_t>(end), {}});
+    }
+  }
+  void read_files(const Json& json, Manifest& manifest) {
+    for (const Json& file : list(json, "files")) {
+      const std::string field = cat("files[", manifest.files.size(), "].");
+      const std::string name = text(file, "name", field + "name");
+      const std::string expected = cat("stage-", manifest.files.size(), ".safetensors");
+      expect(name == expected, field + "name", expected, name);
+      const int64_t bytes = number(file, "bytes", field + "bytes", 1);
+      const std::string checksum = text(file, "crc32c", field + "crc32c");
+      const bool digits = checksum.size() == 8 &&
+                          checksum.find_first_not_of("0123456789abcdef") == std::string::npos;
+      expect(digits, field + "crc32c", "to be 8 hexadecimal digits", checksum);
+      manifest.files.push_back({manifest.step, name, bytes, checksum});
+    }
+    expect(manifest.files.size() == manifest.partition.size(), "files",
+           cat("of ", manifest.partition.size(), " stages"), cat(manifest.files.size()));
+  }
+  // The settings can be read, and their model has the layers of the partition. A paced device has
+  // as many as its stages need.
+  void read_job(const Manifest& manifest) {
+    const Result<Job> job = job_from_toml(manifest.job, "job");
+    if (!job.ok()) {
+      wrong_ = job.error().message;
+      return;
+    }
+    if (job.value().device.kind == "paced") return;
+    const int32_t layers = cut_layers(job.value().model);
+    const int32_t end = manifest.partition.back().layer_end;
+    expect(end == layers, "partition",
+           cat("to end at layer ", layers, ", as the model of job does"), cat(end));
+  }
+
+  static constexpr int64_t kMostNumber = int64_t{1} << 53;
+  std::string wrong_;
+};
 
 Result<Manifest> read_manifest(const std::string& path) {
   const std::string file = cat(path, "/", kManifestName);
   const Result<std::string> text = read_file(file);
   if (!text.ok()) return corrupt(cat(path, " is not a whole checkpoint: ", text.error().message));
   const Json json = Json::parse(text.value(), nullptr, false);
-  const std::optional<Manifest> manifest = json.is_discarded() ? std::nullopt : manifest_of(json);
-  if (!manifest) {
-    return corrupt(cat(file,
-                       " is damaged: expected the manifest that was written with the "
-                       "checkpoint, found something else"));
-  }
-  return *manifest;
+  if (json.is_discarded()) return corrupt(cat(file, " is damaged: it is no JSON"));
+  Result<Manifest> manifest =
+      ManifestReader().read(json, std::filesystem::path(path).filename().string());
+  if (!manifest.ok()) return corrupt(cat(file, " is damaged: ", manifest.error().message));
+  return manifest;
 }
 
 Status verify_file(const std::string& path, const SavedShard& expected) {
@@ -164,12 +244,8 @@ std::vector<int64_t> list_checkpoints(const std::string& run) {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(run, failure)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind(kPrefix, 0) != 0) continue;
-    const std::string digits = name.substr(std::strlen(kPrefix));
-    int64_t step = 0;
-    const auto end = digits.data() + digits.size();
-    const auto parsed = std::from_chars(digits.data(), end, step);
-    if (parsed.ec == std::errc() && parsed.ptr == end) steps.push_back(step);
+    const int64_t step = step_in(name);
+    if (step >= 0 && name == cat(kPrefix, step)) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -185,10 +261,13 @@ Result<Manifest> verify_checkpoint(const std::string& path) {
   return manifest;
 }
 
-Result<Manifest> find_checkpoint(const std::string& run, int64_t step) {
+Result<Manifest> find_checkpoint(const std::string& run, int64_t step, std::string_view flag) {
   const std::vector<int64_t> steps = list_checkpoints(run);
   if (steps.empty()) {
-    return Error{Code::Invalid, Reach::Job, cat(run, " holds no checkpoint")};
+    return Error{
+        Code::Invalid, Reach::Job,
+        cat(run, " holds no checkpoint: a run writes one every job.checkpoint_every steps ",
+            "and at its end")};
   }
   const int64_t wanted = step < 0 ? steps.back() : step;
   if (!contains(steps, wanted)) {
@@ -199,15 +278,18 @@ Result<Manifest> find_checkpoint(const std::string& run, int64_t step) {
   }
   Result<Manifest> manifest = verify_checkpoint(checkpoint_path(run, wanted));
   if (manifest.ok()) return manifest;
-  std::string advice = "; no older checkpoint is whole";
+  return corrupt(cat(manifest.error().message, "; ", advise_older(run, wanted, flag)));
+}
+
+std::string advise_older(const std::string& run, int64_t step, std::string_view flag) {
+  const std::vector<int64_t> steps = list_checkpoints(run);
   for (auto older = steps.rbegin(); older != steps.rend(); ++older) {
-    if (*older < wanted && verify_checkpoint(checkpoint_path(run, *older)).ok()) {
-      advice = cat("; the checkpoint of step ", *older, " is whole: choose it with --from-step ",
-                   *older);
-      break;
+    if (*older < step && verify_checkpoint(checkpoint_path(run, *older)).ok()) {
+      return cat("the checkpoint of step ", *older, " is whole: choose it with ", flag, " ",
+                 *older);
     }
   }
-  return corrupt(manifest.error().message + advice);
+  return "no older checkpoint is whole";
 }
 
 void prune_checkpoints(const std::string& run, int32_t keep) {
@@ -227,29 +309,29 @@ void remove_unfinished(const std::string& run, int64_t last_step) {
   std::error_code failure;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(run, failure)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(kPrefix, 0) != 0 || entry.path().extension() != kUnfinished) continue;
-    int64_t step = 0;
-    const char* digits = name.data() + std::strlen(kPrefix);
-    if (std::from_chars(digits, name.data() + name.size(), step).ec != std::errc()) continue;
-    if (step <= last_step) leftovers.push_back(entry.path());
+    const int64_t step = step_in(entry.path().filename().string());
+    const bool unfinished = step >= 0 && entry.path().extension() == kUnfinished;
+    if (unfinished && step <= last_step) leftovers.push_back(entry.path());
   }
   for (const fs::path& leftover : leftovers) fs::remove_all(leftover, failure);
 }
 
-Result<std::vector<int64_t>> set_aside_checkpoints(const std::string& run, int64_t after_step) {
-  std::vector<int64_t> aside;
+Result<std::vector<SetAside>> set_aside_checkpoints(const std::string& run, int64_t after_step) {
+  std::vector<SetAside> aside;
   for (const int64_t step : list_checkpoints(run)) {
     if (step <= after_step) continue;
     const std::string path = checkpoint_path(run, step);
+    std::string target = path + kAside;
     std::error_code failure;
-    fs::remove_all(path + kAside, failure);
-    fs::rename(path, path + kAside, failure);
+    for (int number = 2; fs::exists(target, failure); ++number) {
+      target = cat(path, kAside, "-", number);
+    }
+    fs::rename(path, target, failure);
     if (failure) {
       return Error{Code::Invalid, Reach::Job,
-                   cat("cannot rename ", path, " to ", path, kAside, ": ", failure.message())};
+                   cat("cannot rename ", path, " to ", target, ": ", failure.message())};
     }
-    aside.push_back(step);
+    aside.push_back({step, fs::path(target).filename().string()});
   }
   return aside;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -38,16 +39,23 @@ std::vector<int64_t> list_checkpoints(const std::string& run);
 // RUN/checkpoint-STEP.
 std::string checkpoint_path(const std::string& run, int64_t step);
 
-// Reads the manifest of a checkpoint and checks every file against it.
+// Reads the manifest of a checkpoint and checks every file against it, and the manifest itself
+// against the folder's name and the settings that it holds.
 //
-// Errors: Corrupt/Job  missing or malformed manifest, missing, truncated or changed file
+// Errors: Corrupt/Job  missing or malformed manifest, missing, truncated or changed file; the
+//                      sentence names the file, what was expected and what was found
 Result<Manifest> verify_checkpoint(const std::string& path);
 
-// The checkpoint of `step` (-1 = the newest), verified.
+// The checkpoint of `step` (-1 = the newest), verified. `flag` is how the caller's user names a
+// step, for the advice.
 //
 // Errors: Invalid/Job  there is none
-//         Corrupt/Job  it is damaged; the sentence names an older one that is whole
-Result<Manifest> find_checkpoint(const std::string& run, int64_t step);
+//         Corrupt/Job  it is damaged; the sentence ends with advise_older()
+Result<Manifest> find_checkpoint(const std::string& run, int64_t step, std::string_view flag);
+
+// What to do when the checkpoint of `step` cannot be used: the newest older one that is whole, or
+// that there is none.
+std::string advise_older(const std::string& run, int64_t step, std::string_view flag);
 
 // Removes the oldest checkpoints until `keep` are left.
 void prune_checkpoints(const std::string& run, int32_t keep);
@@ -56,11 +64,19 @@ void prune_checkpoints(const std::string& run, int32_t keep);
 // in the making: workers write the next checkpoint while the manifest of this one is written.
 void remove_unfinished(const std::string& run, int64_t last_step);
 
+// A checkpoint that has been set aside: its step, and the name of its folder from now on.
+struct SetAside {
+  int64_t step = 0;
+  std::string name;
+  auto operator<=>(const SetAside&) const = default;
+};
+
 // Renames the checkpoints of steps after `after_step` to checkpoint-STEP.aside, where nothing reads
-// or removes them: a run that goes on from an older step would take them for its own. Returns their
-// steps.
+// or removes them: a run that goes on from an older step would take them for its own. Where that
+// name is taken by one that was set aside earlier, they become checkpoint-STEP.aside-2 and so on.
+// Returns them in the order of their steps.
 //
 // Errors: Invalid/Job with the path and the system's reason
-Result<std::vector<int64_t>> set_aside_checkpoints(const std::string& run, int64_t after_step);
+Result<std::vector<SetAside>> set_aside_checkpoints(const std::string& run, int64_t after_step);
 
 }  // namespace tenuto

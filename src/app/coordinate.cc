@@ -80,6 +80,13 @@ class Coordinator {
   void tell_faults();
   void start_again();
   void make_ahead();
+  // A line of events.jsonl.
+  struct EarlyEvent {
+    std::string kind;
+    int64_t epoch = 0, step = 0;
+    std::string sentence;
+  };
+  void write_event(const EarlyEvent& event);
   void note(const std::string& kind, const std::string& sentence);
   void say(const std::string& kind, int64_t step, const std::string& sentence);
   void leave();
@@ -91,6 +98,7 @@ class Coordinator {
   Restarts restarts_;
   const Descriptor wake_;
   std::optional<Record> record_;
+  std::vector<EarlyEvent> early_;  // there is no record yet
   std::unique_ptr<Planner> planner_;
   std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
   int64_t situations_ = 0;
@@ -150,8 +158,13 @@ Status Coordinator::find_state() {
   const Facts facts = store_->read();
   Rules rules = input_.rules;
   rules.term = facts.term + 1;
-  if (facts.begun && facts.run == rules.run) return take_up_run(facts, std::move(rules));
-  state_ = begin(rules, monotonic_clock().now());
+  if (facts.run != rules.run) {
+    state_ = begin(rules, monotonic_clock().now());
+  } else if (facts.begun) {
+    return take_up_run(facts, std::move(rules));
+  } else {
+    state_ = take_up_beginning(std::move(rules), facts, monotonic_clock().now());
+  }
   return ok();
 }
 
@@ -230,9 +243,8 @@ void Coordinator::collect() {
 // Those whose processes have died and are to come back.
 void Coordinator::start_again() {
   for (const WorkerId worker : restarts_.take(monotonic_clock().now())) {
-    const bool stepping =
-        state_.situation == Situation::Running || state_.situation == Situation::Recovering;
-    if (!stepping) continue;
+    const Situation now = state_.situation;
+    if (now == Situation::Salvaging || now == Situation::Ended) continue;
     launcher_.send({.kind = Notice::Kind::Start, .worker = worker.value}, true);
     const bool again = has_come(state_.members[static_cast<size_t>(worker.value)]);
     say("join", state_.committed, cat("worker ", worker, " is started", again ? " again" : ""));
@@ -347,7 +359,8 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   }
   if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {
-    note(state_.ending ? "end" : begins ? "start" : decision.event, decision.reason);
+    const bool ends = state_.ending && before != Situation::Ended;
+    note(ends ? "end" : begins ? "start" : decision.event, decision.reason);
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);
   }
@@ -422,6 +435,7 @@ Status Coordinator::open_record() {
   Result<Record> record = Record::open(path, *input_.job);
   if (!record.ok()) return record.error();
   record_ = std::move(record).value();
+  for (const EarlyEvent& event : std::exchange(early_, {})) write_event(event);
   if (input_.directory->beginning() == Beginning::Resume) {
     const Status aside = set_later_checkpoints_aside();
     if (!aside.ok()) return aside;
@@ -440,13 +454,12 @@ Status Coordinator::open_record() {
 }
 
 Status Coordinator::set_later_checkpoints_aside() {
-  const Result<std::vector<int64_t>> aside =
+  const Result<std::vector<SetAside>> aside =
       set_aside_checkpoints(input_.directory->path(), input_.rules.first_step);
   if (!aside.ok()) return aside.error();
-  for (const int64_t step : aside.value()) {
-    const std::string sentence =
-        cat("the checkpoint of step ", step, " is set aside as checkpoint-", step,
-            ".aside: this run takes another way to it");
+  for (const SetAside& one : aside.value()) {
+    const std::string sentence = cat("the checkpoint of step ", one.step, " is set aside as ",
+                                     one.name, ": this run takes another way to it");
     note("checkpoint", sentence);
     input_.progress->event(sentence);
   }
@@ -469,15 +482,23 @@ Stored Coordinator::store_checkpoint(const CheckpointRecord& checkpoint) {
   return {checkpoint.version, ""};
 }
 
-void Coordinator::note(const std::string& kind, const std::string& sentence) {
-  if (!record_) return;
+// What happens before the run has begun waits until its files are its own.
+void Coordinator::write_event(const EarlyEvent& event) {
+  if (!record_) {
+    early_.push_back(event);
+    return;
+  }
   // What cannot be noted is not worth ending a run: a full disk shows at the metrics.
-  (void)record_->event(kind, state_.epoch, state_.committed, sentence);
+  (void)record_->event(event.kind, event.epoch, event.step, event.sentence);
+}
+
+void Coordinator::note(const std::string& kind, const std::string& sentence) {
+  write_event({kind, state_.epoch, state_.committed, sentence});
 }
 
 // For the record, and for who looks on.
 void Coordinator::say(const std::string& kind, int64_t step, const std::string& sentence) {
-  if (record_) (void)record_->event(kind, state_.epoch, step, sentence);
+  write_event({kind, state_.epoch, step, sentence});
   input_.progress->event(sentence);
 }
 

@@ -1,8 +1,9 @@
 #include "app/launch.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,10 +13,12 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "app/descriptor.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -26,20 +29,6 @@ namespace tenuto {
 namespace {
 
 namespace fs = std::filesystem;
-
-// posix_spawn's two attribute objects, freed together.
-struct SpawnPlan {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  SpawnPlan() {
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnPlan() {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-  }
-};
 
 // This process's environment with the worker's own entries in front.
 std::vector<std::string> environment_with(const std::vector<std::string>& own) {
@@ -72,6 +61,56 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   for (std::string& text : texts) all.push_back(text.data());
   all.push_back(nullptr);
   return all;
+}
+
+// What a new process does before it is the program: the kernel ties it to this one for good, also
+// while the program is still being loaded. Returns the errno of what went wrong. Only calls that
+// are safe between fork and exec.
+int become(int log, pid_t parent, char** arguments, char** environment) {
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  if (getppid() != parent) _exit(1);  // it has died before the call above
+  const int input = open("/dev/null", O_RDONLY);
+  if (input < 0 || dup2(input, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) return errno;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ}) {
+    std::signal(signal, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // The pipe that tells of a failure closes with exec, and so does all that was handed down.
+  (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  execvpe(arguments[0], arguments, environment);
+  return errno;
+}
+
+// Starts a program; 0, or the errno of what went wrong.
+int spawn(const std::string& log_path, std::vector<std::string>& arguments,
+          std::vector<std::string>& environment, pid_t& pid) {
+  const Descriptor log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (log.number() < 0) return errno;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+  const Descriptor from(ends[0]);
+  auto to = std::make_unique<Descriptor>(ends[1]);
+  const std::vector<char*> words = pointers(arguments), entries = pointers(environment);
+  const pid_t self = getpid();
+  pid = fork();
+  if (pid < 0) return errno;
+  if (pid == 0) {
+    const int failure = become(log.number(), self, const_cast<char**>(words.data()),
+                               const_cast<char**>(entries.data()));
+    [[maybe_unused]] const ssize_t told = write(to->number(), &failure, sizeof(failure));
+    _exit(127);
+  }
+  to.reset();
+  int failure = 0;
+  ssize_t count = 0;
+  while ((count = read(from.number(), &failure, sizeof(failure))) < 0 && errno == EINTR) {
+  }
+  if (count != sizeof(failure)) return 0;  // closed by exec
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return failure;
 }
 
 // The last line of a file, cut short; empty when there is none.
@@ -121,21 +160,6 @@ Status Launcher::start_again(WorkerId worker) {
 
 Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
   const std::string log = cat(settings_.directory, "/worker-", worker, ".log");
-  SpawnPlan plan;
-  posix_spawn_file_actions_addopen(&plan.files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&plan.files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                   0644);
-  posix_spawn_file_actions_adddup2(&plan.files, 1, 2);
-  posix_spawn_file_actions_addclosefrom_np(&plan.files, 3);
-  sigset_t none, standard;
-  sigemptyset(&none);
-  sigemptyset(&standard);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) {
-    sigaddset(&standard, signal);
-  }
-  posix_spawnattr_setsigmask(&plan.attributes, &none);
-  posix_spawnattr_setsigdefault(&plan.attributes, &standard);
-  posix_spawnattr_setflags(&plan.attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::vector<std::string> arguments = with_number(settings_.prefix, worker);
   arguments.insert(
       arguments.end(),
@@ -143,10 +167,9 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
        "--worker", cat(worker), "--incarnation", cat(incarnation), "--parent", cat(getpid())});
   if (!settings_.tls.empty()) arguments.insert(arguments.end(), {"--tls", settings_.tls});
   std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
-  int pid = -1;
+  pid_t pid = -1;
   const std::string program = arguments.front();
-  const int failure = posix_spawnp(&pid, program.c_str(), &plan.files, &plan.attributes,
-                                   pointers(arguments).data(), pointers(environment).data());
+  const int failure = spawn(log, arguments, environment, pid);
   if (failure != 0) {
     return Error{Code::Invalid, Reach::Job,
                  cat("cannot start worker ", worker, " (", program,

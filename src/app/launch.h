@@ -1,8 +1,8 @@
 // Worker processes of this host: started, watched, and never left behind.
 //
-// A worker asks the kernel to be killed with the thread that started it, so start() must be called
-// from a thread that lives as long as the process; and it ends by itself when its conversation
-// with the coordinator ends.
+// The kernel kills a worker with the thread that started it, from its first moment on, so start()
+// must be called from a thread that lives as long as the process; and a worker ends by itself when
+// its conversation with the coordinator ends.
 #pragma once
 
 #include <string>

@@ -88,6 +88,14 @@ struct TrainCommand {
 };
 
 int run_train(CLI::App& command, TrainCommand& asked) {
+  if (asked.options.job_file.empty()) {
+    return fail("the name of the job file is empty: give a job in TOML (see examples/)", kUsage);
+  }
+  if (command.count("--from-step") > 0 && asked.options.from_step < 0) {
+    return fail(cat("--from-step ", asked.options.from_step,
+                    ": a checkpoint's step is 0 or more; without --from-step the newest is taken"),
+                kUsage);
+  }
   Result<std::vector<std::string>> overrides = overrides_in(command.remaining());
   if (!overrides.ok()) return fail(overrides.error().message, kUsage);
   asked.options.overrides = std::move(overrides).value();
@@ -137,6 +145,21 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
   });
 }
 
+// What a worker's command line can get wrong by itself.
+Status check_worker(const std::string& address, const std::string& job, int worker) {
+  const size_t colon = address.rfind(':');
+  const size_t digits = colon == std::string::npos ? std::string::npos : colon + 1;
+  const bool has_port = digits < address.size() &&
+                        address.find_first_not_of("0123456789", digits) == std::string::npos;
+  if (colon == 0 || !has_port) {
+    return invalid(cat("--coordinator '", address,
+                       "': expected HOST:PORT, as the coordinator says it when it begins"));
+  }
+  if (job.empty()) return invalid("--job is empty: give the job.name of the coordinator's job");
+  if (worker < 0) return invalid(cat("--worker ", worker, ": workers are numbered from 0"));
+  return ok();
+}
+
 void add_worker_command(CLI::App& app, const Chosen& chosen) {
   static std::string address, job, tls;
   static int worker = 0;
@@ -153,6 +176,9 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
       "0");
   command->callback([chosen] {
     chosen([] {
+      if (const Status right = check_worker(address, job, worker); !right.ok()) {
+        return fail(right.error().message, kUsage);
+      }
       // Whoever comes to a worker's place later has a higher number: here that of the second.
       std::vector<std::string> arguments = {
           "run",           "--coordinator",        address, "--job", job, "--worker", cat(worker),

@@ -173,7 +173,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
 }
 
 Status print_sample(const SampleRequest& request) {
-  const Result<Manifest> manifest = find_checkpoint(request.run, request.step);
+  const Result<Manifest> manifest = find_checkpoint(request.run, request.step, "--step");
   if (!manifest.ok()) return manifest.error();
   const std::string path = checkpoint_path(request.run, manifest.value().step);
   const Result<Job> job = job_from_toml(manifest.value().job, path + "/manifest.json");

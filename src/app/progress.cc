@@ -42,7 +42,10 @@ Progress::Progress(std::FILE* stream, const Job& job)
 std::string Progress::line(const StepRecord& step) const {
   std::string text = cat("step ", step.step + 1, "/", job_.steps);
   text += step.complete ? cat("  loss ", fixed(step.loss, 4)) : std::string("  loss unknown");
-  if (figures_.validation_loss) text += cat("  validation ", fixed(*figures_.validation_loss, 4));
+  if (figures_.validation_loss && (terminal_ || validated_)) {
+    text += cat("  validation ", fixed(*figures_.validation_loss, 4), " (step ",
+                figures_.validation_step, ")");
+  }
   text += cat("  ", rate_text(recent_rate_), " tokens/s  ", step.plan->order, " ",
               job_.parallel.pipelines, "x", job_.parallel.stages);
   return text;
@@ -54,7 +57,11 @@ void Progress::step(const StepRecord& step, Duration now) {
     if (!figures_.first_loss) figures_.first_loss = step.loss;
     figures_.last_loss = step.loss;
   }
-  if (step.validation_loss) figures_.validation_loss = step.validation_loss;
+  if (step.validation_loss) {
+    figures_.validation_loss = step.validation_loss;
+    figures_.validation_step = step.step + 1;
+    validated_ = true;
+  }
   figures_.lag_valid = figures_.lag_valid && step.lag_valid;
   if (step.duration.count() > 0) {
     const int64_t tokens = tokens_of_step(job_);
@@ -77,6 +84,7 @@ void Progress::step(const StepRecord& step, Duration now) {
                      now - written_at_ >= kPlainInterval;
     if (!due) return;
     std::fprintf(stream_, "%s\n", line(step).c_str());
+    validated_ = false;
   }
   written_at_ = now;
   std::fflush(stream_);

@@ -49,7 +49,10 @@ Result<Figures> read_figures(const std::string& directory, int64_t first_step) {
       if (!figures.first_loss) figures.first_loss = loss;
       figures.last_loss = loss;
     }
-    if (const auto loss = number("validation_loss")) figures.validation_loss = loss;
+    if (const auto loss = number("validation_loss")) {
+      figures.validation_loss = loss;
+      figures.validation_step = static_cast<int64_t>(*number("step")) + 1;
+    }
     if (const auto took = number("step_ms")) {
       figures.tokens += static_cast<int64_t>(number("tokens").value_or(0));
       figures.duration += from_milliseconds(*took);

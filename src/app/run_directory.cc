@@ -8,16 +8,19 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "app/checkpoint.h"
+#include "base/clock.h"
 #include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -27,30 +30,82 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a run writes; the lock stays.
-constexpr std::array<std::string_view, 5> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
-                                                    "steps.svg", "coordinator.json"};
+// What a run writes and the next one of its name replaces. The lock stays, and coordinator.json is
+// already that of the new run when the files of the earlier one are removed.
+constexpr std::array<std::string_view, 4> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
+                                                    "steps.svg"};
 constexpr std::array<std::string_view, 3> kPrefixes = {"plan-", "trace-", "checkpoint-"};
+// The second line of the lock, once the run has begun.
+constexpr std::string_view kBegun = "begun\n";
+// Between two looks at a lock whose holder is ending.
+constexpr std::chrono::milliseconds kPause{10};
 
 bool is_ours(const std::string& name) {
   const auto starts = [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; };
   return contains(kFiles, name) || std::any_of(kPrefixes.begin(), kPrefixes.end(), starts);
 }
 
-bool holds_run(const std::string& path) {
+bool has_run_in(const std::string& path) {
   std::error_code failure;
   const auto size = fs::file_size(path + "/metrics.jsonl", failure);
   return (!failure && size > 0) || !list_checkpoints(path).empty();
 }
 
-std::string holder_of(int lock) {
-  char text[32] = {};
+// What the lock says: the process that has taken it, a line, and whether its run has begun.
+std::string text_of(int lock) {
+  char text[64] = {};
   const ssize_t count = pread(lock, text, sizeof(text) - 1, 0);
-  const std::string pid(text, count > 0 ? static_cast<size_t>(count) : 0);
-  return pid.substr(0, pid.find('\n'));
+  return {text, count > 0 ? static_cast<size_t>(count) : 0};
+}
+
+// The process that has taken the lock; empty for a moment after it has.
+std::string holder_of(int lock) {
+  const std::string text = text_of(lock);
+  return text.substr(0, text.find('\n'));
+}
+
+// True when no process of that number runs, though what it has started may still be ending.
+bool has_ended(const std::string& process) {
+  const Result<std::string> stat = read_file(cat("/proc/", process, "/stat"));
+  if (!stat.ok()) return true;
+  const size_t name_end = stat.value().rfind(") ");  // the name may hold anything
+  if (name_end == std::string::npos) return true;
+  const char state = stat.value()[name_end + 2];
+  return state == 'Z' || state == 'X';
 }
 
 Error refusal(std::string message) { return {Code::Invalid, Reach::Job, std::move(message)}; }
+
+// Takes the lock. One whose holder has ended is free as soon as the kernel has closed the files of
+// all that had them: that is waited for, `limit` at most.
+Status take_lock(int lock, const std::string& path, Duration limit) {
+  const Duration end = monotonic_clock().now() + limit;
+  while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return refusal(cat("cannot lock ", path, "/lock: ", std::strerror(errno)));
+    }
+    const std::string holder = holder_of(lock);
+    if (!holder.empty() && !has_ended(holder)) {
+      return refusal(cat(path, " is in use by process ", holder,
+                         ": wait for it, or give this run another name with --job.name=NAME"));
+    }
+    if (monotonic_clock().now() >= end) {
+      return refusal(cat(path, " is still locked ", fixed(to_milliseconds(limit) / 1000, 1),
+                         " s after process ", holder, ", which had locked it, has ended: ",
+                         "`fuser ", path, "/lock` names who holds it; if that is on another host, ",
+                         "end it there, or give this run another name with --job.name=NAME"));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return ok();
+}
+
+// A folder that some run has worked in.
+bool is_run(const std::string& path) {
+  std::error_code failure;
+  return fs::exists(path + "/lock", failure) || fs::exists(path + "/config.toml", failure) ||
+         has_run_in(path);
+}
 
 // -1 when the name is not PREFIXnumberSUFFIX.
 int64_t number_in(const std::string& name, std::string_view prefix, std::string_view suffix) {
@@ -64,7 +119,8 @@ int64_t number_in(const std::string& name, std::string_view prefix, std::string_
 
 }  // namespace
 
-Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning beginning) {
+Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning beginning,
+                                        Duration limit) {
   std::error_code failure;
   RunDirectory run;
   run.path_ = fs::absolute(path, failure).lexically_normal().string();
@@ -77,16 +133,14 @@ Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning begin
   const std::string lock = run.path_ + "/lock";
   run.lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (run.lock_ < 0) return refusal(cat("cannot write ", lock, ": ", std::strerror(errno)));
-  if (flock(run.lock_, LOCK_EX | LOCK_NB) != 0) {
-    return refusal(cat(path, " is in use by process ", holder_of(run.lock_),
-                       ": wait for it, or give this run another name with --job.name=NAME"));
-  }
+  const Status taken = take_lock(run.lock_, path, limit);
+  if (!taken.ok()) return taken.error();
   const std::string pid = cat(getpid(), "\n");
   if (ftruncate(run.lock_, 0) != 0 ||
       pwrite(run.lock_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return write_error(lock, errno);
   }
-  if (beginning == Beginning::Fresh && holds_run(run.path_)) {
+  if (beginning == Beginning::Fresh && has_run_in(run.path_)) {
     const auto steps = list_checkpoints(run.path_);
     const std::string what =
         steps.empty() ? std::string("metrics") : cat("the checkpoint of step ", steps.back());
@@ -121,8 +175,26 @@ int64_t RunDirectory::next_epoch() const {
   return newest + 1;
 }
 
+bool RunDirectory::has_begun() const { return text_of(lock_).ends_with(kBegun); }
+
+std::vector<int64_t> RunDirectory::checkpoints() const {
+  if (beginning_ == Beginning::Overwrite && !has_begun()) return {};
+  return list_checkpoints(path_);
+}
+
+bool RunDirectory::holds_run() const { return has_run_in(path_); }
+
+bool RunDirectory::spares_earlier_run() const {
+  return beginning_ == Beginning::Overwrite && !has_begun() && holds_run();
+}
+
 Status RunDirectory::clear(int64_t first_step) const {
   std::error_code failure;
+  const auto size = static_cast<off_t>(text_of(lock_).size());
+  const auto begun = static_cast<ssize_t>(kBegun.size());
+  if (!has_begun() && pwrite(lock_, kBegun.data(), kBegun.size(), size) != begun) {
+    return write_error(path_ + "/lock", errno);
+  }
   if (beginning_ == Beginning::Overwrite) {
     std::vector<fs::path> old;
     for (const auto& entry : fs::directory_iterator(path_, failure)) {
@@ -154,14 +226,34 @@ Status RunDirectory::drop_metrics(int64_t first_step) const {
 }
 
 Result<std::string> find_run(const std::string& name) {
+  if (name.empty()) {
+    return invalid(
+        "the name of the run is empty: give the folder that `tenuto train` has written, "
+        "or its name under runs/");
+  }
   std::error_code failure;
-  for (const std::string& path : {name, cat("runs/", name)}) {
-    if (fs::is_directory(path, failure) && !list_checkpoints(path).empty()) {
+  const std::array<std::string, 2> paths = {name, cat("runs/", name)};
+  for (const std::string& path : paths) {
+    if (fs::is_directory(path, failure) && is_run(path)) {
       return fs::absolute(path, failure).lexically_normal().string();
     }
   }
-  return invalid(cat("there is no run with a checkpoint at ", name, " or runs/", name,
+  for (const std::string& path : paths) {
+    if (!fs::is_directory(path, failure)) continue;
+    return invalid(cat(path, " is not the folder of a run (it has no config.toml): give the one ",
+                       "that `tenuto train` has written, such as ", path, "/NAME"));
+  }
+  return invalid(cat("there is no run at ", paths[0], " or ", paths[1],
                      ": give the folder that `tenuto train` has written"));
+}
+
+std::string live_holder(const std::string& run) {
+  const int lock = ::open((run + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0) return {};
+  const bool is_free = flock(lock, LOCK_SH | LOCK_NB) == 0;
+  const std::string holder = is_free ? std::string() : holder_of(lock);
+  ::close(lock);
+  return holder.empty() || has_ended(holder) ? std::string() : holder;
 }
 
 }  // namespace tenuto

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "base/unit.h"
 
 namespace tenuto {
 
@@ -14,12 +16,12 @@ enum class Beginning : uint8_t { Fresh, Resume, Overwrite };
 // RUNS/NAME, held by this process.
 class RunDirectory {
  public:
-  // Makes the folder when there is none and locks it. What lies there is untouched.
+  // Makes the folder when there is none and locks it. What lies there is untouched. A lock whose
+  // holder has just died is waited for, `limit` at most, until the system has released it.
   //
   // Errors: Invalid/Job  another process holds it; or it holds a run and `beginning` is Fresh; or
-  // it
-  //         holds no checkpoint and `beginning` is Resume; or it cannot be made
-  static Result<RunDirectory> open(const std::string& path, Beginning beginning);
+  //                      it holds no checkpoint and `beginning` is Resume; or it cannot be made
+  static Result<RunDirectory> open(const std::string& path, Beginning beginning, Duration limit);
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&& other) = delete;
   ~RunDirectory();
@@ -30,6 +32,15 @@ class RunDirectory {
   Beginning beginning() const { return beginning_; }
   // The epoch that a new plan gets: one above the newest plan file; 1 for a fresh run.
   int64_t next_epoch() const;
+  // Whether clear() has been called, in this process or in one that it has forked.
+  bool has_begun() const;
+  // The steps of the checkpoints that this run may go on from, ascending: an earlier run's that it
+  // is about to replace do not count.
+  std::vector<int64_t> checkpoints() const;
+  // Whether metrics or checkpoints lie there.
+  bool holds_run() const;
+  // Whether an earlier run that this one was to replace is still here, untouched.
+  bool spares_earlier_run() const;
   // Clears the way for the first step: Overwrite removes what the earlier run wrote (and nothing
   // else); Resume drops the metrics of steps from `first_step` on, which will be done again, and
   // what a checkpoint that was never finished left behind.
@@ -44,9 +55,12 @@ class RunDirectory {
   int lock_ = -1;
 };
 
-// The folder of a run that a user names: a path, or a name under `runs`.
+// The folder of a run that a user names: a path, or a name under `runs`. Absolute.
 //
-// Errors: Invalid/Call when there is no such folder
+// Errors: Invalid/Call when there is no such folder, or when no run has worked in it
 Result<std::string> find_run(const std::string& name);
+
+// The process that holds the folder of a run on this host; empty when none does.
+std::string live_holder(const std::string& run);
 
 }  // namespace tenuto

@@ -42,9 +42,8 @@ struct SuperviseInput {
 void claim_signals();
 
 // Runs it to the end. The exit code; with a sentence when no coordinator has said how the run ended
-// (75, if there is a checkpoint). A coordinator
-// that stands still for long is killed. When the store is in memory, or when several die with no
-// step committed between them, the run ends.
+// (75). A coordinator that stands still for long is killed. When the store is in memory, or when
+// several die with no step committed between them, the run ends.
 //
 // Requires: the process's main thread and no other one, see launch.h; claimed signals
 // Errors: what keeps a run from beginning: no coordinator or worker can be started

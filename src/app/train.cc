@@ -38,6 +38,9 @@ constexpr Duration kStopLimit = std::chrono::seconds(10);
 // For one answer of a worker whose step has been abandoned.
 constexpr Duration kSalvageLimit = std::chrono::seconds(10);
 
+// For the files of a launcher that has just died to be closed.
+constexpr Duration kLockLimit = std::chrono::seconds(10);
+
 Duration from_seconds(double seconds) { return from_milliseconds(seconds * 1000); }
 
 int fail(const Error& error, int exit_code) {
@@ -132,7 +135,7 @@ struct Start {
 
 Result<Start> find_start(const TrainOptions& options, const Job& job, const std::string& run) {
   if (options.beginning != Beginning::Resume) return Start{};
-  const Result<Manifest> manifest = find_checkpoint(run, options.from_step);
+  const Result<Manifest> manifest = find_checkpoint(run, options.from_step, "--from-step");
   if (!manifest.ok()) return manifest.error();
   const std::string path = checkpoint_path(run, manifest.value().step);
   const Status same = check_same_model(job, manifest.value(), path);
@@ -166,6 +169,7 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
+  rules.restarts = job.resilience.restarts;
   rules.routing = job.resilience.slow_workers == "adapt";
   // A copy is of a version that is final.
   rules.chooses_update = job.parallel.optimizer == "auto" && job.resilience.copies == 0;
@@ -200,6 +204,8 @@ void print_json(const RunDirectory& run, const Ending& ending, const Figures& fi
   put("first_loss", figures.first_loss);
   put("last_loss", figures.last_loss);
   put("validation_loss", figures.validation_loss);
+  put("validation_step",
+      figures.validation_loss ? std::optional(figures.validation_step) : std::nullopt);
   json["tokens_per_second"] = figures.tokens_per_second();
   put("checkpoint_step", checkpoint);
   json["checkpoint"] = checkpoint ? nlohmann::ordered_json(checkpoint_path(run.path(), *checkpoint))
@@ -215,7 +221,8 @@ void print_figures(const Figures& figures, const Job& job) {
     std::printf("last loss        %s nats\n", fixed(*figures.last_loss, 4).c_str());
   }
   if (figures.validation_loss) {
-    std::printf("validation loss  %s nats\n", fixed(*figures.validation_loss, 4).c_str());
+    std::printf("validation loss  %s nats (step %s)\n", fixed(*figures.validation_loss, 4).c_str(),
+                cat(figures.validation_step).c_str());
   }
   if (figures.duration.count() > 0) {
     std::printf("tokens/s         %s\n", fixed(figures.tokens_per_second(), 0).c_str());
@@ -227,27 +234,49 @@ void print_figures(const Figures& figures, const Job& job) {
   }
 }
 
-// The command that goes on with this run: the same flags, each as a shell takes it.
+// The command that trains this job once more: the same flags, each as a shell takes it.
 std::string again(const TrainOptions& options) {
-  std::string command = cat("tenuto train ", options.job_file);
+  const char* name = options.start_workers ? "train" : "coordinator";
+  std::string command = cat("tenuto ", name, " ", options.job_file);
   for (const std::string& entry : options.overrides) {
     const bool plain = entry.find_first_of(" \t\"'[]{}()*?$&;<>|\\`!#~") == std::string::npos;
     command += plain ? cat(" --", entry) : cat(" '--", entry, "'");
   }
-  return command + " --resume";
+  return command;
+}
+
+// What to do about an ending that is not good. `start`: what the run was to begin from.
+std::string advice_of(const TrainOptions& options, const RunDirectory& run, const Ending& ending,
+                      const Start& start) {
+  const std::vector<int64_t> steps = run.checkpoints();
+  const bool may_succeed = ending.exit_code == 75;
+  if (run.spares_earlier_run()) {
+    return cat("; the earlier run in ", run.path(), " has not been replaced",
+               may_succeed ? cat("; try again with: ", again(options), " --overwrite") : "");
+  }
+  if (steps.empty()) {
+    const char* flag = run.holds_run() ? " --overwrite" : "";
+    return cat("; there is no checkpoint yet",
+               may_succeed ? cat("; begin again with: ", again(options), flag) : "");
+  }
+  const bool refused =
+      start.saved >= 0 && !run.has_begun() &&
+      ending.sentence.find(checkpoint_path(run.path(), start.saved)) != std::string::npos;
+  if (refused) return cat("; ", advise_older(run.path(), start.saved, "--from-step"));
+  const int64_t newest = run.has_begun() || start.saved < 0 ? steps.back() : start.saved;
+  const std::string chosen = newest == steps.back() ? "" : cat(" --from-step ", newest);
+  return cat("; the checkpoint of step ", newest, " is in ", checkpoint_path(run.path(), newest),
+             "; continue with: ", again(options), " --resume", chosen);
 }
 
 // Says how the run ended, and what to do next.
 void say_ending(const TrainOptions& options, const Job& job, const RunDirectory& run,
-                const Ending& ending, const Figures& figures) {
-  const std::vector<int64_t> steps = list_checkpoints(run.path());
+                const Ending& ending, const Figures& figures, const Start& start) {
+  const std::vector<int64_t> steps = run.checkpoints();
   const std::optional<int64_t> checkpoint =
       steps.empty() ? std::nullopt : std::optional(steps.back());
   if (ending.exit_code != 0) {
-    const std::string next = checkpoint ? cat("; the checkpoint of step ", *checkpoint, " is in ",
-                                              checkpoint_path(run.path(), *checkpoint),
-                                              "; continue with: ", again(options))
-                                        : std::string("; there is no checkpoint yet");
+    const std::string next = advice_of(options, run, ending, start);
     std::fprintf(stderr, "tenuto: %s%s\n", ending.sentence.c_str(), next.c_str());
   }
   if (options.json) return print_json(run, ending, figures, checkpoint);
@@ -283,13 +312,13 @@ int train(const TrainOptions& options) {
     program = found.value();
   }
   const Result<RunDirectory> run =
-      RunDirectory::open(cat(job.directory, "/", job.name), options.beginning);
+      RunDirectory::open(cat(job.directory, "/", job.name), options.beginning, kLockLimit);
   if (!run.ok()) return fail(run.error(), 2);
   const Result<Start> start = find_start(options, job, run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
 
   if (start.value().first_step >= job.steps) {
-    say_ending(options, job, run.value(), {0, ""}, {});
+    say_ending(options, job, run.value(), {0, ""}, {}, start.value());
     std::fprintf(stderr,
                  "tenuto: all %s steps of this run are done: ask for more with "
                  "--job.steps=N\n",
@@ -310,21 +339,21 @@ int train(const TrainOptions& options) {
     input.office = office;
     const Result<Ending> ending = coordinate(input);
     progress.finish();
-    if (!ending.ok()) return fail(ending.error(), 1);
-    say_ending(options, job, run.value(), ending.value(), progress.figures());
-    return ending.value().exit_code;
+    if (!ending.ok() && office.before == 0) return fail(ending.error(), 1);
+    const Ending how = ending.ok() ? ending.value() : Ending{1, ending.error().message};
+    say_ending(options, job, run.value(), how, progress.figures(), start.value());
+    return how.exit_code;
   };
-  Result<Ending> ending = supervise({.job = &job,
-                                     .directory = run.value().path(),
-                                     .program = program,
-                                     .token = input.token,
-                                     .workers = members_of(input.rules),
-                                     .coordinate = coordinator});
+  const Result<Ending> ending = supervise({.job = &job,
+                                           .directory = run.value().path(),
+                                           .program = program,
+                                           .token = input.token,
+                                           .workers = members_of(input.rules),
+                                           .coordinate = coordinator});
+  remove_whereabouts(run.value().path());  // a coordinator that has died has not
   if (!ending.ok()) return fail(ending.error(), 1);
   if (ending.value().sentence.empty()) return ending.value().exit_code;
-  remove_whereabouts(run.value().path());
-  if (list_checkpoints(run.value().path()).empty()) ending.value().exit_code = 1;
-  say_ending(options, job, run.value(), ending.value(), {});
+  say_ending(options, job, run.value(), ending.value(), {}, start.value());
   return ending.value().exit_code;
 }
 

@@ -69,6 +69,14 @@ bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation) {
   return false;
 }
 
+bool is_replaced(const Instruction& told, WorkerId self, int32_t incarnation) {
+  if (is_awaited(told, self, incarnation)) return false;
+  for (size_t i = 0; i < told.order.members.size() && i < told.incarnations.size(); ++i) {
+    if (told.order.members[i] == self) return told.incarnations[i] >= 0;
+  }
+  return true;
+}
+
 void say(const std::string& sentence) {
   std::fprintf(stderr, "%s\n", sentence.c_str());
   std::fflush(stderr);

@@ -29,6 +29,9 @@ const Newcomer* newcomer_in(const Instruction& told, WorkerId self, int32_t inca
 
 // True when the run has a place for this process, or keeps one for it.
 bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation);
+// Whether the run goes on without that process: its worker is no member, or another process is in
+// its place. One of whom the coordinator does not know yet whether it is there is not replaced.
+bool is_replaced(const Instruction& told, WorkerId self, int32_t incarnation);
 
 // Writes a line of the worker's log.
 void say(const std::string& sentence);

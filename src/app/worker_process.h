@@ -39,7 +39,10 @@ class WorkerRun {
   Status set_up();
   Status find_place();
   Status make_parts();
+  Status get_ready();
+  bool begins_again(const Order& order) const;
   Status make_wire(int64_t epoch);
+  Status renew_wire(int64_t epoch);
   void join_parts();
   Status enter(const Told& told);
   void begin_anew();
@@ -121,6 +124,7 @@ class WorkerRun {
   std::optional<WorkerRest> rest_;  // of the step in which the epoch begins, until it is done
   // Of the last step in which this process is to end: how many of its ops have ended.
   std::pair<int64_t, int64_t> rehearsed_{-1, 0};
+  bool begun_ = false;      // it has been told to run
   bool newcomer_ = false;   // it has come to a run under way
   bool has_place_ = false;  // and its part in the steps has begun
   bool halted_ = false;     // the step gave numbers that are none: nothing runs in this epoch

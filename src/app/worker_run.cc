@@ -60,16 +60,55 @@ Status WorkerRun::connect_control() {
 // Everything up to the first step. What goes wrong is reported, not returned.
 Status WorkerRun::set_up() {
   if (const Status found = find_place(); !found.ok()) return found;
-  for (const auto part : {&WorkerRun::make_parts, &WorkerRun::connect_first, &WorkerRun::load}) {
-    if (newcomer_ && part != &WorkerRun::make_parts) break;
-    const Status done = (this->*part)();
-    if (!conversation().ok()) return conversation();
-    if (done.ok()) continue;
-    if (told()->instruction.order.phase == Phase::Out) return ok();
+  const Status made = make_parts();
+  if (!conversation().ok()) return conversation();
+  if (!made.ok()) {
+    if (told()->instruction.order.phase != Phase::Out) fail(made.error());
+    return ok();
+  }
+  if (!newcomer_) return get_ready();
+  report_.connected = true;
+  tell();
+  return ok();
+}
+
+// Connects with all peers and loads the state, unless an epoch begins meanwhile: then go_on() sees
+// to it. What goes wrong is reported, not returned.
+Status WorkerRun::get_ready() {
+  Status done = connect_first();
+  if (done.ok() && report_.version < 0) done = load();
+  if (!conversation().ok()) return conversation();
+  const auto now = told();
+  const Order& order = now->instruction.order;
+  if (order.phase == Phase::Out || order.epoch != report_.epoch) return ok();
+  if (!done.ok()) {
     fail(done.error());
     return ok();
   }
   report_.connected = true;
+  tell();
+  return ok();
+}
+
+// Whether this worker has still to begin, and all that it is to connect with are members: somebody
+// has died before the first step, another process takes that place, and all connect anew.
+bool WorkerRun::begins_again(const Order& order) const {
+  if (begun_ || newcomer_ || compute_.compute == nullptr) return false;
+  const std::set<WorkerId> peers = peers_of(*plan_, settings_.self);
+  return std::all_of(peers.begin(), peers.end(),
+                     [&](WorkerId peer) { return contains(order.members, peer); });
+}
+
+// In the place of the wire of another epoch, of which nothing is heard any more.
+Status WorkerRun::renew_wire(int64_t epoch) {
+  runner_.reset();
+  transport_.reset();
+  lessons_.start_over();
+  while (mailbox_.wait(Duration{}).ok()) {
+  }
+  const Status wired = make_wire(epoch);
+  if (!wired.ok()) return wired;
+  join_parts();
   tell();
   return ok();
 }
@@ -132,7 +171,7 @@ Status WorkerRun::connect_peers(const Plan& plan) {
     const auto newest = told();
     const Instruction& now = newest->instruction;
     const bool abandoned =
-        report_.connected && (now.order.epoch != report_.epoch || !report_.lost_peers.empty());
+        now.order.epoch != report_.epoch || (report_.connected && !report_.lost_peers.empty());
     if (now.order.phase == Phase::Out || abandoned || !conversation().ok()) {
       return Error{Code::Cancelled, Reach::Call, "told to go"};
     }
@@ -181,7 +220,12 @@ Status WorkerRun::load() {
   const std::vector<std::string>& shards = now->instruction.resume_shards;
   if (!shards.empty()) {
     const Status loaded = compute_.compute->load(shards, now->instruction.order.first_step);
-    if (!loaded.ok()) return loaded;
+    if (!loaded.ok()) {
+      Error error = loaded.error();
+      const std::string folder = std::filesystem::path(shards.front()).parent_path().string();
+      error.message = cat(folder, " cannot be loaded: ", error.message);
+      return error;
+    }
   }
   report_.version = compute_.compute->version();
   return ok();
@@ -233,7 +277,7 @@ Status WorkerRun::go_on() {
 // Begins an epoch: at a standstill, with a wire of its own, and with what this worker holds told.
 Status WorkerRun::enter(const Told& now) {
   const Order& order = now.instruction.order;
-  if (!is_awaited(now.instruction, settings_.self, settings_.incarnation)) {
+  if (is_replaced(now.instruction, settings_.self, settings_.incarnation)) {
     return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
   }
   halted_ = false;
@@ -242,10 +286,18 @@ Status WorkerRun::enter(const Told& now) {
   report_.phase = Phase::Frozen;
   report_.failure.clear();
   report_.lost_peers.clear();
-  if (!report_.connected) {  // it has nothing yet
+  if (begins_again(order)) {
+    report_.connected = false;
+    const Status wired = renew_wire(order.epoch);
+    if (wired.ok()) return get_ready();
+    fail(wired.error());
+    return ok();
+  }
+  if (!report_.connected && report_.version < 0) {  // it has nothing yet
     tell();
     return ok();
   }
+  report_.connected = true;
   entering_ = true;
   const Newcomer* invited = newcomer_in(now.instruction, settings_.self, settings_.incarnation);
   if (invited != nullptr) {
@@ -260,18 +312,7 @@ Status WorkerRun::enter(const Told& now) {
                                   compute_.compute->outcome().losses, report_.steps);
   }
   // What the old wire has still to say is of no use, what peers it lost least of all.
-  runner_.reset();
-  transport_.reset();
-  lessons_.start_over();
-  while (mailbox_.wait(Duration{}).ok()) {
-  }
-  const Status wired = make_wire(order.epoch);
-  if (!wired.ok()) {
-    fail(wired.error());
-    return ok();
-  }
-  join_parts();
-  tell();
+  if (const Status wired = renew_wire(order.epoch); !wired.ok()) fail(wired.error());
   return ok();
 }
 

@@ -74,6 +74,7 @@ void WorkerRun::begin_running(const Told& now) {
     report_.version = step;
   }
   report_.held.clear();
+  begun_ = true;
   report_.phase = Phase::Running;
   tell();
 }

@@ -17,6 +17,13 @@
 namespace tenuto {
 namespace {
 
+// Of a run that a worker's failure keeps from beginning: who could not reach another one may reach
+// it the next time.
+int exit_code_of(Code failure) {
+  if (failure == Code::Timeout || failure == Code::Disconnected) return 75;
+  return failure == Code::Invalid ? 2 : 1;
+}
+
 std::string seconds(Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); }
 
 // One call of decide: the state as it changes and what comes out.
@@ -58,7 +65,10 @@ class Turn {
   void note_shards(const Report& report);
   void note_repairs(const Report& report);
   void suspect(WorkerId worker, const std::string& why);
-  void bury(WorkerId worker, const std::string& fate, const std::string& last_words = {});
+  // `exit_early`: the exit code if the run ends of it before its first step.
+  void bury(WorkerId worker, const std::string& fate, const std::string& last_words = {},
+            int exit_early = 75);
+  void lose_early(WorkerId worker, const std::string& sentence, int exit_code);
   void bury_the_missing();
   bool survive(WorkerId worker, const std::string& cause);
   void abandon(LastResort why);
@@ -85,18 +95,20 @@ class Turn {
 
   Duration now_;
   Decision out_;
+  std::string abandoned_;  // what was noted when the step was abandoned, in this call
 };
 
 Duration Turn::silence() const {
   const State& s = out_.state;
-  const bool stepping = s.situation == Situation::Running || s.situation == Situation::Recovering;
-  return stepping && s.rules.lost_limit.count() > 0 ? s.rules.lost_limit : s.rules.silence_limit;
+  return s.situation != Situation::Salvaging && s.rules.lost_limit.count() > 0
+             ? s.rules.lost_limit
+             : s.rules.silence_limit;
 }
 
 bool Turn::overtaken(const Report& report) {
   if (!known(report.worker)) return true;
   const Member& of = member(report.worker);
-  if (!of.alive || of.exited) return true;
+  if (!of.alive || of.exited || report.incarnation < of.least_incarnation) return true;
   if (of.heard && report.incarnation != of.report.incarnation) return true;
   if (report.term > state().rules.term || report.epoch > state().epoch) return true;
   if (report.version > state().committed + 1) return true;
@@ -168,9 +180,11 @@ void Turn::hear(const Exited& exited) {
   const std::string fate = exited.signalled ? cat("was killed by signal ", exited.number)
                                             : cat("ended with exit code ", exited.number);
   forget_newcomer(out_, exited.worker, cat("its process ", fate));
+  if (std::exchange(of.expelled, false)) return;  // the next process is awaited already
   of.exited = true;
   if (!of.alive || state().situation == Situation::Ended) return;
-  bury(exited.worker, fate, exited.last_words);
+  // Who ends by itself before it has done anything would do so again.
+  bury(exited.worker, fate, exited.last_words, exited.signalled ? 75 : 1);
 }
 
 void Turn::hear(const Request& request) {
@@ -215,7 +229,7 @@ void Turn::hear(const Trouble& trouble) {
   if (state().situation == Situation::Gathering) return end(1, trouble.sentence);
   const Situation now = state().situation;
   if (now != Situation::Running && now != Situation::Recovering) return;
-  abandon({.cause = trouble.sentence, .exit_saved = 1});
+  abandon({.cause = trouble.sentence, .exit_saved = 1, .exit_bare = 1});
 }
 
 void Turn::suspect(WorkerId worker, const std::string& why) {
@@ -226,12 +240,10 @@ void Turn::suspect(WorkerId worker, const std::string& why) {
   of.suspicion = why;
 }
 
-void Turn::bury(WorkerId worker, const std::string& fate, const std::string& last_words) {
+void Turn::bury(WorkerId worker, const std::string& fate, const std::string& last_words,
+                int exit_early) {
   State& s = state();
   Member& of = member(worker);
-  of.alive = false;
-  of.joining = Joining::No;
-  send_back_learners(s);
   if (!of.exited) out_.expelled.push_back(worker);
   const bool started = of.report.version >= 0 && s.situation != Situation::Gathering;
   const std::string when =
@@ -239,7 +251,10 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   const std::string& said = of.report.failure.empty() ? last_words : of.report.failure;
   const std::string told = said.empty() ? "" : " (it had said: " + said + ")";
   const std::string sentence = cat(name_of(s.rules, worker), " ", fate, when, told);
-  if (s.situation == Situation::Gathering) return end(s.saved >= 0 ? 75 : 1, sentence);
+  if (s.situation == Situation::Gathering) return lose_early(worker, sentence, exit_early);
+  of.alive = false;
+  of.joining = Joining::No;
+  send_back_learners(s);
   if (s.situation != Situation::Salvaging && survive(worker, sentence)) return;
   LastResort why{.cause = sentence};
   if (s.situation == Situation::Salvaging) {
@@ -249,6 +264,33 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
     why.cause = s.recovery.cause + "; then " + sentence;
   }
   abandon(std::move(why));
+}
+
+// Nothing is lost with a worker before the first step but its connections: another process may take
+// its place, and all connect anew, in an epoch in which nobody speaks to the old one.
+void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_code) {
+  State& s = state();
+  const Member before = member(worker);
+  if (before.deaths >= s.rules.restarts) {
+    member(worker).alive = false;
+    const std::string more =
+        s.rules.restarts > 0 ? cat(", for the last time of ", before.deaths + 1) : std::string();
+    return end(exit_code, sentence + more);
+  }
+  Member& of = member(worker) = Member{};
+  of.deaths = before.deaths + 1;
+  of.least_incarnation = before.least_incarnation + 1;
+  if (before.heard) {
+    of.least_incarnation = std::max(of.least_incarnation, before.report.incarnation + 1);
+  }
+  of.expelled = !before.exited;
+  s.epoch += 1;
+  s.planning.present_name = s.planning.previous_name = cat(s.epoch);
+  s.progress_at = now_;
+  for (Member& other : s.members) other.suspect_since.reset();
+  out_.event = "death";
+  note(cat(sentence, ": it is awaited again (", of.deaths, " of ", s.rules.restarts,
+           " resilience.restarts)"));
 }
 
 // Goes on without the worker, if the others can do its work.
@@ -291,12 +333,17 @@ void Turn::abandon(LastResort why) {
   for (Member& of : s.members) {
     if (!of.stream_ended) of.suspect_since.reset();
   }
-  note(cat(s.salvage.cause, ": the step is abandoned, epoch ", s.epoch));
+  abandoned_ = cat(s.salvage.cause, ": the step is abandoned, epoch ", s.epoch);
+  note(abandoned_);
 }
 
 void Turn::end(int exit_code, const std::string& sentence) {
   state().situation = Situation::Ended;
   state().ending = Ending{exit_code, sentence};
+  // The sentence tells the cause, too.
+  const size_t told = abandoned_.empty() ? std::string::npos : out_.reason.find(abandoned_);
+  if (told != std::string::npos) out_.reason.erase(told, abandoned_.size());
+  if (out_.reason.ends_with("; ")) out_.reason.resize(out_.reason.size() - 2);
   note(sentence.empty() ? std::string("the job is done") : sentence);
 }
 
@@ -358,7 +405,7 @@ bool Turn::answer_failures() {
       end_salvage(cat("saving was not possible: ", sentence));
     } else {
       const bool again = report.failure_code == Code::Timeout;
-      abandon({.cause = sentence, .exit_saved = again ? 75 : 1});
+      abandon({.cause = sentence, .exit_saved = again ? 75 : 1, .exit_bare = again ? 75 : 1});
     }
     return true;
   }
@@ -376,6 +423,7 @@ bool Turn::answer_bad_numbers() {
                             name_of(s.rules, id(worker)),
                             "): the step was not taken; lower the learning rate or clip more"),
                .exit_saved = 1,
+               .exit_bare = 1,
                .ceiling = summary.step});
       return true;
     }
@@ -392,8 +440,8 @@ void Turn::gather() {
     if (of.absent) continue;
     wanted += 1;
     const Report& report = of.report;
-    if (of.alive && !report.failure.empty()) {
-      return end(report.failure_code == Code::Invalid ? 2 : 1,
+    if (of.alive && !report.failure.empty() && report.epoch == s.epoch) {
+      return end(exit_code_of(report.failure_code),
                  cat(name_of(s.rules, id(worker)), ": ", report.failure));
     }
     const bool here = report.connected && report.epoch == s.epoch;
@@ -404,10 +452,11 @@ void Turn::gather() {
   if (s.situation != Situation::Gathering) return;
   if (ready == wanted) {
     s.situation = Situation::Running;
+    s.begun = true;
     note(cat("all ", ready, " workers are connected: step ", s.committed, " begins"));
   } else if (now_ - s.progress_at >= s.rules.start_limit) {
-    end(1, cat("for ", seconds(s.rules.start_limit), " s no worker came forward; not ready: ",
-               missing, "; see their logs, or raise network.connect_seconds"));
+    end(75, cat("for ", seconds(s.rules.start_limit), " s no worker came forward; not ready: ",
+                missing, "; see their logs, or raise network.connect_seconds"));
   }
 }
 
@@ -640,7 +689,7 @@ Facts facts_of(const State& state) {
               .target = salvaged ? state.salvage.target : state.target,
               .members = state.told.order.members,
               .rest = state.told.rest != nullptr,
-              .begun = state.situation != Situation::Gathering,
+              .begun = state.begun,
               .grown = state.grown,
               .first_plan = state.first_plan,
               .plan = planning.serial,

@@ -2,10 +2,10 @@
 // is known now, what everybody is told, and why.
 //
 // A run goes through five situations. Gathering: workers come forward, tell where they listen, and
-// connect. Running: steps are committed. Recovering: a worker is gone; the others agree on where to
-// go on without it (recover.h). Salvaging: it cannot be done without, or a worker has failed; the
-// step is abandoned and the newest version that every stage still has is saved. Ended: all are told
-// to go.
+// connect; one that dies may come again, and all connect anew in the next epoch. Running: steps are
+// committed. Recovering: a worker is gone; the others agree on where to go on without it
+// (recover.h). Salvaging: it cannot be done without, or a worker has failed; the step is abandoned
+// and the newest version that every stage still has is saved. Ended: all are told to go.
 //
 // Version v is committed when every member has reported it (running, in this epoch) and, when v is
 // to be saved, when its shards are there too. The Step op of step v waits for that, so versions
@@ -60,6 +60,7 @@ struct Rules {
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;  // micro-batches may go to other workers while the run goes on
   bool survive = false;  // steps go on without a lost worker, as far as the others can do them
+  int32_t restarts = 0;  // how often a worker may die before the first step and come again
   bool chooses_update = false;  // steps may go ahead of the norm, or not: as few are clipped
   std::vector<std::string> resume_shards;
   std::string directory;         // where checkpoint folders are made
@@ -93,6 +94,10 @@ struct Member {
   Joining joining = Joining::No;
   Newcomer place;     // Learning: what is told of it
   int64_t since = 0;  // it has a part in versions above this one
+  // Before the first step: how often it has died, the least incarnation that may come in its place,
+  // and whether it has been expelled and the end of its process is still to be heard of.
+  int32_t deaths = 0, least_incarnation = 0;
+  bool expelled = false;
 };
 
 // A change of plan on its way: wanted (somebody computes it), proposed (told, to be acknowledged),
@@ -139,6 +144,7 @@ struct Salvage : LastResort {
 struct State {
   Rules rules;
   Situation situation = Situation::Gathering;
+  bool begun = false;  // the workers have been told to run
   std::vector<Member> members;
   int64_t epoch = 1;
   int64_t committed = 0;

@@ -67,7 +67,10 @@ Instruction instruction_of(const State& state) {
     if (!state.members[worker].alive) continue;
     order.members.push_back({static_cast<int32_t>(worker)});
     const Member& member = state.members[worker];
-    all.addresses.push_back(member.report.address);
+    // Before the first step an address of an earlier epoch belongs to a wire that is gone or going.
+    const bool stale =
+        state.situation == Situation::Gathering && member.report.epoch != state.epoch;
+    all.addresses.push_back(stale ? std::string() : member.report.address);
     all.incarnations.push_back(member.heard ? member.report.incarnation : -1);
   }
   all.newcomers = newcomers_of(state);

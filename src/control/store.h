@@ -23,7 +23,7 @@ struct Ending {
 struct LastResort {
   std::string cause;     // one sentence
   int exit_saved = 75;   // exit code when there is a checkpoint in the end
-  int exit_bare = 1;     // and when there is none
+  int exit_bare = 75;    // and when there is none
   int64_t ceiling = -1;  // no version above this one is good; -1 = none is bad
   auto operator<=>(const LastResort&) const = default;
 };

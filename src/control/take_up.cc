@@ -81,6 +81,7 @@ State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans,
   CHECK(facts.begun, "a run is taken up after it has begun");
   CHECK(rules.term > facts.term, "each coordinator has a term of its own");
   State state = begin(rules, now);
+  state.begun = true;
   state.epoch = facts.epoch;
   state.committed = facts.committed;
   state.target = facts.target;
@@ -103,6 +104,18 @@ State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans,
   } else {
     state.situation = Situation::Running;
   }
+  state.told = instruction_of(state);
+  state.told.sequence = 1;
+  return state;
+}
+
+State take_up_beginning(Rules rules, const Facts& facts, Duration now) {
+  CHECK(!facts.begun, "a run that has begun is taken up where it is");
+  rules.epoch = std::max(rules.epoch, facts.epoch);
+  State state = begin(rules, now);
+  if (!facts.ending) return state;
+  state.situation = Situation::Ended;
+  state.ending = facts.ending;
   state.told = instruction_of(state);
   state.told.sequence = 1;
   return state;

@@ -27,4 +27,10 @@ struct PlansOfFacts {
 // Requires: facts.begun, and members that are workers of the rules' plan
 State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans, Duration now);
 
+// The state of a run whose workers have not been told to run: it begins anew, in the newest epoch
+// that anybody has been told of. It has ended if it ended before its first step.
+//
+// Requires: !facts.begun
+State take_up_beginning(Rules rules, const Facts& facts, Duration now);
+
 }  // namespace tenuto

@@ -388,8 +388,8 @@ std::vector<Key> control_keys() {
        slot<&Job::resilience, &ResilienceSettings::restarts>,
        whole(0, 1000),
        {},
-       "how often the process of each worker that has died is started again, to join the run: "
-       "after 1 s, then 2 s, and so on twice as long"},
+       "how often the process of each worker that has died is started again, to join the run or to "
+       "begin it: after 1 s, then 2 s, and so on twice as long"},
       {"resilience.copies",
        slot<&Job::resilience, &ResilienceSettings::copies>,
        whole(0, 1),

@@ -1,5 +1,6 @@
 """Signals, deaths, full disks, numbers that are none: each ends in a sentence and a way on."""
 import os
+import pathlib
 import random
 import re
 import subprocess
@@ -122,12 +123,50 @@ class Deaths(Case):
         self.assertIn("no worker holds stage 1 any more", run.errors)
         self.assertEqual(run.checkpoints()[-1] % 4, 0)
 
-    def test_without_any_checkpoint_the_run_has_failed(self):
+    def test_without_any_checkpoint_the_run_can_be_tried_again(self):
         run = self.start("--parallel.pipelines=1", "--job.steps=5000", "--job.checkpoint_every=0")
         run.wait_for_steps(2)
         os.kill(run.workers()[0], KILL)
-        self.assertEqual(run.finish(), 1, run.errors)
-        self.assertIn("there is no checkpoint yet", run.errors)
+        self.assertEqual(run.finish(), 75, run.errors)
+        self.assertRegex(run.errors, "there is no checkpoint yet; begin again with: tenuto train "
+                                     ".* --overwrite")
+        ends = [event["reason"] for event in run.events() if event["event"] == "end"]
+        self.assertEqual([reason.count("was killed by signal 9") for reason in ends], [1])
+
+    def wait_for_workers(self, run):
+        while len(run.workers()) < 4 and run.process.poll() is None:
+            time.sleep(0.001)
+        return run.workers()
+
+    def test_a_worker_that_dies_before_the_first_step_comes_again(self):
+        run = self.start("--resilience.restarts=1")
+        os.kill(self.wait_for_workers(run)[1], KILL)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{run.output}{self.logs(run)}")
+        self.assertEqual([line["step"] for line in run.metrics()], list(range(20)))
+        told = [event["reason"] for event in run.events() if event["event"] == "death"]
+        self.assertEqual(len(told), 1)
+        self.assertRegex(told[0], "worker 1 .* was killed by signal 9 before its first step")
+        self.assertTrue((run.folder / "plan-2.json").exists())
+        run = self.start(name="once")
+        os.kill(self.wait_for_workers(run)[1], KILL)
+        self.assertEqual(run.finish(), 75, run.errors)
+        self.assertFalse((run.folder / "coordinator.json").exists())
+
+    def test_a_program_that_is_not_yet_the_worker_ends_with_its_launcher(self):
+        self.write_job(coordinator__launch=["sh", "-c", "exec sleep 1000"])
+        run = self.start()
+
+        def sleepers():
+            text = pathlib.Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children")
+            children = {int(number): number for number in text.read_text().split()}
+            return {process: process for process in children if pathlib.Path(
+                f"/proc/{process}/cmdline").read_bytes().startswith(b"sleep")}
+
+        while len(sleepers()) < 4 and run.process.poll() is None:
+            time.sleep(0.01)
+        started = sleepers()
+        run.process.kill()
+        self.assert_gone(started)
 
     def test_a_stopped_worker_is_a_hang(self):
         run = self.start("--job.steps=5000", "--network.silence_seconds=2",

@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -134,6 +138,40 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
       written.error().message,
       "cannot write /dev/full: No space left on device; make room there and call again (a run "
       "goes on with --resume)");
+}
+
+// Between two validations the older one is no news.
+TEST(Progress, AValidationIsToldOnceWithItsStep) {
+  Job job;
+  job.steps = 40;
+  std::FILE* stream = std::tmpfile();
+  ASSERT_NE(stream, nullptr);
+  Progress progress(stream, job);
+  for (int64_t step = 0; step < job.steps; ++step) {
+    StepRecord record{.step = step, .complete = true, .loss = 2};
+    record.plan = std::make_shared<const Plan>();
+    if ((step + 1) % 10 == 0) record.validation_loss = 1 + static_cast<double>(step);
+    progress.step(record, std::chrono::milliseconds(step));
+  }
+  std::rewind(stream);
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), stream));
+  std::fclose(stream);
+  std::istringstream lines(text);
+  std::vector<std::string> told;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find("validation ");
+    if (at == std::string::npos) continue;
+    told.push_back(line.substr(0, line.find(' ', 5)) + ": " +
+                   line.substr(at, line.find(')', at) + 1 - at));
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{
+                      "step 12/40: validation 10.0000 (step 10)",
+                      "step 20/40: validation 20.0000 (step 20)",
+                      "step 32/40: validation 30.0000 (step 30)",
+                      "step 40/40: validation 40.0000 (step 40)",
+                  }));
+  EXPECT_EQ(progress.figures().validation_step, 40);
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 """Going on: the same numbers, on the same layout or another; never from a damaged checkpoint."""
 import json
 import shutil
+import subprocess
 import unittest
 
-from harness import Case, TERM
+from harness import Case, TENUTO, TERM
 
 
 class Resume(Case):
@@ -42,6 +43,33 @@ class Resume(Case):
         self.assertIn("the checkpoint of step 15 is set aside", again.output)
         self.assertIn("holds no checkpoint of step 11; there are: 10, 15, 20",
                       self.train("--resume", "--from-step=11", expected=2).errors)
+
+    def test_at_once_after_the_launcher_was_killed(self):
+        run = self.start("--job.steps=40", "--device.forward_ms=10")
+        folder = run.folder
+        run.wait_for_steps(6)
+        run.process.kill()
+        again = self.train("--resume", "--job.steps=12")
+        self.assertEqual([line["step"] for line in again.metrics()], list(range(12)))
+        # A run that replaces this one can be asked, and what ends it before a step spares nothing
+        # that it has not replaced yet.
+        run = self.start("--overwrite", "--job.steps=4000")
+        while not self.is_running(run):
+            self.assertIsNone(run.process.poll())
+        run.process.send_signal(TERM)
+        self.assertEqual(run.finish(), 143)
+        status = subprocess.run([TENUTO, "status", str(folder)], capture_output=True, text=True)
+        self.assertEqual(status.returncode, 2)
+        self.assertIn("is not a live run: it ended at step", status.stderr)
+        self.write_job(coordinator__launch=["sh", "-c", "exit 3"])
+        self.assertIn(f"the earlier run in {folder} has not been replaced",
+                      self.train("--overwrite", expected=1).errors)
+
+    @staticmethod
+    def is_running(run):
+        status = subprocess.run([TENUTO, "status", str(run.folder), "--json"],
+                                capture_output=True, text=True)
+        return status.returncode == 0 and json.loads(status.stdout)["situation"] == "running"
 
     def test_a_finished_run(self):
         self.train()

@@ -2,13 +2,17 @@
 #include "app/run_directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -30,7 +34,7 @@ class Runs : public testing::Test {
     std::ofstream(path_ + "/" + name) << text;
   }
   std::string refusal(Beginning beginning) {
-    const Result<RunDirectory> run = RunDirectory::open(path_, beginning);
+    const Result<RunDirectory> run = RunDirectory::open(path_, beginning, {});
     return run.ok() ? std::string() : run.error().message;
   }
   std::string folder_, path_;
@@ -38,7 +42,7 @@ class Runs : public testing::Test {
 
 TEST_F(Runs, OneHolderAtATime) {
   {
-    const Result<RunDirectory> first = RunDirectory::open(path_, Beginning::Fresh);
+    const Result<RunDirectory> first = RunDirectory::open(path_, Beginning::Fresh, {});
     ASSERT_TRUE(first.ok()) << first.error().message;
     EXPECT_EQ(refusal(Beginning::Fresh),
               cat(path_, " is in use by process ", getpid(),
@@ -71,7 +75,7 @@ TEST_F(Runs, OverwritingTakesOnlyWhatARunWrites) {
   write("checkpoint-5/manifest.json", "{}");
   write("plan-1.json", "{}");
   write("notes.txt", "mine");
-  const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite);
+  const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite, {});
   ASSERT_TRUE(run.ok());
   EXPECT_TRUE(fs::exists(path_ + "/checkpoint-5"));  // until the new run has its first step
   ASSERT_TRUE(run.value().clear(0).ok());
@@ -87,7 +91,7 @@ TEST_F(Runs, ResumingDropsTheMetricsThatWillComeAgain) {
   write("checkpoint-5/manifest.json", "{}");
   write("plan-1.json", "{}");
   write("plan-12.json", "{}");
-  const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Resume);
+  const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Resume, {});
   ASSERT_TRUE(run.ok());
   EXPECT_EQ(run.value().next_epoch(), 13);
   ASSERT_TRUE(run.value().clear(5).ok());
@@ -95,11 +99,102 @@ TEST_F(Runs, ResumingDropsTheMetricsThatWillComeAgain) {
 }
 
 TEST_F(Runs, ARunIsFoundByItsFolder) {
-  EXPECT_FALSE(find_run(path_).ok());
+  const auto sentence = [](const std::string& name) { return find_run(name).error().message; };
+  EXPECT_EQ(sentence(path_).substr(0, 19 + path_.size()), cat("there is no run at ", path_));
+  fs::create_directories(path_);
+  EXPECT_EQ(sentence(path_),
+            cat(path_, " is not the folder of a run (it has no config.toml): give the one that ",
+                "`tenuto train` has written, such as ", path_, "/NAME"));
+  EXPECT_EQ(sentence("").substr(0, 28), "the name of the run is empty");
   write("checkpoint-5/manifest.json", "{}");
   const Result<std::string> found = find_run(path_);
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found.value(), path_);
+}
+
+// A process that has the lock for itself, and says so; ended and buried by the test.
+class Holder {
+ public:
+  // `says`: the process that the lock is said to be held by; 0 = the holder itself.
+  Holder(const std::string& path, int says) {
+    int ready[2];
+    CHECK(pipe(ready) == 0 && pipe(go_) == 0, "two pipes");
+    process_ = fork();
+    if (process_ == 0) {
+      close(go_[1]);
+      const Result<RunDirectory> run = RunDirectory::open(path, Beginning::Fresh, {});
+      if (says != 0) std::ofstream(path + "/lock") << says << "\n";
+      char byte = run.ok() ? 1 : 0;
+      [[maybe_unused]] ssize_t count = write(ready[1], &byte, 1);
+      count = read(go_[0], &byte, 1);  // until the test closes its end
+      _exit(0);
+    }
+    close(go_[0]);
+    char byte = 0;
+    CHECK(read(ready[0], &byte, 1) == 1 && byte == 1, "the lock is held");
+    close(ready[0]);
+    close(ready[1]);
+  }
+  ~Holder() { end(); }
+  int process() const { return process_; }
+  void end() {
+    if (process_ < 0) return;
+    close(go_[1]);
+    waitpid(process_, nullptr, 0);
+    process_ = -1;
+  }
+
+ private:
+  int go_[2];
+  pid_t process_ = -1;
+};
+
+// A number that no process has.
+constexpr int kNobody = 0x7ffffff0;
+
+TEST_F(Runs, ALiveHolderIsNotWaitedFor) {
+  const Holder holder(path_, 0);
+  const Duration limit = std::chrono::hours(1);
+  const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite, limit);
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.error().message,
+            cat(path_, " is in use by process ", holder.process(),
+                ": wait for it, or give this run another name with --job.name=NAME"));
+  EXPECT_EQ(live_holder(path_), cat(holder.process()));
+}
+
+TEST_F(Runs, AHolderThatIsEndingIsWaitedFor) {
+  Holder holder(path_, kNobody);
+  EXPECT_EQ(live_holder(path_), "");
+  const Result<RunDirectory> late = RunDirectory::open(path_, Beginning::Fresh, {});
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().message.find(cat(path_, " is still locked 0.0 s after process ", kNobody,
+                                          ", which had locked it, has ended")),
+            0u);
+  std::thread ends([&] { holder.end(); });
+  const Result<RunDirectory> run =
+      RunDirectory::open(path_, Beginning::Fresh, std::chrono::hours(1));
+  ends.join();
+  EXPECT_TRUE(run.ok());
+}
+
+// What a new run has written before its first step is not the earlier run's.
+TEST_F(Runs, OverwritingLeavesWhereTheNewRunCanBeAsked) {
+  write("checkpoint-5/manifest.json", "{}");
+  const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite, {});
+  ASSERT_TRUE(run.ok());
+  write("coordinator.json", "{}");
+  EXPECT_FALSE(run.value().has_begun());
+  EXPECT_TRUE(run.value().spares_earlier_run());
+  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // it is not this run's
+  ASSERT_TRUE(run.value().clear(0).ok());
+  EXPECT_TRUE(fs::exists(path_ + "/coordinator.json"));
+  EXPECT_TRUE(run.value().has_begun());
+  EXPECT_FALSE(run.value().spares_earlier_run());
+  write("checkpoint-7/manifest.json", "{}");
+  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>{7});
+  EXPECT_EQ(refusal(Beginning::Fresh).find(cat(path_, " is in use by process ", getpid(), ":")),
+            0u);
 }
 
 }  // namespace

@@ -105,6 +105,7 @@ class Refusals(Case):
                 (["--network.transport=memory"], "ucx"),
                 (["--device.kind=cpu", "--data.paths=nowhere"], "nowhere"),
                 (["--frobnicate"], "--section.key=value"),
+                (["--resume", "--from-step=-3"], "--from-step -3: a checkpoint's step is 0 or"),
                 (["--resume", "--overwrite"], "--resume")):
             with self.subTest(arguments):
                 self.assertIn(word, self.refused(*arguments))
@@ -113,8 +114,20 @@ class Refusals(Case):
     def test_a_job_that_is_not_there(self):
         self.job.unlink()
         self.assertIn("job.toml", self.refused())
-        nothing = subprocess.run([TENUTO, "train"], capture_output=True, text=True)
-        self.assertEqual(nothing.returncode, 2)
+        for words, sentence in (
+                (["train"], "job"),
+                (["train", ""], "the name of the job file is empty"),
+                (["train", "", "--print-config"], "the name of the job file is empty"),
+                (["status", ""], "the name of the run is empty"),
+                (["sample", str(self.folder)], "is not the folder of a run"),
+                (["worker", "--coordinator", "a:1", "--job", "j", "--worker", "-1"],
+                 "--worker -1: workers are numbered from 0"),
+                (["worker", "--coordinator", "a", "--job", "j", "--worker", "0"],
+                 "--coordinator 'a': expected HOST:PORT")):
+            with self.subTest(words):
+                nothing = subprocess.run([TENUTO, *words], capture_output=True, text=True)
+                self.assertEqual(nothing.returncode, 2)
+                self.assertIn(sentence, nothing.stderr)
 
     def test_a_plan_that_cannot_be_is_refused_with_3(self):
         sentence = self.refused("--parallel.memory=1", "--parallel.stages=4", expected=3)

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "control/play.h"
+#include "control/take_up.h"
 
 namespace tenuto {
 namespace {
@@ -63,10 +64,118 @@ TEST(Decide, WhoDoesNotComeForwardIsNamed) {
   EXPECT_FALSE(run.state.ending);
   run.pass(31 * kSecond);
   ASSERT_TRUE(run.state.ending);
-  EXPECT_EQ(run.state.ending->exit_code, 1);
+  EXPECT_EQ(run.state.ending->exit_code, 75);
   EXPECT_EQ(run.state.ending->sentence,
             "for 30.0 s no worker came forward; not ready: worker 0, worker 1, worker 3; see their "
             "logs, or raise network.connect_seconds");
+}
+
+// Another process takes the place of one that dies before the first step, and all connect anew.
+TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
+  for (const bool heard : {true, false}) {
+    Rules rules = small_rules();
+    rules.restarts = 2;
+    Play run(rules);
+    for (const size_t worker : {0, 1}) {
+      if (worker == 1 && !heard) continue;
+      run.reports[worker].address = cat("host:", worker);
+      run.reports[worker].connected = true;
+      run.report(worker);
+    }
+    const Decision lost = run.hear(Exited{{1}, true, 9, ""});
+    EXPECT_FALSE(run.state.ending);
+    EXPECT_STREQ(lost.event, "death");
+    EXPECT_EQ(
+        lost.reason,
+        "worker 1 (stage 1 of pipeline 0) was killed by signal 9 before its first step: it is "
+        "awaited again (1 of 2 resilience.restarts)");
+    EXPECT_EQ(run.state.epoch, 2);
+    EXPECT_EQ(run.state.told.order.members.size(), 4u);
+    EXPECT_EQ(run.state.told.incarnations, (std::vector<int32_t>{0, -1, -1, -1}));
+    // Of an address of the epoch before nobody is told any more.
+    EXPECT_EQ(run.state.told.addresses, std::vector<std::string>(4));
+    // A late word of the dead process counts for nothing, one of an earlier epoch for no
+    // connection.
+    run.report(1);
+    EXPECT_FALSE(run.state.members[1].heard);
+    run.reports[1] = {.worker = {1}, .incarnation = 1};
+    for (Report& report : run.reports) report.epoch = 2;
+    run.reports[0].epoch = 1;
+    run.connect();
+    EXPECT_EQ(run.state.situation, Situation::Gathering);
+    run.reports[0].epoch = 2;
+    run.connect();
+    EXPECT_EQ(run.state.situation, Situation::Running);
+    EXPECT_EQ(run.state.planning.present_name, "2");  // the plan of the epoch
+    run.advance_to(10);
+    EXPECT_EQ(run.state.ending, (Ending{0, ""}));
+  }
+}
+
+// One that stands still is expelled; the end of its process, when it comes, is no other death.
+TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
+  Rules rules = small_rules();
+  rules.restarts = 1;
+  rules.lost_limit = 2 * kSecond;
+  Play run(rules);
+  run.report(1);
+  run.report(2);
+  Decision lost;
+  while (run.state.epoch == 1 && run.now < 3 * kSecond) {
+    run.now += kSecond / 4;
+    lost = run.report(2);
+  }
+  EXPECT_EQ(lost.expelled, std::vector<WorkerId>{{1}});
+  EXPECT_EQ(run.state.epoch, 2);
+  run.hear(Exited{{1}, true, 9, ""});
+  EXPECT_EQ(run.state.epoch, 2);
+  EXPECT_FALSE(run.state.ending);
+  run.reports[1].incarnation = 1;
+  run.report(1);
+  EXPECT_TRUE(run.state.members[1].heard);
+  run.hear(Exited{{1}, true, 11, ""});
+  EXPECT_EQ(run.state.ending,
+            (Ending{75,
+                    "worker 1 (stage 1 of pipeline 0) was killed by signal 11 before its first "
+                    "step, for the last time of 2"}));
+}
+
+// Who is killed may be tried again; who ends by itself would do so again; with or without anything
+// saved.
+TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
+  for (const int64_t saved : {-1, 4}) {
+    Rules rules = small_rules();
+    rules.saved = saved;
+    Play killed(rules), ended(rules), cut_off(rules);
+    killed.hear(Exited{{1}, true, 9, ""});
+    EXPECT_EQ(killed.state.ending->exit_code, 75);
+    ended.hear(Exited{{1}, false, 3, "no such device"});
+    EXPECT_EQ(ended.state.ending->exit_code, 1);
+    cut_off.reports[1].failure = "worker 1 could not reach worker 2";
+    cut_off.reports[1].failure_code = Code::Timeout;
+    cut_off.report(1);
+    EXPECT_EQ(cut_off.state.ending->exit_code, 75);
+  }
+}
+
+// The next coordinator of a run that has not begun begins it, in an epoch that all may enter.
+TEST(Decide, ARunThatHasNotBegunIsBegunByTheNextCoordinator) {
+  Rules rules = small_rules();
+  rules.restarts = 1;
+  Play run(rules);
+  run.hear(Exited{{1}, true, 9, ""});
+  EXPECT_FALSE(facts_of(run.state).begun);
+  rules.term = 2;
+  const State next = take_up_beginning(rules, facts_of(run.state), {});
+  EXPECT_EQ(next.situation, Situation::Gathering);
+  EXPECT_EQ(next.epoch, 2);
+  run.hear(Exited{{1}, true, 9, ""});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_FALSE(facts_of(run.state).begun);
+  const State over = take_up_beginning(rules, facts_of(run.state), {});
+  EXPECT_EQ(over.situation, Situation::Ended);
+  EXPECT_EQ(over.ending, run.state.ending);
+  EXPECT_EQ(over.told.order.phase, Phase::Out);
 }
 
 TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsSentence) {
@@ -295,9 +404,10 @@ TEST(Decide, WithoutAHolderTheLastCheckpointCounts) {
     run.connect();
     run.advance_to(steps);
     run.hear(Exited{{1}, true, 9});
-    run.hear(Exited{{3}, false, 1});
+    const Decision last = run.hear(Exited{{3}, false, 1});
     ASSERT_TRUE(run.state.ending);
-    EXPECT_EQ(run.state.ending->exit_code, steps == 5 ? 75 : 1);
+    EXPECT_EQ(run.state.ending->exit_code, 75);          // it can be tried again, saved or not
+    EXPECT_EQ(last.reason, run.state.ending->sentence);  // each cause once
     EXPECT_EQ(run.state.ending->sentence,
               cat("worker 1 (stage 1 of pipeline 0) was killed by signal 9 in step ", steps,
                   "; then worker 3 (stage 1 of pipeline 1) ended with exit code 1 in step ", steps,

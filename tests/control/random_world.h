@@ -666,7 +666,7 @@ class World {
     state_ = journal_.begun
                  ? take_up(rules, journal_,
                            {names_.at(journal_.plan_name), names_.at(journal_.previous_plan)}, now_)
-                 : begin(rules, now_);
+                 : take_up_beginning(rules, journal_, now_);
     journal_ = facts_of(state_);
     broadcast();
     for (size_t i = 0; i < puppets_.size(); ++i) {

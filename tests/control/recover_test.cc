@@ -54,7 +54,7 @@ TEST(Recover, C1WithoutAnotherHolderTheRunIsSavedAndEnds) {
   run.die();
   run.die({1});
   ASSERT_TRUE(run.state.ending);
-  EXPECT_EQ(run.state.ending->exit_code, 1);  // no checkpoint yet
+  EXPECT_EQ(run.state.ending->exit_code, 75);  // no checkpoint yet
   EXPECT_EQ(run.state.ending->sentence,
             "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2; then worker 1 "
             "(stage 1 of pipeline 0) was killed by signal 9 in step 2; no worker holds stage 1 any "
