@@ -86,7 +86,7 @@ class Peaks {
 class StageHeads {
  public:
   StageHeads(const Leg& leg, int32_t micros, bool trains)
-      : leg_(leg), places_(leg, micros, trains), marks_(at(micros)) {}
+      : leg_(leg), trains_(trains), places_(leg, micros, trains), marks_(at(micros)) {}
 
   // The earliest start of a forward whose activation comes at `arrival`.
   Duration forward(int32_t micro, Duration arrival) {
@@ -103,6 +103,7 @@ class StageHeads {
   }
   // The heads of all, with those of the weight gradients.
   const Marks& all() {
+    if (!trains_) return marks_;
     for (size_t k = 0; k < marks_.weight.size(); ++k) {
       const auto micro = static_cast<int32_t>(k);
       marks_.weight[k] = when({micro + 1, micro + 1, micro});
@@ -149,6 +150,7 @@ class StageHeads {
   }
 
   const Leg& leg_;
+  const bool trains_;
   Places places_;
   Marks marks_;
   // Behind forwards and behind input gradients, by the kinds that count.
