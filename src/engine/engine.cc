@@ -548,7 +548,7 @@ Status Engine::forward(const Op& op, bool keep) {
   at::Tensor output = layers_.run(input, pass_of(op, keep, late.get()));
   if (last_stage()) {
     output = loss_of(output, targets_of(op));
-    account_.note_loss({op.micro, output.item<double>()});
+    account_.note_loss({op.micro, output.item<double>()}, op.kind == OpKind::Evaluate);
   } else {
     output = output.contiguous();
     put({ValueKind::Activation, -1, stage_, op.micro}, output.detach());

@@ -583,7 +583,7 @@ Status Paced::compute_forward(Work& work) {
   kept.y.resize(live_);
   paced_forward(weights_, kept.x, kept.y);
   if (work.output == nullptr) {
-    account_.note_loss({micro, paced_loss(kept.y)});
+    account_.note_loss({micro, paced_loss(kept.y)}, work.op.kind == OpKind::Evaluate);
     return ok();
   }
   std::copy(kept.y.begin(), kept.y.end(), live(*work.output).begin());

@@ -12,6 +12,7 @@ void StepAccount::begin(int64_t step) {
   StepOutcome ended = std::exchange(outcome_, {});
   if (step_ != step) before_ = std::move(ended);
   step_ = step;
+  held_out_.clear();
   summed_.clear();
   unsummed_.clear();
 }
@@ -21,6 +22,9 @@ Status StepAccount::resume(int64_t step, const Remainder& rest) {
     summed_.clear();
     outcome_ = step_ == step + 1 ? std::move(before_) : StepOutcome{};
   }
+  std::erase_if(outcome_.losses,
+                [&](const MicroLoss& loss) { return held_out_.contains(loss.micro); });
+  held_out_.clear();
   step_ = step;
   unsummed_.clear();
   for (const Value& gradient : rest.unsummed) {
@@ -37,7 +41,8 @@ Status StepAccount::resume(int64_t step, const Remainder& rest) {
                      " of them: it is right with the same ones only"));
 }
 
-void StepAccount::note_loss(const MicroLoss& loss) {
+void StepAccount::note_loss(const MicroLoss& loss, bool held_out) {
+  if (held_out) held_out_.insert(loss.micro);
   const auto same = [&](const MicroLoss& other) { return other.micro == loss.micro; };
   std::erase_if(outcome_.losses, same);
   outcome_.losses.push_back(loss);
