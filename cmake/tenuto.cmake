@@ -2,8 +2,9 @@
 
 find_package(Threads REQUIRED)
 
+# How our own code is compiled. Nobody inherits it: the warnings are not those of other projects.
 add_library(tenuto_options INTERFACE)
-target_include_directories(tenuto_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(tenuto_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(tenuto_options INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow
                        -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers)
 # g++ 12 sees overlapping copies in "text" + std::string that are not there (its bug 105651).
@@ -35,7 +36,7 @@ endif()
 # Under sanitizers a compiler's time goes into reading the same headers again: there they are read
 # once. The release build reads them for every file, which so has to include what it needs.
 function(tenuto_headers name)
-  set(source ${CMAKE_BINARY_DIR}/generated/headers.cc)
+  set(source ${PROJECT_BINARY_DIR}/generated/headers.cc)
   if(NOT EXISTS ${source})
     file(WRITE ${source} "// For the precompiled headers alone.\n")
   endif()
@@ -50,13 +51,20 @@ if(TENUTO_SANITIZE)
 endif()
 
 # tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...])
-# makes the library tenuto_FOLDER, linked to the folders below it that it sees.
+# makes the library tenuto_FOLDER, linked to the folders below it that it sees. Other projects call
+# it tenuto::FOLDER, whether they found it installed or have this tree as a part of theirs.
 function(tenuto_library folder)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
   add_library(tenuto_${folder} STATIC ${arg_SOURCES})
+  add_library(tenuto::${folder} ALIAS tenuto_${folder})
+  set_target_properties(tenuto_${folder} PROPERTIES EXPORT_NAME ${folder})
+  target_compile_features(tenuto_${folder} PUBLIC cxx_std_20)
+  target_include_directories(tenuto_${folder} PUBLIC
+                             $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tenuto>)
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
-  target_link_libraries(tenuto_${folder} PUBLIC tenuto_options ${arg_LINKS}
-                        PRIVATE ${arg_EXTERNAL})
+  target_link_libraries(tenuto_${folder} PUBLIC ${arg_LINKS} Threads::Threads
+                        PRIVATE $<BUILD_INTERFACE:tenuto_options> ${arg_EXTERNAL})
   if(TENUTO_SANITIZE AND NOT folder STREQUAL "engine")  # torch has flags of its own
     target_precompile_headers(tenuto_${folder} REUSE_FROM tenuto_library_headers)
   endif()

@@ -67,13 +67,22 @@ std::string processor() {
   return "unknown processor";
 }
 
+// Why there is none, and what to do.
+std::string no_benchmarks() {
+  std::error_code failure;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failure).parent_path();
+  if (fs::exists(self.parent_path().parent_path() / "CMakeCache.txt", failure)) {
+    return "no benchmark was built: configure with TENUTO_BENCHMARKS=ON (./run build does)";
+  }
+  return "benchmarks are not installed, they belong to the source tree: run `./run bench list` "
+         "there";
+}
+
 int list() {
   const std::vector<fs::path> found = programs();
   for (const fs::path& program : found) std::printf("%s\n", short_name(program).c_str());
   if (found.empty()) {
-    std::fprintf(stderr,
-                 "tenuto: no benchmark was built: configure with TENUTO_BENCHMARKS=ON "
-                 "(./run build does)\n");
+    std::fprintf(stderr, "tenuto: %s\n", no_benchmarks().c_str());
   }
   return found.empty() ? 1 : 0;
 }
@@ -102,6 +111,10 @@ int run(const std::string& name, const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "tenuto: cannot start %s: %s\n", program.c_str(), std::strerror(errno));
     return 1;
   }
+  if (names.empty()) {
+    std::fprintf(stderr, "tenuto: %s\n", no_benchmarks().c_str());
+    return 1;
+  }
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string near = nearest(name, views.data(), views.size());
   std::fprintf(stderr, "tenuto: there is no benchmark '%s'%s; `tenuto bench list` names them\n",
@@ -112,13 +125,24 @@ int run(const std::string& name, const std::vector<std::string>& arguments) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
-  static std::string name;
-  CLI::App* command = app.add_subcommand("bench", "a reproducible table of measurements");
-  command->allow_extras();
-  command->add_option("name", name, "of the benchmark, or `list`")->required();
-  command->footer("What follows the name goes to the benchmark.\nExample: tenuto bench paced");
+  CLI::App* command =
+      app.add_subcommand("bench", "NAME: a reproducible table of measurements; list: their names");
+  // The name and all that follows are left alone, so that --help behind it is the benchmark's.
+  command->prefix_command();
+  command->footer(
+      "What follows the name goes to the benchmark; `tenuto bench NAME --help` says what it takes."
+      "\nExample: tenuto bench paced");
   command->callback([chosen = std::move(chosen), command] {
-    chosen([command] { return name == "list" ? list() : run(name, command->remaining()); });
+    chosen([command] {
+      std::vector<std::string> words = command->remaining();
+      if (words.empty()) {
+        std::fprintf(stderr, "tenuto: bench needs the name of a benchmark, or `list`\n");
+        return 2;
+      }
+      const std::string name = words.front();
+      words.erase(words.begin());
+      return name == "list" ? list() : run(name, words);
+    });
   });
 }
 

@@ -19,7 +19,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "app/launch.h"
+#include "app/worker_program.h"
 #include "base/text.h"
 #include "transport/ucx.h"
 
@@ -116,7 +116,10 @@ Finding examine_worker() {
   const std::string advice =
       "build with torch (./run build) or install it beside tenuto; without it only paced workers "
       "and tenuto simulate work";
-  const auto program = find_program("tenuto-worker");
+  const auto program = find_torch_worker();
+  if (!program.ok() && find_paced_worker().ok()) {
+    return {"devices", Mark::Poor, "paced devices only", program.error().message};
+  }
   if (!program.ok()) return {"devices", Mark::Missing, program.error().message, advice};
   const auto described = output_of({program.value(), "--describe"}, kWorkerLimit);
   if (!described.ok()) return {"devices", Mark::Missing, described.error().message, advice};

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -27,8 +26,6 @@ extern char** environ;
 
 namespace tenuto {
 namespace {
-
-namespace fs = std::filesystem;
 
 // This process's environment with the worker's own entries in front.
 std::vector<std::string> environment_with(const std::vector<std::string>& own) {
@@ -238,19 +235,6 @@ void Launcher::finish(Duration limit) {
     if (child.descriptor >= 0) close(child.descriptor);
     child.pid = child.descriptor = -1;
   }
-}
-
-Result<std::string> find_program(const std::string& name) {
-  std::error_code failure;
-  const fs::path self = fs::read_symlink("/proc/self/exe", failure);
-  const fs::path beside = self.parent_path() / name;
-  const fs::path inside = self.parent_path().parent_path() / "libexec" / "tenuto" / name;
-  for (const fs::path& path : {beside, inside}) {
-    if (access(path.c_str(), X_OK) == 0) return path.string();
-  }
-  return Error{Code::Invalid, Reach::Job,
-               cat("cannot find the program ", name, ": searched ", beside.string(), " and ",
-                   inside.string(), "; build or install it there")};
 }
 
 }  // namespace tenuto

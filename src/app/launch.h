@@ -69,9 +69,4 @@ class Launcher {
   std::vector<Child> children_;  // one for each process that was ever started
 };
 
-// The path of a program that is installed with this one: beside it, or in libexec/tenuto.
-//
-// Errors: Invalid/Job with the places that were searched
-Result<std::string> find_program(const std::string& name);
-
 }  // namespace tenuto

@@ -19,11 +19,12 @@
 #include "app/config.h"
 #include "app/doctor.h"
 #include "app/flags.h"
-#include "app/launch.h"
 #include "app/run_directory.h"
 #include "app/schedule.h"
+#include "app/shell_files.h"
 #include "app/simulate.h"
 #include "app/train.h"
+#include "app/worker_program.h"
 #include "base/memory.h"
 #include "base/sentence.h"
 #include "base/standard_output.h"
@@ -45,9 +46,8 @@ int fail(const std::string& sentence, int exit_code) {
   return exit_code;
 }
 
-// Becomes another program of this installation; returns only when that fails.
-int become(const std::string& name, const std::vector<std::string>& arguments) {
-  const Result<std::string> program = find_program(name);
+// Becomes another program; returns only when that fails.
+int become(const Result<std::string>& program, const std::vector<std::string>& arguments) {
   if (!program.ok()) return fail(program.error().message, 1);
   std::vector<std::string> all = {program.value()};
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -184,7 +184,13 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
           "run",           "--coordinator",        address, "--job", job, "--worker", cat(worker),
           "--incarnation", cat(std::time(nullptr))};
       if (!tls.empty()) arguments.insert(arguments.end(), {"--tls", tls});
-      return become("tenuto-worker", arguments);
+      // The job says which devices it has, and is not known here.
+      Result<std::string> program = find_torch_worker();
+      if (!program.ok() && find_paced_worker().ok()) {
+        fail(cat(program.error().message, "; this worker has paced devices only"), 0);
+        program = find_paced_worker();
+      }
+      return become(program, arguments);
     });
   });
 }
@@ -207,7 +213,7 @@ void add_sample_command(CLI::App& app, const Chosen& chosen) {
     chosen([] {
       const Result<std::string> folder = find_run(run);
       if (!folder.ok()) return fail(folder.error().message, kUsage);
-      return become("tenuto-worker",
+      return become(find_torch_worker(),
                     {"sample", folder.value(), "--prompt", prompt, "--bytes", cat(bytes),
                      "--temperature", cat(temperature), "--seed", cat(seed), "--step", cat(step)});
     });
@@ -241,9 +247,9 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
 int print_version() {
   std::printf("tenuto %s (commit %s)\n", version_text(), commit_text());
   std::printf("UCX %s\n", ucp_get_version_string());
-  const Result<std::string> worker = find_program("tenuto-worker");
+  const Result<std::string> worker = find_torch_worker();
   if (!worker.ok()) {
-    std::printf("tenuto-worker: not found\n");
+    std::printf("%s\n", worker.error().message.c_str());
     return 0;
   }
   const Result<std::string> devices = output_of({worker.value(), "--describe"}, kDescribeLimit);
@@ -272,6 +278,7 @@ int run(int count, char** arguments) {
   add_doctor_command(app, chosen);
   add_bench_command(app, chosen);
   add_worker_command(app, chosen);
+  add_completion_command(app, chosen);
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {  // the library's way to say no, and to say help

@@ -23,10 +23,11 @@ namespace {
 
 #if !TENUTO_TORCH
 Error no_torch(const std::string& what) {
-  return {Code::Invalid, Reach::Job,
-          cat(what,
-              " needs torch, and this tenuto-worker was built without it: build with "
-              "TENUTO_TORCH=ON, or use device.kind = \"paced\"")};
+  return {
+      Code::Invalid, Reach::Job,
+      cat(what,
+          " needs torch, and this worker has none: `tenuto doctor` says whether tenuto was built "
+          "without it or cannot find it; or use device.kind = \"paced\"")};
 }
 #endif
 

@@ -20,6 +20,7 @@
 #include "app/make_job_plan.h"
 #include "app/progress.h"
 #include "app/supervise.h"
+#include "app/worker_program.h"
 #include "base/check.h"
 #include "base/sentence.h"
 #include "base/text.h"
@@ -307,7 +308,8 @@ int train(const TrainOptions& options) {
   if (!tls.ok()) return fail(tls.error(), 2);
   std::string program;
   if (options.start_workers) {
-    const Result<std::string> found = find_program("tenuto-worker");
+    const Result<std::string> found =
+        job.device.kind == "paced" ? find_paced_worker() : find_torch_worker();
     if (!found.ok()) return fail(found.error(), 1);
     program = found.value();
   }

@@ -1,0 +1,69 @@
+# What `cmake --install` puts into its prefix: programs, man page, completion, documents, examples,
+# and the libraries with their headers and the CMake package `tenuto`. `uninstall` takes it back.
+include(CMakePackageConfigHelpers)
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tenuto)
+
+# Schedules and prices need no wire; communicators need UCX. Apart, so that a machine without UCX
+# can use the former.
+set(tenuto_plan_folders base ir world collective sim monitor plan adapt)
+set(tenuto_runtime_folders transport runtime)
+foreach(component plan runtime)
+  foreach(folder ${tenuto_${component}_folders})
+    install(TARGETS tenuto_${folder} EXPORT tenuto-${component}
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    # Headers of libraries that our users need not have stay out.
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder}
+            DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenuto
+            FILES_MATCHING PATTERN "*.h" PATTERN world/toml.h EXCLUDE
+            PATTERN transport/ucx_*.h EXCLUDE PATTERN sim/page EXCLUDE)
+  endforeach()
+  install(EXPORT tenuto-${component} NAMESPACE tenuto:: DESTINATION ${package_folder}
+          FILE tenuto-${component}.cmake)
+endforeach()
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tenuto-config.cmake.in
+                              ${PROJECT_BINARY_DIR}/generated/tenuto-config.cmake
+                              INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/tenuto-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/generated/tenuto-config.cmake
+              ${PROJECT_BINARY_DIR}/generated/tenuto-config-version.cmake
+        DESTINATION ${package_folder})
+
+# Documents and examples lie to each other as in the source tree: their links lead somewhere.
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
+              ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/fuzz/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/fuzz)
+
+if(TENUTO_PROGRAMS)
+  install(TARGETS tenuto tenuto-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TENUTO_TORCH)
+    install(TARGETS tenuto-worker-paced RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+  # The command line tells about itself.
+  set(shell_files)
+  foreach(file "man tenuto.1" "bash tenuto.bash" "zsh _tenuto" "fish tenuto.fish")
+    separate_arguments(words UNIX_COMMAND "${file}")
+    list(GET words 0 kind)
+    list(GET words 1 name)
+    set(output ${PROJECT_BINARY_DIR}/generated/${name})
+    add_custom_command(OUTPUT ${output} COMMAND tenuto completion ${kind} > ${output}
+                       DEPENDS tenuto VERBATIM)
+    list(APPEND shell_files ${output})
+  endforeach()
+  add_custom_target(tenuto_shell_files ALL DEPENDS ${shell_files})
+  install(FILES ${PROJECT_BINARY_DIR}/generated/tenuto.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/tenuto.bash RENAME tenuto
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/_tenuto
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${PROJECT_BINARY_DIR}/generated/tenuto.fish
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
+
+add_custom_target(uninstall
+  COMMAND ${CMAKE_COMMAND} -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt
+          -P ${CMAKE_CURRENT_LIST_DIR}/uninstall.cmake VERBATIM)
