@@ -1,6 +1,7 @@
 """./run over imitated tools: what it sets up, what it does not do twice, and where it prints."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -115,6 +116,30 @@ class Run(unittest.TestCase):
         self.assertIn("-DTENUTO_BENCHMARKS=OFF", train)
         self.assertRegex(bench, r"cmake [^\n]*-DTENUTO_TESTS=OFF -DTENUTO_BENCHMARKS=ON")
         self.assertNotIn("cmake --preset", again)
+
+    def test_without_torch_nothing_of_it_is_asked_for(self):
+        # Neither an environment with torch nor a Python that could make one.
+        settings = {"TENUTO_TORCH": "OFF", "NO_TORCH": "1", "TENUTO_PYTHON": "/nonexistent"}
+        for words in (["train"], ["build"], ["test"], ["bench", "list"], ["test", "--sanitize"]):
+            done, log = self.call(*words, **settings)
+            self.assertEqual(0, done.returncode, done.stderr)
+            configured = re.findall(r"cmake --preset [^\n]*", log)
+            self.assertTrue(all("-DTENUTO_TORCH=OFF" in line for line in configured), log)
+            self.assertNotIn("build/release", log)
+            self.assertNotIn(".venv", done.stderr)
+        self.assertIn("ctest --test-dir build/no-torch", self.call("test", **settings)[1])
+        self.assertFalse(os.path.exists(os.path.join(self.root, ".venv")))
+        done, _ = self.call("train", TENUTO_TORCH="maybe")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("expected ON or OFF", done.stderr)
+
+    def test_the_python_of_the_setup_is_not_the_one_of_workers(self):
+        self.write(os.path.join(self.folder.name, "tools", "ninja"),
+                   'mkdir -p "$2/src/app"; cp "$0.tenuto" "$2/src/app/tenuto"\n')
+        self.write(os.path.join(self.folder.name, "tools", "ninja.tenuto"),
+                   'echo "python: ${TENUTO_PYTHON:-none}"\n')
+        done, _ = self.call("doctor", TENUTO_PYTHON="/usr/bin/python3")
+        self.assertEqual("python: none\n", done.stdout, done.stderr)
 
     def test_options_reach_ctest(self):
         _, log = self.call("test", "-R", "house")
