@@ -13,7 +13,7 @@ import harness
 BUILD = pathlib.Path(os.environ["TENUTO_BUILD"])
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 # Compilers on a busy machine; a limit so that nothing hangs.
-LIMIT = 600
+LIMIT = 1500
 
 
 def call(*words, environment=None, limit=LIMIT, folder=None):
