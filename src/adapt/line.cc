@@ -200,10 +200,8 @@ bool keeps_room(const Leg& leg, const Sequence& sequence) {
 
 Replay::Replay(const Line& line) : line_(line), stations_(line.legs.size()) {
   const size_t all = line.legs.size() * static_cast<size_t>(line.micros);
-  for (auto* times : {&activation_at_, &gradient_at_, &forward_end_, &backward_end_}) {
-    times->resize(all);
-  }
-  start_.resize(3 * all);
+  activation_at_.resize(all);
+  gradient_at_.resize(all);
   queue_.reserve(line.legs.size());
 }
 
@@ -237,7 +235,6 @@ void Replay::go(int32_t stage, const Sequence& sequence) {
   Station& station = stations_[static_cast<size_t>(stage)];
   const Leg& leg = line_.legs[static_cast<size_t>(stage)];
   station.queued = false;
-  Duration* starts = start_.data() + 3 * at(stage, 0);
   bool down = false, up = false;
   for (; station.next < 3 * line_.micros; ++station.next) {
     const OpKind kind = sequence[static_cast<size_t>(station.next)];
@@ -246,7 +243,7 @@ void Replay::go(int32_t stage, const Sequence& sequence) {
       const size_t own = at(stage, station.forward);
       if (activation_at_[own] == kNever) break;
       start = std::max(start, activation_at_[own]);
-      station.free_at = forward_end_[own] = start + leg.forward;
+      station.free_at = start + leg.forward;
       if (stage + 1 == line_.stages()) {
         gradient_at_[own] = station.free_at;
       } else {
@@ -259,7 +256,7 @@ void Replay::go(int32_t stage, const Sequence& sequence) {
       const size_t own = at(stage, station.backward);
       if (gradient_at_[own] == kNever) break;
       start = std::max(start, gradient_at_[own]);
-      station.free_at = backward_end_[own] = start + leg.backward;
+      station.free_at = start + leg.backward;
       if (stage > 0) {
         station.up_free_at = std::max(station.free_at, station.up_free_at) + leg.up_busy;
         gradient_at_[at(stage - 1, station.backward)] = station.up_free_at + leg.up;
@@ -269,67 +266,9 @@ void Replay::go(int32_t stage, const Sequence& sequence) {
     } else {
       station.free_at = start + leg.weight;
     }
-    starts[station.next] = start;
   }
   if (up) wake(stage - 1);
   if (down) wake(stage + 1);
-}
-
-std::vector<std::pair<int32_t, int32_t>> Replay::critical_pairs(
-    const std::vector<Sequence>& sequences) const {
-  // Places of the n-th op of each kind, by stage.
-  std::vector<int32_t> forward_place(forward_end_.size()), backward_place(forward_end_.size());
-  for (int32_t s = 0; s < line_.stages(); ++s) {
-    int32_t forward = 0, backward = 0;
-    for (int32_t p = 0; p < 3 * line_.micros; ++p) {
-      const OpKind kind = sequences[static_cast<size_t>(s)][static_cast<size_t>(p)];
-      if (kind == OpKind::Forward) forward_place[at(s, forward++)] = p;
-      if (kind == OpKind::BackwardInput) backward_place[at(s, backward++)] = p;
-    }
-  }
-  // The number of each op among its kind, found from its place.
-  const auto number = [&](int32_t s, int32_t p, const std::vector<int32_t>& places) {
-    const auto first = places.begin() + static_cast<std::ptrdiff_t>(at(s, 0));
-    return static_cast<int32_t>(std::lower_bound(first, first + line_.micros, p) - first);
-  };
-  int32_t stage = 0;
-  for (int32_t s = 1; s < line_.stages(); ++s) {
-    const auto free_at = [&](int32_t it) { return stations_[static_cast<size_t>(it)].free_at; };
-    if (free_at(s) > free_at(stage)) stage = s;
-  }
-  std::vector<std::pair<int32_t, int32_t>> pairs;
-  int32_t place = 3 * line_.micros - 1;
-  for (int64_t steps = line_.ops(); steps > 0; --steps) {
-    const OpKind kind = sequences[static_cast<size_t>(stage)][static_cast<size_t>(place)];
-    const Duration start = start_[3 * at(stage, 0) + static_cast<size_t>(place)];
-    const bool forward = kind == OpKind::Forward;
-    const int32_t micro = kind == OpKind::BackwardWeight
-                              ? -1
-                              : number(stage, place, forward ? forward_place : backward_place);
-    const bool by_message = micro >= 0 && start > Duration{} &&
-                            (forward ? activation_at_ : gradient_at_)[at(stage, micro)] == start;
-    if (!by_message) {
-      if (place == 0) break;
-      pairs.emplace_back(stage, place);
-      --place;
-      continue;
-    }
-    // The op whose message came last; a message that waited for its link points further back.
-    const bool inside = !forward && stage + 1 == line_.stages();
-    const int32_t from = inside ? stage : forward ? stage - 1 : stage + 1;
-    int32_t sent = micro;
-    if (!inside) {
-      const Leg& leg = line_.legs[static_cast<size_t>(from)];
-      const Duration busy = forward ? leg.down_busy : leg.up_busy;
-      const Duration way = forward ? leg.down : leg.up;
-      const auto& ends = forward ? forward_end_ : backward_end_;
-      const auto& arrivals = forward ? activation_at_ : gradient_at_;
-      while (sent > 0 && ends[at(from, sent)] + busy + way < arrivals[at(stage, sent)]) --sent;
-    }
-    place = (forward || inside ? forward_place : backward_place)[at(from, sent)];
-    stage = from;
-  }
-  return pairs;
 }
 
 }  // namespace tenuto

@@ -68,10 +68,6 @@ class Replay {
   //           weight gradient behind its input gradient
   // Cost:     O(ops), some 5 ns an op
   std::optional<Duration> run(const std::vector<Sequence>& sequences);
-  // After run(): the places (stage, place in the sequence) of one critical path, last op first, of
-  // which the op before on the same stage is the one waited for.
-  std::vector<std::pair<int32_t, int32_t>> critical_pairs(
-      const std::vector<Sequence>& sequences) const;
 
  private:
   struct Station {
@@ -92,8 +88,6 @@ class Replay {
   std::vector<Station> stations_;
   std::vector<int32_t> queue_;
   std::vector<Duration> activation_at_, gradient_at_;  // arrivals by stage and micro-batch
-  std::vector<Duration> forward_end_, backward_end_;
-  std::vector<Duration> start_;  // by stage and place
 };
 
 // True when the sequence keeps the room of its stage.
