@@ -14,6 +14,7 @@
 #include "plan/copies.h"
 #include "plan/lower.h"
 #include "sim/bound.h"
+#include "sim/longest.h"
 
 namespace tenuto {
 
@@ -88,14 +89,14 @@ Error no_room(const Route& route) {
   return {Code::Infeasible, Reach::Job, "no order was found"};
 }
 
-Result<Found> search(std::vector<Route> routes, const Effort& effort) {
+Result<Found> search(std::vector<Route> routes, const Effort& effort, Watch* watch) {
   Found found;
   found.routes = std::move(routes);
   for (const Route& route : found.routes) {
     Line line{route.legs, static_cast<int32_t>(route.micros.size())};
     auto place = found.by_line.find(line);
     if (place == found.by_line.end()) {
-      std::optional<OrderSearch> order = search_order(line, effort);
+      std::optional<OrderSearch> order = search_order(line, effort, watch);
       if (!order) return no_room(route);
       place = found.by_line.emplace(std::move(line), std::move(*order)).first;
     }
@@ -127,6 +128,7 @@ struct Candidate {
 Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster& now,
                             const AdaptOptions& options) {
   const PriceOptions& pricing = options.price;
+  begin_part(options.watch, "pricing the order as it is");
   const auto before = price(plan, model, now, pricing);
   if (!before.ok()) return before.error();
   const auto period = [](const Result<Timeline>& timeline) { return timeline.value().period; };
@@ -137,12 +139,15 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
     same.reason = "workers with several stages or routes keep their order";
     return same;
   }
-  Result<Found> searched = search(std::move(routes), options.effort);
+  begin_part(options.watch, "trying orders");
+  Result<Found> searched = search(std::move(routes), options.effort, options.watch);
   if (!searched.ok()) return searched.error();
   const Found found = std::move(searched).value();
   std::optional<Candidate> best;
   for (const Dispatch dispatch : {Dispatch::Ready, Dispatch::Listed}) {
     if (options.dispatch && *options.dispatch != dispatch) continue;
+    if (best && is_over(options.watch)) break;
+    begin_part(options.watch, "pricing the best order");
     Candidate candidate{with_orders(plan, found, dispatch), {}, ""};
     const auto priced = price(candidate.plan, model, now, pricing);
     if (!priced.ok()) return priced.error();
@@ -213,7 +218,8 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
                               const AdaptOptions& options) {
   const auto mesh = mesh_of(plan, model, now, options.price);
   if (!mesh.ok()) return mesh.error();
-  const Routed routed = search_route(mesh.value(), options.route_effort);
+  begin_part(options.watch, "trying routings");
+  const Routed routed = search_route(mesh.value(), options.route_effort, options.watch);
   const double enough = (1 - options.listed_gain) * static_cast<double>(routed.ready.time.count());
   const bool lists_gain = routed.listed.time < routed.ready.time &&
                           static_cast<double>(routed.listed.time.count()) <= enough;
@@ -284,10 +290,11 @@ Result<Adapted> adapt_bare(const Plan& plan, const Model& model, const Cluster& 
     return adapt_order(plan, model, now, options);
   }
   if (!options.moves) return adapt_in_place(plan, model, now, options);
+  begin_part(options.watch, "looking for workers to hold other stages");
   auto moves = find_moves(plan, model, now, options.price, options.move_gain);
   if (!moves.ok()) return moves.error();
   auto here = adapt_in_place(plan, model, now, options);
-  if (moves.value().empty()) return here;
+  if (moves.value().empty() || (here.ok() && is_over(options.watch))) return here;
   auto moved = adapt_moved(plan, model, now, options, std::move(moves).value(), here);
   if (!moved.ok()) return moved.error();
   return moved.value() ? Result<Adapted>(*std::move(moved).value()) : here;
@@ -311,8 +318,13 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& asked) {
   AdaptOptions options = asked;
   options.price.spans = options.price.bytes = options.price.lower_bound = false;
+  const Status counts = check_longest(plan, plan.schedule, model, now, options.price);
+  if (!counts.ok()) return counts.error();
   Result<Adapted> adapted = adapt_lists(plan, model, now, options);
-  if (!adapted.ok() || !sums_follow_cluster(plan.schedule)) return adapted;
+  if (!adapted.ok() || !sums_follow_cluster(plan.schedule) || is_over(options.watch)) {
+    return adapted;
+  }
+  begin_part(options.watch, "choosing how gradients are summed");
   PriceOptions whole = options.price;
   whole.in_turn = whole.in_turn || (options.steps_in_turn && !whole.staggered);
   auto sums = choose_sums(adapted.value().plan, model, now, whole, options.least_gain);

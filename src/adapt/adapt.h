@@ -8,6 +8,7 @@
 #include "adapt/route.h"
 #include "adapt/spread.h"
 #include "base/result.h"
+#include "base/watch.h"
 #include "ir/plan.h"
 #include "sim/price.h"
 #include "world/cluster.h"
@@ -43,6 +44,8 @@ struct AdaptOptions {
                        // their state is not copied
   double move_gain = 0.02;     // share by which a step must be faster for that
   bool steps_in_turn = false;  // how groups sum is weighed for steps that follow one another
+  Watch* watch = nullptr;      // is told what is searched, and ends the searches; then the answer
+                               // is the best of what was found by then
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
@@ -52,13 +55,14 @@ struct AdaptOptions {
 // is never priced above the given plan; given its own result on the same cluster it returns that.
 // Copies of stages (plan/copies.h) stay where they are, and are not counted. Then it chooses how
 // groups sum, where the plan leaves that open (adapt/sums.h); price and bound know of that only
-// when `price` counts the update. Deterministic.
+// when `price` counts the update. Deterministic, unless the watch ends it.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
 //                              there is one pipeline, or a worker holds several stages
 //           Infeasible/Job     no live worker holds a stage; with moves, fewer live than stages
 //           Exhausted/Worker   a worker has no room for one micro-batch
+//           Invalid/Call       steps that may last longer than kLongestTime
 // Cost:     some 1 ms for 8 stages x 32 micro-batches with room for all, 100 ms with little room;
 //           for a routing see search_route, and some 1 us an op for its price
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,

@@ -129,8 +129,8 @@ Line shaken(Line line, Random& random, double share) {
 
 class Search {
  public:
-  Search(const Line& line, const Effort& effort)
-      : line_(line), effort_(effort), replay_(line), reorder_(line) {
+  Search(const Line& line, const Effort& effort, Watch* watch)
+      : line_(line), effort_(effort), watch_(watch), replay_(line), reorder_(line) {
     Route route;
     route.legs = line.legs;
     for (int32_t k = 0; k < line.micros; ++k) route.micros.push_back({k});
@@ -147,13 +147,17 @@ class Search {
   }
 
  private:
+  // Nothing better is looked for: there is none, or there is no time.
   bool optimal(const Ordered& ordered) const {
-    return !ordered.sequences.empty() && ordered.makespan <= found_.bound;
+    if (ordered.sequences.empty()) return false;
+    return ordered.makespan <= found_.bound || is_over(watch_);
   }
   bool spent() const { return played_ >= effort_.played_ops; }
 
   // Plays a policy and keeps what is better than before.
   void attempt(const Policy& policy, const std::string& how) {
+    if (!found_.ready.sequences.empty() && is_over(watch_)) return;
+    count_item(watch_);
     std::optional<Played> played = play(line_, policy, worth(policy), &played_);
     if (!played) return;
     // Who waits for what is on its way may lose by it; the sequence does not wait.
@@ -293,7 +297,7 @@ class Search {
   }
 
   void move_ops(Ordered start, int64_t most) {
-    const auto time = reorder_.improve(start.sequences, found_.bound, most);
+    const auto time = reorder_.improve(start.sequences, found_.bound, most, watch_);
     if (!time || *time >= found_.listed.makespan) return;
     start.makespan = *time;
     if (!start.how.ends_with(kMoved)) start.how += kMoved;
@@ -302,6 +306,7 @@ class Search {
 
   const Line& line_;
   const Effort& effort_;
+  Watch* const watch_;
   Replay replay_;
   Reorder reorder_;
   OrderSearch found_;
@@ -312,8 +317,8 @@ class Search {
 
 }  // namespace
 
-std::optional<OrderSearch> search_order(const Line& line, const Effort& effort) {
-  return Search(line, effort).run();
+std::optional<OrderSearch> search_order(const Line& line, const Effort& effort, Watch* watch) {
+  return Search(line, effort, watch).run();
 }
 
 }  // namespace tenuto

@@ -6,6 +6,7 @@
 
 #include "adapt/line.h"
 #include "adapt/quota.h"
+#include "base/watch.h"
 
 namespace tenuto {
 
@@ -34,10 +35,12 @@ struct OrderSearch {
 };
 
 // Plays a portfolio of quotas and policies, shifts the best quotas, then moves single ops of fixed
-// sequences (reorder.h). Deterministic. Stops as soon as the bound is reached.
+// sequences (reorder.h). Deterministic, unless `watch` ends it. Stops as soon as the bound is
+// reached.
 //
 // Returns: nothing when the room of a stage is too small for one micro-batch
 // Source:  Wu et al., "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)
-std::optional<OrderSearch> search_order(const Line& line, const Effort& effort = {});
+std::optional<OrderSearch> search_order(const Line& line, const Effort& effort = {},
+                                        Watch* watch = nullptr);
 
 }  // namespace tenuto

@@ -33,14 +33,14 @@ Reorder::Reorder(const Line& line)
 }
 
 std::optional<Duration> Reorder::improve(std::vector<Sequence>& sequences, Duration bound,
-                                         int64_t most) {
+                                         int64_t most, Watch* watch) {
   set(sequences);
   if (!time_all()) return std::nullopt;
   std::fill(tabu_.begin(), tabu_.end(), 0);
   Duration best = makespan_;
   const int64_t first = made_;
   int64_t best_at = made_;
-  while (made_ - first < most && best > bound) {
+  while (made_ - first < most && best > bound && !is_over(watch)) {
     if (made_ - best_at >= kPatience) {
       set(sequences);
       time_all();

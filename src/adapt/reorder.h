@@ -8,6 +8,7 @@
 
 #include "adapt/line.h"
 #include "base/random.h"
+#include "base/watch.h"
 
 namespace tenuto {
 
@@ -35,7 +36,8 @@ class Reorder {
   //
   // Requires: the sequences keep the rooms
   // Cost:     some 15 ns an op for each move
-  std::optional<Duration> improve(std::vector<Sequence>& sequences, Duration bound, int64_t most);
+  std::optional<Duration> improve(std::vector<Sequence>& sequences, Duration bound, int64_t most,
+                                  Watch* watch = nullptr);
 
  private:
   // One op at its place in the sequence of its stage.

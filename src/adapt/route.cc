@@ -94,8 +94,8 @@ constexpr Manner kMoreManners[] = {
 
 class Search {
  public:
-  Search(const Mesh& mesh, const RouteEffort& effort)
-      : mesh_(mesh), effort_(effort), bound_(mesh), costs_(mesh), player_(mesh) {
+  Search(const Mesh& mesh, const RouteEffort& effort, Watch* watch)
+      : mesh_(mesh), effort_(effort), watch_(watch), bound_(mesh), costs_(mesh), player_(mesh) {
     best_.ready.time = best_.listed.time = kLongest;
     best_.bound = bound_.least();
   }
@@ -111,7 +111,11 @@ class Search {
   }
 
  private:
-  bool done() const { return best_.ready.time <= best_.bound; }
+  // Nothing better is looked for: there is none, or there is no time.
+  bool done() const {
+    if (best_.ready.time == kLongest) return false;
+    return best_.ready.time <= best_.bound || is_over(watch_);
+  }
 
   void try_flows() {
     Counts counts;
@@ -138,8 +142,10 @@ class Search {
   void try_routing(Routing routing, const std::string& how) {
     if (done() || static_cast<int32_t>(fastest_.size()) >= effort_.routings) return;
     if (!seen_.insert(routing).second) return;
+    count_item(watch_);
     Duration time = Duration::max();
     for (const Manner& manner : kManners) {
+      if (done()) break;
       time = std::min(time, try_manner(routing, manner, how, limit()));
     }
     fastest_.push_back({std::move(routing), {}, time, how, {}});
@@ -240,6 +246,7 @@ class Search {
 
   const Mesh& mesh_;
   const RouteEffort effort_;
+  Watch* const watch_;
   MeshBound bound_;
   WayCosts costs_;
   MeshPlayer player_;
@@ -287,8 +294,8 @@ void Search::move() {
 
 }  // namespace
 
-Routed search_route(const Mesh& mesh, const RouteEffort& effort) {
-  return Search(mesh, effort).run();
+Routed search_route(const Mesh& mesh, const RouteEffort& effort, Watch* watch) {
+  return Search(mesh, effort, watch).run();
 }
 
 Routing even_routing(const Mesh& mesh) {

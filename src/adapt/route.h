@@ -7,6 +7,7 @@
 
 #include "adapt/flow.h"
 #include "adapt/mesh_play.h"
+#include "base/watch.h"
 
 namespace tenuto {
 
@@ -54,10 +55,10 @@ inline constexpr RouteEffort kFirstRoute{0, 0, 0, 3, false};
 // first or micro-batches of other pipelines earlier or later, and with less held than there is room
 // for. Then single micro-batches of the best change their holders, which is kept unless the step
 // gets longer: of steps that last the same, one may lead to a shorter one. Ends as soon as the
-// bound is reached. Deterministic.
+// bound is reached. Deterministic, unless `watch` ends it.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
-Routed search_route(const Mesh& mesh, const RouteEffort& effort = {});
+Routed search_route(const Mesh& mesh, const RouteEffort& effort = {}, Watch* watch = nullptr);
 
 // Every micro-batch in its own pipeline; those of a missing holder go around its peers evenly.
 Routing even_routing(const Mesh& mesh);

@@ -9,6 +9,7 @@
 
 #include "app/flags.h"
 #include "base/file.h"
+#include "base/longest_time.h"
 #include "base/sentence.h"
 #include "base/text.h"
 #include "collective/algorithm.h"
@@ -128,10 +129,10 @@ Status slow_down(const CollectiveOptions& options, Cluster& cluster) {
       return of && *of >= 0 && *of < options.members;
     };
     const bool ends = member(from) && (one || (member(to) && *from != *to));
-    if (!ends || !factor || *factor <= 0 || *factor > 1) {
+    if (!ends || !factor || *factor < 1e-6 || *factor > 1) {
       return invalid(cat("--slow-link ", options.slow_link, ": expected RANK-RANK:FACTOR, or ",
                          "RANK:FACTOR for all links of a member, separated by commas, with a ",
-                         "factor above 0 and up to 1, found '", shown(item), "'"));
+                         "factor of 1e-6 to 1, found '", shown(item), "'"));
     }
     const auto ranks = std::minmax(*from, one ? *from : *to);
     if (!named.insert({{static_cast<int32_t>(ranks.first)}, {static_cast<int32_t>(ranks.second)}})
@@ -165,9 +166,12 @@ Result<Setting> setting_of(const CollectiveOptions& options) {
   if (options.bytes < 0 || options.bytes > int64_t{1} << 50) {
     return invalid(cat("--bytes ", options.bytes, ": expected 0 to 2^50"));
   }
-  if (!(options.alpha_us >= 0 && options.alpha_us <= 1e9) ||
-      !(options.gigabytes_per_second > 0 && options.gigabytes_per_second <= 1e6)) {
-    return invalid("--alpha-us and --gigabytes-per-second: expected 0 or more, and more than 0");
+  if (!(options.alpha_us >= 0 && options.alpha_us <= 1e9)) {
+    return invalid(cat("--alpha-us ", options.alpha_us, ": expected microseconds from 0 to 1e9"));
+  }
+  if (!(options.gigabytes_per_second >= 1e-9 && options.gigabytes_per_second <= 1e6)) {
+    return invalid(cat("--gigabytes-per-second ", options.gigabytes_per_second,
+                       ": expected 1e-9, which is a byte per second, to 1e6"));
   }
   const auto late = late_of(options, true);
   if (!late.ok()) return late.error();
@@ -308,6 +312,14 @@ int run_collective_price(const CollectiveOptions& options, std::ostream& out,
   if (!found.ok()) return refuse(found.error(), errors);
   const Procedure& procedure = found.value().procedure;
   const ProcedurePrice& price = found.value().price;
+  if (price.last == kLongestTime) {
+    return refuse(
+        invalid(cat("--bytes ", options.bytes, " at --gigabytes-per-second ",
+                    options.gigabytes_per_second, " and --alpha-us ", options.alpha_us,
+                    ": the members would be done later than in 73 years, more than is counted: "
+                    "expected fewer bytes, a higher rate or a shorter latency")),
+        errors);
+  }
   Bytes most;
   for (const Bytes sent : price.sent) most = std::max(most, sent);
   const auto latest =

@@ -1,5 +1,6 @@
 #include "app/job_model.h"
 
+#include <map>
 #include <utility>
 
 namespace tenuto {
@@ -26,9 +27,14 @@ Model model_of(const Plan& plan, const WorkerTimes& times) {
   const auto workers = static_cast<int32_t>(times.forward.size());
   Model model;
   model.layers.resize(at(plan.stages.back().layer_end));
+  std::map<WorkerId, TimeShare> shares;  // by first holder: the same for all of its stages
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
-    const TimeShare share = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
+    const WorkerId holder = stage.holders.front();
+    if (shares.count(holder) == 0) {
+      shares[holder] = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
+    }
+    const TimeShare& share = shares[holder];
     const auto part = [&](const std::vector<double>& of) {
       return from_milliseconds(of[at(share.place)] / share.chunks);
     };

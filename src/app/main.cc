@@ -25,6 +25,7 @@
 #include "app/simulate.h"
 #include "app/train.h"
 #include "app/worker_program.h"
+#include "base/last_words.h"
 #include "base/memory.h"
 #include "base/sentence.h"
 #include "base/standard_output.h"
@@ -295,6 +296,7 @@ int run(int count, char** arguments) {
 }  // namespace tenuto
 
 int main(int count, char** arguments) {
+  tenuto::end_with_last_words("tenuto");
   tenuto::hold_standard_streams();
   tenuto::keep_freed_memory();
   return tenuto::exit_code_with_output(tenuto::run(count, arguments));

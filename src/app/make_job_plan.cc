@@ -165,7 +165,7 @@ Result<Plan> make_plan_of_either(const Job& job, Shape shape) {
 }
 
 // With everybody there, but for an open order of paced devices: that one is routed around the dead.
-Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
+Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Watch* watch) {
   Shape shape;
   shape.stages = job.parallel.stages;
   shape.chunks = job.parallel.chunks;
@@ -192,6 +192,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive) {
   options.least_gain = 0;
   options.price.staggered = is_staggered(plan.value().schedule);
   options.moves = true;
+  options.watch = watch;
   if (listed) options.dispatch = Dispatch::Listed;
   const Cluster cluster = cluster_with(job, alive);
   auto adapted = adapt(plan.value(), job_model(job, plan.value()), cluster, options);
@@ -262,7 +263,7 @@ Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Res
 std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
   if (!contains(alive, false)) return std::nullopt;
-  Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true));
+  Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true), nullptr);
   if (!whole.ok()) return std::nullopt;
   const Plan first = without_copies(begun);
   auto holders = holders_of_all(whole.value(), first, alive);
@@ -278,9 +279,9 @@ std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
   return std::move(summed).value();
 }
 
-Result<Plan> make_job_plan(const Job& job) {
+Result<Plan> make_job_plan(const Job& job, Watch* watch) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
-  auto plan = make_whole_plan(job, alive);
+  auto plan = make_whole_plan(job, alive, watch);
   if (plan.ok() && needs_the_dead(plan.value(), alive)) {
     plan = without_the_dead(job, plan.value(), alive);
   }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/result.h"
+#include "base/watch.h"
 #include "ir/plan.h"
 #include "world/job.h"
 
@@ -13,8 +14,8 @@ namespace tenuto {
 // and the output layer).
 int32_t layers_of(const Job& job);
 
-// The plan of a run. Errors as make_plan's.
-Result<Plan> make_job_plan(const Job& job);
+// The plan of a run. The watch may end the search of an open order. Errors as make_plan's.
+Result<Plan> make_job_plan(const Job& job, Watch* watch = nullptr);
 
 // The plan of a run that has begun under `first`, once those who were absent have come: who holds a
 // stage keeps it, and each of the absent takes its own place, or one that a worker has left that

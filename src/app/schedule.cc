@@ -134,6 +134,7 @@ nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& r
 
 int refuse_schedule(const Error& error, std::ostream& errors) {
   errors << "tenuto schedule: " << told(error.message) << "\n";
+  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 

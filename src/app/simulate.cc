@@ -20,9 +20,11 @@
 #include "app/make_job_plan.h"
 #include "app/page.h"
 #include "app/plan_file.h"
+#include "app/waiting_line.h"
 #include "base/clock.h"
 #include "base/contains.h"
 #include "base/file.h"
+#include "base/longest_time.h"
 #include "base/sentence.h"
 #include "base/text.h"
 #include "ir/check.h"
@@ -64,6 +66,7 @@ struct Case {
 
 // A refusal of the plan, as opposed to one of the flags.
 int exit_code_of(const Error& error) {
+  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
@@ -99,6 +102,9 @@ Status check_flags(const SimulateOptions& options) {
   }
   if (options.seed < 0) {
     return invalid(cat("--seed ", options.seed, ": expected a whole number from 0 on"));
+  }
+  if (options.seconds && !(*options.seconds > 0 && *options.seconds <= 1e6)) {
+    return invalid(cat("--seconds ", *options.seconds, ": expected more than 0 and up to 1e6"));
   }
   if (options.iterations < 1 || options.iterations > 1'000'000'000) {
     return invalid(cat("--iterations ", options.iterations, ": expected 1 to 1,000,000,000"));
@@ -213,11 +219,11 @@ Result<Case> case_of_plan(const SimulateOptions& options) {
   return it;
 }
 
-Result<Case> case_of_job(const SimulateOptions& options) {
+Result<Case> case_of_job(const SimulateOptions& options, Watch& watch) {
   const auto loaded = load_effective_job(options.file, {});
   if (!loaded.ok()) return loaded.error();
   const Job& job = loaded.value().job;
-  auto plan = make_job_plan(job);
+  auto plan = make_job_plan(job, &watch);
   if (!plan.ok()) return plan.error();
   SimulateOptions merged = options;
   const auto fill = [](std::vector<double>& flag, const std::vector<double>& setting) {
@@ -297,7 +303,7 @@ Status slow_links(const SimulateOptions& options, Case& it) {
     for (size_t p = 0; p < std::min(before.size(), behind.size()); ++p) {
       for (const auto& ends : {std::pair(before[p], behind[p]), std::pair(behind[p], before[p])}) {
         Link slow = it.cluster.link(ends.first, ends.second);
-        slow.latency += from_milliseconds(extra);
+        slow.latency = plus(slow.latency, from_milliseconds(extra));
         it.cluster.exceptions[ends] = slow;
       }
     }
@@ -411,7 +417,7 @@ Result<Timeline> priced(const SimulateOptions& options, const Case& it) {
 }
 
 // An order and a routing made for the times, links and lost workers of the case.
-Result<Case> order_of(const SimulateOptions& options, Case it) {
+Result<Case> order_of(const SimulateOptions& options, Watch& watch, Case it) {
   AdaptOptions adapting;
   adapting.price = price_options_of(options, it);
   if (adapting.price.sending == Sending::Blocking) {
@@ -422,12 +428,16 @@ Result<Case> order_of(const SimulateOptions& options, Case it) {
   adapting.least_gain = adapting.listed_gain = 0;
   adapting.moves = true;
   adapting.route_effort = {3000, 8'000'000};
+  adapting.watch = &watch;
   if (options.dispatch) {
     adapting.dispatch = *options.dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   }
   auto adapted = adapt(it.plan, it.model, it.cluster, adapting);
   if (!adapted.ok()) return adapted.error();
   it.reason = adapted.value().reason;
+  if (watch.was_heeded()) {
+    it.reason += cat("; the limit of ", *options.seconds, " s (--seconds) ended the search");
+  }
   it.routed = adapted.value().routed || lacks_workers(it.plan);
   it.moves = std::move(adapted.value().moves);
   it.plan = std::move(adapted).value().plan;
@@ -451,14 +461,15 @@ Status choose_all_reduce(const SimulateOptions& options, Case& it) {
   return ok();
 }
 
-Result<Case> case_of(const SimulateOptions& options) {
+Result<Case> case_of(const SimulateOptions& options, Watch& watch) {
   if (const Status status = check_flags(options); !status.ok()) return status.error();
   if (!options.file.empty() && gives_shape(options)) {
     return invalid(cat(options.file, " says stages, order and the like: leave those flags out"));
   }
   const bool job = ends_with(options.file, ".toml");
+  watch.begin("making the plan");
   Result<Case> it = options.file.empty() ? case_of_flags(options)
-                    : job                ? case_of_job(options)
+                    : job                ? case_of_job(options, watch)
                                          : case_of_plan(options);
   if (!it.ok()) return it;
   if (options.update) {
@@ -479,7 +490,7 @@ Result<Case> case_of(const SimulateOptions& options) {
     if (!status.ok()) return status.error();
   }
   const bool open = it.value().plan.order == kAutoOrder && (options.file.empty() || job);
-  if (open || !options.lost.empty()) it = order_of(options, it.value());
+  if (open || !options.lost.empty()) it = order_of(options, watch, it.value());
   if (!it.ok()) return it;
   if (const Status status = choose_all_reduce(options, it.value()); !status.ok()) {
     return status.error();
@@ -506,12 +517,18 @@ PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
   return price_options;
 }
 
-// From the first iteration's start to the last one's end.
-Duration total_of(const SimulateOptions& options, const Case& it, const Timeline& timeline) {
-  Duration total{};
-  for (const Stretch& stretch : it.stretches) total += (stretch.end - stretch.first) * stretch.time;
-  if (!it.stretches.empty()) return total;
-  return timeline.makespan + (options.iterations - 1) * timeline.period;
+// From the first iteration's start to the last one's end, in milliseconds: a billion steps may be
+// longer than a Duration.
+double total_of(const SimulateOptions& options, const Case& it, const Timeline& timeline) {
+  __extension__ using Wide = __int128;
+  Wide total = 0;
+  for (const Stretch& stretch : it.stretches) {
+    total += Wide{stretch.end - stretch.first} * stretch.time.count();
+  }
+  if (it.stretches.empty()) {
+    total = timeline.makespan.count() + Wide{options.iterations - 1} * timeline.period.count();
+  }
+  return static_cast<double>(total) / 1e6;
 }
 
 void print_json(const SimulateOptions& options, const Case& it, const Timeline& timeline,
@@ -532,7 +549,7 @@ void print_json(const SimulateOptions& options, const Case& it, const Timeline& 
       {"split_backward", it.plan.split_backward},
       {"update", it.update},
       {"iterations", options.iterations},
-      {"total_ms", to_milliseconds(total_of(options, it, timeline))},
+      {"total_ms", total_of(options, it, timeline)},
       {"seed", options.seed},
   };
   for (const StageMove& move : it.moves) {
@@ -584,8 +601,8 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
     out << cat("period      ", period, " ms, one iteration among many\n");
   }
   if (options.iterations > 1) {
-    out << cat("in all      ", to_milliseconds(total_of(options, it, timeline)), " ms for ",
-               options.iterations, " iterations\n");
+    out << cat("in all      ", total_of(options, it, timeline), " ms for ", options.iterations,
+               " iterations\n");
   }
   for (const Stretch& stretch : it.stretches) {
     std::string faults;
@@ -656,19 +673,21 @@ int write_page_of(const SimulateOptions& options, const Case& it, const Timeline
 
 int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
   const Duration before = monotonic_clock().now();
-  auto found = case_of(options);
+  Watch watch;
+  std::optional<WaitingLine> waiting;
+  waiting.emplace(&errors == &std::cerr ? stderr : nullptr, watch, options.seconds);
+  auto found = case_of(options, watch);
   const Duration planning = monotonic_clock().now() - before;
+  watch.begin("pricing the plan");
   const Status rehearsed = found.ok() ? rehearse(options, found.value()) : Status(found.error());
-  if (!rehearsed.ok()) {
-    errors << "tenuto simulate: " << told(rehearsed.error().message) << "\n";
-    return exit_code_of(rehearsed.error());
-  }
-  const Case& it = found.value();
-  const auto timeline = priced(options, it);
+  const auto timeline =
+      rehearsed.ok() ? priced(options, found.value()) : Result<Timeline>(rehearsed.error());
+  waiting.reset();  // what follows has the terminal to itself
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << told(timeline.error().message) << "\n";
     return exit_code_of(timeline.error());
   }
+  const Case& it = found.value();
   if (!options.trace.empty()) {
     std::ostringstream text;
     write_trace(text, timeline.value().spans, it.plan);
@@ -742,6 +761,8 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   command->add_option("--update", options->update,
                       "yes or no: price reductions, norm and update too (yes for a job, else no)");
   number_flag(*command, "--iterations", options->iterations, whole_numbers(1, 1e9), "steps (1)");
+  number_flag(*command, "--seconds", options->seconds, NumberRange{1e-6, 1e6},
+              "limit of the search for an order or a routing; the best until then is taken");
   number_flag(*command, "--seed", options->seed, whole_numbers(0, kMostSeed),
               "of what is random; nothing is so far");
   path_flag(*command, "--trace", options->trace, "write a Chrome trace to this file");

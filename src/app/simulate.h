@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/watch.h"
+
 namespace CLI {
 class App;
 }
@@ -32,8 +34,9 @@ struct SimulateOptions {
   std::optional<double> weight_memory, per_op_ms;
   int64_t iterations = 1;
   int64_t seed = 0;
-  std::string trace;     // file for the Chrome trace
-  std::string page;      // file for the HTML page
+  std::optional<double> seconds;  // limit of a search for an order or a routing
+  std::string trace;              // file for the Chrome trace
+  std::string page;               // file for the HTML page
   std::string measured;  // run's folder, or a trace: what the page shows beside the promise
   bool json = false, gantt = false;
 };

@@ -102,6 +102,7 @@ Status check_queues(const Job& job, const Plan& plan) {
 
 // A refusal of the plan, as opposed to one of the settings.
 int exit_code_of(const Error& error) {
+  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 

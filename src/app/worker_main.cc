@@ -16,6 +16,7 @@
 #include "app/flags.h"
 #include "app/make_compute.h"
 #include "app/worker_run.h"
+#include "base/last_words.h"
 #include "base/standard_output.h"
 
 namespace {
@@ -121,6 +122,7 @@ int run_program(int count, char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  tenuto::end_with_last_words("tenuto-worker");
   tenuto::hold_standard_streams();
   return tenuto::exit_code_with_output(run_program(count, arguments));
 }

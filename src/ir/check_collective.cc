@@ -51,6 +51,9 @@ class Player {
   const std::optional<Fault>& idle_put() const { return idle_put_; }
 
  private:
+  // What bounds the memory of the check where no moves do.
+  static constexpr size_t kMostChunksOfOne = 1 << 20;
+
   size_t count() const { return collective_.members.size(); }
   size_t chunks() const { return static_cast<size_t>(collective_.chunk_count); }
 
@@ -62,6 +65,10 @@ class Player {
     }
     if (place_.empty()) return fault("a collective needs a member");
     if (collective_.chunk_count < 1) return fault("a collective needs at least one chunk");
+    if (count() == 1 && chunks() > kMostChunksOfOne) {
+      return fault(cat("it has ", chunks(), " chunks of one member, which moves none: expected ",
+                       kMostChunksOfOne, " at most"));
+    }
     for (const Round& round : collective_.rounds) {
       facts_.moves += static_cast<int64_t>(round.moves.size());
     }

@@ -61,6 +61,10 @@ Json to_tree(const Schedule& schedule) {
   return tree;
 }
 
+// What a plan can have at most: 1,000 layers for each of 16,384 workers, and pieces of a sum. Lists
+// as long are made of these numbers.
+constexpr int32_t kMostLayers = 16'384'000, kMostChunks = 1 << 24;
+
 // Reads a tree; the first fault is kept, everything after it is skipped.
 class TreeReader {
  public:
@@ -148,13 +152,14 @@ class TreeReader {
     return {};
   }
 
-  int32_t number(const Json& tree, const std::string& place) {
+  int32_t number(const Json& tree, const std::string& place, int32_t most = INT32_MAX) {
     if (error_) return 0;
-    const bool fits = tree.is_number_integer() &&
-                      (!tree.is_number_unsigned() || tree.get<uint64_t>() <= 2147483647u) &&
-                      tree.get<int64_t>() >= 0;
+    const bool fits =
+        tree.is_number_integer() &&
+        (!tree.is_number_unsigned() || tree.get<uint64_t>() <= static_cast<uint64_t>(most)) &&
+        tree.get<int64_t>() >= 0;
     if (fits) return tree.get<int32_t>();
-    refuse(place, "a whole number from 0 to 2147483647", tree);
+    refuse(place, cat("a whole number from 0 to ", most), tree);
     return 0;
   }
 
@@ -194,8 +199,8 @@ class TreeReader {
 
   Stage stage(const Json& tree, const std::string& place) {
     if (!object(tree, place, {"layer_first", "layer_end", "holders"})) return {};
-    return {number(tree["layer_first"], place + ".layer_first"),
-            number(tree["layer_end"], place + ".layer_end"),
+    return {number(tree["layer_first"], place + ".layer_first", kMostLayers),
+            number(tree["layer_end"], place + ".layer_end", kMostLayers),
             ids_of<WorkerTag>(tree["holders"], place + ".holders")};
   }
 
@@ -223,7 +228,7 @@ class TreeReader {
     if (!object(tree, place, {"members", "chunk_count", "rounds"})) return {};
     Collective result;
     result.members = ids_of<WorkerTag>(tree["members"], place + ".members");
-    result.chunk_count = number(tree["chunk_count"], place + ".chunk_count");
+    result.chunk_count = number(tree["chunk_count"], place + ".chunk_count", kMostChunks);
     each(tree["rounds"], place + ".rounds", [&](const Json& item, const std::string& item_place) {
       read_tokens(item, item_place, move_from_text, result.rounds.emplace_back().moves);
     });

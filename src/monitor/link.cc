@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/longest_time.h"
+
 namespace tenuto {
 
 namespace {
@@ -26,7 +28,7 @@ double time_per_byte(const LinkSample& sample) {
 
 double sum(Duration forth, Duration back) { return static_cast<double>((forth + back).count()); }
 
-Duration duration(double nanoseconds) { return Duration(std::llround(nanoseconds)); }
+Duration duration(double nanoseconds) { return from_nanoseconds(nanoseconds); }
 
 // What a plan should reckon with: the upper round trip, unless it has gained more than twice what
 // the median has, which is waiting in line.

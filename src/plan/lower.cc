@@ -172,27 +172,51 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
-// Which of `givers`, of stage `from`, worker number `index` of the next stage `to` takes the norm
-// or the verdict from: the one that most of the activations or gradients in its list come from,
-// since a routing keeps away from slow links; where several are equal, or there are none, they take
-// turns.
-WorkerId giver_of(const std::vector<Op>& list, int32_t from, int32_t to,
-                  const std::vector<WorkerId>& givers, size_t index) {
-  const ValueKind kind = from < to ? ValueKind::Activation : ValueKind::Gradient;
-  const WorkerId turn = in_turn(givers, index);
-  std::map<WorkerId, int32_t> counts;
-  for (const Op& op : list) {
-    if (op.kind == OpKind::Recv && op.moved == kind && op.stage.value == from) {
-      ++counts[op.peer];
+// Which of the holders of a stage a worker of the next stage takes the norm or the verdict from.
+class Givers {
+ public:
+  // Asked about workers with these lists, to which only messages of norms and verdicts may come.
+  explicit Givers(const Schedule& schedule)
+      : schedule_(schedule), counts_(schedule.lists.size()), known_(schedule.lists.size(), false) {}
+
+  // Of `givers`, of stage `from`, for worker `self`, number `index` of the next stage `to`: the one
+  // that most of the activations or gradients in its list come from, since a routing keeps away
+  // from slow links; where several are equal, or there are none, they take turns.
+  WorkerId of(WorkerId self, int32_t from, int32_t to, const std::vector<WorkerId>& givers,
+              size_t index) {
+    WorkerId giver = in_turn(givers, index);
+    const Counts& all = counts_of(self);
+    const auto found = all.find({from < to ? ValueKind::Activation : ValueKind::Gradient, from});
+    if (found == all.end()) return giver;
+    const auto count = [&](WorkerId peer) {
+      const auto counted = found->second.find(peer);
+      return counted == found->second.end() ? 0 : counted->second;
+    };
+    for (const WorkerId each : givers) {
+      if (count(each) > count(giver)) giver = each;
     }
+    return giver;
   }
-  WorkerId giver = turn;
-  for (const WorkerId each : givers) {
-    const auto count = counts.find(each);
-    if (count != counts.end() && count->second > counts[giver]) giver = each;
+
+ private:
+  // Messages of a worker's list by what they bring, of which stage, and from whom.
+  using Counts = std::map<std::pair<ValueKind, int32_t>, std::map<WorkerId, int32_t>>;
+
+  const Counts& counts_of(WorkerId worker) {
+    Counts& counts = counts_[at(worker.value)];
+    if (known_[at(worker.value)]) return counts;
+    known_[at(worker.value)] = true;
+    for (const Op& op : schedule_.lists[at(worker.value)]) {
+      const bool counted = op.moved == ValueKind::Activation || op.moved == ValueKind::Gradient;
+      if (op.kind == OpKind::Recv && counted) ++counts[{op.moved, op.stage.value}][op.peer];
+    }
+    return counts;
   }
-  return giver;
-}
+
+  const Schedule& schedule_;
+  std::vector<Counts> counts_;
+  std::vector<bool> known_;
+};
 
 // The stages in the order in which the norm passes them, and what measures it: from the last to the
 // first, so that it comes with the last gradient, or from the first to the last, as they finish a
@@ -214,6 +238,7 @@ NormWay norm_way(int32_t stage_count, bool staggered) {
 // The measure at each holder, in the order of the way. Each takes the norm so far from a holder of
 // the stage before on the way, unless it is one itself.
 void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
+  Givers counted(schedule);
   std::vector<WorkerId> givers;  // by holder of the stage at hand
   for (size_t i = 0; i < way.stages.size(); ++i) {
     const auto& holders = stages[at(way.stages[i])].holders;
@@ -232,8 +257,7 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
     const auto& to = stages[at(way.stages[i + 1])].holders;
     givers.clear();
     for (size_t k = 0; k < to.size(); ++k) {
-      const std::vector<Op>& list = schedule.lists[at(to[k].value)];
-      givers.push_back(giver_of(list, way.stages[i], way.stages[i + 1], holders, k));
+      givers.push_back(counted.of(to[k], way.stages[i], way.stages[i + 1], holders, k));
       if (contains(holders, to[k])) continue;
       schedule.lists[at(givers[k].value)].push_back(message(OpKind::Send, norm, to[k]));
     }
@@ -250,13 +274,14 @@ std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
   std::vector<WorkerId> givers = stages[at(order.front())].holders;  // by turn: who has it
   std::vector<bool> told(schedule.lists.size(), false);
   for (const WorkerId holder : givers) told[at(holder.value)] = true;
+  Givers counted(schedule);
   for (size_t i = 0; i < order.size(); ++i) {
     const auto& holders = stages[at(order[i])].holders;
     const int32_t before = i == 0 ? order[i] : order[i - 1];
     std::vector<WorkerId> next;
     for (size_t j = 0; j < holders.size(); ++j) {
       const WorkerId self = holders[j];
-      const WorkerId giver = giver_of(schedule.lists[at(self.value)], before, order[i], givers, j);
+      const WorkerId giver = counted.of(self, before, order[i], givers, j);
       next.push_back(told[at(self.value)] ? giver : self);
       if (told[at(self.value)]) continue;
       told[at(self.value)] = true;

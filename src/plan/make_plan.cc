@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/memory_left.h"
 #include "base/text.h"
 #include "plan/lower.h"
 #include "plan/order/order.h"
@@ -16,19 +17,38 @@ namespace {
 
 // More ops than this and the plan would not fit a machine that makes it.
 constexpr int64_t kMostOps = 100'000'000;
+// As the keys of a job (world/keys.cc).
+constexpr int32_t kMostWorkers = 16384, kMostMicros = 1'000'000, kMostChunks = 1000;
+constexpr int32_t kMostLayers = kMostWorkers * kMostChunks;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
+// What the lists of a plan take for certain: the ops with their messages, and the moves of the sums
+// over the pipelines, which grow with the square of their number.
+Status check_plan_memory(const Shape& shape, double ops) {
+  const double stages = 1.0 * shape.stages * std::max(shape.chunks, 1);
+  const double others = shape.pipelines - 1.0;
+  const double messages = shape.stages > 1 ? 4.0 / 3 * ops : 0;
+  const double moves = others > 0 ? stages * 2 * shape.pipelines * others : 0;
+  return check_memory(cat("the plan of ", shape.stages, " stages, ", shape.pipelines,
+                          " pipelines and ", shape.micros, " micro-batches"),
+                      (ops + messages) * sizeof(Op) + moves * sizeof(Move));
+}
+
 Status check_shape(const Shape& shape) {
-  const auto at_least = [](std::string_view name, int32_t value, int32_t least) -> Status {
-    if (value >= least) return ok();
-    return invalid(cat(name, " is ", value, ": expected at least ", least));
+  const auto within = [](std::string_view name, int32_t value, int32_t least,
+                         int32_t most) -> Status {
+    if (value >= least && value <= most) return ok();
+    return invalid(cat(name, " is ", value, ": expected ", least, " to ", most));
   };
   for (const Status& status :
-       {at_least("stages", shape.stages, 1), at_least("pipelines", shape.pipelines, 1),
-        at_least("micros", shape.micros, 1), at_least("layers", shape.layers, 0),
-        at_least("chunks", shape.chunks, 0), at_least("memory", shape.memory, 0),
-        at_least("evaluation_micros", shape.evaluation_micros, 0)}) {
+       {within("stages", shape.stages, 1, kMostWorkers),
+        within("pipelines", shape.pipelines, 1, kMostWorkers),
+        within("micros", shape.micros, 1, kMostMicros),
+        within("layers", shape.layers, 0, kMostLayers),
+        within("chunks", shape.chunks, 0, kMostChunks),
+        within("memory", shape.memory, 0, kMostMicros),
+        within("evaluation_micros", shape.evaluation_micros, 0, kMostMicros)}) {
     if (!status.ok()) return status;
   }
   const double all_stages = 1.0 * shape.stages * std::max(shape.chunks, 1);
@@ -38,6 +58,7 @@ Status check_shape(const Shape& shape) {
     return invalid(
         cat("stages x pipelines x micros makes more than ", kMostOps, " ops: ask for fewer"));
   }
+  if (const Status fits = check_plan_memory(shape, ops); !fits.ok()) return fits;
   if (!shape.layer_cost.empty() && shape.layer_cost.size() != at(shape.layers)) {
     return invalid(cat("layer_cost has ", shape.layer_cost.size(), " numbers for ", shape.layers,
                        " layers: give one for each, or none"));

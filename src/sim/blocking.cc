@@ -55,8 +55,9 @@ class Blocking {
     result_.start[at(number)] = item.start;
     const Op& op = program_.op(number);
     if (!is_message(op)) {
-      result_.busy += tariff_.time(number);
-      return end(worker, number, item.start + tariff_.time(number));
+      const Duration time = tariff_.time(number);
+      result_.busy = plus(result_.busy, time);
+      return end(worker, number, item.start + time);
     }
     const int32_t other = program_.partner(number);
     if (result_.start[at(other)] == kNotYet) return;
@@ -64,7 +65,8 @@ class Blocking {
     const int32_t sender = sends ? worker : op.peer.value, taker = sends ? op.peer.value : worker;
     const int32_t send = sends ? number : other, recv = sends ? other : number;
     const Link link = tariff_.cluster().link({sender}, {taker});
-    const Duration way = link.latency + transfer_time(tariff_.moves(send), link.bytes_per_second);
+    const Duration way =
+        plus(link.latency, transfer_time(tariff_.moves(send), link.bytes_per_second));
     const Meeting ends = meet(split_, result_.start[at(send)], result_.start[at(recv)], way);
     end(sender, send, ends.send_end);
     end(taker, recv, ends.recv_end);
@@ -72,6 +74,7 @@ class Blocking {
 
   // Sets the end of an op and tells its queue and its readers.
   void end(int32_t worker, int32_t op, Duration finish) {
+    finish = std::min(finish, kLongestTime);
     result_.finish[at(op)] = finish;
     ++result_.ended;
     queues_[at(worker)].end(op - program_.first()[at(worker)], finish);

@@ -13,6 +13,8 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
+__extension__ using Wide = __int128;
+
 constexpr Duration kNotYet{-1};
 
 // The end of an op.
@@ -160,6 +162,7 @@ class Clockwork {
 
   // The op will have ended at `time`.
   void end_at(int32_t instance, Duration time) {
+    time = std::min(time, kLongestTime);
     result_.finish[at(instance)] = time;
     if (time == now_) {
       due_.push_back(instance);
@@ -191,7 +194,7 @@ class Clockwork {
       store.most = std::max(store.most, store.whole + options_.weight_share * store.late);
     }
     const Duration time = tariff_.time(op);
-    if (op == instance) result_.busy += time;
+    if (op == instance) result_.busy = plus(result_.busy, time);
     end_at(instance, now_ + time);
   }
 
@@ -287,7 +290,7 @@ class Clockwork {
     }
     Duration& free_at = wire_free_at_[at(way.wire)];
     const Duration begin = std::max(now_, free_at);
-    const Duration out = begin + way.last_time;
+    const Duration out = plus(begin, way.last_time);
     free_at = out;
     result_.start[at(send)] = result_.start[at(recv)] = begin;
     end_at(send, out);
@@ -461,9 +464,9 @@ void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome) 
     }
     // At one moment what ends gives back before what starts takes.
     std::sort(changes.begin(), changes.end());
-    int64_t bytes = 0, most = 0;
+    Wide bytes = 0, most = 0;
     for (const auto& [time, change] : changes) most = std::max(most, bytes += change);
-    outcome.peak_bytes.push_back({most});
+    outcome.peak_bytes.push_back({static_cast<int64_t>(std::min<Wide>(most, kMostBytes.count))});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/longest_time.h"
 #include "ir/compute_lane.h"
 #include "sim/price.h"
 #include "sim/program.h"
@@ -26,7 +27,7 @@ class Tariff {
   Duration time(int32_t op, int32_t worker) const {
     const Duration base = time_[at(program_.class_of(op))];
     const double speed = cluster_.workers[at(worker)].speed;
-    return (speed == 1.0 ? base : at_speed(base, speed)) + per_op_;
+    return plus(speed == 1.0 ? base : at_speed(base, speed), per_op_);
   }
   // Bytes that the op writes, and bytes that it frees at its end.
   Bytes writes(int32_t op) const { return writes_[at(program_.class_of(op))]; }
@@ -53,11 +54,12 @@ class Tariff {
 // When everything happened. Times by op number; with several iterations iteration x size() +
 // number.
 struct Outcome {
-  std::vector<Duration> start, finish;  // -1 = never
+  std::vector<Duration> start, finish;  // -1 = never; at most kLongestTime
   std::vector<double> peak_micros;      // per worker
   std::vector<Bytes> peak_bytes;        // per worker
   int64_t ended = 0;                    // ops
-  Duration busy{};                      // of all compute lanes together, in the first step
+  Duration busy{};                      // of all compute lanes together, in the first step; at
+                                        // most kLongestTime
   std::vector<std::pair<WorkerId, int32_t>> waiting;  // when nothing could move: ops of the lists
 };
 
@@ -75,7 +77,10 @@ std::vector<std::pair<WorkerId, int32_t>> heads_of(const Program& program,
                                                    const std::vector<ComputeLane>& compute,
                                                    const std::function<int32_t(size_t)>& next);
 
-// Fills in peak_bytes from the starts and ends of the first step.
+// What a worker holds is counted up to this.
+inline constexpr Bytes kMostBytes{int64_t{1} << 62};
+
+// Fills in peak_bytes from the starts and ends of the first step, at most kMostBytes.
 void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome);
 
 // Runs the program. Listed or ready dispatch as the plan says; `iterations` steps one behind the

@@ -99,8 +99,8 @@ class Lists {
       Duration& start = result_.start[at(op)];  // until now: when its inputs are there
       start = std::max(start, free_at);
       const Duration time = tariff_.time(op, worker);
-      result_.busy += time;
-      free_at = start + time;
+      result_.busy = plus(result_.busy, time);
+      free_at = plus(start, time);
       const OpKind kind = program_.classes()[at(program_.class_of(op))].kind;
       note_held(held_[at(worker)], kind);
       lane.end(kind);
@@ -181,12 +181,12 @@ class Lists {
       way.last_time = transfer_time(size, way.link.bytes_per_second);
     }
     const Duration begin = std::max(result_.start[at(send)], result_.start[at(recv)]);
-    const Duration out = begin + way.last_time;
+    const Duration out = plus(begin, way.last_time);
     result_.start[at(send)] = result_.start[at(recv)] = begin;
     way.free_at = out;
     way.busy = false;
     end(send, out);
-    end(recv, out + way.link.latency);
+    end(recv, plus(out, way.link.latency));
     advance(lane, Duration{});
   }
 

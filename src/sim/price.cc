@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/longest_time.h"
+#include "base/memory_left.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "sim/blocking.h"
@@ -11,6 +13,7 @@
 #include "sim/causes.h"
 #include "sim/clockwork.h"
 #include "sim/listed.h"
+#include "sim/longest.h"
 
 namespace tenuto {
 
@@ -59,12 +62,23 @@ Duration period_of(const Priced& it) {
   return (end_of(it, to) - end_of(it, from)) / (to - from);
 }
 
+// Time that all compute lanes together work in the first step, in nanoseconds.
+double busy_of(const Priced& it) {
+  if (it.outcome.busy < kLongestTime) return static_cast<double>(it.outcome.busy.count());
+  double busy = 0;
+  for (int32_t op = 0; op < it.program.size(); ++op) {
+    const int32_t lane = it.program.lane(op);
+    if (lane < 0 || it.program.lanes()[at(lane)].kind != LaneKind::Compute) continue;
+    busy += static_cast<double>((it.outcome.finish[at(op)] - it.outcome.start[at(op)]).count());
+  }
+  return busy;
+}
+
 double bubble_of(const Priced& it, Duration period) {
   int64_t workers = 0;
   for (const auto& list : it.schedule.lists) workers += list.empty() ? 0 : 1;
   if (period.count() == 0) return 0;
-  return 1.0 - static_cast<double>(it.outcome.busy.count()) /
-                   (static_cast<double>(workers) * static_cast<double>(period.count()));
+  return 1.0 - busy_of(it) / (static_cast<double>(workers) * static_cast<double>(period.count()));
 }
 
 // A worker that holds V stages counts a chunk as 1/V of a micro-batch.
@@ -93,6 +107,24 @@ Status check_options(const PriceOptions& options) {
         "blocking messages are priced to the last weight gradient: leave the update out");
   }
   return ok();
+}
+
+// Bytes are counted up to 4 EiB, see note_bytes.
+Status check_bytes(const Outcome& outcome) {
+  for (size_t w = 0; w < outcome.peak_bytes.size(); ++w) {
+    if (outcome.peak_bytes[w] < kMostBytes) continue;
+    return invalid(cat("worker ", w, " would hold more than 4 EiB of activations and messages, ",
+                       "more than is counted: ask for smaller messages or fewer micro-batches"));
+  }
+  return ok();
+}
+
+// What a price takes beside the plan, nearly.
+Status check_price_memory(const Schedule& schedule) {
+  constexpr double kBytesOfOp = 80;
+  size_t ops = 0;
+  for (const auto& list : schedule.lists) ops += list.size();
+  return check_memory(cat("the price of ", ops, " ops"), kBytesOfOp * static_cast<double>(ops));
 }
 
 // Steps to run one behind the other.
@@ -127,7 +159,8 @@ Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& c
     case OpKind::Evaluate:
       return cost.forward;
     case OpKind::BackwardInput:
-      return plan.split_backward ? cost.backward_input : cost.backward_input + cost.backward_weight;
+      return plan.split_backward ? cost.backward_input
+                                 : plus(cost.backward_input, cost.backward_weight);
     case OpKind::BackwardWeight:
       return plan.split_backward ? cost.backward_weight : Duration{};
     case OpKind::Step:
@@ -143,6 +176,7 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   const Schedule& schedule = options.evaluation ? plan.evaluation : plan.schedule;
   if (const Status status = check_cluster(schedule, cluster); !status.ok()) return status.error();
   if (const Status status = check_options(options); !status.ok()) return status.error();
+  if (const Status fits = check_price_memory(schedule); !fits.ok()) return fits.error();
   auto program = Program::make(schedule, keep_of(schedule, options), options.stores);
   if (!program.ok()) return program.error();
   const Tariff tariff(program.value(), plan, model, cluster, options);
@@ -155,6 +189,10 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   const Outcome outcome = run(program.value(), plan, schedule, tariff, exact);
   const Priced it{plan, schedule, program.value(), outcome, exact.steps};
   if (outcome.ended < program.value().kept() * it.steps) return stuck(it);
+  if (end_of(it, 0) == kLongestTime || end_of(it, it.steps - 1) == kLongestTime) {
+    return too_long(plan, schedule, model, cluster, options);
+  }
+  if (const Status held = check_bytes(outcome); !held.ok()) return held.error();
   Timeline result;
   result.ops = program.value().kept();
   result.makespan = end_of(it, 0);

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/check.h"
+#include "base/longest_time.h"
 #include "base/text.h"
 #include "sim/reduction_price.h"
 
@@ -45,8 +46,8 @@ std::vector<WorkerId> slowest(const std::vector<WorkerId>& members, const Cluste
     Duration time{};
     for (const WorkerId other : members) {
       if (other == members[i]) continue;
-      time += transfer_time(kPart, cluster.link(members[i], other).bytes_per_second) +
-              transfer_time(kPart, cluster.link(other, members[i]).bytes_per_second);
+      time = plus(time, transfer_time(kPart, cluster.link(members[i], other).bytes_per_second));
+      time = plus(time, transfer_time(kPart, cluster.link(other, members[i]).bytes_per_second));
     }
     if (i > 0 && time <= longest) {
       second = std::max(second, time);
@@ -113,7 +114,7 @@ ProcedurePrice price_collective(const Collective& collective, const std::vector<
         bytes = bytes + chunk_size(size, collective.chunk_count, chunk);
       }
       const Link link = cluster.link(sender, receiver);
-      const Duration end = start + link.latency + transfer_time(bytes, link.bytes_per_second);
+      const Duration end = plus(start + link.latency, transfer_time(bytes, link.bytes_per_second));
       sides[from].out_free = sides[to].in_free = end;
       price.finish[from] = std::max(price.finish[from], end);
       price.finish[to] = std::max(price.finish[to], end);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "base/longest_time.h"
 
 namespace tenuto {
 
@@ -54,10 +55,10 @@ std::vector<Duration> reduction_finish(const Collective& collective,
       if (fresh) wire.link = cluster.link(move.from, move.to);
       const Bytes bytes = chunk_size(size, collective.chunk_count, move.chunk.value);
       const Duration begin = std::max(found[i], wire.free_at);
-      wire.free_at = begin + transfer_time(bytes, wire.link.bytes_per_second);
+      wire.free_at = plus(begin, transfer_time(bytes, wire.link.bytes_per_second));
       const size_t target = member[move.to];
       Duration& at = here[target * chunks + static_cast<size_t>(move.chunk.value)];
-      const Duration arrival = wire.free_at + wire.link.latency;
+      const Duration arrival = plus(wire.free_at, wire.link.latency);
       at = move.add ? std::max(at, arrival) : arrival;
       finish[target] = std::max(finish[target], at);
       finish[member[move.from]] = std::max(finish[member[move.from]], wire.free_at);

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "base/longest_time.h"
+
 namespace tenuto {
 
 namespace {
@@ -95,7 +97,7 @@ Duration Costs::op(OpKind kind, WorkerId worker, StageId stage) const {
   op.kind = kind;
   op.stage = stage;
   const double speed = cluster_.workers[at(worker.value)].speed;
-  return at_speed(op_time(op, plan_, stages_, model_), speed) + per_op_;
+  return plus(at_speed(op_time(op, plan_, stages_, model_), speed), per_op_);
 }
 
 Transit Costs::transit(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const {

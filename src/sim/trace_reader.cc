@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/longest_time.h"
 #include "base/text.h"
 #include "sim/timeline.h"
 
@@ -19,9 +20,7 @@ using Json = nlohmann::json;
 using OpsByName = std::unordered_map<std::string, const Op*>;
 
 // Microseconds with decimals as whole nanoseconds.
-Duration nanoseconds(const Json& number) {
-  return Duration(std::llround(number.get<double>() * 1000));
-}
+Duration nanoseconds(const Json& number) { return from_nanoseconds(number.get<double>() * 1000); }
 
 bool is_number(const Json& row, const char* field) {
   return row.contains(field) && row[field].is_number() && std::isfinite(row[field].get<double>()) &&

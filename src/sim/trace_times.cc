@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/longest_time.h"
 #include "base/quantile.h"
 #include "base/text.h"
 
@@ -135,7 +136,7 @@ class Listener : public nlohmann::json_sax<Json> {
       return;
     }
     auto& seen = event_.category == "gpu_user_annotation" ? device : host;
-    seen[op->stage][op->kind].push_back(Duration(std::llround(time * 1000)));
+    seen[op->stage][op->kind].push_back(from_nanoseconds(time * 1000));
   }
 
   int32_t depth_ = 0, event_depth_ = 0;

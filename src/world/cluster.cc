@@ -1,8 +1,7 @@
 #include "world/cluster.h"
 
-#include <cmath>
-
 #include "base/check.h"
+#include "base/longest_time.h"
 
 namespace tenuto {
 
@@ -25,7 +24,7 @@ Link Cluster::link(WorkerId from, WorkerId to) const {
 
 Duration at_speed(Duration time, double speed) {
   if (speed == 1.0) return time;
-  return Duration(std::llround(static_cast<double>(time.count()) / speed));
+  return from_nanoseconds(static_cast<double>(time.count()) / speed);
 }
 
 Cluster uniform_cluster(int32_t worker_count, Link link) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/longest_time.h"
 #include "base/text.h"
 #include "world/job.h"
 
@@ -25,8 +26,8 @@ bool befalls_worker(const Fault& fault) {
 }
 
 void worsen(const Fault& fault, LinkState& state) {
-  state.link.latency += from_milliseconds(fault.latency_ms);
-  state.jitter += from_milliseconds(fault.jitter_ms);
+  state.link.latency = plus(state.link.latency, from_milliseconds(fault.latency_ms));
+  state.jitter = plus(state.jitter, from_milliseconds(fault.jitter_ms));
   const double most = fault.megabytes_per_second * 1e6;
   double& rate = state.link.bytes_per_second;
   if (most > 0 && (rate == 0 || most < rate)) rate = most;
@@ -87,7 +88,9 @@ Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker
   Duration skew{};
   for (const Fault& fault : faults) {
     if (fault.kind != "clock-skew" || !in_force(fault, step)) continue;
-    if (worker_of(fault, stages) == worker) skew += from_milliseconds(fault.skew_ms);
+    if (worker_of(fault, stages) == worker) {
+      skew = std::clamp(skew + from_milliseconds(fault.skew_ms), -kLongestTime, kLongestTime);
+    }
   }
   return skew;
 }

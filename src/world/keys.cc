@@ -21,6 +21,7 @@ constexpr Range kMilliseconds{.low = 0, .high = 1e9};
 constexpr Range kAbove0{.low = 0, .low_open = true};
 constexpr Range kBelow1{.low = 0, .high = 1, .high_open = true};
 constexpr Range kShare{.low = 0, .high = 1};
+constexpr Range kMegabytesPerSecond{.low = 1e-6, .high = 1e12, .zero = true};  // 0 = unlimited
 
 // A range of whole numbers that fits the member's type.
 constexpr Range whole(double low, double high) { return {.low = low, .high = high}; }
@@ -326,12 +327,12 @@ std::vector<Key> network_keys() {
        "accelerators: messages leave device memory directly, or staged through the host's"},
       {"network.latency_ms",
        slot<&Job::network, &NetworkSettings::latency_ms>,
-       kAtLeast0,
+       kMilliseconds,
        {},
        "paced: one way, of every link"},
       {"network.megabytes_per_second",
        slot<&Job::network, &NetworkSettings::megabytes_per_second>,
-       kAtLeast0,
+       kMegabytesPerSecond,
        {},
        "paced: rate of every link; 0 = unlimited"},
       {"network.send",
@@ -491,6 +492,7 @@ std::string toml_of(const std::vector<T>& values) {
 
 bool Range::contains(double number) const {
   if (!std::isfinite(number)) return false;
+  if (zero && number == 0) return true;
   return (low_open ? number > low : number >= low) && (high_open ? number < high : number <= high);
 }
 
@@ -535,7 +537,7 @@ std::vector<Key> faulty_link_keys() {
        "slow-link: more, one way"},
       {"fault.megabytes_per_second",
        fault_slot<&Fault::megabytes_per_second>,
-       kAtLeast0,
+       kMegabytesPerSecond,
        {},
        "slow-link: at most; 0 = as it is"},
       {"fault.jitter_ms",
@@ -642,8 +644,8 @@ std::string expected(const Key& key) {
   std::string text = type_words(key.slot(job));
   const Range& range = key.range;
   if (std::isinf(range.low) && std::isinf(range.high)) return text;
-  return cat(text, " in ", range.low_open ? '(' : '[', bound(range.low), ", ", bound(range.high),
-             range.high_open || std::isinf(range.high) ? ')' : ']');
+  return cat(range.zero ? "0, or " : "", text, " in ", range.low_open ? '(' : '[', bound(range.low),
+             ", ", bound(range.high), range.high_open || std::isinf(range.high) ? ')' : ']');
 }
 
 std::string value_text(const Key& key, const Job& job) {

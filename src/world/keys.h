@@ -21,6 +21,7 @@ struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
+  bool zero = false;  // 0 too, which is below `low`
   // True for a finite number inside.
   bool contains(double number) const;
 };

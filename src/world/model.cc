@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/exact_sum.h"
+#include "base/longest_time.h"
 
 namespace tenuto {
 
@@ -22,9 +23,9 @@ StageCost stage_cost(const Model& model, const Stage& stage) {
   StageCost cost;
   for (int32_t i = stage.layer_first; i < stage.layer_end; ++i) {
     const Layer& layer = model.layers[static_cast<size_t>(i)];
-    cost.forward += layer.forward;
-    cost.backward_input += layer.backward_input;
-    cost.backward_weight += layer.backward_weight;
+    cost.forward = plus(cost.forward, layer.forward);
+    cost.backward_input = plus(cost.backward_input, layer.backward_input);
+    cost.backward_weight = plus(cost.backward_weight, layer.backward_weight);
     cost.activation = layer.activation;
     cost.stash = cost.stash + layer.stash;
     cost.parameters = cost.parameters + layer.parameters;

@@ -24,7 +24,7 @@ struct Model {
                     // parameters of the first layer and of the last
 };
 
-// Times of one stage per micro-batch: sums over its layers.
+// Times of one stage per micro-batch: sums over its layers, each at most kLongestTime.
 struct StageCost {
   Duration forward{}, backward_input{}, backward_weight{};
   Bytes activation;  // of the last layer's output

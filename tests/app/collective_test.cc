@@ -140,7 +140,7 @@ TEST(CollectiveCommand, Refusals) {
   EXPECT_EQ(
       refused(run_collective_price, options, 2),
       "tenuto collective: --slow-link 1-1:2: expected RANK-RANK:FACTOR, or RANK:FACTOR for all "
-      "links of a member, separated by commas, with a factor above 0 and up to 1, found '1-1:2'\n");
+      "links of a member, separated by commas, with a factor of 1e-6 to 1, found '1-1:2'\n");
   for (const char* wrong : {"1", "9:0.5", "1-:0.5", ":0.5", "1:", "1:0-5"}) {
     options.slow_link = wrong;
     EXPECT_NE(refused(run_collective_price, options, 2), "") << wrong;

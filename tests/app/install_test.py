@@ -9,6 +9,7 @@ import sys
 import unittest
 
 import harness
+from harness import long_case
 
 BUILD = pathlib.Path(os.environ["TENUTO_BUILD"])
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -192,6 +193,7 @@ class Package(Prefix):
         self.assertNotEqual(0, done.returncode)
         self.assertIn("version: 0.1.0", done.stderr)
 
+    @long_case
     def test_add_subdirectory(self):
         self.compiled_alike()
         lists = self.folder / "CMakeLists.txt"

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "app/schedule.h"
+#include "app/waiting_line.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "plan/make_plan.h"
@@ -325,6 +326,79 @@ TEST(Schedule, ExitCodes) {
   EXPECT_EQ(code("stages 2000000000 micros 1\nw0: F0.0", message), 2);
   EXPECT_EQ(code("", message), 2);
   EXPECT_EQ(code("{", message), 2);
+}
+
+// A step that is too long to be counted is refused by the figure that makes it so; iterations are
+// counted however long they are together.
+TEST(Simulate, NumbersTooLarge) {
+  SimulateOptions options = flags(4, 3100, "1f1b");
+  options.forward_ms = options.backward_input_ms = options.backward_weight_ms = {1e9};
+  EXPECT_NE(refused(options, 2).find("longer than 73 years, more than is counted: forward_ms"),
+            std::string::npos);
+  options = flags(4, 8, "1f1b");
+  options.forward_ms = {1e9};
+  options.iterations = 1'000'000'000;
+  const auto priced = simulated(options);
+  EXPECT_GT(priced["total_ms"].get<double>(), 1e18);
+  options = flags(4, 4, "interleaved");
+  options.chunks = 1'000'000;
+  EXPECT_NE(refused(options, 2).find("chunks is 1000000: expected 0 to 1000"), std::string::npos);
+}
+
+// Of each figure of a job: the least above what is possible, and what is none.
+TEST(Simulate, FiguresOfAJob) {
+  const std::string path = testing::TempDir() + cat("figures_", getpid(), ".toml");
+  const auto refusal = [&](const std::string& section, const std::string& figure) {
+    std::ofstream(path) << "[parallel]\nstages = 2\n[device]\nkind = \"paced\"\n"
+                        << (section == "device" ? "" : "[" + section + "]\n") << figure << "\n";
+    SimulateOptions options;
+    options.file = path;
+    return refused(options, 2);
+  };
+  const int line = 5;
+  for (const char* key : {"forward_ms", "backward_input_ms", "backward_weight_ms"}) {
+    for (const char* value : {"1.1e9", "1e13", "1e300", "-1"}) {
+      const std::string text = refusal("device", cat(key, " = ", value));
+      EXPECT_NE(text.find(cat(path, ":", line, ":")), std::string::npos) << text;
+      EXPECT_NE(text.find("[0, 1e+09]"), std::string::npos) << text;
+    }
+  }
+  for (const char* value : {"1.1e9", "1e13", "1e300"}) {
+    EXPECT_NE(refusal("network", cat("latency_ms = ", value)).find("[0, 1e+09]"),
+              std::string::npos);
+  }
+  for (const char* value : {"1e-300", "9e-7", "1e300"}) {
+    EXPECT_NE(refusal("network", cat("megabytes_per_second = ", value))
+                  .find("expects 0, or a number in [1e-06, 1e+12]"),
+              std::string::npos);
+  }
+  std::filesystem::remove(path);
+}
+
+// The limit of a search is told where it ended one.
+TEST(Simulate, SecondsOfASearch) {
+  SimulateOptions options = flags(16, 512, "auto");
+  options.memory = 9;
+  options.slow_links = {"3:17", "9:31"};
+  options.seconds = 1e-6;
+  const auto priced = simulated(options);
+  EXPECT_NE(priced["reason"].get<std::string>().find("the limit of 1e-06 s (--seconds) ended"),
+            std::string::npos)
+      << priced["reason"];
+  EXPECT_GE(priced["makespan_ms"], priced["lower_bound_ms"]);
+  options.seconds = 0;
+  EXPECT_NE(refused(options, 2).find("--seconds 0: expected more than 0"), std::string::npos);
+}
+
+TEST(WaitingLine, Text) {
+  EXPECT_EQ(waiting_text("trying orders", 37, std::chrono::seconds(12)),
+            "trying orders: 37 so far, 12 s");
+  EXPECT_EQ(waiting_text("making the plan", 0, std::chrono::milliseconds(5400)),
+            "making the plan, 5 s");
+  Duration shown{};
+  int lines = 0;
+  while (next_plain_line(shown) < std::chrono::hours(1)) shown = next_plain_line(shown), ++lines;
+  EXPECT_EQ(lines, 10);
 }
 
 }  // namespace

@@ -217,9 +217,9 @@ TEST(MakePlan, Refusals) {
   sums.all_reduce = "broadcast";
   EXPECT_NE(message(sums, Code::Invalid).find("is not one that a plan can sum by"),
             std::string::npos);
-  EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected at least 1");
+  EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected 1 to 16384");
   EXPECT_EQ(message(shape_of(2, 1, -1, "1f1b"), Code::Invalid),
-            "micros is -1: expected at least 1");
+            "micros is -1: expected 1 to 1000000");
   EXPECT_NE(message(shape_of(2000, 2000, 2000, "1f1b"), Code::Invalid).find("ask for fewer"),
             std::string::npos);
   Shape shape = shape_of(4, 1, 8, "gpipe");

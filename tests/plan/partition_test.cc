@@ -82,5 +82,72 @@ TEST(Partition, MoreStagesThanLayers) {
             "layer: ask for 1 to 2 stages");
 }
 
+// The cut by trying every end of every run, ties to the longer first runs: what partition() did
+// before it was fast.
+std::vector<int32_t> slow_partition(const std::vector<double>& cost, size_t stages) {
+  const size_t layers = cost.size();
+  std::vector<double> prefix(layers + 1, 0.0);
+  for (size_t i = 0; i < layers; ++i) prefix[i + 1] = prefix[i] + cost[i];
+  std::vector<std::vector<size_t>> next;
+  const auto fill = [&](const auto& join) {
+    std::vector<std::vector<double>> best(layers + 1, std::vector<double>(stages + 1, INFINITY));
+    next.assign(layers + 1, std::vector<size_t>(stages + 1, layers));
+    best[layers][0] = 0;
+    for (size_t left = 1; left <= stages; ++left) {
+      for (size_t i = 0; i + left <= layers; ++i) {
+        for (size_t end = layers - left + 1; end > i; --end) {
+          const double total = join(prefix[end] - prefix[i], best[end][left - 1]);
+          if (total >= best[i][left]) continue;
+          best[i][left] = total;
+          next[i][left] = end;
+        }
+      }
+    }
+    return best[0][stages];
+  };
+  const double most = fill([](double run, double rest) { return std::max(run, rest); });
+  fill([most](double run, double rest) { return run <= most ? run * run + rest : INFINITY; });
+  std::vector<int32_t> firsts;
+  size_t at = 0;
+  for (size_t left = stages; left > 0; at = next[at][left--]) {
+    firsts.push_back(static_cast<int32_t>(at));
+  }
+  firsts.push_back(static_cast<int32_t>(at));
+  return firsts;
+}
+
+TEST(Partition, AsBeforeItWasFast) {
+  Random random(9);
+  for (int i = 0; i < 400; ++i) {
+    const auto layers = static_cast<int32_t>(1 + random.below(40));
+    const auto stages = static_cast<int32_t>(1 + random.below(layers));
+    const int64_t kinds = 1 + random.below(5);
+    std::vector<double> cost;
+    for (int32_t k = 0; k < layers; ++k) cost.push_back(static_cast<double>(random.below(kinds)));
+    EXPECT_EQ(partition(cost, stages).value(), slow_partition(cost, static_cast<size_t>(stages)))
+        << i;
+  }
+}
+
+// Sizes that would take hours if the time grew with the square of the layers.
+TEST(Partition, ManyLayers) {
+  for (const auto& [layers, stages] :
+       {std::pair(100'002, 2), {100'002, 1000}, {100'002, 16'384}, {1'000'000, 1'000'000}}) {
+    std::vector<double> cost(static_cast<size_t>(layers), 12.0);
+    cost.front() = 1;
+    const auto cuts = partition(cost, stages);
+    ASSERT_TRUE(cuts.ok());
+    ASSERT_EQ(cuts.value().size(), static_cast<size_t>(stages) + 1);
+    EXPECT_EQ(cuts.value().front(), 0);
+    EXPECT_EQ(cuts.value().back(), layers);
+    const int32_t least = (layers + stages - 1) / stages;
+    for (size_t s = 0; s + 1 < cuts.value().size(); ++s) {
+      const int32_t run = cuts.value()[s + 1] - cuts.value()[s];
+      ASSERT_GE(run, 1);
+      ASSERT_LE(run, least + 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tenuto

@@ -90,7 +90,7 @@ TEST(Load, RefusesWithLineColumnAndNearestName) {
       refusal("[optimizer]\nkind = \"adam\"\n"),
       "2:8: optimizer.kind expects \"adamw\" or \"sgd\", found \"adam\", did you mean adamw?");
   EXPECT_EQ(refusal("[device]\nforward_ms = [1, -2]\n"),
-            "2:14: device.forward_ms expects a list of numbers in [0, inf), found -2 as item 1");
+            "2:14: device.forward_ms expects a list of numbers in [0, 1e+09], found -2 as item 1");
   EXPECT_EQ(refusal("[model]\ntied = 1\n"), "2:8: model.tied expects true or false, found 1");
   EXPECT_EQ(refusal("[data]\npaths = [1]\n"),
             "2:9: data.paths expects a list of strings, found 1 as item 0");

@@ -1,0 +1,24 @@
+// The longest time that is counted, so that no sum of times overflows.
+#pragma once
+
+#include <algorithm>
+
+#include "base/unit.h"
+
+namespace tenuto {
+
+// 73 years. Every Duration that is made of a figure (from_milliseconds, transfer_time, at_speed)
+// stops here, and so does every sum of plus(): three such times can be added without an overflow.
+// Whoever comes to it knows that the true time is that long or longer.
+inline constexpr Duration kLongestTime{int64_t{1} << 61};
+
+// left + right, at most kLongestTime. Requires: neither is negative or more than twice that.
+constexpr Duration plus(Duration left, Duration right) {
+  return std::min(left + right, kLongestTime);
+}
+
+// Nanoseconds as a Duration, rounded to the nearest one and no longer than kLongestTime on either
+// side of 0. What is no number is 0.
+Duration from_nanoseconds(double nanoseconds);
+
+}  // namespace tenuto

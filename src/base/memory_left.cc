@@ -1,0 +1,73 @@
+#include "base/memory_left.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr double kMebibyte = 1 << 20;
+constexpr double kSmall = 64 * kMebibyte;
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// The number that stands behind `name` in a file of the kernel; the first of the file without one.
+std::optional<int64_t> number_in(const char* path, const std::string& name = "") {
+  std::ifstream file(path);
+  std::string word;
+  while (file >> word) {
+    if (!name.empty() && word != name) continue;
+    if (!name.empty() && !(file >> word)) return {};
+    char* end = nullptr;
+    const long long number = std::strtoll(word.c_str(), &end, 10);
+    return end == word.c_str() ? std::nullopt : std::optional<int64_t>(number);
+  }
+  return {};
+}
+
+int64_t left_of_machine() {
+  const auto kibibytes = number_in("/proc/meminfo", "MemAvailable:");
+  return kibibytes ? *kibibytes * 1024 : kUnlimited;
+}
+
+int64_t left_of_process() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  const auto kibibytes = number_in("/proc/self/status", "VmSize:");
+  const auto most = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, kUnlimited));
+  return std::max<int64_t>(0, most - kibibytes.value_or(0) * 1024);
+}
+
+// Files that the group has read are given up before anybody is refused.
+int64_t left_of_group() {
+  const auto most = number_in("/sys/fs/cgroup/memory.max");  // "max" is no number
+  const auto taken = number_in("/sys/fs/cgroup/memory.current");
+  if (!most || !taken) return kUnlimited;
+  const int64_t files = number_in("/sys/fs/cgroup/memory.stat", "file").value_or(0);
+  return std::max<int64_t>(0, *most - std::max<int64_t>(0, *taken - files));
+}
+
+std::string mebibytes(double bytes) { return cat(fixed(bytes / kMebibyte, 0), " MiB"); }
+
+}  // namespace
+
+Bytes memory_left() { return {std::min({left_of_machine(), left_of_process(), left_of_group()})}; }
+
+Status check_memory(const std::string& what, double bytes) {
+  if (bytes <= kSmall) return ok();
+  const auto left = static_cast<double>(memory_left().count);
+  if (bytes <= left) return ok();
+  return Error{Code::Exhausted, Reach::Call,
+               cat(what, " needs ", mebibytes(bytes), " of memory, and ", mebibytes(left),
+                   " are there: ask for something smaller, or give it more memory")};
+}
+
+}  // namespace tenuto
