@@ -21,9 +21,10 @@ Status StepAccount::resume(int64_t step, const Remainder& rest) {
   if (step_ != step) {  // of another step, of which nothing may be taken for one of this
     summed_.clear();
     outcome_ = step_ == step + 1 ? std::move(before_) : StepOutcome{};
+  } else {
+    std::erase_if(outcome_.losses,
+                  [&](const MicroLoss& loss) { return held_out_.contains(loss.micro); });
   }
-  std::erase_if(outcome_.losses,
-                [&](const MicroLoss& loss) { return held_out_.contains(loss.micro); });
   held_out_.clear();
   step_ = step;
   unsummed_.clear();
@@ -42,7 +43,11 @@ Status StepAccount::resume(int64_t step, const Remainder& rest) {
 }
 
 void StepAccount::note_loss(const MicroLoss& loss, bool held_out) {
-  if (held_out) held_out_.insert(loss.micro);
+  if (held_out) {
+    held_out_.insert(loss.micro);
+  } else {
+    held_out_.erase(loss.micro);
+  }
   const auto same = [&](const MicroLoss& other) { return other.micro == loss.micro; };
   std::erase_if(outcome_.losses, same);
   outcome_.losses.push_back(loss);

@@ -32,8 +32,8 @@ class StepAccount {
   // The micro-batch's weight gradient is about to come into the sum: should that fail half-way, the
   // sum is one of which nobody has the names, and is not gone on with.
   void add(MicroId micro) { summed_.insert(micro); }
-  // Once for each micro-batch, also where its forward runs again. A held-out pass counts as the step
-  // behind it: what is left of that step does not begin with the losses of the pass.
+  // Once for each micro-batch, also where its forward runs again. A held-out pass counts as the
+  // step behind it: what is left of that step does not begin with the losses of the pass.
   void note_loss(const MicroLoss& loss, bool held_out);
   // What has come out of the step, to be written.
   StepOutcome& outcome() { return outcome_; }
@@ -44,7 +44,7 @@ class StepAccount {
   const StageId stage_;
   int64_t step_ = 0;
   std::set<MicroId> summed_, unsummed_;
-  std::set<MicroId> held_out_;          // of the losses of the newest step
+  std::set<MicroId> held_out_;    // of the losses of the newest step
   StepOutcome outcome_, before_;  // of the newest step, and of the one before
 };
 
