@@ -208,7 +208,7 @@ class Killed(Restart):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, KILL)
             last = process
-        self.assertEqual(run.finish(), 1, run.errors)
+        self.assertEqual(run.finish(), 75, run.errors)
         self.assert_gone(workers)
         self.assertIn("before it without a step committed between them", run.errors)
 

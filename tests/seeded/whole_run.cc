@@ -548,7 +548,7 @@ void WholeRun::repeat() {
 }
 
 std::string WholeRun::play(const std::string& folder) {
-  Result<RunDirectory> directory = RunDirectory::open(folder, Beginning::Fresh);
+  Result<RunDirectory> directory = RunDirectory::open(folder, Beginning::Fresh, Duration{});
   CHECK(directory.ok(), "a folder for the run");
   directory_.emplace(std::move(directory).value());
   rules_ = rules_of(job_, plan_, *directory_);
