@@ -98,14 +98,12 @@ TEST(Json, Refusals) {
             "p.json: limit is not a field of a plan: did you mean limits?");
   EXPECT_EQ(message("\"listed\"", "\"sorted\""),
             "p.json: dispatch: expected 'listed' or 'ready', found \"sorted\"");
-  EXPECT_EQ(
-      message("\"layer_first\": 0", "\"layer_first\": -1"),
-      "p.json: stages[0].layer_first: expected a whole number from 0 to 2147483647, found -1");
-  EXPECT_EQ(
-      message("\"layer_first\": 0", "\"layer_first\": 0.5"),
-      "p.json: stages[0].layer_first: expected a whole number from 0 to 2147483647, found 0.5");
+  EXPECT_EQ(message("\"layer_first\": 0", "\"layer_first\": -1"),
+            "p.json: stages[0].layer_first: expected a whole number from 0 to 16384000, found -1");
+  EXPECT_EQ(message("\"layer_first\": 0", "\"layer_first\": 0.5"),
+            "p.json: stages[0].layer_first: expected a whole number from 0 to 16384000, found 0.5");
   EXPECT_EQ(message("\"layer_first\": 0", "\"layer_first\": 18446744073709551615"),
-            "p.json: stages[0].layer_first: expected a whole number from 0 to 2147483647, found "
+            "p.json: stages[0].layer_first: expected a whole number from 0 to 16384000, found "
             "18446744073709551615");
   EXPECT_EQ(message("\"split_backward\": false", "\"split_backward\": 0"),
             "p.json: split_backward: expected true or false, found 0");

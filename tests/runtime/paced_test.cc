@@ -246,7 +246,7 @@ TEST(Paced, DamagedFilesAreRefused) {
   ASSERT_TRUE(device->load({path}, 0).ok());
   EXPECT_NE(refused({path}, 3).find("expected version 3 and 2 stages"), std::string::npos);
   EXPECT_NE(refused({}, 0).find("none of 0 files holds stage.1.weight"), std::string::npos);
-  EXPECT_NE(refused({folder.file("none")}, 0).find("cannot be opened"), std::string::npos);
+  EXPECT_NE(refused({folder.file("none")}, 0).find("/none: No such file"), std::string::npos);
   for (const size_t length : {size_t{0}, size_t{5}, size_t{20}, whole.size() - 1}) {
     write_all(path, whole.substr(0, length));
     EXPECT_NE(refused({path}, 0).find("this file is damaged"), std::string::npos) << length;
@@ -263,7 +263,7 @@ TEST(Paced, DamagedFilesAreRefused) {
   EXPECT_FALSE(stranger->load({path}, 0).ok());
   const Status nowhere = device->save({1}, folder.file("no/such/folder"));
   ASSERT_FALSE(nowhere.ok());
-  EXPECT_NE(nowhere.error().message.find("cannot create"), std::string::npos);
+  EXPECT_NE(nowhere.error().message.find("cannot write"), std::string::npos);
 }
 
 TEST(Paced, ABeginOnAnotherVersionIsRefused) {
