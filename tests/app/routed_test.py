@@ -37,16 +37,21 @@ class Absent(Case):
 
         The nominal clock then follows from the plan alone. Ready workers choose by what has come,
         and on a busy machine what is nominally here has not: what their periods are under load is
-        for `tenuto bench live-mixtures` to say.
+        for `tenuto bench live-mixtures` to say. A worker that is woken very late can still lengthen
+        a step, which sanitizers make common: there the losses are compared alone, elsewhere the run
+        is made again, at most twice. A price that is wrong stays wrong.
         """
-        listed = self.train("--parallel.dispatch=listed", name=f"{run.folder.name}-listed")
-        self.assertEqual(self.losses(listed), self.losses(run))
-        priced = self.priced(listed.folder / "config.toml")
-        times = [line["iteration_ms"] for line in listed.metrics()][5:]
-        ratio = statistics.median(times) / priced
-        print(f"{statistics.median(times):.2f} ms, priced {priced:.2f} ms: {ratio:.4f}")
-        self.assertAlmostEqual(ratio, 1, delta=0.02)
-        return priced
+        for attempt in range(3):
+            listed = self.train("--parallel.dispatch=listed",
+                                name=f"{run.folder.name}-listed-{attempt}")
+            self.assertEqual(self.losses(listed), self.losses(run))
+            priced = self.priced(listed.folder / "config.toml")
+            times = [line["iteration_ms"] for line in listed.metrics()][5:]
+            ratio = statistics.median(times) / priced
+            print(f"{statistics.median(times):.2f} ms, priced {priced:.2f} ms: {ratio:.4f}")
+            if SANITIZED or abs(ratio - 1) <= 0.02:
+                return priced
+        self.fail(f"{priced} ms were priced: {times}")
 
     def test_one_dead_worker(self):
         self.write_faulty_job()
