@@ -25,7 +25,10 @@ class Places {
       : room_(leg.room), whole_(trains ? std::max(1, leg.room.most_whole(micros)) : micros) {
     // A bound may count with less than is taken.
     room_.late = std::min(room_.late, room_.whole);
-    for (int32_t k = 0; k < micros; ++k) least_.push_back(k < whole_ ? 0 : weights(k, k));
+    // Room for less than one micro-batch is never enough: no order runs, and any bound holds.
+    for (int32_t k = 0; k < micros; ++k) {
+      least_.push_back(k < whole_ ? 0 : std::min(k, weights(k, k)));
+    }
   }
   // Micro-batches that can be between the start of their forward and the end of their input
   // gradient at once.
