@@ -113,32 +113,13 @@ void print_status(const Json& status) {
 Result<std::string> ask_run(const std::string& run, const std::string& text) {
   const Result<std::string> folder = find_run(run);
   if (!folder.ok()) return folder.error();
-  const std::string path = folder.value() + kFile;
-  const Result<std::string> file = read_file(path);
-  std::error_code failure;
-  if (!file.ok() && fs::exists(path, failure)) {
-    return invalid(cat(file.error().message, ": only who has started a run may ask it"));
-  }
-  if (!file.ok()) {
-    return not_live(folder.value(), cat(folder.value(), " is just beginning or ending: process ",
-                                        live_holder(folder.value()),
-                                        " works in it, but cannot be asked; try again soon"));
-  }
-  const Json json = Json::parse(file.value(), nullptr, false);
-  const auto field = [&](const char* key) {
-    const bool has = json.is_object() && json.contains(key) && json[key].is_string();
-    return has ? json[key].get<std::string>() : std::string();
-  };
-  for (const char* key : {"address", "job", "token"}) {
-    if (!field(key).empty()) continue;
-    return not_live(folder.value(),
-                    cat(path, " is damaged: expected a JSON object with address, ",
-                        "job and token, found no ", key, ": the run goes on, but cannot be asked"));
-  }
-  const auto tls = read_tls(field("tls"));
+  const Result<Whereabouts> where = read_whereabouts(folder.value());
+  if (!where.ok()) return where.error();
+  const Whereabouts& known = where.value();
+  const auto tls = read_tls(known.tls);
   if (!tls.ok()) return tls.error();
-  const Result<std::string> answer = ask_coordinator(field("address"), field("job"), field("token"),
-                                                     text, kAnswerLimit, tls.value().get());
+  const Result<std::string> answer =
+      ask_coordinator(known.address, known.job, known.token, text, kAnswerLimit, tls.value().get());
   const bool silent = !answer.ok() && answer.error().code == Code::Disconnected;
   return silent ? not_live(folder.value(), answer.error().message) : answer;
 }
@@ -259,6 +240,31 @@ Result<Request> time_request_of(const std::string& kind, std::string_view wish, 
 }
 
 }  // namespace
+
+Result<Whereabouts> read_whereabouts(const std::string& run) {
+  const std::string path = run + kFile;
+  const Result<std::string> file = read_file(path);
+  std::error_code failure;
+  if (!file.ok() && fs::exists(path, failure)) {
+    return invalid(cat(file.error().message, ": only who has started a run may ask it"));
+  }
+  if (!file.ok()) {
+    return not_live(run, cat(run, " is just beginning or ending: process ", live_holder(run),
+                             " works in it, but cannot be asked; try again soon"));
+  }
+  const Json json = Json::parse(file.value(), nullptr, false);
+  const auto field = [&](const char* key) {
+    const bool has = json.is_object() && json.contains(key) && json[key].is_string();
+    return has ? json[key].get<std::string>() : std::string();
+  };
+  for (const char* key : {"address", "job", "token"}) {
+    if (!field(key).empty()) continue;
+    return not_live(run,
+                    cat(path, " is damaged: expected a JSON object with address, ",
+                        "job and token, found no ", key, ": the run goes on, but cannot be asked"));
+  }
+  return Whereabouts{field("address"), field("job"), field("token"), field("tls")};
+}
 
 Status write_whereabouts(const std::string& run, const Whereabouts& where) {
   const Json json = {{"address", where.address},

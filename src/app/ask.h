@@ -16,6 +16,13 @@ struct Whereabouts {
   std::string tls;  // folder with certificates; empty = none
 };
 
+// Reads it.
+//
+// Errors: Invalid/Call       the run does not live, and how it has ended; or the file is another
+//                            user's
+//         Disconnected/Call  a process works in the folder, but the file is missing or damaged
+Result<Whereabouts> read_whereabouts(const std::string& run);
+
 // Writes it into the folder of a run.
 Status write_whereabouts(const std::string& run, const Whereabouts& where);
 // And takes it away again.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,15 @@ constexpr Duration kRepeat = std::chrono::milliseconds(500);
 constexpr Duration kFarewell = std::chrono::seconds(10);
 // Between the answer to a wish for the coordinator's own end and that end.
 constexpr Duration kLastWord = std::chrono::milliseconds(50);
+
+// Why a wish about the process of a worker cannot be had here, and how it can.
+std::string started_elsewhere(WorkerId worker, const std::string& kind) {
+  const char* how = kind == "start"
+                        ? ": it comes to the run by itself, when `tenuto worker` is started on its "
+                          "host with the same number"
+                        : ": send the signal to its `tenuto-worker` on that host";
+  return cat("worker ", worker, " was started by `tenuto worker`, not by this coordinator", how);
+}
 
 class Coordinator {
  public:
@@ -100,6 +110,7 @@ class Coordinator {
   std::optional<Record> record_;
   std::vector<EarlyEvent> early_;  // there is no record yet
   std::unique_ptr<Planner> planner_;
+  std::set<WorkerId> cut_off_;       // left out because of a link, their processes not yet ended
   std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
   int64_t situations_ = 0;
   std::unique_ptr<Store> store_;
@@ -137,18 +148,24 @@ Status Coordinator::start() {
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
   server_->tell(state_.told, to_json(*state_.planning.present));
-  if (state_.situation == Situation::Gathering) {
+  if (state_.situation == Situation::Gathering || input_.takes_up) {
     const Status reachable =
         write_whereabouts(input_.directory->path(),
                           {server_->address(), job.name, input_.token, job.coordinator.tls});
     if (!reachable.ok()) return reachable;
   }
   launcher_.send({.kind = Notice::Kind::Listening}, true);
-  if (!input_.starts_workers && input_.office.before == 0) {
-    input_.progress->event(cat("waiting for ", state_.told.order.members.size(), " workers at ",
-                               server_->address(), ": start each with `tenuto worker --job ",
-                               job.name, " --coordinator ", server_->address(),
-                               " --worker N` and the same TENUTO_TOKEN"));
+  if (!input_.starts_workers && input_.office.before == 0 &&
+      state_.situation == Situation::Gathering) {
+    const bool in_file = !input_.token_file.empty();
+    input_.progress->event(
+        cat("waiting for ", state_.told.order.members.size(), " workers at ", server_->address(),
+            ": start each with `tenuto worker --job ", job.name, " --coordinator ",
+            server_->address(), " --worker N", in_file ? " --token-file FILE" : "",
+            job.coordinator.tls.empty() ? "" : " --tls FOLDER", "`",
+            in_file ? cat(", FILE being a copy of ", input_.token_file)
+                    : std::string(" and the same token in TENUTO_TOKEN"),
+            job.coordinator.tls.empty() ? "" : ", FOLDER the certificates of its host"));
   }
   return ok();
 }
@@ -158,13 +175,20 @@ Status Coordinator::find_state() {
   const Facts facts = store_->read();
   Rules rules = input_.rules;
   rules.term = facts.term + 1;
-  if (facts.run != rules.run) {
-    state_ = begin(rules, monotonic_clock().now());
-  } else if (facts.begun) {
-    return take_up_run(facts, std::move(rules));
-  } else {
+  if (input_.takes_up && facts.begun && !facts.ending) rules.run = facts.run;
+  if (facts.run == rules.run) {
+    if (facts.begun) return take_up_run(facts, std::move(rules));
     state_ = take_up_beginning(std::move(rules), facts, monotonic_clock().now());
+    return ok();
   }
+  if (input_.takes_up && input_.directory->beginning() == Beginning::Fresh) {
+    return invalid(cat(input_.directory->path(), " holds a run whose coordinator is gone, and ",
+                       "coordinator.store = \"", input_.job->coordinator.store, "\" ",
+                       facts.begun ? "says that it has ended" : "knows nothing of it",
+                       ": continue it from its newest checkpoint with --resume, or replace it with "
+                       "--overwrite"));
+  }
+  state_ = begin(rules, monotonic_clock().now());
   return ok();
 }
 
@@ -278,8 +302,7 @@ void Coordinator::rehearse_death(const Question& question, const Request& reques
   const bool ended = of.exited || !has_come(of);
   if (!input_.starts_workers || ended != starts) {
     return server_->answer(question.id, "",
-                           !input_.starts_workers
-                               ? cat("worker ", worker, " was started by someone else")
+                           !input_.starts_workers ? started_elsewhere(worker, request.fault.kind)
                            : starts ? cat("worker ", worker, " has not ended: only a worker whose ",
                                           "process has ended is started again")
                                     : cat("worker ", worker, " has no process here: it has ",
@@ -301,7 +324,13 @@ void Coordinator::rehearse_own_death(const Question& question, const Request& re
 
 void Coordinator::hear_launcher(const Notice& notice) {
   if (notice.kind == Notice::Kind::Exited) {
-    restarts_.note_end({notice.worker}, monotonic_clock().now());
+    const Duration now = monotonic_clock().now();
+    // Nothing is wrong with it: its next process waits until it can reach the others.
+    if (cut_off_.erase({notice.worker}) > 0) {
+      restarts_.want({notice.worker}, now);
+    } else {
+      restarts_.note_end({notice.worker}, now);
+    }
     return hear(from_notice(notice));
   }
   if (notice.kind == Notice::Kind::Alone) alone_ = true;
@@ -341,6 +370,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     const Planning& planning = state_.planning;
     server_->tell(*decision.order, decision.new_plan ? to_json(*planning.present) : std::string());
   }
+  for (const WorkerId worker : decision.cut_off) cut_off_.insert(worker);
   for (const WorkerId worker : decision.expelled) {
     launcher_.send({.kind = Notice::Kind::Signal, .worker = worker.value, .number = SIGKILL}, true);
   }

@@ -27,8 +27,12 @@ struct RunInput {
   const RunDirectory* directory = nullptr;
   Rules rules;  // but for its term
   std::string token;
+  std::string token_file;          // that holds it; empty = none
   std::shared_ptr<const Tls> tls;  // null: the conversation is not encrypted
-  bool starts_workers = true;      // false: they are started by someone else
+  // The run has begun with a launcher that is gone: it is gone on with where the store says, and
+  // its workers, which wait for a coordinator, go on with it.
+  bool takes_up = false;
+  bool starts_workers = true;  // false: they are started by someone else
   Progress* progress = nullptr;
   Office office;
 };

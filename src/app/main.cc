@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -23,6 +24,7 @@
 #include "app/schedule.h"
 #include "app/shell_files.h"
 #include "app/simulate.h"
+#include "app/token.h"
 #include "app/train.h"
 #include "app/worker_program.h"
 #include "base/last_words.h"
@@ -137,10 +139,15 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
       app.add_subcommand("coordinator", "train with workers that are started by `tenuto worker`");
   add_train_options(*coordinator, coordinator_asked);
   coordinator_asked.options.start_workers = false;
+  coordinator->add_option("--token-file", coordinator_asked.options.token_file,
+                          "file with the token of the job; one with a fresh token is made if it "
+                          "is not there");
   coordinator->footer(
-      "The token of the job is taken from coordinator.token, else from TENUTO_TOKEN.\n"
-      "Example: TENUTO_TOKEN=secret tenuto coordinator job.toml "
-      "--coordinator.listen=10.0.0.1:7000 --network.device=eth0");
+      "The token of the job is taken from --token-file, else from coordinator.token, else from "
+      "TENUTO_TOKEN.\n"
+      "Example: tenuto coordinator job.toml --token-file token --coordinator.listen=10.0.0.1:7000 "
+      "--network.device=eth0\n"
+      "docs/several-hosts.md shows a job on several hosts from the beginning.");
   coordinator->callback([chosen, coordinator] {
     chosen([coordinator] { return run_train(*coordinator, coordinator_asked); });
   });
@@ -162,7 +169,7 @@ Status check_worker(const std::string& address, const std::string& job, int work
 }
 
 void add_worker_command(CLI::App& app, const Chosen& chosen) {
-  static std::string address, job, tls;
+  static std::string address, job, tls, token_file;
   static int worker = 0;
   CLI::App* command = app.add_subcommand("worker", "one worker of a run on several hosts");
   command->add_option("--coordinator", address, "host:port of the coordinator")->required();
@@ -170,15 +177,29 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
   command->add_option("--worker", worker, "number of this worker, from 0")->required();
   command->add_option("--tls", tls,
                       "folder with ca.pem, cert.pem and key.pem, see coordinator.tls");
+  command->add_option("--token-file", token_file,
+                      "file with the token of the job: a copy of the coordinator's");
   command->footer(
-      "The token is taken from TENUTO_TOKEN. Checkpoints go to the run's folder, which all hosts "
-      "must see.\n"
-      "Example: TENUTO_TOKEN=secret tenuto worker --coordinator 10.0.0.1:7000 --job run --worker "
-      "0");
+      "The token is taken from --token-file, else from TENUTO_TOKEN. Checkpoints go to the run's "
+      "folder, which all hosts must see.\n"
+      "Exit codes: 0 the job is done; 75 a new process may take part later, so start it again; 1 "
+      "it failed; 2 it was called wrongly.\n"
+      "Example: tenuto worker --coordinator 10.0.0.1:7000 --job run --worker 0 --token-file "
+      "token");
   command->callback([chosen] {
     chosen([] {
       if (const Status right = check_worker(address, job, worker); !right.ok()) {
         return fail(right.error().message, kUsage);
+      }
+      if (!token_file.empty()) {
+        const Result<std::string> token = read_token(token_file);
+        if (!token.ok()) return fail(token.error().message, kUsage);
+        setenv("TENUTO_TOKEN", token.value().c_str(), 1);
+      } else if (token_in_environment().empty()) {
+        return fail(
+            "a worker must show the token of its job: give --token-file FILE, a copy of "
+            "the coordinator's, or set TENUTO_TOKEN",
+            kUsage);
       }
       // Whoever comes to a worker's place later has a higher number: here that of the second.
       std::vector<std::string> arguments = {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/text.h"
 #include "control/etcd.h"
 #include "control/journal.h"
@@ -16,11 +17,7 @@ constexpr Duration kLease = std::chrono::seconds(3);
 constexpr Duration kTakeLimit = std::chrono::seconds(15);
 
 // Who a coordinator is, for etcd and for people.
-std::string holder(int process) {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  return cat(host, ", process ", process);
-}
+std::string holder(int process) { return cat(host_name(), ", process ", process); }
 
 }  // namespace
 

@@ -120,7 +120,7 @@ int64_t number_in(const std::string& name, std::string_view prefix, std::string_
 }  // namespace
 
 Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning beginning,
-                                        Duration limit) {
+                                        Duration limit, bool takes_up) {
   std::error_code failure;
   RunDirectory run;
   run.path_ = fs::absolute(path, failure).lexically_normal().string();
@@ -135,12 +135,7 @@ Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning begin
   if (run.lock_ < 0) return refusal(cat("cannot write ", lock, ": ", std::strerror(errno)));
   const Status taken = take_lock(run.lock_, path, limit);
   if (!taken.ok()) return taken.error();
-  const std::string pid = cat(getpid(), "\n");
-  if (ftruncate(run.lock_, 0) != 0 ||
-      pwrite(run.lock_, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-    return write_error(lock, errno);
-  }
-  if (beginning == Beginning::Fresh && has_run_in(run.path_)) {
+  if (beginning == Beginning::Fresh && !takes_up && has_run_in(run.path_)) {
     const auto steps = list_checkpoints(run.path_);
     const std::string what =
         steps.empty() ? std::string("metrics") : cat("the checkpoint of step ", steps.back());
@@ -148,10 +143,15 @@ Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning begin
                        "): continue it with --resume, replace it with --overwrite, or choose "
                        "another name with --job.name=NAME"));
   }
-  if (beginning == Beginning::Resume && list_checkpoints(run.path_).empty()) {
+  if (beginning == Beginning::Resume && !takes_up && list_checkpoints(run.path_).empty()) {
     return refusal(cat(path,
                        " holds no checkpoint, so there is nothing to resume: leave --resume "
                        "out, or begin again with --overwrite"));
+  }
+  const std::string text = cat(getpid(), "\n", takes_up ? kBegun : std::string_view());
+  if (ftruncate(run.lock_, 0) != 0 ||
+      pwrite(run.lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    return write_error(lock, errno);
   }
   return run;
 }
@@ -245,6 +245,11 @@ Result<std::string> find_run(const std::string& name) {
   }
   return invalid(cat("there is no run at ", paths[0], " or ", paths[1],
                      ": give the folder that `tenuto train` has written"));
+}
+
+bool has_begun_in(const std::string& run) {
+  const Result<std::string> lock = read_file(run + "/lock");
+  return lock.ok() && lock.value().ends_with(kBegun);
 }
 
 std::string live_holder(const std::string& run) {

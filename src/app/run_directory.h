@@ -21,7 +21,11 @@ class RunDirectory {
   //
   // Errors: Invalid/Job  another process holds it; or it holds a run and `beginning` is Fresh; or
   //                      it holds no checkpoint and `beginning` is Resume; or it cannot be made
-  static Result<RunDirectory> open(const std::string& path, Beginning beginning, Duration limit);
+  //
+  // `takes_up`: the run that it holds has begun and has not ended, and goes on where it is: neither
+  // of these two is refused.
+  static Result<RunDirectory> open(const std::string& path, Beginning beginning, Duration limit,
+                                   bool takes_up = false);
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&& other) = delete;
   ~RunDirectory();
@@ -32,7 +36,8 @@ class RunDirectory {
   Beginning beginning() const { return beginning_; }
   // The epoch that a new plan gets: one above the newest plan file; 1 for a fresh run.
   int64_t next_epoch() const;
-  // Whether clear() has been called, in this process or in one that it has forked.
+  // Whether the run was taken up after it had begun, or clear() has been called since, in this
+  // process or in one that it has forked.
   bool has_begun() const;
   // The steps of the checkpoints that this run may go on from, ascending: an earlier run's that it
   // is about to replace do not count.
@@ -59,6 +64,9 @@ class RunDirectory {
 //
 // Errors: Invalid/Call when there is no such folder, or when no run has worked in it
 Result<std::string> find_run(const std::string& name);
+
+// Whether the newest run in that folder has begun: its workers have been told to run.
+bool has_begun_in(const std::string& run);
 
 // The process that holds the folder of a run on this host; empty when none does.
 std::string live_holder(const std::string& run);

@@ -1,7 +1,5 @@
 #include "app/train.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,8 +18,11 @@
 #include "app/make_job_plan.h"
 #include "app/progress.h"
 #include "app/supervise.h"
+#include "app/token.h"
 #include "app/worker_program.h"
 #include "base/check.h"
+#include "base/file.h"
+#include "base/host.h"
 #include "base/sentence.h"
 #include "base/text.h"
 #include "ir/check.h"
@@ -49,37 +50,32 @@ int fail(const Error& error, int exit_code) {
   return exit_code;
 }
 
-std::string random_token() {
-  unsigned char bytes[16];
-  CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes), "the kernel gives random bytes");
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    char pair[3];
-    std::snprintf(pair, sizeof(pair), "%02x", byte);
-    text += pair;
-  }
-  return text;
-}
-
-std::string token_of(const Job& job, bool start_workers) {
+// Workers that the launcher starts are given any token; others must have the same one already.
+Result<std::string> token_of(const TrainOptions& options, const Job& job) {
+  if (!options.token_file.empty()) return read_or_make_token(options.token_file);
   if (!job.coordinator.token.empty()) return job.coordinator.token;
-  const char* given = start_workers ? nullptr : std::getenv("TENUTO_TOKEN");
-  return given != nullptr && *given != '\0' ? std::string(given) : random_token();
+  if (options.start_workers) return random_token();
+  const std::string given = token_in_environment();
+  if (!given.empty()) return given;
+  return Error{Code::Invalid, Reach::Job,
+               "the workers of other hosts must show a token, and this coordinator has none: give "
+               "--token-file FILE (made with a fresh token if it is not there; copy it to each "
+               "host), or set TENUTO_TOKEN or coordinator.token"};
 }
 
 // What only a run can refuse: the job file itself may be right.
-Status check_runnable(const Job& job) {
+Status check_runnable(const TrainOptions& options, const Job& job) {
   if (job.network.transport != "ucx") {
     return invalid(cat("network.transport is '", job.network.transport,
                        "', which joins threads of one process; `tenuto train` starts processes: "
                        "use 'ucx'"));
   }
-  if (job.device.kind == "paced") return ok();
+  if (job.device.kind == "paced" || !options.start_workers) return ok();  // workers read the data
   for (const std::string& path : job.data.paths) {
     std::error_code failure;
     if (!std::filesystem::exists(path, failure)) {
-      return invalid(
-          cat("data.paths: there is no file or folder ", path, ": give the text to learn from"));
+      return invalid(cat("data.paths: there is no file or folder ", path, " on host ", host_name(),
+                         ": give the text to learn from"));
     }
   }
   return ok();
@@ -98,6 +94,11 @@ Status check_queues(const Job& job, const Plan& plan) {
   Error error = timeline.error();
   error.message = cat("network.send = \"blocking\" under order ", plan.order, ": ", error.message);
   return error;
+}
+
+Status check_plan(const Job& job, const Plan& plan) {
+  const Status right = check(plan);
+  return right.ok() ? check_queues(job, plan) : right;
 }
 
 // A refusal of the plan, as opposed to one of the settings.
@@ -137,6 +138,7 @@ struct Start {
 
 Result<Start> find_start(const TrainOptions& options, const Job& job, const std::string& run) {
   if (options.beginning != Beginning::Resume) return Start{};
+  if (options.goes_on && list_checkpoints(run).empty()) return Start{};
   const Result<Manifest> manifest = find_checkpoint(run, options.from_step, "--from-step");
   if (!manifest.ok()) return manifest.error();
   const std::string path = checkpoint_path(run, manifest.value().step);
@@ -149,7 +151,8 @@ Result<Start> find_start(const TrainOptions& options, const Job& job, const std:
   return start;
 }
 
-Rules make_rules(const Job& job, const Plan& plan, const Start& start, const RunDirectory& run) {
+Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, const Start& start,
+                 const RunDirectory& run) {
   Rules rules;
   rules.run = random_token();
   rules.epoch = run.next_epoch();
@@ -183,6 +186,8 @@ Rules make_rules(const Job& job, const Plan& plan, const Start& start, const Run
   rules.explain_limit = kExplainLimit;
   rules.stop_limit = kStopLimit;
   rules.salvage_limit = kSalvageLimit;
+  const bool one_host = options.start_workers && job.coordinator.launch.empty();
+  rules.cut_off_limit = one_host ? Duration{} : kReturnLimit;
   return rules;
 }
 
@@ -238,8 +243,9 @@ void print_figures(const Figures& figures, const Job& job) {
 
 // The command that trains this job once more: the same flags, each as a shell takes it.
 std::string again(const TrainOptions& options) {
-  const char* name = options.start_workers ? "train" : "coordinator";
-  std::string command = cat("tenuto ", name, " ", options.job_file);
+  std::string command =
+      cat("tenuto ", options.start_workers ? "train " : "coordinator ", options.job_file);
+  if (!options.token_file.empty()) command += cat(" --token-file ", options.token_file);
   for (const std::string& entry : options.overrides) {
     const bool plain = entry.find_first_of(" \t\"'[]{}()*?$&;<>|\\`!#~") == std::string::npos;
     command += plain ? cat(" --", entry) : cat(" '--", entry, "'");
@@ -291,22 +297,67 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   }
 }
 
+int say_all_done(const TrainOptions& options, const Job& job, const RunDirectory& run,
+                 const Start& start) {
+  say_ending(options, job, run, {0, ""}, {}, start);
+  std::fprintf(stderr,
+               "tenuto: all %s steps of this run are done: ask for more with --job.steps=N\n",
+               cat(job.steps).c_str());
+  return 0;
+}
+
+// Where the coordinator of a run was whose launcher is gone, though the run has not ended: its
+// workers wait there. None: there is no such run, or it is not to be gone on with.
+std::optional<Whereabouts> find_orphan(const TrainOptions& options, const std::string& run) {
+  if (options.start_workers) return {};  // its workers have died with the launcher
+  if (options.beginning == Beginning::Overwrite || options.from_step >= 0) return {};
+  std::error_code failure;
+  if (!has_begun_in(run) || !std::filesystem::exists(run + "/config.toml", failure)) return {};
+  Result<Whereabouts> where = read_whereabouts(run);
+  if (!where.ok()) return {};
+  return std::move(where).value();
+}
+
+// The run goes on as it began: at the same address, with the same token and settings.
+Status go_on_as_before(const Whereabouts& before, const std::string& run, Job& job,
+                       TrainOptions& options) {
+  const Result<std::string> settings = read_file(run + "/config.toml");
+  if (!settings.ok()) return settings.error();
+  if (settings.value() != to_toml(job)) {
+    return invalid(cat(run, " holds a run that has not ended, and its workers may wait for a ",
+                       "coordinator; config.toml there has other settings than this job: go on ",
+                       "with the same settings, or choose another name with --job.name=NAME"));
+  }
+  if (job.coordinator.listen.ends_with(":0")) job.coordinator.listen = before.address;
+  const bool given = !options.token_file.empty() || !token_in_environment().empty();
+  if (!given) job.coordinator.token = before.token;
+  options.goes_on = true;
+  return ok();
+}
+
 }  // namespace
 
-int train(const TrainOptions& options) {
+int train(const TrainOptions& asked) {
+  TrainOptions options = asked;
   const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
   if (!loaded.ok()) return fail(loaded.error(), exit_code_of(loaded.error()));
-  const Job& job = loaded.value().job;
-  const Status runnable = check_runnable(job);
+  Job job = loaded.value().job;
+  const std::string folder = cat(job.directory, "/", job.name);
+  const std::optional<Whereabouts> orphan = find_orphan(options, folder);
+  if (orphan) {
+    const Status same = go_on_as_before(*orphan, folder, job, options);
+    if (!same.ok()) return fail(same.error(), 2);
+  }
+  const Status runnable = check_runnable(options, job);
   if (!runnable.ok()) return fail(runnable.error(), 2);
   const Result<Plan> plan = make_job_plan(job);
   if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
-  const Status right = check(plan.value());
+  const Status right = check_plan(job, plan.value());
   if (!right.ok()) return fail(right.error(), 3);
-  const Status moves = check_queues(job, plan.value());
-  if (!moves.ok()) return fail(moves.error(), 3);
   const auto tls = read_tls(job.coordinator.tls);
   if (!tls.ok()) return fail(tls.error(), 2);
+  const Result<std::string> token = token_of(options, job);
+  if (!token.ok()) return fail(token.error(), 2);
   std::string program;
   if (options.start_workers) {
     const Result<std::string> found =
@@ -315,26 +366,23 @@ int train(const TrainOptions& options) {
     program = found.value();
   }
   const Result<RunDirectory> run =
-      RunDirectory::open(cat(job.directory, "/", job.name), options.beginning, kLockLimit);
+      RunDirectory::open(folder, options.beginning, kLockLimit, orphan.has_value());
   if (!run.ok()) return fail(run.error(), 2);
   const Result<Start> start = find_start(options, job, run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
 
-  if (start.value().first_step >= job.steps) {
-    say_ending(options, job, run.value(), {0, ""}, {}, start.value());
-    std::fprintf(stderr,
-                 "tenuto: all %s steps of this run are done: ask for more with "
-                 "--job.steps=N\n",
-                 cat(job.steps).c_str());
-    return 0;
+  if (!orphan && start.value().first_step >= job.steps) {
+    return say_all_done(options, job, run.value(), start.value());
   }
   claim_signals();
   RunInput input{.job = &job,
                  .plan = &plan.value(),
                  .directory = &run.value(),
-                 .rules = make_rules(job, plan.value(), start.value(), run.value()),
-                 .token = token_of(job, options.start_workers),
+                 .rules = make_rules(options, job, plan.value(), start.value(), run.value()),
+                 .token = token.value(),
+                 .token_file = options.token_file,
                  .tls = tls.value(),
+                 .takes_up = orphan.has_value(),
                  .starts_workers = options.start_workers};
   const auto coordinator = [&](const Office& office) {
     Progress progress(options.json ? stderr : stdout, job);

@@ -1,10 +1,12 @@
 // How a worker comes to a run under way (control/join.h), seen from itself, and what it is given
 // and gives between two steps.
 #include <algorithm>
+#include <utility>
 
 #include "app/worker_parts.h"
 #include "app/worker_process.h"
 #include "base/clock.h"
+#include "transport/ucx.h"
 
 namespace tenuto {
 
@@ -35,6 +37,25 @@ void WorkerRun::begin_anew() {
   report_.resumes = false;
   report_.held.clear();
   pending_.reset();
+}
+
+// It says that it is ready when every member of the run can be reached: it may have been left out
+// because of a link that is still cut.
+void WorkerRun::look_for_others(const Told& now) {
+  constexpr Duration kLook = std::chrono::milliseconds(500);
+  const Instruction& newest = now.instruction;
+  for (size_t i = 0; i < newest.order.members.size() && i < newest.addresses.size(); ++i) {
+    const WorkerId peer = newest.order.members[i];
+    if (peer == settings_.self || newest.addresses[i].empty()) continue;
+    if (is_reachable(newest.addresses[i], kLook)) continue;
+    const std::string sentence =
+        cat(name(), ": waits until it can reach worker ", peer, " at ", newest.addresses[i]);
+    if (std::exchange(unreached_, sentence) != sentence) say(sentence);
+    return wait(kIdle);
+  }
+  unreached_.clear();
+  report_.connected = true;
+  tell();
 }
 
 // A newcomer's part begins with the step from which the plan that has a place for it is in force,

@@ -1,17 +1,22 @@
 // tenuto-worker: one worker of a run, or the text that its model writes. Started by `tenuto`.
+#include <linux/close_range.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "app/flags.h"
 #include "app/make_compute.h"
@@ -20,6 +25,9 @@
 #include "base/standard_output.h"
 
 namespace {
+
+// Before a worker that was left out comes forward again.
+constexpr std::chrono::seconds kPause{1};
 
 // The parent of a process; 0 when it is gone.
 int parent_of(int process) {
@@ -52,10 +60,10 @@ void end_with(int process) {
 // A program of coordinator.launch may stand between them: the worker dies with that one, and with
 // the launcher.
 bool tie_to_parent(int parent) {
+  if (parent == 0) return true;  // signals are its own affair
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
-  if (parent == 0) return true;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   end_with(parent);
   // It may have died before the call above.
@@ -66,9 +74,40 @@ bool tie_to_parent(int parent) {
   return false;
 }
 
-int say(const tenuto::Status& status, int exit_code) {
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "tenuto: %s\n", status.error().message.c_str());
+int say(const std::string& sentence, int exit_code) {
+  if (!sentence.empty()) std::fprintf(stderr, "tenuto: %s\n", sentence.c_str());
+  return exit_code;
+}
+
+// Becomes a new process of the same worker, without anything of the old one. Returns only when that
+// fails.
+void come_forward_again(const tenuto::WorkerSettings& worker) {
+  const long now = std::time(nullptr);
+  std::vector<std::string> words = {
+      "tenuto-worker", "run",
+      "--coordinator", worker.coordinator,
+      "--job",         worker.job,
+      "--worker",      std::to_string(worker.self.value),
+      "--incarnation", std::to_string(std::max<long>(now, worker.incarnation + 1L))};
+  if (!worker.tls.empty()) words.insert(words.end(), {"--tls", worker.tls});
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  setenv("TENUTO_TOKEN", worker.token.c_str(), 1);
+  std::this_thread::sleep_for(kPause);
+  close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  execv("/proc/self/exe", pointers.data());
+}
+
+int run_worker(const tenuto::WorkerSettings& worker, int parent) {
+  const tenuto::WorkerEnd end = tenuto::run_worker(worker);
+  const int exit_code = say(end.sentence, end.exit_code);
+  // Whoever has started it with a launcher is asked by that one's coordinator.
+  if (end.left_out && parent == 0) {
+    std::fprintf(stderr, "tenuto: worker %d comes forward again, as a new process\n",
+                 worker.self.value);
+    come_forward_again(worker);
+  }
   return exit_code;
 }
 
@@ -108,7 +147,8 @@ int run_program(int count, char** arguments) {
     return 0;
   }
   if (sample->parsed()) {
-    const int exit_code = say(tenuto::print_sample(request), 2);
+    const tenuto::Status printed = tenuto::print_sample(request);
+    const int exit_code = printed.ok() ? 0 : say(printed.error().message, 2);
     if (exit_code == 0) std::printf("\n");
     return exit_code;
   }
@@ -116,7 +156,7 @@ int run_program(int count, char** arguments) {
   const char* token = std::getenv("TENUTO_TOKEN");
   worker.token = token == nullptr ? "" : token;
   unsetenv("TENUTO_TOKEN");
-  return say(tenuto::run_worker(worker), 1);
+  return run_worker(worker, parent);
 }
 
 }  // namespace

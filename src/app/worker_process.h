@@ -28,25 +28,29 @@ class WorkerRun {
  public:
   explicit WorkerRun(const WorkerSettings& settings) : settings_(settings) {}
   // See run_worker().
-  Status run();
+  WorkerEnd run();
 
  private:
   static constexpr Duration kIdle = std::chrono::seconds(1);
   // What is kept at most of what was sent in a step, for whoever loses it.
   static constexpr int64_t kKeptBytes = int64_t{1} << 28;
 
+  Status take_part();
+  Error left_out();
   Status connect_control();
   Status set_up();
   Status find_place();
   Status make_parts();
   Status get_ready();
   bool begins_again(const Order& order) const;
+  bool may_begin_with(const Told& told) const;
   Status make_wire(int64_t epoch);
   Status renew_wire(int64_t epoch);
   void join_parts();
   Status enter(const Told& told);
   void begin_anew();
   bool take_place(const Told& told);
+  void look_for_others(const Told& told);
   bool hold_lessons(const Told& told);
   Status give_up_trust();
   Status take_back(int64_t version);
@@ -100,8 +104,9 @@ class WorkerRun {
   QueueMailbox mailbox_;
   Report report_;
   std::unique_ptr<Client> client_;
-  std::shared_ptr<const Plan> plan_;  // in force
-  int64_t plan_serial_ = 1;           // of plan_
+  std::shared_ptr<const Plan> plan_;             // in force
+  int64_t plan_serial_ = 1;                      // of plan_
+  std::shared_ptr<const std::string> job_toml_;  // of job_
   Job job_;
   std::vector<StageId> stages_;
   Lessons lessons_;  // its memory must outlive the transport, as the mailbox must all of these
@@ -125,9 +130,11 @@ class WorkerRun {
   // Of the last step in which this process is to end: how many of its ops have ended.
   std::pair<int64_t, int64_t> rehearsed_{-1, 0};
   bool begun_ = false;      // it has been told to run
+  std::string unreached_;   // what was said last of a member that a newcomer cannot reach
   bool newcomer_ = false;   // it has come to a run under way
   bool has_place_ = false;  // and its part in the steps has begun
   bool halted_ = false;     // the step gave numbers that are none: nothing runs in this epoch
+  bool left_out_ = false;   // the run goes on without this process
   Status fit_ = ok();       // why this process must end: a wire that is gone may use its memory
 };
 

@@ -12,17 +12,24 @@
 #include "app/worker_process.h"
 #include "base/clock.h"
 #include "base/contains.h"
+#include "base/host.h"
 #include "world/load.h"
 
 namespace tenuto {
 namespace {
 
 constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
-constexpr Duration kAnswerLimit = std::chrono::seconds(20);   // for the coordinator to answer
-constexpr Duration kSilenceLimit = std::chrono::seconds(30);  // without a word from it
+constexpr Duration kAnswerLimit = std::chrono::seconds(20);  // for the coordinator to answer
 // After the conversation has ended, the process may be in a long op: it is not waited for.
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
+constexpr int kTryAgain = 75;  // exit code
+
+// Whether another process may do better later.
+int exit_code_of(const Error& error) {
+  const bool later = error.code == Code::Disconnected || error.code == Code::Timeout;
+  return later ? kTryAgain : 1;
+}
 
 }  // namespace
 
@@ -36,14 +43,14 @@ Status WorkerRun::connect_control() {
                                 .incarnation = settings_.incarnation,
                                 .connect_limit = kAnswerLimit,
                                 .heartbeat = kHeartbeat,
-                                .silence_limit = kSilenceLimit,
-                                .return_limit = kSilenceLimit,
+                                .silence_limit = kReturnLimit,
+                                .return_limit = kReturnLimit,
                                 .tls = tls.value()};
   Result<std::unique_ptr<Client>> client =
-      connect_client(settings, report_, mailbox_, [](const std::string& sentence) {
-        say(sentence);
+      connect_client(settings, report_, mailbox_, [](const Error& error) {
+        say(error.message);
         std::this_thread::sleep_for(kLeaveLimit);
-        _exit(1);
+        _exit(exit_code_of(error));
       });
   if (!client.ok()) return client.error();
   client_ = std::move(client).value();
@@ -66,10 +73,7 @@ Status WorkerRun::set_up() {
     if (told()->instruction.order.phase != Phase::Out) fail(made.error());
     return ok();
   }
-  if (!newcomer_) return get_ready();
-  report_.connected = true;
-  tell();
-  return ok();
+  return newcomer_ ? ok() : get_ready();  // see look_for_others()
 }
 
 // Connects with all peers and loads the state, unless an epoch begins meanwhile: then go_on() sees
@@ -99,6 +103,14 @@ bool WorkerRun::begins_again(const Order& order) const {
                      [&](WorkerId peer) { return contains(order.members, peer); });
 }
 
+// Whether a coordinator that does not know this process leads the beginning that it came for. A run
+// that begins anew, from a checkpoint or with other settings, has no use for what it holds.
+bool WorkerRun::may_begin_with(const Told& now) const {
+  if (is_awaited(now.instruction, settings_.self, settings_.incarnation)) return true;
+  if (begun_ || newcomer_ || *now.job_toml != *job_toml_ || *now.plan != *plan_) return false;
+  return report_.version < 0 || report_.version == now.instruction.order.first_step;
+}
+
 // In the place of the wire of another epoch, of which nothing is heard any more.
 Status WorkerRun::renew_wire(int64_t epoch) {
   runner_.reset();
@@ -118,7 +130,8 @@ Status WorkerRun::make_parts() {
   report_.epoch = first->instruction.order.epoch;
   plan_ = first->plan;
   plan_serial_ = report_.plan = first->instruction.plan_serial;
-  Result<Job> job = job_from_toml(*first->job_toml, "the coordinator's settings");
+  job_toml_ = first->job_toml;
+  Result<Job> job = job_from_toml(*job_toml_, "the coordinator's settings");
   if (!job.ok()) return job.error();
   job_ = std::move(job).value();
   if (!newcomer_) stages_ = stages_of(plan_->stages, settings_.self);
@@ -231,14 +244,47 @@ Status WorkerRun::load() {
   return ok();
 }
 
-Status WorkerRun::run() {
+WorkerEnd WorkerRun::run() {
+  const Status gone = take_part();
+  const auto last = client_ ? told() : nullptr;
+  if (last && last->instruction.order.phase == Phase::Out) {
+    const Instruction& end = last->instruction;
+    if (end.exit_code == 0) return {};
+    const std::string sentence = cat(name(), ": the run has ended: ", end.ending);
+    const bool later = end.exit_code == kTryAgain || end.exit_code > 128;  // 128+n: was stopped
+    return {later ? kTryAgain : 1, sentence};
+  }
+  if (gone.ok()) return {};
+  const bool again = left_out_ || !fit_.ok();
+  return {again ? kTryAgain : exit_code_of(gone.error()), gone.error().message, left_out_};
+}
+
+// The run goes on without this process.
+Error WorkerRun::left_out() {
+  if (!report_.failure.empty()) return {Code::Cancelled, Reach::Worker, report_.failure};
+  left_out_ = true;
+  const auto last = told();
+  const Instruction& newest = last->instruction;
+  for (size_t i = 0; i < newest.order.members.size() && i < newest.incarnations.size(); ++i) {
+    if (newest.order.members[i] != settings_.self || newest.incarnations[i] >= 0) continue;
+    return {Code::Cancelled, Reach::Worker,
+            cat(name(), ": the run begins anew from version ", newest.order.first_step,
+                ", and this process is of the time before that")};
+  }
+  return {Code::Cancelled, Reach::Worker,
+          cat(name(),
+              ": the run goes on without this process, which was not heard or not reached "
+              "for too long; a new one may come back to its place")};
+}
+
+Status WorkerRun::take_part() {
   const Status connected = connect_control();
   if (!connected.ok()) return connected;
   const Status ready = set_up();
   if (!ready.ok()) return ready;
   say(cat(name(), ": ", names_of(stages_), " of job ", settings_.job, ", process ", getpid()));
   const Status gone = go_on();
-  say(cat(name(), gone.ok() ? ": told to go" : ": " + gone.error().message));
+  if (gone.ok()) say(cat(name(), ": told to go"));
   // Peers may still wait for what is on its way.
   if (transport_) {
     const Status closed = transport_->close(kCloseLimit);
@@ -262,9 +308,11 @@ Status WorkerRun::go_on() {
     const bool forgotten =
         newcomer_ && !is_awaited(now->instruction, settings_.self, settings_.incarnation);
     if (forgotten) {
-      return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
+      return left_out();
     }
-    if (halted_ || !report_.failure.empty() || !report_.connected) {
+    if (newcomer_ && report_.failure.empty() && !report_.connected) {
+      look_for_others(*now);
+    } else if (halted_ || !report_.failure.empty() || !report_.connected) {
       wait(kIdle);
     } else if (order.phase == Phase::Frozen) {
       freeze(*now);
@@ -277,15 +325,15 @@ Status WorkerRun::go_on() {
 // Begins an epoch: at a standstill, with a wire of its own, and with what this worker holds told.
 Status WorkerRun::enter(const Told& now) {
   const Order& order = now.instruction.order;
-  if (is_replaced(now.instruction, settings_.self, settings_.incarnation)) {
-    return Error{Code::Cancelled, Reach::Worker, "the run goes on without this worker"};
-  }
+  const bool replaced = is_replaced(now.instruction, settings_.self, settings_.incarnation);
+  if (replaced || !may_begin_with(now)) return left_out();
   halted_ = false;
   rest_.reset();
   report_.epoch = order.epoch;
   report_.phase = Phase::Frozen;
   report_.failure.clear();
   report_.lost_peers.clear();
+  const Newcomer* invited = newcomer_in(now.instruction, settings_.self, settings_.incarnation);
   if (begins_again(order)) {
     report_.connected = false;
     const Status wired = renew_wire(order.epoch);
@@ -293,13 +341,12 @@ Status WorkerRun::enter(const Told& now) {
     fail(wired.error());
     return ok();
   }
-  if (!report_.connected && report_.version < 0) {  // it has nothing yet
+  if (!report_.connected && report_.version < 0 && invited == nullptr) {  // it has nothing yet
     tell();
     return ok();
   }
-  report_.connected = true;
+  report_.connected = invited == nullptr;  // see look_for_others()
   entering_ = true;
-  const Newcomer* invited = newcomer_in(now.instruction, settings_.self, settings_.incarnation);
   if (invited != nullptr) {
     begin_anew();
   } else if (const Status trusted = give_up_trust(); !trusted.ok()) {
@@ -396,7 +443,7 @@ bool WorkerRun::save_if_asked(const Told& now) {
 
 void WorkerRun::fail(const Error& error) {
   say(cat(name(), ": ", error.message));
-  report_.failure = error.message;
+  report_.failure = cat("on host ", host_name(), ": ", error.message);
   report_.failure_code = error.code;
   tell();
 }
@@ -421,6 +468,6 @@ void WorkerRun::note(const Done& heard) {
 
 void WorkerRun::tell() { client_->report(report_); }
 
-Status run_worker(const WorkerSettings& settings) { return WorkerRun(settings).run(); }
+WorkerEnd run_worker(const WorkerSettings& settings) { return WorkerRun(settings).run(); }
 
 }  // namespace tenuto

@@ -19,9 +19,17 @@ struct WorkerSettings {
   int32_t incarnation = 0;
 };
 
-// Runs the worker; returns when it has been told to go.
-//
-// Errors: Disconnected/Job  no coordinator, or it has gone or refused this worker
-Status run_worker(const WorkerSettings& settings);
+// How a process's part in a run has ended.
+struct WorkerEnd {
+  // 0: the job is done. 75: a new process may take part later, in this run or when it goes on. 1:
+  // neither this run nor this worker can go on.
+  int exit_code = 0;
+  std::string sentence;   // why; empty = the job is done
+  bool left_out = false;  // the run goes on without this process, and may take a new one back
+};
+
+// Runs the worker to the end of its part. Where the conversation with the coordinator ends, this
+// process ends at once, with that exit code: it may be in the middle of a long op.
+WorkerEnd run_worker(const WorkerSettings& settings);
 
 }  // namespace tenuto

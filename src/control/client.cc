@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "control/connect.h"
 #include "control/message.grpc.pb.h"
+#include "control/quiet.h"
 #include "control/wire.h"
 #include "ir/text.h"
 
@@ -36,6 +38,7 @@ std::shared_ptr<grpc::ChannelCredentials> credentials_of(const Tls* tls) {
 }
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls* tls) {
+  quiet_grpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Each channel tries at once, whatever an earlier one has met.
@@ -55,7 +58,7 @@ uint64_t random_instance() {
 class GrpcClient : public Client {
  public:
   GrpcClient(const ClientSettings& settings, Mailbox& mailbox,
-             std::function<void(const std::string&)> ended)
+             std::function<void(const Error&)> ended)
       : settings_(settings), mailbox_(mailbox), ended_(std::move(ended)) {}
 
   ~GrpcClient() override {
@@ -143,7 +146,7 @@ class GrpcClient : public Client {
   // Stream after stream, for as long as coordinators come back.
   void converse(std::shared_ptr<grpc::Channel> channel) {
     while (true) {
-      std::string sentence = talk(channel);
+      std::optional<Error> error = talk(channel);
       Duration end{};
       {
         const std::lock_guard lock(mutex_);
@@ -151,33 +154,34 @@ class GrpcClient : public Client {
         const bool over = told_ && told_->instruction.order.phase == Phase::Out;
         if (!over) end = heard_at_ + settings_.return_limit;
       }
-      if (sentence.empty()) {
+      if (!error) {
         channel = monotonic_clock().now() < end ? reach(end) : nullptr;
         if (channel) continue;
-        sentence = cat("worker ", settings_.self, ": the coordinator at ", settings_.coordinator,
-                       " is gone (", reason_, ")");
+        error = Error{Code::Disconnected, Reach::Job,
+                      cat("worker ", settings_.self, ": the coordinator at ", settings_.coordinator,
+                          " is gone (", reason_, ")")};
       }
-      return end_with(sentence);
+      return end_with(*error);
     }
   }
 
-  void end_with(const std::string& sentence) {
+  void end_with(const Error& error) {
     {
       const std::lock_guard lock(mutex_);
       if (leaving_) return;
-      state_ = Error{Code::Disconnected, Reach::Job, sentence};
+      state_ = error;
     }
     changed_.notify_all();
-    mailbox_.post({.status = Error{Code::Disconnected, Reach::Job, sentence}});
-    ended_(sentence);
+    mailbox_.post({.status = error});
+    ended_(error);
   }
 
-  // One stream, to its end. The sentence of a refusal; empty = the other end may come back.
-  std::string talk(const std::shared_ptr<grpc::Channel>& channel) {
+  // One stream, to its end. The error of a refusal; none = the other end may come back.
+  std::optional<Error> talk(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
     {
       const std::lock_guard lock(mutex_);
-      if (leaving_) return {};
+      if (leaving_) return std::nullopt;
       context_ = &context;
       fresh_ = true;  // whoever is there now has heard nothing
     }
@@ -185,7 +189,7 @@ class GrpcClient : public Client {
     const auto stream = stub->Converse(&context);
     bool over = false;
     std::thread writer([&] { write(*stream, over); });
-    const std::string sentence = read(*stream);
+    std::optional<Error> refusal = read(*stream);
     {
       const std::lock_guard lock(mutex_);
       over = true;
@@ -196,7 +200,7 @@ class GrpcClient : public Client {
     reason_ = stream->Finish().error_message();
     const std::lock_guard lock(mutex_);
     context_ = nullptr;
-    return sentence;
+    return refusal;
   }
 
   // `over`: guarded by the mutex.
@@ -224,13 +228,15 @@ class GrpcClient : public Client {
     changed_.notify_all();
   }
 
-  std::string read(Stream& stream) {
+  std::optional<Error> read(Stream& stream) {
     wire::Order message;
-    std::string sentence;
-    while (sentence.empty() && stream.Read(&message)) {
-      sentence = message.refusal().empty() ? take(message) : message.refusal();
+    while (stream.Read(&message)) {
+      const Code code = message.refused_for_now() ? Code::Timeout : Code::Invalid;
+      if (!message.refusal().empty()) return Error{code, Reach::Job, message.refusal()};
+      const std::string fault = take(message);
+      if (!fault.empty()) return Error{Code::Invalid, Reach::Job, fault};
     }
-    return sentence;
+    return std::nullopt;
   }
 
   // Keeps what was told; the sentence of a message that cannot be understood, else empty.
@@ -274,7 +280,7 @@ class GrpcClient : public Client {
 
   const ClientSettings settings_;
   Mailbox& mailbox_;
-  const std::function<void(const std::string&)> ended_;
+  const std::function<void(const Error&)> ended_;
   const uint64_t instance_ = random_instance();
   std::string reason_;        // why the last stream ended; of the thread alone
   mutable std::mutex mutex_;  // guards all below but the thread; nothing is locked under it
@@ -293,7 +299,7 @@ class GrpcClient : public Client {
 
 Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
                                                Mailbox& mailbox,
-                                               std::function<void(const std::string&)> ended) {
+                                               std::function<void(const Error&)> ended) {
   auto client = std::make_unique<GrpcClient>(settings, mailbox, std::move(ended));
   const Status started = client->start(first);
   if (!started.ok()) return started.error();

@@ -54,13 +54,15 @@ class Client {
 };
 
 // Connects and begins to report `first`. News is posted to `mailbox` as a Done without ticket and
-// peer; when the conversation ends, refused or without anybody who comes back, with its error,
-// after `ended` was called with the sentence (from the client's thread).
+// peer; when the conversation ends, it is posted with the error, after `ended` was called with that
+// error from the client's thread. The error is Invalid/Job when the coordinator has refused this
+// worker for good, Timeout/Job when it has refused it for now, and Disconnected/Job when the
+// coordinator is gone and nobody has come back in its place.
 //
 // Errors: Disconnected/Job  nobody answers within connect_limit
-Result<std::unique_ptr<Client>> connect_client(
-    const ClientSettings& settings, const Report& first, Mailbox& mailbox,
-    std::function<void(const std::string& sentence)> ended);
+Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
+                                               Mailbox& mailbox,
+                                               std::function<void(const Error& error)> ended);
 
 // Asks the coordinator at `address` one question, or wants something of it; the answer's text.
 //

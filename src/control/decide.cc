@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "control/instruct.h"
 #include "control/join.h"
+#include "control/partition.h"
 #include "control/recover.h"
 #include "control/replan.h"
 #include "control/rest.h"
@@ -112,6 +113,9 @@ bool Turn::overtaken(const Report& report) {
   if (of.heard && report.incarnation != of.report.incarnation) return true;
   if (report.term > state().rules.term || report.epoch > state().epoch) return true;
   if (report.version > state().committed + 1) return true;
+  // A process that waited for the run before this one: it is told that it has no place here.
+  const bool begins = state().situation == Situation::Gathering;
+  if (begins && report.epoch > 0 && report.epoch < state().rules.epoch) return true;
   return of.heard && report.sequence < of.report.sequence;
 }
 
@@ -158,6 +162,7 @@ void Turn::hear(const Report& report) {
       state().situation == Situation::Gathering ||
       (state().situation == Situation::Running && state().committed < state().stop_at);
   if (report.epoch == state().epoch && together) {
+    note_lost_peers(state(), report, now_);
     for (const WorkerId peer : report.lost_peers) {
       suspect(peer, cat("was lost to ", name_of(state().rules, report.worker)));
     }
@@ -183,8 +188,9 @@ void Turn::hear(const Exited& exited) {
   if (std::exchange(of.expelled, false)) return;  // the next process is awaited already
   of.exited = true;
   if (!of.alive || state().situation == Situation::Ended) return;
-  // Who ends by itself before it has done anything would do so again.
-  bury(exited.worker, fate, exited.last_words, exited.signalled ? 75 : 1);
+  // Who ends by itself before it has done anything would do so again, unless it says otherwise.
+  const bool may_succeed = exited.signalled || exited.number == 75;
+  bury(exited.worker, fate, exited.last_words, may_succeed ? 75 : 1);
 }
 
 void Turn::hear(const Request& request) {
@@ -287,7 +293,10 @@ void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_cod
   s.epoch += 1;
   s.planning.present_name = s.planning.previous_name = cat(s.epoch);
   s.progress_at = now_;
-  for (Member& other : s.members) other.suspect_since.reset();
+  for (Member& other : s.members) {
+    other.suspect_since.reset();
+    other.lost.clear();
+  }
   out_.event = "death";
   note(cat(sentence, ": it is awaited again (", of.deaths, " of ", s.rules.restarts,
            " resilience.restarts)"));
@@ -305,6 +314,7 @@ bool Turn::survive(WorkerId worker, const std::string& cause) {
 
 void Turn::bury_the_missing() {
   State& s = state();
+  if (hears_nobody(out_, now_, silence())) return;
   // The first to be suspected goes: the others may only have been dropped because of it. A worker
   // that has left the coordinator too goes before one that peers alone have lost.
   const Member* first = nullptr;
@@ -315,12 +325,22 @@ void Turn::bury_the_missing() {
       return bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
     }
     if (!of.suspect_since || now_ - *of.suspect_since < s.rules.explain_limit) continue;
+    // Who is heard is not at fault when it is lost to a peer: the link is looked at below.
+    const bool heard = !of.stream_ended && now_ - of.heard_at < 2 * s.rules.explain_limit;
+    if (heard) continue;
     const auto urgency = [](const Member& m) {
       return std::pair(!m.stream_ended, *m.suspect_since);
     };
     if (first == nullptr || urgency(of) < urgency(*first)) first = &of;
   }
-  if (first != nullptr) bury(id(static_cast<size_t>(first - s.members.data())), first->suspicion);
+  if (first != nullptr) {
+    return bury(id(static_cast<size_t>(first - s.members.data())), first->suspicion);
+  }
+  const bool together = s.situation == Situation::Gathering || s.situation == Situation::Running;
+  const std::optional<LeftOut> left_out = together ? find_left_out(s, now_) : std::nullopt;
+  if (!left_out) return;
+  bury(left_out->worker, left_out->fate);
+  if (s.situation == Situation::Recovering) out_.cut_off.push_back(left_out->worker);
 }
 
 // Begins a new epoch in which nothing runs. Everybody's next report shows what can be saved.
@@ -332,6 +352,7 @@ void Turn::abandon(LastResort why) {
   s.salvage = {std::move(why), -1, now_ + s.rules.salvage_limit};
   for (Member& of : s.members) {
     if (!of.stream_ended) of.suspect_since.reset();
+    of.lost.clear();
   }
   abandoned_ = cat(s.salvage.cause, ": the step is abandoned, epoch ", s.epoch);
   note(abandoned_);

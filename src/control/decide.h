@@ -63,13 +63,16 @@ struct Rules {
   int32_t restarts = 0;  // how often a worker may die before the first step and come again
   bool chooses_update = false;  // steps may go ahead of the norm, or not: as few are clipped
   std::vector<std::string> resume_shards;
-  std::string directory;         // where checkpoint folders are made
-  Duration start_limit{};        // without any worker coming forward
-  Duration silence_limit{};      // without a word from a worker, or without one it is asked for
-  Duration lost_limit{};         // the same while steps run; 0 = as the one before
-  Duration explain_limit{};      // between a lost peer and the news of how it ended
-  Duration stop_limit{};         // for the step under way when asked to stop; then it is abandoned
-  Duration salvage_limit{};      // for one answer while salvaging
+  std::string directory;     // where checkpoint folders are made
+  Duration start_limit{};    // without any worker coming forward
+  Duration silence_limit{};  // without a word from a worker, or without one it is asked for
+  Duration lost_limit{};     // the same while steps run; 0 = as the one before
+  Duration explain_limit{};  // between a lost peer and the news of how it ended
+  Duration stop_limit{};     // for the step under way when asked to stop; then it is abandoned
+  Duration salvage_limit{};  // for one answer while salvaging
+  // For any worker to be heard again when none is: the coordinator's own link may be cut. 0 = it
+  // cannot be, all are on one host.
+  Duration cut_off_limit{};
   int32_t worker_count() const;  // with those that the plan does without
   // For saving, which may take several times as long as any other answer while salvaging.
   Duration save_limit() const { return 10 * salvage_limit; }
@@ -90,6 +93,7 @@ struct Member {
   std::optional<Duration> suspect_since;  // someone has lost it, or its stream has ended
   std::string suspicion;                  // the sentence of that
   bool stream_ended = false;              // its conversation is over
+  std::map<WorkerId, Duration> lost;      // peers that it has lost in this epoch, and since when
   int64_t repairs = 0;                    // serial of the newest that was told
   Joining joining = Joining::No;
   Newcomer place;     // Learning: what is told of it
@@ -168,6 +172,8 @@ struct State {
   std::vector<Fault> faults;  // wanted of the live run and not yet over
   Instruction told;           // the last one
   Duration listened_at{};     // when something was last heard, if only the time
+  // No worker has been heard since then, and that has been told.
+  std::optional<Duration> alone_since;
 };
 
 // What can be heard. A worker's stream has ended.
@@ -271,6 +277,7 @@ struct Decision {
   std::string reason;                // one sentence; empty = nothing was decided
   const char* event = "decision";    // what the reason tells of: also "death", "recovery"
   std::vector<WorkerId> expelled;    // no longer of the run, though their processes may live
+  std::vector<WorkerId> cut_off;     // of these, who may come back when a link is well again
   std::vector<StepRecord> steps;     // newly committed
   std::optional<CheckpointRecord> checkpoint;
   std::vector<Verdict> verdicts;  // what detection has found

@@ -81,6 +81,10 @@ Instruction instruction_of(const State& state) {
   }
   all.resume_shards = state.rules.resume_shards;
   all.faults = state.faults;
+  if (state.ending) {
+    all.exit_code = state.ending->exit_code;
+    all.ending = state.ending->sentence;
+  }
   const auto& rest = state.recovery.rest;
   const bool open = rest && rest->epoch == state.epoch && rest->step == state.committed;
   if (open && state.situation == Situation::Running) all.rest = rest;

@@ -97,6 +97,7 @@ std::string begin_recovery(Decision& out, WorkerId dead, const std::string& caus
   state.shards.erase(state.shards.upper_bound(state.committed), state.shards.end());
   for (Member& member : state.members) {
     if (!member.stream_ended) member.suspect_since.reset();
+    member.lost.clear();
   }
   Planning& planning = state.planning;
   forget_worker(planning, dead);

@@ -7,12 +7,17 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/unit.h"
 #include "ir/inventory.h"
 #include "ir/plan.h"
 #include "monitor/sample.h"
 #include "world/fault.h"
 
 namespace tenuto {
+
+// How long a worker waits for a coordinator that has fallen silent, and a coordinator that hears
+// none of its workers for them.
+inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
 
 // The loss of one micro-batch, in nats per target.
 struct LossOfMicro {
@@ -147,6 +152,9 @@ struct Instruction {
   std::vector<Fault> faults;
   // Each worker is told its own part, with the plan of the epoch; null: the step is run whole.
   std::shared_ptr<const RestOfStep> rest;
+  // With Phase::Out: the exit code of the run and why it ended; empty = the job is done.
+  int exit_code = 0;
+  std::string ending;
   auto operator<=>(const Instruction&) const = default;
 };
 

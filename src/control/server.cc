@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "control/message.grpc.pb.h"
+#include "control/quiet.h"
 #include "control/wire.h"
 #include "ir/text.h"
 
@@ -63,6 +64,12 @@ struct Stream {
   uint64_t instance = 0;                    // of the process at the other end
 };
 
+// Why a worker may not take part; empty = it may.
+struct Refusal {
+  std::string sentence;
+  bool for_now = false;  // it may try again later
+};
+
 // What it listens with: anybody may speak to it, or who shows a certificate of the authority.
 std::shared_ptr<grpc::ServerCredentials> credentials_of(const Tls* tls) {
   if (tls == nullptr) return grpc::InsecureServerCredentials();
@@ -91,6 +98,7 @@ class GrpcServer : public Server {
   }
 
   Status start() {
+    quiet_grpc();
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -273,8 +281,8 @@ class GrpcServer : public Server {
   }
 
   bool heard(Stream& stream) {
-    const std::string refusal = refusal_in(stream);
-    if (!refusal.empty()) {
+    const Refusal refusal = refusal_in(stream);
+    if (!refusal.sentence.empty()) {
       refuse(stream, refusal);
       return hung_up(stream);
     }
@@ -288,21 +296,38 @@ class GrpcServer : public Server {
     return true;
   }
 
-  std::string refusal_in(const Stream& stream) {
+  Refusal refusal_in(const Stream& stream) {
     const Credentials expected{settings_.job, settings_.token};
-    std::string refusal = refusal_of(stream.incoming, expected, settings_.worker_count);
-    if (!refusal.empty()) return refusal;
+    const std::string refusal = refusal_of(stream.incoming, expected, settings_.worker_count);
+    if (!refusal.empty()) return {refusal};
     const int32_t worker = stream.incoming.worker();
     if (stream.last && stream.last->worker.value != worker) {
-      return cat("worker ", stream.last->worker, " spoke as worker ", worker);
+      return {cat("worker ", stream.last->worker, " spoke as worker ", worker)};
     }
     for (const auto& other : streams_) {
-      if (is_earlier(*other, stream) && !is_same_process(*other, stream)) {
-        return cat("worker ", worker, " of job '", settings_.job,
-                   "' is already there: start each number once");
+      if (is_earlier(*other, stream) && !is_same_process(*other, stream) && has_place(*other)) {
+        return {cat("worker ", worker, " of job '", settings_.job,
+                    "' is already there: start each number once"),
+                true};
       }
     }
     return {};
+  }
+
+  // False when the run goes on without the process that speaks on the stream. Its connection may
+  // stay for long after its host is gone.
+  bool has_place(const Stream& stream) const {
+    if (!instruction_) return true;
+    const WorkerId worker = stream.last->worker;
+    const auto& members = instruction_->order.members;
+    for (size_t i = 0; i < members.size() && i < instruction_->incarnations.size(); ++i) {
+      const int32_t incarnation = instruction_->incarnations[i];
+      if (members[i] == worker) return incarnation < 0 || incarnation == stream.last->incarnation;
+    }
+    return std::any_of(instruction_->newcomers.begin(), instruction_->newcomers.end(),
+                       [&](const Newcomer& of) {
+                         return of.worker == worker && of.incarnation == stream.last->incarnation;
+                       });
   }
 
   // True when the worker that speaks on `stream` is there on `other` too.
@@ -328,16 +353,17 @@ class GrpcServer : public Server {
     });
   }
 
-  void refuse(Stream& stream, const std::string& refusal) {
+  void refuse(Stream& stream, const Refusal& refusal) {
     if (stream.finishing || closing_) return;
     stream.finishing = true;
     stream.pending += 1;
     if (stream.writing) {
-      stream.call.Finish(grpc::Status(grpc::PERMISSION_DENIED, refusal), &stream.finished);
+      stream.call.Finish(grpc::Status(grpc::PERMISSION_DENIED, refusal.sentence), &stream.finished);
       return;
     }
     wire::Order order;
-    order.set_refusal(refusal);
+    order.set_refusal(refusal.sentence);
+    order.set_refused_for_now(refusal.for_now);
     stream.call.WriteAndFinish(order, grpc::WriteOptions(), grpc::Status::OK, &stream.finished);
   }
 

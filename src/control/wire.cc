@@ -283,7 +283,7 @@ std::string refusal_of(const wire::Report& message, const Credentials& expected,
   }
   if (!same_secret(message.token(), expected.token)) {
     return cat("the token of worker ", message.worker(), " is not the one of job '", expected.job,
-               "': set TENUTO_TOKEN to the coordinator's token");
+               "': give it the coordinator's with --token-file, or as TENUTO_TOKEN");
   }
   if (message.worker() < 0 || message.worker() >= worker_count) {
     return cat("there is no worker ", message.worker(), " in job '", expected.job, "': it has ",
@@ -321,6 +321,8 @@ wire::Order to_wire(const Instruction& instruction) {
   to.set_save_version(instruction.save_version);
   for (const WorkerId saver : instruction.savers) to.add_savers(saver.value);
   to.set_save_directory(instruction.save_directory);
+  to.set_exit_code(instruction.exit_code);
+  to.set_ending(instruction.ending);
   for (const std::string& shard : instruction.resume_shards) to.add_resume_shards(shard);
   for (const Fault& fault : instruction.faults) {
     wire::WantedFault* wanted = to.add_faults();
@@ -347,6 +349,8 @@ Instruction from_wire(const wire::Order& message) {
   order.first_step = message.first_step();
   order.stop_at = message.stop_at();
   order.phase = from_wire(message.phase());
+  instruction.exit_code = message.exit_code();
+  instruction.ending = message.ending();
   for (const auto& peer : message.members()) {
     order.members.push_back({peer.worker()});
     instruction.addresses.push_back(peer.address());

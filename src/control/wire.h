@@ -10,7 +10,7 @@
 namespace tenuto {
 
 // Version of message.proto; both ends must have the same.
-inline constexpr int32_t kProtocol = 6;
+inline constexpr int32_t kProtocol = 7;
 
 // What shows that a message belongs to this job.
 struct Credentials {

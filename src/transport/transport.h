@@ -48,7 +48,7 @@ struct Hello {
   int64_t epoch = 0;
 };
 // Of the bytes on the wire, hello included; raised with every change of them.
-inline constexpr int32_t kWireVersion = 4;
+inline constexpr int32_t kWireVersion = 5;
 
 // What travels with a message: its times, see runtime/paced.h for the nominal clock, and of a part
 // of a sum what it is made of, see runtime/tally.h.

@@ -1,12 +1,14 @@
 #include "transport/ucx.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -350,6 +352,24 @@ Result<std::string> host_towards(const std::string& address) {
     return invalid(cat("this machine has no way to ", address, ": is the address right?"));
   }
   return std::string(text);
+}
+
+bool is_reachable(const std::string& address, Duration limit) {
+  const auto there = resolve(address);
+  if (!there.ok()) return true;
+  const auto* const to = reinterpret_cast<const sockaddr*>(&there.value().storage);
+  const int look = ::socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (look < 0) return true;
+  int code = ::connect(look, to, there.value().length) == 0 ? 0 : errno;
+  if (code == EINPROGRESS) {
+    pollfd answer{look, POLLOUT, 0};
+    const int wait = static_cast<int>(limit / std::chrono::milliseconds(1));
+    socklen_t length = sizeof(code);
+    code = ETIMEDOUT;
+    if (::poll(&answer, 1, wait) > 0) ::getsockopt(look, SOL_SOCKET, SO_ERROR, &code, &length);
+  }
+  ::close(look);
+  return code == 0 || code == ECONNREFUSED;
 }
 
 bool ucx_device_memory() {

@@ -48,7 +48,8 @@ struct UcxSettings {
   Duration hello_limit = std::chrono::seconds(5);     // for a stranger to say who it is
   // For a broken connection to stand again; then the peer is lost. A network device that is reset
   // or a switch that learns its ports anew is back within about 3 s; a dead process is told from it
-  // at once, because nobody listens there any more. Below the silence that ends a step.
+  // at once, because nobody listens there any more. Below the silence that ends a step. A peer
+  // whose host answers nothing for so long, while something is awaited from it, is lost too.
   Duration mend_limit = std::chrono::seconds(5);
 };
 
@@ -86,6 +87,10 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
 //
 // Errors: Invalid  no such host, or no way to it
 Result<std::string> host_towards(const std::string& address);
+
+// Whether the host of `address` ("host:port" in numbers) answers a connection within the limit,
+// with yes or no. True for what is no such address: there is nothing to be asked.
+bool is_reachable(const std::string& address, Duration limit);
 
 // Whether UCX can read and write CUDA memory here: it was built for it and there is a device.
 // Opens and closes a context, some milliseconds.

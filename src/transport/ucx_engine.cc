@@ -103,7 +103,10 @@ UcxEngine::UcxEngine(const UcxSettings& settings, Hello self, Mailbox& mailbox, 
 }
 
 UcxEngine::~UcxEngine() {
-  for (auto& [id, peer] : peers_) stop_mending(id, peer);
+  for (auto& [id, peer] : peers_) {
+    stop_mending(id, peer);
+    stop_watching(peer);
+  }
   if (worker_ != nullptr) {
     for (ucp_conn_request_h request : requests_) ucp_listener_reject(listener_, request);
     if (listener_ != nullptr) ucp_listener_destroy(listener_);
@@ -401,6 +404,7 @@ void UcxEngine::landed_receive(const Flight& flight, ucs_status_t status) {
     return mailbox_.post(received(flight.ticket, link.peer, stamp, now()));
   }
   Peer& peer = peers_[link.peer];
+  peer.fresh = true;
   const auto found = peer.receives.find(flight.tag);
   if (found == peer.receives.end() || found->second.grant != flight.header.grant) {
     if (status != UCS_OK) return report(flight.ticket, link.peer, parted_error(link));
@@ -420,6 +424,7 @@ ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t len
   }
   Link& link = *found->second;
   Peer& peer = peers_[link.peer];
+  peer.fresh = true;
   const auto granted = peer.granted.find(header.grant);
   const auto place =
       granted == peer.granted.end() ? peer.receives.end() : peer.receives.find(granted->second);

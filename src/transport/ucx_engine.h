@@ -150,8 +150,18 @@ class UcxEngine {
     int knock = -1;                // a socket that is being connected
     int refused = 0;               // such looks in a row that found nobody
   };
+  // While something is awaited from a peer: whether it can still be reached.
+  struct Watch {
+    bool awaits = false, asked = false;
+    Duration since{};         // nothing has been heard since then
+    Duration knock_at{};      // the next question to its host; zero = none so far
+    Duration limit{};         // for an answer to any of them
+    std::vector<int> knocks;  // sockets that are being connected
+  };
   struct Peer {
     Link* link = nullptr;
+    bool fresh = false;  // something has come from it
+    Watch watch;
     std::optional<std::string> lost;
     std::map<Tag, Sending> sends;               // not yet granted
     std::unordered_map<uint64_t, Sent> sent;    // by grant
@@ -221,6 +231,7 @@ class UcxEngine {
   void on_mismatch(Link& link, const Frame& frame);
   void on_got(Link& link, const std::vector<uint64_t>& arrived);
   void on_bye(Link& link);
+  void answer_ask(Link& link);
   Status judge_hello(const Frame& frame);
   void welcome(Link& link);
   void become_open(Link& link);
@@ -258,6 +269,12 @@ class UcxEngine {
   Duration tick_mending(Duration now);
   static bool found_nobody(const SocketAddress& where, Mending& mending, Duration now);
   Duration tick_late(Duration now);
+
+  // ucx_watch.cc: whether a peer that says nothing can be reached.
+  static void stop_watching(Peer& peer);
+  static bool host_answers(Watch& watch);
+  bool watch_peer(Peer& peer, Duration moment, Duration& next);
+  Duration tick_watching(Duration moment);
   void report(Ticket ticket, WorkerId peer, Status status);
 
   static void on_connection(ucp_conn_request_h request, void* self);

@@ -142,6 +142,8 @@ std::string encode(const Frame& frame) {
       break;
     case FrameKind::Bye:
     case FrameKind::Settled:
+    case FrameKind::Ask:
+    case FrameKind::Here:
       break;
   }
   return writer.take();
@@ -180,6 +182,8 @@ Result<Frame> decode(std::span<const std::byte> bytes) {
       break;
     case FrameKind::Bye:
     case FrameKind::Settled:
+    case FrameKind::Ask:
+    case FrameKind::Here:
       break;
     default:
       good = false;

@@ -22,7 +22,8 @@ inline constexpr size_t kFrameArrivals = 64;
 // Hello, Welcome, Refuse: the hand-shake. Grant, Mismatch: a receive is posted; its message has
 // another size. Got: messages have arrived. Bye: nothing more comes from me. Settled, on a mended
 // connection: all that I still want has been granted again, the rest is here. Drop, in place of
-// a Hello: the connection that it names is not wanted any more.
+// a Hello: the connection that it names is not wanted any more. Ask: a sign of life is wanted;
+// Here: that sign.
 enum class FrameKind : uint8_t {
   Hello = 1,
   Welcome,
@@ -33,6 +34,8 @@ enum class FrameKind : uint8_t {
   Bye,
   Settled,
   Drop,
+  Ask,
+  Here,
 };
 
 // One control message. `channel` names the link at its receiver (0 in a Hello: not known yet).

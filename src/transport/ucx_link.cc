@@ -146,12 +146,24 @@ void UcxEngine::handle(const Frame& frame, ucp_ep_h reply) {
   const bool open = link.state == LinkState::Open || link.state == LinkState::Parted;
   if (greeting && frame.kind == FrameKind::Welcome) return on_welcome(link, frame);
   if (greeting && frame.kind == FrameKind::Refuse) return on_refuse(link, frame);
+  if (open) peers_[link.peer].fresh = true;
+  if (open && frame.kind == FrameKind::Ask) return answer_ask(link);
+  if (open && frame.kind == FrameKind::Here) return;
   if (open && frame.kind == FrameKind::Grant) return on_grant(link, frame);
   if (open && frame.kind == FrameKind::Mismatch) return on_mismatch(link, frame);
   if (open && frame.kind == FrameKind::Bye) return on_bye(link);
   if (open && frame.kind == FrameKind::Got) return on_got(link, frame.arrived);
   if (open && frame.kind == FrameKind::Settled) return on_settled(link);
   ++tally_.malformed;
+}
+
+// The peer hears nothing and wants a sign of life.
+void UcxEngine::answer_ask(Link& link) {
+  if (link.state != LinkState::Open) return;
+  Frame frame;
+  frame.kind = FrameKind::Here;
+  frame.channel = link.remote_id;
+  control(link, frame);
 }
 
 void UcxEngine::on_hello(const Frame& frame, ucp_ep_h reply) {
@@ -438,6 +450,7 @@ Duration UcxEngine::tick() {
   Duration next = tick_connecting(moment);
   next = std::min(next, tick_links(moment));
   next = std::min(next, tick_mending(moment));
+  next = std::min(next, tick_watching(moment));
   next = std::min(next, tick_late(moment));
   next = std::min(next, tick_closing(moment));
   next = std::min(next, tick_ended(moment));

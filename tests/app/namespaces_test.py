@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 from harness import Case, LIMIT, Run, TENUTO
@@ -140,6 +141,70 @@ class SlowLink(Case):
                          r"link 1-2 \(worker 1 to worker 2\) is slow since step \d+:")
         plans = [line["plan"] for line in live.metrics()]
         self.assertEqual((plans[0], plans[-1]), ("zb-h1", "auto"), reasons)
+
+
+class CutLinks(Case):
+    """Four workers, a host each, and the coordinator on the hub."""
+
+    def setUp(self):
+        super().setUp()
+        cluster("up", 4, 1000)
+        self.addCleanup(cluster, "down")
+        self.write_job(job__steps=100000, job__checkpoint_every=0, network__device="eth0",
+                       coordinator__listen="10.77.0.254:0",
+                       coordinator__launch=["ip", "netns", "exec", "vc{worker}"],
+                       resilience__silence_seconds=2.0)
+        process = subprocess.Popen([CLUSTER, "exec", "hub", TENUTO, "train", str(self.job)],
+                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL)
+        self.live = Run(process, self.folder / "runs" / "small")
+        self.addCleanup(self.clean_up, self.live)
+        self.live.wait_for_steps(3)
+
+    def until(self, words, kind=None):
+        """Waits for an event that holds the words."""
+        end = time.monotonic() + LIMIT
+        while True:
+            for event in self.live.events():
+                if words in event["reason"] and kind in (None, event["event"]):
+                    return event["reason"]
+            self.assertIsNone(self.live.process.poll(), words)
+            self.assertLess(time.monotonic(), end, f"never: {words}: {self.live.events()}")
+            time.sleep(0.05)
+
+    def go_on_and_stop(self):
+        self.live.wait_for_steps(len(self.live.metrics()) + 5)
+        self.live.process.terminate()
+        self.assertEqual(self.live.finish(), 143, self.live.errors)
+        steps = [line["step"] for line in self.live.metrics()]
+        self.assertEqual(steps, list(range(len(steps))))
+
+    def test_one_of_two_that_cannot_reach_each_other_waits_and_comes_back(self):
+        cluster("cut", 1, 3)
+        reason = self.until("cut: link 1-3", "death")
+        self.assertRegex(reason, r"worker 3 \(.*\) and worker 1 \(.*\) cannot reach each other")
+        log = self.live.folder / "worker-3.log"
+        end = time.monotonic() + LIMIT
+        while "waits until it can reach worker 1" not in log.read_text():
+            self.assertLess(time.monotonic(), end, log.read_text())
+            time.sleep(0.05)
+        cluster("heal", 1, 3)
+        self.until("has the state of version", "join")
+        self.go_on_and_stop()
+
+    def test_a_coordinator_that_is_cut_off_waits_for_its_workers(self):
+        for host in range(4):
+            subprocess.run(["ip", "-n", "vchub", "neigh", "replace", f"10.77.0.{host + 1}",
+                            "lladdr", "02:00:00:00:00:01", "dev", "br0", "nud", "permanent"],
+                           check=True)
+        self.until("hears none of its workers", "partition")
+        for host in range(4):
+            subprocess.run(["ip", "-n", "vchub", "neigh", "del", f"10.77.0.{host + 1}", "dev",
+                            "br0"], check=True)
+        self.until("hears its workers again", "partition")
+        self.go_on_and_stop()
+        self.assertEqual([e for e in self.live.events() if e["event"] == "death"], [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -63,6 +63,25 @@ TEST_F(Runs, ARunIsNotReplacedUnasked) {
   EXPECT_EQ(refusal(Beginning::Resume), "");
 }
 
+// It goes on where it is, with or without a checkpoint, and stays one that has begun.
+TEST_F(Runs, ARunThatHasBegunIsTakenUp) {
+  {
+    const Result<RunDirectory> first = RunDirectory::open(path_, Beginning::Fresh, {});
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_FALSE(has_begun_in(path_));
+    ASSERT_TRUE(first.value().clear(0).ok());
+  }
+  write("metrics.jsonl", "{\"step\":0}\n");
+  for (const Beginning beginning : {Beginning::Fresh, Beginning::Resume}) {
+    EXPECT_NE(refusal(beginning), "");
+    EXPECT_TRUE(has_begun_in(path_));  // what was refused has changed nothing
+    const Result<RunDirectory> run = RunDirectory::open(path_, beginning, {}, true);
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    EXPECT_TRUE(run.value().has_begun());
+  }
+  EXPECT_TRUE(has_begun_in(path_));
+}
+
 TEST_F(Runs, NothingToResume) {
   EXPECT_NE(refusal(Beginning::Resume).find("does not exist"), std::string::npos);
   EXPECT_FALSE(fs::exists(path_));

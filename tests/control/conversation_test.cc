@@ -109,9 +109,9 @@ ClientSettings settings_for(const Coordinator& of, int32_t worker) {
 // A worker's end with its mailbox.
 struct Singer {
   explicit Singer(const ClientSettings& settings, const Report& first = {}) {
-    auto made = connect_client(settings, first, mailbox, [this](const std::string& sentence) {
+    auto made = connect_client(settings, first, mailbox, [this](const Error& error) {
       const std::lock_guard lock(mutex);
-      ended = sentence;
+      ended = error.message;
     });
     EXPECT_TRUE(made.ok()) << made.error().message;
     if (made.ok()) client = std::move(made).value();
@@ -295,8 +295,8 @@ TEST(Conversation, StrangersAreRefusedWithASentence) {
   ClientSettings settings = settings_for(coordinator, 0);
   settings.token = "guess!";
   EXPECT_EQ(refused(settings),
-            "the token of worker 0 is not the one of job 'choir': set TENUTO_TOKEN to the "
-            "coordinator's token");
+            "the token of worker 0 is not the one of job 'choir': give it the "
+            "coordinator's with --token-file, or as TENUTO_TOKEN");
   settings = settings_for(coordinator, 0);
   settings.job = "band";
   EXPECT_EQ(refused(settings),
@@ -384,7 +384,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Order order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 6: install the same version of tenuto on "
+            "worker speaks protocol 99, the coordinator 7: install the same version of tenuto on "
             "every host");
   EXPECT_FALSE(stream->Read(&order));
   (void)stream->Finish();
@@ -500,7 +500,7 @@ TEST(Conversation, NobodyAnswers) {
                                 .connect_limit = std::chrono::milliseconds(300),
                                 .heartbeat = std::chrono::milliseconds(50),
                                 .silence_limit = kLimit};
-  const auto client = connect_client(settings, {}, mailbox, [](const std::string&) {});
+  const auto client = connect_client(settings, {}, mailbox, [](const Error&) {});
   ASSERT_FALSE(client.ok());
   EXPECT_EQ(client.error().message,
             "worker 4: no coordinator answers at 127.0.0.1:1: is it running, is the port the "

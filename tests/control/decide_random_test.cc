@@ -125,6 +125,26 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   EXPECT_GT(forward, 5 / kPart);
 }
 
+// Workers that live and cannot reach each other, while all reach the coordinator: one of two is
+// left out and may come back, and no step is lost.
+TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
+  int32_t cuts = 0, survived = 0, learned = 0;
+  for (uint64_t seed = 0; seed < 600 / kPart; ++seed) {
+    const Case of = make_long_case(seed);
+    World world(seed, of.stages, of.pipelines, of.rules,
+                {.death = 1, .checkpoint = 5, .deaths_at_most = 4, .joining = 30, .cut = 4});
+    world.run(4000, 80000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    cuts += world.cuts();
+    learned += world.learned();
+    survived += has_survived(world, of, seed);
+  }
+  EXPECT_GT(cuts, 300 / kPart);  // the cases must have been met at all
+  EXPECT_GT(survived, 100 / kPart);
+  EXPECT_GT(learned, 30 / kPart);
+}
+
 // The same while new processes come to the places of the dead, at any moment, also of donors and of
 // those who have not learned all: who has the state has that of the commits, every piece of it.
 TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {

@@ -146,16 +146,44 @@ TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
   for (const int64_t saved : {-1, 4}) {
     Rules rules = small_rules();
     rules.saved = saved;
-    Play killed(rules), ended(rules), cut_off(rules);
+    Play killed(rules), ended(rules), later(rules), cut_off(rules);
     killed.hear(Exited{{1}, true, 9, ""});
     EXPECT_EQ(killed.state.ending->exit_code, 75);
     ended.hear(Exited{{1}, false, 3, "no such device"});
     EXPECT_EQ(ended.state.ending->exit_code, 1);
+    later.hear(Exited{{1}, false, 75, "the coordinator is gone"});
+    EXPECT_EQ(later.state.ending->exit_code, 75);
     cut_off.reports[1].failure = "worker 1 could not reach worker 2";
     cut_off.reports[1].failure_code = Code::Timeout;
     cut_off.report(1);
     EXPECT_EQ(cut_off.state.ending->exit_code, 75);
   }
+}
+
+// A death begins another epoch. Who has not heard of it yet lives on; a process of the run before
+// this one is of an epoch before all of these.
+TEST(Decide, WhoIsInAnEarlierEpochOfTheBeginningIsHeard) {
+  Rules rules = small_rules();
+  rules.restarts = 1;
+  rules.epoch = 5;
+  rules.lost_limit = 2 * kSecond;
+  Play run(rules);
+  run.reports[0].epoch = 3;
+  run.report(0);
+  EXPECT_FALSE(run.state.members[0].heard);
+  run.reports[0].epoch = 5;
+  run.reports[0].lost_peers = {{1}};
+  run.report(0);
+  EXPECT_TRUE(run.state.members[0].heard);
+  run.hear(Exited{{1}, true, 9, ""});
+  EXPECT_EQ(run.state.epoch, 6);
+  EXPECT_TRUE(run.state.members[0].lost.empty());
+  while (run.now < 4 * kSecond) {
+    run.now += kSecond / 4;
+    run.report(0);
+  }
+  EXPECT_EQ(run.state.epoch, 6);
+  EXPECT_FALSE(run.state.ending);
 }
 
 // The next coordinator of a run that has not begun begins it, in an epoch that all may enter.

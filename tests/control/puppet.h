@@ -2,7 +2,10 @@
 // how often what happens.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "control/report.h"
@@ -45,6 +48,38 @@ enum class Bug : uint8_t {
   RestNotWritten,    // tells what is left of a step and does not write that down
 };
 
+// Links between two workers that are cut while both live.
+class CutLinks {
+ public:
+  // True.
+  bool cut(size_t one, size_t other) {
+    ++cuts_;
+    cut_.insert(std::minmax(one, other));
+    return true;
+  }
+  int32_t cuts() const { return cuts_; }
+  bool is_cut(size_t one, size_t other) const { return cut_.contains(std::minmax(one, other)); }
+  // All links of the worker are well again.
+  void heal(size_t worker) {
+    std::erase_if(cut_, [&](const auto& of) { return of.first == worker || of.second == worker; });
+  }
+  // True when the worker has found out that one more peer cannot be reached.
+  bool notice(size_t worker, Puppet& puppet) const {
+    for (const WorkerId peer : puppet.heard.order.members) {
+      auto& lost = puppet.report.lost_peers;
+      if (!is_cut(worker, static_cast<size_t>(peer.value))) continue;
+      if (std::find(lost.begin(), lost.end(), peer) != lost.end()) continue;
+      lost.push_back(peer);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  int32_t cuts_ = 0;
+  std::set<std::pair<size_t, size_t>> cut_;  // the lower number first
+};
+
 // How often what happens.
 struct Chances {
   int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
@@ -56,6 +91,7 @@ struct Chances {
   int32_t restarts_at_most = 0;
   bool resumes = false;  // workers keep what they have of a step
   bool absent = false;   // some workers are not there at the beginning
+  int64_t cut = 0;       // per mille of the moves: a link between two workers is cut
 };
 
 }  // namespace tenuto

@@ -74,6 +74,7 @@ class World {
 
   const State& state() const { return state_; }
   int32_t deaths() const { return deaths_; }
+  int32_t cuts() const { return links_.cuts(); }
   int32_t returns() const { return returns_; }
   int32_t learned() const { return learned_; }
   int32_t redone() const { return redone_; }
@@ -184,6 +185,8 @@ class World {
       hear(StreamEnded{{static_cast<int32_t>(worker)}, incarnation_of(worker)});
       return true;
     }
+    const bool more = deaths_ < chances_.deaths_at_most;
+    if (more && dice >= 300 && dice < 300 + chances_.cut) return cut(any_worker(), any_worker());
     if (dice >= 400 && dice < 400 + chances_.joining) return come_back(any_worker());
     if (dice >= 500 && dice < 500 + chances_.stop && !stopped_) {
       stopped_ = true;
@@ -197,6 +200,13 @@ class World {
     return false;
   }
 
+  // Two workers that live cannot reach each other any more, until one of them is a new process.
+  bool cut(size_t a, size_t b) {
+    if (a == b || !has_state(state_.members[a]) || !has_state(state_.members[b])) return false;
+    ++deaths_;
+    return links_.cut(a, b);
+  }
+
   // A new process in the place of one that has ended, which is known.
   bool come_back(size_t worker) {
     if (puppets_[worker].alive) return false;
@@ -207,6 +217,7 @@ class World {
     fresh.report.worker = self;
     fresh.report.incarnation = incarnation_of(worker) + 1;
     fresh.newcomer = true;
+    links_.heal(worker);
     puppets_[worker] = std::move(fresh);
     ++returns_;
     tell(worker);
@@ -267,6 +278,7 @@ class World {
       puppet.report.epoch = order.epoch;
       puppet.report.term = order.term;
       puppet.report.phase = Phase::Frozen;
+      puppet.report.lost_peers.clear();
       puppet.report.version = puppet.version;
       puppet.report.connected = true;
       puppet.report.address = cat("worker-", worker);
@@ -295,6 +307,7 @@ class World {
       puppet.report.plan = puppet.heard.plan_serial;
       return tell(worker);
     }
+    if (links_.notice(worker, puppet)) return tell(worker);
     if (puppet.resting) return end_rest(worker);
     if (own != nullptr && !take_lesson(worker, *own)) return;
     if (save(worker)) return;
@@ -396,6 +409,7 @@ class World {
     const RestOfStep& rest = *puppet.heard.rest;
     for (const WorkerId peer : order.members) {
       const Puppet& other = puppets_[static_cast<size_t>(peer.value)];
+      if (links_.is_cut(worker, static_cast<size_t>(peer.value))) return;
       if (other.report.epoch != order.epoch || other.report.phase != Phase::Running) return;
       if (!other.alive && other.step_epoch != order.epoch) return;
     }
@@ -560,6 +574,7 @@ class World {
         continue;
       }
       if (!has_a_part(puppet, id)) continue;
+      if (links_.is_cut(worker, peer)) return;
       const bool has_sent = other.version > puppet.version && other.step_epoch == order.epoch;
       const bool sends =
           other.alive && other.version == puppet.version && other.report.epoch == order.epoch &&
@@ -777,6 +792,7 @@ class World {
   int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
   int32_t resumed_ = 0, taken_back_ = 0;
   int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0, learned_ = 0;
+  CutLinks links_;
   bool stopped_ = false;
   std::string fault_;
 };

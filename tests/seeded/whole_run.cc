@@ -621,7 +621,7 @@ std::string last_words(const std::string& folder) {
 // In the place of control/client.cc, control/server.cc and app/make_compute.cc.
 Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
                                                Mailbox& mailbox,
-                                               std::function<void(const std::string&)>) {
+                                               std::function<void(const Error&)>) {
   return std::unique_ptr<Client>(std::make_unique<MemoryClient>(settings, first, mailbox));
 }
 

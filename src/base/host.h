@@ -1,0 +1,11 @@
+// The machine that this process runs on.
+#pragma once
+
+#include <string>
+
+namespace tenuto {
+
+// Its name, as the system gives it.
+std::string host_name();
+
+}  // namespace tenuto

@@ -1,0 +1,39 @@
+#include "control/quiet.h"
+
+#include <grpc/support/log.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "control/tls.h"
+
+namespace tenuto {
+namespace {
+
+void hear(gpr_log_func_args* line) {
+  static std::atomic<bool> told{false};
+  const std::string text = line->message == nullptr ? "" : line->message;
+  if (line->severity != GPR_LOG_SEVERITY_ERROR) return;
+  if (text.find("andshake failed") == std::string::npos || told.exchange(true)) return;
+  const size_t cause = text.rfind(':');
+  std::fprintf(stderr,
+               "tenuto: an encrypted conversation could not begin (%s): both ends need "
+               "certificates of one authority, and the coordinator's must be for the name %s "
+               "(coordinator.tls, --tls); this is said once, however often it happens\n",
+               text.substr(cause == std::string::npos ? 0 : cause + 1).c_str(), kCoordinatorName);
+}
+
+}  // namespace
+
+void quiet_grpc() {
+  static const bool quiet = [] {
+    if (std::getenv("GRPC_VERBOSITY") != nullptr) return false;
+    gpr_set_log_function(hear);
+    return true;
+  }();
+  (void)quiet;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,132 @@
+// The part of UcxEngine that finds out that a peer cannot be reached though nothing says so: a
+// cable that is pulled, or a switch that swallows packets, breaks no connection, and TCP goes on
+// trying for a quarter of an hour.
+//
+// While something is awaited from a peer and nothing comes, the peer is first asked for a sign of
+// life over the connection. A process that is stopped, or whose messages stand in a long queue,
+// gives none; so then the host itself is asked: the system there answers a new connection, with yes
+// or no, for as long as it can be reached. Only when neither has answered is the peer lost.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/ucx_engine.h"
+
+namespace tenuto {
+
+namespace {
+
+// Of the limit: when the peer is asked over the connection, when its host is asked first, and
+// between two such questions.
+constexpr int kAskAt = 1, kKnockAt = 2, kAgain = 1, kParts = 5;
+// Between two looks whether the host has answered.
+constexpr Duration kLook = std::chrono::milliseconds(20);
+
+// A connection to the address that is being made; -1 = not possible now.
+int knock_at(const SocketAddress& where) {
+  const int knock =
+      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (knock < 0) return -1;
+  const auto* address = reinterpret_cast<const sockaddr*>(&where.storage);
+  (void)::connect(knock, address, where.length);
+  return knock;
+}
+
+enum class Answer : uint8_t { None, Heard, Failed };
+
+Answer answer_to(int knock) {
+  pollfd answer{knock, POLLOUT, 0};
+  if (::poll(&answer, 1, 0) == 0) return Answer::None;
+  int code = 0;
+  socklen_t length = sizeof(code);
+  if (::getsockopt(knock, SOL_SOCKET, SO_ERROR, &code, &length) != 0) return Answer::Failed;
+  return code == 0 || code == ECONNREFUSED ? Answer::Heard : Answer::Failed;
+}
+
+}  // namespace
+
+void UcxEngine::stop_watching(Peer& peer) {
+  for (const int knock : peer.watch.knocks) ::close(knock);
+  peer.watch = {};
+}
+
+// Whether the host of a peer has answered one of the questions.
+bool UcxEngine::host_answers(Watch& watch) {
+  bool heard = false;
+  std::erase_if(watch.knocks, [&](int knock) {
+    const Answer answer = answer_to(knock);
+    heard |= answer == Answer::Heard;
+    if (answer != Answer::None) ::close(knock);
+    return answer != Answer::None;
+  });
+  return heard;
+}
+
+// Looks after one peer from which something is awaited. Sets `next` to when it is to be looked
+// after again; true when it cannot be reached any more.
+bool UcxEngine::watch_peer(Peer& peer, Duration moment, Duration& next) {
+  Watch& watch = peer.watch;
+  const Duration part = settings_.mend_limit / kParts;
+  if (!watch.awaits || peer.fresh || host_answers(watch)) {
+    stop_watching(peer);
+    watch.awaits = true;
+    watch.since = moment;
+    peer.fresh = false;
+  }
+  const Duration quiet = moment - watch.since;
+  if (quiet >= kAskAt * part && !watch.asked) {
+    watch.asked = true;
+    Frame frame;
+    frame.kind = FrameKind::Ask;
+    frame.channel = peer.link->remote_id;
+    control(*peer.link, frame);
+  }
+  if (quiet >= kKnockAt * part) {
+    if (watch.knock_at == Duration{}) {
+      // This process may have stood still itself: the host is given its time from now on.
+      watch.knock_at = moment;
+      watch.limit = moment + (kParts - kKnockAt) * part;
+    }
+    if (moment >= watch.limit) return true;
+    if (moment >= watch.knock_at) {
+      watch.knock_at = moment + kAgain * part;
+      if (const int knock = knock_at(*peer.where); knock >= 0) watch.knocks.push_back(knock);
+    }
+    next = std::min(next, moment + kLook);
+    return false;
+  }
+  next = std::min(next, watch.since + (watch.asked ? kKnockAt : kAskAt) * part);
+  return false;
+}
+
+Duration UcxEngine::tick_watching(Duration moment) {
+  Duration next = Duration::max();
+  if (phase_ != Phase::Running) return next;
+  std::vector<WorkerId> gone;
+  for (auto& [id, peer] : peers_) {
+    const bool open = peer.link != nullptr && peer.link->state == LinkState::Open && peer.where;
+    const bool awaits = open && !(peer.receives.empty() && peer.sends.empty() && peer.sent.empty());
+    if (!awaits) {
+      if (peer.watch.awaits) stop_watching(peer);
+    } else if (watch_peer(peer, moment, next)) {
+      gone.push_back(id);
+    }
+  }
+  for (const WorkerId id : gone) {
+    Peer& peer = peers_[id];
+    stop_watching(peer);
+    const std::string why =
+        cat("its host cannot be reached: nothing has come from ", peer.name, " for ",
+            fixed(to_milliseconds(settings_.mend_limit), 0), " ms, and no connection is answered");
+    if (peer.link != nullptr) end(*peer.link, lost_error(id, why));
+    lose(id, why);
+  }
+  return next;
+}
+
+}  // namespace tenuto
