@@ -198,7 +198,6 @@ class BrokenConnections(Case):
         self.assertEqual(run.finish(), 0, run.errors)
         self.assertEqual(self.losses(run), undisturbed)
         self.assertEqual(len(undisturbed), 12)
-        self.assertEqual(self.told(run, "detection"), [])
         repairs = self.told(run, "repair")
         for step, sentence in repairs:
             self.assertRegex(sentence, f"the connection between worker [02] and worker [13] broke "
@@ -208,9 +207,12 @@ class BrokenConnections(Case):
         self.assertEqual(sorted(pairs), [(3, "1"), (3, "3"), (7, "1"), (7, "3"), (9, "3")])
         self.assertEqual([step for step, _ in self.told(run, "fault")], [3, 7, 9])
         self.assertIn("rehearsed fault: in step 3 the connection of link 0 breaks", run.output)
+        return run
 
     def test_the_run_goes_on_with_the_same_losses(self):
-        self.rehearse()
+        # A broken connection is no slow link. The virtual clock shows this; on the real clock the
+        # other processes of a busy machine do make links slow.
+        self.assertEqual(self.told(self.rehearse(), "detection"), [])
 
     def test_on_the_real_clock_with_large_messages(self):
         self.rehearse(device__clock="real", device__message_bytes=2 << 20)
