@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, INT, KILL, TENUTO, TERM
+from harness import Case, INT, KILL, LIMIT, TENUTO, TERM
 
 SENTENCE = re.compile(r"worker (\d) \(stage (\d) of pipeline (\d)\) was killed by signal 9 in step "
                       r"(\d+).*; the checkpoint of step (\d+) is in (.*); continue with: tenuto "
@@ -50,7 +50,9 @@ class Signals(Case):
 
     def test_before_the_first_step(self):
         run = self.start()
+        end = time.monotonic() + LIMIT
         while not run.workers() and run.process.poll() is None:
+            self.assertLess(time.monotonic(), end, "no worker was started")
             time.sleep(0.001)
         run.process.send_signal(TERM)
         self.assertIn(run.finish(), (143, 0, -TERM))
@@ -134,7 +136,9 @@ class Deaths(Case):
         self.assertEqual([reason.count("was killed by signal 9") for reason in ends], [1])
 
     def wait_for_workers(self, run):
+        end = time.monotonic() + LIMIT
         while len(run.workers()) < 4 and run.process.poll() is None:
+            self.assertLess(time.monotonic(), end, "not all workers were started")
             time.sleep(0.001)
         return run.workers()
 
@@ -162,7 +166,9 @@ class Deaths(Case):
             return {process: process for process in children if pathlib.Path(
                 f"/proc/{process}/cmdline").read_bytes().startswith(b"sleep")}
 
+        end = time.monotonic() + LIMIT
         while len(sleepers()) < 4 and run.process.poll() is None:
+            self.assertLess(time.monotonic(), end, "not all programs were started")
             time.sleep(0.01)
         started = sleepers()
         run.process.kill()
@@ -278,7 +284,8 @@ class Strangers(Case):
     def worker(self, address, token, job="small", number=0):
         return subprocess.run(
             [TENUTO, "worker", "--coordinator", address, "--job", job, "--worker", str(number)],
-            env={**os.environ, "TENUTO_TOKEN": token}, text=True, capture_output=True, timeout=100)
+            env={**os.environ, "TENUTO_TOKEN": token}, text=True, capture_output=True,
+            timeout=LIMIT)
 
     def test_only_who_knows_the_token_takes_part(self):
         run, address = self.coordinator()

@@ -141,7 +141,8 @@ class Case(unittest.TestCase):
         self.write_job()
 
     def need_torch(self):
-        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True, timeout=100)
+        version = subprocess.run([TENUTO, "--version"], capture_output=True, text=True,
+                                 timeout=LIMIT)
         if "no torch" in version.stdout:
             self.skipTest("this build has no torch")
 
@@ -201,7 +202,7 @@ class Case(unittest.TestCase):
     def logs(run):
         return {entry.name: entry.read_text()[-2000:] for entry in run.folder.glob("worker-*.log")}
 
-    def assert_gone(self, workers, limit=20):
+    def assert_gone(self, workers, limit=LIMIT):
         """None of the processes is left; how long that took."""
         begin = time.monotonic()
         while any(alive(process) for process in workers.values()):

@@ -3,7 +3,7 @@ import pathlib
 import time
 import unittest
 
-from harness import Case, TERM, alive
+from harness import alive, Case, LIMIT, TERM
 
 
 def processes_of(run):
@@ -51,7 +51,7 @@ class Launch(Case):
         processes = processes_of(run)
         run.process.send_signal(TERM)
         self.assertEqual(run.finish(), 143)
-        end = time.monotonic() + 20
+        end = time.monotonic() + LIMIT
         while any(alive(process) for process in processes) and time.monotonic() < end:
             time.sleep(0.01)
         self.assertEqual([process for process in processes if alive(process)], [])

@@ -8,7 +8,7 @@ import unittest
 import urllib.parse
 import zlib
 
-from harness import Case, TENUTO
+from harness import Case, LIMIT, TENUTO
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -16,7 +16,7 @@ BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 def tenuto(*arguments):
     return subprocess.run([TENUTO, *map(str, arguments)], text=True, capture_output=True,
-                          stdin=subprocess.DEVNULL, timeout=60)
+                          stdin=subprocess.DEVNULL, timeout=LIMIT)
 
 
 def pixels(path):
@@ -95,7 +95,7 @@ class Page(Case):
              "--disable-dev-shm-usage", "--disable-background-networking",
              f"--user-data-dir={self.folder / 'profile'}", "--virtual-time-budget=2000",
              f"--window-size=1000,{height}", *arguments, f"file://{page}{fragment}"],
-            text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+            text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 import unittest
 
-from harness import Case, TENUTO
+from harness import Case, LIMIT, TENUTO
 
 QUIET = ("--job.checkpoint_every=0", "--job.validate_micros=0", "--job.validate_every=0")
 
@@ -38,7 +38,7 @@ class Rehearsal(Case):
 
     def simulate(self, *arguments):
         found = subprocess.run([TENUTO, "simulate", str(self.job), "--json", *arguments], text=True,
-                               capture_output=True, timeout=100)
+                               capture_output=True, timeout=LIMIT)
         self.assertEqual(found.returncode, 0, found.stderr)
         return json.loads(found.stdout)
 

@@ -33,7 +33,7 @@ def children_of(process):
 
 
 class Restart(Case):
-    def coordinator(self, run, limit=20, but=None):
+    def coordinator(self, run, limit=LIMIT, but=None):
         """The process of the present coordinator: a fork of the one that was started."""
         end = time.monotonic() + limit
         while time.monotonic() < end and run.process.poll() is None:
@@ -172,8 +172,7 @@ class Killed(Restart):
         run.wait_for_steps(3)
         first = self.coordinator(run)
         os.kill(first, STOP)  # so that it does not hear of the wish
-        run.process.send_signal(TERM)
-        time.sleep(0.3)
+        run.send_and_wait(TERM)
         os.kill(first, KILL)
         self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
         self.assertEqual(run.checkpoints(), [len(run.metrics())])
@@ -234,13 +233,13 @@ class Rehearsed(Restart):
         for kind in ("kill", "kill"):
             first = self.coordinator(run)
             answer = subprocess.run([TENUTO, "inject", str(run.folder), f"{kind}=coordinator"],
-                                    text=True, capture_output=True, timeout=60)
+                                    text=True, capture_output=True, timeout=LIMIT)
             self.assertEqual(answer.returncode, 0, answer.stderr)
             self.assertIn(f"{kind}=coordinator: done in step", answer.stdout)
             self.assertIsNotNone(self.coordinator(run, but=first))
             run.wait_for_steps(len(run.metrics()) + 4)
         status = json.loads(subprocess.run([TENUTO, "status", str(run.folder), "--json"], text=True,
-                                           capture_output=True, timeout=60).stdout)
+                                           capture_output=True, timeout=LIMIT).stdout)
         self.assertEqual((status["situation"], status["members"], status["epoch"]),
                          ("running", 4, 1))
         run.process.terminate()

@@ -54,8 +54,7 @@ class Resume(Case):
         # A run that replaces this one can be asked, and what ends it before a step spares nothing
         # that it has not replaced yet.
         run = self.start("--overwrite", "--job.steps=4000")
-        while not self.is_running(run):
-            self.assertIsNone(run.process.poll())
+        run.wait_until(lambda: self.is_running(run), "it can be asked")
         run.process.send_signal(TERM)
         self.assertEqual(run.finish(), 143)
         status = subprocess.run([TENUTO, "status", str(folder)], capture_output=True, text=True)

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import unittest
 
-from harness import Case, SANITIZED, TENUTO, another_case
+from harness import another_case, Case, LIMIT, SANITIZED, TENUTO
 
 
 class Absent(Case):
@@ -28,7 +28,7 @@ class Absent(Case):
     def priced(self, job):
         """The time of a step by `tenuto simulate`, up to the last weight gradient."""
         found = subprocess.run([TENUTO, "simulate", str(job), "--update", "no", "--json"],
-                               text=True, capture_output=True, timeout=60)
+                               text=True, capture_output=True, timeout=LIMIT)
         self.assertEqual(found.returncode, 0, found.stderr)
         return json.loads(found.stdout)["makespan_ms"]
 
@@ -195,7 +195,7 @@ class Absent(Case):
 
     def ask(self, run, wish):
         return subprocess.run([TENUTO, "inject", str(run.folder), wish], text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=LIMIT)
 
     def inject(self, run, wish):
         answer = self.ask(run, wish)
@@ -241,7 +241,7 @@ class Live(Case):
 
     def run_example(self, *faults):
         self.write_example(*faults)
-        return self.train(f"--job.directory={self.folder / 'runs'}", name="live")
+        return self.train(f"--job.directory={self.folder / 'runs'}", PATIENT, name="live")
 
     def answered(self, run):
         """Whether each plan that was proposed is in force, the last one for 21 steps."""
@@ -253,7 +253,7 @@ class Live(Case):
         """How soon a plan is found depends on the machine: `tenuto bench live-mixtures` says it."""
         self.write_example(*faults)
         run = self.start(f"--job.directory={self.folder / 'runs'}", "--job.steps=5000",
-                         name="live")
+                         PATIENT, name="live")
         run.wait_for_steps(30)
         run.wait_until(lambda: self.answered(run), "a plan for what is slow")
         run.process.terminate()
@@ -294,6 +294,8 @@ class Live(Case):
 SLOW = {"kind": "slow-worker", "worker": "1.1", "speed": 0.5, "at_step": 30}
 LINK = [{"kind": "slow-link", "from": a, "to": b, "latency_ms": 12.0, "at_step": 30}
         for a, b in ((2, 3), (3, 2))]
+# A worker that a busy machine holds up for some seconds is not taken for dead.
+PATIENT = "--resilience.silence_seconds=30"
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "slow-worker.toml"
 
 

@@ -6,12 +6,12 @@ import stat
 import subprocess
 import unittest
 
-from harness import Case, TENUTO, another_case
+from harness import another_case, Case, LIMIT, TENUTO
 
 
 def tenuto(*arguments):
     return subprocess.run([TENUTO, *map(str, arguments)], text=True, capture_output=True,
-                          timeout=60)
+                          timeout=LIMIT)
 
 
 class SlowLink(Case):

@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import SANITIZED, TENUTO, another_case
+from harness import another_case, LIMIT, SANITIZED, TENUTO
 from survive_test import Survival
 
 
@@ -14,7 +14,7 @@ class Staggered(Survival):
     def priced(self, *flags):
         """The time of a step among many by `tenuto simulate`."""
         found = subprocess.run([TENUTO, "simulate", str(self.job), "--update", "yes", "--json",
-                                *flags], text=True, capture_output=True, timeout=60)
+                                *flags], text=True, capture_output=True, timeout=LIMIT)
         self.assertEqual(found.returncode, 0, found.stderr)
         return json.loads(found.stdout)
 

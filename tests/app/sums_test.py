@@ -4,7 +4,7 @@ import statistics
 import subprocess
 import unittest
 
-from harness import TENUTO, Case
+from harness import Case, LIMIT, TENUTO
 
 SLOW = """
 [[fault]]
@@ -33,7 +33,7 @@ class Sums(Case):
         job = self.folder / "priced.toml"
         job.write_text(self.job.read_text().replace("at_step = 4", "at_step = 0"))
         found = subprocess.run([TENUTO, "simulate", str(job), "--all-reduce", way, "--optimizer",
-                                "in-turn", "--json"], text=True, capture_output=True, timeout=60)
+                                "in-turn", "--json"], text=True, capture_output=True, timeout=LIMIT)
         self.assertEqual(found.returncode, 0, found.stderr)
         return json.loads(found.stdout)
 
@@ -63,7 +63,7 @@ class Sums(Case):
             run = self.train(way, way, steps=6)
             self.assertEqual(len(run.metrics()), 6)
         found = subprocess.run([TENUTO, "train", str(self.job), "--parallel.all_reduce=halfing"],
-                               text=True, capture_output=True, timeout=60)
+                               text=True, capture_output=True, timeout=LIMIT)
         self.assertNotEqual(found.returncode, 0)
         self.assertIn("did you mean halving?", found.stderr)
 

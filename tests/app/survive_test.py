@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, KILL, SANITIZED, STOP, TENUTO, another_case
+from harness import another_case, Case, KILL, LIMIT, SANITIZED, STOP, TENUTO
 
 RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, ([0-9.]+) ms after the news")
 
@@ -56,7 +56,7 @@ class Survival(Case):
 
     def ask(self, command, run, *words):
         return subprocess.run([TENUTO, command, str(run.folder), *words], text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=LIMIT)
 
     def write_text(self):
         """Some text to learn from; its path."""

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import Case, TENUTO
+from harness import Case, LIMIT, TENUTO
 
 NAME = "tenuto-coordinator"
 
@@ -16,7 +16,8 @@ class Certificates(Case):
             self.skipTest("no openssl on this machine")
 
     def openssl(self, folder, *words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True,
+                       timeout=LIMIT)
 
     def authority(self, name):
         folder = self.folder / name
@@ -40,7 +41,7 @@ class Certificates(Case):
 
     def status(self, run):
         return subprocess.run([TENUTO, "status", str(run.folder)], text=True, capture_output=True,
-                              timeout=60)
+                              timeout=LIMIT)
 
     def test_who_has_no_certificate_of_the_job_is_not_heard(self):
         ours = self.certificate(self.authority("ours"), "host")
