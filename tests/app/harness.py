@@ -57,6 +57,11 @@ class Run:
                  for reason in reasons]
         return [int(change[1]) for change in found if change], reasons
 
+    def account(self):
+        """What the run has told so far, for the message of a test that fails."""
+        events = [f"{event['event']}: {event['reason']}" for event in self.events()[-30:]]
+        return "\n".join([f"{len(self.metrics())} steps", *events])
+
     def wait_until(self, done, what):
         """Until done() is true of the run under way."""
         end = time.monotonic() + LIMIT
@@ -67,7 +72,7 @@ class Run:
                 self.finish()
                 raise AssertionError(f"ended before {what}: {self.errors}{self.output}")
             if time.monotonic() > end:
-                raise AssertionError(f"not within {LIMIT} s: {what}")
+                raise AssertionError(f"not within {LIMIT} s: {what}\n{self.account()}")
             time.sleep(0.01)
 
     def wait_for_steps(self, count):
