@@ -1,15 +1,20 @@
 #include "transport/ucx_engine.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <ucs/config/global_opts.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -25,10 +30,54 @@ constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
 constexpr Duration kMendAttempt = std::chrono::seconds(1);
 constexpr Duration kLinger = std::chrono::seconds(1);
 constexpr Duration kLingerPause = std::chrono::milliseconds(1);
+// Longest wait until UCX has read what has come to a listener, and the pause between two looks.
+constexpr Duration kSilenceLimit = std::chrono::seconds(1);
+constexpr Duration kSilencePause = std::chrono::microseconds(200);
 
 Duration now() { return monotonic_clock().now(); }
 
 std::string words(ucs_status_t status) { return ucs_status_string(status); }
+
+uint16_t port_of(const sockaddr_storage& address) {
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// Shuts this descriptor down if it is a TCP socket at the port. True when bytes wait there unread.
+bool shut_down_at(int descriptor, uint16_t port) {
+  // UCX's thread may close the descriptor at any moment. A copy stays what it is.
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return false;
+  sockaddr_storage local{};
+  socklen_t length = sizeof(local);
+  int unread = 0;
+  if (getsockname(copy, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+      (local.ss_family == AF_INET || local.ss_family == AF_INET6) && port_of(local) == port) {
+    shutdown(copy, SHUT_RDWR);
+    if (ioctl(copy, FIONREAD, &unread) != 0) unread = 0;  // it listens
+  }
+  ::close(copy);
+  return unread > 0;
+}
+
+// Ends whatever comes to a port of this process, and returns when UCX has read what had come.
+void silence(uint16_t port) {
+  const Duration limit = now() + kSilenceLimit;
+  bool unread = true;
+  while (unread && now() < limit) {
+    unread = false;
+    std::error_code error;
+    for (std::filesystem::directory_iterator each("/proc/self/fd", error), end;
+         !error && each != end; each.increment(error)) {
+      const std::string name = each->path().filename();
+      int descriptor = -1;
+      std::from_chars(name.data(), name.data() + name.size(), descriptor);
+      if (descriptor >= 0 && shut_down_at(descriptor, port)) unread = true;
+    }
+    if (unread) std::this_thread::sleep_for(kSilencePause);
+  }
+}
 
 bool same_host(const sockaddr* left, const SocketAddress& right) {
   if (left == nullptr || left->sa_family != right.storage.ss_family) return false;
@@ -109,7 +158,12 @@ UcxEngine::~UcxEngine() {
   }
   if (worker_ != nullptr) {
     for (ucp_conn_request_h request : requests_) ucp_listener_reject(listener_, request);
-    if (listener_ != nullptr) ucp_listener_destroy(listener_);
+    if (listener_ != nullptr) {
+      // A connection that the listener has accepted keeps a pointer to it until its request has
+      // come, and UCX 1.13 answers a request that comes after the listener's end by that pointer.
+      silence(port_);
+      ucp_listener_destroy(listener_);
+    }
     ucp_worker_destroy(worker_);
   }
   if (context_ != nullptr) ucp_cleanup(context_);
@@ -222,13 +276,10 @@ Status UcxEngine::listen() {
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   status = ucp_listener_query(listener_, &attributes);
   if (status != UCS_OK) return invalid(cat("UCX hides where it listens: ", words(status)));
-  const auto& bound = attributes.sockaddr;
-  const uint16_t port =
-      ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
-                                        : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  port_ = port_of(attributes.sockaddr);
   const std::string& host =
       settings_.advertised_host.empty() ? settings_.listen_host : settings_.advertised_host;
-  address_ = cat(bracketed(host), ":", port);
+  address_ = cat(bracketed(host), ":", port_);
   return ok();
 }
 

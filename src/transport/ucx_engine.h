@@ -295,6 +295,7 @@ class UcxEngine {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_listener_h listener_ = nullptr;
+  uint16_t port_ = 0;  // at which it listens
   int descriptor_ = -1;
 
   std::unordered_map<uint64_t, std::unique_ptr<Link>> links_;

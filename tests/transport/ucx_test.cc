@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "party.h"
 #include "transport/link_rate.h"
@@ -296,6 +299,7 @@ class Stranger {
     ucp_worker_destroy(worker_);
     ucp_cleanup(context_);
   }
+  void progress() { ucp_worker_progress(worker_); }
   void say(unsigned id, std::string_view header, std::string_view data, uint32_t flags) {
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -349,6 +353,72 @@ TEST(Ucx, StrangersAreCountedAndSentAway) {
   EXPECT_TRUE(host.losses.empty());
   Party guest(make_ucx(ucx_settings()), hello_of(1));
   EXPECT_TRUE(guest.connect(host).ok());
+}
+
+// What a UCX client sends first to a listener: a whole request for a connection.
+std::string connection_request() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(where);
+  EXPECT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&where), length), 0);
+  EXPECT_EQ(::listen(listener, 1), 0);
+  EXPECT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&where), &length), 0);
+  std::string request;
+  {
+    Stranger stranger("127.0.0.1:" + std::to_string(ntohs(where.sin_port)));
+    const int connection = ::accept(listener, nullptr, nullptr);
+    // In front of it stands a header of 16 bytes, which begins with the length of what follows.
+    constexpr size_t kHeader = 16;
+    size_t wanted = kHeader;
+    std::vector<char> bytes(1 << 16);
+    const Duration limit = monotonic_clock().now() + std::chrono::seconds(60);
+    while (request.size() < wanted && monotonic_clock().now() < limit) {
+      stranger.progress();
+      const ssize_t count = ::recv(connection, bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (count <= 0) continue;
+      request.append(bytes.data(), static_cast<size_t>(count));
+      if (wanted == kHeader && request.size() >= kHeader) {
+        uint64_t payload = 0;
+        std::memcpy(&payload, request.data(), sizeof(payload));
+        wanted += payload;
+      }
+    }
+    EXPECT_EQ(request.size(), wanted);
+    ::close(connection);
+  }
+  ::close(listener);
+  return request;
+}
+
+// UCX 1.13 remembers its listener for a connection that has not said anything yet, also when the
+// listener is gone; a request that came then was answered with memory that had been given back.
+TEST(Ucx, ARequestThatComesWhileTheWireGoesDoesNoHarm) {
+  const std::string request = connection_request();
+  ASSERT_FALSE(request.empty());
+  for (int round = 0; round < 60; ++round) {
+    std::vector<int> sockets;
+    std::thread late;
+    {
+      Party host(make_ucx(ucx_settings()), hello_of(0));
+      const auto to = resolve(host.wire->address().text);
+      for (int i = 0; i < 16; ++i) {
+        sockets.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+        ASSERT_EQ(::connect(sockets.back(), reinterpret_cast<const sockaddr*>(&to.value().storage),
+                            to.value().length),
+                  0);
+      }
+      late = std::thread([&sockets, &request, round] {
+        for (const int each : sockets) {
+          ::send(each, request.data(), request.size(), MSG_NOSIGNAL);
+          std::this_thread::sleep_for(std::chrono::microseconds(round * 10));
+        }
+      });
+    }
+    late.join();
+    for (const int each : sockets) ::close(each);
+  }
 }
 
 TEST(Ucx, APortScanDoesNoHarm) {
