@@ -1,9 +1,8 @@
 """Workers that are started through another program."""
 import pathlib
-import time
 import unittest
 
-from harness import alive, Case, LIMIT, TERM
+from harness import Case, TERM
 
 
 def processes_of(run):
@@ -51,10 +50,7 @@ class Launch(Case):
         processes = processes_of(run)
         run.process.send_signal(TERM)
         self.assertEqual(run.finish(), 143)
-        end = time.monotonic() + LIMIT
-        while any(alive(process) for process in processes) and time.monotonic() < end:
-            time.sleep(0.01)
-        self.assertEqual([process for process in processes if alive(process)], [])
+        self.assert_gone(dict(enumerate(processes)))
 
     def test_refusals(self):
         self.write_launching_job("tenuto-no-such-program")

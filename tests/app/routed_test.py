@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import unittest
 
-from harness import another_case, Case, LIMIT, SANITIZED, TENUTO
+from harness import Case, LIMIT, SANITIZED, TENUTO, another_case
 
 
 class Absent(Case):

@@ -6,7 +6,7 @@ import stat
 import subprocess
 import unittest
 
-from harness import another_case, Case, LIMIT, TENUTO
+from harness import Case, LIMIT, TENUTO, another_case
 
 
 def tenuto(*arguments):

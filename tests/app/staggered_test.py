@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import another_case, LIMIT, SANITIZED, TENUTO
+from harness import LIMIT, SANITIZED, TENUTO, another_case
 from survive_test import Survival
 
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import another_case, Case, KILL, LIMIT, SANITIZED, STOP, TENUTO
+from harness import Case, KILL, LIMIT, SANITIZED, STOP, TENUTO, another_case
 
 RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, ([0-9.]+) ms after the news")
 
