@@ -1,11 +1,10 @@
 #include "transport/ucx_engine.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/ioctl.h>
+#include <ucs/async/async_fwd.h>
 #include <ucs/config/global_opts.h>
 #include <unistd.h>
 
@@ -30,9 +29,6 @@ constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
 constexpr Duration kMendAttempt = std::chrono::seconds(1);
 constexpr Duration kLinger = std::chrono::seconds(1);
 constexpr Duration kLingerPause = std::chrono::milliseconds(1);
-// Longest wait until UCX has read what has come to a listener, and the pause between two looks.
-constexpr Duration kSilenceLimit = std::chrono::seconds(1);
-constexpr Duration kSilencePause = std::chrono::microseconds(200);
 
 Duration now() { return monotonic_clock().now(); }
 
@@ -44,38 +40,39 @@ uint16_t port_of(const sockaddr_storage& address) {
                    : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// Shuts this descriptor down if it is a TCP socket at the port. True when bytes wait there unread.
-bool shut_down_at(int descriptor, uint16_t port) {
-  // UCX's thread may close the descriptor at any moment. A copy stays what it is.
-  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) return false;
-  sockaddr_storage local{};
-  socklen_t length = sizeof(local);
-  int unread = 0;
-  if (getsockname(copy, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-      (local.ss_family == AF_INET || local.ss_family == AF_INET6) && port_of(local) == port) {
-    shutdown(copy, SHUT_RDWR);
-    if (ioctl(copy, FIONREAD, &unread) != 0) unread = 0;  // it listens
+// The descriptors of this process that are TCP sockets at the port: its listeners, or the
+// connections that they have accepted.
+std::vector<int> sockets_at(uint16_t port, bool listening) {
+  std::vector<int> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
+       each.increment(error)) {
+    const std::string name = each->path().filename();
+    int descriptor = -1;
+    std::from_chars(name.data(), name.data() + name.size(), descriptor);
+    sockaddr_storage local{};
+    socklen_t length = sizeof(local);
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length) != 0 ||
+        (local.ss_family != AF_INET && local.ss_family != AF_INET6) || port_of(local) != port) {
+      continue;
+    }
+    int listens = 0;
+    length = sizeof(listens);
+    getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
+    if ((listens != 0) == listening) found.push_back(descriptor);
   }
-  ::close(copy);
-  return unread > 0;
+  return found;
 }
 
-// Ends whatever comes to a port of this process, and returns when UCX has read what had come.
+// Takes the sockets at a port of this process from UCX's own thread: when this returns, that thread
+// accepts and reads nothing there any more. The listener comes first, because only then have all
+// accepted connections a descriptor to be found by. The other ends see their connections end.
 void silence(uint16_t port) {
-  const Duration limit = now() + kSilenceLimit;
-  bool unread = true;
-  while (unread && now() < limit) {
-    unread = false;
-    std::error_code error;
-    for (std::filesystem::directory_iterator each("/proc/self/fd", error), end;
-         !error && each != end; each.increment(error)) {
-      const std::string name = each->path().filename();
-      int descriptor = -1;
-      std::from_chars(name.data(), name.data() + name.size(), descriptor);
-      if (descriptor >= 0 && shut_down_at(descriptor, port)) unread = true;
-    }
-    if (unread) std::this_thread::sleep_for(kSilencePause);
+  constexpr int kWait = 1;  // until the thread has left the descriptor's handler
+  for (const int descriptor : sockets_at(port, true)) ucs_async_remove_handler(descriptor, kWait);
+  for (const int descriptor : sockets_at(port, false)) {
+    ucs_async_remove_handler(descriptor, kWait);
+    shutdown(descriptor, SHUT_RDWR);
   }
 }
 

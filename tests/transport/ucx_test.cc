@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -392,8 +394,27 @@ std::string connection_request() {
   return request;
 }
 
+// How many connections of this process its listener at this address has accepted.
+size_t accepted_at(const SocketAddress& listener) {
+  size_t count = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
+       each.increment(error)) {
+    sockaddr_storage local{};
+    socklen_t length = sizeof(local);
+    const int descriptor = std::atoi(each->path().filename().c_str());
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+        length == listener.length && std::memcmp(&local, &listener.storage, length) == 0) {
+      ++count;
+    }
+  }
+  return count - 1;  // the listener itself has this address, too
+}
+
 // UCX 1.13 remembers its listener for a connection that has not said anything yet, also when the
 // listener is gone; a request that came then was answered with memory that had been given back.
+// All connections are accepted before the first request is sent: UCX may tell an event of a closed
+// connection to the next one that gets its descriptor, which is another defect.
 TEST(Ucx, ARequestThatComesWhileTheWireGoesDoesNoHarm) {
   const std::string request = connection_request();
   ASSERT_FALSE(request.empty());
@@ -409,6 +430,11 @@ TEST(Ucx, ARequestThatComesWhileTheWireGoesDoesNoHarm) {
                             to.value().length),
                   0);
       }
+      const Duration limit = monotonic_clock().now() + std::chrono::seconds(60);
+      while (accepted_at(to.value()) < sockets.size() && monotonic_clock().now() < limit) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+      ASSERT_EQ(accepted_at(to.value()), sockets.size());
       late = std::thread([&sockets, &request, round] {
         for (const int each : sockets) {
           ::send(each, request.data(), request.size(), MSG_NOSIGNAL);
