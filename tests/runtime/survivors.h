@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "adapt/salvage.h"
 #include "test_cluster.h"
 #include "trap.h"
 
@@ -29,8 +30,10 @@ class Survivors {
   bool alive(int32_t worker) const { return alive_[static_cast<size_t>(worker)]; }
   // The losses of a step that those who live know of, by micro-batch.
   const std::map<int32_t, double>& losses(int64_t step) { return losses_[step]; }
-  // Of all that was left of steps: the ops, the Steps taken back, the totals copied.
+  // Of all that was left of steps: the ops, the weight gradients that the sums of those who live
+  // spared, the Steps taken back, the totals copied.
   int64_t ops() const { return ops_; }
+  int64_t spared() const { return spared_; }
   int64_t taken_back() const { return taken_back_; }
   int64_t copied() const { return copied_; }
 
@@ -42,6 +45,8 @@ class Survivors {
 
   int64_t common_version();
   void take_stock();
+  void expect_nothing_twice(const std::vector<Inventory>& inventories, const Rest& rest,
+                            int64_t losses);
   std::vector<MicroId> unknown_losses();
   void note_losses(const std::vector<ThreadRun>& runs, int64_t first);
 
@@ -51,7 +56,7 @@ class Survivors {
   std::vector<bool> alive_;
   std::map<int64_t, std::map<int32_t, double>> losses_;  // by step and micro-batch
   int64_t version_ = 0;
-  int64_t ops_ = 0, taken_back_ = 0, copied_ = 0;
+  int64_t ops_ = 0, spared_ = 0, taken_back_ = 0, copied_ = 0;
 };
 
 // A cluster that has ended its first step, and goes on with it where something of it is lost.
