@@ -1,7 +1,7 @@
 """Everything at once, as a seed draws it: a run loses nothing, and the seed tells what happened."""
 import unittest
 
-from harness import SANITIZED
+from harness import SANITIZED, SILENCE
 from survive_test import Survival
 
 
@@ -9,7 +9,7 @@ class Chaos(Survival):
     def test_nothing_is_lost(self):
         self.write_job(job__steps=100, job__checkpoint_every=25, parallel__pipelines=3,
                        device__forward_ms=[4.0], resilience__numerics="reproducible",
-                       resilience__silence_seconds=5.0)
+                       resilience__silence_seconds=float(SILENCE))
         undisturbed = self.losses(self.train(name="undisturbed"))
         quiet = self.job.read_text()
         deaths = 0

@@ -13,6 +13,9 @@ import unittest
 TENUTO = os.environ["TENUTO"]
 # Nothing here takes so long; a limit so that nothing hangs.
 LIMIT = 120
+# The silence after which a worker counts as dead in a run that waits for that. A busy machine may
+# keep living workers from a word for seconds, and they must not be taken for dead.
+SILENCE = 10
 # Under a sanitizer every process takes seconds to start, and it looks at code, not at cases.
 SANITIZED = bool(os.environ.get("TENUTO_SANITIZE"))
 another_case = unittest.skipIf(SANITIZED, "sanitizers see the same code in the cases beside it")

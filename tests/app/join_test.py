@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from harness import KILL, SANITIZED, STOP, another_case
+from harness import KILL, SANITIZED, SILENCE, STOP, another_case
 from survive_test import Survival
 
 LEARNS = "learns the state"
@@ -134,7 +134,7 @@ class Join(Returning):
 
     @another_case
     def test_who_stood_still_comes_back_anew(self):
-        run = self.start("--job.steps=100000", "--resilience.silence_seconds=5",
+        run = self.start("--job.steps=100000", f"--resilience.silence_seconds={SILENCE}",
                          "--resilience.restarts=1", "--job.checkpoint_every=0")
         run.wait_for_steps(2)
         before = run.workers()

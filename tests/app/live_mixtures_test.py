@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from harness import TENUTO
+from harness import LIMIT, TENUTO
 
 
 class LiveMixtures(unittest.TestCase):
@@ -22,7 +22,8 @@ class LiveMixtures(unittest.TestCase):
         self.fail(rows)
 
     def setUp(self):
-        listed = subprocess.run([TENUTO, "bench", "list"], text=True, capture_output=True)
+        listed = subprocess.run([TENUTO, "bench", "list"], text=True, capture_output=True,
+                                timeout=LIMIT)
         if "live-mixtures" not in listed.stdout:
             self.skipTest("benchmarks are not built (TENUTO_BENCHMARKS)")
 

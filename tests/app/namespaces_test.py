@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-from harness import Case, LIMIT, Run, TENUTO
+from harness import Case, LIMIT, SILENCE, Run, TENUTO
 
 CLUSTER = str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "virtual_cluster")
 STAGES, MICROS, OP_MS, KIB = 4, 12, 20, 256
@@ -153,7 +153,7 @@ class CutLinks(Case):
         self.write_job(job__steps=100000, job__checkpoint_every=0, network__device="eth0",
                        coordinator__listen="10.77.0.254:0",
                        coordinator__launch=["ip", "netns", "exec", "vc{worker}"],
-                       resilience__silence_seconds=2.0)
+                       resilience__silence_seconds=float(SILENCE))
         process = subprocess.Popen([CLUSTER, "exec", "hub", TENUTO, "train", str(self.job)],
                                    text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    stdin=subprocess.DEVNULL)

@@ -3,7 +3,7 @@ import re
 import statistics
 import unittest
 
-from harness import another_case
+from harness import SILENCE, another_case
 from survive_test import Survival
 
 
@@ -36,7 +36,7 @@ class Partition(Survival):
         self.assertGreater(longest, 1400)
 
     def test_who_is_cut_off_for_too_long_is_expelled(self):
-        self.write_short_job(resilience__silence_seconds=5.0)
+        self.write_short_job(resilience__silence_seconds=float(SILENCE))
         run, _ = self.disturbed(kind="partition", worker="1.1", at_step=5, for_ms=60000)
         deaths = self.told(run, "death")
         self.assertEqual(len(deaths), 1, deaths)

@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, KILL, LIMIT, SANITIZED, STOP, TENUTO, TERM, alive, another_case
+from harness import Case, KILL, LIMIT, SANITIZED, SILENCE, STOP, TENUTO, TERM, alive, another_case
 
 CONT = signal.SIGCONT
 
@@ -155,7 +155,7 @@ class Killed(Restart):
         self.assertRegex(self.told(run, "death")[0], "worker 2 .* was killed by signal 9")
 
     def test_one_that_stands_still_is_replaced_and_says_nothing_more(self):
-        self.write_small_job(resilience__silence_seconds=5.0)
+        self.write_small_job(resilience__silence_seconds=float(SILENCE))
         run = self.start()
         run.wait_for_steps(5)
         first = self.coordinator(run)

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import Case, TENUTO, TERM
+from harness import Case, LIMIT, TENUTO, TERM
 
 
 class Resume(Case):
@@ -49,6 +49,7 @@ class Resume(Case):
         folder = run.folder
         run.wait_for_steps(6)
         run.process.kill()
+        run.process.wait(LIMIT)  # but not for those that it has started
         again = self.train("--resume", "--job.steps=12")
         self.assertEqual([line["step"] for line in again.metrics()], list(range(12)))
         # A run that replaces this one can be asked, and what ends it before a step spares nothing
@@ -57,7 +58,8 @@ class Resume(Case):
         run.wait_until(lambda: self.is_running(run), "it can be asked")
         run.process.send_signal(TERM)
         self.assertEqual(run.finish(), 143)
-        status = subprocess.run([TENUTO, "status", str(folder)], capture_output=True, text=True)
+        status = subprocess.run([TENUTO, "status", str(folder)], capture_output=True, text=True,
+                                timeout=LIMIT)
         self.assertEqual(status.returncode, 2)
         self.assertIn("is not a live run: it ended at step", status.stderr)
         self.write_job(coordinator__launch=["sh", "-c", "exit 3"])
@@ -67,7 +69,7 @@ class Resume(Case):
     @staticmethod
     def is_running(run):
         status = subprocess.run([TENUTO, "status", str(run.folder), "--json"],
-                                capture_output=True, text=True)
+                                capture_output=True, text=True, timeout=LIMIT)
         return status.returncode == 0 and json.loads(status.stdout)["situation"] == "running"
 
     def test_a_finished_run(self):

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, KILL, LIMIT, SANITIZED, STOP, TENUTO, another_case
+from harness import Case, KILL, LIMIT, SANITIZED, SILENCE, STOP, TENUTO, another_case
 
 RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, ([0-9.]+) ms after the news")
 
@@ -117,7 +117,7 @@ class Survive(Survival):
         self.assertEqual(max(line["epoch"] for line in run.metrics()), 4)
 
     def test_a_worker_that_stands_still_is_expelled(self):
-        run = self.start("--resilience.silence_seconds=5")
+        run = self.start(f"--resilience.silence_seconds={SILENCE}")
         run.wait_for_steps(2)
         workers = run.workers()
         self.kill(run, 2, STOP)
@@ -182,8 +182,8 @@ class Rehearsed(Survival):
     def test_the_example(self):
         example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
         faster = [f"--device.{op}_ms=1" for op in ("forward", "backward_input", "backward_weight")]
-        faster += [f"--job.directory={self.folder / 'runs'}", "--resilience.silence_seconds=5",
-                   "--resilience.numerics=reproducible"]
+        faster += [f"--job.directory={self.folder / 'runs'}", "--resilience.numerics=reproducible",
+                   f"--resilience.silence_seconds={SILENCE}"]
         self.job.write_text(example.read_text().split("[[fault]]")[0])
         undisturbed = self.train(*faster, name="undisturbed")
         self.job = example
@@ -220,7 +220,7 @@ class Rehearsed(Survival):
                          [line["loss"] for line in undisturbed.metrics()[:5]])
 
     def test_what_is_injected(self):
-        run = self.start("--job.steps=5000", "--resilience.silence_seconds=5")
+        run = self.start("--job.steps=5000", f"--resilience.silence_seconds={SILENCE}")
         run.wait_for_steps(2)
         answer = self.ask("inject", run, "kill=0.1")
         self.assertEqual(answer.returncode, 0, answer.stderr)
