@@ -19,7 +19,7 @@ constexpr const char* kFields[] = {"worker",    "step",  "kind",   "moved", "par
 
 }  // namespace
 
-std::string to_text(const std::vector<Event>& events) {
+std::string to_text(const std::vector<Event>& events, size_t most) {
   std::string text;
   for (const Event& event : events) {
     const Op& op = event.op;
@@ -39,7 +39,9 @@ std::string to_text(const std::vector<Event>& events) {
     Json line;
     for (size_t field = 0; field < std::size(kFields); ++field)
       line[kFields[field]] = values[field];
-    text += line.dump() + "\n";
+    const std::string whole = line.dump() + "\n";
+    if (whole.size() > most - text.size()) break;
+    text += whole;
   }
   return text;
 }

@@ -11,8 +11,12 @@
 
 namespace tenuto {
 
-// Events as JSON lines (docs/formats.md), the form in which workers report them.
-std::string to_text(const std::vector<Event>& events);
+// The longest text of a traced step's events in one report, which is a message of at most 64 MiB.
+inline constexpr size_t kMostTraceText = size_t{48} << 20;
+
+// Events as JSON lines (docs/formats.md), the form in which workers report them: the first that
+// make up at most `most` bytes.
+std::string to_text(const std::vector<Event>& events, size_t most = kMostTraceText);
 // Reads them back; Invalid/Call with the number of the line at fault.
 Result<std::vector<Event>> events_from_text(std::string_view text);
 

@@ -25,7 +25,9 @@
 #include "base/host.h"
 #include "base/sentence.h"
 #include "base/text.h"
+#include "control/server.h"
 #include "ir/check.h"
+#include "ir/text.h"
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/load.h"
@@ -96,9 +98,21 @@ Status check_queues(const Job& job, const Plan& plan) {
   return error;
 }
 
+// Each worker is given the plan as text.
+Status check_plan_text(const Plan& plan) {
+  const size_t size = to_json(plan).size();
+  if (size <= static_cast<size_t>(kMostPlanText)) return ok();
+  return Error{Code::Infeasible, Reach::Job,
+               cat("the plan of ", plan.schedule.lists.size(), " workers and ",
+                   plan.schedule.micro_count, " micro-batches is ", size,
+                   " bytes long as JSON, and ", "each worker is given it: expected at most ",
+                   kMostPlanText, "; take fewer micro-batches")};
+}
+
 Status check_plan(const Job& job, const Plan& plan) {
-  const Status right = check(plan);
-  return right.ok() ? check_queues(job, plan) : right;
+  Status right = check(plan);
+  if (right.ok()) right = check_queues(job, plan);
+  return right.ok() ? check_plan_text(plan) : right;
 }
 
 // A refusal of the plan, as opposed to one of the settings.

@@ -434,6 +434,11 @@ void WorkerRun::finish_summary(std::vector<Event> events, int64_t step, StepSumm
   const auto& traced = job_.trace_steps;
   if (contains(traced, step)) {
     summary.events = to_text(events);
+    const auto told = std::count(summary.events.begin(), summary.events.end(), '\n');
+    if (told < std::ssize(events)) {
+      say(cat(name(), ": the trace of step ", step, " has the first ", told, " of ", events.size(),
+              " events: more do not fit into a report"));
+    }
   }
 }
 

@@ -15,6 +15,7 @@
 #include "control/connect.h"
 #include "control/message.grpc.pb.h"
 #include "control/quiet.h"
+#include "control/server.h"
 #include "control/wire.h"
 #include "ir/text.h"
 
@@ -23,7 +24,8 @@ namespace {
 
 using Stream = grpc::ClientReaderWriter<wire::Report, wire::Order>;
 
-constexpr int kMessageLimit = 64 << 20;
+// Of what the coordinator says: two plans, and the rest of an instruction, which is far smaller.
+constexpr int64_t kMostInstruction = 2 * kMostPlanText + (64 << 20);
 constexpr std::chrono::milliseconds kFarewell{500};
 
 // Between two tries to reach the coordinator: the first, and no longer than.
@@ -43,8 +45,7 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls*
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Each channel tries at once, whatever an earlier one has met.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetMaxReceiveMessageSize(kMessageLimit);
-  arguments.SetMaxSendMessageSize(kMessageLimit);
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMostInstruction));
   if (tls != nullptr) arguments.SetSslTargetNameOverride(kCoordinatorName);
   return grpc::CreateCustomChannel(address, credentials_of(tls), arguments);
 }

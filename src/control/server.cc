@@ -20,8 +20,10 @@
 namespace tenuto {
 namespace {
 
-// A traced step's events are the largest thing in a message.
-constexpr int kMessageLimit = 64 << 20;
+// Of what a worker, or a stranger, says: a traced step's events are the largest thing in it. What
+// the coordinator says has no limit at this end.
+constexpr int kMostReport = 64 << 20;
+constexpr int kNoLimit = -1;
 // Time for the last orders to leave when the server ends.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -102,8 +104,8 @@ class GrpcServer : public Server {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.SetMaxReceiveMessageSize(kMessageLimit);
-    builder.SetMaxSendMessageSize(kMessageLimit);
+    builder.SetMaxReceiveMessageSize(kMostReport);
+    builder.SetMaxSendMessageSize(kNoLimit);
     builder.AddListeningPort(settings_.listen, credentials_of(settings_.tls.get()), &port);
     builder.RegisterService(&service_);
     queue_ = builder.AddCompletionQueue();

@@ -39,8 +39,9 @@ Plan small_plan() {
 
 // One worker with a device that holds the stage.
 struct Seat {
-  Seat(MemoryNetwork& network, WorkerId self, int64_t seed)
-      : transport(make_memory_transport(network, {"job", "", 1, self, 1}, mailbox)),
+  Seat(MemoryNetwork& network, WorkerId self, int64_t seed, const PartSizes& sizes = {})
+      : lessons(sizes),
+        transport(make_memory_transport(network, {"job", "", 1, self, 1}, mailbox)),
         compute(make_paced(small_job(seed), small_plan(), {kStage}, monotonic_clock(), mailbox)),
         time{.self = self,
              .epoch = 1,
@@ -86,7 +87,8 @@ struct Seat {
 
 class Lesson : public testing::Test {
  protected:
-  Lesson() : donor(network, {0}, 1), learner(network, {2}, 2) {
+  explicit Lesson(const PartSizes& sizes = {})
+      : donor(network, {0}, 1, sizes), learner(network, {2}, 2) {
     const Status begun = donor.transport->connect({2}, {"worker-2"}, Ticket{1} /* nobody's */);
     CHECK(begun.ok(), "a way to the learner");
     const Result<Done> done = donor.mailbox.wait(std::chrono::seconds(10));
@@ -128,6 +130,40 @@ TEST_F(Lesson, WhatWasGivenStaysRightOverTheUpdates) {
   EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
   moment();  // nothing more is to be said
   step();
+  EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
+}
+
+// Parts grow to the largest size while there is time between the steps.
+class SmallParts : public Lesson {
+ protected:
+  SmallParts() : Lesson({.first = 64 << 10, .least = 16 << 10, .most = 256 << 10}) {}
+};
+
+TEST_F(SmallParts, NoneIsLargerThanAllowed) {
+  int moments = 0;
+  while (learner.lessons.learned() < 0 && moments < 200) {
+    moment();
+    ++moments;
+    step();
+  }
+  // 64, 128 and then 256 KiB each: 5 MiB of weights alone are more than 20 parts.
+  EXPECT_GE(moments, 21);
+  EXPECT_LT(moments, 200);
+  EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
+}
+
+// They shrink to the smallest size while each takes most of the time between two steps.
+TEST_F(SmallParts, NoneIsSmallerThanAllowed) {
+  int moments = 0;
+  while (learner.lessons.learned() < 0 && moments < 2000) {
+    moment();
+    ++moments;
+    donor.time.now += std::chrono::seconds(1);
+    step();
+  }
+  // 64, 32 and then 16 KiB each.
+  EXPECT_GT(moments, kBytes / (16 << 10) - 10);
+  EXPECT_LT(moments, 2000);
   EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
 }
 

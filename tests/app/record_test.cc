@@ -43,6 +43,17 @@ TEST(Events, AsTextAndBack) {
   EXPECT_EQ(back.value()[0].sent, events[0].sent);
 }
 
+// A report has room for so many events; what is left out is whole lines at the end.
+TEST(Events, WhatDoesNotFitIsLeftOut) {
+  const std::vector<Event> events = two_events();
+  const std::string all = to_text(events);
+  const std::string first = all.substr(0, all.find('\n') + 1);
+  EXPECT_EQ(to_text(events, all.size()), all);
+  EXPECT_EQ(to_text(events, all.size() - 1), first);
+  EXPECT_EQ(to_text(events, first.size()), first);
+  EXPECT_EQ(to_text(events, first.size() - 1), "");
+}
+
 TEST(Events, NonsenseIsRefusedWithItsLine) {
   const std::string text = to_text(two_events());
   for (const std::string& nonsense : {std::string("nonsense"), std::string("{\"worker\":1}"),

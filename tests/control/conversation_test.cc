@@ -181,6 +181,21 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   EXPECT_EQ(late.client->told()->plan->order, "gpipe");
 }
 
+// A plan of many micro-batches is longer than gRPC's own limit, and than what a worker may say.
+TEST(Conversation, ALongPlanComesDown) {
+  Coordinator coordinator;
+  Instruction instruction;
+  instruction.sequence = 1;
+  instruction.order.members = {{0}, {1}};
+  const std::string plan = plan_text("1f1b");
+  const std::string space(size_t{80} << 20, ' ');  // as in a text of so many ops
+  coordinator.server->tell(instruction, plan + space);
+  Singer singer(settings_for(coordinator, 1), {.version = 3});
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; })) << singer.end();
+  ASSERT_TRUE(singer.client->told()->plan);
+  EXPECT_EQ(to_json(*singer.client->told()->plan), plan);
+}
+
 TEST(Conversation, QuestionsAreAnswered) {
   Coordinator coordinator;
   const std::string address = coordinator.server->address();

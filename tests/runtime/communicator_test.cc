@@ -432,6 +432,66 @@ TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
   });
 }
 
+// More procedures, ways to cut one, and calls that are over than a group keeps, three calls under
+// way at a time: what is forgotten is made anew, and no sum shows it.
+TEST(Communicator, MoreOfEverythingThanIsKept) {
+  constexpr size_t kCalls = 1200, kUnderWay = 3, kSets = kUnderWay + 2;
+  for (const bool survives : {false, true}) {
+    Wires wires(3);
+    CommunicatorSettings settings = plain_settings();
+    settings.survive_deaths = survives;
+    settings.slice_bytes = 8;
+    wires.run(settings, [&](Communicator& group, int32_t place) {
+      std::vector<std::vector<float>> numbers(kSets);
+      std::vector<CallNumber> calls;
+      const auto look = [&](size_t call) {
+        ASSERT_TRUE(group.wait(calls[call]).ok()) << "call " << call;
+        const std::vector<float>& sum = numbers[call % kSets];
+        for (size_t i = 0; i < sum.size(); ++i) {
+          ASSERT_EQ(sum[i], 6 * static_cast<float>(1 + i % 5)) << "call " << call;
+        }
+      };
+      for (size_t call = 0; call < kCalls; ++call) {
+        if (call >= kUnderWay) look(call - kUnderWay);
+        std::vector<float>& own = numbers[call % kSets];
+        own.resize(call % 8 == 0 ? 1 + call * 3 / 8 : 80);
+        for (size_t i = 0; i < own.size(); ++i) {
+          own[i] = static_cast<float>(place + 1) * static_cast<float>(1 + i % 5);
+        }
+        CallRequest request;
+        request.total = std::as_writable_bytes(std::span(own));
+        request.own = request.total;
+        const auto chunks = static_cast<int32_t>(1 + call / 8 % 70);
+        request.way = call % 8 == 0   ? CallWay{"ring", 0, {}}
+                      : call % 8 == 1 ? CallWay{"tree", chunks, {}}
+                                      : CallWay{"direct", 0, {}};
+        const auto started = group.start(request);
+        ASSERT_TRUE(started.ok()) << started.error().message;
+        calls.push_back(started.value());
+      }
+      for (size_t call = kCalls - kUnderWay; call < kCalls; ++call) look(call);
+    });
+  }
+}
+
+// The newest sentences are kept.
+TEST(Communicator, MoreNotesThanAreKept) {
+  constexpr size_t kOld = 44;
+  Wires wires(1);
+  wires.run(plain_settings(), [&](Communicator& group, int32_t) {
+    for (size_t i = 0; i < kOld + kMostNotes; ++i) {
+      const Status status = reduce(group, 10, [&](CallRequest& it) {
+        it.way = {"late-one", 3, {{i < kOld ? 7 : 0}}};
+      });
+      ASSERT_TRUE(status.ok());
+    }
+    const std::vector<std::string> notes = group.take_notes();
+    ASSERT_EQ(notes.size(), kMostNotes);
+    EXPECT_EQ(notes.front(), notes.back());
+    EXPECT_EQ(notes.front().find("ring in place of late-one: "), 0U) << notes.front();
+  });
+}
+
 // A group may end while a call is under way: its memory is free then, and the others are told.
 TEST(Communicator, EndsWithCallsUnderWay) {
   for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {

@@ -245,8 +245,8 @@ bool freeze_one(uint64_t seed) {
   return true;
 }
 
-// The limit is so long that only who waits for the frozen worker is silent for so long, however busy
-// the machine is. So the clusters wait side by side.
+// The limit is so long that only who waits for the frozen worker is silent for so long, however
+// busy the machine is. So the clusters wait side by side.
 TEST(Disturbed, AFrozenWorkerEndsTheStepWithinTheLimit) {
   constexpr uint64_t kClusters = 12;
   (void)random_case(1, 2);  // finds the orders before the threads ask for them
