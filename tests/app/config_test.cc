@@ -66,6 +66,21 @@ TEST(Config, AScheduleFileIsRunAsItIsListed) {
   std::remove(path.c_str());
 }
 
+// A sum in fixed point has room for so many terms.
+TEST(Config, ReproducibleSumsHaveRoomForSoManyMicroBatches) {
+  const std::string numerics = "resilience.numerics=reproducible",
+                    pipelines = "parallel.pipelines=4";
+  EXPECT_TRUE(load({numerics, pipelines, "parallel.micros=2048"}).ok());
+  EXPECT_TRUE(load({pipelines, "parallel.micros=2049"}).ok());
+  const auto refused = load({numerics, pipelines, "parallel.micros=2049"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(
+      refused.error().message.find("sums up to 8192 micro-batches a step, found 4 pipelines of "
+                                   "2049"),
+      std::string::npos)
+      << refused.error().message;
+}
+
 TEST(Config, HelpNamesEveryKey) {
   const std::string help = key_help();
   for (const Key& key : job_keys()) {
