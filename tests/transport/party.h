@@ -18,7 +18,7 @@
 
 namespace tenuto {
 
-inline constexpr Duration kPatience = std::chrono::seconds(20);
+inline constexpr Duration kPatience = std::chrono::seconds(60);
 
 inline Hello hello_of(int worker) { return {"tale", "secret", kWireVersion, WorkerId{worker}, 0}; }
 
