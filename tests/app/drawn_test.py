@@ -132,7 +132,8 @@ class Drawn(Survival):
         return None
 
     def play_all(self, seeds):
-        deaths = returns = lost = 0
+        """Plays the runs of these seeds; how many workers died in them."""
+        deaths = lost = 0
         for seed in seeds:
             run = self.play(seed)
             if run is None:
@@ -142,9 +143,9 @@ class Drawn(Survival):
             died = len(self.told(run, "death"))
             came = sum("has the state" in reason for reason in self.told(run, "join"))
             print(f"seed {seed}: {died} deaths, {came} returns", flush=True)
-            deaths, returns = deaths + died, returns + came
+            deaths += died
         self.assertEqual(lost, 0)
-        return deaths, returns
+        return deaths
 
     def setUp(self):
         super().setUp()
@@ -152,9 +153,8 @@ class Drawn(Survival):
         self.text = self.write_text()
 
     def test_two_runs(self):
-        deaths, returns = self.play_all([3] if SANITIZED else [3, 4])
-        self.assertGreater(deaths, 0)
-        self.assertGreater(returns, 0)
+        # Whether somebody is back before the end is up to the machine; join_test.py waits for that.
+        self.assertGreater(self.play_all([3] if SANITIZED else [3, 4]), 0)
 
     @long_case
     def test_many_runs(self):
