@@ -36,6 +36,8 @@ class Drawn(Survival):
         micros = chance.choice([stages, 2 * stages, stages + 1])
         if ORDERS[order] == 2:
             micros = max(2, stages * chance.choice([1, 2]))
+        if order == "dualpipe-v":
+            micros = 2 * stages
         settings = {
             "job__steps": STEPS, "job__seed": chance.randrange(1000),
             "job__checkpoint_every": chance.choice([0, 7, STEPS]), "job__validate_every": 0,
