@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "collective/slice.h"
 #include "runtime/call_tag.h"
+#include "runtime/keep_forever.h"
 #include "runtime/recovery.h"
 #include "runtime/worker.h"
 
@@ -23,12 +24,6 @@ constexpr int kQuietWaits = 10;
 constexpr Duration kLinger = std::chrono::seconds(1);
 // Calls that were waited for and are kept at most, in case that others lack what is in them.
 constexpr size_t kMostPast = 4 * kMostCalls;
-
-// Scratch stays as it is when nothing may be taken from the wire any more.
-void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions) {
-  static auto* const kept = new std::vector<std::unique_ptr<Reduction>>();
-  for (auto& each : reductions) kept->push_back(std::move(each));
-}
 
 Status check_memory(const CallRequest& request) {
   const size_t one = size_of(request.element);
@@ -507,10 +502,8 @@ void Communicator::abandon(bool all) {
                          fixed(to_milliseconds(kRetireLimit), 0),
                          " ms, so their memory is in use: this process must end");
   keep_forever(std::move(parts));
-  static auto* const recoveries = new std::vector<std::unique_ptr<Recovery>>();
-  recoveries->push_back(std::move(recovery_));
-  static auto* const askers = new std::vector<std::unique_ptr<ReadyAsker>>();
-  askers->push_back(std::move(asker_));
+  keep_forever(std::move(recovery_));
+  keep_forever(std::move(asker_));
 }
 
 // What is waited for in vain.

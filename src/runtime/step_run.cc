@@ -9,19 +9,11 @@
 #include "ir/effect.h"
 #include "ir/text.h"
 #include "runtime/hang_report.h"
+#include "runtime/keep_forever.h"
 
 namespace tenuto {
 
 namespace {
-
-// Memory that a transport may still write after a step that could not be ended cleanly. It is never
-// freed: the process must end (see run_step).
-void keep_forever(std::vector<std::unique_ptr<Reduction>> reductions,
-                  std::unique_ptr<QueuedMessages> queue) {
-  using Kept = std::pair<std::vector<std::unique_ptr<Reduction>>, std::unique_ptr<QueuedMessages>>;
-  static auto* const kept = new std::vector<Kept>;
-  kept->emplace_back(std::move(reductions), std::move(queue));
-}
 
 // See Remainder::unsummed.
 std::vector<Value> gradients_alone(std::span<const Op> list) {
@@ -714,7 +706,8 @@ Error StepRun::retire(Error error) {
   error.message += cat("; ", under_way_, " calls are still under way after ",
                        fixed(to_milliseconds(input_.retire_limit), 0),
                        " ms, so their memory is in use: this process must end");
-  keep_forever(std::move(reductions_), std::move(queue_));
+  keep_forever(std::move(reductions_));
+  keep_forever(std::move(queue_));
   return error;
 }
 

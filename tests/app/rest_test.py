@@ -56,7 +56,7 @@ class Rest(LeftOver):
         self.assertNotIn("iteration_ms", hit)
         periods = [line.get("period_ms") for line in run.metrics()]
         # How much longer is for bench/death_cost.py to say: the pause is of the real clock.
-        self.assertGreater(hit["period_ms"], periods[1])
+        self.assertGreater(hit["period_ms"], min(periods[1:2] + periods[3:]))
         self.assertIn("iteration_ms", run.metrics()[3])
 
     def test_two_die_in_one_step(self):

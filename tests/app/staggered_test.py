@@ -53,8 +53,8 @@ class Staggered(Survival):
         self.assert_some_as_priced(found, 20, period)
 
     def assert_some_as_priced(self, run, first, period):
-        """Some step from the first one on takes the time that was priced, on the workers' own clock.
-        A busy machine makes steps late; none of those has that very time."""
+        """Some step from the first one on takes the priced time, on the workers' own clock. A busy
+        machine makes steps late; none of those has that very time."""
         times = [line["period_ms"] for line in run.metrics()[first:-1] if "period_ms" in line]
         print(f"priced {period:.2f} ms, took {times}")
         self.assertTrue(any(abs(time - period) <= 0.001 * period for time in times), times)

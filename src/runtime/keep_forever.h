@@ -1,0 +1,20 @@
+// Memory that a wire may still write to when nobody can wait for that any more.
+#pragma once
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace tenuto {
+
+// Keeps `what` until the process ends. Workers may be threads of one process: any may call it at
+// any time.
+template <class What>
+void keep_forever(What what) {
+  static auto* const mutex = new std::mutex();
+  static auto* const kept = new std::vector<What>();
+  const std::lock_guard lock(*mutex);
+  kept->push_back(std::move(what));
+}
+
+}  // namespace tenuto
