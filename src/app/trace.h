@@ -6,16 +6,14 @@
 #include <vector>
 
 #include "base/result.h"
+#include "control/message_size.h"
 #include "ir/plan.h"
 #include "world/event.h"
 
 namespace tenuto {
 
-// The longest text of a traced step's events in one report, which is a message of at most 64 MiB.
-inline constexpr size_t kMostTraceText = size_t{48} << 20;
-
-// Events as JSON lines (docs/formats.md), the form in which workers report them: the first that
-// make up at most `most` bytes.
+// Events as JSON lines (docs/formats.md), the form in which workers report them. Events at the end
+// are left out where the text would be longer than `most` bytes.
 std::string to_text(const std::vector<Event>& events, size_t most = kMostTraceText);
 // Reads them back; Invalid/Call with the number of the line at fault.
 Result<std::vector<Event>> events_from_text(std::string_view text);

@@ -25,7 +25,7 @@
 #include "base/host.h"
 #include "base/sentence.h"
 #include "base/text.h"
-#include "control/server.h"
+#include "control/message_size.h"
 #include "ir/check.h"
 #include "ir/text.h"
 #include "sim/price.h"
@@ -98,14 +98,14 @@ Status check_queues(const Job& job, const Plan& plan) {
   return error;
 }
 
-// Each worker is given the plan as text.
+// The coordinator sends the plan to each worker as JSON, in one message.
 Status check_plan_text(const Plan& plan) {
   const size_t size = to_json(plan).size();
   if (size <= static_cast<size_t>(kMostPlanText)) return ok();
   return Error{Code::Infeasible, Reach::Job,
                cat("the plan of ", plan.schedule.lists.size(), " workers and ",
                    plan.schedule.micro_count, " micro-batches is ", size,
-                   " bytes long as JSON, and ", "each worker is given it: expected at most ",
+                   " bytes long as JSON, in which form workers are given it: expected at most ",
                    kMostPlanText, "; take fewer micro-batches")};
 }
 

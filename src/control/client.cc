@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "control/connect.h"
 #include "control/message.grpc.pb.h"
+#include "control/message_size.h"
 #include "control/quiet.h"
-#include "control/server.h"
 #include "control/wire.h"
 #include "ir/text.h"
 
@@ -24,8 +24,6 @@ namespace {
 
 using Stream = grpc::ClientReaderWriter<wire::Report, wire::Order>;
 
-// Of what the coordinator says: two plans, and the rest of an instruction, which is far smaller.
-constexpr int64_t kMostInstruction = 2 * kMostPlanText + (64 << 20);
 constexpr std::chrono::milliseconds kFarewell{500};
 
 // Between two tries to reach the coordinator: the first, and no longer than.

@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "control/message.grpc.pb.h"
+#include "control/message_size.h"
 #include "control/quiet.h"
 #include "control/wire.h"
 #include "ir/text.h"
@@ -20,10 +21,7 @@
 namespace tenuto {
 namespace {
 
-// Of what a worker, or a stranger, says: a traced step's events are the largest thing in it. What
-// the coordinator says has no limit at this end.
-constexpr int kMostReport = 64 << 20;
-constexpr int kNoLimit = -1;
+constexpr int kNoLimit = -1;  // as gRPC writes it
 // Time for the last orders to leave when the server ends.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -104,7 +102,7 @@ class GrpcServer : public Server {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.SetMaxReceiveMessageSize(kMostReport);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(kMostReport));
     builder.SetMaxSendMessageSize(kNoLimit);
     builder.AddListeningPort(settings_.listen, credentials_of(settings_.tls.get()), &port);
     builder.RegisterService(&service_);

@@ -16,10 +16,6 @@
 
 namespace tenuto {
 
-// The longest plan, as JSON, that workers can be given. An instruction carries at most two: that of
-// the epoch, and that of what is left of a step.
-inline constexpr int64_t kMostPlanText = int64_t{256} << 20;
-
 // What a server is made with.
 struct ServerSettings {
   std::string listen;  // host:port; port 0 = any free one

@@ -1,4 +1,5 @@
-// Memory that a wire may still write to when nobody can wait for that any more.
+// What is never freed, because a transport may still write to it when nobody waits for that any
+// more.
 #pragma once
 
 #include <mutex>

@@ -4,7 +4,7 @@ links are slow and break, under many layouts and rules of update. Each run must 
 bits of the same run undisturbed.
 
 `DRAWN_FIRST` and `DRAWN_COUNT` choose the seeds of the long test: seed 17 alone is
-    DRAWN_FIRST=17 DRAWN_COUNT=1 ./run test --long -R Drawn
+    DRAWN_FIRST=17 DRAWN_COUNT=1 ./run test --long -R drawn_test
 """
 import os
 import random

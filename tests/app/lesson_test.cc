@@ -133,7 +133,8 @@ TEST_F(Lesson, WhatWasGivenStaysRightOverTheUpdates) {
   EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
 }
 
-// Parts grow to the largest size while there is time between the steps.
+// Each part that takes little of the time between two steps is followed by one of twice its size,
+// up to the largest size allowed.
 class SmallParts : public Lesson {
  protected:
   SmallParts() : Lesson({.first = 64 << 10, .least = 16 << 10, .most = 256 << 10}) {}
@@ -152,7 +153,8 @@ TEST_F(SmallParts, NoneIsLargerThanAllowed) {
   EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
 }
 
-// They shrink to the smallest size while each takes most of the time between two steps.
+// Each part that takes too much of the time between two steps is followed by one of half its size,
+// down to the smallest size allowed.
 TEST_F(SmallParts, NoneIsSmallerThanAllowed) {
   int moments = 0;
   while (learner.lessons.learned() < 0 && moments < 2000) {

@@ -434,8 +434,9 @@ TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
   });
 }
 
-// More procedures, ways to cut one, and calls that are over than a group keeps, three calls under
-// way at a time: what is forgotten is made anew, and no sum shows it.
+// A group keeps so many procedures, so many ways to slice each, and so many calls that have ended.
+// This test needs more of each, with three calls under way at a time. The group makes again what it
+// has forgotten, and every sum is right.
 TEST(Communicator, MoreOfEverythingThanIsKept) {
   constexpr size_t kCalls = 1200, kUnderWay = 3, kSets = kUnderWay + 2;
   for (const bool survives : {false, true}) {
@@ -566,9 +567,9 @@ TEST(Communicator, AutoChoosesAlikeByWhatAllTold) {
   }
 }
 
-// Another member is late in every call, so that no call before says who: the service does. Who is
-// late comes a while after all others; on a busy machine they too may come at any time, so the late
-// member counts them first. Adds what is said of those who were not waited for.
+// In every call another member is late, so only the ready service can tell who it will be. The late
+// member first waits until all others have come to the call, because on a busy machine any of them
+// may be slow. Adds the group's sentences about members that were not waited for to `notes`.
 void call_with_a_late_member(std::set<std::string>& notes) {
   const int32_t count = 5;
   const int calls = kSanitized ? 6 : 20;

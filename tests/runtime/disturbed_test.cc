@@ -212,8 +212,8 @@ TEST(Disturbed, ABrokenLinkIsNamed) {
   EXPECT_GT(broken, 20);
 }
 
-// A cluster whose links and ops the seed draws, of which one worker freezes. True when some worker
-// still needed it.
+// Runs a cluster whose links and ops are drawn from the seed, and freezes one worker in its step.
+// Returns true when another worker still needed that one.
 bool freeze_one(uint64_t seed) {
   const Case drawn = random_case(seed, 2);
   SCOPED_TRACE(name_of(seed, drawn.job));
@@ -245,11 +245,10 @@ bool freeze_one(uint64_t seed) {
   return true;
 }
 
-// The limit is so long that only who waits for the frozen worker is silent for so long, however
-// busy the machine is. So the clusters wait side by side.
+// On a busy machine, too, a worker is silent for the 10 s of the limit only when it waits for the
+// frozen one. The clusters run side by side so that the test takes these 10 s once.
 TEST(Disturbed, AFrozenWorkerEndsTheStepWithinTheLimit) {
   constexpr uint64_t kClusters = 12;
-  (void)random_case(1, 2);  // finds the orders before the threads ask for them
   std::atomic<int> frozen = 0;
   std::vector<std::thread> threads;
   for (uint64_t seed = 1; seed <= kClusters; ++seed) {

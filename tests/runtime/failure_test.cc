@@ -236,8 +236,8 @@ void expect_golden(const std::string& name, const std::string& text) {
   EXPECT_EQ(text + "\n", expected) << "UPDATE_GOLDEN=1 rewrites " << path;
 }
 
-// A mailbox that knows how many reports come before all is silent: those it waits for, however long
-// they take on a busy machine, and then no time passes until the limit.
+// A mailbox that is told how many reports will come. It waits for these as long as a busy machine
+// takes. Then it says at once that the limit of silence has passed.
 class KnowingMailbox : public QueueMailbox {
  public:
   explicit KnowingMailbox(int reports) : reports_(reports) {}

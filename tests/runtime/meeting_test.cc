@@ -47,8 +47,8 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// What each of several processes would have got, each in a thread. The last one comes when so many
-// others have been refused.
+// What each of several processes would be told, each played by a thread. The last one comes after
+// `refused_first` of the others have been refused.
 std::vector<std::string> join_all(const std::vector<JoinSettings>& all, size_t refused_first = 0) {
   std::vector<std::string> said(all.size());
   std::atomic<size_t> at_the_call = 0, refused = 0;
@@ -131,7 +131,7 @@ TEST(Join, WithAReadyService) {
   }
 }
 
-// Whoever is refused leaves the place to the one who fits in, and who comes after it here.
+// A member that is refused does not keep its place: the right one comes later and joins.
 TEST(Join, OneAloneWithAReadyServiceIsRefused) {
   const std::string meeting = free_address();
   std::vector<JoinSettings> all{place_of(meeting, 0, 2), place_of(meeting, 1, 2),

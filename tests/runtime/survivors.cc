@@ -136,10 +136,12 @@ void Survivors::take_stock() {
   }
 }
 
-// How far each worker has come when one is lost depends on the machine. But a weight gradient that
-// is in a sum of those who live is not made again. At the first loss, where all that was sent is
-// kept and no sum is whole yet, the two ops in front of it are not made again either, but for a
-// loss that went with the lost worker. What a worker hands to another stage of its own is not sent.
+// How far each worker has come when one is lost depends on the machine, but two things always hold.
+// A weight gradient that a living worker has added to its sum is not computed again. The forward
+// and the input gradient of that micro-batch are not computed again either, unless the dead worker
+// alone knew the loss. The second holds only at the first death, with every sent message kept,
+// before any sum is complete, and when each worker holds one stage: what a worker hands to another
+// stage of its own is not sent, and so is not kept.
 void Survivors::expect_nothing_twice(const std::vector<Inventory>& inventories, const Rest& rest,
                                      int64_t losses) {
   int64_t spared = 0, gradients = 0;

@@ -19,8 +19,8 @@ namespace {
 
 // Sanitizers make every run many times as long.
 constexpr int32_t kPart = kSanitized ? 5 : 1;
-// A run takes some tens of milliseconds. One that has not ended after so long never does, however
-// busy the machine is; only a bug that may show as a hang is waited for less long.
+// A run takes some tens of milliseconds. If it has not ended after kLimit, it hangs, however busy
+// the machine is. Runs with a bug that may make them hang are given kHangs alone, to save time.
 constexpr Duration kLimit = std::chrono::seconds(60);
 constexpr Duration kHangs = std::chrono::seconds(kSanitized ? 20 : 10);
 

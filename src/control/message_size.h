@@ -1,0 +1,18 @@
+// How long the messages between the coordinator and its workers may be, in bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace tenuto {
+
+// A report: what a worker, or a stranger who has not shown the token yet, may send at once.
+inline constexpr int64_t kMostReport = int64_t{64} << 20;
+// The events of a traced step are the longest part of a report. This leaves room for the others.
+inline constexpr int64_t kMostTraceText = kMostReport / 4 * 3;
+// A plan as JSON.
+inline constexpr int64_t kMostPlanText = int64_t{256} << 20;
+// An instruction carries at most two plans, the one of the epoch and the one of what is left of a
+// step. Everything else in it is far shorter than a report.
+inline constexpr int64_t kMostInstruction = 2 * kMostPlanText + kMostReport;
+
+}  // namespace tenuto
