@@ -76,6 +76,7 @@ class Turn {
   void end(int exit_code, const std::string& sentence);
   void end_salvage(const std::string& trouble);
   bool committable(int64_t version);
+  bool knows_step(int64_t step);
   void commit(int64_t version);
   bool complete(int64_t version) {
     const auto found = state().shards.find(version);
@@ -389,6 +390,18 @@ bool Turn::committable(int64_t version) {
   return version != next_save(s) || version == s.stop_at || complete(version);
 }
 
+// False, and the step is abandoned, when all have done the step and what it comes to is not known:
+// it must not be committed without its losses.
+bool Turn::knows_step(int64_t step) {
+  const State& s = state();
+  const StepRecord record = record_of(s, step);
+  if (is_known(record)) return true;
+  abandon({.cause = cat("all have done step ", step, ", and ", unknown_part_of(s, record)),
+           .exit_saved = 75,
+           .exit_bare = 75});
+  return false;
+}
+
 void Turn::commit(int64_t version) {
   State& s = state();
   for (int64_t step = s.committed; step < version; ++step) {
@@ -485,6 +498,7 @@ void Turn::run() {
   State& s = state();
   if (answer_bad_numbers() || answer_failures()) return;
   while (s.committed < s.stop_at && committable(s.committed + 1)) {
+    if (!knows_step(s.committed)) return;
     const bool saved = next_save(s) == s.committed + 1;
     commit(s.committed + 1);
     if (saved && s.committed < s.stop_at) store(s.committed);
@@ -555,7 +569,8 @@ void Turn::roll_forward() {
   if (is_step_done(s, record_of(s, s.committed))) commit(version);
 }
 
-// Once all that live have answered: the newest version that every stage can still give.
+// Once all that live have answered: the newest version that every stage can still give, and that is
+// known with all its losses.
 void Turn::choose_target() {
   State& s = state();
   int64_t target = s.salvage.ceiling;
@@ -569,6 +584,14 @@ void Turn::choose_target() {
     }
     target = target < 0 ? newest : std::min(target, newest);
   }
+  std::string given_up;  // why not the newest
+  if (target > s.committed) {
+    const StepRecord last = record_of(s, s.committed);
+    if (!is_known(last)) {
+      target = s.committed;
+      given_up = unknown_part_of(s, last);
+    }
+  }
   s.salvage.target = target;
   const std::vector<WorkerId> savers = choose_savers(s, target);
   if (std::find(savers.begin(), savers.end(), WorkerId{}) != savers.end()) {
@@ -576,7 +599,10 @@ void Turn::choose_target() {
     return end_salvage("the workers that are left do not hold one common version");
   }
   s.salvage.deadline = now_ + s.rules.save_limit();
-  note(cat("version ", target, " is the newest that every stage still has"));
+  note(cat("version ", target, given_up.empty() ? " is the newest that every stage still has"
+                                                : " is saved, without the step behind it: ",
+           given_up));
+  if (target > s.committed) commit(target);
 }
 
 void Turn::salvage() {
@@ -592,14 +618,8 @@ void Turn::salvage() {
   if (s.situation != Situation::Salvaging) return;
   const int64_t target = s.salvage.target;
   if (target >= 0 && s.storing < 0) {
-    if (target == s.saved) {
-      commit(std::max(target, s.committed));
-      return end_salvage("");
-    }
-    if (complete(target)) {
-      commit(std::max(target, s.committed));
-      return store(target);
-    }
+    if (target == s.saved) return end_salvage("");
+    if (complete(target)) return store(target);
   }
   if (now_ >= s.salvage.deadline) {
     if (target >= 0) return end_salvage("saving took too long");

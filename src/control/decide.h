@@ -7,9 +7,9 @@
 // (recover.h). Salvaging: it cannot be done without, or a worker has failed; the step is abandoned
 // and the newest version that every stage still has is saved. Ended: all are told to go.
 //
-// Version v is committed when every member has reported it (running, in this epoch) and, when v is
-// to be saved, when its shards are there too. The Step op of step v waits for that, so versions
-// differ by at most one and one undo suffices.
+// Version v is committed when every member has reported it (running, in this epoch), with all the
+// losses of its step, and, when v is to be saved, when its shards are there too. The Step op of step
+// v waits for that, so versions differ by at most one and one undo suffices.
 #pragma once
 
 #include <map>
@@ -229,8 +229,9 @@ struct Input {
 // A step that is now final, as the metrics tell it.
 struct StepRecord {
   int64_t step = 0, epoch = 0;
-  bool complete = false;  // the loss of every micro-batch is known
-  bool validated = true;  // false: some held-out losses are not
+  int32_t losses = 0;     // how many micro-batches have told their loss
+  bool complete = false;  // all have
+  bool validated = true;  // false: a held-out pass behind it has not told all its losses
   double loss = 0;        // mean over micro-batches, folded in their order
   std::optional<double> validation_loss;
   std::shared_ptr<const Plan> plan;  // that it ran under

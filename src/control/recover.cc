@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "control/replan.h"
+#include "control/step_record.h"
 #include "ir/check.h"
 #include "plan/lower.h"
 #include "plan/routed.h"
@@ -113,14 +114,10 @@ bool all_have_frozen(const State& state) {
 }
 
 bool is_step_done(const State& state, const StepRecord& step) {
-  for (const Member& member : state.members) {
-    if (!member.alive) continue;
-    if (member.report.version <= step.step) return false;
-    for (const StepSummary& summary : member.report.steps) {
-      if (summary.step == step.step && summary.broken_off) return false;
-    }
-  }
-  return step.complete && step.validated;
+  const bool all = std::all_of(
+      state.members.begin(), state.members.end(),
+      [&](const Member& member) { return !member.alive || member.report.version > step.step; });
+  return all && is_known(step);
 }
 
 std::string begin_again(Decision& out, bool redone) {

@@ -47,8 +47,7 @@ std::string begin_recovery(Decision& out, WorkerId dead, const std::string& caus
 // True when every member has said at which version it is, in this epoch.
 bool all_have_frozen(const State& state);
 
-// True when the step after the committed version is done at every member and nothing of it is lost:
-// every loss is known, and the held-out pass behind it is finished.
+// True when the step after the committed version is done at every member, and known.
 bool is_step_done(const State& state, const StepRecord& step);
 
 // All run again from the committed version on, under the plan without the dead. `redone`: what was

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/text.h"
 #include "control/replan.h"
 
 namespace tenuto {
@@ -51,12 +52,14 @@ StepRecord record_of(const State& state, int64_t step) {
   record.plan = plan_of(state.planning, step);
   record.events.resize(state.members.size());
   std::map<int32_t, double> losses, evaluation;
+  bool broken_off = false;
   DeviceTime device;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     for (const StepSummary& summary : state.members[worker].report.steps) {
       if (summary.step != step) continue;
       for (const auto& [micro, loss] : summary.losses) losses[micro] = loss;
       for (const auto& [micro, loss] : summary.evaluation) evaluation[micro] = loss;
+      broken_off = broken_off || summary.broken_off;
       if (!summary.losses.empty() || record.learning_rate == 0) {
         record.gradient_norm = summary.gradient_norm;
         record.learning_rate = summary.learning_rate;
@@ -72,9 +75,10 @@ StepRecord record_of(const State& state, int64_t step) {
       record.events[worker] = summary.events;
     }
   }
-  record.validated =
-      evaluation.empty() || static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
-  record.complete = static_cast<int32_t>(losses.size()) == state.rules.micro_count;
+  const bool whole = static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
+  record.validated = !broken_off && (evaluation.empty() || whole);
+  record.losses = static_cast<int32_t>(losses.size());
+  record.complete = record.losses == state.rules.micro_count;
   record.loss = mean(losses);
   const auto& rest = state.recovery.rest;
   const bool resumed = rest && rest->epoch == state.epoch && rest->step == step;
@@ -86,6 +90,15 @@ StepRecord record_of(const State& state, int64_t step) {
   }
   if (!evaluation.empty() && record.validated) record.validation_loss = mean(evaluation);
   return record;
+}
+
+bool is_known(const StepRecord& step) { return step.complete && step.validated; }
+
+std::string unknown_part_of(const State& state, const StepRecord& step) {
+  if (step.complete) return "the held-out pass behind it was not finished";
+  const int32_t all = state.rules.micro_count;
+  return cat("the losses of ", all - step.losses, " of its ", all,
+             " micro-batches are known to nobody");
 }
 
 }  // namespace tenuto

@@ -340,6 +340,24 @@ TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
   }
 }
 
+// Workers that do not tell their losses cost the run its end, but no committed step lacks them.
+TEST(DecideRandom, NoStepIsCommittedWithoutItsLosses) {
+  for (uint64_t seed = 0; seed < 100 / kPart; ++seed) {
+    Case of = make_case(seed);
+    of.rules.survive = true;
+    World world(seed, of.stages, of.pipelines, of.rules, {.bug = Bug::ForgetsLosses});
+    world.run(400, 40000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    EXPECT_EQ(world.state().ending->exit_code, 75) << "seed " << seed;
+    EXPECT_EQ(world.state().committed, 0) << "seed " << seed;
+    EXPECT_EQ(world.state().saved, 0) << "seed " << seed;
+    EXPECT_NE(world.state().ending->sentence.find("micro-batches are known to nobody"),
+              std::string::npos)
+        << "seed " << seed << ": " << world.state().ending->sentence;
+  }
+}
+
 // A worker that breaks a rule is found: so the plays above mean something.
 TEST(DecideRandom, BrokenRulesOfWorkersAreSeen) {
   for (const Bug bug : {Bug::NoUndo, Bug::LateUndo, Bug::StepsAhead}) {

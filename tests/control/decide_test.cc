@@ -38,6 +38,7 @@ TEST(Decide, ARunBeginsWithoutAnAbsentWorker) {
   Rules rules = small_rules();
   rules.stages[1].holders = {{3}};
   rules.pipelines = 2;
+  rules.micro_count = 1;  // worker 1 tells no loss
   Play run(rules);
   EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{0}, {2}, {3}}));
   EXPECT_EQ(name_of(rules, {3}), "worker 3 (stage 1 of pipeline 1)");
@@ -280,6 +281,7 @@ TEST(Decide, AVersionThatIsSavedIsCommittedWithItsShards) {
   for (size_t i = 0; i < 4; ++i) {
     run.reports[i].version = 4;
     run.reports[i].steps = {{.step = 3}};
+    if (i % 2 == 1) run.reports[i].steps[0].losses = {{static_cast<int32_t>(i / 2), 2.0}};
     run.report(i);
   }
   EXPECT_EQ(run.state.committed, 3);  // no shard yet
@@ -385,29 +387,73 @@ TEST(Decide, AStepThatDoesNotEndInTimeIsAbandonedAtAStop) {
   EXPECT_EQ(run.state.saved, 2);
 }
 
-TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionIsSaved) {
-  Play run;
-  run.connect();
-  run.advance_to(2);
-  run.step(0);
-  run.step(1);  // pipeline 0 has ended step 2; worker 3 dies in it
-  const Decision decision = run.hear(Exited{{3}, true, 9});
-  ASSERT_TRUE(decision.order);
-  EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
-  EXPECT_EQ(decision.order->order.epoch, 2);
-  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
-  run.freeze();
-  // Stage 1 is left to worker 1, which has version 3; so has worker 0 of stage 0.
-  EXPECT_EQ(run.state.told.save_version, 3);
-  EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{0}, {1}}));
-  const Decision saved = run.save_all();
-  ASSERT_TRUE(saved.checkpoint);
-  ASSERT_EQ(saved.steps.size(), 1u);
-  EXPECT_FALSE(saved.steps[0].complete);  // worker 3 has taken its loss with it
-  run.hear(Stored{3, ""});
-  ASSERT_TRUE(run.state.ending);
-  EXPECT_EQ(*run.state.ending,
-            (Ending{75, "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2"}));
+// Pipeline 0 has ended step 2, and so has worker 3, or it dies in it and takes its loss with it: the
+// step is then given up, though every stage has done it, for it could never be told.
+TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
+  for (const bool told : {true, false}) {
+    Play run;
+    run.connect();
+    run.advance_to(2);
+    run.step(0);
+    run.step(1);
+    if (told) run.step(3);
+    const Decision decision = run.hear(Exited{{3}, true, 9});
+    ASSERT_TRUE(decision.order);
+    EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
+    EXPECT_EQ(decision.order->order.epoch, 2);
+    EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+    const Decision agreed = run.freeze();
+    // Stage 1 is left to worker 1, which has version 3; so has worker 0 of stage 0.
+    EXPECT_EQ(run.state.told.save_version, told ? 3 : 2);
+    EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{told ? 0 : 2}, {1}}));
+    EXPECT_EQ(agreed.reason,
+              told ? "version 3 is the newest that every stage still has"
+                   : "version 2 is saved, without the step behind it: the losses of 1 of its 2 "
+                     "micro-batches are known to nobody");
+    // What it tells is written with the decision that the step counts.
+    ASSERT_EQ(agreed.steps.size(), told ? 1u : 0u);
+    EXPECT_EQ(run.state.committed, told ? 3 : 2);
+    if (told) {
+      EXPECT_TRUE(agreed.steps[0].complete);
+      EXPECT_EQ(agreed.steps[0].loss, 4.0);
+    }
+    const Decision saved = run.save_all();
+    ASSERT_TRUE(saved.checkpoint);
+    EXPECT_TRUE(saved.steps.empty());
+    run.hear(Stored{told ? 3 : 2, ""});
+    ASSERT_TRUE(run.state.ending);
+    EXPECT_EQ(*run.state.ending,
+              (Ending{75, cat("worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step ",
+                              told ? 3 : 2)}));
+  }
+}
+
+// A worker that does not tell its losses: the step is not committed, and the run says why.
+TEST(Decide, AStepWithoutAllItsLossesIsNotCommitted) {
+  for (const bool passes : {false, true}) {
+    Play run;
+    run.connect();
+    run.advance_to(2);
+    for (size_t i = 0; i < 4; ++i) {
+      run.reports[i].version = 3;
+      run.reports[i].steps = {{.step = 2, .broken_off = passes && i == 3}};
+      if (i == 1 || (passes && i == 3)) {
+        run.reports[i].steps[0].losses = {{static_cast<int32_t>(i / 2), 2.0}};
+      }
+      run.report(i);
+    }
+    EXPECT_EQ(run.state.committed, 2);
+    EXPECT_EQ(run.state.situation, Situation::Salvaging);
+    run.freeze();
+    EXPECT_EQ(run.state.told.save_version, 2);
+    run.save_all();
+    run.hear(Stored{2, ""});
+    EXPECT_EQ(run.state.ending,
+              (Ending{75, passes ? "all have done step 2, and the held-out pass behind it was not "
+                                   "finished"
+                                 : "all have done step 2, and the losses of 1 of its 2 "
+                                   "micro-batches are known to nobody"}));
+  }
 }
 
 TEST(Decide, WhoIsAheadTakesItsStepBack) {

@@ -95,9 +95,9 @@ class Play {
           {state.told.save_version, cat("stage-", stage, ".safetensors"), 7, "00", {stage}}};
     }
   }
-  // All take steps until version `version` is committed.
+  // All take steps until version `version` is committed, or cannot be.
   void advance_to(int64_t version) {
-    while (state.committed < version && !state.ending) {
+    for (int64_t left = version - state.committed; left > 0 && !state.ending; --left) {
       for (size_t i = 0; i < reports.size(); ++i) {
         const Decision decision = step(i);
         if (decision.checkpoint) hear(Stored{decision.checkpoint->version, ""});

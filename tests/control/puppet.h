@@ -41,6 +41,7 @@ enum class Bug : uint8_t {
   NoUndo,            // keeps the step of the try that is given up
   LateUndo,          // says that it runs before it has taken that step back
   StepsAhead,        // does not wait for the commit of the version before
+  ForgetsLosses,     // reports a step without its losses
   HalfLearned,       // says that it has all of the state when it has a piece
   KeepsPieces,       // takes what it was given in one epoch for good in the next
   ToldFirst,         // tells a commit before it is written down

@@ -22,7 +22,11 @@ std::string run_play(uint64_t seed, Case of, const Chances& chances, int32_t wil
   World world(seed, of.stages, of.pipelines, of.rules, chances);
   world.run(wild, 80000);
   if (world.failed()) return world.fault();
-  return world.state().ending ? "" : "the run comes to no end";
+  if (!world.state().ending) return "the run comes to no end";
+  const bool given_up = !world.state().salvage.cause.empty() && world.whole();
+  return given_up ? cat("the run is given up, though every stage has a holder: ",
+                        world.state().ending->sentence)
+                  : "";
 }
 
 // Deaths and wrong suspicions; workers go on with what is left of a step.
@@ -32,7 +36,17 @@ std::string disturbed(uint64_t seed) {
   return run_play(seed, make_case(seed), chances, 900);
 }
 
-// The same while coordinators are replaced.
+// Deaths without which no step is done: the newest version that is left is saved for good.
+std::string given_up(uint64_t seed) {
+  const Case of = make_case(seed);
+  World world(seed, of.stages, of.pipelines, of.rules,
+              {.death = 6, .checkpoint = 5, .deaths_at_most = 3});
+  world.run(800, 60000);
+  if (world.failed()) return world.fault();
+  return world.state().ending ? "" : "the run comes to no end";
+}
+
+// The same as `disturbed` while coordinators are replaced.
 std::string replaced(uint64_t seed) {
   const Chances chances{.death = 6,
                         .checkpoint = 5,
@@ -71,6 +85,10 @@ TEST(SeededControl, C5DecisionIsNotWrittenDown) { expect_found(Seeded::Decision,
 
 TEST(SeededControl, WhatIsOfAnAttemptThatWasGivenUpCounts) {
   expect_found(Seeded::Attempt, disturbed, 2000);
+}
+
+TEST(SeededControl, LossesOfTheLastStepAreNotMissed) {
+  expect_found(Seeded::Losses, given_up, 1000);
 }
 
 TEST(SeededControl, J2UncommittedStateStays) { expect_found(Seeded::Uncommitted, joined, 100); }

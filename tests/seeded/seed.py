@@ -86,6 +86,11 @@ of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
 of.report.epoch != s.epoch ||
         (of.report.phase != Phase::Running && !is_seeded(Seeded::Phase)) ||
 """),
+        ("Losses", """\
+    if (!is_known(last)) {
+""", """\
+    if (!is_known(last) && !is_seeded(Seeded::Losses)) {
+"""),
         ("Decision", """\
               .target = salvaged ? state.salvage.target : state.target,
 """, """\

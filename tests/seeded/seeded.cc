@@ -12,7 +12,7 @@ std::atomic<Seeded> on{Seeded::None};  // workers on threads of their own ask fo
 constexpr std::array kNames = {"none",        "FENCE",   "UNDO",    "PHASE",    "FIRST",
                                "AHEAD",       "KEEPACC", "JOURNAL", "DECISION", "INPLACE",
                                "TOTAL",       "STALE",   "NOKEEP",  "NOREDO",   "FREETOTAL",
-                               "UNCOMMITTED", "NOTAG",   "ATTEMPT", "REDONE"};
+                               "UNCOMMITTED", "NOTAG",   "ATTEMPT", "REDONE",   "LOSSES"};
 
 }  // namespace
 

@@ -31,6 +31,7 @@ enum class Seeded : uint8_t {
   // Rules of the code alone
   Attempt,  // what is of an attempt that was given up counts
   Redone,   // what is in a total that is alive is made and summed again
+  Losses,   // a version is saved for good and its step's losses are known to nobody
 };
 
 // Which one is on.
