@@ -16,7 +16,8 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr uint64_t kSeed = 7;
-constexpr size_t kStarts = 6;         // orders from which ops are moved
+// Orders from which ops are moved: more where the moves of each are still many for its ops.
+constexpr int64_t kLeastStarts = 6, kMostStarts = 12;
 constexpr int64_t kFirstShare = 20;   // percent of the moves that the best has before other orders
                                       // are looked for
 constexpr int64_t kStartsShare = 30;  // and that the starts have together; the rest is the best's
@@ -135,6 +136,10 @@ class Search {
     route.legs = line.legs;
     for (int32_t k = 0; k < line.micros; ++k) route.micros.push_back({k});
     found_.bound = line_bound(route);
+    const int64_t ops = std::max<int64_t>(1, line.ops());
+    moves_ = std::min(effort.moves, effort.moved_ops / ops);
+    start_count_ = static_cast<size_t>(
+        std::clamp(2 * moves_ * kStartsShare / 100 / ops, kLeastStarts, kMostStarts));
   }
 
   std::optional<OrderSearch> run() {
@@ -174,7 +179,7 @@ class Search {
   // A step that lasts longer than this is not kept. One that waits for what is on its way may be
   // faster without the waits.
   Duration worth(const Policy& policy) const {
-    if (found_.listed.sequences.empty() || starts_.size() < kStarts) return Duration::max();
+    if (found_.listed.sequences.empty() || starts_.size() < start_count_) return Duration::max();
     Duration most = starts_.back().makespan;
     if (!policy.is_ready()) return most + most / 100;
     return found_.ready.sequences.empty() ? Duration::max() : std::max(most, found_.ready.makespan);
@@ -190,7 +195,7 @@ class Search {
       if (same->sequences == ordered.sequences) return;
     }
     starts_.insert(place, std::move(ordered));
-    if (starts_.size() > kStarts) starts_.pop_back();
+    if (starts_.size() > start_count_) starts_.pop_back();
   }
 
   // Orders that no policy plays on this line: fixed ones, and what policies play on lines that are
@@ -283,17 +288,15 @@ class Search {
   // Moves ops of the best for a while; if that does not reach the bound, looks for other orders and
   // moves ops of each of the fastest for a while, then of the best.
   void move_ops() {
-    const int64_t most =
-        std::min(effort_.moves, effort_.moved_ops / std::max<int64_t>(1, line_.ops()));
-    move_ops(Ordered(found_.listed), most * kFirstShare / 100);
+    move_ops(Ordered(found_.listed), moves_ * kFirstShare / 100);
     if (optimal(found_.listed)) return;
     take_others();
     for (const Ordered& start : starts_) {
       if (optimal(found_.listed)) return;
-      move_ops(start, most * kStartsShare / 100 / static_cast<int64_t>(starts_.size()));
+      move_ops(start, moves_ * kStartsShare / 100 / static_cast<int64_t>(starts_.size()));
     }
     if (optimal(found_.listed)) return;
-    move_ops(Ordered(found_.listed), most * (100 - kFirstShare - kStartsShare) / 100);
+    move_ops(Ordered(found_.listed), moves_ * (100 - kFirstShare - kStartsShare) / 100);
   }
 
   void move_ops(Ordered start, int64_t most) {
@@ -311,6 +314,8 @@ class Search {
   Reorder reorder_;
   OrderSearch found_;
   std::vector<Ordered> starts_;  // the fastest first
+  size_t start_count_ = 0;       // of them, at most
+  int64_t moves_ = 0;            // of ops, in all
   Random random_{kSeed};
   int64_t played_ = 0;
 };

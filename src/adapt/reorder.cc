@@ -7,7 +7,6 @@ namespace tenuto {
 
 namespace {
 
-constexpr Duration kNever = Duration::max();
 constexpr int32_t kReach = 10;      // places that an op is carried, at most
 constexpr int64_t kLeastTabu = 8;   // moves for which a pair stays as it is
 constexpr int64_t kMoreTabu = 12;   // and up to so many more, drawn
@@ -24,6 +23,9 @@ Reorder::Reorder(const Line& line)
       places_(line.legs.size() * length_),
       next_(line.legs.size()),
       ends_(line.legs.size()),
+      behind_(line.legs.size()),
+      tails_from_(line.legs.size()),
+      true_from_(line.legs.size()),
       tabu_(kPairs, 0) {
   const size_t all = line.legs.size() * at(line.micros);
   forward_place_.resize(all);
@@ -85,6 +87,7 @@ void Reorder::set(const std::vector<Sequence>& sequences) {
     }
     put(s, 0, static_cast<int32_t>(length_) - 1);
   }
+  forget_all_times();
 }
 
 // Notes where the ops of these places are.
@@ -104,15 +107,38 @@ std::vector<Sequence> Reorder::sequences() const {
   return all;
 }
 
-bool Reorder::time_all() {
-  std::fill(activation_at_.begin(), activation_at_.begin() + line_.micros, Duration{});
-  std::fill(activation_at_.begin() + line_.micros, activation_at_.end(), kNever);
-  std::fill(gradient_at_.begin(), gradient_at_.end(), kNever);
-  std::fill(gradient_at_.end() - line_.micros, gradient_at_.end(), Duration{});
+void Reorder::forget_all_times() {
   std::fill(next_.begin(), next_.end(), 0);
   std::fill(ends_.begin(), ends_.end(), Ends{});
+  std::fill(tails_from_.begin(), tails_from_.end(), static_cast<int32_t>(length_));
   pieces_.clear();
-  for (int32_t s = line_.stages(); s-- > 0;) queue_.push_back(s);
+}
+
+void Reorder::forget_times(int32_t stage, int32_t low, int32_t high) {
+  size_t first = pieces_.size(), behind = pieces_.size();
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    if (piece.stage != stage) continue;
+    if (piece.to > low) first = std::min(first, i);
+    if (piece.from <= high) behind = i + 1;
+  }
+  std::fill(true_from_.begin(), true_from_.end(), static_cast<int32_t>(length_));
+  for (size_t i = pieces_.size(); i-- > first;) {
+    const Piece& piece = pieces_[i];
+    if (i >= behind) true_from_[at(piece.stage)] = piece.from;
+    next_[at(piece.stage)] = piece.from;
+    ends_[at(piece.stage)] = piece.before;
+  }
+  pieces_.resize(first);
+  for (size_t s = 0; s < true_from_.size(); ++s) {
+    tails_from_[s] = std::max(tails_from_[s], true_from_[s]);
+  }
+}
+
+bool Reorder::time_all() {
+  for (int32_t s = line_.stages(); s-- > 0;) {
+    if (at(next_[at(s)]) < length_) queue_.push_back(s);
+  }
   while (!queue_.empty()) {
     const int32_t stage = queue_.back();
     queue_.pop_back();
@@ -126,27 +152,39 @@ bool Reorder::time_all() {
   return true;
 }
 
+// Whether the message that the op reads has a time.
+bool Reorder::has_arrived(int32_t stage, const Place& place) const {
+  if (place.kind == OpKind::Forward && stage > 0) {
+    return forward_place_[cell(stage - 1, place.micro)] < next_[at(stage - 1)];
+  }
+  if (place.kind == OpKind::BackwardInput && stage + 1 < line_.stages()) {
+    return backward_place_[cell(stage + 1, place.micro)] < next_[at(stage + 1)];
+  }
+  return true;
+}
+
 // Times a stage as far as the arrivals of its messages are known.
 void Reorder::run_stage(int32_t stage) {
   const int32_t from = next_[at(stage)];
+  const Ends before = ends_[at(stage)];
   int32_t p = from;
   Duration free_at = p == 0 ? Duration{} : places_[index(stage, p - 1)].end();
   bool down = false, up = false;
   for (; at(p) < length_; ++p) {
     Place& place = places_[index(stage, p)];
+    if (!has_arrived(stage, place)) break;
     if (place.kind == OpKind::Forward) {
       place.arrival = activation_at_[cell(stage, place.micro)];
     } else if (place.kind == OpKind::BackwardInput) {
       place.arrival = gradient_at_[cell(stage, place.micro)];
     }
-    if (place.arrival == kNever) break;
     place.start = std::max(free_at, place.arrival);
     free_at = place.end();
     if (!send(stage, place)) continue;
     (place.kind == OpKind::Forward ? down : up) = true;
   }
   next_[at(stage)] = p;
-  if (p > from) pieces_.push_back({stage, from, p});
+  if (p > from) pieces_.push_back({stage, from, p, before});
   if (up) queue_.push_back(stage - 1);
   if (down) queue_.push_back(stage + 1);
 }
@@ -168,16 +206,18 @@ bool Reorder::send(int32_t stage, const Place& place) {
   return false;
 }
 
-// What was timed last has the tails that are known first.
+// What was timed last has the tails that are known first. Those that are true already stay.
 void Reorder::set_tails() {
-  std::fill(ends_.begin(), ends_.end(), Ends{});
+  for (int32_t s = 0; s < line_.stages(); ++s)
+    behind_[at(s)] = first_messages(s, tails_from_[at(s)]);
   for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece) {
     const int32_t s = piece->stage;
+    const int32_t to = std::min(piece->to, tails_from_[at(s)]);
     const Leg& leg = line_.legs[at(s)];
-    Ends& ends = ends_[at(s)];
+    Ends& ends = behind_[at(s)];
     const auto behind = [&](size_t next) { return places_[next].time + places_[next].tail; };
-    Duration after = at(piece->to) < length_ ? behind(index(s, piece->to)) : Duration{};
-    for (int32_t p = piece->to; p-- > piece->from;) {
+    Duration after = at(to) < length_ ? behind(index(s, to)) : Duration{};
+    for (int32_t p = to; p-- > piece->from;) {
       Place& place = places_[index(s, p)];
       place.message = {};
       if (place.kind == OpKind::Forward && s + 1 < line_.stages()) {
@@ -193,6 +233,26 @@ void Reorder::set_tails() {
       after = place.time + place.tail;
     }
   }
+  std::fill(tails_from_.begin(), tails_from_.end(), 0);
+}
+
+// The first messages that a stage sends down and up at this place or behind it, to the end of the
+// step.
+Reorder::Ends Reorder::first_messages(int32_t stage, int32_t from) const {
+  Ends ends;
+  bool down = stage + 1 < line_.stages(), up = stage > 0;  // still to be found
+  for (int32_t p = from; at(p) < length_ && (down || up); ++p) {
+    const Place& place = places_[index(stage, p)];
+    if (down && place.kind == OpKind::Forward) {
+      ends.down = place.message;
+      down = false;
+    }
+    if (up && place.kind == OpKind::BackwardInput) {
+      ends.up = place.message;
+      up = false;
+    }
+  }
+  return ends;
 }
 
 // One critical path, from its end to its start; where two lead on, either.
@@ -328,6 +388,7 @@ void Reorder::make(const Move& move) {
     held += line_.legs[at(move.stage)].room.change(place->kind);
   }
   put(move.stage, low, high);
+  forget_times(move.stage, low, high);
 }
 
 uint64_t Reorder::pair_of(int32_t stage, const Place& before, const Place& after) const {

@@ -16,6 +16,7 @@
 #include "app/job_model.h"
 #include "app/launch.h"
 #include "app/make_job_plan.h"
+#include "app/memory_need.h"
 #include "app/progress.h"
 #include "app/supervise.h"
 #include "app/token.h"
@@ -109,10 +110,21 @@ Status check_plan_text(const Plan& plan) {
                    kMostPlanText, "; take fewer micro-batches")};
 }
 
-Status check_plan(const Job& job, const Plan& plan) {
+// Those who hold something by the plan.
+std::vector<WorkerId> members_of(const Plan& plan) {
+  std::set<WorkerId> members;
+  for (const Stage& stage : plan.stages) {
+    members.insert(stage.holders.begin(), stage.holders.end());
+  }
+  return {members.begin(), members.end()};
+}
+
+Status check_plan(const TrainOptions& options, const Job& job, const Plan& plan) {
   Status right = check(plan);
   if (right.ok()) right = check_queues(job, plan);
-  return right.ok() ? check_plan_text(plan) : right;
+  if (right.ok()) right = check_plan_text(plan);
+  const bool here = options.start_workers && job.coordinator.launch.empty();
+  return right.ok() && here ? check_memory_of(job, plan, members_of(plan)) : right;
 }
 
 // A refusal of the plan, as opposed to one of the settings.
@@ -203,15 +215,6 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   const bool one_host = options.start_workers && job.coordinator.launch.empty();
   rules.cut_off_limit = one_host ? Duration{} : kReturnLimit;
   return rules;
-}
-
-// Those who hold something by the first plan.
-std::vector<WorkerId> members_of(const Rules& rules) {
-  std::set<WorkerId> members;
-  for (const Stage& stage : rules.plan->stages) {
-    members.insert(stage.holders.begin(), stage.holders.end());
-  }
-  return {members.begin(), members.end()};
 }
 
 // The one object of --json.
@@ -366,8 +369,8 @@ int train(const TrainOptions& asked) {
   if (!runnable.ok()) return fail(runnable.error(), 2);
   const Result<Plan> plan = make_job_plan(job);
   if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
-  const Status right = check_plan(job, plan.value());
-  if (!right.ok()) return fail(right.error(), 3);
+  const Status right = check_plan(options, job, plan.value());
+  if (!right.ok()) return fail(right.error(), right.error().code == Code::Exhausted ? 1 : 3);
   const auto tls = read_tls(job.coordinator.tls);
   if (!tls.ok()) return fail(tls.error(), 2);
   const Result<std::string> token = token_of(options, job);
@@ -413,7 +416,7 @@ int train(const TrainOptions& asked) {
                                            .directory = run.value().path(),
                                            .program = program,
                                            .token = input.token,
-                                           .workers = members_of(input.rules),
+                                           .workers = members_of(plan.value()),
                                            .coordinate = coordinator});
   remove_whereabouts(run.value().path());  // a coordinator that has died has not
   if (!ending.ok()) return fail(ending.error(), 1);

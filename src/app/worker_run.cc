@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/checkpoint.h"
+#include "app/memory_need.h"
 #include "app/worker_parts.h"
 #include "app/worker_process.h"
 #include "base/clock.h"
@@ -136,6 +137,8 @@ Status WorkerRun::make_parts() {
   job_ = std::move(job).value();
   if (!newcomer_) stages_ = stages_of(plan_->stages, settings_.self);
   if (stages_.empty()) return invalid("the plan gives no stage to this worker");
+  const Status fits = check_memory_of(job_, *plan_, {settings_.self});
+  if (!fits.ok()) return fits;
   const Status wired = make_wire(report_.epoch);
   if (!wired.ok()) return wired;
   tell();

@@ -55,7 +55,11 @@ int64_t left_of_group() {
   return std::max<int64_t>(0, *most - std::max<int64_t>(0, *taken - files));
 }
 
-std::string mebibytes(double bytes) { return cat(fixed(bytes / kMebibyte, 0), " MiB"); }
+std::string words_of(double bytes) {
+  constexpr double kGibibyte = 1024 * kMebibyte;
+  return bytes < 10 * kGibibyte ? cat(fixed(bytes / kMebibyte, 0), " MiB")
+                                : cat(fixed(bytes / kGibibyte, 1), " GiB");
+}
 
 }  // namespace
 
@@ -66,7 +70,7 @@ Status check_memory(const std::string& what, double bytes) {
   const auto left = static_cast<double>(memory_left().count);
   if (bytes <= left) return ok();
   return Error{Code::Exhausted, Reach::Call,
-               cat(what, " needs ", mebibytes(bytes), " of memory, and ", mebibytes(left),
+               cat(what, " needs ", words_of(bytes), " of memory, and ", words_of(left),
                    " are there: ask for something smaller, or give it more memory")};
 }
 

@@ -599,8 +599,9 @@ void Turn::choose_target() {
     return end_salvage("the workers that are left do not hold one common version");
   }
   s.salvage.deadline = now_ + s.rules.save_limit();
-  note(cat("version ", target, given_up.empty() ? " is the newest that every stage still has"
-                                                : " is saved, without the step behind it: ",
+  note(cat("version ", target,
+           given_up.empty() ? " is the newest that every stage still has"
+                            : " is saved, without the step behind it: ",
            given_up));
   if (target > s.committed) commit(target);
 }

@@ -8,8 +8,8 @@
 // and the newest version that every stage still has is saved. Ended: all are told to go.
 //
 // Version v is committed when every member has reported it (running, in this epoch), with all the
-// losses of its step, and, when v is to be saved, when its shards are there too. The Step op of step
-// v waits for that, so versions differ by at most one and one undo suffices.
+// losses of its step, and, when v is to be saved, when its shards are there too. The Step op of
+// step v waits for that, so versions differ by at most one and one undo suffices.
 #pragma once
 
 #include <map>

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "base/result.h"
-#include "engine/parameters.h"
 #include "world/job.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 

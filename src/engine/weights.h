@@ -12,9 +12,9 @@
 
 #include "base/fixed_sum.h"
 #include "base/result.h"
-#include "engine/parameters.h"
 #include "runtime/norm.h"
 #include "world/job.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 

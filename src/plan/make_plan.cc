@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t kMostOps = 100'000'000;
 // As the keys of a job (world/keys.cc).
 constexpr int32_t kMostWorkers = 16384, kMostMicros = 1'000'000, kMostChunks = 1000;
+// A plan lists the messages of its sums, which grow with the square of the pipelines.
+constexpr int32_t kMostPipelines = 4096;
 constexpr int32_t kMostLayers = kMostWorkers * kMostChunks;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
@@ -43,7 +45,7 @@ Status check_shape(const Shape& shape) {
   };
   for (const Status& status :
        {within("stages", shape.stages, 1, kMostWorkers),
-        within("pipelines", shape.pipelines, 1, kMostWorkers),
+        within("pipelines", shape.pipelines, 1, kMostPipelines),
         within("micros", shape.micros, 1, kMostMicros),
         within("layers", shape.layers, 0, kMostLayers),
         within("chunks", shape.chunks, 0, kMostChunks),

@@ -9,7 +9,6 @@ namespace tenuto {
 
 namespace {
 
-constexpr size_t kSearched = 4096;
 constexpr uint64_t kKey = 0x7461'6c6c'79;
 
 std::string name_of(const Contribution& each) {
@@ -35,7 +34,6 @@ std::string names_of(std::span<const Contribution> all) {
 
 // In words what `surplus`, the tally found less the one wanted, comes from.
 std::string account_for(std::span<const Contribution> wanted, uint64_t surplus) {
-  if (wanted.size() > kSearched) return {};
   std::map<uint64_t, Contribution> by_number;
   for (const Contribution& each : wanted) by_number.emplace(tally_of(each), each);
   const auto twice = [&](uint64_t number) { return by_number.find(number); };

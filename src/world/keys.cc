@@ -191,7 +191,7 @@ std::vector<Key> parallel_keys() {
        "workers of one pipeline, each with a part of the layers"},
       {"parallel.pipelines",
        slot<&Job::parallel, &ParallelSettings::pipelines>,
-       whole(1, 16384),
+       whole(1, 4096),
        {},
        "copies of the model that share a step's data"},
       {"parallel.chunks",

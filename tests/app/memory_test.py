@@ -56,6 +56,36 @@ class Memory(unittest.TestCase):
             done = run(words, mebibytes)
             self.assertIn(done.returncode, (0, 1, 127), (mebibytes, done.stderr))
 
+    def test_jobs_larger_than_memory(self):
+        """What a run needs is compared with what is there before any process is started."""
+        job = """
+[job]
+name = "large"
+steps = 1
+[data]
+paths = ["/dev/null"]
+[parallel]
+stages = 2
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "job.toml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(job)
+            for name, flags in {
+                "a model of 40 layers of width 65536": ["--model.width=65536", "--model.layers=40"],
+                "and 1000000 rows a micro-batch": ["--parallel.micro_rows=1000000"],
+                "2000 workers on this host": [
+                    "--parallel.pipelines=1000", "--parallel.micros=1", "--device.kind=paced"],
+                "messages of 1000000000000 bytes": [
+                    "--device.message_bytes=1000000000000", "--device.kind=paced"],
+            }.items():
+                with self.subTest(name):
+                    done = run([TENUTO, "train", path, *flags], 2000, cwd=folder)
+                    self.expect_sentence(done, 2000)
+                    self.assertIn(name, done.stderr)
+                    self.assertRegex(done.stderr, r"needs [0-9.]+ [MG]iB of memory, and \d+ MiB ")
+                    self.assertFalse(os.path.exists(os.path.join(folder, "runs")))
+
     def test_a_run(self):
         """The launcher, the coordinator and the workers."""
         job = """

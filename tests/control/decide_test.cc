@@ -387,8 +387,8 @@ TEST(Decide, AStepThatDoesNotEndInTimeIsAbandonedAtAStop) {
   EXPECT_EQ(run.state.saved, 2);
 }
 
-// Pipeline 0 has ended step 2, and so has worker 3, or it dies in it and takes its loss with it: the
-// step is then given up, though every stage has done it, for it could never be told.
+// Pipeline 0 has ended step 2, and so has worker 3, or it dies in it and takes its loss with it:
+// the step is then given up, though every stage has done it, for it could never be told.
 TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
   for (const bool told : {true, false}) {
     Play run;

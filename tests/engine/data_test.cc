@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "engine/parameters.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "engine/parameters.h"
 #include "world/job.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 namespace {

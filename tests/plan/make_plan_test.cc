@@ -218,6 +218,9 @@ TEST(MakePlan, Refusals) {
   EXPECT_NE(message(sums, Code::Invalid).find("is not one that a plan can sum by"),
             std::string::npos);
   EXPECT_EQ(message(shape_of(0, 1, 2, "1f1b"), Code::Invalid), "stages is 0: expected 1 to 16384");
+  // Their sums would have 33 million messages each.
+  EXPECT_EQ(message(shape_of(1, 4097, 2, "1f1b"), Code::Invalid),
+            "pipelines is 4097: expected 1 to 4096");
   EXPECT_EQ(message(shape_of(2, 1, -1, "1f1b"), Code::Invalid),
             "micros is -1: expected 1 to 1000000");
   EXPECT_NE(message(shape_of(2000, 2000, 2000, "1f1b"), Code::Invalid).find("ask for fewer"),

@@ -551,5 +551,18 @@ TEST(Tally, SentencesNameUpToTwo) {
   EXPECT_TRUE(has(said({}), "this worker brought nothing"));
 }
 
+TEST(Tally, SentencesNameThemAmongVeryMany) {
+  std::vector<Contribution> all;
+  for (int32_t m = 0; m < 20'000; ++m) all.push_back({{0}, {m}});
+  std::vector<Contribution> found = all;
+  std::erase(found, Contribution{{0}, {7}});
+  found.push_back({{0}, {19'998}});
+  const std::string said = difference_of(all, tally_of(found), found);
+  EXPECT_NE(said.find("micro-batch 7 of stage 0 is not in it, and micro-batch 19998 of stage 0 "
+                      "twice"),
+            std::string::npos)
+      << said;
+}
+
 }  // namespace
 }  // namespace tenuto

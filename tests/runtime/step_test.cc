@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "ir/walk.h"
 #include "plan/make_plan.h"
 #include "runtime/norm.h"
 #include "test_cluster.h"
@@ -57,6 +58,22 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts,
                                           testing::ValuesIn(order_names()),
                                           testing::Values("listed", "ready"), testing::Bool()),
                          layout_name);
+
+// More messages of a link are on their way than receives are posted ahead: the others wait for a
+// buffer.
+TEST(Step, MoreMessagesComeThanReceivesArePostedAhead) {
+  for (const char* dispatch : {"listed", "ready"}) {
+    Job job = instant_job(3, 2, 3 * kReceivesAhead + 1);
+    job.parallel.order = "gpipe";
+    job.parallel.dispatch = dispatch;
+    TestCluster cluster(job, plan_of(job));
+    cluster.connect();
+    PlainLoop plain(job);
+    std::vector<StepOutcome> outcomes;
+    for (int step = 0; step < 2; ++step) outcomes.push_back(plain.step());
+    expect_equal_runs(cluster, cluster.run(0, 2), outcomes, plain);
+  }
+}
 
 // Random shapes, and ops of random real length, so that messages and choices fall differently each
 // time: the numbers must not notice.

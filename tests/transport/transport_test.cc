@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "party.h"
 #include "transport/faulty.h"
+#include "transport/ucx_frame.h"
 
 namespace tenuto {
 namespace {
@@ -125,6 +126,21 @@ TEST_P(Pair, PassesMessagesOfAllSizesInBothOrdersOfPosting) {
     pass(name++, size, true);
     pass(name++, size, false);
   }
+}
+
+// More messages are on their way, and more have arrived, than one word between the two ends tells.
+TEST_P(Pair, PassesManyMessagesAtOnce) {
+  join();
+  constexpr size_t kCount = 4 * kFrameArrivals + 3, kBytes = 100;
+  std::vector<std::vector<std::byte>> got(kCount, std::vector<std::byte>(kBytes));
+  std::vector<Ticket> receiving, sending;
+  for (size_t i = 0; i < kCount; ++i) receiving.push_back(right_->recv(0, i + 1, got[i]));
+  std::vector<std::vector<std::byte>> sent;
+  for (size_t i = 0; i < kCount; ++i) sent.push_back(pattern(i + 1, kBytes));
+  for (size_t i = kCount; i-- > 0;) sending.push_back(left_->send(1, i + 1, sent[i]));
+  for (const Ticket ticket : receiving) EXPECT_TRUE(right_->end_of(ticket).status.ok());
+  for (const Ticket ticket : sending) EXPECT_TRUE(left_->end_of(ticket).status.ok());
+  EXPECT_EQ(got, sent);
 }
 
 // A message is given to its taker once, before it is reported; the sizes are those on both sides of

@@ -249,6 +249,12 @@ TEST(Ucx, BadSettingsAreOneSentence) {
   made = make_ucx_transport(settings, hello_of(0), mailbox);
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.error().message.find("192.0.2.1"), std::string::npos) << made.error().message;
+  Hello hello = hello_of(0);
+  hello.token = std::string(kFrameText + 1, 't');
+  made = make_ucx_transport(ucx_settings(), hello, mailbox);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("its token 1025, at most 1024 each"), std::string::npos)
+      << made.error().message;
   Party party(make_ucx(ucx_settings()), hello_of(0));
   for (const char* bad : {"", "nowhere", ":5", "127.0.0.1:", "127.0.0.1:sixty"}) {
     EXPECT_FALSE(party.wire->connect(WorkerId{1}, {bad}, Ticket{9}).ok()) << bad;
@@ -499,6 +505,38 @@ TEST(UcxFrame, EveryKindReadsBackAndEveryPrefixIsRefused) {
       EXPECT_FALSE(decode(span.first(length)).ok()) << kind << " cut at " << length;
     }
   }
+}
+
+// A longer text is cut, more arrivals are left for the next frame; a peer that sends more of either
+// is refused.
+TEST(UcxFrame, TextsAndArrivalsHaveLimits) {
+  Frame refusal{.kind = FrameKind::Refuse};
+  for (const size_t length : {kFrameText - 1, kFrameText, kFrameText + 1, 10 * kFrameText}) {
+    refusal.text = std::string(length, 'x');
+    const std::string bytes = encode(refusal);
+    const auto back = decode(std::as_bytes(std::span(bytes.data(), bytes.size())));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(back.value().text.size(), std::min(length, kFrameText));
+  }
+  Frame got{.kind = FrameKind::Got};
+  for (const size_t count : {kFrameArrivals - 1, kFrameArrivals, kFrameArrivals + 1}) {
+    got.arrived.assign(count, 7);
+    const std::string bytes = encode(got);
+    const auto back = decode(std::as_bytes(std::span(bytes.data(), bytes.size())));
+    ASSERT_TRUE(back.ok());
+    EXPECT_EQ(back.value().arrived.size(), std::min(count, kFrameArrivals));
+  }
+  refusal.text = std::string(kFrameText, 'x');
+  std::string longer = encode(refusal) + "x";
+  longer[longer.size() - kFrameText - 3] += 1;  // the low byte of the length
+  EXPECT_FALSE(decode(std::as_bytes(std::span(longer.data(), longer.size()))).ok());
+  got.arrived.assign(kFrameArrivals, 7);
+  std::string more = encode(got);
+  const size_t count_at = more.size() - 8 * kFrameArrivals - 1;
+  EXPECT_EQ(static_cast<size_t>(more[count_at]), kFrameArrivals);
+  more[count_at] += 1;
+  more += std::string(8, '\0');
+  EXPECT_FALSE(decode(std::as_bytes(std::span(more.data(), more.size()))).ok());
 }
 
 TEST(UcxFrame, RandomBytesNeverCrash) {

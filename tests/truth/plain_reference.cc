@@ -8,7 +8,7 @@
 
 #include "engine/data.h"
 #include "engine/layers.h"
-#include "engine/parameters.h"
+#include "world/parameters.h"
 // After torch's headers, which have a CHECK of their own.
 #include "base/check.h"
 #include "base/random.h"

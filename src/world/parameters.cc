@@ -1,4 +1,4 @@
-#include "engine/parameters.h"
+#include "world/parameters.h"
 
 #include <algorithm>
 #include <cmath>
