@@ -23,7 +23,7 @@ constexpr int64_t kFirstShare = 20;   // percent of the moves that the best has 
 constexpr int64_t kStartsShare = 30;  // and that the starts have together; the rest is the best's
 constexpr const char* kMoved = ", ops moved";
 constexpr int32_t kDelayLevels = 24;  // from none to the longest
-constexpr int32_t kShaken = 64;       // lines with other times
+constexpr int32_t kShaken = 32;       // lines with other times
 constexpr double kShake = 0.08;       // share by which times differ, delays three times that
 constexpr int32_t kCoarseSteps = 30;  // of the longest op
 

@@ -15,7 +15,7 @@ namespace tenuto {
 struct Effort {
   int64_t played_ops = 4'000'000;  // by policies; some 30 ns each
   int64_t moves = 6'000;           // of ops in fixed sequences
-  int64_t moved_ops = 14'000'000;  // ops of the step times moves, at most; some 15 ns each
+  int64_t moved_ops = 9'000'000;   // ops of the step times moves, at most; some 10 ns each
   auto operator<=>(const Effort&) const = default;
 };
 

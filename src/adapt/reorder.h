@@ -35,7 +35,7 @@ class Reorder {
   // nothing, and leaves them, when they stand still.
   //
   // Requires: the sequences keep the rooms
-  // Cost:     some 8 ns an op for each move
+  // Cost:     some 10 ns an op for each move
   std::optional<Duration> improve(std::vector<Sequence>& sequences, Duration bound, int64_t most,
                                   Watch* watch = nullptr);
 

@@ -35,17 +35,22 @@ void say_number(uint64_t number) {
   say(first);
 }
 
+// Says how much memory this process may have, if that is limited; false when it is not.
+bool say_limit(const char* before) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  say(before);
+  say("this process may have ");
+  say_number(limit.rlim_cur >> 20);
+  say(" MiB of memory (ulimit -v)");
+  return true;
+}
+
 [[noreturn]] void end_without_memory() {
   say(program_name);
   say(": out of memory: ");
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    say("this process may have ");
-    say_number(limit.rlim_cur >> 20);
-    say(" MiB (ulimit -v) and needs more");
-  } else {
-    say("this machine has too little free memory for what was asked");
-  }
+  say(say_limit("") ? " and needs more"
+                    : "this machine has too little free memory for what was asked");
   say("; ask for something smaller, or give it more memory\n");
   ::_exit(1);
 }
@@ -63,7 +68,8 @@ void say_number(uint64_t number) {
   }
   line[length] = '\0';
   say(line);
-  say("\n");
+  // A limit makes threads and buffers fail, too, under other names.
+  say(say_limit("; ") ? ", which may be the reason\n" : "\n");
   ::_exit(1);
 }
 

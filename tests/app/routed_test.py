@@ -82,11 +82,13 @@ class Absent(Case):
 
     @another_case
     def test_pairs_of_troubles(self):
-        dead = {"kind": "dead-worker", "worker": "0.1"}
-        slow = {"kind": "slow-worker", "worker": "1.2", "speed": 0.5}
-        link = {"kind": "slow-link", "from": 5, "to": 6, "latency_ms": 12.0}
-        mixtures = [(dead, link), (slow, link), (dead, {"kind": "dead-worker", "worker": "1.3"}),
-                    (dead, slow), (slow,)]
+        self.expect_mixtures_as_priced((DEAD, PAIR), (HALF, PAIR), (DEAD, HALF))
+
+    @another_case
+    def test_two_dead_workers_and_a_slow_one(self):
+        self.expect_mixtures_as_priced((DEAD, {"kind": "dead-worker", "worker": "1.3"}), (HALF,))
+
+    def expect_mixtures_as_priced(self, *mixtures):
         for troubles in mixtures:
             self.write_faulty_job(*troubles, resilience__slow_links="off", job__steps=12)
             self.expect_as_priced(self.train(name="pair"))
@@ -94,21 +96,28 @@ class Absent(Case):
             shutil.rmtree(self.folder / "runs")
 
     def test_a_worker_comes_to_a_stage_that_has_lost_all(self):
+        self.lose_a_stage("auto")
+
+    @another_case
+    def test_the_same_under_a_named_order(self):
+        self.lose_a_stage("zb-h1")
+
+    def lose_a_stage(self, order):
         """Stages of unequal length: who comes has the length and the weights of its new one."""
         times = {"device__forward_ms": [4.0, 6.0, 4.0, 4.0], "parallel__order": "auto"}
         dead = [{"kind": "dead-worker", "worker": worker} for worker in ("0.1", "1.1")]
         self.write_faulty_job(**times)
         whole = self.train(name="whole")
-        for order in ("auto",) if SANITIZED else ("auto", "zb-h1"):
-            self.write_faulty_job(*dead, **{**times, "parallel__order": order})
-            run = self.train(name=order)
-            self.assertEqual(self.losses(run), self.losses(whole))
-            self.expect_as_priced(run)
-            moved = [event["reason"] for event in run.events() if event["event"] == "plan"]
-            self.assertEqual(len(moved), 1)
-            self.assertRegex(moved[0], "worker [0-7] holds stage 1 instead of [023]")
-            self.assertIn(moved[0], run.output)
-        self.write_faulty_job(*dead, **times)
+        self.write_faulty_job(*dead, **{**times, "parallel__order": order})
+        run = self.train(name=order)
+        self.assertEqual(self.losses(run), self.losses(whole))
+        self.expect_as_priced(run)
+        moved = [event["reason"] for event in run.events() if event["event"] == "plan"]
+        self.assertEqual(len(moved), 1)
+        self.assertRegex(moved[0], "worker [0-7] holds stage 1 instead of [023]")
+        self.assertIn(moved[0], run.output)
+        if order != "auto":
+            return
         self.train("--job.steps=20", name="resumed")
         self.write_faulty_job(dead[0], {"kind": "dead-worker", "worker": "1.3"}, **times)
         run = self.train("--resume", name="resumed")
@@ -292,6 +301,9 @@ class Live(Case):
         self.assertEqual(steps, [], reasons)
 
 
+DEAD = {"kind": "dead-worker", "worker": "0.1"}
+HALF = {"kind": "slow-worker", "worker": "1.2", "speed": 0.5}
+PAIR = {"kind": "slow-link", "from": 5, "to": 6, "latency_ms": 12.0}
 SLOW = {"kind": "slow-worker", "worker": "1.1", "speed": 0.5, "at_step": 30}
 LINK = [{"kind": "slow-link", "from": a, "to": b, "latency_ms": 12.0, "at_step": 30}
         for a, b in ((2, 3), (3, 2))]
