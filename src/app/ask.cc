@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/record.h"
 #include "app/run_directory.h"
 #include "base/file.h"
 #include "base/sentence.h"
@@ -64,11 +65,15 @@ std::string end_of(const std::string& run) {
     if (whole) last = std::move(json);
   }
   if (last.is_null()) return "its events.jsonl is damaged";
-  const std::string step = last["step"].dump();
-  if (last["event"] == "end")
-    return cat("it ended at step ", step, ": ", last["reason"].get<std::string>());
-  return cat("its processes were killed in step ", step,
-             ": `tenuto train JOB --resume` continues it from its newest checkpoint");
+  if (last["event"] == "end") {
+    return cat("it ended at step ", last["step"].dump(), ": ", last["reason"].get<std::string>());
+  }
+  const Result<Figures> figures = read_figures(run, 0);
+  return cat("it has not ended by itself, and nobody leads it, after ",
+             figures.ok() ? figures.value().steps_done : 0,
+             " steps: `tenuto coordinator` with the same command line goes on with it while its "
+             "workers wait; `tenuto train` and, later, `tenuto coordinator` continue it with "
+             "--resume from its newest checkpoint");
 }
 
 // Why nobody can be asked about the run in that folder; `otherwise` while a process works there.

@@ -104,7 +104,8 @@ class ManifestReader {
     const bool has = json.is_object() && json.contains(key) && json[key].is_number_integer();
     // Also of unsigned numbers that are too large for any field.
     const bool fits = has && json[key] >= least && json[key] <= kMostNumber;
-    expect(fits, field, cat("of ", least, " or more"), found_in(json, key));
+    expect(fits, field, cat("to be a whole number from ", least, " to ", kMostNumber),
+           found_in(json, key));
     return fits ? json[key].get<int64_t>() : 0;
   }
   std::string text(const Json& json, const char* key, const std::string& field) {

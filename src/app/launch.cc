@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -110,13 +111,13 @@ int spawn(const std::string& log_path, std::vector<std::string>& arguments,
   return failure;
 }
 
-// The last line of a file, cut short; empty when there is none.
-std::string last_line(const std::string& path) {
+// The last line of a file that begins behind `begin`, cut short; empty when there is none.
+std::string last_line(const std::string& path, int64_t begin) {
   constexpr int64_t kMost = 300;
   const auto file = InputFile::open(path);
   if (!file.ok()) return {};
   std::string text(kMost, '\0');
-  const auto count = file.value().read(std::max(int64_t{0}, file.value().size() - kMost),
+  const auto count = file.value().read(std::max(begin, file.value().size() - kMost),
                                        std::as_writable_bytes(std::span(text)));
   text.resize(count.ok() ? count.value() : 0);
   text.erase(text.find_last_not_of(" \r\n\t") + 1);
@@ -164,6 +165,8 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
        "--worker", cat(worker), "--incarnation", cat(incarnation), "--parent", cat(getpid())});
   if (!settings_.tls.empty()) arguments.insert(arguments.end(), {"--tls", settings_.tls});
   std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
+  std::error_code no_log;
+  const auto said = static_cast<int64_t>(std::filesystem::file_size(log, no_log));
   pid_t pid = -1;
   const std::string program = arguments.front();
   const int failure = spawn(log, arguments, environment, pid);
@@ -174,7 +177,7 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
                      "): ", std::strerror(failure))};
   }
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  children_.push_back({worker, pid, descriptor, log});
+  children_.push_back({worker, pid, descriptor, log, no_log ? 0 : said});
   return ok();
 }
 
@@ -193,7 +196,7 @@ std::vector<Exited> Launcher::reap() {
     if (child.pid < 0 || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
     const bool signalled = WIFSIGNALED(status);
     Exited exited{child.worker, signalled, signalled ? WTERMSIG(status) : WEXITSTATUS(status), {}};
-    if (exited.number != 0 && !signalled) exited.last_words = last_line(child.log);
+    if (exited.number != 0 && !signalled) exited.last_words = last_line(child.log, child.log_begin);
     ended.push_back(std::move(exited));
     if (child.descriptor >= 0) close(child.descriptor);
     child.pid = child.descriptor = -1;

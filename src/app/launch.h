@@ -63,6 +63,7 @@ class Launcher {
     int pid = -1;         // -1 = ended
     int descriptor = -1;  // pidfd
     std::string log;
+    int64_t log_begin = 0;  // what processes before it have said ends there
   };
   Status start_one(WorkerId worker, int32_t incarnation);
   LaunchSettings settings_;

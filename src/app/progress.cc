@@ -42,7 +42,7 @@ Progress::Progress(std::FILE* stream, const Job& job)
 std::string Progress::line(const StepRecord& step) const {
   std::string text = cat("step ", step.step + 1, "/", job_.steps);
   text += step.complete ? cat("  loss ", fixed(step.loss, 4)) : std::string("  loss unknown");
-  if (figures_.validation_loss && (terminal_ || validated_)) {
+  if (terminal_ ? figures_.validation_loss : step.validation_loss) {
     text += cat("  validation ", fixed(*figures_.validation_loss, 4), " (step ",
                 figures_.validation_step, ")");
   }
@@ -60,7 +60,6 @@ void Progress::step(const StepRecord& step, Duration now) {
   if (step.validation_loss) {
     figures_.validation_loss = step.validation_loss;
     figures_.validation_step = step.step + 1;
-    validated_ = true;
   }
   figures_.lag_valid = figures_.lag_valid && step.lag_valid;
   if (step.duration.count() > 0) {
@@ -81,10 +80,9 @@ void Progress::step(const StepRecord& step, Duration now) {
     living_ = true;
   } else {
     const bool due = figures_.steps_done == 1 || last || (step.step + 1) % tenth == 0 ||
-                     now - written_at_ >= kPlainInterval;
+                     step.validation_loss || now - written_at_ >= kPlainInterval;
     if (!due) return;
     std::fprintf(stream_, "%s\n", line(step).c_str());
-    validated_ = false;
   }
   written_at_ = now;
   std::fflush(stream_);

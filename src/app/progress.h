@@ -45,8 +45,7 @@ class Progress {
   std::FILE* stream_;
   const Job& job_;
   bool terminal_ = false;
-  bool validated_ = false;  // the newest validation has not been printed yet
-  bool living_ = false;     // the cursor stands behind a living line
+  bool living_ = false;  // the cursor stands behind a living line
   Duration written_at_{};
   std::string last_event_;
   double recent_rate_ = 0;

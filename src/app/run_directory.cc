@@ -137,16 +137,16 @@ Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning begin
   if (!taken.ok()) return taken.error();
   if (beginning == Beginning::Fresh && !takes_up && has_run_in(run.path_)) {
     const auto steps = list_checkpoints(run.path_);
-    const std::string what =
-        steps.empty() ? std::string("metrics") : cat("the checkpoint of step ", steps.back());
+    const std::string what = steps.empty() ? std::string("without a checkpoint): ")
+                                           : cat("the checkpoint of step ", steps.back(),
+                                                 "): continue it with --resume, ");
     return refusal(cat(path, " already holds a run (", what,
-                       "): continue it with --resume, replace it with --overwrite, or choose "
-                       "another name with --job.name=NAME"));
+                       "replace it with --overwrite, or choose another name with --job.name=NAME"));
   }
   if (beginning == Beginning::Resume && !takes_up && list_checkpoints(run.path_).empty()) {
-    return refusal(cat(path,
-                       " holds no checkpoint, so there is nothing to resume: leave --resume "
-                       "out, or begin again with --overwrite"));
+    return refusal(cat(path, " holds no checkpoint, so there is nothing to resume: ",
+                       has_run_in(run.path_) ? "begin again with --overwrite in its place"
+                                             : "leave --resume out"));
   }
   const std::string text = cat(getpid(), "\n", takes_up ? kBegun : std::string_view());
   if (ftruncate(run.lock_, 0) != 0 ||

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +33,17 @@ std::string random_token() {
   return text;
 }
 
+Status check_token(const std::string& token, const std::string& where) {
+  constexpr size_t kMost = 1024;
+  const bool plain =
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; });
+  if (token.size() <= kMost && plain) return ok();
+  return refusal(cat(where, " holds a token of ", token.size(), " bytes",
+                     plain ? "" : ", among them such as are no printable ASCII",
+                     ": expected one line of at most ", kMost,
+                     " letters, digits and signs without spaces"));
+}
+
 std::string token_in_environment() {
   const char* token = std::getenv("TENUTO_TOKEN");
   return token == nullptr ? std::string() : std::string(token);
@@ -43,6 +55,11 @@ Result<std::string> read_token(const std::string& file) {
     return refusal(cat("cannot read the token file ", file,
                        " (--token-file): ", std::strerror(errno),
                        "; copy the one that the coordinator has written to this host"));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return refusal(cat("the token file ", file, " (--token-file) is ",
+                       S_ISDIR(status.st_mode) ? "a folder" : "no plain file",
+                       ": expected a file with one line"));
   }
   constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
   if ((status.st_mode & kOthers) != 0) {
@@ -58,7 +75,8 @@ Result<std::string> read_token(const std::string& file) {
   if (token.empty()) {
     return refusal(cat("the token file ", file, " (--token-file) is empty: expected one line"));
   }
-  return text;
+  const Status fits = check_token(token, cat("the token file ", file, " (--token-file)"));
+  return fits.ok() ? text : fits.error();
 }
 
 Result<std::string> read_or_make_token(const std::string& file) {

@@ -10,6 +10,12 @@ namespace tenuto {
 // 128 random bits as 32 hexadecimal digits.
 std::string random_token();
 
+// Whether processes can show each other such a token. `where`, where it stands, begins the
+// sentence.
+//
+// Errors: Invalid/Job
+Status check_token(const std::string& token, const std::string& where);
+
 // The token in the environment (TENUTO_TOKEN); empty = there is none.
 std::string token_in_environment();
 

@@ -54,8 +54,11 @@ int fail(const Error& error, int exit_code) {
 }
 
 // Workers that the launcher starts are given any token; others must have the same one already.
-Result<std::string> token_of(const TrainOptions& options, const Job& job) {
-  if (!options.token_file.empty()) return read_or_make_token(options.token_file);
+Result<std::string> given_token(const TrainOptions& options, const Job& job) {
+  if (!options.token_file.empty()) {
+    return options.goes_on ? read_token(options.token_file)
+                           : read_or_make_token(options.token_file);
+  }
   if (!job.coordinator.token.empty()) return job.coordinator.token;
   if (options.start_workers) return random_token();
   const std::string given = token_in_environment();
@@ -64,6 +67,20 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job) {
                "the workers of other hosts must show a token, and this coordinator has none: give "
                "--token-file FILE (made with a fresh token if it is not there; copy it to each "
                "host), or set TENUTO_TOKEN or coordinator.token"};
+}
+
+// The token of the run. `orphan`: a run that is gone on with, whose workers have one already.
+Result<std::string> token_of(const TrainOptions& options, const Job& job,
+                             const std::optional<Whereabouts>& orphan) {
+  Result<std::string> token = given_token(options, job);
+  if (!token.ok()) return token;
+  const Status fits = check_token(token.value(), "coordinator.token or TENUTO_TOKEN");
+  if (!fits.ok()) return fits.error();
+  if (!orphan || token.value() == orphan->token) return token;
+  return Error{Code::Invalid, Reach::Job,
+               cat(job.directory, "/", job.name,
+                   " holds a run that has not ended, and its workers have another token than the "
+                   "one given: give the token that the run began with")};
 }
 
 // What only a run can refuse: the job file itself may be right.
@@ -352,6 +369,12 @@ Status go_on_as_before(const Whereabouts& before, const std::string& run, Job& j
   return ok();
 }
 
+// A coordinator that has not led the run: it cannot begin, or the store is out of reach, where
+// another one tries again. There is nothing to do for anybody.
+bool has_not_begun(const Result<Ending>& ending, const Office& office) {
+  return !ending.ok() && (office.before == 0 || ending.error().code == Code::Disconnected);
+}
+
 }  // namespace
 
 int train(const TrainOptions& asked) {
@@ -373,7 +396,7 @@ int train(const TrainOptions& asked) {
   if (!right.ok()) return fail(right.error(), right.error().code == Code::Exhausted ? 1 : 3);
   const auto tls = read_tls(job.coordinator.tls);
   if (!tls.ok()) return fail(tls.error(), 2);
-  const Result<std::string> token = token_of(options, job);
+  const Result<std::string> token = token_of(options, job, orphan);
   if (!token.ok()) return fail(token.error(), 2);
   std::string program;
   if (options.start_workers) {
@@ -407,7 +430,7 @@ int train(const TrainOptions& asked) {
     input.office = office;
     const Result<Ending> ending = coordinate(input);
     progress.finish();
-    if (!ending.ok() && office.before == 0) return fail(ending.error(), 1);
+    if (has_not_begun(ending, office)) return fail(ending.error(), 1);
     const Ending how = ending.ok() ? ending.value() : Ending{1, ending.error().message};
     say_ending(options, job, run.value(), how, progress.figures(), start.value());
     return how.exit_code;

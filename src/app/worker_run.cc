@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/contains.h"
 #include "base/host.h"
+#include "transport/ucx.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -25,6 +26,10 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(20);  // for the coordina
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
 constexpr int kTryAgain = 75;  // exit code
+// In a run under way: a link over which a peer's host answers nothing for so long is cut. Whether
+// it answers is asked again and again, each time for as long as the second.
+constexpr Duration kCutLimit = std::chrono::seconds(5);
+constexpr Duration kAnswerTime = std::chrono::milliseconds(300);
 
 // Whether another process may do better later.
 int exit_code_of(const Error& error) {
@@ -183,6 +188,7 @@ Status WorkerRun::connect_peers(const Plan& plan) {
     if (settings_.self < peer && !connected_.contains(peer)) due.insert(peer);
   }
   std::map<Ticket, WorkerId> under_way;
+  std::map<WorkerId, Duration> answered;  // when each peer's host did so last
   while (!due.empty() || !under_way.empty()) {
     const auto newest = told();
     const Instruction& now = newest->instruction;
@@ -196,6 +202,7 @@ Status WorkerRun::connect_peers(const Plan& plan) {
       if (now.addresses[i].empty() || due.erase(peer) == 0) continue;
       const Ticket ticket = fresh_ticket();
       under_way.emplace(ticket, peer);
+      answered[peer] = monotonic_clock().now();
       const Status begun = transport_->connect(peer, {now.addresses[i]}, ticket);
       if (!begun.ok()) return unreachable(peer, begun.error());
     }
@@ -209,7 +216,13 @@ Status WorkerRun::connect_peers(const Plan& plan) {
                      " s (network.connect_seconds)")});
     }
     const Result<Done> done = mailbox_.wait(std::min(left, kIdle));
-    if (!done.ok()) continue;
+    if (!done.ok()) {
+      for (const auto& [ticket, peer] : under_way) {
+        const Status there = look_after(peer, now, answered[peer]);
+        if (!there.ok()) return unreachable(peer, there.error());
+      }
+      continue;
+    }
     const auto ended = under_way.find(done.value().ticket);
     if (ended == under_way.end()) {
       if (report_.connected) note(done.value());
@@ -220,6 +233,24 @@ Status WorkerRun::connect_peers(const Plan& plan) {
     under_way.erase(ended);
   }
   return ok();
+}
+
+// Whether a peer of a run under way, to which a connection has not come about in a while, can be
+// reached at all. Sets `answered` to when its host has answered last.
+Status WorkerRun::look_after(WorkerId peer, const Instruction& now, Duration& answered) const {
+  if (!report_.connected) return ok();
+  const auto& members = now.order.members;
+  const auto at = std::find(members.begin(), members.end(), peer) - members.begin();
+  const auto place = static_cast<size_t>(at);
+  if (place >= now.addresses.size() || is_reachable(now.addresses[place], kAnswerTime)) {
+    answered = monotonic_clock().now();
+    return ok();
+  }
+  if (monotonic_clock().now() - answered < kCutLimit) return ok();
+  return Error{
+      Code::Timeout, Reach::Link,
+      cat("worker ", peer, " cannot be reached: its host has answered nothing at ",
+          now.addresses[place], " for ", fixed(to_milliseconds(kCutLimit) / 1000, 0), " s")};
 }
 
 // A peer that cannot be reached keeps a run from beginning; later it is told as lost.

@@ -81,8 +81,10 @@ class GrpcClient : public Client {
           Code::Disconnected, Reach::Job,
           cat("worker ", settings_.self, ": no coordinator answers at ", settings_.coordinator,
               ": is it running, is the port the right one, and does it ",
-              settings_.tls ? "have a certificate of the same authority (--tls)?"
-                            : "ask for certificates (--tls)?")};
+              settings_.tls ? cat("have a certificate of the same authority as the one given here "
+                                  "(--tls), for the name ",
+                                  kCoordinatorName, ", and are both valid today?")
+                            : std::string("ask for certificates (--tls)?"))};
     }
     heard_at_ = monotonic_clock().now();
     report(first);

@@ -86,6 +86,7 @@ class Turn {
   void store_what_is_left();
   bool answer_failures();
   bool answer_bad_numbers();
+  void start_the_late_again();
   void gather();
   void run();
   void stop();
@@ -172,6 +173,7 @@ void Turn::hear(const Report& report) {
 
 void Turn::hear(const StreamEnded& ended) {
   if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
+  if (ended.incarnation < member(ended.worker).least_incarnation) return;  // of one given up
   if (state().situation == Situation::Ended) return;
   forget_newcomer(out_, ended.worker, "its conversation has ended");
   Member& of = member(ended.worker);
@@ -465,6 +467,19 @@ bool Turn::answer_bad_numbers() {
   return false;
 }
 
+// A worker of whom nothing is heard may have been stopped before its first word: another process
+// takes its place while the others still wait for it.
+void Turn::start_the_late_again() {
+  State& s = state();
+  const Duration waited = now_ - s.progress_at;
+  if (waited < s.rules.start_limit / 2) return;
+  for (size_t worker = 0; worker < s.members.size(); ++worker) {
+    const Member& of = s.members[worker];
+    if (of.absent || of.heard || of.deaths >= s.rules.restarts) continue;
+    bury(id(worker), cat("did not come forward within ", seconds(waited), " s"));
+  }
+}
+
 void Turn::gather() {
   State& s = state();
   int32_t ready = 0, wanted = 0;
@@ -483,6 +498,7 @@ void Turn::gather() {
     if (!here) missing += cat(missing.empty() ? "" : ", ", "worker ", worker);
   }
   bury_the_missing();
+  if (s.situation == Situation::Gathering) start_the_late_again();
   if (s.situation != Situation::Gathering) return;
   if (ready == wanted) {
     s.situation = Situation::Running;

@@ -17,12 +17,15 @@ void hear(gpr_log_func_args* line) {
   const std::string text = line->message == nullptr ? "" : line->message;
   if (line->severity != GPR_LOG_SEVERITY_ERROR) return;
   if (text.find("andshake failed") == std::string::npos || told.exchange(true)) return;
-  const size_t cause = text.rfind(':');
+  const size_t colon = text.rfind(':');
+  std::string cause = text.substr(colon == std::string::npos ? 0 : colon + 1);
+  cause.erase(cause.find_last_not_of(". \n") + 1);
   std::fprintf(stderr,
                "tenuto: an encrypted conversation could not begin (%s): both ends need "
-               "certificates of one authority, and the coordinator's must be for the name %s "
-               "(coordinator.tls, --tls); this is said once, however often it happens\n",
-               text.substr(cause == std::string::npos ? 0 : cause + 1).c_str(), kCoordinatorName);
+               "certificates of one authority that are valid today, and the coordinator's must be "
+               "for the name %s (coordinator.tls, --tls); this is said once, however often it "
+               "happens\n",
+               cause.c_str(), kCoordinatorName);
 }
 
 }  // namespace

@@ -175,24 +175,29 @@ TEST_F(Checkpoint, AManifestThatSaysSomethingElseIsRefused) {
     return all.substr(front.size(), all.size() - front.size() - end.size());
   };
   const Json none(Json::value_t::discarded);
-  EXPECT_EQ(refusal("/step", -5), "step of 0 or more, found -5");
+  EXPECT_EQ(refusal("/step", -5), "step to be a whole number from 0 to 9007199254740992, found -5");
   EXPECT_EQ(refusal("/step", 3), "step 4, as the folder says, found 3");
-  EXPECT_EQ(refusal("/step", int64_t{1} << 62), cat("step of 0 or more, found ", int64_t{1} << 62));
-  EXPECT_EQ(refusal("/step", 4.0), "step of 0 or more, found 4.0");
-  EXPECT_EQ(refusal("/step", none), "step of 0 or more, found none");
-  EXPECT_EQ(refusal("/epoch", 0), "epoch of 1 or more, found 0");
+  EXPECT_EQ(refusal("/step", int64_t{1} << 62),
+            cat("step to be a whole number from 0 to 9007199254740992, found ", int64_t{1} << 62));
+  EXPECT_EQ(refusal("/step", 4.0),
+            "step to be a whole number from 0 to 9007199254740992, found 4.0");
+  EXPECT_EQ(refusal("/step", none),
+            "step to be a whole number from 0 to 9007199254740992, found none");
+  EXPECT_EQ(refusal("/epoch", 0), "epoch to be a whole number from 1 to 9007199254740992, found 0");
   EXPECT_EQ(refusal("/format", "x"), "format \"tenuto checkpoint\", found \"x\"");
   EXPECT_EQ(refusal("/version", 2), "version 1, found 2");
   EXPECT_EQ(refusal("/job", 7), "job to be a text, found 7");
   EXPECT_EQ(refusal("/partition", Json::array()),
             "partition to be a list with an entry for each stage, found []");
   EXPECT_EQ(refusal("/partition/1/layer_first", 2), "partition[1].layer_first 3, found 2");
-  EXPECT_EQ(refusal("/partition/1/layer_end", 3), "partition[1].layer_end of 4 or more, found 3");
+  EXPECT_EQ(refusal("/partition/1/layer_end", 3),
+            "partition[1].layer_end to be a whole number from 4 to 9007199254740992, found 3");
   EXPECT_EQ(refusal("/partition/2", {{"layer_first", 5}, {"layer_end", 6}}),
             "files of 3 stages, found 2");
   EXPECT_EQ(refusal("/files/1/name", "stage-0.safetensors"),
             "files[1].name stage-1.safetensors, found stage-0.safetensors");
-  EXPECT_EQ(refusal("/files/0/bytes", -1), "files[0].bytes of 1 or more, found -1");
+  EXPECT_EQ(refusal("/files/0/bytes", -1),
+            "files[0].bytes to be a whole number from 1 to 9007199254740992, found -1");
   EXPECT_EQ(refusal("/files/0/crc32c", "12"),
             "files[0].crc32c to be 8 hexadecimal digits, found 12");
   EXPECT_EQ(refusal("/step", 4), "nothing");

@@ -52,6 +52,18 @@ class Launch(Case):
         self.assertEqual(run.finish(), 143)
         self.assert_gone(dict(enumerate(processes)))
 
+    def test_one_that_stops_before_its_first_word_is_replaced(self):
+        once = self.folder / "once"
+        stop = (f'if [ {{worker}} = 1 ] && mkdir {once} 2>/dev/null; then kill -STOP $$; fi; '
+                'exec "$@"')
+        self.write_job(job__steps=5, coordinator__launch=["sh", "-c", stop, "sh"],
+                       network__connect_seconds=30.0, resilience__restarts=1)
+        run = self.train()
+        deaths = [event["reason"] for event in run.events() if event["event"] == "death"]
+        self.assertRegex(deaths[0], r"worker 1 .* did not come forward within \d+\.\d s before its "
+                                    r"first step: it is awaited again")
+        self.assertEqual(len(run.metrics()), 5)
+
     def test_refusals(self):
         self.write_launching_job("tenuto-no-such-program")
         run = self.train(expected=1)
@@ -62,6 +74,11 @@ class Launch(Case):
         run = self.train("--overwrite", expected=1)
         self.assertRegex(run.errors, r"worker (\d) \(.*\) ended with exit code 3 before its first "
                                      r"step \(it had said: no namespace vc\1\)")
+        # What another process has said before it is not what this one has said.
+        self.write_launching_job("false")
+        run = self.train("--overwrite", expected=1)
+        self.assertIn("ended with exit code 1 before its first step", run.errors)
+        self.assertNotIn("had said", run.errors)
         self.write_launching_job("")
         self.assertIn("coordinator.launch begins with an empty word", self.train(expected=2).errors)
 

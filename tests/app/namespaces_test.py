@@ -1,6 +1,7 @@
 """Real processes, each in a network namespace of its own, over links whose rates are shaped."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -190,6 +191,28 @@ class CutLinks(Case):
             time.sleep(0.05)
         cluster("heal", 1, 3)
         self.until("has the state of version", "join")
+        self.go_on_and_stop()
+
+    def test_a_worker_that_two_others_cannot_reach(self):
+        """The second cut is found out when all connect anew, not after network.connect_seconds."""
+        cluster("cut", 0, 2)
+        cluster("cut", 0, 1)
+
+        def deaths():
+            return " ".join(e["reason"] for e in self.live.events() if e["event"] == "death")
+
+        # Worker 0, where both are known before anybody is left out, else the other two.
+        self.live.wait_until(lambda: {"0-1", "0-2"} <= set(re.findall(r"\d-\d", deaths())),
+                             "both cut links are told")
+        for log in self.live.folder.glob("worker-*.log"):
+            self.assertNotIn("network.connect_seconds", log.read_text())
+        cluster("heal", 0, 2)
+        cluster("heal", 0, 1)
+        left_out = re.findall(r"worker (\d) is left out", deaths())
+        self.assertIn(sorted(left_out), (["0"], ["1", "2"]))
+        for worker in map(int, left_out):
+            name = f"worker {worker} (stage {worker % 2} of pipeline {worker // 2})"
+            self.until(f"{name} has the state", "join")
         self.go_on_and_stop()
 
     def test_a_coordinator_that_is_cut_off_waits_for_its_workers(self):

@@ -151,7 +151,7 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
       "goes on with --resume)");
 }
 
-// Between two validations the older one is no news.
+// Each with the step that it follows; between two validations the older one is no news.
 TEST(Progress, AValidationIsToldOnceWithItsStep) {
   Job job;
   job.steps = 40;
@@ -177,9 +177,9 @@ TEST(Progress, AValidationIsToldOnceWithItsStep) {
                    line.substr(at, line.find(')', at) + 1 - at));
   }
   EXPECT_EQ(told, (std::vector<std::string>{
-                      "step 12/40: validation 10.0000 (step 10)",
+                      "step 10/40: validation 10.0000 (step 10)",
                       "step 20/40: validation 20.0000 (step 20)",
-                      "step 32/40: validation 30.0000 (step 30)",
+                      "step 30/40: validation 30.0000 (step 30)",
                       "step 40/40: validation 40.0000 (step 40)",
                   }));
   EXPECT_EQ(progress.figures().validation_step, 40);

@@ -56,10 +56,15 @@ TEST_F(Runs, ARunIsNotReplacedUnasked) {
   write("metrics.jsonl", "{\"step\":0}\n");
   EXPECT_EQ(refusal(Beginning::Fresh),
             cat(path_,
-                " already holds a run (metrics): continue it with --resume, replace it with "
-                "--overwrite, or choose another name with --job.name=NAME"));
+                " already holds a run (without a checkpoint): replace it with --overwrite, or "
+                "choose another name with --job.name=NAME"));
+  EXPECT_EQ(refusal(Beginning::Resume),
+            cat(path_,
+                " holds no checkpoint, so there is nothing to resume: begin again with --overwrite "
+                "in its place"));
   write("checkpoint-5/manifest.json", "{}");
-  EXPECT_NE(refusal(Beginning::Fresh).find("(the checkpoint of step 5)"), std::string::npos);
+  EXPECT_NE(refusal(Beginning::Fresh).find("(the checkpoint of step 5): continue it with --resume"),
+            std::string::npos);
   EXPECT_EQ(refusal(Beginning::Resume), "");
 }
 
@@ -86,7 +91,8 @@ TEST_F(Runs, NothingToResume) {
   EXPECT_NE(refusal(Beginning::Resume).find("does not exist"), std::string::npos);
   EXPECT_FALSE(fs::exists(path_));
   fs::create_directories(path_);
-  EXPECT_NE(refusal(Beginning::Resume).find("holds no checkpoint"), std::string::npos);
+  EXPECT_NE(refusal(Beginning::Resume).find("nothing to resume: leave --resume out"),
+            std::string::npos);
 }
 
 TEST_F(Runs, OverwritingTakesOnlyWhatARunWrites) {

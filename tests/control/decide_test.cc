@@ -113,6 +113,35 @@ TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
   }
 }
 
+// One of whom nothing has been heard is stopped, maybe: another process comes while the others
+// wait. The end of the old one's conversation, which is told late, is no other death.
+TEST(Decide, WhoDoesNotComeForwardIsStartedAgain) {
+  Rules rules = small_rules();
+  rules.restarts = 1;
+  Play run(rules);
+  for (const size_t worker : {0, 1, 3}) run.report(worker);
+  run.pass(14 * kSecond);
+  EXPECT_EQ(run.state.epoch, 1);
+  Decision late;
+  for (int moment = 0; moment < 8 && run.state.epoch == 1; ++moment) {
+    run.now += kSecond / 4;
+    late = run.report(0);
+  }
+  EXPECT_EQ(late.expelled, std::vector<WorkerId>{{2}});
+  EXPECT_NE(late.reason.find("worker 2 (stage 0 of pipeline 1) did not come forward within 15.0 s "
+                             "before its first step: it is awaited again (1 of 1"),
+            std::string::npos)
+      << late.reason;
+  EXPECT_EQ(run.state.epoch, 2);
+  run.hear(StreamEnded{{2}, 0});
+  run.pass(kSecond);
+  EXPECT_EQ(run.state.epoch, 2);
+  run.reports[2].incarnation = 1;
+  for (Report& report : run.reports) report.epoch = 2;
+  run.connect();
+  EXPECT_EQ(run.state.situation, Situation::Running);
+}
+
 // One that stands still is expelled; the end of its process, when it comes, is no other death.
 TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
   Rules rules = small_rules();
