@@ -342,6 +342,9 @@ void Turn::bury_the_missing() {
   const bool together = s.situation == Situation::Gathering || s.situation == Situation::Running;
   const std::optional<LeftOut> left_out = together ? find_left_out(s, now_) : std::nullopt;
   if (!left_out) return;
+  if (left_out->needed && s.situation == Situation::Running) {
+    return abandon({.cause = cat(name_of(s.rules, left_out->worker), " ", left_out->fate)});
+  }
   bury(left_out->worker, left_out->fate);
   if (s.situation == Situation::Recovering) out_.cut_off.push_back(left_out->worker);
 }

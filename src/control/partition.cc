@@ -97,10 +97,13 @@ std::optional<LeftOut> find_left_out(const State& state, Duration now) {
     names += cat(count == 0 ? "" : ", ", low, "-", high);
     ++count;
   }
-  return LeftOut{
-      worker,
-      cat("and ", peers, " cannot reach each other (cut: link", count > 1 ? "s " : " ", names,
-          "), while the coordinator reaches both;", " worker ", worker, " is left out")};
+  const bool needed = !std::get<bool>(chosen);
+  return LeftOut{worker,
+                 cat("and ", peers, " cannot reach each other (cut: link", count > 1 ? "s " : " ",
+                     names, "), while the coordinator reaches both",
+                     needed ? std::string(", and nobody else can do their work")
+                            : cat("; worker ", worker, " is left out")),
+                 needed};
 }
 
 bool hears_nobody(Decision& out, Duration now, Duration silence) {

@@ -17,6 +17,8 @@ namespace tenuto {
 struct LeftOut {
   WorkerId worker;
   std::string fate;
+  // Nobody else can do its work: the steps cannot go on, and all that live save what they have.
+  bool needed = false;
 };
 
 // Notes which peers a worker has lost in this epoch, and since when.

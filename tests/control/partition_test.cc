@@ -85,7 +85,8 @@ TEST(Partition, WhoseWorkOthersCanDoIsLeftOut) {
   EXPECT_EQ(run.state.situation, Situation::Recovering);
 }
 
-TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunEndsWithBothNames) {
+// Both live and are heard: nothing that has been done is lost.
+TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunIsSavedAndEndsWithBothNames) {
   Rules rules = surviving_rules();
   rules.survive = false;
   Links run(rules);
@@ -94,9 +95,19 @@ TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunEndsWithBothNames) {
   EXPECT_EQ(run.state.situation, Situation::Salvaging);
   EXPECT_TRUE(decision.cut_off.empty());
   EXPECT_NE(decision.reason.find("worker 1 (stage 1 of pipeline 0) and worker 0 (stage 0 of "
-                                 "pipeline 0) cannot reach each other (cut: link 0-1)"),
+                                 "pipeline 0) cannot reach each other (cut: link 0-1), while the "
+                                 "coordinator reaches both, and nobody else can do their work"),
             std::string::npos)
       << decision.reason;
+  EXPECT_TRUE(decision.expelled.empty());
+  run.freeze();
+  EXPECT_EQ(run.state.told.save_version, 2);
+  run.save_all();
+  run.hear(Stored{2, ""});
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(run.state.ending->exit_code, 75);
+  EXPECT_EQ(run.state.ending->sentence.find("no worker holds"), std::string::npos);
+  EXPECT_EQ(run.state.saved, 2);
 }
 
 TEST(Partition, WhoIsSilentItselfExplainsItsLoss) {
