@@ -115,7 +115,7 @@ Error write_error(const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return {full ? Code::Exhausted : Code::Invalid, Reach::Job,
           cat("cannot write ", path, ": ", std::strerror(number),
-              full ? "; make room there and call again (a run goes on with --resume)" : "")};
+              full ? "; make room there and call again" : "")};
 }
 
 InputFile::InputFile(InputFile&& other) noexcept

@@ -145,10 +145,8 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
   const Status written = file.value().write("a line");
   ASSERT_FALSE(written.ok());
   EXPECT_EQ(written.error().code, Code::Exhausted);
-  EXPECT_EQ(
-      written.error().message,
-      "cannot write /dev/full: No space left on device; make room there and call again (a run "
-      "goes on with --resume)");
+  EXPECT_EQ(written.error().message,
+            "cannot write /dev/full: No space left on device; make room there and call again");
 }
 
 // Each with the step that it follows; between two validations the older one is no news.
