@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -25,6 +26,16 @@ std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
       }
     }
   }
+  return peers;
+}
+
+std::set<WorkerId> lesson_peers(const Instruction& told, WorkerId self) {
+  std::set<WorkerId> peers;
+  for (const Newcomer& newcomer : told.newcomers) {
+    if (newcomer.worker == self) peers.insert(newcomer.donors.begin(), newcomer.donors.end());
+    if (contains(newcomer.donors, self)) peers.insert(newcomer.worker);
+  }
+  peers.erase(WorkerId{});  // while it has no place in a plan
   return peers;
 }
 

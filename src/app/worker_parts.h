@@ -27,6 +27,9 @@ void note_device_time(const std::vector<Event>& events, StepSummary& summary);
 // What is told of this process as one that comes to a run under way; null: nothing.
 const Newcomer* newcomer_in(const Instruction& told, WorkerId self, int32_t incarnation);
 
+// Whom the worker gives the state to, and who gives it to the worker, by what is told.
+std::set<WorkerId> lesson_peers(const Instruction& told, WorkerId self);
+
 // True when the run has a place for this process, or keeps one for it.
 bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation);
 // Whether the run goes on without that process: its worker is no member, or another process is in

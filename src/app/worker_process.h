@@ -55,7 +55,7 @@ class WorkerRun {
   Status give_up_trust();
   Status take_back(int64_t version);
   Status connect_first() { return connect_peers(*plan_); }
-  Status connect_peers(const Plan& plan);
+  Status connect_peers(const Plan& plan, const std::set<WorkerId>& more = {});
   Status look_after(WorkerId peer, const Instruction& now, Duration& answered) const;
   Error unreachable(WorkerId peer, const Error& error);
   Status load();

@@ -178,13 +178,15 @@ void WorkerRun::join_parts() {
                           compute_.links.get()});
 }
 
-// Connects with those of the plan's peers that it has no connection with yet. Of each pair the
-// lower number connects; its ticket says that both ends have agreed.
-Status WorkerRun::connect_peers(const Plan& plan) {
+// Connects with those of the plan's peers, and of `more`, that it has no connection with yet. Of
+// each pair the lower number connects; its ticket says that both ends have agreed.
+Status WorkerRun::connect_peers(const Plan& plan, const std::set<WorkerId>& more) {
   const Duration limit = from_milliseconds(job_.network.connect_seconds * 1000);
   const Duration end = monotonic_clock().now() + limit;
   std::set<WorkerId> due;
-  for (const WorkerId peer : peers_of(plan, settings_.self)) {
+  std::set<WorkerId> peers = peers_of(plan, settings_.self);
+  peers.insert(more.begin(), more.end());
+  for (const WorkerId peer : peers) {
     if (settings_.self < peer && !connected_.contains(peer)) due.insert(peer);
   }
   std::map<Ticket, WorkerId> under_way;

@@ -93,7 +93,8 @@ void WorkerRun::run_rest(const Told& now) {
 // Acknowledges a new plan once its peers can be reached; false when they cannot.
 bool WorkerRun::learn_plan(const Told& now) {
   if (now.instruction.plan_serial == report_.plan) return true;
-  const Status connected = connect_peers(*now.plan);
+  // Two that sum in a ring of many need not be neighbours there to teach each other.
+  const Status connected = connect_peers(*now.plan, lesson_peers(now.instruction, settings_.self));
   if (!connected.ok()) {
     if (connected.error().code != Code::Cancelled) fail(connected.error());
     return false;

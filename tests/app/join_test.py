@@ -111,6 +111,26 @@ class Join(Returning):
         self.assertEqual(self.holders(run), [0, 1, 2, 3])
         self.assertIn("has all of the state", self.logs(run)["worker-3.log"])
 
+    def test_who_teaches_need_not_be_a_neighbour_in_the_ring(self):
+        """Of five that sum in a ring three come back, two of them at once while the first one still
+        learns: each of the two is given the state by one that is no neighbour of it."""
+        self.write_job(job__steps=100000, job__checkpoint_every=0, job__validate_every=0,
+                       parallel__stages=1, parallel__pipelines=5, device__forward_ms=[20.0])
+        run = self.start()
+        run.wait_for_steps(2)
+        for count, worker in enumerate((2, 3, 4), 1):
+            self.kill(run, worker)
+            run.wait_until(lambda: len(self.told(run, "death")) == count, "the death")
+        run.wait_for_steps(len(run.metrics()) + 2)
+        for worker in (2, 3, 4):
+            self.inject(run, f"start={worker}")
+        run.wait_until(lambda: self.holders(run) == [0, 1, 2, 3, 4] and
+                       not any(worker["joining"] != "no" for worker in json.loads(
+                           self.ask("status", run, "--json").stdout)["workers"]),
+                       "all have the state")
+        run.wait_for_steps(len(run.metrics()) + 3)
+        self.stop(run)
+
     @another_case
     def test_it_stays_away_unless_it_is_wanted(self):
         run = self.start("--job.steps=100000", "--job.checkpoint_every=0")
