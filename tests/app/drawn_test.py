@@ -3,7 +3,8 @@ the slices that its gradients are summed in: workers die at any op and come back
 links are slow and break, under many layouts and rules of update. Each run must end with the very
 bits of the same run undisturbed.
 
-`DRAWN_FIRST` and `DRAWN_COUNT` choose the seeds of the long test: seed 17 alone is
+`DRAWN_FIRST` and `DRAWN_COUNT` choose the seeds of the long test; those from 2000 on have four to
+six workers for each stage. Seed 17 alone is
     DRAWN_FIRST=17 DRAWN_COUNT=1 ./run test --long -R drawn_test
 """
 import os
@@ -18,16 +19,19 @@ STEPS = 40
 # A step of a disturbed run lasts at least about so long, so that a process that is started again
 # has come, and has learned the state, before the run ends.
 STEP_MS = 200
+# Stages and pipelines. From one seed on more workers hold a stage.
+LAYOUTS = [(1, 2), (1, 3), (2, 2), (2, 2), (2, 3), (3, 2)]
+WIDE, WIDE_LAYOUTS = 2000, [(1, 4), (1, 5), (1, 6), (2, 4)]
 # Orders with their stages a worker; a model has at least as many layers as stages.
 ORDERS = {"1f1b": 1, "gpipe": 1, "zb-h1": 1, "zb-h2": 1, "interleaved": 2, "interleaved-zb": 2,
           "looped-bfs": 2, "zb-v": 2, "dualpipe-v": 2}
 
 
 class Drawn(Survival):
-    def draw_job(self, chance):
+    def draw_job(self, chance, layouts):
         """The settings of one run: some 1 to 40 MB of parameters and optimizer states."""
         order = chance.choice(sorted(ORDERS))
-        stages, pipelines = chance.choice([(1, 2), (1, 3), (2, 2), (2, 2), (2, 3), (3, 2)])
+        stages, pipelines = chance.choice(layouts)
         needed = stages * ORDERS[order]
         layers = max(needed, chance.choice([2, 3, 4, 6]))
         # The optimizer's two moments make 12 bytes a parameter, a block has 12 width^2 of them.
@@ -108,7 +112,7 @@ class Drawn(Survival):
     def play(self, seed):
         """Plays the run of this seed undisturbed and disturbed; what happened in the latter."""
         chance = random.Random(seed)
-        settings = self.draw_job(chance)
+        settings = self.draw_job(chance, LAYOUTS if seed < WIDE else WIDE_LAYOUTS)
         stages, pipelines = settings["parallel__stages"], settings["parallel__pipelines"]
         spared = [chance.randrange(pipelines) for _ in range(stages)]
         faults = self.draw_deaths(chance, spared, pipelines)
