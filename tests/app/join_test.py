@@ -124,10 +124,9 @@ class Join(Returning):
         run.wait_for_steps(len(run.metrics()) + 2)
         for worker in (2, 3, 4):
             self.inject(run, f"start={worker}")
-        run.wait_until(lambda: self.holders(run) == [0, 1, 2, 3, 4] and
-                       not any(worker["joining"] != "no" for worker in json.loads(
-                           self.ask("status", run, "--json").stdout)["workers"]),
-                       "all have the state")
+        run.wait_until(lambda: all(any(f"worker {worker} (" in reason and KNOWS in reason
+                                       for reason in self.told(run, "join"))
+                                   for worker in (2, 3, 4)), "all have the state")
         run.wait_for_steps(len(run.metrics()) + 3)
         self.stop(run)
 

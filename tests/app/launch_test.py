@@ -2,7 +2,7 @@
 import pathlib
 import unittest
 
-from harness import Case, TERM
+from harness import Case, TERM, another_case
 
 
 def processes_of(run):
@@ -52,6 +52,7 @@ class Launch(Case):
         self.assertEqual(run.finish(), 143)
         self.assert_gone(dict(enumerate(processes)))
 
+    @another_case
     def test_one_that_stops_before_its_first_word_is_replaced(self):
         once = self.folder / "once"
         stop = (f'if [ {{worker}} = 1 ] && mkdir {once} 2>/dev/null; then kill -STOP $$; fi; '
