@@ -167,11 +167,12 @@ class Stage {
       settings.link = AlphaBeta{Duration(10), 1e7};  // so slow that calls are worth asking for
       settings.rules.least_chunk = {8};
     }
+    // What others may still lack is the group's until it is gone.
+    std::vector<std::unique_ptr<Open>> opens;
     auto made = Communicator::make(wire, settings);
     CHECK(made.ok(), made.error().message);
     Communicator& group = *made.value();
     Random random(mix(play_.seed, static_cast<uint64_t>(place)));
-    std::vector<std::unique_ptr<Open>> opens;
     for (int call = 0; call <= play_.calls; call += play_.at_once) {
       // Nobody dies in the last call: who is through may leave, and has nothing for others then.
       if (call == play_.calls) member.died = wires_[at]->disarm();
