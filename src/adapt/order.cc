@@ -16,7 +16,7 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr uint64_t kSeed = 7;
-// Orders from which ops are moved: more where the moves of each are still many for its ops.
+// From so many orders ops are moved. A small pipeline has moves enough for more of them.
 constexpr int64_t kLeastStarts = 6, kMostStarts = 12;
 constexpr int64_t kFirstShare = 20;   // percent of the moves that the best has before other orders
                                       // are looked for

@@ -72,7 +72,7 @@ class Reorder {
   void set(const std::vector<Sequence>& sequences);
   std::vector<Sequence> sequences() const;
   void put(int32_t stage, int32_t from, int32_t to);
-  // Starts and arrivals of all that has none yet, then tails; false when the sequences stand still.
+  // Gives starts and arrivals to the ops that have none; false when the sequences stand still.
   bool time_all();
   // The places of a stage are others: what was timed with them is timed anew. Whatever was timed
   // before them stays, and so do the tails of what was timed behind them.

@@ -195,6 +195,9 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
         const Result<std::string> token = read_token(token_file);
         if (!token.ok()) return fail(token.error().message, kUsage);
         setenv("TENUTO_TOKEN", token.value().c_str(), 1);
+      } else if (const Status fits = check_token(token_in_environment(), "TENUTO_TOKEN");
+                 !fits.ok()) {
+        return fail(fits.error().message, kUsage);
       } else if (token_in_environment().empty()) {
         return fail(
             "a worker must show the token of its job: give --token-file FILE, a copy of "

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "transport/ucx_frame.h"
 
 namespace tenuto {
 namespace {
@@ -34,13 +35,12 @@ std::string random_token() {
 }
 
 Status check_token(const std::string& token, const std::string& where) {
-  constexpr size_t kMost = 1024;
   const bool plain =
       std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; });
-  if (token.size() <= kMost && plain) return ok();
+  if (token.size() <= kFrameText && plain) return ok();
   return refusal(cat(where, " holds a token of ", token.size(), " bytes",
                      plain ? "" : ", among them such as are no printable ASCII",
-                     ": expected one line of at most ", kMost,
+                     ": expected one line of at most ", kFrameText,
                      " letters, digits and signs without spaces"));
 }
 

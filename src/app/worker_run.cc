@@ -26,9 +26,7 @@ constexpr Duration kAnswerLimit = std::chrono::seconds(20);  // for the coordina
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
 constexpr int kTryAgain = 75;  // exit code
-// In a run under way: a link over which a peer's host answers nothing for so long is cut. Whether
-// it answers is asked again and again, each time for as long as the second.
-constexpr Duration kCutLimit = std::chrono::seconds(5);
+// How long a peer's host has for each answer, when it is asked whether it can be reached.
 constexpr Duration kAnswerTime = std::chrono::milliseconds(300);
 
 // Whether another process may do better later.
@@ -237,8 +235,8 @@ Status WorkerRun::connect_peers(const Plan& plan, const std::set<WorkerId>& more
   return ok();
 }
 
-// Whether a peer of a run under way, to which a connection has not come about in a while, can be
-// reached at all. Sets `answered` to when its host has answered last.
+// Called again and again while a connection to a peer is being made. In a run under way, a peer
+// whose host has not answered since `answered` for kMendLimit is lost; an answer moves `answered`.
 Status WorkerRun::look_after(WorkerId peer, const Instruction& now, Duration& answered) const {
   if (!report_.connected) return ok();
   const auto& members = now.order.members;
@@ -248,11 +246,11 @@ Status WorkerRun::look_after(WorkerId peer, const Instruction& now, Duration& an
     answered = monotonic_clock().now();
     return ok();
   }
-  if (monotonic_clock().now() - answered < kCutLimit) return ok();
+  if (monotonic_clock().now() - answered < kMendLimit) return ok();
   return Error{
       Code::Timeout, Reach::Link,
       cat("worker ", peer, " cannot be reached: its host has answered nothing at ",
-          now.addresses[place], " for ", fixed(to_milliseconds(kCutLimit) / 1000, 0), " s")};
+          now.addresses[place], " for ", fixed(to_milliseconds(kMendLimit) / 1000, 0), " s")};
 }
 
 // A peer that cannot be reached keeps a run from beginning; later it is told as lost.

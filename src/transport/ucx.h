@@ -30,6 +30,9 @@ enum class UcxProtocol : uint8_t {
   Rendezvous,  // announced, then pulled into the posted buffer (0 bytes: eager)
 };
 
+// How long a peer may be out of reach, while something is awaited from it, before it is lost.
+inline constexpr Duration kMendLimit = std::chrono::seconds(5);
+
 // What a worker may choose about its wire.
 struct UcxSettings {
   std::string device;                     // network device ("lo", "eth0"); empty = listen_host's
@@ -50,7 +53,7 @@ struct UcxSettings {
   // or a switch that learns its ports anew is back within about 3 s; a dead process is told from it
   // at once, because nobody listens there any more. Below the silence that ends a step. A peer
   // whose host answers nothing for so long, while something is awaited from it, is lost too.
-  Duration mend_limit = std::chrono::seconds(5);
+  Duration mend_limit = kMendLimit;
 };
 
 // What went over a wire and what was refused, since the start.
