@@ -319,6 +319,11 @@ CsvReader::Fault CsvReader::add_message(size_t row, const Action& action,
   const bool sends = action.verb == Verb::SendForward || action.verb == Verb::SendBackward;
   const bool forward = action.verb == Verb::SendForward || action.verb == Verb::RecvForward;
   const StageId other{action.stage.value + (sends == forward ? 1 : -1)};
+  if (action.stage.value >= stage_count_) {
+    return fault(action.spot, Code::Infeasible,
+                 cat("nobody runs an op of stage ", action.stage, ", which would ",
+                     sends ? "send" : "take", " it: drop the cell"));
+  }
   if (other.value < 0 || other.value >= stage_count_) {
     return fault(action.spot, Code::Infeasible,
                  cat("there is no stage ", other.value, " that it could ",

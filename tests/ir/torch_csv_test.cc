@@ -108,6 +108,10 @@ TEST(TorchCsv, RefusedWithItsPlace) {
                 Code::Infeasible},
            Case{"0F0,0B0,1SEND_F0\n1F0,1B0", "x.csv:1:9: ", "no stage 2", Code::Infeasible},
            Case{"0F0,0SEND_F0,1F0,1B0,0B0", "x.csv:1:5: ", "within a rank", Code::Infeasible},
+           Case{"0F0,0B0\n1SEND_B0", "x.csv:2:1: '1SEND_B0': ", "nobody runs an op of stage 1",
+                Code::Infeasible},
+           Case{"0F0,0B0\n1RECV_F0", "x.csv:2:1: '1RECV_F0': ", "nobody runs an op of stage 1",
+                Code::Infeasible},
            Case{"0F0,0F1,0SEND_F1\n1F0,1B0", "x.csv:1:9: ", "nobody runs 1F1", Code::Infeasible},
        }) {
     const Error error = refusal(it.text);
