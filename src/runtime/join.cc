@@ -16,8 +16,9 @@ namespace tenuto {
 
 namespace {
 
-// The address of a member as it is sent: its text, then zeros.
-constexpr size_t kAddressBytes = 256;
+// The address of a member as it is sent: its text, then zeros. A host's name has at most 253
+// letters, and a colon and the port stand behind it.
+constexpr size_t kAddressBytes = 260;
 using AddressBytes = std::array<char, kAddressBytes>;
 
 // Names of the messages; groups that communicate have numbers from 0.
@@ -26,7 +27,10 @@ Tag tag_of(Name name) { return {-1, 0, name}; }
 
 Status write_address(const Address& address, AddressBytes& bytes) {
   const std::string& text = address.text;
-  if (text.size() >= bytes.size()) return invalid(cat("address ", text, " is too long"));
+  if (text.size() >= bytes.size()) {
+    return invalid(cat("the address '", text.substr(0, 40), "...' has ", text.size(),
+                       " letters: expected at most ", bytes.size() - 1));
+  }
   std::memcpy(bytes.data(), text.data(), text.size());
   return ok();
 }
@@ -47,6 +51,8 @@ class Meeting {
         desk_(desk) {}
 
   Status meet() {
+    // Before anybody is connected: a member that leaves takes the others' meeting with it.
+    if (Status status = write_address(wire_.address(), sent_); !status.ok()) return status;
     if (Status status = write_address(desk_, addresses_.back()); !status.ok()) return status;
     if (Status status = settings_.place == 0 ? gather() : report(); !status.ok()) return status;
     return connect_all();
@@ -65,9 +71,7 @@ class Meeting {
   Status report() {
     connect(0, {settings_.meeting});
     if (Status status = settle("answered"); !status.ok()) return status;
-    AddressBytes& mine = addresses_[static_cast<size_t>(settings_.place)];
-    if (Status status = write_address(wire_.address(), mine); !status.ok()) return status;
-    sent_ = mine;
+    addresses_[static_cast<size_t>(settings_.place)] = sent_;
     send(0, kMine, std::as_bytes(std::span(sent_)));
     recv(0, kAll, std::as_writable_bytes(std::span(addresses_)));
     return settle("sent the list of members: others are still missing");

@@ -54,6 +54,11 @@ struct UcxSettings {
   // at once, because nobody listens there any more. Below the silence that ends a step. A peer
   // whose host answers nothing for so long, while something is awaited from it, is lost too.
   Duration mend_limit = kMendLimit;
+  // Connections at a time of which it is not known who is there; more are refused.
+  size_t most_strangers = 1024;
+  // Messages that a peer may wait for while nobody here sends them; a peer with more is lost, since
+  // what it asks for would take this end's memory without bound.
+  size_t most_awaited = 1 << 20;
 };
 
 // What went over a wire and what was refused, since the start.

@@ -9,8 +9,6 @@ namespace {
 
 // A peer may have so many receives posted with us, or strangers so many connections: far more than
 // any schedule needs, and a bound on what a broken peer can make us hold.
-constexpr size_t kMostGrants = 1 << 20;
-constexpr size_t kMostStrangers = 1024;
 constexpr Duration kRefuseLimit = std::chrono::seconds(2);
 // After a forced close UCX completes what it held within moments; beyond this the worker is torn
 // down with it.
@@ -299,9 +297,15 @@ void UcxEngine::on_grant(Link& link, const Frame& frame) {
     peer.sends.erase(found);
     return pair(link, frame.tag, sending, granted);
   }
-  if (link.granted.size() >= kMostGrants || !link.granted.emplace(frame.tag, granted).second) {
-    ++tally_.unknown_grants;
-  }
+  if (!link.granted.emplace(frame.tag, granted).second) ++tally_.unknown_grants;
+  if (link.granted.size() <= settings_.most_awaited) return;
+  const std::string why = cat("it waits for more than ", settings_.most_awaited,
+                              " messages that worker ", self_.self, " has not sent");
+  const WorkerId id = link.peer;
+  const uint64_t instance = peer.instance;
+  end(link, lost_error(id, why));
+  lose(id, why);
+  if (peer.dialled) begin_farewell(id, peer, instance);
 }
 
 void UcxEngine::on_mismatch(Link& link, const Frame& frame) {
@@ -440,7 +444,7 @@ Duration UcxEngine::tick() {
   const std::vector<ucp_conn_request_h> requests = std::move(requests_);
   requests_.clear();
   for (ucp_conn_request_h request : requests) {
-    if (phase_ == Phase::Running && links_.size() < peers_.size() + kMostStrangers) {
+    if (phase_ == Phase::Running && links_.size() < peers_.size() + settings_.most_strangers) {
       accept(request);
     } else {
       ucp_listener_reject(listener_, request);

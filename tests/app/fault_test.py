@@ -230,6 +230,20 @@ class BrokenConnections(Case):
         # other processes of a busy machine do make links slow.
         self.assertEqual(self.told(self.rehearse(), "detection"), [])
 
+    def test_more_than_a_report_tells_of(self):
+        # A report keeps the last 16: each of 20, one a step, is told of once.
+        steps = range(1, 21)
+        self.write_job(job__steps=22)
+        undisturbed = self.losses(self.train(name="undisturbed"))
+        for step in steps:
+            self.add_break(link=0, at_step=step)
+        run = self.start()
+        self.assertEqual(run.finish(), 0, run.errors)
+        self.assertEqual(self.losses(run), undisturbed)
+        told = self.told(run, "repair")
+        # Of the pipelines of the job each has the link.
+        self.assertEqual(sorted(step for step, _ in told), sorted([*steps, *steps]), told)
+
     def test_on_the_real_clock_with_large_messages(self):
         self.rehearse(device__clock="real", device__message_bytes=2 << 20)
 

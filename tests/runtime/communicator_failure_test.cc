@@ -2,6 +2,7 @@
 // anybody else, on whose sum they end with, all have it to the bit, and go on.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <iostream>
@@ -12,6 +13,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "ready_thread.h"
+#include "runtime/call_tag.h"
 #include "runtime/communicator.h"
 #include "runtime/worker.h"
 #include "sanitized.h"
@@ -496,6 +498,60 @@ TEST(CommunicatorFailure, ASilentMember) {
   members[2].died = true;
   judge(play, members, counts);
   EXPECT_EQ(counts.survivors, 2);
+}
+
+// A member says in an agreement that its report has more words than any report has: the group ends
+// with a sentence, and no memory is taken for them.
+TEST(CommunicatorFailure, MoreWordsThanAReportHas) {
+  constexpr int64_t kAttempt = 1, kTooMany = (int64_t{1} << 26) + 1, kNoLimit = int64_t{1} << 40;
+  for (const int64_t size : {kTooMany, kNoLimit, int64_t{-1}}) {
+    MemoryNetwork network;
+    const std::vector<WorkerId> ids{{0}, {1}, {2}};
+    std::array<QueueMailbox, 3> mailboxes;
+    std::vector<std::unique_ptr<Transport>> wires;
+    for (const WorkerId id : ids) {
+      wires.push_back(make_memory_transport(network, {"group", "token", kWireVersion, id, 0},
+                                            mailboxes[static_cast<size_t>(id.value)]));
+      for (const WorkerId peer : ids) {
+        if (peer.value >= id.value) break;
+        const auto& other = wires[static_cast<size_t>(peer.value)];
+        ASSERT_TRUE(wires.back()->connect(peer, other->address(), fresh_ticket()).ok());
+      }
+    }
+    CommunicatorSettings settings;
+    settings.members = ids;
+    settings.survive_deaths = true;
+    std::array<std::unique_ptr<Communicator>, 3> groups;
+    std::vector<std::thread> threads;
+    for (size_t m = 0; m < groups.size(); ++m) {
+      threads.emplace_back([&, m, mine = settings]() mutable {
+        mine.self = ids[m];
+        auto made = Communicator::make({wires[m].get(), &mailboxes[m]}, mine);
+        CHECK(made.ok(), made.error().message);
+        groups[m] = std::move(made).value();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<float> own(8, 1.0F), total(8);
+    CallRequest request;
+    request.element = Element::Float32;
+    request.total = std::as_writable_bytes(std::span(total));
+    request.own = std::as_bytes(std::span(own));
+    const auto call = groups[0]->start(request);
+    ASSERT_TRUE(call.ok()) << call.error().message;
+    network.lose(ids[2]);
+    const std::array<int64_t, 3> words{kAttempt, size, 4};  // member 2 is dead
+    const Tag tag = tag_of_word(settings.number, kAttempt, Saying::Dead);
+    ASSERT_TRUE(
+        wires[1]->send(ids[0], tag, std::as_bytes(std::span(words)), {}, fresh_ticket()).ok());
+    const Status status = groups[0]->wait(call.value());
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, Code::Corrupt);
+    EXPECT_EQ(
+        status.error().message,
+        "worker 1 says something else than who is dead: do all members run the same version?; "
+        "worker 2 is lost: its end of the wire is gone");
+  }
 }
 
 }  // namespace

@@ -159,6 +159,19 @@ TEST(Join, AnotherTokenOrCountIsRefused) {
   }
 }
 
+TEST(Join, AnAddressThatIsTooLongIsRefused) {
+  const std::string meeting = free_address();
+  std::vector<JoinSettings> all{place_of(meeting, 0, 2), place_of(meeting, 1, 2),
+                                place_of(meeting, 1, 2)};
+  all[1].wire.advertised_host = std::string(300, 'h');
+  const auto said = join_all(all, 1);
+  EXPECT_TRUE(has(said[1], "the address 'hhhh")) << said[1];
+  EXPECT_TRUE(has(said[1], "expected at most 259")) << said[1];
+  EXPECT_LT(said[1].size(), 300U);
+  EXPECT_EQ(said[0], "joined");
+  EXPECT_EQ(said[2], "joined");
+}
+
 TEST(Join, APlaceIsTakenOnce) {
   const std::string meeting = free_address();
   // The third member comes last, so that both claimants of place 1 find the meeting open.

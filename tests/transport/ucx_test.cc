@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -370,6 +371,56 @@ TEST(Ucx, StrangersAreCountedAndSentAway) {
   EXPECT_TRUE(host.losses.empty());
   Party guest(make_ucx(ucx_settings()), hello_of(1));
   EXPECT_TRUE(guest.connect(host).ok());
+}
+
+TEST(Ucx, MoreStrangersThanAreKept) {
+  UcxSettings settings = ucx_settings();
+  settings.most_strangers = 2;
+  settings.hello_limit = std::chrono::milliseconds(500);
+  Party host(make_ucx(settings), hello_of(0));
+  const auto& wire = static_cast<const UcxTransport&>(*host.wire);
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (int i = 0; i < 5; ++i) {
+    strangers.push_back(std::make_unique<Stranger>(host.wire->address().text));
+  }
+  // Those that were let in are sent away for their silence; nobody waits for the others.
+  const Duration limit = monotonic_clock().now() + kPatience;
+  while (wire.counters().refused < 2 && monotonic_clock().now() < limit) {
+    for (auto& stranger : strangers) stranger->progress();
+    host.settle(std::chrono::milliseconds(10));
+  }
+  EXPECT_GE(wire.counters().refused, 2);
+  Party guest(make_ucx(ucx_settings()), hello_of(1));
+  const Status status = guest.connect(host);
+  EXPECT_TRUE(status.ok()) << status.error().message;
+}
+
+// A worker that asks for ever more messages that nobody sends is lost, and told so: one that is
+// forgotten would be waited for until the step ends by its silence.
+TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
+  UcxSettings settings = ucx_settings();
+  settings.most_awaited = 8;
+  Party left(make_ucx(settings), hello_of(0)), right(make_ucx(ucx_settings()), hello_of(1));
+  ASSERT_TRUE(left.connect(right).ok());
+  std::array<std::byte, 9> bytes{};
+  const auto byte = [&](uint64_t name) { return std::span(bytes).subspan(name, 1); };
+  std::vector<Ticket> awaited;
+  for (uint64_t name = 0; name < 8; ++name) awaited.push_back(right.recv(0, name, byte(name)));
+  const std::byte sent{7};
+  EXPECT_TRUE(left.end_of(left.send(1, 0, std::span(&sent, 1))).status.ok());
+  EXPECT_TRUE(right.end_of(awaited[0]).status.ok());
+  EXPECT_EQ(bytes[0], sent);
+  awaited.push_back(right.recv(0, 8, byte(8)));  // eight again
+  EXPECT_TRUE(left.end_of(left.send(1, 8, std::span(&sent, 1))).status.ok());
+  EXPECT_TRUE(right.end_of(awaited[8]).status.ok());
+  right.recv(0, 9, byte(0));
+  const Ticket beyond = right.recv(0, 10, byte(8));
+  const Done lost = left.next_loss();
+  EXPECT_EQ(lost.peer, WorkerId{1});
+  EXPECT_EQ(lost.status.error().message,
+            "worker 1 is lost: it waits for more than 8 messages that worker 0 has not sent");
+  EXPECT_FALSE(right.end_of(beyond).status.ok());
+  EXPECT_FALSE(right.end_of(awaited[1]).status.ok());
 }
 
 // What a UCX client sends first to a listener: a whole request for a connection.
