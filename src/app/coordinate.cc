@@ -239,6 +239,7 @@ Ending Coordinator::run() {
     launcher_.send({.kind = Notice::Kind::Alive, .committed = state_.committed}, false);
     if (own_end_ && now >= own_end_->second) std::raise(std::exchange(own_end_, {})->first);
     if (!lost_.empty()) {  // as if dead: a successor may try
+      note("coordinator", lost_);
       std::fprintf(stderr, "tenuto: %s\n", lost_.c_str());
       _exit(1);
     }

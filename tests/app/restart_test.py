@@ -141,6 +141,20 @@ class Killed(Restart):
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
         self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
 
+    def test_etcd_goes_away_for_good(self):
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd on this machine (package etcd-server)")
+        address = self.start_etcd()
+        self.write_small_job(coordinator__store="etcd", coordinator__etcd=[address])
+        run = self.start()
+        run.wait_for_steps(5)
+        workers = run.workers()
+        self.etcd.kill()
+        self.assertEqual(run.finish(), 75, f"{run.errors}{self.logs(run)}")
+        self.assert_gone(workers)
+        self.assertRegex(self.told(run, "coordinator")[0], "etcd")
+        self.assertIn(address, run.errors)
+
     def test_together_with_a_worker(self):
         self.write_small_job()
         run = self.start()
