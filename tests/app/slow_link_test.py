@@ -155,16 +155,16 @@ class Replay(Case):
         if "slow-link" not in listed.stdout:
             self.skipTest("benchmarks are not built (TENUTO_BENCHMARKS)")
         trace = self.folder / "links.csv"
-        trace.write_text("8;2_3;30\n22;off\n52;0_1,5_6;40\n66;off\n")
+        trace.write_text("6;2_3;30\n18;off\n45;0_1,5_6;40\n56;off\n")
         found = subprocess.run(
-            [TENUTO, "bench", "slow-link", "--replay", str(trace), "--steps", "72", "--faster",
+            [TENUTO, "bench", "slow-link", "--replay", str(trace), "--steps", "60", "--faster",
              "10", "--json", "--keep", str(self.folder / "kept")],
             text=True, capture_output=True, timeout=600)
         self.assertEqual(found.returncode, 0, found.stderr)
         replay = json.loads(found.stdout)
         stretches = replay["stretches"]
         self.assertEqual([(of["first_step"], of["end_step"]) for of in stretches],
-                         [(0, 8), (8, 22), (22, 52), (52, 66), (66, 72)])
+                         [(0, 6), (6, 18), (18, 45), (45, 56), (56, 60)])
         for slow in (stretches[1], stretches[3]):
             # Found by the third step, told when that is committed; planned with soon after.
             self.assertIn(slow["found_after"], range(3, 6), slow)
