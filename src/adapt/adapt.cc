@@ -182,7 +182,7 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
   return made;
 }
 
-// Something is the matter with one pipeline that need not be with another. Of a plan that does
+// True when a worker or a link differs from the others, so that pipelines may differ. In a plan
 // without a dead worker the others have unequal work.
 bool is_disturbed(const Plan& plan, const Cluster& now) {
   if (!now.exceptions.empty()) return true;
@@ -205,7 +205,7 @@ bool can_run(const Plan& plan, const Cluster& now) {
   return true;
 }
 
-// The answer, if it is right.
+// The answer, if its plan passes check().
 Result<Adapted> checked(Result<Adapted> adapted, const Model& model) {
   const Plan& plan = adapted.value().plan;
   const Status right = check(plan, sizes_of(model, plan.stages));
@@ -229,7 +229,7 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   auto ordered = adapt_order(with_routing(plan, mesh.value(), step, dispatch), model, now, options);
   if (!ordered.ok()) return ordered;
   Adapted& best = ordered.value();
-  // Steps without a common start are priced by the mean of a few, which may be shorter while
+  // The price of steps without a common start is the mean of a few. It may be below the bound while
   // workers still catch up with each other.
   best.lower_bound = std::min(routed.bound, best.price);
   best.changed = best.routed = true;
@@ -238,7 +238,7 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   return ordered;
 }
 
-// The answer after these moves, or nothing when they do not pay against `here`.
+// The answer after these moves; nothing when they do not gain enough over `here`.
 Result<std::optional<Adapted>> adapt_moved(const Plan& plan, const Model& model, const Cluster& now,
                                            const AdaptOptions& options,
                                            std::vector<StageMove> moves,
@@ -283,7 +283,7 @@ Result<Adapted> adapt_in_place(const Plan& plan, const Model& model, const Clust
 
 namespace {
 
-// Of a plan without copies.
+// adapt() for a plan without copies.
 Result<Adapted> adapt_bare(const Plan& plan, const Model& model, const Cluster& now,
                            const AdaptOptions& options) {
   if (!options.routing || !has_routings(plan) || !is_disturbed(plan, now)) {

@@ -29,33 +29,33 @@ struct Adapted {
   std::vector<StageMove> moves{};  // live workers that hold another stage than in the given plan
 };
 
-// When a plan is better enough.
+// How to search, and how much better a plan must be to be taken.
 struct AdaptOptions {
-  PriceOptions price;         // what is counted: spans and bytes are not
+  PriceOptions price;         // what is counted; spans and bytes are ignored
   Effort effort;              // of the search, for each pipeline that differs
   double least_gain = 0.02;   // share of the present price by which a new plan must be faster
   double listed_gain = 0.02;  // share by which fixed lists must beat ready dispatch, which
                               // follows messages that come earlier or later than estimated
-  std::optional<Dispatch> dispatch;  // only plans of this one
+  std::optional<Dispatch> dispatch;  // only plans with this dispatch
   bool routing = true;               // no: who runs which micro-batch stays
   RouteEffort route_effort;          // of the search for it
-  bool moves = false;                // live workers may hold other stages, where the dead would be
-                       // missed too much (adapt/spread.h): of a run that begins, since
-                       // their state is not copied
-  double move_gain = 0.02;     // share by which a step must be faster for that
-  bool steps_in_turn = false;  // how groups sum is weighed for steps that follow one another
-  Watch* watch = nullptr;      // is told what is searched, and ends the searches; then the answer
-                               // is the best of what was found by then
+  bool moves = false;                // live workers may change to stages that miss too many holders
+                                     // (adapt/spread.h); only for a run that begins, since their
+                                     // state is not copied
+  double move_gain = 0.02;           // share by which a step must be faster for that
+  bool steps_in_turn = false;        // sums are chosen for steps that follow one another
+  Watch* watch = nullptr;  // is told what is searched, and can end the searches; the result is
+                           // then the best plan found so far
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
 // is dead or slow or a link has a delay of its own, who runs which micro-batch (adapt/route.h). A
-// routing is judged together with its orders: the faster of the two answers is taken, and where
-// they are equal, the one that leaves every micro-batch where it is. The result passes check() and
-// is never priced above the given plan; given its own result on the same cluster it returns that.
-// Copies of stages (plan/copies.h) stay where they are, and are not counted. Then it chooses how
-// groups sum, where the plan leaves that open (adapt/sums.h); price and bound know of that only
-// when `price` counts the update. Deterministic, unless the watch ends it.
+// routing is priced together with its orders: the faster of the two answers (with the old and with
+// a new routing) is taken; on a tie the one that leaves every micro-batch where it is. The result
+// passes check() and is never priced above the given plan; given its own result on the same cluster
+// it returns that. Copies of stages (plan/copies.h) stay where they are, and are not counted. Then
+// it chooses how groups sum, if the plan leaves that open (adapt/sums.h); price and bound include
+// that only when `price` counts the update. Deterministic, unless the watch ends it.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
@@ -68,8 +68,8 @@ struct AdaptOptions {
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& options = {});
 
-// What no division of the step among the holders that live, and no order, can beat; nothing when
-// there is none to choose: one pipeline, or workers with several stages.
+// A lower bound on the step for every division of it among the live holders and for every order;
+// nothing when there is no choice: one pipeline, or workers with several stages.
 //
 // Errors: as mesh_of
 Result<std::optional<Duration>> bound_of_routings(const Plan& plan, const Model& model,

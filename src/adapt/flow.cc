@@ -55,8 +55,8 @@ class ShortestPaths {
   }
 
  private:
-  // Costs of the cheapest ways from the source: down the stages, then up again where flow can be
-  // taken back, until nothing gets cheaper.
+  // Finds the costs of the cheapest ways from the source: down the stages, then up again where flow
+  // can be taken back, until nothing gets cheaper.
   void find() {
     for (auto* ends : {&in_, &out_}) {
       for (auto& of : *ends) std::fill(of.begin(), of.end(), Node{});
@@ -115,7 +115,7 @@ class ShortestPaths {
     return cheaper;
   }
 
-  // Walks the cheapest path back from the last stage. With `by` = 0 asks how much it can carry.
+  // Walks the cheapest path back from the last stage. With `by` = 0 only finds how much it carries.
   int32_t walk(int32_t last, int32_t by) {
     int32_t most = INT32_MAX;
     int32_t s = mesh_.depth() - 1, i = last;

@@ -18,8 +18,9 @@ struct Flow {
   std::vector<std::vector<int32_t>> over;  // over[s], as Mesh::ways
 };
 
-// What sending a micro-batch over a way costs the flow: its delay there and back, squared, since a
-// step is as long as its worst route, not as the sum of all; and a little for leaving the pipeline.
+// The cost in the flow of sending a micro-batch over a way: the square of its delay there and back,
+// since the worst route makes the step long, not the sum of all; plus a little for leaving the
+// pipeline.
 class WayCosts {
  public:
   explicit WayCosts(const Mesh& mesh);
@@ -28,19 +29,19 @@ class WayCosts {
 
  private:
   const Mesh& mesh_;
-  double forward_ = 1;  // the middle one of all holders, in nanoseconds
+  double forward_ = 1;  // the median of all holders, in nanoseconds
 };
 
-// The cheapest way for all micro-batches through the stages. Beginning in another pipeline than at
-// home costs less than crossing to it later.
+// The cheapest way for all micro-batches through the stages. Beginning in another pipeline than the
+// home pipeline costs less than crossing to it later.
 //
 // Returns: nothing when a stage's counts add up to less than the step has
 // Source:  successive shortest paths (Ahuja, Magnanti, Orlin, "Network Flows", 9.7)
 // Cost:    O(paths x stages x holders^2)
 std::optional<Flow> cheapest_flow(const Mesh& mesh, const WayCosts& costs, const Counts& counts);
 
-// The micro-batches in the order of their numbers, each to the holder that is furthest behind its
-// share: at home and straight on where there is no difference. Guests are so spread over the step.
+// Gives the micro-batches, in the order of their numbers, each to the holder that is furthest
+// behind its share; on a tie at home or straight on. So guests are spread over the step.
 Routing deal(const Mesh& mesh, const Flow& flow);
 
 }  // namespace tenuto

@@ -40,8 +40,8 @@ class Player {
     for (Sequence& sequence : result_.sequences) sequence.reserve(3 * at(line.micros));
   }
 
-  // What a stage begins reaches another no sooner than a window later. So in a window each stage
-  // chooses for itself, and there is no need to take the moments of all stages in turn.
+  // What a stage begins reaches another stage one window later at the earliest. So within a window
+  // each stage chooses alone, and the events of all stages need not be merged in time order.
   std::optional<Played> run() {
     while (begun_ < line_.ops()) {
       const Duration from = *std::min_element(look_at_.begin(), look_at_.end());
@@ -92,7 +92,7 @@ class Player {
     return line_.legs[at(stage)].room.fits(whole + 1, late);
   }
 
-  // What the stage runs now, when it is free; otherwise sets when it looks again.
+  // The op that a free stage runs now; if there is none, sets when it looks again.
   std::optional<OpKind> choose(int32_t stage) {
     const Seat& seat = seats_[at(stage)];
     const Leg& leg = line_.legs[at(stage)];
@@ -106,8 +106,8 @@ class Player {
     const auto soon = [&](Duration arrival, Duration op) {
       return arrival > now && arrival != kNever && arrival - now <= op * policy_.look_ahead / 2;
     };
-    // A strict warm-up is over with the first backward, also where the room ended it early: so a
-    // worker that counts forwards before the first backward runs the same.
+    // A strict warm-up ends with the first backward, even if the room ended it early: so a worker
+    // that only counts the forwards before its first backward runs the same ops.
     const bool warming = (!policy_.strict || seat.backwards == 0) &&
                          seat.forwards < std::min(policy_.warm_up[at(stage)], line_.micros) &&
                          has_room(stage);

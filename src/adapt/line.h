@@ -26,16 +26,16 @@ struct Line {
 // BackwardWeight, the n-th of each kind being of the n-th micro-batch.
 using Sequence = std::vector<OpKind>;
 
-// By which rule the stages of a line choose their next op when it is not fixed.
+// The rule by which the stages of a line choose their next op when their order is not fixed.
 struct Policy {
   std::vector<int32_t> warm_up;  // per stage: forwards before the first backward
   std::vector<int32_t> most;     // per stage: micro-batches held, each to the end of its weight
                                  // gradient; empty = as the room allows
-  bool strict = true;      // in the warm-up a backward that is here waits for the forwards; no:
-                           // it is run while the next forward is not here
-  int32_t look_ahead = 0;  // how far ahead an idle stage sees a message that is on its way, or is
-                           // about to be, and waits for it, in halves of the op that it would run
-                           // instead
+  bool strict = true;      // in the warm-up a ready backward waits for the forwards; no: it runs if
+                           // the next forward is not ready
+  int32_t look_ahead = 0;  // an idle stage waits for a message that will arrive within so many
+                           // halves of the op that it would run instead, even if the message has
+                           // not been sent yet
   bool weights_before_forwards = false;  // once as many as the warm-up are in flight
 
   // True when a worker under ready dispatch follows this policy without knowing the future.
@@ -48,9 +48,9 @@ struct Played {
   std::vector<Sequence> sequences;  // of each stage
 };
 
-// Plays a step under a policy: a stage that is free runs the first of backward, forward, weight
-// gradient that is here and has room. A warm-up that the room cannot hold ends early. Adds to
-// `begun` the ops that were played.
+// Plays a step under a policy: a free stage runs the first of backward, forward, weight gradient
+// that has its input and room. A warm-up that the room cannot hold ends early. Adds the number of
+// ops that were played to `begun`.
 //
 // Returns: nothing when the room of a stage is too small for one micro-batch, or as soon as the
 //          step is seen to last longer than `most`
@@ -62,7 +62,7 @@ std::optional<Played> play(const Line& line, const Policy& policy, Duration most
 class Replay {
  public:
   explicit Replay(const Line& line);
-  // Runs the sequences; the makespan, or nothing when they stand still.
+  // Runs the sequences. Returns the makespan, or nothing when they stand still.
   //
   // Requires: each sequence has every op of its stage, and each backward behind its forward, each
   //           weight gradient behind its input gradient

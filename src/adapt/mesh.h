@@ -1,4 +1,4 @@
-// A step of all pipelines as whoever chooses its routes sees it: stages, the workers that can run
+// A step of all pipelines as the search for its routes sees it: stages, the workers that can run
 // each, and the ways between them.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace tenuto {
 // A live worker that keeps the weights of a stage, and of no other.
 struct Holder {
   WorkerId worker;
-  int32_t pipeline = 0;  // whose micro-batches it runs when nothing is the matter
+  int32_t pipeline = 0;  // whose micro-batches it runs on an undisturbed cluster
   Duration forward{}, backward{}, weight{};  // of one micro-batch
   Duration update{};                         // of the stage, once a step
   Room room;
@@ -47,7 +47,7 @@ struct Mesh {
   std::vector<std::vector<Holder>> stages;
   std::vector<std::vector<Way>> ways;  // ways[s][i * holders of s + 1 + j]: from i of s to j of s+1
   Pace pace = Pace::Barrier;
-  bool split_backward = true;  // no: weight gradients are summed by the input gradients' ops
+  bool split_backward = true;  // no: the input gradients' ops sum the weight gradients
 
   // Number of stages.
   int32_t depth() const { return static_cast<int32_t>(stages.size()); }
@@ -68,7 +68,7 @@ struct Mesh {
 // Who runs which micro-batch: routing[stage][micro] = index of the stage's holder.
 using Routing = std::vector<std::vector<int32_t>>;
 
-// The mesh of a plan on a cluster as it is now: of the holders of each stage those that live.
+// The mesh of a plan on a cluster as it is now, with the live holders of each stage.
 //
 // Requires: no worker holds two stages
 // Errors:   Infeasible/Job     a stage has no live holder

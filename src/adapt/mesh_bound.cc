@@ -46,8 +46,8 @@ MeshBound::MeshBound(const Mesh& mesh) : mesh_(mesh) {
             std::min(own.around, way.there() + behind.forward + ways_[at(s) + 1][at(j)].around +
                                      behind.backward + way.back());
       }
-      // Without a common start of a stage's workers the next forward may come from one that was
-      // done long before.
+      // If a stage's workers do not start together, the next forward may come from a worker that
+      // finished long before.
       if (s > 0 && mesh.pace != Pace::Apart) own.turn = up[at(s)][at(i)];
       if (s > 0 && mesh.pace == Pace::Joint) own.turn += own.head;
       if (mesh.pace != Pace::Barrier) own.head = {};
@@ -64,7 +64,8 @@ Duration MeshBound::of(int32_t stage, int32_t holder, int32_t micros) const {
   const Duration fill = std::max(Duration{}, ways.around - (whole - 1) * it.forward);
   const Duration drain = std::max(Duration{}, ways.turn - late * it.weight);
   const Duration work = micros * (it.forward + it.backward + it.weight) + fill + drain;
-  // A place is free again after the weight gradient, or, when that takes less, some of it before.
+  // A place is free again after the weight gradient; if late work takes less room, part of the
+  // place is free before.
   const Duration freed = it.room.late == it.room.whole ? it.weight : Duration{};
   const int64_t turns = (micros + whole - 1) / whole;
   const Duration hold = (turns - 1) * (alone + freed) + alone + std::max(it.weight, ways.turn);

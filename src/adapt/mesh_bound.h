@@ -1,4 +1,4 @@
-// What no routing and no order of a step can beat.
+// A lower bound on a step, for all routings and all orders.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,13 @@ namespace tenuto {
 // Lower bounds on the step of a mesh: by the number of micro-batches that one holder runs, and over
 // all routings.
 //
-// Before a holder's first forward lies a way down to it, between its first forward and its first
-// backward a way down and back, in which only forwards can run, as many as it has room for; behind
-// its last backward a way up (and, in periods, down again), in which only weight gradients can.
-// Each is the shortest over all routes. So with n micro-batches it is busy n times and idle at
-// least as long as forwards and weight gradients do not fill these. Apart from that, some place in
-// its memory serves n / places of the micro-batches in turn. Each stage must run them all: its
-// least time is that of the best division among its holders.
+// Before a holder's first forward there is a way down to it. Between its first forward and its
+// first backward there is a way down and back, in which it can run only forwards, as many as it has
+// room for. After its last backward there is a way up (in periods also down again), in which it can
+// run only weight gradients. Each way is the shortest over all routes. So with n micro-batches the
+// holder is busy n times, and idle for what forwards and weight gradients do not fill of these
+// ways. Independent of that, some place in its memory serves n / places micro-batches one after the
+// other. Each stage must run all micro-batches: its least time is that of the best division.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)
@@ -32,7 +32,7 @@ class MeshBound {
   //
   // Cost: O(micros log holders)
   std::vector<int32_t> balanced(int32_t stage) const;
-  // The least time of a stage of which only the first so many holders run anything.
+  // The least time of a stage if only its first `holders` holders run anything.
   Duration least_of(int32_t stage, int32_t holders) const;
   // No routing and no order is faster.
   Duration least() const;

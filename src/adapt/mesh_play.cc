@@ -9,11 +9,12 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kNever = Duration::max();
-constexpr int32_t kSettled = 2;  // steps behind which steps one after the other change little
+constexpr int32_t kSettled = 2;  // after these steps, consecutive steps change little
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// What a begun step sends reaches another holder no sooner.
+// What a holder begins reaches another holder no sooner than this window later, so within a window
+// each holder chooses alone.
 Duration window_of(const Mesh& mesh) {
   Duration window = kNever;
   for (int32_t s = 0; s + 1 < mesh.depth(); ++s) {
@@ -217,8 +218,8 @@ std::optional<TaskLists> MeshPlayer::record(Mode mode, Duration most) {
   return lists;
 }
 
-// Steps one behind the other. When each holder ends a step later than the one before by the same
-// time, all further steps repeat it.
+// Plays steps one behind the other. If every holder ends a step later than the previous one by the
+// same time, all further steps repeat it.
 std::optional<Duration> MeshPlayer::period(Mode mode, Duration most) {
   std::vector<Duration> ends, before(seats_.size());
   for (int32_t step = 0; step < kStaggeredSteps; ++step) {
@@ -291,8 +292,7 @@ int64_t MeshPlayer::clear(Mode mode) {
   return ops;
 }
 
-// What a holder begins reaches another no sooner than a window later: within one each chooses for
-// itself.
+// The task as a Choice.
 MeshPlayer::Choice MeshPlayer::choice_of(const Task& task) {
   if (task.kind == OpKind::Forward) return forward_of(task.micro);
   return task.kind == OpKind::BackwardInput ? backward_of(task.micro) : weight_of(task.micro);

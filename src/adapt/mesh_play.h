@@ -1,4 +1,4 @@
-// Plays a routed step: who runs what when, by the dispatch rule of the workers.
+// Plays a routed step: which holder runs which op when, by the dispatch rule of the workers.
 #pragma once
 
 #include <optional>
@@ -39,23 +39,23 @@ struct PlayedStep {
   Duration time{};  // from the first start to the end of the last update
 };
 
-// What holders do that ready dispatch does not.
+// How holders may deviate from ready dispatch.
 struct Patience {
-  int32_t look_ahead = 0;  // a holder stays idle when a gradient on its way arrives within so many
+  int32_t look_ahead = 0;  // a holder stays idle when a gradient in transit arrives within so many
                            // halves of the op that it would begin
-  int32_t weights = 0;     // so many waiting weight gradients go before a forward; 0 = none do
+  int32_t weights = 0;     // if so many weight gradients wait, one goes before a forward; 0 = never
   int32_t guests = 0;      // micro-batches of other pipelines are taken as if their numbers were so
                            // much larger
 
-  // True when ready dispatch does the same, once it is given the orders that come about.
+  // True when ready dispatch does the same, given the orders that result from the play.
   bool is_ready() const { return look_ahead == 0 && weights == 0; }
 };
 
 // Plays steps of a mesh, which must outlive it; its arrays serve one play after the other.
 //
-// A holder that is free runs the first of input gradient, forward, weight gradient whose inputs are
-// here, a forward if there is room. It is what ready dispatch does, to the nanosecond, as long as
-// 32 receives ahead are enough.
+// A free holder runs the first of input gradient, forward (if there is room), weight gradient whose
+// inputs are here. Ready dispatch does exactly the same, to the nanosecond, as long as 32 receives
+// ahead are enough.
 class MeshPlayer {
  public:
   explicit MeshPlayer(const Mesh& mesh);
@@ -63,22 +63,22 @@ class MeshPlayer {
   // From now on a holder of stage s holds at most most[s] micro-batches, each to the end of its
   // weight gradient; empty = as the rooms allow.
   void set_most(const std::vector<int32_t>& most);
-  // The time of a step, each kind of op in the order given. At the pace of a period: of steps one
-  // after the other until they repeat, or 12, of which the later half counts.
+  // The time of a step, with each kind of op in the given order. At the pace of a period: plays
+  // steps one after the other until they repeat, or 12, and counts the later half.
   //
   // Returns: nothing when nothing can move, or, at the pace of a barrier, as soon as the step is
-  //          seen to last longer than `most`; in periods when two steps behind the first few do
+  //          seen to last longer than `most`; in periods when two steps after the first few do
   // Cost:    some 20 ns an op and step
   std::optional<Duration> time(const Routing& routing, const Orders& orders,
                                Duration most = Duration::max());
   // The same when holders run fixed lists.
   std::optional<Duration> time(const Routing& routing, const TaskLists& lists,
                                Duration most = Duration::max());
-  // The first step when a holder takes of forwards and of input gradients the one with the lowest
-  // number that is here, guests counting as `patience` says; what is summed, weight gradients or
-  // with a whole backward input gradients, in the order of the numbers, so that sums repeat. The
-  // last place in a holder's memory goes only to the first of its micro-batches that has none yet:
-  // without that it could wait for a weight gradient that has to wait for one behind.
+  // The first step, where a holder takes the forward or the input gradient with the lowest number
+  // that is here; `patience` says how guests are numbered. Ops that add to sums (weight gradients;
+  // with a whole backward, input gradients) run in the order of the numbers, so that sums repeat.
+  // The last place in a holder's memory is kept for the lowest micro-batch whose forward has not
+  // begun: else a weight gradient could wait for a lower one that has no place.
   //
   // Returns: nothing as soon as, at the pace of a barrier, the step is seen to last longer than
   //          `most`
@@ -92,14 +92,14 @@ class MeshPlayer {
 
  private:
   enum class Mode : uint8_t { InOrder, AsTheyCome, Listed };
-  // Inputs of a holder, on their way or here, by rank: which of its micro-batches it takes first.
+  // Inputs of a holder, in transit or here, by rank: the order in which it takes its micro-batches.
   struct Inbox {
     std::vector<std::pair<Duration, int32_t>> coming;  // arrival, rank
-    Duration next{};                                   // of these
+    Duration next{};                                   // the first arrival of these
     std::vector<uint64_t> here;                        // a bit each
 
     void clear(int32_t micros);
-    // What has arrived by now is here.
+    // Moves what has arrived by `now` from `coming` to `here`.
     void settle(Duration now);
     // The least rank that is here; -1 = none is.
     int32_t first() const;
@@ -123,11 +123,11 @@ class MeshPlayer {
     Room room;
     Duration lasts[3] = {};  // forward, input gradient, weight gradient
     Duration free_at{};
-    Duration turn{};  // from its last input gradient to the end of a step that ends for all, least
-    Duration left{};  // work that it has not begun, and what it waits behind that, least
+    Duration turn{};  // least time from its last input gradient to the end of a step with a barrier
+    Duration left{};  // least time of the work that it has not begun, and of the idle time after it
     int64_t down = 0, up = 0, up_stride = 0;  // lanes to and from seat 0, if there were one
     int32_t place = 0, stage = 0;
-    int32_t first_open = 0;  // place of its first whose forward is to come
+    int32_t first_open = 0;  // place of its first micro-batch whose forward has not begun
     Inbox activations, gradients;
     const Holder* own = nullptr;
   };
@@ -142,19 +142,19 @@ class MeshPlayer {
   void set_orders(const Orders& orders);
   void set_ranks();
   std::optional<Duration> time_of(Mode mode, Duration most);
-  // When the step that was played last is over.
+  // The end of the step that was played last.
   Duration end() const;
   // Plays one step whose holders are free at their `free_at`; false when nothing can move or it
   // lasts longer than `most`.
   bool run(Mode mode, Duration most);
   template <Mode kMode>
   bool run_as(Duration most);
-  // Empties what a step fills; returns how many ops there are.
+  // Resets the state of a step; returns how many ops it has.
   int64_t clear(Mode mode);
   std::optional<TaskLists> record(Mode mode, Duration most);
   std::optional<Duration> period(Mode mode, Duration most);
-  // An op of a holder: three times the micro-batch, plus the kind. In one register, since one is
-  // handed over for every op that is played.
+  // An op of a holder: three times the micro-batch, plus the kind. It fits into one register, since
+  // one is passed for every op that is played.
   using Choice = int32_t;
   static constexpr Choice kNothing = -1;
   static Choice forward_of(int32_t micro) { return 3 * micro; }
@@ -163,7 +163,7 @@ class MeshPlayer {
   static Choice choice_of(const Task& task);
   static Task task_of(Choice choice);
 
-  // What a holder begins now; otherwise its look_at_ says when to look again.
+  // The op that a holder begins now; if there is none, sets when to look at it again.
   template <Mode kMode>
   Choice choose(Seat& seat, Duration& look_at);
   Choice choose_in_order(const Seat& seat, Duration& look_at) const;
@@ -179,10 +179,10 @@ class MeshPlayer {
   std::vector<int32_t> first_;  // seat of each stage's first holder
   std::vector<Seat> seats_;
   std::vector<Duration> look_at_;  // by seat
-  Duration look_next_{};           // the least that has been set behind the present window
+  Duration look_next_{};           // the earliest look_at_ after the present window
   std::vector<Duration> activation_at_, gradient_at_;  // by stage and micro-batch
   std::vector<int32_t> seat_of_;                       // by stage and micro-batch, as routed
-  std::vector<int32_t> rank_;     // by stage and micro-batch: which of its holder's it is
+  std::vector<int32_t> rank_;     // by stage and micro-batch: its rank at its holder
   std::vector<int32_t> by_rank_;  // micro-batches, holder after holder
   std::vector<uint8_t> went_;     // 1: the forward has begun, 2: the input gradient too
   std::vector<Lane> down_, up_;   // as mesh.ways, stage by stage

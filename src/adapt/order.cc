@@ -16,11 +16,11 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr uint64_t kSeed = 7;
-// From so many orders ops are moved. A small pipeline has moves enough for more of them.
+// The number of orders from which ops are moved. A small pipeline has enough moves for more orders.
 constexpr int64_t kLeastStarts = 6, kMostStarts = 12;
-constexpr int64_t kFirstShare = 20;   // percent of the moves that the best has before other orders
-                                      // are looked for
-constexpr int64_t kStartsShare = 30;  // and that the starts have together; the rest is the best's
+constexpr int64_t kFirstShare = 20;   // percent of the moves for the best order, before others are
+                                      // looked for
+constexpr int64_t kStartsShare = 30;  // for all starts together; the rest is for the best again
 constexpr const char* kMoved = ", ops moved";
 constexpr int32_t kDelayLevels = 24;  // from none to the longest
 constexpr int32_t kShaken = 32;       // lines with other times
@@ -71,9 +71,9 @@ Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
   return sequence;
 }
 
-// The fixed order in which each stage runs `step` more forwards ahead than the next, and puts its
-// weight gradients off by `step` for each stage before it, as far as there is room; nothing where
-// there is none. 1: ZB-H1, 2: ZB-H2.
+// The fixed order in which each stage runs `step` more forwards ahead than the next, and defers its
+// weight gradients by `step` for each stage before it, as far as there is room; empty if there is
+// none. 1: ZB-H1, 2: ZB-H2.
 std::vector<Sequence> fixed_order(const Line& line, int32_t step) {
   const Quotas ahead = within_rooms(line, stepped_quotas(line, step, 0));
   std::vector<Sequence> sequences;
@@ -152,7 +152,7 @@ class Search {
   }
 
  private:
-  // Nothing better is looked for: there is none, or there is no time.
+  // True when the search ends: nothing better exists, or no time is left.
   bool optimal(const Ordered& ordered) const {
     if (ordered.sequences.empty()) return false;
     return ordered.makespan <= found_.bound || is_over(watch_);
@@ -165,7 +165,7 @@ class Search {
     count_item(watch_);
     std::optional<Played> played = play(line_, policy, worth(policy), &played_);
     if (!played) return;
-    // Who waits for what is on its way may lose by it; the sequence does not wait.
+    // Waiting for messages may make the step longer; the fixed sequence does not wait.
     if (!policy.is_ready()) played->makespan = replay_.run(played->sequences).value();
     const auto keep = [&](Ordered& best) {
       if (!best.sequences.empty() && played->makespan >= best.makespan) return;
@@ -176,8 +176,8 @@ class Search {
     remember({played->makespan, std::move(played->sequences), policy, how});
   }
 
-  // A step that lasts longer than this is not kept. One that waits for what is on its way may be
-  // faster without the waits.
+  // A step that lasts longer than this is not kept. It is more for a policy that waits for
+  // messages, since its sequence may be faster without the waits.
   Duration worth(const Policy& policy) const {
     if (found_.listed.sequences.empty() || starts_.size() < start_count_) return Duration::max();
     Duration most = starts_.back().makespan;
@@ -185,8 +185,8 @@ class Search {
     return found_.ready.sequences.empty() ? Duration::max() : std::max(most, found_.ready.makespan);
   }
 
-  // Keeps the fastest different orders: the way from the very best to a better one may be longer
-  // than that from the next.
+  // Keeps the fastest different orders: a better one may be fewer moves away from the second best
+  // than from the best.
   void remember(Ordered ordered) {
     const auto place = std::lower_bound(
         starts_.begin(), starts_.end(), ordered,
@@ -198,8 +198,8 @@ class Search {
     if (starts_.size() > start_count_) starts_.pop_back();
   }
 
-  // Orders that no policy plays on this line: fixed ones, and what policies play on lines that are
-  // a little different, which breaks ties and near ties another way.
+  // Takes orders that no policy plays on this line: fixed ones, and what policies play on slightly
+  // different lines, where ties and near ties are broken another way.
   void take_others() {
     for (const int32_t step : {1, 2}) take(fixed_order(line_, step), "fixed");
     take_played_on(coarse(line_), "on a coarse clock");

@@ -26,7 +26,8 @@ Duration round_trip(const Line& line, int32_t from, int32_t to);
 // Returns: at least one at the last stage, falling by at least one from stage to stage, at most the
 //          number of micro-batches
 // Source:  Wu et al., "Attack of the Bubbles", NSDI 2026, Theorem 1, for neighbours; every pair of
-//          stages must be asked, because several links that pass alone can break the pace together
+//          stages must be tested, because several links, each fast enough alone, can be too slow
+//          together
 // Cost:    O(stages^2)
 Quotas ring_quotas(const Line& line, Duration period);
 
@@ -34,7 +35,7 @@ Quotas ring_quotas(const Line& line, Duration period);
 // `reserve` more micro-batches whose weight gradient is put off.
 Quotas ring_quotas_within(const Line& line, int32_t reserve);
 
-// Forwards until the first backward can be here.
+// The forwards that fit in before the first backward can arrive.
 Quotas filling_quotas(const Line& line);
 
 // The same difference between all neighbours, as large as the first stage's room allows.
@@ -42,7 +43,7 @@ Quotas filling_quotas(const Line& line);
 // Source: ibid., Algorithm 1
 Quotas even_quotas(const Line& line);
 
-// As many as hide the delay between neighbours, each pair for itself.
+// As many forwards as hide the delay between neighbours, for each pair alone.
 //
 // Source: ibid., Algorithm 2
 Quotas neighbour_quotas(const Line& line);
@@ -51,8 +52,8 @@ Quotas neighbour_quotas(const Line& line);
 // in forwards: 1 and no ways is 1F1B, 2 is ZB-H2.
 Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways);
 
-// The quotas cut to what there is room for, and to the quota of the stage before: a stage that
-// waits for forwards that the one before has no room to run stands still.
+// The quotas cut to what there is room for, and to the quota of the previous stage: a stage would
+// stand still if it waited for forwards that the previous one has no room to run.
 Quotas within_rooms(const Line& line, Quotas quotas);
 
 }  // namespace tenuto

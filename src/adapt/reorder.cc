@@ -7,7 +7,7 @@ namespace tenuto {
 
 namespace {
 
-constexpr int32_t kReach = 10;      // places that an op is carried, at most
+constexpr int32_t kReach = 10;      // the most places that an op is moved by
 constexpr int64_t kLeastTabu = 8;   // moves for which a pair stays as it is
 constexpr int64_t kMoreTabu = 12;   // and up to so many more, drawn
 constexpr size_t kPairs = 1 << 14;  // of ops, told apart by a hash
@@ -206,7 +206,7 @@ bool Reorder::send(int32_t stage, const Place& place) {
   return false;
 }
 
-// What was timed last has the tails that are known first. Those that are true already stay.
+// Sets the tails, of the pieces that were timed last first. Keeps tails that are true already.
 void Reorder::set_tails() {
   for (int32_t s = 0; s < line_.stages(); ++s)
     behind_[at(s)] = first_messages(s, tails_from_[at(s)]);
@@ -236,8 +236,8 @@ void Reorder::set_tails() {
   std::fill(tails_from_.begin(), tails_from_.end(), 0);
 }
 
-// The first messages that a stage sends down and up at this place or behind it, to the end of the
-// step.
+// The first messages that a stage sends down and up at this place or behind it: the time from each
+// to the end of the step.
 Reorder::Ends Reorder::first_messages(int32_t stage, int32_t from) const {
   Ends ends;
   bool down = stage + 1 < line_.stages(), up = stage > 0;  // still to be found
@@ -255,7 +255,7 @@ Reorder::Ends Reorder::first_messages(int32_t stage, int32_t from) const {
   return ends;
 }
 
-// One critical path, from its end to its start; where two lead on, either.
+// Finds one critical path, from its end to its start; if two ways lead on, takes either.
 void Reorder::find_blocks() {
   blocks_.clear();
   int32_t stage = 0, place = static_cast<int32_t>(length_) - 1;
@@ -278,8 +278,8 @@ void Reorder::find_blocks() {
   }
 }
 
-// The stage and place of the op whose message an op waited for, or of the one before it whose
-// message kept the link.
+// The stage and place of the op whose message an op waited for; if earlier messages held the link,
+// of the op that sent the first of them.
 std::pair<int32_t, int32_t> Reorder::sender(int32_t stage, const Place& place) const {
   const bool forward = place.kind == OpKind::Forward;
   const int32_t from = forward ? stage - 1 : stage + 1;
@@ -297,7 +297,7 @@ std::optional<Reorder::Move> Reorder::choose(int64_t now, Duration best) {
   free_ = any_ = {};
   for (size_t b = 0; b < blocks_.size(); ++b) {
     const auto [stage, first, last] = blocks_[b];
-    // At the end of the path nothing waits for the block, and before its start there is nothing.
+    // Nothing waits for the last block of the path, and nothing comes before its first block.
     for (int32_t p = std::max(first, last - kReach); b > 0 && p < last; ++p) {
       consider({stage, p, last}, now, best);
       if (p + 1 < last) consider({stage, last, p}, now, best);
@@ -323,8 +323,8 @@ void Reorder::consider(const Move& move, int64_t now, Duration best) {
   keep(any_);
 }
 
-// Whether the op passes none of its kind and neither what it reads nor what reads it, within the
-// room. Leaves the new order in window_.
+// True when the move keeps the room and the op passes no op of its kind, none that it reads from
+// and none that reads from it. Leaves the new order in window_.
 bool Reorder::may(const Move& move) {
   const Place& moved = places_[index(move.stage, move.from)];
   const int32_t low = std::min(move.from, move.to), high = std::max(move.from, move.to);
@@ -400,7 +400,7 @@ uint64_t Reorder::pair_of(int32_t stage, const Place& before, const Place& after
   return key >> 50;
 }
 
-// Whether `see` holds for any pair of ops that the move puts in another turn, by its new one.
+// True when `see` holds for any pair of ops whose order the move changes, given in the new order.
 template <class See>
 bool Reorder::any_pair(const Move& move, See see) const {
   const Place& moved = places_[index(move.stage, move.from)];
@@ -417,7 +417,7 @@ bool Reorder::any_pair(const Move& move, See see) const {
   return false;
 }
 
-// Nothing puts these pairs back into their present turn before.
+// Makes it tabu until move `until` to put these pairs back into their present order.
 void Reorder::forbid(const Move& move, int64_t until) {
   any_pair(move, [&](uint64_t, uint64_t present) {
     tabu_[present] = until;

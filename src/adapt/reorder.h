@@ -15,24 +15,24 @@ namespace tenuto {
 // The step can only become shorter when a critical path is broken: a chain of ops and messages,
 // each of which starts when the one before it ends, as long as the step. On a stage the path runs
 // through a block of ops that follow one another. Reordering the inside of a block gains nothing;
-// what may gain is another op at its begin or at its end. So an op of the block goes behind its
-// last or before its first one, or these go to where the op is. How long the step would be through
-// the ops whose places change is estimated from when each can start and from what must follow it;
-// of all moves the one with the least estimate is made, even if the step gets longer. What a move
-// has put in turn stays so for some moves (tabu), so that the search leaves a place that no single
-// move improves.
+// only another op at its beginning or its end may gain. So a move puts an op of the block behind
+// its last or before its first op, or puts one of these to the op's place. The length of the step
+// through the ops whose places change is estimated from when each can start and from what must
+// follow it; the move with the least estimate is made, even if the step gets longer. The order of
+// ops that a move has changed is kept for some moves (tabu), so that the search leaves an order
+// that no single move improves.
 //
 // Source: Nowicki and Smutnicki, "A fast taboo search algorithm for the job shop problem",
-// Management
-//         Science 1996; Balas and Vazacopoulos, "Guided local search with shifting bottleneck for
-//         job shop scheduling", Management Science 1998 (which ops are moved, the estimate)
+//         Management Science 1996; Balas and Vazacopoulos, "Guided local search with shifting
+//         bottleneck for job shop scheduling", Management Science 1998 (which ops are moved, the
+//         estimate)
 class Reorder {
  public:
   explicit Reorder(const Line& line);
 
-  // Makes the order better by at most `most` moves; ends when the step is no longer than `bound`,
-  // or nothing can be moved. Leaves in `sequences` the best order; returns how long its step is, or
-  // nothing, and leaves them, when they stand still.
+  // Improves the order by at most `most` moves; ends when the step is no longer than `bound`, or
+  // nothing can be moved. Puts the best order into `sequences` and returns how long its step is; if
+  // the sequences stand still, returns nothing and leaves them unchanged.
   //
   // Requires: the sequences keep the rooms
   // Cost:     some 10 ns an op for each move
@@ -48,7 +48,7 @@ class Reorder {
     Duration arrival{};  // of what it reads from another stage
     Duration message{};  // from its end to the end of the step, by what it sends
     Duration tail{};     // the same by all that follows
-    int64_t held = 0;    // on its stage before it
+    int64_t held = 0;    // room taken on its stage before it
 
     Duration end() const { return start + time; }
   };
@@ -59,7 +59,7 @@ class Reorder {
   struct Move {
     int32_t stage = 0, from = 0, to = 0;
   };
-  // A link's last message when ops are timed, and its first one behind when tails are.
+  // By direction: the link's last message while ops are timed, its next one while tails are.
   struct Ends {
     Duration down{}, up{};
   };
@@ -74,8 +74,8 @@ class Reorder {
   void put(int32_t stage, int32_t from, int32_t to);
   // Gives starts and arrivals to the ops that have none; false when the sequences stand still.
   bool time_all();
-  // The places of a stage are others: what was timed with them is timed anew. Whatever was timed
-  // before them stays, and so do the tails of what was timed behind them.
+  // Places `low` to `high` of a stage have changed: forgets their times and all that were set after
+  // them. Keeps the times that were set before, and the tails of ops that were timed after them.
   void forget_times(int32_t stage, int32_t low, int32_t high);
   void forget_all_times();
   void run_stage(int32_t stage);
@@ -118,7 +118,7 @@ class Reorder {
   std::vector<Place> window_;                            // what a move changes, in its new order
   std::vector<int64_t> tabu_;                            // by pair: until which move
   Duration makespan_{};
-  // The best move so far while one is chosen, and any that may be made.
+  // The best move so far while one is chosen: of those that are not tabu, and of all.
   struct Best {
     std::optional<Move> move;
     Duration estimate = Duration::max();

@@ -56,13 +56,13 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
   return line;
 }
 
-// What a holder holds at most: as the room allows, or S - s in a pipeline of S stages at stage s.
+// The most that a holder holds: as the room allows, or S - s in a pipeline of S stages at stage s.
 enum class Held : uint8_t { Room, Falling };
 
 // How a step is played.
 struct Manner {
   bool global = false;  // each kind in the order of the micro-batch numbers
-  Patience patience;    // waits: fixed lists. `guests` is in halves of the number of pipelines
+  Patience patience;    // if it waits: fixed lists. `guests` in halves of the number of pipelines
   Held held = Held::Room;
   const char* how = "";
 };
@@ -75,8 +75,8 @@ constexpr Manner kManners[] = {
 constexpr size_t kFew = 3;
 // Plays of a step, together; a period takes several of them.
 constexpr int64_t kMorePlays = 48, kMorePlaysForPeriods = 72;
-// Steps are near to the best when they are longer by less than such a part: only such routings are
-// among the few.
+// A step is near the best one if it is longer by at most this share. Only such routings are among
+// the few.
 constexpr double kNear = 0.02;
 constexpr Manner kMoreManners[] = {
     {false, {1, 3}, Held::Room, "three weight gradients before forwards"},
@@ -111,7 +111,7 @@ class Search {
   }
 
  private:
-  // Nothing better is looked for: there is none, or there is no time.
+  // True when the search ends: nothing better exists, or no time is left.
   bool done() const {
     if (best_.ready.time == kLongest) return false;
     return best_.ready.time <= best_.bound || is_over(watch_);
@@ -151,18 +151,18 @@ class Search {
     fastest_.push_back({std::move(routing), {}, time, how, {}});
   }
 
-  // While micro-batches are moved a step that lasts the same takes the best's place.
+  // While micro-batches are moved, a step of equal time also replaces the best.
   bool is_kept(Duration time, const RoutedStep& best) const {
     return time < best.time || (moving_ && time == best.time);
   }
 
-  // What is not much longer.
+  // The longest time that is near `time`.
   static Duration near(Duration time) {
     if (time == kLongest) return kLongest;
     return time + std::chrono::duration_cast<Duration>(time * kNear);
   }
 
-  // What a routing must beat to be one of the few fastest.
+  // The time that a routing must beat to be one of the few fastest.
   Duration limit() const {
     std::vector<Duration> times;
     for (const RoutedStep& step : fastest_) times.push_back(step.time);
@@ -197,8 +197,8 @@ class Search {
   }
 
   // Plays the routing in one manner and keeps what is the best so far: its orders under ready
-  // dispatch, and its lists. Returns the time of the former, or the longest there is when it is
-  // seen to be longer than `limit`, or no better than the best if it is not in order.
+  // dispatch, and its lists. Returns the time under ready dispatch; kLongest once that is seen to
+  // exceed `limit`, or, for manners that are not in the global order, not to beat the best.
   Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how,
                       Duration limit) {
     player_.set_most(most_of(manner.held));
@@ -206,9 +206,9 @@ class Search {
     if (manner.global) return try_ready(step, global_orders(mesh_, routing), manner, limit);
     Patience patience = manner.patience;
     patience.guests = patience.guests * mesh_.pipelines / 2;
-    // In periods one step says little of the time.
+    // In periods the time of one step says little.
     const bool tells = mesh_.pace == Pace::Barrier;
-    // Orders of holders that wait may be better where nobody does.
+    // The orders of a play with waiting holders may be faster without the waiting.
     const Duration most = tells && patience.is_ready() ? limit : kLongest;
     auto played = player_.as_they_come(routing, patience, most);
     if (!played) return kLongest;
@@ -226,7 +226,7 @@ class Search {
     ready_manner_ = manner;
     step.lists = *player_.lists(step.routing, orders);
     best_.ready = step;
-    // As fixed lists the step takes another time only where the next one plays into it.
+    // As fixed lists the step takes another time only if the next step overlaps it.
     try_listed(std::move(step));
     return best_.ready.time;
   }
@@ -266,7 +266,7 @@ void Search::change(Routing& routing, Random& random) const {
   const int32_t a = below(mesh_.micros);
   const int32_t b = std::min(mesh_.micros - 1, a + 1 + below(2 * mesh_.pipelines));
   const int32_t last = rest ? mesh_.depth() - 1 : first;
-  const int32_t like = below(mesh_.micros);  // whose way is taken
+  const int32_t like = below(mesh_.micros);  // the micro-batch whose way is copied
   for (int32_t s = first; s <= last; ++s) {
     auto& own = routing[at(s)];
     if (swaps) {
@@ -282,7 +282,7 @@ void Search::move() {
   moving_ = true;
   const int64_t until = std::max(player_.played_ops() + effort_.played_ops, effort_.all_ops);
   for (int32_t i = 0; i < effort_.moves && player_.played_ops() < until && !done(); ++i) {
-    // In turns from the best of both, each played as it was.
+    // Takes turns between the best of both kinds, each played in its own manner.
     const bool listed = i % 2 == 1;
     Routing routing = listed ? best_.listed.routing : best_.ready.routing;
     change(routing, random);

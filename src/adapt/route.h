@@ -1,5 +1,5 @@
-// Who runs which micro-batch: the search for the routing of a step on a cluster with any mixture of
-// dead workers, slow workers and slow links.
+// Which holder runs which micro-batch: the search for the routing of a step on a cluster with any
+// mixture of dead workers, slow workers and slow links.
 #pragma once
 
 #include <optional>
@@ -35,44 +35,44 @@ struct Routed {
 struct RouteEffort {
   int32_t moves = 4000;         // of micro-batches to other holders
   int64_t played_ops = 60'000;  // by moves, at most; some 20 ns each
-  int64_t all_ops = 240'000;    // what other plays leave of these is the moves' too
+  int64_t all_ops = 240'000;    // if other plays use fewer, moves may use the rest of these too
   int32_t routings = 64;        // that are played; all candidates are some 20
-  bool manners = true;          // no: only as ready dispatch plays them with all the room there is
+  bool manners = true;          // no: only plays of ready dispatch with all the room
   auto operator<=>(const RouteEffort&) const = default;
 };
 
 // For a first answer at once: three candidates, as ready dispatch plays them.
 inline constexpr RouteEffort kFirstRoute{0, 0, 0, 3, false};
 
-// A dead worker is a holder that is not there, a slow one runs fewer micro-batches, a slow link
-// costs: one network for all of them. How many micro-batches a holder can run within an allowed
-// time the bound says (mesh_bound.h); the cheapest flow that keeps these numbers is dealt to the
-// micro-batches and played. The allowed time goes up from the bound: the more is allowed, the more
-// the flow can stay at home and off slow links, and the higher is the load. Beside these: holders
-// of each stage loaded for themselves, whole pipelines by what they can carry, every micro-batch at
-// home, and the dead's dealt evenly. Each is played in the global order and as it comes; the
-// fastest few also with holders that wait for gradients that are near, that run weight gradients
-// first or micro-batches of other pipelines earlier or later, and with less held than there is room
-// for. Then single micro-batches of the best change their holders, which is kept unless the step
-// gets longer: of steps that last the same, one may lead to a shorter one. Ends as soon as the
+// One network covers all disturbances: a dead worker is a missing holder, a slow one runs fewer
+// micro-batches, a slow link costs more. The bound (mesh_bound.h) says how many micro-batches a
+// holder can run within an allowed time; the cheapest flow that keeps these numbers is dealt to the
+// micro-batches and played. The allowed time rises from the bound: with more time the flow can stay
+// at home and off slow links more, but the load of some holders is higher. Further candidates: each
+// stage balanced alone, whole pipelines loaded by what they can carry, and every micro-batch at
+// home with those of the dead dealt evenly. Each is played in the global order and as inputs come;
+// the fastest few also with holders that wait for gradients that arrive soon, that run weight
+// gradients first or micro-batches of other pipelines earlier or later, and with fewer held than
+// there is room for. Then single micro-batches of the best change their holders; a change is kept
+// unless the step gets longer, since an equal step may lead to a shorter one. Ends as soon as the
 // bound is reached. Deterministic, unless `watch` ends it.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {}, Watch* watch = nullptr);
 
-// Every micro-batch in its own pipeline; those of a missing holder go around its peers evenly.
+// Every micro-batch in its own pipeline; those of a missing holder are dealt to its peers evenly.
 Routing even_routing(const Mesh& mesh);
 
-// How many micro-batches each pipeline runs when none leaves it, loaded by what the bound says that
-// it can carry; 0 where a holder is missing. Empty when no pipeline is whole.
+// How many micro-batches each pipeline runs if none leaves it, balanced by the bound; 0 for a
+// pipeline with a missing holder. Empty when no pipeline is whole.
 std::vector<int32_t> whole_counts(const Mesh& mesh);
 
-// Every micro-batch in one pipeline from end to end, so many in each.
+// Every micro-batch in one pipeline from end to end; counts[p] of them in pipeline p.
 //
 // Requires: the counts add up to the step's, and a pipeline that has any is whole
 Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts);
 
-// The plan with its work as a step gives it to the workers, within the plan's rooms.
+// The plan with its work divided among the workers as in `step`, within the plan's rooms.
 //
 // Requires: the mesh is the plan's, and the step the mesh's
 Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch);

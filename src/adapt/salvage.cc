@@ -31,10 +31,10 @@ struct Home {
   size_t index = 0;  // among the worker's compute ops
 };
 
-// Finds out what has to be run where.
+// Finds which ops have to run, and where.
 class Search {
  public:
-  // `base`: the plan without the lost workers, which says where work is dealt to.
+  // `base`: the plan without the lost workers; its lists say who takes over their work.
   Search(const Plan& base, UpdateStyle style, const std::vector<Inventory>& inventories)
       : base_(base), style_(std::move(style)), micros_(base.schedule.micro_count) {
     const size_t ops = base.stages.size() * at(micros_);
@@ -133,8 +133,8 @@ bool Search::has_totals(WorkerId worker, size_t stage) const {
   });
 }
 
-// A stage is whole when somebody has all its totals; two that share a weight only together, since
-// they reduce together.
+// A stage is whole when one holder has all its totals; two stages that share a weight only if both
+// are, since they reduce together.
 void Search::find_totals() {
   for (size_t s = 0; s < base_.stages.size(); ++s) {
     const auto& holders = base_.stages[s].holders;
@@ -154,7 +154,7 @@ void Search::find_totals() {
   }
 }
 
-// The micro-batch's weight gradient has to come into the sum of the stage.
+// Requires the micro-batch's weight gradient in the sum of the stage.
 void Search::need_weight(StageId stage, MicroId micro) {
   const Value partial{ValueKind::Partial, -1, stage, micro};
   const Value work{ValueKind::WeightWork, -1, stage, micro};
@@ -187,7 +187,7 @@ void Search::need_backward(StageId stage, MicroId micro, bool weight) {
   need_value({ValueKind::Gradient, -1, {stage.value + 1}, micro}, here);
 }
 
-// `worker`: where it is wanted; none = anywhere. Who has the stash of it makes a new one.
+// Requires a forward at `worker`; none = anywhere, best at the holder that has its stash.
 void Search::need_forward(StageId stage, MicroId micro, WorkerId worker) {
   WorkerId& here = place(OpKind::Forward, stage, micro);
   if (here.value >= 0) return;
@@ -197,8 +197,8 @@ void Search::need_forward(StageId stage, MicroId micro, WorkerId worker) {
   if (stage.value > 0) need_value({ValueKind::Activation, -1, {stage.value - 1}, micro}, here);
 }
 
-// The worker has to have an activation or a gradient: it has it, somebody sends it again, or it is
-// made again.
+// Requires an activation or a gradient at the worker: it has the value already, another worker
+// sends it again, or it is made again.
 void Search::need_value(const Value& value, WorkerId worker) {
   if (has(worker, value)) return use(worker, value);
   for (const int32_t s : {value.stage.value, value.stage.value - 1, value.stage.value + 1}) {
@@ -210,8 +210,8 @@ void Search::need_value(const Value& value, WorkerId worker) {
   need_backward(value.stage, value.micro, false);
 }
 
-// A Step is taken back when the stage has anything to run or to reduce here. What stays stepped is
-// left in stepped_.
+// Takes back a Step if its worker has anything of the stage to run or to reduce. Steps that are not
+// taken back stay in stepped_.
 std::vector<TakenBack> Search::take_back() {
   std::set<TakenBack> back;
   for (size_t s = 0; s < base_.stages.size(); ++s) {
@@ -243,7 +243,7 @@ Rest Search::finish() {
       op.stage = {static_cast<int32_t>(k / at(micros_))};
       op.micro = {static_cast<int32_t>(k % at(micros_))};
       placed[at(worker.value)].push_back({home_[row][k].index, op});
-      // What is made again here need not be there before.
+      // What is made again here need not be in the store before.
       for (const Value& value : effect_of(op, base_.schedule.stage_count).write) {
         uses_[at(worker.value)].erase(value);
       }

@@ -1,15 +1,16 @@
-// What is left of a step when workers are lost in it: the ops whose results are needed and nowhere
-// alive.
+// The rest of a step in which workers were lost: the ops whose results are needed and which no live
+// worker has.
 //
-// Idea:   values have names, so what the survivors have says what need not be made again. From the
-//         sums backwards: a micro-batch whose weight gradient is in no live sum needs its backward,
-//         that needs a gradient and a stash, and these whatever made them, until something is
-//         alive. Ops that nobody had come to yet come out as well, so the answer is the whole rest
-//         of the step, and with nothing alive it is the step itself: abandon and replay.
-// Right:  by check(), with what is in the stores as given. Losses of neighbours, of both ends of a
-//         link, or while this is under way need no further case: the inventories are read again.
-// Not taken: moving what a worker has begun to a peer with less to do. A survivor keeps its work;
-//         only that of the lost is dealt out, as evenly as in the steps after.
+// Idea:   values have names, so a value that a survivor has need not be made again. The search goes
+//         backwards from the sums: a micro-batch whose weight gradient is in no live sum needs its
+//         backward, which needs a gradient and a stash, and these need the ops that make them,
+//         until a live worker has the value. This also finds the ops that had not begun yet, so the
+//         answer is the whole rest of the step; if no value is alive it is the step itself: abandon
+//         and replay.
+// Right:  check() verifies the result with the given stores. Losses of neighbours, of both ends of
+//         a link, or during the repair are no special cases: the inventories are read again.
+// Not taken: moving work that a worker has begun to a peer with less to do. A survivor keeps its
+//         work; only that of lost workers is dealt out, as evenly as in the steps after.
 #pragma once
 
 #include <string>
@@ -25,8 +26,8 @@
 
 namespace tenuto {
 
-// One Step that is taken back: its output for others is made on the parameters before, then it is
-// taken again with the total that was kept, bit for bit.
+// One Step that is undone: the worker makes the outputs that others need with the parameters before
+// the Step, then takes it again with the total that it kept, bit for bit.
 struct TakenBack {
   WorkerId worker;
   StageId stage;
@@ -35,25 +36,25 @@ struct TakenBack {
 
 // The rest of a step.
 struct Rest {
-  Plan plan;      // who is not alive has no list; ready dispatch
-  Stores stores;  // what of its inventory each worker begins with; the rest is of no use
+  Plan plan;      // workers that are not alive have no list; ready dispatch
+  Stores stores;  // the part of its inventory that each worker begins with; the rest is not needed
   std::vector<TakenBack> back;
   int32_t ops = 0;         // forwards, input gradients and weight gradients in the lists
   int32_t sent_again = 0;  // activations and gradients sent from where they are kept
   int32_t totals_copied = 0;
 };
 
-// The rest of a step of `plan` for the workers that are `alive`. Deterministic. A weight gradient
-// whose BackwardWeight is not in the lists is not to be added to any sum: its backward makes an
-// output for others alone. `losses`: micro-batches whose loss went with the lost; their forward
-// runs again at the last stage.
+// The rest of a step of `plan` for the workers that are `alive`. Deterministic. If the lists have a
+// backward without its BackwardWeight, its weight gradient must not be added to any sum: it only
+// makes an output for other workers. `losses`: micro-batches whose loss was lost with a worker;
+// their forward runs again at the last stage.
 //
 // Requires: check(plan) is ok; a flag and an inventory for each worker, those of the dead unused; a
 //           partial is in one inventory, and totals come from reductions that all had brought
 //           their partials to
-// Errors:   Infeasible/Job   nobody who lives holds a stage
+// Errors:   Infeasible/Job   a stage has no live holder
 //           Infeasible/Call  a staggered plan with anything in an inventory: its verdict is on the
-//                            step before, which only a replay leaves as it is
+//                            previous step, which only a replay leaves as it is
 // Cost:     O(stages x micro-batches x holders of a stage)
 Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories,
                      const std::vector<bool>& alive, const std::vector<MicroId>& losses = {});
@@ -67,11 +68,11 @@ struct Remedy {
   std::string reason;
 };
 
-// Salvages what the inventories have, or abandons the step when that is cheaper by price() or what
-// is left does not pass check().
+// Salvages what the inventories have, or abandons the step if that is no slower by price() or the
+// rest does not pass check().
 //
 // Requires: as salvage(); the model has the plan's layers
-// Errors:   Infeasible/Job  nobody who lives holds a stage
+// Errors:   Infeasible/Job  a stage has no live holder
 Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,
                        const std::vector<bool>& alive, const Model& model, const Cluster& cluster,
                        const std::vector<MicroId>& losses = {});

@@ -42,7 +42,7 @@ class Divisions {
     }
   }
 
-  // Of the division with the fewest; none when there is no division.
+  // The moves of the division with the fewest; none when there is no division.
   std::optional<int32_t> moves() const {
     const int32_t fewest = fewest_.back()[at(all_)];
     return fewest == kTooMany ? std::nullopt : std::optional(fewest);
@@ -76,8 +76,8 @@ class Divisions {
   std::vector<std::vector<int32_t>> fewest_;  // by stages so far and what they miss together
 };
 
-// A stage's holders in the order in which they would stay: live ones, slow before others, then
-// those that are missing, as if somebody nominal had come for them.
+// A stage's holders, those that would stay longest first: live ones, slow before others, then the
+// missing ones, as if workers of nominal speed had come for them.
 struct Staff {
   std::vector<WorkerId> stay;
   int32_t missing = 0;
@@ -99,7 +99,7 @@ std::vector<Staff> staffs_of(const Plan& plan, const Cluster& now) {
     });
     staff.missing = std::max(0, static_cast<int32_t>(workers / depth - staff.stay.size()));
   }
-  // Whoever holds nothing stands for one that is missing, at its own place where it can.
+  // A worker that holds nothing stands for a missing holder, at its own stage if possible.
   std::vector<int32_t> gaps;
   for (const Staff& staff : staffs) gaps.push_back(staff.missing);
   for (const bool at_home : {true, false}) {
@@ -120,7 +120,7 @@ std::vector<Staff> staffs_of(const Plan& plan, const Cluster& now) {
   return staffs;
 }
 
-// The cluster in which those that are missing have come back.
+// The cluster in which the dead workers have come back.
 Cluster as_if_whole(Cluster cluster) {
   for (Worker& worker : cluster.workers) {
     if (!worker.alive) worker = {1.0, worker.memory, true};
@@ -157,7 +157,7 @@ struct Leaver {
 std::vector<StageMove> moves_of(const Plan& plan, const Model& model, const Cluster& now,
                                 const std::vector<Staff>& staffs, const Spread& spread) {
   const auto depth = static_cast<int32_t>(staffs.size());
-  // Pipelines whose place at a stage is empty, by stage.
+  // True when the pipeline's own worker is missing at the stage.
   const auto has_gap = [&](int32_t stage, int32_t pipeline) {
     const WorkerId home{pipeline * depth + stage};
     return !contains(staffs[at(stage)].stay, home) || !now.workers[at(home.value)].alive;
@@ -239,7 +239,7 @@ Result<std::vector<StageMove>> find_moves(const Plan& plan, const Model& model, 
   }
   auto costs = costs_of(plan, staffs, model, now, options);
   if (!costs.ok()) return costs.error();
-  // Gaps are evened out and not shifted: nobody leaves for a stage that misses one more.
+  // Even gaps out, do not shift them: no other stage may come to miss as many as the worst one did.
   const int32_t worst = *std::max_element(missing.begin(), missing.end());
   for (size_t s = 0; s < missing.size(); ++s) {
     const auto most = at(std::max(missing[s] + 1, worst));

@@ -1,4 +1,4 @@
-// Which live workers change their stage, so that the dead are not all missed at one.
+// Which live workers change their stage, so that one stage does not miss all of the dead workers.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,8 @@ struct Spread {
   Duration time{};               // the largest cost
 };
 
-// The division of what is missing whose largest cost is least and, of those that are no more than
-// the share `gain` above it, the one with the fewest moves, of equals the fastest. Exact.
+// The division of the missing holders among the stages: of those whose largest cost is at most the
+// share `gain` above the least, the one with the fewest moves; on a tie the fastest. Exact.
 //
 // Returns: nothing when more are missing than the table has costs for
 // Source:  Gandhi et al., "ReCycle", SOSP 2024 (failures spread over stages; the exact method is
@@ -37,17 +37,17 @@ std::optional<Spread> spread_missing(const MissingCosts& costs, const std::vecto
 struct StageMove {
   WorkerId worker;
   StageId from, to;
-  WorkerId source;   // a live holder of `to` to copy its state from, weights and what the optimizer
-                     // keeps of them; none = nobody lives who has it: from a checkpoint
+  WorkerId source;   // a live holder of `to` to copy its state from (weights and optimizer state);
+                     // none = no live worker has it: take it from a checkpoint
   Bytes parameters;  // of `to`
   auto operator<=>(const StageMove&) const = default;
 };
 
-// The moves that make a step of a plan that lacks workers faster by more than a share of its time,
-// and those without which a stage would have no holder. A stage that loses somebody by them misses
-// fewer than the worst did: a gap is not moved for its own sake. What a stage costs with some of
-// its holders missing the bound says (mesh_bound.h), with the speeds, links and rooms of those that
-// are left. Slow workers move last; of equals goes the one whose pipeline has the gap.
+// The moves that make a step of a plan with missing workers faster by more than the share
+// `least_gain`, and those without which a stage would have no holder. A stage that gives up a
+// worker still misses fewer than the worst stage did: gaps are not merely moved. The cost of a
+// stage with missing holders is its bound (mesh_bound.h), with the speeds, links and rooms of the
+// remaining ones. Slow workers move last; on a tie the worker whose pipeline has the gap moves.
 //
 // Requires: no worker holds two stages
 // Returns:  at most one move a worker, by stage; empty = nobody moves
@@ -57,13 +57,13 @@ struct StageMove {
 Result<std::vector<StageMove>> find_moves(const Plan& plan, const Model& model, const Cluster& now,
                                           const PriceOptions& options, double least_gain);
 
-// The plan after the moves: who lives and stays or comes holds, what the others ran is dealt out
-// evenly. The state of those that move is not in it.
+// The plan after the moves: each stage is held by the live workers that stay or come; what the
+// others ran is dealt out evenly. The plan does not transfer the state of workers that move.
 //
 // Requires: the moves are of this plan and cluster
 Plan with_moves(const Plan& plan, const Cluster& now, const std::vector<StageMove>& moves);
 
-// The workers that hold another stage than their place says, as moves without sources.
+// The workers that hold another stage than their number says, as moves without sources.
 //
 // Requires: no worker holds two stages
 std::vector<StageMove> moves_in(const Plan& plan);

@@ -20,8 +20,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// What a message takes of a worker's time, beside its bytes and its latency: no price knows it, and
-// without it the more chunks the better.
+// The time of a worker that a message takes beside its bytes and its latency. No price counts it,
+// and without it more chunks would always be better.
 constexpr Duration kMessage = std::chrono::microseconds(20);
 constexpr int32_t kMostChunksAMember = 8;
 
@@ -40,7 +40,7 @@ struct Way {
   Duration finish{};
 };
 
-// What might be tried for a group, and what that gains its sums alone.
+// A change to try for a group, and what its sums alone gain by it.
 struct Trial {
   std::vector<StageId> stages;
   Summing summing, before;
@@ -100,8 +100,9 @@ int32_t most_messages(const Collective& collective) {
   return most;
 }
 
-// When all members have the sum; nothing where they cannot sum so. In turn who came early may have
-// it later by as much, since the next step's sums wait for the last one again.
+// When all members have the sum; nothing if they cannot sum in this way. With steps in turn, a
+// member that came early may have it later by that much, since the next step's sums wait for the
+// last member again.
 std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, const Cluster& now,
                                   const Summing& summing) {
   CollectiveShape shape;
@@ -142,7 +143,7 @@ std::vector<Way> ways_of(const Group& group, const GroupSums& sums, const Cluste
   return ways;
 }
 
-// What might gain, the most promising first.
+// The changes that might gain, the most promising first.
 std::vector<Trial> trials_of(const Plan& plan, const Model& model, const Cluster& now,
                              const Timeline& timeline, bool in_turn) {
   const bool any_algorithm = plan.schedule.all_reduce == kAutoAllReduce;
@@ -196,7 +197,7 @@ class Chooser {
     if (!sums_follow_cluster(chosen_.plan.schedule)) return chosen_;
     PriceOptions spans = pricing_;
     spans.spans = true;
-    spans.in_turn = false;  // who comes when in a step from empty
+    spans.in_turn = false;  // arrivals in a step from empty
     const auto timeline = price(chosen_.plan, model_, now_, spans);
     if (!timeline.ok()) return timeline.error();
     const auto trials = trials_of(chosen_.plan, model_, now_, timeline.value(), pricing_.in_turn);
@@ -225,7 +226,7 @@ class Chooser {
                                    least_gain_ * static_cast<double>(chosen_.before.count());
   }
 
-  // Each group its best way, if that pays: stages that wait for each other gain together only.
+  // Gives all groups their best ways, if that pays: stages that wait for each other gain together.
   Status take_together(const std::vector<Trial>& trials) {
     Plan tried = chosen_.plan;
     std::map<std::vector<StageId>, Trial> best;
@@ -243,7 +244,7 @@ class Chooser {
     return ok();
   }
 
-  // Back to what it was, where that costs the step nothing.
+  // Takes back each change whose removal does not make the step longer.
   Status take_back(const std::vector<Trial>& trials) {
     if (taken_.size() < 2) return ok();
     for (auto trial = trials.rbegin(); trial != trials.rend() && left_ > 0; ++trial) {
@@ -261,7 +262,7 @@ class Chooser {
     return ok();
   }
 
-  // Another way of one group: of one that has changed if it is better, of another if it pays.
+  // Tries other ways for single groups: a changed group must get better, another one must pay.
   Status take_others(const std::vector<Trial>& trials) {
     for (const Trial& trial : trials) {
       const auto taken = taken_.find(trial.stages);

@@ -1,4 +1,4 @@
-// By which collective each group of holders sums, chosen for the cluster as it is now.
+// Chooses the collective by which each group of holders sums, for the cluster as it is now.
 #pragma once
 
 #include <string>
@@ -23,19 +23,19 @@ struct ChosenSums {
 // Chooses for each group whose plan leaves it open (Schedule::all_reduce auto: ring, halving, or
 // late-one with the member that comes last; late-one: who is late, and the chunks) how it sums.
 //
-// Idea:   the starts of a group's sums are known from the price of the step. The sums alone say
-//         which ways are promising and with how many chunks; then the price of the whole step says
-//         whether that pays, since it knows what else waits. A change gains `least_gain` of a step.
-//         All groups are tried together, and kMostSumTrials times one of them.
-// Not taken: ports that the links of a member share. As price() has it each link is by itself, and
-//         ways that talk with many members gain more than they do over a shared port.
+// Idea:   the price of the step tells when each member starts its sum. Pricing the sums alone shows
+//         which ways are promising and with how many chunks; then the price of the whole step
+//         decides, since it includes what waits for the sums. A change must gain `least_gain` of a
+//         step. All groups are tried together, then single ones, up to kMostSumTrials times.
+// Not taken: ports that the links of a member share. In price() links are independent, so ways in
+//         which a member talks with many others gain more than they do over a shared port.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   as price()
 Result<ChosenSums> choose_sums(const Plan& plan, const Model& model, const Cluster& now,
                                const PriceOptions& pricing, double least_gain);
 
-// Prices of whole steps for groups one by one, at most.
+// The most prices of whole steps for single groups.
 inline constexpr int32_t kMostSumTrials = 32;
 
 }  // namespace tenuto

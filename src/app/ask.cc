@@ -76,7 +76,7 @@ std::string end_of(const std::string& run) {
              "--resume from its newest checkpoint");
 }
 
-// Why nobody can be asked about the run in that folder; `otherwise` while a process works there.
+// Why the run in that folder cannot be asked; `otherwise` while a process works there.
 Error not_live(const std::string& run, const std::string& otherwise) {
   const std::string holder = live_holder(run);
   if (!holder.empty()) return {Code::Disconnected, Reach::Call, otherwise};
@@ -129,7 +129,7 @@ Result<std::string> ask_run(const std::string& run, const std::string& text) {
   return silent ? not_live(folder.value(), answer.error().message) : answer;
 }
 
-// Reads a number from the front of `text`, then `mark`, and takes both away.
+// Reads a number from the front of `text`, then `mark`, and removes both.
 template <class Number>
 bool take(std::string_view& text, Number& number, std::string_view mark) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -1,4 +1,4 @@
-// Looking at a live run, and wanting something of it.
+// The status of a live run, and requests to it.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tenuto {
 
-// Where a live run's coordinator can be asked; kept in RUN/coordinator.json, readable by its owner
-// alone, while the run lasts.
+// How to reach a live run's coordinator; kept in RUN/coordinator.json, readable by its owner alone,
+// while the run lasts.
 struct Whereabouts {
   std::string address, job, token;
   std::string tls;  // folder with certificates; empty = none
@@ -18,25 +18,25 @@ struct Whereabouts {
 
 // Reads it.
 //
-// Errors: Invalid/Call       the run does not live, and how it has ended; or the file is another
+// Errors: Invalid/Call       the run is not live, says how it has ended; or the file is another
 //                            user's
 //         Disconnected/Call  a process works in the folder, but the file is missing or damaged
 Result<Whereabouts> read_whereabouts(const std::string& run);
 
 // Writes it into the folder of a run.
 Status write_whereabouts(const std::string& run, const Whereabouts& where);
-// And takes it away again.
+// Removes it again.
 void remove_whereabouts(const std::string& run);
 
-// What the coordinator says of itself: one JSON object.
+// The state of the run as one JSON object.
 std::string status_text(const State& state);
 
-// What a wish of `tenuto inject` comes to: a request to decide.
+// Turns the WISH of `tenuto inject` into a request to decide().
 //
-// Errors: Invalid/Call with the wishes that there are, or with what the job's links are
+// Errors: Invalid/Call with the possible wishes, or with what the job's links are
 Result<Request> request_of(const std::string& wish, const Job& job);
 
-// What is told to whoever asked, once decide has heard the request.
+// The answer to the user, once decide() has heard the request.
 std::string answer_of(const Request& request, const State& after);
 
 // `tenuto status RUN`, `tenuto inject RUN WISH`; the exit code.

@@ -61,8 +61,8 @@ int64_t step_in(std::string_view name) {
   return read.ec == std::errc() ? step : -1;
 }
 
-// Reads the fields of a manifest, each held against what it must be. The first that is wrong is
-// kept as a sentence, and nothing counts after it.
+// Reads the fields of a manifest and checks each against what it must be. Keeps the first wrong one
+// as a sentence; what is read after it does not count.
 class ManifestReader {
  public:
   // `folder`: the name of the folder that it lies in.
@@ -102,7 +102,7 @@ class ManifestReader {
   }
   int64_t number(const Json& json, const char* key, const std::string& field, int64_t least) {
     const bool has = json.is_object() && json.contains(key) && json[key].is_number_integer();
-    // Also of unsigned numbers that are too large for any field.
+    // This is right for unsigned numbers as well that are too large for any field.
     const bool fits = has && json[key] >= least && json[key] <= kMostNumber;
     expect(fits, field, cat("to be a whole number from ", least, " to ", kMostNumber),
            found_in(json, key));
@@ -119,7 +119,7 @@ class ManifestReader {
     expect(has, key, "to be a list with an entry for each stage", found_in(json, key));
     return has ? json[key] : none;
   }
-  // The stages' layers, one behind the other.
+  // The stages' layers, each stage's after those of the one before.
   void read_partition(const Json& json, Manifest& manifest) {
     int64_t end = 0;
     for (const Json& stage : list(json, "partition")) {
@@ -148,8 +148,8 @@ class ManifestReader {
     expect(manifest.files.size() == manifest.partition.size(), "files",
            cat("of ", manifest.partition.size(), " stages"), cat(manifest.files.size()));
   }
-  // The settings can be read, and their model has the layers of the partition. A paced device has
-  // as many as its stages need.
+  // Checks that the settings can be read, and that their model has the layers of the partition. A
+  // paced device has as many as its stages need.
   void read_job(const Manifest& manifest) {
     const Result<Job> job = job_from_toml(manifest.job, "job");
     if (!job.ok()) {
@@ -226,7 +226,7 @@ Result<std::string> finish_checkpoint(const std::string& run, const Manifest& ma
       write_file(cat(unfinished, "/", kManifestName), to_json(manifest).dump(2) + "\n");
   if (!written.ok()) return written.error();
   std::error_code failure;
-  // A checkpoint of the same step from an earlier try gives way.
+  // Move away a checkpoint of the same step from an earlier try.
   const std::string replaced = path + ".old" + kUnfinished;
   if (fs::exists(path, failure)) fs::rename(path, replaced, failure);
   fs::rename(unfinished, path, failure);
@@ -298,7 +298,7 @@ void prune_checkpoints(const std::string& run, int32_t keep) {
   std::vector<int64_t> steps = list_checkpoints(run);
   while (static_cast<int64_t>(steps.size()) > keep) {
     const std::string path = checkpoint_path(run, steps.front());
-    // The name goes first: what is half removed is never taken for a checkpoint.
+    // Rename it first, so that a folder that is half removed is never taken for a checkpoint.
     const std::string leaving = path + ".old" + kUnfinished;
     fs::rename(path, leaving, failure);
     fs::remove_all(failure ? path : leaving, failure);

@@ -1,6 +1,7 @@
 // Checkpoints on disk: a folder checkpoint-STEP with one safetensors file a stage and, written
-// last, a manifest that names them with size and checksum. A folder under that name is whole, or it
-// has been damaged since: it is filled under checkpoint-STEP.tmp and renamed when all is durable.
+// last, a manifest that names them with size and checksum. The folder is filled under the name
+// checkpoint-STEP.tmp and renamed when all is durable: a checkpoint-STEP is whole unless it has
+// been damaged since.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +47,8 @@ std::string checkpoint_path(const std::string& run, int64_t step);
 //                      sentence names the file, what was expected and what was found
 Result<Manifest> verify_checkpoint(const std::string& path);
 
-// The checkpoint of `step` (-1 = the newest), verified. `flag` is how the caller's user names a
-// step, for the advice.
+// The checkpoint of `step` (-1 = the newest), verified. `flag`: the option by which the user names
+// a step, for the advice.
 //
 // Errors: Invalid/Job  there is none
 //         Corrupt/Job  it is damaged; the sentence ends with advise_older()

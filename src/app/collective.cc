@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Schedules of more members than this are for no terminal, and a ring of them for no memory.
+// A schedule of more members than this does not fit a terminal, nor a ring of them into memory.
 constexpr int32_t kMostMembers = 4096;
 constexpr double kMostTensor = 1125899906842624;  // bytes, 2^50
 

@@ -14,7 +14,7 @@ namespace tenuto {
 
 namespace {
 
-// What a schedule file says, in place of what an order would.
+// Takes from a schedule file what otherwise follows from the order.
 Status take_schedule(LoadedJob& loaded) {
   ParallelSettings& parallel = loaded.job.parallel;
   const auto file = lists_from_file(parallel.schedule);
@@ -40,7 +40,7 @@ Status take_schedule(LoadedJob& loaded) {
     *number.value = number.found;
     origin = from;
   }
-  // What the file says and the job does not.
+  // Settings that the file gives and the job does not.
   if (std::string& origin = loaded.origin["parallel.split_backward"]; origin == "default") {
     parallel.split_backward = file.value().splits;
     origin = from;

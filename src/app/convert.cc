@@ -15,7 +15,7 @@ namespace {
 
 bool is_csv(const std::string& form) { return form == "csv" || form == "csv-comms"; }
 
-// What the plan says and the form cannot.
+// What the plan has and the form cannot express.
 std::string losses(const Plan& plan, const std::string& form) {
   if (form == "json") return {};
   std::string lost;

@@ -40,12 +40,12 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kRepeat = std::chrono::milliseconds(500);
-// For the launcher to see the workers off.
+// For the launcher to wait until its workers have ended.
 constexpr Duration kFarewell = std::chrono::seconds(10);
-// Between the answer to a wish for the coordinator's own end and that end.
+// Between the answer to a request to end the coordinator and its end.
 constexpr Duration kLastWord = std::chrono::milliseconds(50);
 
-// Why a wish about the process of a worker cannot be had here, and how it can.
+// Why a request about the process of a worker cannot be carried out here, and how it can be.
 std::string started_elsewhere(WorkerId worker, const std::string& kind) {
   const char* how = kind == "start"
                         ? ": it comes to the run by itself, when `tenuto worker` is started on its "
@@ -76,12 +76,12 @@ class Coordinator {
   void answer(const Question& question);
   void rehearse_death(const Question& question, const Request& request);
   void rehearse_own_death(const Question& question, const Request& request);
-  // A rehearsed kill of the coordinator, due with what has just been decided.
+  // Ends this process if a rehearsed kill of the coordinator is due with this decision.
   void die_if_due(const Decision& decision, bool begins);
   void hear(decltype(Input::what) what);
-  // Does what was decided; returns what came of it, to be heard in turn.
+  // Does what was decided; returns the inputs that follow from it, to be heard next.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
-  // What is decided is written down: false when nobody must hear of it.
+  // Writes the decision into the store; false when it must not be told to anybody.
   bool write_down(const std::function<bool(const Status&)>& check);
   Status write_plan() const;
   Status open_record();
@@ -108,7 +108,7 @@ class Coordinator {
   Restarts restarts_;
   const Descriptor wake_;
   std::optional<Record> record_;
-  std::vector<EarlyEvent> early_;  // there is no record yet
+  std::vector<EarlyEvent> early_;  // events from before there is a record
   std::unique_ptr<Planner> planner_;
   std::set<WorkerId> cut_off_;       // left out because of a link, their processes not yet ended
   std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
@@ -118,8 +118,8 @@ class Coordinator {
   State state_;
   std::unique_ptr<Server> server_;
   Duration repeated_at_{};
-  bool alone_ = false;  // the launcher has seen the workers off
-  // A wish for this process's own end: which signal, and when.
+  bool alone_ = false;  // all workers of the launcher have ended
+  // A request to end this process: which signal, and when.
   std::optional<std::pair<int, Duration>> own_end_;
 };
 
@@ -170,7 +170,7 @@ Status Coordinator::start() {
   return ok();
 }
 
-// The beginning, or where the coordinator before has left the run.
+// Begins the run, or takes it up where the previous coordinator has left it.
 Status Coordinator::find_state() {
   const Facts facts = store_->read();
   Rules rules = input_.rules;
@@ -265,7 +265,7 @@ void Coordinator::collect() {
   start_again();
 }
 
-// Those whose processes have died and are to come back.
+// Starts the workers whose processes have died and are due to come back.
 void Coordinator::start_again() {
   for (const WorkerId worker : restarts_.take(monotonic_clock().now())) {
     const Situation now = state_.situation;
@@ -294,7 +294,8 @@ void Coordinator::answer(const Question& question) {
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }
 
-// The news of it comes as that of any other death.
+// Has the launcher send the signal or start the process. A death that follows is heard of like any
+// other.
 void Coordinator::rehearse_death(const Question& question, const Request& request) {
   if (is_of_coordinator(request.fault)) return rehearse_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
@@ -401,8 +402,8 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   return follows;
 }
 
-// Plans for whoever dies next, whenever the cluster has become another one. Op times have been
-// measured by then.
+// Has plans made ahead for the next death, whenever the cluster has changed. Op times must have
+// been measured before.
 void Coordinator::make_ahead() {
   constexpr int64_t kMeasured = 3;  // steps
   if (!state_.rules.survive || state_.situation != Situation::Running) return;
@@ -423,7 +424,7 @@ bool Coordinator::write_down(const std::function<bool(const Status&)>& check) {
     return false;
   }
   check(written);
-  // What ends the run may be told: nobody goes on from it.
+  // A decision that ends the run may be told: no worker goes on from it.
   return state_.situation == Situation::Salvaging || state_.situation == Situation::Ended;
 }
 
@@ -513,13 +514,13 @@ Stored Coordinator::store_checkpoint(const CheckpointRecord& checkpoint) {
   return {checkpoint.version, ""};
 }
 
-// What happens before the run has begun waits until its files are its own.
+// Events from before the run has begun wait until the files of an earlier run are replaced.
 void Coordinator::write_event(const EarlyEvent& event) {
   if (!record_) {
     early_.push_back(event);
     return;
   }
-  // What cannot be noted is not worth ending a run: a full disk shows at the metrics.
+  // An event that cannot be written does not end the run: a full disk shows at the metrics.
   (void)record_->event(event.kind, event.epoch, event.step, event.sentence);
 }
 
@@ -527,13 +528,13 @@ void Coordinator::note(const std::string& kind, const std::string& sentence) {
   write_event({kind, state_.epoch, state_.committed, sentence});
 }
 
-// For the record, and for who looks on.
+// Writes an event for the record, and shows it to the user.
 void Coordinator::say(const std::string& kind, int64_t step, const std::string& sentence) {
   write_event({kind, state_.epoch, step, sentence});
   input_.progress->event(sentence);
 }
 
-// What the run was like, for people; a run that has done nothing has no picture.
+// Draws a picture of the run's steps; a run that has done nothing has none.
 void Coordinator::draw() {
   if (!record_) return;
   const std::string& path = input_.directory->path();
@@ -562,7 +563,7 @@ Result<Ending> coordinate(const RunInput& input) {
   Coordinator coordinator(input);
   const Status started = coordinator.start();
   if (!started.ok()) {
-    // Where the store is out of reach in the middle of a run, another one tries again.
+    // If the store is out of reach in the middle of a run, another coordinator tries again.
     const bool again = input.office.before != 0 && started.error().code == Code::Disconnected;
     if (!again) input.office.launcher->send({.kind = Notice::Kind::Leaving}, true);
     return started.error();

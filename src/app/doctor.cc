@@ -128,7 +128,7 @@ Finding examine_worker() {
   return {"devices", Mark::Poor, found, advice};
 }
 
-// The way of messages between accelerators: what network.path = "auto" would take here.
+// The path of messages between accelerators: the one that network.path = "auto" would take here.
 Finding examine_path(const Finding& devices) {
   const bool reaches = ucx_device_memory();
   const bool accelerator = devices.found.find(" cuda device") != std::string::npos;

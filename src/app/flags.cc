@@ -12,7 +12,7 @@ namespace tenuto {
 
 namespace {
 
-// More than this of what somebody typed helps nobody to find it.
+// Errors show no more than this of what the user typed: it is enough to find it.
 constexpr size_t kMostShown = 60;
 // A list may also be given as several words.
 constexpr int kMostWords = 1 << 20;

@@ -1,7 +1,7 @@
 // Flags of the command line: read strictly, and refused in one sentence.
 //
-// A number is the whole text of its flag, finite and in range. A list has no empty entries. What
-// the library for the command line finds wrong by itself is told in the same form.
+// A number is the whole text of its flag, finite and in range. A list has no empty entries. Errors
+// that the command-line library finds by itself are reported in the same form.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline NumberRange whole_numbers(double low, double high = std::numeric_limits<i
   return {low, high, true};
 }
 
-// The number that `text` is as a whole; none when it is not one, or not finite.
+// The number that the whole of `text` is; none when it is no number, or not finite.
 std::optional<double> number_of(std::string_view text);
 
 // The same, for a whole number that is in the range of an int64_t; "1e3" is one, too.
@@ -78,7 +78,7 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& target,
                        const std::string& help);
 
-// What the library says of flags that cannot be, in one sentence with the help to look at.
+// The library's error about wrong flags, as one sentence that names the help to look at.
 std::string sentence_of(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace tenuto

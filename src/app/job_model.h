@@ -15,7 +15,7 @@ struct WorkerTimes {
   Bytes message, parameters;
 };
 
-// The times as a model: a stage's are those of its first layer. A worker's times are shared out
+// The times as a model: a stage's times are given to its first layer. A worker's times are divided
 // evenly among its stages.
 Model model_of(const Plan& plan, const WorkerTimes& times);
 

@@ -61,9 +61,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-// What a new process does before it is the program: the kernel ties it to this one for good, also
-// while the program is still being loaded. Returns the errno of what went wrong. Only calls that
-// are safe between fork and exec.
+// What a new process does before it becomes the program. The kernel kills it when this process
+// ends, also while the program is still being loaded. Returns the errno of what went wrong. Makes
+// only calls that are safe between fork and exec.
 int become(int log, pid_t parent, char** arguments, char** environment) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   if (getppid() != parent) _exit(1);  // it has died before the call above
@@ -75,7 +75,7 @@ int become(int log, pid_t parent, char** arguments, char** environment) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // The pipe that tells of a failure closes with exec, and so does all that was handed down.
+  // exec closes the pipe that reports a failure, and all other descriptors that were inherited.
   (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   execvpe(arguments[0], arguments, environment);
   return errno;

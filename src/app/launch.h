@@ -1,8 +1,8 @@
 // Worker processes of this host: started, watched, and never left behind.
 //
-// The kernel kills a worker with the thread that started it, from its first moment on, so start()
-// must be called from a thread that lives as long as the process; and a worker ends by itself when
-// its conversation with the coordinator ends.
+// The kernel kills a worker when the thread that started it ends, so start() must be called from a
+// thread that lives as long as the process. A worker also ends by itself when its conversation with
+// the coordinator ends.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ class Launcher {
   Launcher() = default;
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
-  // Kills and buries whoever is left.
+  // Kills and reaps the workers that are left.
   ~Launcher();
 
   // Starts the workers; on an error none is left.
@@ -41,12 +41,12 @@ class Launcher {
   // One descriptor per living worker that becomes readable when it ends; may be fewer where the
   // kernel has none to give: call reap() now and then anyhow.
   std::vector<int> descriptors() const;
-  // Who has ended since the last call.
+  // The processes that have ended since the last call.
   std::vector<Exited> reap();
-  // Starts a worker whose process has ended once more, or one that has never been started, as
-  // start() was asked to.
+  // Starts a worker whose process has ended again, or one that has never been started, with the
+  // settings of start().
   //
-  // Errors: Invalid/Call  its process lives, or nobody was started here; Invalid/Job as start()
+  // Errors: Invalid/Call  its process lives, or no worker was started here; Invalid/Job as start()
   Status start_again(WorkerId worker);
   // Sends a signal to the process of a worker.
   //
@@ -63,7 +63,7 @@ class Launcher {
     int pid = -1;         // -1 = ended
     int descriptor = -1;  // pidfd
     std::string log;
-    int64_t log_begin = 0;  // what processes before it have said ends there
+    int64_t log_begin = 0;  // where its own part of the log begins
   };
   Status start_one(WorkerId worker, int32_t incarnation);
   LaunchSettings settings_;

@@ -10,7 +10,7 @@
 namespace tenuto {
 namespace {
 
-// Of the time between two parts that one may take until it is there.
+// The share of the time between two parts that one part may take until it has arrived.
 constexpr double kShare = 0.05;
 
 template <class Form>
@@ -65,7 +65,7 @@ bool Lessons::ready() const {
   });
 }
 
-// The part is copied here; how long it is on its way concerns nobody but the learner.
+// Copies the part, so that only the learner has to wait until it has arrived.
 Status Lessons::give(Lesson& lesson, const LessonTime& time) {
   lesson.due = false;
   lesson.total = time.compute->state_bytes(lesson.stage);
@@ -97,7 +97,7 @@ Status Lessons::give(Lesson& lesson, const LessonTime& time) {
   return send(true, lesson.body);
 }
 
-// The head first: it tells how much follows.
+// Receives the head first: it tells how much follows.
 Status Lessons::ask(Lesson& lesson, const LessonTime& time) {
   lesson.due = lesson.in_body = false;
   lesson.head = {.version = time.version};

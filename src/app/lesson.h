@@ -1,9 +1,9 @@
-// The state of a stage, given to a worker that comes to a run: in parts, one between any two steps,
-// while steps go on. Both ends of it.
+// State transfer: the state of a stage is given to a worker that joins a run, in parts, one between
+// any two steps, while steps go on. Both ends of it.
 //
-// The learner takes every update with the others, so a part that it has been given stays right: a
+// The learner takes every update with the others, so a part that it has received stays current: a
 // part is made of whole units (Compute::state_unit), each with all that an update of it reads. A
-// part is of the version that both hold between two steps: the learner waits for it there, the
+// part has the version that both ends hold between two steps: the learner waits for it there, the
 // donor only copies it and goes on.
 #pragma once
 
@@ -27,7 +27,7 @@ struct LessonTime {
   WorkerId self;
   int64_t epoch = 0, version = 0;
   int64_t plan_serial = 0;  // in force
-  int64_t voids = 0;        // runs of this epoch, see Runner
+  int64_t voids = 0;        // void runs of this epoch, see Runner
   Duration now{};
   Transport* transport = nullptr;
   Compute* compute = nullptr;
@@ -40,26 +40,27 @@ struct PartSizes {
   int64_t most = 1 << 28;   // nor larger: both ends keep a copy of it
 };
 
-// What one worker gives and is given. It must outlive the transport, which reads and fills its
-// memory.
+// The state that one worker gives and receives. It must outlive the transport, which reads and
+// fills its memory.
 class Lessons {
  public:
-  // Only the giver's sizes count: the learner is told how much comes.
+  // Only the donor's sizes count: the learner is told how much comes.
   explicit Lessons(const PartSizes& sizes = {}) : sizes_(sizes) {}
-  // Begins what is due at this moment: parts that this worker gives leave as soon as those before
-  // are there, parts that it is given are asked for. Once for each version of an epoch.
+  // Begins the transfers that are due at this moment: sends the parts that this worker gives, each
+  // once the one before has arrived, and receives those that it is given. Call once for each
+  // version of an epoch.
   Status begin(const std::vector<Newcomer>& newcomers, const LessonTime& time);
-  // Goes on with it; to be called after each note().
+  // Goes on with the transfers; to be called after each note().
   Status advance(const LessonTime& time);
   // True when the step may begin.
   bool ready() const;
-  // A call has ended. True when it was one of these.
+  // A transport call has ended. True when it was one of these transfers.
   bool note(const Done& done, Duration now);
   // The version at which this worker had all that it is to learn; -1 = not yet.
   int64_t learned() const { return learned_; }
-  // How many runs the epoch has had that were void, by who gives the last part that came.
+  // How many void runs the epoch has had, as the donor of the last part said.
   int64_t voids() const { return voids_; }
-  // A new epoch: its wire has taken all calls with it, and what was given does not count.
+  // For a new epoch: all calls have ended with the old transport, and what was given is discarded.
   // Requires: the transport is gone
   void start_over();
 
@@ -69,7 +70,7 @@ class Lessons {
     int64_t version = -1;
     int64_t first = 0, size = 0;  // of the part, bytes
     int64_t total = 0;            // of the state
-    int64_t voids = 0;            // runs of this epoch, see Runner
+    int64_t voids = 0;            // void runs of this epoch, see Runner
   };
   // One stage, given or taken.
   struct Lesson {
@@ -83,10 +84,10 @@ class Lessons {
     std::vector<std::byte> body;
     std::set<Ticket> open;  // calls under way
     Duration begun{};       // of the part under way
-    Duration took{};        // the part before, until it was there
-    Duration since{};       // the moment between steps before
+    Duration took{};        // how long the part before was under way
+    Duration since{};       // when the part before was given
     bool due = false;       // its part of this moment has not begun
-    bool in_body = false;   // the learner's head is there
+    bool in_body = false;   // learner: the head has arrived
     bool over() const { return total >= 0 && next >= total; }
   };
   using Name = std::pair<WorkerId, StageId>;  // the learner and what it learns
@@ -98,7 +99,7 @@ class Lessons {
   const PartSizes sizes_;
   std::map<Name, Lesson> lessons_;
   int64_t learned_ = -1, voids_ = 0;
-  Status failed_ = ok();  // a call has ended otherwise than it should
+  Status failed_ = ok();  // the error of a receive
 };
 
 }  // namespace tenuto

@@ -153,7 +153,7 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
   });
 }
 
-// What a worker's command line can get wrong by itself.
+// Checks what can be wrong in a worker's command line alone.
 Status check_worker(const std::string& address, const std::string& job, int worker) {
   const size_t colon = address.rfind(':');
   const size_t digits = colon == std::string::npos ? std::string::npos : colon + 1;
@@ -204,12 +204,12 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
             "the coordinator's, or set TENUTO_TOKEN",
             kUsage);
       }
-      // Whoever comes to a worker's place later has a higher number: here that of the second.
+      // A process that takes the place later needs a higher incarnation: use the time in seconds.
       std::vector<std::string> arguments = {
           "run",           "--coordinator",        address, "--job", job, "--worker", cat(worker),
           "--incarnation", cat(std::time(nullptr))};
       if (!tls.empty()) arguments.insert(arguments.end(), {"--tls", tls});
-      // The job says which devices it has, and is not known here.
+      // Which devices the job has is not known here.
       Result<std::string> program = find_torch_worker();
       if (!program.ok() && find_paced_worker().ok()) {
         fail(cat(program.error().message, "; this worker has paced devices only"), 0);
@@ -306,7 +306,7 @@ int run(int count, char** arguments) {
   add_completion_command(app, chosen);
   try {
     app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {  // the library's way to say no, and to say help
+  } catch (const CLI::ParseError& error) {  // thrown by the library for errors and for --help
     if (error.get_exit_code() == 0) return app.exit(error);
     return fail(sentence_of(app, error), kUsage);
   }

@@ -90,7 +90,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
-// The wire without paths: UCX, faulty where links or partitions are rehearsed.
+// The transport without paths: UCX, inside a faulty one where links or partitions are rehearsed.
 Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
                                    Mailbox& mailbox) {
   FaultSettings settings;
@@ -116,7 +116,7 @@ Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool dire
   return wire;
 }
 
-// How the job's messages may take their way, if its device has memory of its own.
+// The rule that chooses the path of the job's messages, if its device has memory of its own.
 Result<PathRule> make_path_rule(const Job& job) {
   PathRule rule;
   const std::string& path = job.network.path;

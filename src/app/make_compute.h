@@ -1,4 +1,4 @@
-// What a worker of a job runs on: its device and its wire.
+// What a worker of a job runs on: its device and its transport.
 #pragma once
 
 #include <memory>
@@ -31,17 +31,17 @@ struct WorkerCompute {
 Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
                                    const std::vector<StageId>& stages, Mailbox& mailbox);
 
-// A worker's wire.
+// A worker's transport.
 struct WorkerWire {
   std::unique_ptr<Transport> transport;
   FaultyTransport* faulty = nullptr;  // the same or below it, when it rehearses links
   StagedTransport* staged = nullptr;  // the same, when the device has memory of its own
-  PathRule paths;                     // then: by which rule messages take their way
+  PathRule paths;                     // then: the rule that chooses the path of messages
 };
 
-// The wire that the job asks for: UCX, inside a faulty one where links are rehearsed on the real
-// clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all); under a
-// staged one where the device has memory of its own.
+// The transport that the job asks for: UCX; inside a faulty one where links are rehearsed on the
+// real clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all);
+// that inside a staged one where the device has memory of its own.
 //
 // Errors: Invalid/Job  network.path = "direct" and UCX cannot reach the device's memory
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox);

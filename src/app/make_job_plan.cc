@@ -84,7 +84,8 @@ Cluster cluster_with(const Job& job, const std::vector<bool>& alive) {
   return cluster;
 }
 
-// What is known of op times before the first step: of paced devices all, of others how they relate.
+// What is known of op times before the first step: all for paced devices, only the proportions for
+// others.
 Model assumed_model(const Job& job, const Plan& plan) {
   if (job.device.kind == "paced") return job_model(job, plan);
   const std::vector<double> costs = layer_costs(job);
@@ -98,8 +99,8 @@ Model assumed_model(const Job& job, const Plan& plan) {
   return model;
 }
 
-// The plan without the dead, whose work goes to their peers; workers of other stages come where the
-// peers would be too few.
+// The plan without the dead, whose work goes to their peers; where the peers would be too few,
+// workers of other stages move in.
 Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vector<bool>& alive) {
   if (!holds_apart(plan)) return without_workers(plan, alive);
   const Cluster cluster = cluster_with(job, alive);
@@ -111,13 +112,13 @@ Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vecto
   return with_moves(plan, cluster, moves.value());
 }
 
-// What messages are late by where nothing is wrong, as a share of the shortest op: an order that
-// must not be late is told by it from one that may.
+// Messages are priced late by the shortest op divided by this, a delay that is normal in a healthy
+// cluster: that tells an order that suffers from small delays from one that does not.
 constexpr int32_t kLateShare = 50;
-// By how much the lists must be shorter to be kept to: ready dispatch takes uneven ops better.
+// How much shorter listed dispatch must be to be chosen: ready dispatch takes uneven ops better.
 constexpr double kListedGain = 0.01;
 
-// The least time of an op that takes any; zero when none does.
+// The least time of an op that takes any time; zero when no op does.
 Duration shortest_op(const Plan& plan, const Model& model) {
   Duration least{};
   for (const Stage& stage : plan.stages) {
@@ -164,7 +165,8 @@ Result<Plan> make_plan_of_either(const Job& job, Shape shape) {
   return static_cast<double>(more.count()) > shorter ? std::move(listed) : std::move(ready);
 }
 
-// With everybody there, but for an open order of paced devices: that one is routed around the dead.
+// The plan with all workers. But if the job leaves the order open and has paced devices, the plan
+// is already routed around the dead.
 Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Watch* watch) {
   Shape shape;
   shape.stages = job.parallel.stages;
@@ -200,12 +202,12 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   return std::move(adapted).value().plan;
 }
 
-// The holders by `first`, and those who are not `alive` where holders are missing.
+// The holders of `first`, and workers that are not `alive` where holders are missing.
 std::vector<std::vector<WorkerId>> holders_of_all(const Plan& whole, const Plan& first,
                                                   const std::vector<bool>& alive) {
   std::vector<std::vector<WorkerId>> holders;
   for (const Stage& stage : first.stages) holders.push_back(stage.holders);
-  std::vector<WorkerId> elsewhere;  // whose own places others have taken
+  std::vector<WorkerId> elsewhere;  // workers whose own places others have taken
   const auto missing = [&](size_t s) { return holders[s].size() < whole.stages[s].holders.size(); };
   for (size_t w = 0; w < alive.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
@@ -242,8 +244,8 @@ Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
   return with_copies(std::move(plan), copies.value());
 }
 
-// The plan with the sums that are best for the cluster of the job, where the job leaves that open.
-// Of any device but a paced one nothing is known yet that tells them apart.
+// The plan with the all-reduces that are best for the cluster of the job, where the job leaves that
+// open. For devices other than paced ones nothing is known yet to choose by.
 Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Result<Plan> plan) {
   if (!plan.ok() || !sums_follow_cluster(plan.value().schedule) || job.device.kind != "paced" ||
       job.network.send == "blocking") {

@@ -1,4 +1,4 @@
-// From a job to its plan: what the job asks for, in the words of the planner.
+// From a job to its plan: turns the settings of the job into what the planner takes.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,16 @@ namespace tenuto {
 // and the output layer).
 int32_t layers_of(const Job& job);
 
-// The plan of a run. The watch may end the search of an open order. Errors as make_plan's.
+// The plan of a run. The watch may end the search for an order that the job leaves open. Errors as
+// make_plan's.
 Result<Plan> make_job_plan(const Job& job, Watch* watch = nullptr);
 
-// The plan of a run that has begun under `first`, once those who were absent have come: who holds a
-// stage keeps it, and each of the absent takes its own place, or one that a worker has left that
-// holds another stage than its place says.
+// The plan of a run that has begun under `first`, once the absent workers have joined. A worker
+// that holds a stage keeps it. An absent worker takes its own place; if another worker holds that,
+// it takes a place which a worker has left to hold another stage.
 //
 // Requires: `first` is the job's plan
-// Returns:  nothing when nobody is absent, or when nobody could come
+// Returns:  nothing when no worker is absent, or when none could join
 std::optional<Plan> make_plan_of_all(const Job& job, const Plan& first);
 
 }  // namespace tenuto

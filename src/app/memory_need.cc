@@ -15,14 +15,14 @@ constexpr double kFloat = 4;
 // and, with torch, 94 MiB.
 constexpr double kProcess = 4 * kMebibyte;
 constexpr double kTorchProcess = 64 * kMebibyte;
-// Of a transformer block's 16 outputs as wide as the model that its backward reads (the inputs of
-// both norms and of the linear layers, queries, keys, values and the activation function's input),
-// those that every way to run it keeps.
+// How many outputs of a transformer block every implementation keeps. Its backward reads 16 that
+// are as wide as the model: the inputs of both norms and of the linear layers, queries, keys,
+// values and the activation function's input.
 constexpr double kKeptOfBlock = 10;
 
 double parameters_of(const Job& job, const Stage& stage) {
   if (job.device.kind == "paced") return static_cast<double>(job.device.parameter_bytes) / kFloat;
-  // What data a classifier learns from is not known here: its first and last layer count as little.
+  // The data of a classifier is not known here: its first and last layer are counted as small.
   double count = 0;
   for (const ParameterCard& card :
        parameters_of(job.model, {1, 1}, stage.layer_first, stage.layer_end)) {

@@ -1,5 +1,5 @@
-// What the launcher and the coordinator beside it tell each other, over a pair of sockets. Both are
-// one program (a fork without exec), so a notice travels as it lies in memory.
+// Messages between the launcher and its coordinator, over a pair of sockets. Both are one program
+// (a fork without exec), so a notice is sent as it lies in memory.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace tenuto {
 
-// One thing told. Notices arrive whole and in order, or the other end is gone.
+// One message. Notices arrive whole and in order, or the other end is gone.
 struct Notice {
-  // Of the launcher: Exited (a worker's process has ended), Asked (a person's signal), Alone (all
-  // that it had started have ended). Of the coordinator: Listening (workers may call), Alive,
-  // Signal (to be sent to a worker's process), Start (a new one for a worker whose own has ended),
-  // Leaving (the run has ended: those who are left may go).
+  // From the launcher: Exited (a worker's process has ended), Asked (a person's signal), Alone (all
+  // processes that it started have ended). From the coordinator: Listening (workers may connect),
+  // Alive, Signal (send one to a worker's process), Start (start a new process for a worker whose
+  // own has ended), Leaving (the run has ended: the workers that are left may go).
   enum class Kind : uint8_t { Exited, Asked, Alone, Listening, Alive, Signal, Start, Leaving };
   Kind kind = Kind::Alive;
   bool signalled = false;  // Exited: by a signal

@@ -16,7 +16,7 @@ constexpr Duration kLease = std::chrono::seconds(3);
 // For the office of a coordinator elsewhere to run out.
 constexpr Duration kTakeLimit = std::chrono::seconds(15);
 
-// Who a coordinator is, for etcd and for people.
+// The name of a coordinator, for etcd and for people.
 std::string holder(int process) { return cat(host_name(), ", process ", process); }
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace tenuto {
 
-// Opens it: no other coordinator writes there as long as it lives. `directory`: of the run.
-// `before`: the process of a coordinator on this host that is dead, whose office in etcd need not
-// run out first; 0 = none.
+// Opens it; no other coordinator can write there while it is open. `directory`: of the run.
+// `before`: the process of a dead coordinator of this host, whose lease in etcd need not run out
+// first; 0 = none.
 //
 // Errors: as open_journal and open_etcd
 Result<std::unique_ptr<Store>> open_store(const Job& job, const std::string& directory, int before);

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "app/doctor.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -54,6 +56,16 @@ int start(const std::vector<std::string>& command, int to, pid_t& child) {
   return failed;
 }
 
+// Waits for the end of a program that has closed its output, which it may do and live on. False:
+// the limit ran out.
+bool ends_until(Duration until, pid_t child, int& status) {
+  while (::waitpid(child, &status, WNOHANG) != child) {
+    if (monotonic_clock().now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<std::string> output_of(const std::vector<std::string>& command, Duration limit) {
@@ -70,14 +82,15 @@ Result<std::string> output_of(const std::vector<std::string>& command, Duration 
     return invalid(cat(command[0], " cannot be started: ", strerror(failed)));
   }
   std::string text;
-  const bool whole = read_all(ends[0], monotonic_clock().now() + limit, text);
+  const Duration until = monotonic_clock().now() + limit;
+  bool ended = read_all(ends[0], until, text);
   ::close(ends[0]);
-  // After the end of its output there is nothing to wait for: what does not end by itself is ended.
-  if (!whole) ::kill(child, SIGKILL);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!whole) {
+  ended = ended && ends_until(until, child, status);
+  if (!ended) {
+    ::kill(child, SIGKILL);
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
     return Error{Code::Timeout, Reach::Call,
                  cat(command[0], " did not finish within ", to_milliseconds(limit) / 1000, " s")};
   }

@@ -9,12 +9,13 @@
 
 namespace tenuto {
 
-// True when the same workers live, as fast, over the same links.
+// True when the same workers live, with the same speeds and the same links.
 bool same_situation(const Cluster& a, const Cluster& b);
 
-// A situation is a cluster (who lives, how fast, over which links), a model and what a plan is
-// bound to: who holds which layers, how many micro-batches, the rooms. Which lists the present plan
-// has is no part of it. When plans take more ops than they may together, those kept first go.
+// A situation is a cluster (which workers live, their speeds, the links), a model, and what a plan
+// may not change: which worker holds which layers, how many micro-batches, the room for memory. The
+// lists of the present plan are no part of it. When all kept plans together have too many ops, the
+// oldest ones are dropped.
 class PlanCache {
  public:
   explicit PlanCache(int64_t most_ops = 2'000'000) : most_ops_(most_ops) {}

@@ -21,12 +21,12 @@ enum class PlanForm : uint8_t { Text, Json, Csv };
 // blank cell, everything else is our text.
 PlanForm form_of(std::string_view text);
 
-// A plan from a file of any form. A text's or a CSV's stages have one layer each, held by the
-// workers that list their ops; it is listed. A text's backward is split, a CSV's where the file
-// splits one. A CSV gets the messages that it does not place, and the step's end.
+// A plan from a file of any form. From a text or a CSV, each stage has one layer and is held by the
+// workers that list its ops, and dispatch is listed. The backward is split in a text, and in a CSV
+// if the file splits one. A CSV gets the messages that it does not place, and the step's end.
 //
 // Errors: Invalid/Call    unreadable, with file, line and column
-//         Infeasible/Job  well formed and not for Tenuto (ir/torch_csv.h, plan/given_plan.h)
+//         Infeasible/Job  well formed, but Tenuto cannot run it (ir/torch_csv.h, plan/given_plan.h)
 Result<Plan> plan_from_file(const std::string& path);
 
 // A plan from a file, with what is to be told about the file.

@@ -15,7 +15,7 @@
 namespace tenuto {
 namespace {
 
-constexpr int kPoliteness = 10;  // of what is made ahead: niceness
+constexpr int kPoliteness = 10;  // niceness of the thread that makes plans ahead
 
 AdaptOptions options_of(const PlanRequest& request) {
   AdaptOptions options;
@@ -26,16 +26,16 @@ AdaptOptions options_of(const PlanRequest& request) {
   return options;
 }
 
-// Nothing when it cannot run.
+// The time of a step under the plan; nothing when it cannot run.
 std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions options = options_of(request).price;
   options.lower_bound = false;
-  options.update = sums_follow_cluster(plan.schedule);  // or the lists alone differ
+  options.update = sums_follow_cluster(plan.schedule);  // else plans differ only in their lists
   const auto priced = price(plan, request.model, request.cluster, options);
   return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
 }
 
-// With reductions, norm and update, as a step is measured.
+// The time of a whole step, with reductions, norm and update, as a step is measured.
 std::string promise_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions whole;
   whole.lower_bound = false;
@@ -72,8 +72,8 @@ Planned weigh_update(const PlanRequest& request) {
   return answer;
 }
 
-// The question that control has when the worker is dead too; nothing when the others cannot go on
-// or when nobody asks.
+// The request that control makes when this worker is dead too; nothing when the others cannot go on
+// or when it is dead already.
 std::optional<PlanRequest> without(const PlanRequest& situation, int32_t worker) {
   PlanRequest request = situation;
   auto& workers = request.cluster.workers;

@@ -1,5 +1,5 @@
-// Weighs plans in threads of its own, so that no step waits for it, and makes plans ahead for
-// deaths that may come.
+// Searches for better plans in threads of its own, so that no step waits for it, and makes plans
+// ahead for deaths that may come.
 #pragma once
 
 #include <condition_variable>
@@ -15,21 +15,21 @@
 
 namespace tenuto {
 
-// One request at a time; a newer one takes the place of one that has not been begun. Beside it, at
-// low priority, plans are made for the cluster without one more worker, each worker in turn: what
-// is asked when one dies has then its answer at hand, but for its price.
+// Answers one request at a time; a newer one replaces one that has not been begun. Besides, at low
+// priority, it makes plans for the cluster without one more worker, each worker in turn: when one
+// of them dies, the plan is at hand and has only to be priced.
 class Planner {
  public:
   // `wake` is called from the planner's thread whenever take() has something.
   explicit Planner(std::function<void()> wake);
   // Waits for what is under way.
   ~Planner();
-  // Begins to weigh.
+  // Begins to work on the request.
   void ask(PlanRequest request);
   // The answers since the last call.
   std::vector<Planned> take();
-  // From now on makes plans ahead for each single death on top of this situation, as control asks
-  // for them: `plan` is the run's first one, from which the dead are taken.
+  // From now on makes plans ahead for each single death in this situation, as control would ask for
+  // them. situation.plan is plan_of_all(), from which the dead are removed.
   void make_ahead(PlanRequest situation);
   // How many deaths of the last situation have been looked at.
   int32_t made_ahead() const;
@@ -43,7 +43,7 @@ class Planner {
 
   void answer_requests();
   void work_ahead();
-  // By the plan at hand or, without one, by a search.
+  // Answers by the plan made ahead or, without one, by a search.
   Planned answer(const PlanRequest& request);
   void keep(const PlanRequest& request, const Plan& plan);
 

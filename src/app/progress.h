@@ -15,7 +15,7 @@ namespace tenuto {
 struct Figures {
   int64_t steps_done = 0;  // since the run was started or resumed
   std::optional<double> first_loss, last_loss, validation_loss;
-  int64_t validation_step = -1;  // that validation_loss is of: so many steps had been done
+  int64_t validation_step = -1;  // how many steps had been done at validation_loss
   int64_t tokens = 0;            // of the timed steps
   Duration duration{};           // of the timed steps
   bool lag_valid = true;         // paced device: the times mean something
@@ -26,8 +26,8 @@ struct Figures {
 // Writes to one stream. The living line is rewritten in place.
 class Progress {
  public:
-  // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s; it
-  // tells of a validation once, the living line of the newest one, both with its step.
+  // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.
+  // Plain lines show each validation once, the living line shows the newest one, with its step.
   Progress(std::FILE* stream, const Job& job);
   // A step is final; `now` on the monotonic clock.
   void step(const StepRecord& step, Duration now);

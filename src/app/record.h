@@ -19,7 +19,7 @@ namespace tenuto {
 // Targets (bytes of text, or samples) that one step learns from.
 int64_t tokens_of_step(const Job& job);
 
-// The figures that the metrics in `directory` tell of, from `first_step` on.
+// The figures of a run so far, read from the metrics in `directory`, from `first_step` on.
 //
 // Errors: Invalid/Call  the metrics cannot be read
 Result<Figures> read_figures(const std::string& directory, int64_t first_step);

@@ -9,24 +9,25 @@
 
 namespace tenuto {
 
-// Something to tell: that a fault begins or ends with `step`.
+// An announcement: a fault begins or ends with `step`.
 struct FaultNews {
   int64_t step = 0;
   std::string sentence;
   std::string starts = {};  // the worker that is to be started, as the fault names it; or none
 };
 
-// What has been told of a job's faults. The faults change the workers by themselves, at the steps
-// that they name; this only says so.
+// Announces a job's faults, each once. The workers themselves apply the faults, at the steps that
+// the faults name; this only reports it.
 class Rehearsal {
  public:
   // `steps`: of the run; what would begin with a later one never does. `faults`: of the job; must
   // outlive it.
   Rehearsal(const std::vector<Fault>& faults, int64_t steps) : faults_(faults), steps_(steps) {}
-  // All up to this step has been told by a coordinator before.
+  // A previous coordinator has announced all up to this step.
   void take_up(int64_t committed) { told_ = committed; }
-  // What is new when `committed` is the next step to be run, in the order of the steps; `wanted`:
-  // the faults that were asked of the live run. What was over before the first call is never told.
+  // What is new when `committed` is the next step to be run, in the order of the steps. `wanted`:
+  // faults requested of the live run. Faults that were over before the first call are never
+  // announced.
   std::vector<FaultNews> advance(int64_t committed, const std::vector<Fault>& wanted = {});
 
  private:

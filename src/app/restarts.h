@@ -11,16 +11,16 @@
 namespace tenuto {
 
 // Each worker's process is started again a few times: a second after its end, the next time two
-// seconds, and so on twice as long, since what ends at once again would only disturb the others.
+// seconds, and so on twice as long, since one that ends again at once would disturb the others.
 class Restarts {
  public:
   // `most`: for each worker.
   explicit Restarts(int32_t most) : most_(most) {}
   // The worker's process has ended.
   void note_end(WorkerId worker, Duration now);
-  // Somebody wants it started: that counts for nothing.
+  // Has the worker started on request: this does not count towards `most`.
   void want(WorkerId worker, Duration now) { due_[worker] = now; }
-  // Those whose time has come, each once.
+  // The workers whose time has come, each once.
   std::vector<WorkerId> take(Duration now);
 
  private:

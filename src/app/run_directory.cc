@@ -76,8 +76,8 @@ bool has_ended(const std::string& process) {
 
 Error refusal(std::string message) { return {Code::Invalid, Reach::Job, std::move(message)}; }
 
-// Takes the lock. One whose holder has ended is free as soon as the kernel has closed the files of
-// all that had them: that is waited for, `limit` at most.
+// Takes the lock. If its holder has ended, waits, for `limit` at most, until the kernel has closed
+// the files of all processes that had it open.
 Status take_lock(int lock, const std::string& path, Duration limit) {
   const Duration end = monotonic_clock().now() + limit;
   while (flock(lock, LOCK_EX | LOCK_NB) != 0) {

@@ -16,14 +16,14 @@ enum class Beginning : uint8_t { Fresh, Resume, Overwrite };
 // RUNS/NAME, held by this process.
 class RunDirectory {
  public:
-  // Makes the folder when there is none and locks it. What lies there is untouched. A lock whose
-  // holder has just died is waited for, `limit` at most, until the system has released it.
+  // Makes the folder when there is none and locks it. What lies there is untouched. If the holder
+  // of the lock has just died, waits, for `limit` at most, until the system has released the lock.
   //
   // Errors: Invalid/Job  another process holds it; or it holds a run and `beginning` is Fresh; or
   //                      it holds no checkpoint and `beginning` is Resume; or it cannot be made
   //
-  // `takes_up`: the run that it holds has begun and has not ended, and goes on where it is: neither
-  // of these two is refused.
+  // `takes_up`: the run that it holds has begun and not ended, and goes on where it is. Then a run
+  // with Fresh, or no checkpoint with Resume, is not refused.
   static Result<RunDirectory> open(const std::string& path, Beginning beginning, Duration limit,
                                    bool takes_up = false);
   RunDirectory(RunDirectory&& other) noexcept;

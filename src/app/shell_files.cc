@@ -26,7 +26,7 @@ void add_commands(const CLI::App& app, const std::string& before, std::vector<Co
   }
 }
 
-// All commands, each behind the one that it is of.
+// All commands, each after the one that it belongs to.
 std::vector<Command> commands_of(const CLI::App& app) {
   std::vector<Command> all;
   add_commands(app, "", all);
@@ -200,7 +200,7 @@ std::string fish_completion(const CLI::App& app) {
   for (const Command& command : commands_of(app)) {
     const size_t space = command.words.rfind(' ');
     const std::string name = command.words.substr(space == std::string::npos ? 0 : space + 1);
-    // Behind the words in front of it, and behind none of those beside it.
+    // Only after the words in front of it, and not after a command that is beside it.
     std::string here = "__fish_use_subcommand";
     if (space != std::string::npos) {
       here = cat("__fish_seen_subcommand_from ", command.words.substr(0, space),

@@ -45,7 +45,7 @@ namespace {
 constexpr double kMostSeed = 9007199254740991;  // of what a flag gives
 constexpr double kOpMilliseconds = 10;          // of every op that no flag gives a time
 constexpr size_t kMostOpsOfPath =
-    300'000;  // with more, the critical path only where spans are asked
+    300'000;  // with more ops, the critical path only where spans are asked for
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -56,7 +56,7 @@ struct Case {
   Cluster cluster;
   bool update = false;
   std::string reason;
-  bool routed = false;  // who runs which micro-batch was free
+  bool routed = false;  // it was left open which worker runs which micro-batch
   std::vector<StageMove> moves{};
   std::string send = "offloaded";
   std::vector<Fault> faults;         // rehearsed, on top of the cluster
@@ -64,13 +64,13 @@ struct Case {
   std::vector<Stretch> stretches{};  // of the iterations, when there are faults
 };
 
-// A refusal of the plan, as opposed to one of the flags.
+// The exit code of an error: a refusal of the plan, or one of the flags.
 int exit_code_of(const Error& error) {
   if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
-// What cannot be is refused by name.
+// Refuses impossible values of flags, with the name of the flag.
 Status check_flags(const SimulateOptions& options) {
   const auto one_of = [](const char* flag, const std::optional<std::string>& given,
                          const std::vector<std::string>& choices) -> Status {
@@ -112,7 +112,7 @@ Status check_flags(const SimulateOptions& options) {
   return ok();
 }
 
-// How many workers a pipeline has; the holder p of stage i < that is worker i of pipeline p,
+// How many workers a pipeline has, say n. Holder p of a stage i < n is worker i of pipeline p,
 // however many stages a worker holds.
 int32_t workers_of_pipeline(const Plan& plan) {
   std::set<WorkerId> workers;
@@ -171,7 +171,7 @@ Result<Shape> shape_of(const SimulateOptions& options) {
   if (dispatch != "listed" && dispatch != "ready") {
     return invalid(cat("--dispatch ", dispatch, ": expected listed or ready"));
   }
-  // An open order is searched from what ready dispatch does, whichever dispatch it will have.
+  // The search for an open order starts from ready dispatch, whichever dispatch the result has.
   shape.dispatch = open || dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
   shape.split_backward = splits_by_default(shape.order);
   shape.late_share = options.weight_memory.value_or(1);
@@ -403,14 +403,14 @@ bool lacks_workers(const Plan& plan) {
                      [](const std::vector<Op>& list) { return list.empty(); });
 }
 
-// The price, with the bound of all routings where the plan's was chosen.
+// The price; where the routing was left open, with the lower bound of all routings.
 Result<Timeline> priced(const SimulateOptions& options, const Case& it) {
   const PriceOptions pricing = price_options_of(options, it);
   auto timeline = price(it.plan, it.model, it.cluster, pricing);
   if (!timeline.ok() || !it.routed) return timeline;
   const auto bound = bound_of_routings(it.plan, it.model, it.cluster, pricing);
   if (!bound.ok()) return bound.error();
-  // The mean of a few staggered steps may be shorter while workers catch up with each other.
+  // The mean of a few staggered steps may be below the bound, while workers catch up.
   Timeline& found = timeline.value();
   if (bound.value()) found.lower_bound = std::min(*bound.value(), found.period);
   return timeline;
@@ -424,7 +424,7 @@ Result<Case> order_of(const SimulateOptions& options, Watch& watch, Case it) {
     return invalid(cat(options.lost.empty() ? "--order auto" : "--lost",
                        " makes orders for messages beside the device: leave --send out"));
   }
-  // What if, not live: every gain counts, and there is time to look for it.
+  // This is no live run: every gain counts, and there is time to look for it.
   adapting.least_gain = adapting.listed_gain = 0;
   adapting.moves = true;
   adapting.route_effort = {3000, 8'000'000};
@@ -444,7 +444,7 @@ Result<Case> order_of(const SimulateOptions& options, Watch& watch, Case it) {
   return it;
 }
 
-// Sums made as the flag says; where it leaves that open, as is best for the case in its first step.
+// Makes all-reduces as the flag says; where it leaves that open, as is best in the first step.
 Status choose_all_reduce(const SimulateOptions& options, Case& it) {
   if (!options.all_reduce) return ok();
   if (const Status known = check_all_reduce(*options.all_reduce); !known.ok()) return known;

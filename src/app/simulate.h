@@ -37,7 +37,7 @@ struct SimulateOptions {
   std::optional<double> seconds;  // limit of a search for an order or a routing
   std::string trace;              // file for the Chrome trace
   std::string page;               // file for the HTML page
-  std::string measured;  // run's folder, or a trace: what the page shows beside the promise
+  std::string measured;  // run's folder, or a trace: shown on the page beside the simulated step
   bool json = false, gantt = false;
 };
 

@@ -40,7 +40,7 @@ Status each_line(const std::string& path, Take take) {
   std::string line;
   while (std::getline(lines, line)) {
     const Json json = Json::parse(line, nullptr, false);
-    // A line that a crash has torn says nothing.
+    // Skip a line that a crash has cut off.
     if (json.is_object() && json.contains("step") && json["step"].is_number_integer()) take(json);
   }
   return ok();
@@ -53,7 +53,7 @@ std::string text_of(const Json& json, const char* key) {
 std::string escaped(const std::string& text) {
   std::string out;
   size_t end = std::min(text.size(), kLongest);
-  // Not in the middle of a letter of several bytes.
+  // Do not cut in the middle of a letter of several bytes.
   while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   for (const char letter : text.substr(0, end)) {
     if (letter == '<') {

@@ -32,11 +32,11 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 // For workers to leave by themselves: after a job well done, and after anything else.
 constexpr Duration kLeave = std::chrono::seconds(5);
 constexpr Duration kLeaveInTrouble = std::chrono::milliseconds(500);
-// A coordinator that says nothing for so long stands still. It may have old checkpoints to remove.
+// A coordinator that sends nothing for so long has stalled. It may have old checkpoints to remove.
 constexpr Duration kStandstill = std::chrono::seconds(5);
-// And one that has still to begin: it may wait for a lease of another one to end.
+// The same for one that is still beginning: it may wait for the lease of another one to end.
 constexpr Duration kBeginning = std::chrono::seconds(60);
-// Coordinators that die one after the other with no step committed between them.
+// The run ends when so many coordinators die with no step committed between them.
 constexpr int kMostDeaths = 6;
 // Before the third of those is started; twice as long before each later one.
 constexpr Duration kPause = std::chrono::milliseconds(50);
@@ -48,10 +48,10 @@ sigset_t claimed_signals() {
   return signals;
 }
 
-// An address that stays this run's while no coordinator listens: a port that is bound is given to
-// nobody else who asks for any free one, and a coordinator may bind it too.
+// An address that is kept for this run while no coordinator listens: the kernel does not give a
+// bound port to a process that asks for any free one, and a coordinator may bind it too.
 struct HeldAddress {
-  std::unique_ptr<Descriptor> socket;  // null = it could not be held: who listens will say why
+  std::unique_ptr<Descriptor> socket;  // null = not held: the coordinator will say why
   std::string text;
 };
 
@@ -115,7 +115,7 @@ class Supervisor {
   Launcher launcher_;
   std::optional<Post> post_;  // to the present coordinator
   pid_t coordinator_ = -1, before_ = 0;
-  Duration heard_at_{};     // a word of it
+  Duration heard_at_{};     // its last notice
   bool listening_ = false;  // it has begun
   Duration start_at_{};     // of the next one, when there is none
   int deaths_ = 0;          // since a step was committed
@@ -150,7 +150,7 @@ Result<Ending> Supervisor::run() {
 }
 
 // A fork without exec: job, plan and settings are at hand at once, and a new coordinator is there
-// within milliseconds. This process has one thread and has not touched gRPC, so a fork is sound.
+// within milliseconds. This process has one thread and has not used gRPC, so a fork is safe.
 Status Supervisor::start_coordinator() {
   Result<std::pair<Post, Post>> pair = Post::make_pair();
   if (!pair.ok()) return pair.error();
@@ -210,7 +210,7 @@ Status Supervisor::hear(const Notice& notice) {
       committed_ = std::max(committed_, notice.committed);
       break;
     case Notice::Kind::Signal:
-      // It may stand still, or be cut off; where it was started by someone else it leaves by
+      // The worker may be stopped or cut off. If it was started by someone else, it leaves by
       // itself.
       (void)launcher_.signal({notice.worker}, notice.number);
       break;
@@ -225,7 +225,7 @@ Status Supervisor::hear(const Notice& notice) {
     case Notice::Kind::Exited:
     case Notice::Kind::Asked:
     case Notice::Kind::Alone:
-      break;  // these are told, not heard, here
+      break;  // the launcher only sends these
   }
   return ok();
 }
@@ -243,7 +243,7 @@ Status Supervisor::start_workers() {
                           .workers = input_.workers});
 }
 
-// A new process for a worker whose own has ended: that end is no news for later coordinators.
+// Starts a new process for a worker whose own has ended; later coordinators hear nothing of that.
 void Supervisor::start_again(WorkerId worker) {
   const Status started = launcher_.start_again(worker);
   if (!started.ok()) {
@@ -263,8 +263,8 @@ void Supervisor::tell_exits() {
   }
 }
 
-// A coordinator that stands still keeps its successor from the store, and workers from their next
-// update: it has to go.
+// Kills a coordinator that has stalled: it keeps its successor from the store, and the workers from
+// their next update.
 void Supervisor::watch() {
   const Duration silence = from_milliseconds(1000 * input_.job->resilience.silence_seconds);
   const Duration limit = listening_ ? std::max(silence, kStandstill) : kBeginning;

@@ -1,8 +1,8 @@
 // The launcher at work: it starts a coordinator in a process of its own and the workers of this
 // host, and a new coordinator whenever one dies, while the workers train on.
 //
-// It keeps no fact of the run but who was started and who has ended, so there is little in it that
-// could go wrong; when it dies, all that it has started die with it.
+// Of the run it only knows which processes it has started and which have ended, so there is little
+// in it that could go wrong; when it dies, all that it has started die with it.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace tenuto {
 
-// What a coordinator is begun with.
+// What a coordinator is started with.
 struct Office {
   const Post* launcher = nullptr;  // to hear from and to speak to
   std::string listen;              // host:port, the same for all coordinators of a run
@@ -31,8 +31,8 @@ struct SuperviseInput {
   std::string program;    // of the workers; empty = they are started by someone else
   std::string token;
   std::vector<WorkerId> workers;  // to be started
-  // A coordinator's whole life, in a forked process; returns the exit code of the run. It has sent
-  // Leaving by then, or dies and has a successor.
+  // Runs a coordinator to its end, in a forked process; returns the exit code of the run. If it has
+  // not sent Leaving by then, it counts as dead and gets a successor.
   std::function<int(const Office&)> coordinate;
 };
 

@@ -10,8 +10,8 @@ namespace tenuto {
 // 128 random bits as 32 hexadecimal digits.
 std::string random_token();
 
-// Whether processes can show each other such a token. `where`, where it stands, begins the
-// sentence.
+// Checks that processes can show each other this token. `where` says where it was found and begins
+// the sentence.
 //
 // Errors: Invalid/Job
 Status check_token(const std::string& token, const std::string& where);

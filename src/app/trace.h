@@ -18,8 +18,8 @@ std::string to_text(const std::vector<Event>& events, size_t most = kMostTraceTe
 // Reads them back; Invalid/Call with the number of the line at fault.
 Result<std::vector<Event>> events_from_text(std::string_view text);
 
-// The Chrome trace of a step that all workers' events make up. Times are taken as of one clock and
-// count from the first event's start.
+// The Chrome trace of a step, from the events of all workers. All times are taken to be of one
+// clock, and count from the first event's start.
 std::string trace_of(const std::vector<Event>& events, const Plan& plan);
 
 }  // namespace tenuto

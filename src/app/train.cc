@@ -43,7 +43,7 @@ constexpr Duration kStopLimit = std::chrono::seconds(10);
 // For one answer of a worker whose step has been abandoned.
 constexpr Duration kSalvageLimit = std::chrono::seconds(10);
 
-// For the files of a launcher that has just died to be closed.
+// For the kernel to close the files of a launcher that has just died.
 constexpr Duration kLockLimit = std::chrono::seconds(10);
 
 Duration from_seconds(double seconds) { return from_milliseconds(seconds * 1000); }
@@ -69,7 +69,7 @@ Result<std::string> given_token(const TrainOptions& options, const Job& job) {
                "host), or set TENUTO_TOKEN or coordinator.token"};
 }
 
-// The token of the run. `orphan`: a run that is gone on with, whose workers have one already.
+// The token of the run. `orphan`: a run that goes on, whose workers have one already.
 Result<std::string> token_of(const TrainOptions& options, const Job& job,
                              const std::optional<Whereabouts>& orphan) {
   Result<std::string> token = given_token(options, job);
@@ -101,7 +101,7 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
   return ok();
 }
 
-// Messages that block the device can make a right plan stand still for good: its price tells.
+// With messages that block the device, even a valid plan can deadlock: pricing it shows that.
 Status check_queues(const Job& job, const Plan& plan) {
   if (job.network.send != "blocking") return ok();
   Model model;
@@ -127,7 +127,7 @@ Status check_plan_text(const Plan& plan) {
                    kMostPlanText, "; take fewer micro-batches")};
 }
 
-// Those who hold something by the plan.
+// The workers that hold a stage of the plan.
 std::vector<WorkerId> members_of(const Plan& plan) {
   std::set<WorkerId> members;
   for (const Stage& stage : plan.stages) {
@@ -144,7 +144,7 @@ Status check_plan(const TrainOptions& options, const Job& job, const Plan& plan)
   return right.ok() && here ? check_memory_of(job, plan, members_of(plan)) : right;
 }
 
-// A refusal of the plan, as opposed to one of the settings.
+// The exit code of an error: a refusal of the plan, or one of the settings.
 int exit_code_of(const Error& error) {
   if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
@@ -207,7 +207,7 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.evaluation_count = job.validate_micros;
   rules.pipelines = job.parallel.pipelines;
   rules.plan = std::make_shared<const Plan>(plan);
-  // Blocking messages leave in list order, which a plan for other workers has not.
+  // Blocking messages leave in list order; plans for fewer workers are not made for that.
   rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking";
   auto whole = rules.survive ? make_plan_of_all(job, plan) : std::nullopt;
   if (whole) rules.whole = std::make_shared<const Plan>(std::move(*whole));
@@ -340,8 +340,8 @@ int say_all_done(const TrainOptions& options, const Job& job, const RunDirectory
   return 0;
 }
 
-// Where the coordinator of a run was whose launcher is gone, though the run has not ended: its
-// workers wait there. None: there is no such run, or it is not to be gone on with.
+// Where the coordinator was of a run that has not ended, though its launcher is gone: its workers
+// wait there. None: there is no such run, or it is not to go on.
 std::optional<Whereabouts> find_orphan(const TrainOptions& options, const std::string& run) {
   if (options.start_workers) return {};  // its workers have died with the launcher
   if (options.beginning == Beginning::Overwrite || options.from_step >= 0) return {};
@@ -369,8 +369,8 @@ Status go_on_as_before(const Whereabouts& before, const std::string& run, Job& j
   return ok();
 }
 
-// A coordinator that has not led the run: it cannot begin, or the store is out of reach, where
-// another one tries again. There is nothing to do for anybody.
+// True for a coordinator that has never led the run: it could not begin, or the store was out of
+// reach, and another coordinator tries again. Then it has nothing to finish.
 bool has_not_begun(const Result<Ending>& ending, const Office& office) {
   return !ending.ok() && (office.before == 0 || ending.error().code == Code::Disconnected);
 }
@@ -441,7 +441,7 @@ int train(const TrainOptions& asked) {
                                            .token = input.token,
                                            .workers = members_of(plan.value()),
                                            .coordinate = coordinator});
-  remove_whereabouts(run.value().path());  // a coordinator that has died has not
+  remove_whereabouts(run.value().path());  // a coordinator that has died has not done it
   if (!ending.ok()) return fail(ending.error(), 1);
   if (ending.value().sentence.empty()) return ending.value().exit_code;
   say_ending(options, job, run.value(), ending.value(), {}, start.value());

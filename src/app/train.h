@@ -19,7 +19,7 @@ struct TrainOptions {
   std::vector<std::string> overrides;  // "section.key=value"
   Beginning beginning = Beginning::Fresh;
   int64_t from_step = -1;  // Resume: the checkpoint to begin from; -1 = the newest
-  bool goes_on = false;    // the run has not ended, and is gone on with where it is; set by train()
+  bool goes_on = false;    // the run has not ended and goes on where it is; set by train()
   bool json = false;
   std::string token_file;     // that holds the token, or is to; empty = none
   bool start_workers = true;  // false: they are started by someone else (`tenuto coordinator`)

@@ -16,8 +16,8 @@ namespace tenuto {
 // "trying orders: 37 so far, 12 s"; `part` as Watch has it.
 std::string waiting_text(const char* part, int64_t done, Duration since);
 
-// When the plain line behind one that came after `shown` comes: lines are 5 s, 10 s, 20 s, 40 s
-// and so on after the beginning, so that an hour has ten of them.
+// When the next plain line comes after the one at `shown`: lines come 5 s, 10 s, 20 s, 40 s and so
+// on after the beginning, so that an hour has ten of them.
 Duration next_plain_line(Duration shown);
 
 // A thread that writes to `stream` from the second second on: one living line on a terminal, a

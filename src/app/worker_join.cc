@@ -1,5 +1,5 @@
-// How a worker comes to a run under way (control/join.h), seen from itself, and what it is given
-// and gives between two steps.
+// A worker's own side of joining a run under way (control/join.h), and the state that it gives and
+// receives between two steps.
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +28,7 @@ Status WorkerRun::find_place() {
   return Error{Code::Cancelled, Reach::Call, "told to go"};
 }
 
-// It has nothing of the run's state.
+// Starts over as a newcomer that has nothing of the run's state.
 void WorkerRun::begin_anew() {
   has_place_ = false;
   report_.version = report_.learned = -1;
@@ -39,8 +39,8 @@ void WorkerRun::begin_anew() {
   pending_.reset();
 }
 
-// It says that it is ready when every member of the run can be reached: it may have been left out
-// because of a link that is still cut.
+// Reports that this newcomer is ready once it can reach every member of the run: it may have been
+// left out because of a link that is still cut.
 void WorkerRun::look_for_others(const Told& now) {
   constexpr Duration kLook = std::chrono::milliseconds(500);
   const Instruction& newest = now.instruction;
@@ -92,8 +92,8 @@ LessonTime WorkerRun::lesson_time() {
           .compute = compute_.compute.get()};
 }
 
-// Newcomers are given a part of the state that this worker holds, or it is given one itself. False
-// when the step must not begin.
+// Gives newcomers a part of the state that this worker holds, or receives one itself. False when
+// the step must not begin.
 bool WorkerRun::hold_lessons(const Told& now) {
   Status status = lessons_.begin(now.instruction.newcomers, lesson_time());
   const Duration end =
@@ -119,7 +119,7 @@ bool WorkerRun::hold_lessons(const Told& now) {
     if (code != Code::Cancelled && code != Code::Disconnected) {
       fail(status.error());
     } else {
-      wait(kIdle);  // the loss of the peer is news of its own
+      wait(kIdle);  // the loss of the peer is reported by itself
     }
     return false;
   }

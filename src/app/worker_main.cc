@@ -43,7 +43,7 @@ int parent_of(int process) {
   return rest ? parent : 0;
 }
 
-// Ends this process with that one.
+// Ends this process when the process of that number ends.
 void end_with(int process) {
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
   if (descriptor < 0) return;  // it has ended: found out below; or an old kernel
@@ -56,11 +56,11 @@ void end_with(int process) {
   }).detach();
 }
 
-// The launcher answers signals for all its workers; it sees to it that none of them is left behind.
-// A program of coordinator.launch may stand between them: the worker dies with that one, and with
-// the launcher.
+// Leaves signals to the launcher, which answers them for all its workers, and ends this process
+// when the launcher ends. A program of coordinator.launch may stand between them: the worker then
+// ends with either of the two.
 bool tie_to_parent(int parent) {
-  if (parent == 0) return true;  // signals are its own affair
+  if (parent == 0) return true;  // without a launcher it answers signals itself
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGHUP, SIG_IGN);
@@ -102,7 +102,7 @@ void come_forward_again(const tenuto::WorkerSettings& worker) {
 int run_worker(const tenuto::WorkerSettings& worker, int parent) {
   const tenuto::WorkerEnd end = tenuto::run_worker(worker);
   const int exit_code = say(end.sentence, end.exit_code);
-  // Whoever has started it with a launcher is asked by that one's coordinator.
+  // A worker that a launcher has started is started again by the coordinator beside that launcher.
   if (end.left_out && parent == 0) {
     std::fprintf(stderr, "tenuto: worker %d comes forward again, as a new process\n",
                  worker.self.value);
@@ -135,7 +135,7 @@ int run_program(int count, char** arguments) {
   app.add_flag("--describe", describe, "print versions and devices");
   try {
     app.parse(count, arguments);
-  } catch (const CLI::ParseError& error) {  // the library's way to say no, and to say help
+  } catch (const CLI::ParseError& error) {  // thrown by the library for errors and for --help
     if (error.get_exit_code() == 0) return app.exit(error);
     std::fprintf(stderr, "tenuto-worker: %s\n", tenuto::sentence_of(app, error).c_str());
     return 2;

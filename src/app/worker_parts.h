@@ -24,16 +24,16 @@ bool is_finite(const StepSummary& summary);
 // update.
 void note_device_time(const std::vector<Event>& events, StepSummary& summary);
 
-// What is told of this process as one that comes to a run under way; null: nothing.
+// What is told of this process as one that joins a run under way; null: nothing.
 const Newcomer* newcomer_in(const Instruction& told, WorkerId self, int32_t incarnation);
 
-// Whom the worker gives the state to, and who gives it to the worker, by what is told.
+// The workers that this one gives the state to or gets it from, according to `told`.
 std::set<WorkerId> lesson_peers(const Instruction& told, WorkerId self);
 
-// True when the run has a place for this process, or keeps one for it.
+// True when this process is a member of the run, or one of its newcomers.
 bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation);
-// Whether the run goes on without that process: its worker is no member, or another process is in
-// its place. One of whom the coordinator does not know yet whether it is there is not replaced.
+// True when the run goes on without this process: its worker is no member, or another process has
+// its place. False while the coordinator has not heard from any process of its worker yet.
 bool is_replaced(const Instruction& told, WorkerId self, int32_t incarnation);
 
 // Writes a line of the worker's log.

@@ -32,7 +32,7 @@ class WorkerRun {
 
  private:
   static constexpr Duration kIdle = std::chrono::seconds(1);
-  // What is kept at most of what was sent in a step, for whoever loses it.
+  // At most so much of what was sent in a step is kept, to be sent again after a loss.
   static constexpr int64_t kKeptBytes = int64_t{1} << 28;
 
   Status take_part();
@@ -70,7 +70,7 @@ class WorkerRun {
   void step(const Told& told);
   StepInput input_of(int64_t version);
   bool resumes() const { return can_resume(job_, *plan_, *compute_.compute, compute_.links.get()); }
-  // That the step at hand runs by: what is left of it, or the one in force.
+  // The plan that the step at hand runs by: that of what is left of it, or the one in force.
   const Plan& plan_at_hand() const { return rest_ ? rest_->told->plan : *plan_; }
   std::set<WorkerId> peers_at_hand() const;
   bool ended_well(const Status& status);
@@ -110,7 +110,7 @@ class WorkerRun {
   std::shared_ptr<const std::string> job_toml_;  // of job_
   Job job_;
   std::vector<StageId> stages_;
-  Lessons lessons_;  // its memory must outlive the transport, as the mailbox must all of these
+  Lessons lessons_;  // must outlive the transport, as the mailbox must outlive all of these
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
   FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
@@ -119,24 +119,25 @@ class WorkerRun {
   PathRule path_rule_;
   std::map<WorkerId, PathState> paths_;
   int64_t slots_of_plan_ = 0;  // the plan that the slots are for
-  StagedCounters copied_;      // until the step before
+  StagedCounters copied_;      // as of the end of the step before
   std::optional<Runner> runner_;
-  std::vector<Fault> faults_;  // of the job and wanted of the live run, in the newest step
+  std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
   int64_t cut_off_at_ = -1;    // the newest step whose partitions have been rehearsed
   bool entering_ = false;      // no step of this epoch has been done: peers may still connect
   std::optional<StepSummary> pending_;  // of the newest step, until its version is final
   bool in_step_ = false;                // a step is under way
   Holding holding_{kKeptBytes};
   std::optional<WorkerRest> rest_;  // of the step in which the epoch begins, until it is done
-  // Of the last step in which this process is to end: how many of its ops have ended.
+  // The last step in which a rehearsed fault ends or stops this process, and how many of its ops
+  // have ended.
   std::pair<int64_t, int64_t> rehearsed_{-1, 0};
   bool begun_ = false;      // it has been told to run
   std::string unreached_;   // what was said last of a member that a newcomer cannot reach
-  bool newcomer_ = false;   // it has come to a run under way
+  bool newcomer_ = false;   // it joins, or has joined, a run under way
   bool has_place_ = false;  // and its part in the steps has begun
-  bool halted_ = false;     // the step gave numbers that are none: nothing runs in this epoch
+  bool halted_ = false;     // the step gave numbers that are not finite: no step in this epoch
   bool left_out_ = false;   // the run goes on without this process
-  Status fit_ = ok();       // why this process must end: a wire that is gone may use its memory
+  Status fit_ = ok();       // why this process must end: its memory may still be in use
 };
 
 }  // namespace tenuto

@@ -72,7 +72,7 @@ std::optional<fs::path> torch_of(const std::string& python) {
   return fs::path(folder);
 }
 
-// What looking at one Python has come to: its folder of libraries, or why not.
+// The result of looking at one Python: its folder of libraries, or why there is none.
 struct Look {
   std::string libraries, fault;
 };

@@ -1,4 +1,4 @@
-// Which program a worker is, and where that one finds torch.
+// Which program runs a worker, and where it finds torch.
 //
 // tenuto-worker holds the engine and is linked to the libtorch of a Python environment, which may
 // have moved since; tenuto-worker-paced is the same without torch. A build without torch has

@@ -22,14 +22,14 @@ namespace {
 
 constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
 constexpr Duration kAnswerLimit = std::chrono::seconds(20);  // for the coordinator to answer
-// After the conversation has ended, the process may be in a long op: it is not waited for.
+// From the end of the conversation to the end of the process, which may be in a long op then.
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
 constexpr int kTryAgain = 75;  // exit code
 // How long a peer's host has for each answer, when it is asked whether it can be reached.
 constexpr Duration kAnswerTime = std::chrono::milliseconds(300);
 
-// Whether another process may do better later.
+// The exit code that says whether another process may do better later.
 int exit_code_of(const Error& error) {
   const bool later = error.code == Code::Disconnected || error.code == Code::Timeout;
   return later ? kTryAgain : 1;
@@ -80,8 +80,8 @@ Status WorkerRun::set_up() {
   return newcomer_ ? ok() : get_ready();  // see look_for_others()
 }
 
-// Connects with all peers and loads the state, unless an epoch begins meanwhile: then go_on() sees
-// to it. What goes wrong is reported, not returned.
+// Connects with all peers and loads the state. If an epoch begins meanwhile, leaves that to
+// go_on(). What goes wrong is reported, not returned.
 Status WorkerRun::get_ready() {
   Status done = connect_first();
   if (done.ok() && report_.version < 0) done = load();
@@ -98,8 +98,8 @@ Status WorkerRun::get_ready() {
   return ok();
 }
 
-// Whether this worker has still to begin, and all that it is to connect with are members: somebody
-// has died before the first step, another process takes that place, and all connect anew.
+// True when this worker has not begun yet and all its peers are members: a worker has died before
+// the first step, another process takes its place, and all connect anew.
 bool WorkerRun::begins_again(const Order& order) const {
   if (begun_ || newcomer_ || compute_.compute == nullptr) return false;
   const std::set<WorkerId> peers = peers_of(*plan_, settings_.self);
@@ -107,15 +107,15 @@ bool WorkerRun::begins_again(const Order& order) const {
                      [&](WorkerId peer) { return contains(order.members, peer); });
 }
 
-// Whether a coordinator that does not know this process leads the beginning that it came for. A run
-// that begins anew, from a checkpoint or with other settings, has no use for what it holds.
+// True when the coordinator knows this process, or begins a run that it fits into. A run that
+// begins from another version or with other settings has no use for what this process holds.
 bool WorkerRun::may_begin_with(const Told& now) const {
   if (is_awaited(now.instruction, settings_.self, settings_.incarnation)) return true;
   if (begun_ || newcomer_ || *now.job_toml != *job_toml_ || *now.plan != *plan_) return false;
   return report_.version < 0 || report_.version == now.instruction.order.first_step;
 }
 
-// In the place of the wire of another epoch, of which nothing is heard any more.
+// Replaces the transport of another epoch, from which nothing is heard any more.
 Status WorkerRun::renew_wire(int64_t epoch) {
   runner_.reset();
   transport_.reset();
@@ -152,8 +152,8 @@ Status WorkerRun::make_parts() {
   return ok();
 }
 
-// A wire of the epoch's own. Whatever was of another epoch ended with that one's wire: its address,
-// its connections, and all that was on its way.
+// Makes a transport for this epoch alone. The address, the connections and all messages under way
+// of another epoch have ended with the transport of that epoch.
 Status WorkerRun::make_wire(int64_t epoch) {
   const Hello hello{settings_.job, settings_.token, kWireVersion, settings_.self, epoch};
   Result<WorkerWire> wire = make_worker_wire(job_, hello, mailbox_);
@@ -177,7 +177,7 @@ void WorkerRun::join_parts() {
 }
 
 // Connects with those of the plan's peers, and of `more`, that it has no connection with yet. Of
-// each pair the lower number connects; its ticket says that both ends have agreed.
+// each pair the lower number connects; when its ticket ends well, both ends have agreed.
 Status WorkerRun::connect_peers(const Plan& plan, const std::set<WorkerId>& more) {
   const Duration limit = from_milliseconds(job_.network.connect_seconds * 1000);
   const Duration end = monotonic_clock().now() + limit;
@@ -188,7 +188,7 @@ Status WorkerRun::connect_peers(const Plan& plan, const std::set<WorkerId>& more
     if (settings_.self < peer && !connected_.contains(peer)) due.insert(peer);
   }
   std::map<Ticket, WorkerId> under_way;
-  std::map<WorkerId, Duration> answered;  // when each peer's host did so last
+  std::map<WorkerId, Duration> answered;  // when each peer's host answered last
   while (!due.empty() || !under_way.empty()) {
     const auto newest = told();
     const Instruction& now = newest->instruction;
@@ -253,7 +253,7 @@ Status WorkerRun::look_after(WorkerId peer, const Instruction& now, Duration& an
           now.addresses[place], " for ", fixed(to_milliseconds(kMendLimit) / 1000, 0), " s")};
 }
 
-// A peer that cannot be reached keeps a run from beginning; later it is told as lost.
+// Before the run begins, a peer that cannot be reached is an error; later it is reported as lost.
 Error WorkerRun::unreachable(WorkerId peer, const Error& error) {
   if (!report_.connected) return error;
   say(cat(name(), ": ", error.message));
@@ -293,7 +293,7 @@ WorkerEnd WorkerRun::run() {
   return {again ? kTryAgain : exit_code_of(gone.error()), gone.error().message, left_out_};
 }
 
-// The run goes on without this process.
+// The error that says why the run goes on without this process.
 Error WorkerRun::left_out() {
   if (!report_.failure.empty()) return {Code::Cancelled, Reach::Worker, report_.failure};
   left_out_ = true;
@@ -356,7 +356,7 @@ Status WorkerRun::go_on() {
   }
 }
 
-// Begins an epoch: at a standstill, with a wire of its own, and with what this worker holds told.
+// Enters an epoch: frozen, with a new transport, and with a report of what this worker holds.
 Status WorkerRun::enter(const Told& now) {
   const Order& order = now.instruction.order;
   const bool replaced = is_replaced(now.instruction, settings_.self, settings_.incarnation);
@@ -392,13 +392,13 @@ Status WorkerRun::enter(const Told& now) {
     report_.held = inventories_of(holding_, report_.version, *plan_,
                                   compute_.compute->outcome().losses, report_.steps);
   }
-  // What the old wire has still to say is of no use, what peers it lost least of all.
+  // What the old transport may still report does not count any more, least of all lost peers.
   if (const Status wired = renew_wire(order.epoch); !wired.ok()) fail(wired.error());
   return ok();
 }
 
-// A version that nobody has validated is none: its step was taken on trust. One whose verdict came
-// when the steps were abandoned counts, but what had to follow it did not.
+// Undoes an optimizer step whose global norm was never confirmed. A step whose verdict came while
+// the steps were abandoned counts, but the held-out pass after it was not finished.
 Status WorkerRun::give_up_trust() {
   if (!is_final()) {
     pending_.reset();
@@ -411,7 +411,7 @@ Status WorkerRun::give_up_trust() {
   return ok();
 }
 
-// Gives up the step that this worker has taken beyond `version`, and whatever is of it.
+// Undoes the step that this worker has taken beyond `version`, and drops all that belongs to it.
 Status WorkerRun::take_back(int64_t version) {
   if (compute_.compute->version() != version + 1) return ok();
   const Status undone = compute_.compute->undo();
@@ -482,15 +482,15 @@ void WorkerRun::fail(const Error& error) {
   tell();
 }
 
-// One report at most: news from control is read from the client, a lost peer is noted, what belongs
-// to an abandoned call is dropped.
+// Waits for one message in the mailbox. News from control is read from the client, a lost peer is
+// noted, and what belongs to an abandoned call is dropped.
 void WorkerRun::wait(Duration limit) {
   const Result<Done> done = mailbox_.wait(limit);
   if (!done.ok()) return;
   note(done.value());
 }
 
-// A peer that is lost between two steps is told of once.
+// Reports a peer that is lost between two steps, once.
 void WorkerRun::note(const Done& heard) {
   if (lessons_.note(heard, monotonic_clock().now())) return;
   if (heard.ticket != kNoTicket || heard.peer.value < 0) return;

@@ -1,4 +1,4 @@
-// The steps of a worker: plans, rehearsed faults, paths, the step itself and what is told of it.
+// The steps of a worker: plans, rehearsed faults, paths, the step itself and its report.
 #include <algorithm>
 #include <csignal>
 #include <ctime>
@@ -16,10 +16,10 @@ namespace {
 
 // Steps between two looks at a paced device's lag.
 constexpr int64_t kLagInterval = 10;
-// Repaired connections that a report tells of; more at once are told of by their last.
+// A report lists at most so many repaired connections, the newest ones.
 constexpr size_t kRepairsTold = 16;
 
-// Stands still for so long. The signal to go on is repeated: one ahead of the stop would be lost.
+// Stops this process for so long. The signal to go on repeats: one before the stop would be lost.
 void stand_still(Duration limit) {
   sigevent wake{};
   wake.sigev_notify = SIGEV_SIGNAL;
@@ -59,9 +59,9 @@ void WorkerRun::run_steps(const Told& now) {
   if (take_plan(now)) step(now);
 }
 
-// An epoch begins at the committed version: a step beyond it is given up before anything is said of
-// running, lest it be taken for one of this epoch. Where what is left of the step is run, nobody
-// has done it before that is done.
+// An epoch begins at the committed version: a step beyond it is undone before this worker reports
+// that it runs, so that it is not taken for a step of this epoch. If only the rest of that step is
+// run, no worker counts as having done the step until its rest is done.
 void WorkerRun::begin_running(const Told& now) {
   rest_ = rest_of(now);
   if (!rest_) {
@@ -79,7 +79,7 @@ void WorkerRun::begin_running(const Told& now) {
   tell();
 }
 
-// Ends the step in which the epoch begins, by the lists of what is left of it.
+// Finishes the step with which the epoch begins, by the lists of what is left of it.
 void WorkerRun::run_rest(const Told& now) {
   if (!report_.lost_peers.empty()) return wait(kIdle);
   const Status connected = connect_peers(rest_->told->plan);
@@ -93,7 +93,7 @@ void WorkerRun::run_rest(const Told& now) {
 // Acknowledges a new plan once its peers can be reached; false when they cannot.
 bool WorkerRun::learn_plan(const Told& now) {
   if (now.instruction.plan_serial == report_.plan) return true;
-  // Two that sum in a ring of many need not be neighbours there to teach each other.
+  // Donor and learner need not be neighbours in a ring of many members, so connect them as well.
   const Status connected = connect_peers(*now.plan, lesson_peers(now.instruction, settings_.self));
   if (!connected.ok()) {
     if (connected.error().code != Code::Cancelled) fail(connected.error());
@@ -115,16 +115,17 @@ bool WorkerRun::take_plan(const Told& now) {
   return true;
 }
 
-// Whom this worker speaks with now: by the plan in force, and in what is left of a step.
+// The peers that this worker exchanges messages with now: by the plan in force, and by what is left
+// of a step.
 std::set<WorkerId> WorkerRun::peers_at_hand() const {
   std::set<WorkerId> peers = peers_of(*plan_, settings_.self);
   peers.merge(peers_of(plan_at_hand(), settings_.self));
   return peers;
 }
 
-// The links of the step: of outgoing messages on the nominal clock, of incoming ones on the real
-// one: those of the job and those that were asked of the live run. The held-out pass behind a step
-// has them too.
+// Applies the faults of the step, those of the job and those requested of the live run. Links are
+// changed for outgoing messages on the nominal clock, for incoming ones on the real clock. The
+// held-out pass after a step has them too.
 void WorkerRun::apply_faults(int64_t step, const std::vector<Fault>& wanted) {
   break_connections(step);
   const bool had_some = !faults_.empty();
@@ -148,8 +149,8 @@ void WorkerRun::apply_faults(int64_t step, const std::vector<Fault>& wanted) {
   }
 }
 
-// Each end of a link that is cut holds back what comes over it. Once: not when the step is done
-// again.
+// Each end of a link that is cut holds back what comes over it. Only once: not again when the step
+// is done again.
 void WorkerRun::cut_off(int64_t step) {
   if (faulty_ == nullptr || step <= cut_off_at_) return;
   cut_off_at_ = step;
@@ -165,7 +166,7 @@ void WorkerRun::cut_off(int64_t step) {
   }
 }
 
-// In the middle of the step's traffic: when half of the messages to the peer have left.
+// Breaks them in the middle of the step's traffic: when half of the messages to the peer have left.
 void WorkerRun::break_connections(int64_t step) {
   const int32_t workers = job_.worker_count();
   for (const auto& [first, second] : breaks_at(job_.faults, step, job_.parallel.stages, workers)) {
@@ -180,8 +181,8 @@ void WorkerRun::break_connections(int64_t step) {
   }
 }
 
-// What ends this process, or makes it stand still, in the step: asked after each op of it. Of a
-// step that goes on some have ended before.
+// The function that ends or stops this process in the step, if a fault says so; to be called after
+// each op. If only the rest of the step is run, the ops that ended before count as well.
 std::function<void(int64_t)> WorkerRun::rehearsed_end(int64_t step) {
   const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
   if (fault == nullptr) return nullptr;
@@ -214,8 +215,8 @@ void WorkerRun::note_repairs(const std::vector<Repair>& repairs, int64_t step) {
   }
 }
 
-// Between two steps nothing is under way, so each link may change its path, and the rings their
-// slots. This end alone does: the other one sees the same bytes.
+// Between two steps no message is under way, so each link may change its path, and the rings their
+// slots. Only this end changes: the other one sees the same bytes.
 void WorkerRun::choose_paths() {
   if (staged_ == nullptr) return;
   for (const WorkerId peer : peers_of(*plan_, settings_.self)) {
@@ -238,7 +239,7 @@ void WorkerRun::choose_paths() {
   slots_of_plan_ = plan_serial_;
 }
 
-// The circumstances of whatever runs at `version`.
+// The input of whatever runs at `version`: a step, a held-out pass, or settle().
 StepInput WorkerRun::input_of(int64_t version) {
   const int64_t epoch = report_.epoch;
   const auto standing = [this, epoch, version]() -> Standing {
@@ -267,10 +268,10 @@ StepInput WorkerRun::input_of(int64_t version) {
           .attempt = rest_ ? rest_->told->attempt : -1};
 }
 
-// What follows from a failure is reported here.
+// Reports what follows from a failure; true when there is none.
 bool WorkerRun::ended_well(const Status& status) {
   if (status.ok()) {
-    report_.lost_peers.clear();  // of peers that have gone home early, after their last message
+    report_.lost_peers.clear();  // of peers that have left early, after their last message
     return true;
   }
   if (status.error().code != Code::Cancelled) say(status.error().message);
@@ -300,13 +301,13 @@ bool WorkerRun::must_be_final(const Told& now) const {
   return stops || changes || asked.save_version == version;
 }
 
-// Makes the version held final ahead of the next step; false when that failed.
+// Makes the version held final before the next step begins; false when that failed.
 bool WorkerRun::settle() {
   return ended_well(runner_->settle(input_of(compute_.compute->version())));
 }
 
-// The version of the step that is not told yet is final: its verdict goes into the summary. True
-// when the numbers are none, and control decides what becomes of the run.
+// Called when the version of the step that is not reported yet is final: puts the verdict into its
+// summary. True when a number is not finite; then control decides what becomes of the run.
 bool WorkerRun::halts() {
   if (!pending_) return false;
   const Finality now = compute_.compute->finality();
@@ -325,7 +326,7 @@ bool WorkerRun::halts() {
   return true;
 }
 
-// Tells of the step whose version is final now.
+// Reports the step whose version is final now.
 void WorkerRun::conclude() {
   if (!pending_) return;
   const int64_t seen = told()->instruction.order.committed;
@@ -335,7 +336,8 @@ void WorkerRun::conclude() {
   report_.seen = seen;
   report_.steps.push_back(std::move(*pending_));
   pending_.reset();
-  // Whoever is to save it says that it has it when it is saved; in the middle of a step it is not.
+  // A worker that is to save this version reports it once it is saved. In the middle of a step it
+  // cannot save, so it reports it now.
   const bool between = compute_.compute->version() == version && !in_step_;
   if (between && told()->instruction.save_version == version && is_saver(*told())) return;
   report_.version = version;
@@ -343,7 +345,7 @@ void WorkerRun::conclude() {
 }
 
 void WorkerRun::step(const Told& now) {
-  // Nobody learns in the step in which an epoch begins.
+  // No part of a state is transferred before the rest of a step.
   if (!rest_ && !hold_lessons(now)) return;
   const int64_t version = rest_ ? rest_->told->step : compute_.compute->version();
   apply_faults(version, now.instruction.faults);
@@ -400,7 +402,7 @@ bool WorkerRun::evaluate(int64_t version, StepSummary& summary) {
   return true;
 }
 
-// What clocks that are ahead or behind make of the senders' stamps.
+// Shifts the senders' stamps as clocks that are ahead or behind would.
 void WorkerRun::skew_stamps(std::vector<Event>& events, int64_t step) const {
   const int32_t stages = job_.parallel.stages;
   const Duration own = skew_at(faults_, step, settings_.self, stages);

@@ -1,8 +1,8 @@
-// CHECK: a programmer's mistake ends the process, in every build. Never reachable from a file, a
-// message or a flag: what comes from outside is answered with a Result.
+// CHECK ends the process on a programmer's mistake, in every build. No file, message or flag may
+// lead to one: wrong input is answered with a Result.
 //
-// Torch's headers have a CHECK of their own, which they define and undefine. So this header, unlike
-// all others, takes effect each time that it is included: after theirs, ours is in force.
+// Torch's headers define and undefine a CHECK of their own. So this header, unlike all others,
+// takes effect each time that it is included: include it after theirs to get this CHECK.
 #ifndef TENUTO_BASE_CHECK_H
 #define TENUTO_BASE_CHECK_H
 

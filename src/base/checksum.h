@@ -7,8 +7,8 @@
 
 namespace tenuto {
 
-// The CRC-32C (Castagnoli) of `bytes`, going on from `before`: crc32c(b, crc32c(a)) is that of a
-// and b one after the other. With the processor's instruction where it has one.
+// The CRC-32C (Castagnoli) of `bytes`, continued from `before`: crc32c(b, crc32c(a)) is the
+// checksum of a followed by b. Uses the processor's instruction where there is one.
 //
 // Source: RFC 3720, appendix B.4 (its known answers are the test).
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);

@@ -1,4 +1,4 @@
-// Time comes in as an argument, so that a test can turn the clock by hand.
+// Clocks. Code that needs the time takes a Clock, so that a test can set the time by hand.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace tenuto {
 
-// A source of moments. Two moments of one clock may be compared, of two clocks never.
+// A source of moments. Moments of the same clock may be compared, moments of two clocks never.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -21,7 +21,7 @@ class MonotonicClock : public Clock {
   Duration now() const override;
 };
 
-// A clock that a test turns.
+// A clock that a test moves by hand.
 class HandClock : public Clock {
  public:
   Duration now() const override { return Duration(moment_.load()); }

@@ -1,4 +1,4 @@
-// Whether something is among other things, in a word.
+// Tells whether an item is in a container.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A sum that does not depend on the order of its terms. Norms are such sums, so that they are the
-// same to the last bit wherever a model is cut and whichever way its stages pass them on.
+// A sum that does not depend on the order of its terms. Norms are such sums, so they are the same
+// to the last bit however a model is cut into stages and in whatever order the stages add them.
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 namespace tenuto {
 
 // Fixed point, wide enough for the square of any fp32 number: nothing is rounded before value().
-// Plain words: it can be sent as it is.
+// It is a plain array of words, so it can be sent as bytes.
 class ExactSum {
  public:
-  // Adds a number; what it has below 2^-384 is cut off.
+  // Adds a number; its bits below 2^-384 are cut off.
   //
   // Requires: finite, not negative, below 2^300; fewer than 2^20 terms
   void add(double number);

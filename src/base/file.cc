@@ -27,7 +27,7 @@ constexpr int kMostLinks = 40;  // as many as the system follows
 constexpr auto kReaderLimit = std::chrono::seconds(2);
 constexpr int kTakingLimitMs = 60'000;
 
-// All of `text`, or the errno of what went wrong.
+// Writes all of `text`. Returns 0 or the errno of the failure.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(descriptor, text.data(), text.size());
@@ -43,7 +43,7 @@ int write_all(int descriptor, std::string_view text) {
   return 0;
 }
 
-// What kind of thing that is no plain file is there.
+// Names the kind of something that is not a plain file.
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   if (S_ISFIFO(mode)) return "a pipe";
@@ -135,7 +135,7 @@ InputFile::~InputFile() {
 }
 
 Result<InputFile> InputFile::open(const std::string& path) {
-  // Looked at before it is opened: opening a device can do something to it.
+  // Check what it is before opening it: opening a device can have side effects.
   struct stat about;
   if (::stat(path.c_str(), &about) != 0) return read_error(path, errno);
   if (!S_ISREG(about.st_mode)) return no_plain_file(path, about.st_mode);
@@ -175,7 +175,7 @@ Result<std::string> read_file(const InputFile& file, int64_t most) {
   constexpr size_t kBlock = 1 << 16;
   std::string text;
   while (true) {
-    // The files of /proc say that they have no bytes, so the end is where reading finds it.
+    // The files of /proc report a size of 0, so only reading finds the end.
     const size_t before = text.size();
     text.resize(std::max(before + kBlock, before == 0 ? static_cast<size_t>(file.size()) + 1 : 0));
     const auto count = file.read(static_cast<int64_t>(before),
@@ -219,8 +219,8 @@ Result<OutputFile> OutputFile::create(const std::string& path, unsigned mode) {
     return opened.error();
   }
   if (there && plain) {
-    // The new file stands for the old one: it must be one that may be written, and its owner and
-    // its rights stay, unless the content is for fewer eyes.
+    // The new file replaces the old one: the old one must be writable, and the new one gets its
+    // owner and its rights, reduced to `mode` where the caller asks for a stricter one.
     if (::access(name.c_str(), W_OK) != 0) return write_error(path, errno);
     [[maybe_unused]] const int owned = ::fchown(file.descriptor_, about.st_uid, about.st_gid);
     if (::fchmod(file.descriptor_, about.st_mode & (mode == 0644 ? 0777 : mode)) != 0) {
@@ -230,7 +230,7 @@ Result<OutputFile> OutputFile::create(const std::string& path, unsigned mode) {
   return file;
 }
 
-// A file without a name, where the file system has such: it vanishes with a process that is killed.
+// Opens a file without a name if the file system can: it vanishes when the process is killed.
 Status OutputFile::open_unfinished(const std::string& target, unsigned mode) {
   target_ = target;
   const std::string parent = fs::path(target).parent_path().string();
@@ -246,7 +246,7 @@ Status OutputFile::open_unfinished(const std::string& target, unsigned mode) {
 }
 
 Status OutputFile::open_in_place(const std::string& target) {
-  // A pipe without a reader refuses this; one that has just been made may get its reader yet.
+  // Opening a pipe without a reader fails; a pipe that is new may still get its reader.
   const auto end = std::chrono::steady_clock::now() + kReaderLimit;
   while (true) {
     descriptor_ = ::open(target.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -275,7 +275,7 @@ Status OutputFile::write(std::string_view text) {
 Status OutputFile::finish() {
   int failure = ::fsync(descriptor_) == 0 ? 0 : errno;
   if (target_.empty()) {
-    // What is written in place is often nothing that could be made durable.
+    // Pipes and devices, which are written in place, often do not support fsync.
     if (failure == EINVAL || failure == EROFS || failure == ENOTSUP) failure = 0;
   } else if (failure == 0 && unfinished_.empty()) {
     unfinished_ = name_beside(target_);
@@ -342,7 +342,7 @@ Status LineFile::write(const std::string& line) {
   const bool known = ::fstat(descriptor_, &before) == 0;
   const int failure = write_all(descriptor_, line + "\n");
   if (failure == 0) return ok();
-  // No half line stays behind.
+  // Remove the incomplete line.
   if (known && ::ftruncate(descriptor_, before.st_size) != 0) {
     return write_error(path_, failure);
   }

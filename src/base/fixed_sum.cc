@@ -11,15 +11,15 @@ namespace {
 constexpr double kHighUnits = 0x1p24, kLowInHigh = 0x1p50;
 constexpr int kLowInHighBits = 50;
 constexpr float kLimit = 0x1p23f, kLowUnit = 0x1p-74f;
-// Added to a number below 2^51 it leaves the nearest whole one, to even, in the last bits.
+// Adding this to a number below 2^51 leaves the nearest integer, ties to even, in the low bits.
 constexpr double kWhole = 0x1.8p52;
 
 __extension__ using Wide = __int128;
 
 }  // namespace
 
-// Every step is exact but the last rounding: a product by a power of two, and what a rounding
-// leaves. Without a call or a conversion, so that the compiler can take several numbers at once.
+// Every step but the last rounding is exact: products by a power of two, and remainders of a
+// rounding. There is no call and no conversion to integers, so that the compiler can vectorize it.
 void add_to(std::span<FixedSum> sums, std::span<const float> terms, int64_t& refused) {
   CHECK(sums.size() == terms.size(), "a sum for each term");
   for (size_t i = 0; i < terms.size(); ++i) {

@@ -5,7 +5,7 @@
 
 namespace tenuto {
 
-// Its name, as the system gives it.
+// The machine's name, as the system gives it.
 std::string host_name();
 
 }  // namespace tenuto

@@ -1,5 +1,5 @@
-// Names of things that are counted. Every index in Tenuto is 0-based and has its own type, so that
-// a worker cannot be passed where a stage is meant.
+// Index types. Every index in Tenuto is 0-based and has its own type, so that a worker cannot be
+// passed where a stage is meant.
 #pragma once
 
 #include <compare>

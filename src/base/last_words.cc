@@ -18,7 +18,7 @@ namespace {
 
 const char* program_name = "tenuto";
 
-// Nothing below takes memory: there is none.
+// Nothing below allocates memory: there may be none.
 void say(const char* text) {
   const ssize_t ignored = ::write(STDERR_FILENO, text, std::strlen(text));
   (void)ignored;
@@ -59,7 +59,7 @@ bool say_limit(const char* before) {
   say(program_name);
   say(": ");
   say(what);
-  // One line: libraries append where they were.
+  // Print only the first line: libraries append a stack trace.
   char line[512];
   size_t length = 0;
   while (detail[length] != '\0' && detail[length] != '\n' && length + 1 < sizeof(line)) {
@@ -68,7 +68,7 @@ bool say_limit(const char* before) {
   }
   line[length] = '\0';
   say(line);
-  // A limit makes threads and buffers fail, too, under other names.
+  // A memory limit also makes threads and buffers fail, with other messages.
   say(say_limit("; ") ? ", which may be the reason\n" : "\n");
   ::_exit(1);
 }
@@ -85,7 +85,7 @@ bool say_limit(const char* before) {
     end_with("the system refused something that the program needs, such as a thread: ",
              error.what());
   } catch (const std::exception& error) {
-    // As torch says it.
+    // These are torch's words for it.
     const bool memory = std::strstr(error.what(), "allocate memory") != nullptr ||
                         std::strstr(error.what(), "out of memory") != nullptr;
     end_with(memory ? "out of memory: " : "an error that nobody expected: ", error.what());
@@ -94,7 +94,7 @@ bool say_limit(const char* before) {
   }
 }
 
-// Libraries written in C abort when they get no memory. Any other abort goes on as it came.
+// Libraries written in C abort when they get no memory. Any other abort takes its usual course.
 void on_abort(int) {
   constexpr size_t kLittle = 16 << 20;  // a thread with its stack needs as much
   void* memory = ::mmap(nullptr, kLittle, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

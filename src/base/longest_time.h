@@ -7,18 +7,18 @@
 
 namespace tenuto {
 
-// 73 years. Every Duration that is made of a figure (from_milliseconds, transfer_time, at_speed)
-// stops here, and so does every sum of plus(): three such times can be added without an overflow.
-// Whoever comes to it knows that the true time is that long or longer.
+// 73 years. Every Duration that is made from a number (from_milliseconds, transfer_time, at_speed)
+// and every sum by plus() is capped here, so three such times can be added without an overflow.
+// This value means that the true time is that long or longer.
 inline constexpr Duration kLongestTime{int64_t{1} << 61};
 
-// left + right, at most kLongestTime. Requires: neither is negative or more than twice that.
+// left + right, at most kLongestTime. Requires: neither is negative, and both are below twice that.
 constexpr Duration plus(Duration left, Duration right) {
   return std::min(left + right, kLongestTime);
 }
 
 // Nanoseconds as a Duration, rounded to the nearest one and no longer than kLongestTime on either
-// side of 0. What is no number is 0.
+// side of 0. NaN becomes 0.
 Duration from_nanoseconds(double nanoseconds);
 
 }  // namespace tenuto

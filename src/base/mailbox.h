@@ -1,4 +1,4 @@
-// The mailbox: where wires, engines and control report, and the worker's only wait.
+// The mailbox: transports, engines and control report to it, and the worker waits only for it.
 #pragma once
 
 #include <condition_variable>
@@ -12,12 +12,12 @@
 
 namespace tenuto {
 
-// Names one call whose end will be reported. The caller chooses it; kNoTicket is no call.
+// Names one call whose end will be reported. The caller chooses it; kNoTicket names no call.
 enum class Ticket : uint64_t {};
 inline constexpr Ticket kNoTicket{0};
 
-// A report. With a ticket: that call has ended, and how. Without one: `peer` is lost and status
-// says why, or, when peer is none too, control has news.
+// A report. With a ticket: that call has ended with `status`. Without a ticket: `peer` is lost and
+// `status` says why; if `peer` is none, too, control has news.
 struct Done {
   Ticket ticket = kNoTicket;
   Status status = ok();
@@ -28,18 +28,18 @@ struct Done {
   uint64_t tally = 0;  // of a Recv: the sender's stamp
 };
 
-// Reports come in from any thread and go out, in order, to the one that waits.
+// A queue of reports: any thread posts them, and the worker's thread takes them in order.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
-  // Hands a report in. Any thread; never blocks on the reader.
+  // Posts a report. Any thread; never blocks on the reader.
   virtual void post(Done done) = 0;
   // The next report, or Timeout/Call when none came within `limit`. The worker's thread only.
   virtual Result<Done> wait(Duration limit) = 0;
 };
 
-// The mailbox of a real worker. Bounded by its callers: each posted report answers a call in
-// flight, and a walk has at most one call per lane in flight.
+// The mailbox of a real worker. Its callers bound its length: each report answers a call in flight,
+// and a worker has at most one call per lane in flight.
 class QueueMailbox : public Mailbox {
  public:
   void post(Done done) override;

@@ -19,7 +19,7 @@ constexpr double kMebibyte = 1 << 20;
 constexpr double kSmall = 64 * kMebibyte;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The number that stands behind `name` in a file of the kernel; the first of the file without one.
+// The number after `name` in a file of the kernel; without a name, the first word of the file.
 std::optional<int64_t> number_in(const char* path, const std::string& name = "") {
   std::ifstream file(path);
   std::string word;
@@ -46,7 +46,7 @@ int64_t left_of_process() {
   return std::max<int64_t>(0, most - kibibytes.value_or(0) * 1024);
 }
 
-// Files that the group has read are given up before anybody is refused.
+// The kernel drops the group's cached files before it refuses memory, so these are not counted.
 int64_t left_of_group() {
   const auto most = number_in("/sys/fs/cgroup/memory.max");  // "max" is no number
   const auto taken = number_in("/sys/fs/cgroup/memory.current");

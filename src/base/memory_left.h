@@ -8,12 +8,12 @@
 
 namespace tenuto {
 
-// The least of what the machine has available, what the process may have (ulimit -v) and what its
-// control group may have, each without what is taken. What cannot be found out is no limit.
+// The least of three: what the machine has available, and what the limits of the process
+// (ulimit -v) and of its control group still allow. A limit that cannot be read counts as none.
 Bytes memory_left();
 
-// Whether so much memory is there; small needs are not looked at. `what` begins the sentence:
-// "the plan of 1000 stages".
+// Checks that `bytes` of memory are available; small needs are not checked. `what` begins the
+// error's sentence: "the plan of 1000 stages".
 //
 // Errors: Exhausted/Call  with what is needed and what is there
 Status check_memory(const std::string& what, double bytes);

@@ -12,7 +12,7 @@ namespace tenuto {
 // Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter);
 
-// One well-mixed word from up to four: what keys are made of.
+// Hashes up to four words into one. Keys are made with it.
 uint64_t mix(uint64_t first, uint64_t second = 0, uint64_t third = 0, uint64_t fourth = 0);
 
 // A seeded sequence for tests, faults and searches: philox with a running counter.

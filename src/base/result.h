@@ -10,9 +10,9 @@
 
 namespace tenuto {
 
-// What kind of no. A code is added only where some caller acts differently on it.
+// The kind of an error. A code is added only where some caller acts differently on it.
 enum class Code : uint8_t {
-  Invalid,       // the input is wrong: mend it and call again
+  Invalid,       // the input is wrong: correct it and call again
   Infeasible,    // the input is right and cannot be satisfied
   Timeout,       // a limit ran out
   Disconnected,  // the other side is gone
@@ -21,7 +21,7 @@ enum class Code : uint8_t {
   Cancelled,     // someone asked to stop
 };
 
-// The largest thing that is lost with it.
+// The largest thing that is lost with an error.
 enum class Reach : uint8_t { Call, Link, Worker, Job };
 
 // Why there is no value. The message is one sentence that names file, line and column or worker,

@@ -54,7 +54,7 @@ Status write_all(OutputFile& file, const std::vector<NamedTensor>& tensors,
   return written.ok() ? file.finish() : written;
 }
 
-// The JSON of a header, refused when a name comes twice: which one would count?
+// Parses a header. A name that comes twice is refused, because either could be meant.
 Result<Json> parse_header(std::string_view header, const std::string& path) {
   std::set<std::string> names;
   std::string twice;

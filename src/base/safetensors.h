@@ -1,5 +1,5 @@
 // The safetensors file: named tensors behind a JSON header. Written so that a crash leaves either
-// the whole file or none; read so that no header can make us read beside the data.
+// the whole file or none; read so that no header can make us read outside the data.
 //
 // Form: 8 bytes little-endian header length, the header (an object: name -> dtype, shape,
 // data_offsets; "__metadata__" -> strings), the data without gaps.
@@ -26,7 +26,7 @@ struct NamedTensor {
   std::span<const std::byte> bytes;
 };
 
-// Writes the file as an OutputFile: durable when it returns, and never half there under its own
+// Writes the file as an OutputFile: durable when it returns, and never incomplete under its own
 // name.
 //
 // Errors: Exhausted/Job when the disk is full, Invalid/Job when the folder cannot be written
@@ -40,8 +40,8 @@ struct TensorPlace {
   int64_t first = 0, end = 0;  // bytes from the start of the data, half open
 };
 
-// An opened file whose header was found right: places within the file, without overlap or gap, each
-// as large as its shape says.
+// An opened file whose header has been checked: all tensors lie within the file, without overlap or
+// gap, and each is as large as its shape says.
 class SafetensorsFile {
  public:
   // Reads and checks the header.

@@ -1,4 +1,4 @@
-// Sentences that are told to somebody: they may echo what was given, and that may be of any length.
+// Sentences shown to a person: they may quote input, and input may be of any length.
 #pragma once
 
 #include <string>

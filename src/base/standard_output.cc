@@ -14,8 +14,8 @@ namespace tenuto {
 void hold_standard_streams() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
-    // open() takes the lowest free number, which is this one. What is printed to a closed output
-    // must stay an error, so it is open to read; messages to a closed stderr may vanish.
+    // open() takes the lowest free number, which is this one. Printing to a closed stdout must stay
+    // an error, so open it read-only; messages to a closed stderr may vanish.
     const int mode = descriptor == STDOUT_FILENO ? O_RDONLY : O_RDWR;
     [[maybe_unused]] const int taken = ::open("/dev/null", mode);
   }
@@ -26,7 +26,7 @@ Status finish_standard_output() {
   std::cout.flush();
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return ok();
-  // The reason of a write that failed long ago is gone; no room is the usual one.
+  // The errno of an earlier failed write is gone; a full disk is the usual reason.
   return write_error("the standard output", errno == 0 ? ENOSPC : errno);
 }
 

@@ -1,5 +1,5 @@
-// What connects a long computation with whoever waits for it: how far it is, and that its time is
-// over.
+// Connects a long computation with the thread that waits for it: the computation tells its
+// progress, the waiting thread tells when the time is over.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ class Watch {
   }
   // One more item of the present part is done.
   void count() { done_.fetch_add(1, std::memory_order_relaxed); }
-  // Asked by a search between two attempts: yes once its time is over. The search then ends with
-  // the best that it has found.
+  // A search calls this between two attempts: true once its time is over. The search then ends with
+  // the best result that it has found.
   bool is_over() {
     if (!over_.load(std::memory_order_relaxed)) return false;
     heeded_.store(true, std::memory_order_relaxed);
@@ -29,7 +29,7 @@ class Watch {
   void end() { over_.store(true, std::memory_order_relaxed); }
   // The present part; nullptr before the first.
   const char* part() const { return part_.load(std::memory_order_relaxed); }
-  // Items of it that are done.
+  // How many items of the present part are done.
   int64_t done() const { return done_.load(std::memory_order_relaxed); }
   // True when a search was ended by end().
   bool was_heeded() const { return heeded_.load(std::memory_order_relaxed); }
@@ -40,13 +40,13 @@ class Watch {
   std::atomic<bool> over_{false}, heeded_{false};
 };
 
-// The same for a computation that may have nobody who waits: nullptr has no limit.
+// Watch::is_over for a computation that may have no watch: nullptr means no limit.
 inline bool is_over(Watch* watch) { return watch != nullptr && watch->is_over(); }
-// Watch::begin, for the same.
+// Watch::begin; does nothing for nullptr.
 inline void begin_part(Watch* watch, const char* what) {
   if (watch != nullptr) watch->begin(what);
 }
-// Watch::count, for the same.
+// Watch::count; does nothing for nullptr.
 inline void count_item(Watch* watch) {
   if (watch != nullptr) watch->count();
 }

@@ -1,4 +1,4 @@
-// Collective algorithms: what makes the rounds, and a card that says what is known of them.
+// Collective algorithms: each has a function that makes its rounds, and a card that describes it.
 //
 // A new algorithm is a file here and a line in the table of algorithm.cc (docs/collectives.md shows
 // one).
@@ -30,12 +30,12 @@ struct AlgorithmCard {
   std::string good_for;
   bool free_chunks = false;               // takes any count of chunks
   int32_t late_least = 0, late_most = 0;  // members that may be late, -1 = all but two
-  // Rounds for n members and k chunks, where there is a closed form; those after the late member
-  // has come, for algorithms with late members.
+  // The number of rounds for n members and k chunks; nullptr if there is no closed form. For
+  // algorithms with late members: the rounds after the late member has come.
   std::optional<int32_t> (*round_count)(int32_t members, int32_t chunks) = nullptr;
 };
 
-// Makes the procedure of a shape that `make_procedure` has looked at: at least one member, all
+// Makes the procedure of a shape that `make_procedure` has checked: at least one member, all
 // different, chunks above 0 or to be chosen, late members and root among the members.
 using ProcedureMaker = Result<Procedure> (*)(const CollectiveShape& shape);
 
@@ -53,13 +53,13 @@ const NamedAlgorithm* find_algorithm(std::string_view name);
 // The procedure of the algorithm `name` for a shape.
 //
 // Errors: Invalid/Call     there is no such algorithm, or the shape contradicts itself
-//         Infeasible/Call  the algorithm cannot have this shape; what it can have
+//         Infeasible/Call  the algorithm cannot have this shape; the message says what it can have
 Result<Procedure> make_procedure(std::string_view name, const CollectiveShape& shape);
 
-// Puts `rounds` behind those of `made`, as a section of that name; no rounds, no section.
+// Appends `rounds` to those of `made` as a section named `section`; does nothing without rounds.
 void append(Procedure& made, std::vector<Round> rounds, std::string section);
 
-// ceil(log2 count): rounds in which one member's word can reach `count` members. Requires count > 0
+// ceil(log2 count): rounds until `count` members have what one of them had. Requires count > 0
 int32_t doublings(int32_t count);
 
 // Sums travel round a ring and grow, then the finished sums travel.

@@ -1,5 +1,5 @@
-// The broadcast: the late member's exchange (late_rounds.h) in which nobody has anything to give
-// back, so that each chunk goes from the root to all.
+// The broadcast: the exchange with a late member (late_rounds.h) in which nothing is sent back to
+// it, so that each chunk goes from the root to all.
 #include <algorithm>
 
 #include "collective/algorithm.h"

@@ -14,10 +14,10 @@ namespace {
 
 // Parts of a call: a fixed point of 20 bits.
 constexpr int64_t kWhole = int64_t{1} << 20;
-// A guess's record goes by a 32nd to what the newest call says. It begins with a credit of a
-// fiftieth of a call, and goes no further than that below nothing and twice that above: a long past
-// neither condemns nor excuses. Who has lost the whole credit must have earned it again to be
-// trusted; else trust would come just in time for the wrong half of a wandering.
+// With each call a guess's record moves by 1/32 of the way to what the call says. It begins at the
+// credit, 1/50 of a call, and stays between minus the credit and twice the credit, so that a long
+// past neither condemns nor excuses. A guess whose record has fallen to 0 is not trusted until the
+// record is at the credit again; else trust would return just before the late member changes.
 constexpr int64_t kRecordCalls = 32;
 constexpr int64_t kCredit = kWhole / 50;
 // Savings are counted up to 18 minutes either way, so that sums of them do not overflow.
@@ -63,8 +63,8 @@ CallCosts Chooser::costs_of(int64_t bytes) const {
   return call_costs(members_, {bytes}, link_, {rules_.margin_thousandths, rules_.least_chunk});
 }
 
-// What late-one would have saved in that call, with `member` the one to be waited for. All others'
-// sums wait for whoever else came last.
+// What late-one would have saved in that call if it had waited for `member`. If another member came
+// last, the others' sums had to wait for that one, and late-one could only lose.
 int64_t Chooser::saving(const CallCosts& costs, int32_t member, const Seen& seen) {
   const int64_t hidden = seen.last == member ? std::min(seen.gap_ns, costs.early_ns) : 0;
   return std::clamp(hidden - costs.break_even_ns(), -kMostSaving, kMostSaving);
@@ -98,7 +98,7 @@ Chooser::Guess Chooser::guess(const CallCosts& costs, const Record& record, Sigh
     const int32_t member = seen(age).last;
     if (member == best.member) continue;
     Guess one = judge(costs, member, sight);
-    // Who is waited for already stays, unless that loses or another one is better by the margin.
+    // The member that is waited for stays, unless it loses or another one is better by the margin.
     const int64_t score = one.saving + (member == followed ? margin : 0);
     one.worth = score > margin && one.hits >= rules_.least_hits;
     const auto rank = [](const Guess& of, int64_t its) { return std::pair(of.worth, its); };

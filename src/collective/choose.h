@@ -1,20 +1,21 @@
-// Which all-reduce the next call uses, from when the members came to the calls before it.
+// Chooses the all-reduce algorithm of the next call from when the members came to earlier calls.
 //
-// Every member asks a chooser of its own. Each call carries to all members how long everybody had
-// been away, so all choosers take in the same numbers; they count in integers only, so all choose
-// the same, and the fingerprint says so.
+// Every member has its own chooser. Calls also tell all members how long each of them had been away
+// since the call before, so all choosers get the same numbers. They use integer arithmetic only, so
+// all choose the same; equal fingerprints confirm it.
 //
-// Idea:   of a call it matters who came last and how long after all others: with that the closed
-//         forms (cost.h) say what late-one would have saved in it, or lost, whoever it had waited
-//         for. Two guesses are made: who was best to wait for in the calls just before, and who in
-//         all that are remembered. Each guess is judged, from the first call on and whether it is
-//         followed or not, by what it would have won; the one that has won more is followed, and
-//         none while it has lost. So a late member that wanders costs a few wrong guesses.
+// Idea:   the chooser keeps of a call which member came last and how long after all others. From
+//         this the closed forms (cost.h) give what late-one would have saved or lost in the call,
+//         for each member that it could have waited for. Two guesses name a member to wait for: the
+//         best one in the most recent calls, and the best one in all remembered calls. Each guess
+//         is scored by what it would have won, from the first call on and also while it is not
+//         followed. The guess that has won more is followed; none is followed while it has lost.
+//         So if another member becomes the late one, that costs a few wrong guesses.
 // Source: closed forms: docs/decisions/038. Herbster, Warmuth, "Tracking the best expert", 1998,
 //         for forecasters that are judged by their record; the rule here is simpler, and in
 //         integers.
-// Not taken: a mean and a deviation of each member's lateness. The saving is no function of means:
-//         who is 12 ms late in every other call saves nothing where break-even is at 13.
+// Not taken: a mean and a deviation of each member's lateness. They do not determine the saving:
+//         a member that is 12 ms late in every other call saves nothing if break-even is at 13.
 #pragma once
 
 #include <array>
@@ -31,16 +32,16 @@ namespace tenuto {
 struct Choice {
   std::string algorithm;
   int32_t chunks = 0;  // 0 = as the algorithm has them
-  int32_t late = -1;   // place in members of who is waited for, -1 = nobody
+  int32_t late = -1;   // place of the member that is waited for, -1 = nobody
   std::string reason;  // one sentence with the figures that decided
 };
 
 // What a chooser goes by. The same on all members.
 struct ChooserRules {
   int32_t kept = 16;        // calls that are remembered, 32 at most
-  int32_t least_calls = 3;  // calls to have seen before anybody is waited for
-  int32_t least_hits = 3;   // of these, calls that waiting for that member would have paid in
-  // Of a call that is to be saved, for which it is worth to change.
+  int32_t least_calls = 3;  // calls to see before any member is waited for
+  int32_t least_hits = 3;   // remembered calls in which waiting for that member must have paid
+  // A change of choice must save at least this part of a call's time.
   int32_t margin_thousandths = CostRules{}.margin_thousandths;
   Bytes least_chunk = CostRules{}.least_chunk;
 };
@@ -58,33 +59,34 @@ class Chooser {
   // Cost: below 20 microseconds, whatever the count of members (bench/all_reduce_bench.cc)
   Choice choose(int64_t bytes) const;
 
-  // Takes in a call: how long each member was away from its completion of the call before to its
-  // arrival at this one. All members give the same numbers in the same order of calls.
+  // Records a call: how long each member was away, from its completion of the call before to its
+  // arrival at this one. All members must pass the same numbers, in the same order of calls.
   //
   // Shapes:   waited_us by place in members
   // Requires: a number for each member
   void note(std::span<const uint32_t> waited_us, int64_t bytes);
 
-  // Of all that was taken in and what became of it: equal on members that choose alike.
+  // A hash of all recorded calls and of the scores that they led to: equal on members that choose
+  // alike.
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
-  // Of a call: who came last, and how long after the others.
+  // The member that came last in a call, and how long after the others.
   struct Seen {
     int32_t last = -1;
     int64_t gap_ns = 0;
   };
-  // Who is best to wait for: its mean saving a call, and what that rests on.
+  // The best member to wait for, its mean saving per call, and the calls that support it.
   struct Guess {
     int32_t member = -1;
     int64_t saving = 0;  // ns a call
-    int32_t hits = 0;    // calls in which it came last
-    int64_t gap_ns = 0;  // their mean
+    int32_t hits = 0;    // calls in which waiting for it would have paid
+    int64_t gap_ns = 0;  // their mean gap
     bool worth = false;
   };
-  // How a guess is made: of the calls just before, or of all that are remembered.
+  // Which calls a guess rests on: mainly the most recent ones, or all remembered ones alike.
   enum Sight { kNear, kFar, kSights };
-  // What is known of the guesses for calls of about a size.
+  // The record of both guesses for calls of about the same size.
   struct Record {
     std::array<int32_t, kSights> followed = {-1, -1};
     std::array<int32_t, kSights> won = {};  // parts of a call, in 2^-20

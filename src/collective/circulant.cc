@@ -15,7 +15,7 @@ std::vector<size_t> halvings(size_t count) {
   return sizes;
 }
 
-// A round in which member i sends what `add` says of blocks i + [first, end) to member i + step.
+// A round in which member i sends blocks i + [first, end) to member i + step; `add` is as in Move.
 Round shift(const std::vector<WorkerId>& circle, const Blocks& blocks, size_t step, size_t first,
             size_t end, bool add) {
   const size_t count = circle.size();
@@ -23,7 +23,7 @@ Round shift(const std::vector<WorkerId>& circle, const Blocks& blocks, size_t st
   size_t chunks = 0;
   for (const auto& block : blocks) chunks += block.size();
   round.moves.reserve(chunks * (end - first));
-  // Comparing is less work than dividing, of which there would be one for each move.
+  // A comparison is less work than a division, and there is one for each move.
   const auto wrapped = [count](size_t place) { return place < count ? place : place - count; };
   for (size_t i = 0; i < count; ++i) {
     const WorkerId from = circle[i], to = circle[wrapped(i + step)];

@@ -1,14 +1,14 @@
-// Reduce-scatter and all-gather over a circulant graph: as many rounds as the count of members can
-// be halved, and every block moved once.
+// Reduce-scatter and all-gather over a circulant graph, for any count n of members: ceil(log2 n)
+// rounds, in which each member sends n - 1 blocks.
 //
-// Idea:   in a round of the reduce-scatter each member gives away the upper half of the blocks that
-//         it still sums, to the member that far ahead; the all-gather is the same run backwards.
-//         For powers of two these are the rounds and bytes of recursive halving and doubling, for
-//         other counts no member has to stand aside first.
+// Idea:   in a round of the reduce-scatter each member that still sums m blocks sends the upper
+//         half of them to the member ceil(m / 2) places ahead; the all-gather is the same run
+//         backwards. For powers of two these are the rounds and bytes of recursive halving and
+//         doubling; other counts need no extra round in which some members give up their part.
 // Source: Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
 //         arXiv 2410.14234.
-// Not taken: partners by exclusive or, which keep traffic among neighbours in a hierarchy, but cost
-//         two rounds and twice the bytes more where the count is no power of two.
+// Not taken: partners by exclusive or. They keep traffic among neighbours in a hierarchy, but where
+//         the count is no power of two they cost two more rounds and twice the bytes.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,7 @@ using Blocks = std::vector<std::vector<ChunkId>>;
 // Shapes: blocks by place in circle
 std::vector<Round> circulant_reduce_scatter(const std::vector<WorkerId>& circle,
                                             const Blocks& blocks);
-// All end with every block of its member.
+// Member i begins with block i; all members end with all blocks.
 std::vector<Round> circulant_all_gather(const std::vector<WorkerId>& circle, const Blocks& blocks);
 
 // The same along a ring: one block at a time, and scratch for one.

@@ -15,7 +15,7 @@ namespace tenuto {
 
 namespace {
 
-// Choices that the search for a cover may try for one chunk, before it is said that there is none.
+// Choices that the search for a cover may try for one chunk before it gives up.
 constexpr int32_t kMostChoices = 20'000;
 
 // A sum that is to be part of another one.
@@ -31,7 +31,7 @@ class Cover {
   Cover(const MemberSet& alive, std::vector<Piece> pieces)
       : alive_(alive), pieces_(std::move(pieces)) {}
 
-  // The largest that fit first, own inputs last; then any.
+  // First takes the largest pieces that fit, own inputs last; if that fails, searches all choices.
   std::optional<std::vector<Piece>> find(const MemberSet& nobody) {
     MemberSet covered = nobody;
     std::vector<Piece> taken;
@@ -148,7 +148,7 @@ class Completer {
     return false;
   }
 
-  // The sum that is there whole.
+  // The largest sum that the survivors have whole.
   std::optional<MemberSet> whole() const {
     std::set<MemberSet> possible;
     for (const int32_t place : live_) {
@@ -183,7 +183,7 @@ class Completer {
     spread(chunk, has);
   }
 
-  // From those of the survivors that have a chunk whole to the others.
+  // Sends a chunk from the survivors that have it whole to the others.
   void spread(int32_t chunk, std::vector<bool> has) {
     const size_t size = live_.size();
     if (filled_.size() >= size) {
@@ -207,7 +207,7 @@ class Completer {
   }
 
   // The sums of a chunk that may be parts of the survivors' sum, the largest first, own inputs
-  // last. Of equals another chunk prefers another holder.
+  // last. Among equals each chunk begins with another holder, so that holders share the work.
   std::vector<Piece> pieces(int32_t chunk) const {
     std::vector<Piece> found;
     for (const int32_t place : live_) {
@@ -228,8 +228,8 @@ class Completer {
     return found;
   }
 
-  // Sums up every chunk at one survivor and spreads it. The first chunk of which that is not
-  // possible, or -1.
+  // Sums up every chunk at one survivor and spreads it. Returns the first chunk for which that is
+  // not possible, or -1.
   int32_t gather_all() {
     for (const int32_t chunk : filled_) {
       auto found = Cover(alive_, pieces(chunk)).find(MemberSet(count()));

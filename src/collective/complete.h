@@ -1,22 +1,23 @@
-// What becomes of an all-reduce when members die in it: which sum all survivors end with, and the
-// moves that bring it there.
+// Completes an all-reduce in which members died: which sum all survivors end with, and the moves
+// that produce it.
 //
 // Idea:    what a member has of a chunk follows from the procedure and from how many of its sends
-//          and receives of the chunk are over. So survivors only have to tell each other how far
-//          they are, and each works out by itself, and like all others, what is where.
-// Outcome: what a survivor has ended with already, since it cannot be taken back. Else, where every
-//          chunk of some sum over all survivors (and members that died) is at a survivor, that sum,
-//          of the most members. Else the sum over the survivors, made of what sums without the dead
-//          are here and of own input. It is one outcome for all chunks: a total that is of all
-//          members here and of some there is nobody's gradient.
-//          Where a late member dies while it is waited for, the others' sums are such a sum, and
-//          only have to be spread.
-// Rounds:  sums go to one of their holders, pairwise; whole chunks from there to all, along the
-//          ring of survivors where there is a chunk for each of them, else by doubling. Packed as
-//          ports are free, one message a port.
+//          and receives of the chunk are over. So survivors only tell each other how far they are;
+//          each then works out what every survivor has, and all get the same result.
+// Outcome: 1. If a survivor has ended the call already, its result, which cannot be taken back.
+//          2. Else, if survivors hold every chunk of a sum over all survivors (and maybe members
+//          that died), that sum; of several such sums the one over the most members.
+//          3. Else the sum over the survivors, made of the partial sums without dead members and of
+//          the survivors' inputs. The outcome is the same for all chunks: a result whose chunks are
+//          sums over different members is nobody's gradient.
+//          If a late member dies while it is waited for, case 2 holds: the others have their sums,
+//          which only have to be spread.
+// Rounds:  the partial sums of a chunk are added pairwise until one survivor has the total. From
+//          there it goes to all: along the ring of survivors if there is a chunk for each of them,
+//          else by doubling. Moves take the first rounds in which their ports are free.
 // Source:  docs/decisions/042.
-// Not taken: the least moves. Which sums to take is the problem of exact cover; the largest first
-//          is the least number of them in all states of small groups but a few.
+// Not taken: a minimum of moves. To choose the sums is the exact cover problem; taking the largest
+//          first uses the fewest sums in all but a few states of small groups.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +32,16 @@ namespace tenuto {
 
 // How far a member is with one chunk.
 struct ChunkProgress {
-  // Of its sends and receives of the chunk, in round order, sends of a round first.
+  // How many of its sends and receives of the chunk are over, in round order, sends of a round
+  // first.
   int32_t over = 0;
-  bool torn = false;  // the next one lands in the total, and may have done so in part
+  bool torn = false;  // the next one is a receive into the total, which may hold part of it
 };
 
 // What a member has of one chunk.
 struct ChunkHolding {
-  bool own = false;  // its own input as it was
-  MemberSet total;   // of whom the total is the sum; none = it holds nothing
+  bool own = false;  // its own input, unchanged
+  MemberSet total;   // the members whose sum the total is; none = it holds nothing
   auto operator<=>(const ChunkHolding&) const = default;
 };
 
@@ -47,41 +49,41 @@ struct ChunkHolding {
 struct MemberHolding {
   std::vector<ChunkHolding> chunks;  // none where the call has ended
   bool ended = false;                // the call has ended here: each chunk is whole, and stays so
-  MemberSet contributors;            // ended: of whom the result is the sum
+  MemberSet contributors;            // ended: the members whose sum the result is
 };
 
-// With what a member's chunk begins.
+// What a member's chunk begins with.
 enum class ChunkBegin : uint8_t {
-  Nothing,  // it is put later
+  Nothing,  // it is received later
   Own,      // its own input
   Total,    // what is in the total
 };
 
 // How survivors end a call that members died in.
 struct Completion {
-  MemberSet contributors;    // of whom the result is the sum; none = it cannot be had
-  bool whole = false;        // all of it was there, and is only spread
-  std::vector<bool> summed;  // [chunk] whether the result is made of parts; else it was there
+  MemberSet contributors;    // the members whose sum the result is; none = there is no result
+  bool whole = false;        // survivors had all of the result, which is only spread
+  std::vector<bool> summed;  // [chunk] true: the result is summed now; false: it was there
   Collective collective;     // of the survivors, in their order
-  std::vector<std::vector<ChunkBegin>> begins;  // [place in the group that was][chunk]
+  std::vector<std::vector<ChunkBegin>> begins;  // [place in the group before the deaths][chunk]
   std::string reason;                           // a sentence
 };
 
 // What all members have of each chunk at any time of a procedure, or of a completion.
 class ChunkHistory {
  public:
-  // Of an all-reduce from its beginning.
+  // The history of an all-reduce from its beginning.
   //
   // Requires: it passes `examine`
   explicit ChunkHistory(const Collective& collective);
-  // Of a completion among survivors of `members` that had `holdings` when it began.
+  // The history of a completion among survivors of `members`, which had `holdings` when it began.
   ChunkHistory(const Completion& completion, const std::vector<WorkerId>& members,
                std::span<const MemberHolding> holdings);
-  // What the member at `place` has of `chunk`, of which it had `before` when this began. `keeps`:
-  // its input is kept beside the total, else the total takes its place.
+  // What the member at `place` has of `chunk` after `progress`; it had `before` when this began.
+  // `keeps`: its input is kept beside the total, else the total overwrites it.
   ChunkHolding holding(int32_t place, int32_t chunk, ChunkProgress progress, bool keeps,
                        const ChunkHolding& before) const;
-  // Sends and receives of `chunk` at a place.
+  // How many sends and receives of `chunk` the member at `place` has.
   int32_t length(int32_t place, int32_t chunk) const;
 
  private:
@@ -98,11 +100,11 @@ class ChunkHistory {
   std::vector<std::vector<State>> states_;  // [place, chunk], by sends and receives that are over
 };
 
-// Makes the completion of a call of `members`, of whom those at the places of `alive` live. The
-// same inputs have the same outcome, move by move.
+// Makes the completion of a call of `members`; those at the places in `alive` survive. Equal inputs
+// give equal completions, move by move. `elements` of the tensor says which chunks are empty.
 //
-// Shapes:   holdings by place; those of the dead are not read. A total is of its holder, too
-// Requires: somebody lives; a chunk or more; `elements` of the tensor, for chunks without any
+// Shapes:   holdings by place; those of dead members are not read. A total includes its holder
+// Requires: at least one survivor and one chunk
 Completion complete(const std::vector<WorkerId>& members, const MemberSet& alive,
                     std::span<const MemberHolding> holdings, int32_t chunks, int64_t elements);
 

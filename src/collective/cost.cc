@@ -12,11 +12,11 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-// Chunks beyond which nothing is gained, and greedy rounds take the square of them to make.
+// More chunks gain nothing, and the time to make greedy rounds grows with their square.
 constexpr int64_t kMostBestChunks = 2048;
 // The longest time: 36 years, so that sums of a few do not overflow.
 constexpr int64_t kLongest = int64_t{1} << 60;
-// Those of a call are counted up to 13 days, so that sums of them and shares do not overflow.
+// Times of a call are counted up to 13 days, so that sums and shares of them do not overflow.
 constexpr int64_t kMostTime = int64_t{1} << 50;
 
 // The only place where a measured rate becomes an integer.
@@ -69,7 +69,7 @@ Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta l
 int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
   if (members < 2) return 1;
   const auto most = std::clamp<int64_t>(kMostMoves / 2 / members, 1, kMostBestChunks);
-  // Three members take a round more, so that the least is for L in the place of L - 1.
+  // Three members take a round more: the least is then with L in the place of L - 1.
   const int64_t extra = doublings(members) - 1 + (members == 3 ? 1 : 0);
   const int64_t transfer = closed_form(0, extra, 1, size, link).count();
   const int64_t alpha = link.alpha.count();
@@ -77,7 +77,7 @@ int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
       alpha > 0 ? std::clamp<int64_t>(root_below(transfer / alpha), 1, most) : most;
   int32_t best = 1;
   Duration least = late_exchange_time(members, best, size, link);
-  // Sizes with rules of their own may have the least a few chunks beside it.
+  // Groups with rules of their own may have the least a few chunks away.
   for (const int64_t first : {int64_t{1}, near - 5}) {
     for (int64_t k = std::max<int64_t>(first, 1); k <= std::min(first + 10, most); ++k) {
       const Duration time = late_exchange_time(members, static_cast<int32_t>(k), size, link);
@@ -130,7 +130,7 @@ CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rule
     costs.early_ns = early;
     costs.exchange_ns = exchange;
   }
-  // A few small sizes save a round where nobody is late; that is not what is waited for here.
+  // With a few small sizes late-one saves a round even if nobody is late; that does not count here.
   costs.early_ns = std::max(costs.early_ns, costs.base_ns - costs.exchange_ns);
   return costs;
 }

@@ -75,7 +75,7 @@ RoundLength early_length(int32_t members, int32_t chunks) {
     length.chunks = static_cast<int32_t>((others - 1) * block);
     return length;
   }
-  // Owners stand evenly apart, so that so many neighbours have a share of them, rounded up.
+  // Owners are evenly spaced, so a run of neighbours has its share of them, rounded up.
   for (int64_t summed = others; summed > 1; summed = (summed + 1) / 2) {
     const int64_t sent = summed / 2;
     ++length.rounds;
@@ -97,7 +97,7 @@ std::vector<Round> rounds_among(LateRounds late_rounds, const std::vector<Worker
   std::vector<Round> rounds;
   rounds.reserve(late_rounds.rounds.size());
   for (std::vector<Transfer>& each : late_rounds.rounds) {
-    // Given up here, so that its memory serves the next round: there are a million in large groups.
+    // Freed here, so that the next round uses its memory: there are a million in large groups.
     const std::vector<Transfer> transfers = std::move(each);
     Round& round = rounds.emplace_back();
     round.moves.reserve(transfers.size());

@@ -1,4 +1,4 @@
-// What the algorithms with late members share: who sums up what while the others wait.
+// What the algorithms with late members share: mainly how the others sum up before these come.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,10 @@
 
 namespace tenuto {
 
-// The rounds by which `early` members end with the sums of the chunks that they own; a chunk is a
-// block's worth of work wherever it is. With a chunk for everybody along the ring: scratch for one
-// block, neighbours only. With fewer chunks than members over the circulant graph, where the owners
-// stand evenly apart, so that about one tensor goes through each port instead of one for each
-// owner.
+// The rounds in which the `early` members sum up the chunks; each ends with the sums of the chunks
+// that it owns. If every member owns a chunk, they go along the ring: this needs scratch for one
+// block, and only neighbours talk. Else they go over the circulant graph with the owners evenly
+// spaced, so that about one tensor goes through each port instead of one for each owner.
 //
 // Shapes: owners by chunk, each among `early`
 std::vector<Round> early_rounds(const std::vector<WorkerId>& early,
@@ -22,11 +21,11 @@ std::vector<Round> early_rounds(const std::vector<WorkerId>& early,
 std::vector<WorkerId> without(const std::vector<WorkerId>& members,
                               const std::vector<WorkerId>& left_out);
 
-// How long rounds are: how many, and chunks of the largest message of each, added up.
+// The length of rounds: how many there are, and the chunks of each one's largest message, added up.
 struct RoundLength {
   int32_t rounds = 0, chunks = 0;
 };
-// Counts that; the rounds are those of a procedure.
+// The length of the rounds of a procedure.
 RoundLength length_of(const std::vector<Round>& rounds);
 // The length of the early rounds of `late-one`, without making them.
 //
@@ -36,7 +35,7 @@ RoundLength early_length(int32_t members, int32_t chunks);
 // than two chunks.
 int32_t exchange_rounds(int32_t members, int32_t chunks);
 
-// The late rounds among real members: `others` by place, and the late one.
+// Names the members of the late rounds: `others` by place, then `late` in the last place.
 std::vector<Round> rounds_among(LateRounds late_rounds, const std::vector<WorkerId>& others,
                                 WorkerId late);
 

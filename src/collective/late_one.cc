@@ -1,10 +1,10 @@
 // All-reduce with late members that come one after the other, of which the last is waited for.
 //
 // Idea:   the others sum up while they wait, so that each chunk is whole but for one contribution;
-//         when the last one comes, one exchange a round makes a chunk whole (late_rounds.h). Who
-//         comes before it gives each chunk's owner its part, and takes over the chunks that it is
-//         to own: then all stands as if it had been there from the beginning.
-// Rounds: after the last one has come k + L - 1.
+//         when the last one comes, one exchange a round makes a chunk whole (late_rounds.h). A late
+//         member that comes before it gives each chunk's owner its part, and takes over the chunks
+//         that it is to own: then all is as if it had been there from the beginning.
+// Rounds: k + L - 1 after the last one has come.
 // Source: the same as late_rounds.h.
 #include <algorithm>
 #include <map>
@@ -19,8 +19,8 @@ namespace tenuto {
 
 namespace {
 
-// The rounds in which `joiner` comes to those who hold the sums: a message to each of them, and one
-// from each who kept a chunk in its place. `holders`, by chunk, becomes who holds the sums then.
+// The rounds in which `joiner` joins the members that hold the sums: it sends a message to each of
+// them, and gets one from each that kept a chunk for it. `holders`, by chunk, is then updated.
 std::vector<Round> joining_rounds(WorkerId joiner, const std::vector<WorkerId>& owners,
                                   std::vector<WorkerId>& holders) {
   std::map<WorkerId, std::vector<Move>> out, in;

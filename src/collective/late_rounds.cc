@@ -17,15 +17,15 @@ constexpr int32_t kNoMeeting = std::numeric_limits<int32_t>::max();
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// One node of the scheme: a member, or a pair of which one member sends and the other one takes.
-// What the taker has and the sender lacks is handed over a round later; when the group turns to
-// another chunk, the two swap.
+// One node of the scheme: a member, or a pair in which one member sends and the other one takes.
+// The taker hands over to the sender, a round later, what only the taker has; when the group turns
+// to another chunk, the two swap roles.
 struct Group {
   int32_t sender = 0, taker = 0;  // the same member in a group of one
   bool settled = true;            // false: a pair that has nothing yet, either may be the sender
   int32_t active = 0;             // the chunk that the group spreads; below 0: none exists yet
   std::vector<int32_t> meetings;  // rounds in which it meets the late member, next one last
-  int32_t last_met = kNobody;     // who of the pair met it; kNobody after an even number of times
+  int32_t last_met = kNobody;     // which of the pair met it; kNobody after an even number of times
 
   bool pair() const { return sender != taker; }
   int32_t next_meeting() const { return meetings.empty() ? kNoMeeting : meetings.back(); }
@@ -79,9 +79,9 @@ class GroupScheme {
   }
 
  private:
-  // Pairs, some singles, pairs again, the other singles: a pair's two meetings are far enough apart
-  // for both members to be at hand in turn, and the last meeting is with a single, which can answer
-  // at once. A short run takes the end of that.
+  // In a period meet the pairs, some singles, the pairs again, the other singles. So a pair's two
+  // meetings are far enough apart for its members to take turns, and the last meeting is with a
+  // single, which can answer at once. The chunks' meetings end with the end of a period.
   void arrange_meetings(int32_t others) {
     const int32_t group_count = static_cast<int32_t>(groups_.size());
     int32_t between = 0;
@@ -98,8 +98,8 @@ class GroupScheme {
     for (int32_t t = chunks_ - 1; t >= 0; --t) groups_[at(meets_[at(t)])].meetings.push_back(t);
   }
 
-  // Before there are chunks, groups spread chunks that do not exist: as the scheme would stand if
-  // it had been running for ever.
+  // Sets the groups as if the scheme had been running for ever: they spread chunks that do not
+  // exist.
   void begin() {
     size_t place = 0;
     for (int32_t level = depth_; level >= 1; --level) {
@@ -151,8 +151,8 @@ class GroupScheme {
     result_.owners[at(t)] = owner;
     int32_t answer = t, from = owner;
     if (group.pair() && group.settled && !ahead_[at(owner)].empty()) {
-      // The owner's port is busy with what its partner lacks, so that one answers, with what the
-      // late member still lacks of the rounds before.
+      // The owner's port is busy with what its partner lacks. So the partner answers, with a chunk
+      // of the rounds before that the late member still lacks.
       hand_over(group);
       from = group.sender;
       answer = first_lacking(from, oldest);
@@ -167,7 +167,7 @@ class GroupScheme {
     turn(group, t, owner);
   }
 
-  // Its next meeting is a later one.
+  // The group has met: puts it in its place by its next meeting.
   void count_meeting(int32_t g) {
     by_meeting_.erase(std::find(by_meeting_.begin(), by_meeting_.end(), g));
     groups_[at(g)].meetings.pop_back();
@@ -180,8 +180,8 @@ class GroupScheme {
     turned_.push_back({&group, chunk, member});
   }
 
-  // Gives each group that holds the oldest chunk a younger one, which still is young enough at its
-  // next meeting.
+  // Gives each group that holds the oldest chunk a younger one, which must become the oldest no
+  // later than at the group's next meeting.
   bool match(int32_t t, int32_t oldest) {
     for (std::vector<int32_t>& offers : offers_) offers.clear();
     for (const int32_t g : young_) {
@@ -229,7 +229,8 @@ class GroupScheme {
   bool lacking(int32_t chunk) const {
     return std::find(lacking_.begin(), lacking_.end(), chunk) != lacking_.end();
   }
-  // The chunk that `member` can give the late one: `first` if that lacks it, else the oldest.
+  // The chunk that `member` gives the late one: `first` if the late one lacks it, else the oldest
+  // that the late one lacks and `member` has.
   int32_t first_lacking(int32_t member, int32_t first) const {
     if (lacking(first)) return first;
     for (const int32_t chunk : lacking_) {
@@ -242,7 +243,7 @@ class GroupScheme {
     moved_.push_back({from, to, chunk, carries});
   }
 
-  // What was decided by the state before the round takes effect.
+  // Applies what was decided in the round; all of it was decided by the state before the round.
   void end_round() {
     for (const Transfer& move : moved_) receive(move);
     if (now_lacking_ != kNobody) lacking_.push_back(now_lacking_);
@@ -322,9 +323,9 @@ class GroupScheme {
   LateRounds result_;
 };
 
-// The scheme for 2^L - 1 members, L >= 3. One node is missing from the scheme for 2^L: member 0,
-// which meets the late one first and never again, plays two, a holder of the oldest chunk and of a
-// younger one.
+// The scheme for 2^L - 1 members, L >= 3. It is the scheme for 2^L with one member missing: member
+// 0, which meets the late one first and never again, acts as two nodes, a holder of the oldest
+// chunk and a holder of a younger one.
 class DoubleScheme {
  public:
   DoubleScheme(int32_t members, int32_t chunks)
@@ -336,7 +337,7 @@ class DoubleScheme {
     for (int32_t t = 1; t < chunks; ++t) meets_.push_back(1 + (t - 1) % (late_ - 1));
     int32_t place = 1;
     for (int32_t level = levels_ - 1; level >= 1; --level) {
-      // One holder of the oldest chunk fewer than a power of two: that is member 0.
+      // Of the oldest chunk there is one holder fewer than a power of two: member 0 is that one.
       const int32_t holders = (int32_t{1} << level) - (level == levels_ - 1 ? 1 : 0);
       for (int32_t i = 0; i < holders; ++i) active_[at(place++)] = -level;
     }
@@ -373,7 +374,7 @@ class DoubleScheme {
     }
     if (old.size() < young.size()) return false;
     for (size_t i = 0; i < young.size(); ++i) send(old[i], young[i], oldest);
-    // Who has a younger chunk offers it, the oldest first.
+    // Members that have a younger chunk offer it, the oldest first.
     std::vector<std::pair<int32_t, int32_t>> offers;  // chunk, member
     for (const int32_t member : young) offers.push_back({active_[at(member)], member});
     offers.push_back({active_[0], 0});
@@ -398,8 +399,8 @@ class DoubleScheme {
     return true;
   }
 
-  // Member 0 needs the chunk that is the oldest in the next round; where it has that as its younger
-  // one, it takes another one in its place, if there is one: in the last round there is none.
+  // Member 0 needs the chunk that is the oldest in the next round. If its younger chunk is that one
+  // already, it takes a still younger one; in the last round there is none.
   bool serve_double(std::vector<std::pair<int32_t, int32_t>>& offers, int32_t oldest) {
     const bool keeps = active_[0] > oldest + 1;
     const auto place = std::find_if(offers.begin(), offers.end(), [&](const auto& offer) {

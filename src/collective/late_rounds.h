@@ -1,11 +1,12 @@
-// The rounds after the late member has come: it and the others, who have summed up, share.
+// The rounds after the late member has come: it gives its input to the others, which have their
+// sums, and all end with the result.
 //
-// Idea:   the late member meets another one a round: both get a whole chunk, which the others
-//         spread while the next ones meet. Groups of one or two members play the nodes of a scheme
-//         for a power of two, so that every count of members ends in the least possible rounds.
+// Idea:   each round the late member meets another member, and both get a whole chunk. The other
+//         members spread it in the next rounds. Groups of one or two members act as the nodes of a
+//         scheme for a power of two, so that every count of members ends in the least rounds.
 // Rounds: k + L - 1 for k chunks, L = ceil(log2 n): no schedule has fewer, since the last chunk is
-//         first sent in round k - 1 and those who know it can only double. One more for n = 3 with
-//         k > 2.
+//         first sent in round k - 1, and from then on its holders can at most double each round.
+//         One more for n = 3 with k > 2.
 // Bytes:  the others receive k chunks each and send k + L - 1 at most; so does the late one.
 // Source: Devraj et al., "Efficient AllReduce with Stragglers" (arXiv 2505.23523), for powers of
 //         two; the rounds for other counts and free k are our own (docs/decisions/038).
@@ -34,17 +35,17 @@ struct Transfer {
 // The whole exchange.
 struct LateRounds {
   std::vector<std::vector<Transfer>> rounds;
-  std::vector<int32_t> owners;  // [chunk] who has summed it up, and meets the late member with it
+  std::vector<int32_t> owners;  // [chunk] place of the owner: it has the sum and meets the late one
 };
 
-// The chunks that `late_rounds` makes when asked for `chunks`: more than that only for six members,
-// whose scheme for more than five chunks closes with multiples of five.
+// The count of chunks that `late_rounds` makes when asked for `chunks`. It is larger for six
+// members only, whose scheme for more than five chunks needs a multiple of five.
 int32_t late_chunks(int32_t members, int32_t chunks);
 
 // The rounds for `members` members and late_chunks(members, chunks) chunks.
 //
 // Requires: members >= 2, chunks >= 1
-// Errors:   Infeasible/Call  the scheme found no place for a member; seen for no size
+// Errors:   Infeasible/Call  the scheme found no place for a member; no such size is known
 // Cost:     O(n log n) a round
 Result<LateRounds> late_rounds(int32_t members, int32_t chunks);
 

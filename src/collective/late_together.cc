@@ -50,7 +50,8 @@ class Together {
     out_busy_.assign(members_.size(), false);
     in_busy_ = out_busy_;
     for (size_t i = 0; i < late_count_ && i <= t; ++i) {
-      // An owner takes one part a round: with more late members than owners these are waited for.
+      // An owner takes one part a round: a turn is as long as the late members need, if they are
+      // more than the owners.
       const size_t turn = std::max(early_count_, late_count_);
       const size_t begun = t - i, late = early_count_ + i;
       const size_t chunk = begun / turn * early_count_ + begun % turn;
@@ -71,7 +72,7 @@ class Together {
     return round;
   }
 
-  // The rarest chunks first; a chunk goes to who lacks most.
+  // The rarest chunks first; a chunk goes to the member that lacks most chunks.
   void spread(Round& round) {
     std::vector<size_t> rare;
     for (size_t c = 0; c < holders_.size(); ++c) {

@@ -11,10 +11,10 @@
 
 namespace tenuto {
 
-// Which of a number of members are meant. Sets that meet in an operation are over equally many.
+// A set of places. Both sets of an operation must be over equally many members.
 class MemberSet {
  public:
-  // None of `members`.
+  // The empty set over `members` members.
   explicit MemberSet(int32_t members = 0) : words_(words_for(members)) {}
   // Words of a set over `members`: place p is bit p % 64 of word p / 64.
   static size_t words_for(int32_t members) { return (static_cast<size_t>(members) + 63) / 64; }
@@ -30,11 +30,11 @@ class MemberSet {
     for (const uint64_t each : words_) sum += std::popcount(each);
     return sum;
   }
-  // Whether nobody is in it.
+  // Whether no member is in it.
   bool empty() const {
     return std::all_of(words_.begin(), words_.end(), [](uint64_t each) { return each == 0; });
   }
-  // Whether all of `other` are in it; whether one of `other` is.
+  // contains: whether all of `other` are in it. meets: whether at least one of `other` is.
   bool contains(const MemberSet& other) const {
     for (size_t i = 0; i < words_.size(); ++i) {
       if ((other.words_[i] & ~words_[i]) != 0) return false;

@@ -23,11 +23,11 @@ class Port {
   size_t first_free_ = 0;
 };
 
-// One member on the way.
+// What is known of a member while moves are placed.
 struct Side {
   Port out, in;
   std::vector<size_t> has_from;   // [chunk] the round from which on it has all that came so far
-  std::vector<size_t> sent_last;  // [chunk] one behind the last round in which it is sent
+  std::vector<size_t> sent_last;  // [chunk] one after the last round in which it is sent
 };
 
 }  // namespace
@@ -44,7 +44,8 @@ std::vector<Round> pack_rounds(const std::vector<Move>& moves, int32_t chunk_cou
     }
     Side& from = sides[move.from];
     Side& to = sides[move.to];
-    // What was sent before must not have this in it: the round of the last send is early enough.
+    // The receiver's earlier sends must not contain this move: the earliest round is that of the
+    // last of them.
     const size_t sent = to.sent_last[chunk] == 0 ? 0 : to.sent_last[chunk] - 1;
     size_t round =
         std::max({from.has_from[chunk], sent, from.out.first_free(), to.in.first_free()});

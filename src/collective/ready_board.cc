@@ -40,7 +40,7 @@ Duration best_patience(std::span<const Duration> gaps, const CallCosts& costs) {
     least = sum;
   };
   consider(Duration::zero());
-  // Whoever comes after a gap as it was seen is not to be missed by a hair.
+  // A quarter more, so that a member that comes after the same gap again is not just missed.
   for (const Duration gap : gaps) consider(gap + gap / 4);
   return best;
 }
@@ -52,7 +52,7 @@ int32_t ReadyBoard::missing(const Open& open) const {
   return -1;
 }
 
-// Whether an earlier call has found that member late, and it is not there yet.
+// Whether an earlier call has found that member late, and it has not come to that call yet.
 bool ReadyBoard::awaited_before(int64_t call, int32_t place) const {
   return std::any_of(open_.begin(), open_.lower_bound(call), [place](const auto& each) {
     return each.second.late == place && !each.second.there.has(place);
@@ -97,7 +97,7 @@ void ReadyBoard::arrive(int32_t place, const ReadyWord& word, Duration now) {
   if (left == 1) {
     open.alone_at = now;
     open.patience = best_patience(gaps_, open.word.costs);
-    // Whoever is late already in a call before has that one to make first.
+    // A member that is late in an earlier call has to make that call first: do not wait for it.
     open.judged = !awaited_before(word.call, missing(open));
     if (!open.judged) open.patience = Duration::zero();
   }

@@ -1,16 +1,17 @@
-// Who is late in a call, told by who is there: for members of whom each may be late, now one and
-// now another one, so that the calls before say nothing of the next.
+// Decides who is late in a call from who has come to it: for groups in which a different member is
+// late each time, so that earlier calls do not predict the next one.
 //
-// Each member says that it has come to a call, and asks by what it is to be made. When all have,
-// nobody is late. When all but one have, that one is given a while, its patience; then it is the
-// late one of the call, and the others begin without it. One board decides, so that nobody has to
-// agree; it may run anywhere, but not where a late member would hold it up.
+// Each member says that it has come to a call, and asks how the call is to be made. When all have
+// come, nobody is late. When all but one have come, the board waits for the last one, but no longer
+// than the patience; after that this member is late, and the others begin without it. One board
+// decides for all, so the members need not agree. It may run anywhere but where a late member would
+// block it.
 //
-// Idea:   with a gap d between the last two, ring or halving ends base after the last one, and
-//         late-one, begun after a patience p, max(p + early, d) - d + exchange after it. So to wait
-//         for more than d* = early + exchange - base is never right, and whatever is waited below
-//         it, no call takes more than d* longer than by the better of both. Below it the gaps that
-//         were seen decide: the patience that would have been best for them.
+// Idea:   let d be the gap between the last two arrivals. Ring or halving ends base after the last
+//         arrival; late-one, begun after a patience p, max(p + early, d) - d + exchange after it.
+//         So a patience above d* = early + exchange - base never pays, and with any patience up to
+//         d* no call takes more than d* longer than by the better of both. Up to d* the board takes
+//         the patience that would have been best for the gaps seen so far.
 // Source: our own (docs/decisions/043). Karlin, Manasse, McGeoch, Owicki, "Competitive randomized
 //         algorithms for nonuniform problems", 1994, for waiting by what was seen.
 #pragma once
@@ -28,42 +29,42 @@
 
 namespace tenuto {
 
-// Whether it pays to ask who is late in a call: the way there and back, an alpha each, is at most
-// the margin of it, and late-one saves more than that.
+// Whether it pays to ask who is late in a call: asking takes at most the margin (an alpha to the
+// board and one back), and late-one can save more than the margin.
 bool worth_asking(const CallCosts& costs, Duration alpha, int32_t margin_thousandths);
 
-// How long whoever comes last is waited for before it counts as late.
+// How long to wait for the last member before it counts as late.
 //
 // Requires: gaps not below zero
 Duration best_patience(std::span<const Duration> gaps, const CallCosts& costs);
 
-// Fewer gaps than that say nothing: the patience is d*.
+// With fewer gaps than this the patience is d*.
 inline constexpr size_t kLeastGaps = 3;
 
-// What a member says when it has come to a call. The same from all members, but for who says it.
+// What a member says when it has come to a call. All members say the same.
 struct ReadyWord {
-  int64_t form = 0;  // of the group: larger after members have died
+  int64_t form = 0;  // of the group: grows when members die
   int64_t call = 0;
   CallCosts costs;    // of the call
-  MemberSet members;  // who makes it
+  MemberSet members;  // that make it
 };
 
-// What it is told.
+// The board's answer to a member.
 struct ReadyAnswer {
-  // What is said.
+  // What the answer says.
   enum class Kind : int64_t {
     All,   // all are there
     Late,  // all but one are
-    Void,  // the group has another form by now: ask again in that
+    Void,  // the group has a newer form: ask again with that
   };
-  int32_t place = 0;  // who is told
+  int32_t place = 0;  // of the member that is told
   int64_t form = 0, call = 0;
   Kind kind = Kind::All;
   int32_t late = -1;    // Late: its place
   Duration patience{};  // Late: for how long the others have waited for it
 };
 
-// The board of one group. Whoever says a word gets one answer to it, some time.
+// The board of one group. Each word gets exactly one answer, sooner or later.
 class ReadyBoard {
  public:
   // A board of a group whose places are below `members`.
@@ -73,9 +74,9 @@ class ReadyBoard {
   //
   // Requires: 0 <= place < members; sets over as many members; `now` not below any before
   void arrive(int32_t place, const ReadyWord& word, Duration now);
-  // When a call's patience ends, if nobody comes before; none = nobody is waited for.
+  // When the next patience ends, if nobody comes before; none = no call waits for its last member.
   std::optional<Duration> due() const;
-  // The answers there are by now, each once.
+  // The answers that are due at `now`, each returned once.
   std::vector<ReadyAnswer> take(Duration now);
 
  private:
@@ -84,7 +85,7 @@ class ReadyBoard {
     MemberSet there, told;
     std::optional<Duration> alone_at;  // when all but one were there
     Duration patience{};
-    bool judged = false;  // its gap is one that was waited for
+    bool judged = false;  // the last member's gap will be noted
     std::optional<int32_t> late;
     bool all = false;
   };

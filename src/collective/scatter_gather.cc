@@ -32,7 +32,7 @@ Procedure all_reduce_of(const CollectiveShape& shape, std::string name, Rounds s
 Result<Procedure> ring(const CollectiveShape& shape) {
   Procedure made = with_own_chunks(shape, "ring", Goal::AllReduce);
   made.collective = make_ring(shape.members);
-  // In the ring chunk c ends its sum at the member before c.
+  // In the ring the sum of chunk c is complete at the member before c.
   for (size_t c = 0; c < shape.members.size(); ++c) {
     made.owners[c] = shape.members[(c + shape.members.size() - 1) % shape.members.size()];
   }
@@ -45,7 +45,7 @@ Result<Procedure> halving(const CollectiveShape& shape) {
   return all_reduce_of(shape, "halving", circulant_reduce_scatter, circulant_all_gather);
 }
 
-// In round j each member deals with the one j + 1 ahead, so that no port has two.
+// In round j each member sends to the one j + 1 places ahead, so that no port has two messages.
 std::vector<Round> direct_scatter(const std::vector<WorkerId>& members, const Blocks& blocks) {
   std::vector<Round> rounds;
   for (size_t step = 1; step < members.size(); ++step) {

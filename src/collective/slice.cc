@@ -10,7 +10,7 @@ namespace tenuto {
 
 namespace {
 
-// The rounds with the moves that `wanted` says, and the rest of the collective.
+// The collective with only those moves for which `wanted` is true, in the same rounds.
 template <class Wanted>
 Collective with_moves(const Collective& collective, const Wanted& wanted) {
   Collective part{collective.members, collective.chunk_count, {}};

@@ -1,14 +1,12 @@
 // A collective in smaller pieces, and the pieces of it that one member needs.
 //
-// Idea:   a chunk is cut into slices, and each move of it into as many moves: a member adds one
-// slice
-//         while the next one travels, and passes on the first before the last has come.
-// Right:  chunk c of n elements is [c n / k, (c + 1) n / k), and slice i of p of it is chunk c p +
-// i
-//         of k p: the slices of a chunk are the chunk, to the element. Each of them goes the way of
-//         its chunk, so every number is made of the same operands in the same order, and the bits
+// Idea:   a chunk is cut into slices, and each move of it into as many moves. A member adds one
+//         slice while the next one travels, and passes on the first before the last has come.
+// Right:  chunk c of n elements is [c n / k, (c + 1) n / k), and its slice i of p is chunk c p + i
+//         of k p, so the slices of a chunk cover exactly its elements. Each slice takes the moves
+//         of its chunk, so every number is made of the same operands in the same order: the bits
 //         are the same with any count of slices.
-// Not taken: more chunks from the algorithm itself, which for a ring would be other sums.
+// Not taken: more chunks from the algorithm itself; the ring would then add in another order.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +19,30 @@ namespace tenuto {
 // Elements [first, end) of a tensor.
 struct ElementRange {
   int64_t first = 0, end = 0;
-  // Whether there are none.
+  // Whether the range has no elements.
   bool empty() const { return first == end; }
 };
-// What chunk `chunk` of `chunks` of a tensor of `elements` is: equal parts but for one element.
+// The elements of chunk `chunk` of `chunks` in a tensor of `elements`; sizes differ by one at most.
 inline ElementRange chunk_range(int64_t elements, int64_t chunk, int64_t chunks) {
   return {chunk * elements / chunks, (chunk + 1) * elements / chunks};
 }
 
-// The same collective with every chunk cut into `slices`, those of a move one behind the other.
+// The same collective with every chunk cut into `slices`; the slices of a move follow each other.
 //
 // Requires: slices >= 1, chunk_count x slices within int32_t
 Collective sliced(const Collective& collective, int32_t slices);
 
 // How many slices each of `chunks` chunks of a tensor of `bytes` is cut into, so that a slice has
-// about `slice_bytes`; 0 of these = uncut. At least 1, at most kMostSlices.
+// about `slice_bytes`; 0 `slice_bytes` = uncut. At least 1, at most kMostSlices.
 int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes);
 // A bound on the moves of one call, whatever the tensor: the pipeline gains nothing beyond it.
 inline constexpr int32_t kMostSlices = 1024;
 
-// The moves that `self` makes or gets, in their rounds; members and chunks are those of all.
+// Only the moves that `self` sends or receives, in the same rounds; members and chunks stay as they
+// are.
 Collective own_moves(const Collective& collective, WorkerId self);
 
-// What happens to one chunk, as a collective of that chunk alone, whose number becomes 0.
+// The moves of one chunk, as a collective of that chunk alone, whose number becomes 0.
 Collective of_chunk(const Collective& collective, ChunkId chunk);
 
 }  // namespace tenuto

@@ -1,14 +1,15 @@
 // All-reduce with one member whose links are slow, in both directions.
 //
-// Idea:   the slow member moves the tensor once out and once in, where the ring and its kin move it
-//         nearly twice each way through every member. The others make their sums of a first few
-//         chunks, one for each of them; then every round the slow member exchanges one chunk with
-//         its owner, as a late one would, and the others move two while that takes: a whole chunk
-//         of this pass, and a part of a sum for the next pass.
+// Idea:   the slow member sends the tensor once and receives it once, where the ring and its kin do
+//         both nearly twice at every member. First the others make the sums of a few chunks, one
+//         for each of them. Then each round the slow member exchanges one chunk with its owner, as
+//         a late one would, and meanwhile the others move two: a whole chunk of this pass, and a
+//         part of a sum for the next pass.
 // Parts:  in a pass each of the others meets the slow one once, and in that round it moves nothing
-//         else. Everybody else swaps parts of sums: who sends to whom in which round is an
-//         idempotent Latin square, a table of members by members in which every row and column has
-//         each round once, and its own round on the diagonal. So no port waits for another.
+//         else. The rest swap parts of sums. An idempotent Latin square gives the round in which
+//         one member sends to another: a table of members by members in which every row and column
+//         has each round once, and each member's own round on the diagonal. So no port waits for
+//         another.
 // Bytes:  about 2 s at half rate through the slow member's ports, and 2 s through all others.
 // Source: docs/decisions/040. The bound for one slow member: Chen et al., arXiv 2606.01680.
 // Not taken: sums of the next pass along a ring; it moves as much, but one member that meets the
@@ -29,7 +30,7 @@ struct Pass {
   size_t first = 0, end = 0;
 };
 
-// From the last chunk back: a pass ends where an owner would come again.
+// Divides the chunks into passes, from the last chunk back: a pass has no owner twice.
 std::vector<Pass> passes_of(const std::vector<WorkerId>& owners) {
   std::vector<Pass> passes;
   size_t end = owners.size();
@@ -47,7 +48,7 @@ std::vector<Pass> passes_of(const std::vector<WorkerId>& owners) {
   return passes;
 }
 
-// The entry of the idempotent Latin square of an odd order: the one half way between.
+// An entry of the idempotent Latin square of an odd order: half way between row and column.
 size_t half_way(size_t row, size_t column, size_t order) {
   const size_t sum = row + column;
   return (sum % 2 == 0 ? sum / 2 : (sum + order) / 2) % order;
@@ -64,8 +65,8 @@ size_t swap_round(size_t row, size_t column, size_t order) {
   return column == (row + 1) % last ? last : half_way(row, column, last);
 }
 
-// The rounds in which `others` make the sums of the chunks of `pass`, in the places of the rounds
-// of `now` in which they meet the slow member; rounds that are nobody's come last.
+// The rounds in which `others` make the sums of the chunks of `pass`. Round i is for the time in
+// which the i-th owner of `now` meets the slow member; rounds without a meeting come last.
 std::vector<Round> swaps(const Pass& pass, const Pass& now, const std::vector<WorkerId>& owners,
                          const std::vector<WorkerId>& others) {
   std::vector<WorkerId> order(owners.begin() + static_cast<std::ptrdiff_t>(now.first),
@@ -116,7 +117,7 @@ Result<Procedure> slow_one(const CollectiveShape& shape) {
     made.owners.push_back(others[static_cast<size_t>(place)]);
   }
   std::vector<Round> met = rounds_among(std::move(exchange).value(), others, shape.late.front());
-  // Two others have no third to swap with while one of them is busy.
+  // If the others are two, one has no partner for swaps while the other meets the slow one.
   if (others.size() < 3) {
     append(made, early_rounds(others, made.owners), "first sums");
     append(made, std::move(met), "exchange");

@@ -1,13 +1,13 @@
 // The double binary tree all-reduce.
 //
-// Idea:   two trees over all members, each for every other chunk; who passes on in one is a leaf of
-//         the other, so that all ports are busy. Chunks follow each other up and down.
+// Idea:   two trees over all members, each for every other chunk. A member that passes on in one is
+//         a leaf of the other, so that all ports are busy. Chunks follow each other up and down.
 // Rounds: about 3 L until the first chunk is everywhere, then 2.5 a chunk.
-// Bytes:  2 s through a member, and idle rounds for half a tensor between.
+// Bytes:  2 s through a member, and idle rounds in which half a tensor could move.
 // Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 //         scan", Parallel Computing 2009; the tree is NCCL's.
-// Not taken: colouring the edges so that each round is exactly full, for which the tree has to be
-//         chosen with the colours; first free rounds lose a fifth.
+// Not taken: colouring the edges so that each round is exactly full: the trees would have to be
+//         chosen together with the colours. Taking the first free rounds loses a fifth.
 #include <algorithm>
 
 #include "collective/algorithm.h"
@@ -17,8 +17,8 @@ namespace tenuto {
 
 namespace {
 
-// Above whom place i stands: what lies between two places is below the place with more factors of
-// two, 0 is the root, odd places are leaves.
+// The parent of a place: a neighbouring place with more factors of two. 0 is the root, odd places
+// are leaves.
 int32_t parent_of(int32_t place, int32_t count) {
   const int32_t bit = place & -place;
   const int32_t parent = (place ^ bit) | (bit << 1);
@@ -47,7 +47,7 @@ std::vector<Edge> edges(const std::vector<WorkerId>& members) {
 
 Result<Procedure> tree(const CollectiveShape& shape) {
   const auto count = static_cast<int32_t>(shape.members.size());
-  // The second tree's leaves are the places that the first one's are not.
+  // The leaves of the second tree are the places that are no leaves of the first one.
   std::vector<WorkerId> other = shape.members;
   if (count % 2 == 0) {
     std::reverse(other.begin(), other.end());
@@ -60,8 +60,8 @@ Result<Procedure> tree(const CollectiveShape& shape) {
   const int32_t chunks = shape.chunks > 0 ? shape.chunks : 4 * std::max(doublings(count), 1);
   made.collective = {shape.members, chunks, {}};
   if (count == 1) return made;
-  // In the order in which they would be made were there ports for all: a level takes two rounds,
-  // and so does a chunk.
+  // In the order in which they would be made if ports were unlimited: a level takes two rounds, and
+  // so does a chunk.
   struct Timed {
     int32_t time;
     Move move;

@@ -26,12 +26,12 @@ using Stream = grpc::ClientReaderWriter<wire::Report, wire::Order>;
 
 constexpr std::chrono::milliseconds kFarewell{500};
 
-// Between two tries to reach the coordinator: the first, and no longer than.
+// The pause between two tries to reach the coordinator: the first one, and the longest.
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{100};
 // For one try: the other end may be a host that is gone.
 constexpr std::chrono::seconds kTryLimit{2};
 
-// What this end speaks with.
+// The credentials of this end.
 std::shared_ptr<grpc::ChannelCredentials> credentials_of(const Tls* tls) {
   if (tls == nullptr) return grpc::InsecureChannelCredentials();
   return grpc::SslCredentials({tls->authority, tls->key, tls->certificate});
@@ -41,14 +41,14 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls*
   quiet_grpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Each channel tries at once, whatever an earlier one has met.
+  // Each channel tries at once, without the back-off of an earlier one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMostInstruction));
   if (tls != nullptr) arguments.SetSslTargetNameOverride(kCoordinatorName);
   return grpc::CreateCustomChannel(address, credentials_of(tls), arguments);
 }
 
-// Tells this process from another one that says it is the same worker; never 0.
+// Distinguishes this process from another one that claims to be the same worker; never 0.
 uint64_t random_instance() {
   std::random_device random;
   return (uint64_t{random()} << 32 | random()) | 1;
@@ -67,7 +67,7 @@ class GrpcClient : public Client {
     }
     changed_.notify_all();
     {
-      std::unique_lock lock(mutex_);  // what was said last may take so long to leave
+      std::unique_lock lock(mutex_);  // the last report may take so long to leave
       changed_.wait_for(lock, kFarewell, [this] { return written_ || !state_.ok(); });
       if (context_ != nullptr) context_->TryCancel();
     }
@@ -121,7 +121,7 @@ class GrpcClient : public Client {
   }
 
  private:
-  // Connects, trying again and again; null when nobody answers in time or this client goes.
+  // Connects, trying again and again; null when nobody answers in time or this client is leaving.
   std::shared_ptr<grpc::Channel> reach(Duration end) {
     for (Duration pause = kFirstPause;; pause = std::min<Duration>(2 * pause, kLongestPause)) {
       {
@@ -137,14 +137,14 @@ class GrpcClient : public Client {
     }
   }
 
-  // While a rehearsed partition lasts.
+  // Waits while a rehearsed partition lasts.
   void wait_for_partition(std::unique_lock<std::mutex>& lock) {
     while (!leaving_ && monotonic_clock().now() < cut_until_) {
       changed_.wait_for(lock, cut_until_ - monotonic_clock().now());
     }
   }
 
-  // Stream after stream, for as long as coordinators come back.
+  // Runs one stream after another, for as long as a coordinator comes back.
   void converse(std::shared_ptr<grpc::Channel> channel) {
     while (true) {
       std::optional<Error> error = talk(channel);
@@ -177,14 +177,15 @@ class GrpcClient : public Client {
     ended_(error);
   }
 
-  // One stream, to its end. The error of a refusal; none = the other end may come back.
+  // Runs one stream to its end. Returns the error of a refusal; none = the coordinator may come
+  // back.
   std::optional<Error> talk(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
     {
       const std::lock_guard lock(mutex_);
       if (leaving_) return std::nullopt;
       context_ = &context;
-      fresh_ = true;  // whoever is there now has heard nothing
+      fresh_ = true;  // this coordinator may have heard nothing yet
     }
     const auto stub = wire::Coordinator::NewStub(channel);
     const auto stream = stub->Converse(&context);
@@ -214,7 +215,7 @@ class GrpcClient : public Client {
         changed_.wait_for(lock, settings_.heartbeat, [&] { return fresh_ || leaving_ || over; });
         wait_for_partition(lock);
         if (over) return;
-        if (!fresh_ && leaving_) break;  // what was said last has been sent
+        if (!fresh_ && leaving_) break;  // the last report has been sent
         if (monotonic_clock().now() - heard_at_ > settings_.silence_limit) break;
         fresh_ = false;
         message = to_wire(report_, credentials);
@@ -240,7 +241,7 @@ class GrpcClient : public Client {
     return std::nullopt;
   }
 
-  // Keeps what was told; the sentence of a message that cannot be understood, else empty.
+  // Keeps what was told. Returns a sentence when the message cannot be understood, else nothing.
   std::string take(const wire::Order& message) {
     auto next = std::make_shared<Told>();
     next->instruction = from_wire(message);
@@ -263,7 +264,7 @@ class GrpcClient : public Client {
     {
       std::unique_lock lock(mutex_);
       wait_for_partition(lock);
-      // The words of a coordinator that has a successor count for nothing.
+      // Ignore a coordinator that has a successor.
       if (told_ && next->instruction.order.term < told_->instruction.order.term) return {};
       heard_at_ = monotonic_clock().now();
       if (told_) {
@@ -293,7 +294,7 @@ class GrpcClient : public Client {
   Duration cut_until_{};  // the end of a rehearsed partition
   std::shared_ptr<const Told> told_;
   Status state_ = ok();
-  std::thread thread_;  // the last: what it uses is there before it begins
+  std::thread thread_;  // the last member: it uses all of the others
 };
 
 }  // namespace

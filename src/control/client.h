@@ -1,5 +1,5 @@
-// A worker's end of the conversation: repeats its report, keeps the newest instruction, and posts
-// news to the worker's mailbox, from threads of its own.
+// A worker's end of the stream to the coordinator. Threads of its own repeat the worker's report,
+// keep the newest instruction, and post news to the worker's mailbox.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ struct ClientSettings {
   Duration connect_limit{};  // for the coordinator to answer
   Duration heartbeat{};      // between repeated reports
   Duration silence_limit{};  // without a word from the coordinator
-  // For a coordinator to come back, or another one in its place, after its last word; 0 = none
-  // does.
+  // How long after its last word the coordinator, or another one in its place, may come back; 0 =
+  // it does not.
   Duration return_limit{};
   std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };
@@ -36,25 +36,25 @@ struct Told {
   std::shared_ptr<const std::string> job_toml;  // from the first message on
 };
 
-// One stream at a time, for as long as the worker lives: when it breaks, another one to the same
-// address. What was reported last is said first on each; of what is told, the newest of the highest
-// term counts.
+// Keeps one stream open for as long as the worker lives; when it breaks, opens another one to the
+// same address. Each stream begins with the last report. Of the instructions that arrive, the
+// newest of the highest term counts.
 class Client {
  public:
   // Closes the stream.
   virtual ~Client() = default;
-  // Replaces what is repeated; worker, incarnation and sequence are filled in here.
+  // Replaces the report that is repeated; fills in worker, incarnation and sequence.
   virtual void report(Report report) = 0;
-  // A rehearsed partition: for so long nothing is said and nothing heard.
+  // Rehearses a partition: for so long nothing is sent and nothing is taken in.
   virtual void cut_off(Duration limit) = 0;
-  // The newest; null before the first.
+  // The newest that was told; null before the first.
   virtual std::shared_ptr<const Told> told() const = 0;
   // Why the conversation is over; ok while it is not.
   virtual Status state() const = 0;
 };
 
 // Connects and begins to report `first`. News is posted to `mailbox` as a Done without ticket and
-// peer; when the conversation ends, it is posted with the error, after `ended` was called with that
+// peer; when the conversation ends, one with the error is posted, then `ended` is called with that
 // error from the client's thread. The error is Invalid/Job when the coordinator has refused this
 // worker for good, Timeout/Job when it has refused it for now, and Disconnected/Job when the
 // coordinator is gone and nobody has come back in its place.
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
                                                Mailbox& mailbox,
                                                std::function<void(const Error& error)> ended);
 
-// Asks the coordinator at `address` one question, or wants something of it; the answer's text.
+// Sends one question or request to the coordinator at `address`; returns the answer's text.
 //
 // Errors: Disconnected/Job  nobody answers within the limit
 //         Invalid/Call      it was refused; the coordinator's sentence

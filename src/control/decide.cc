@@ -18,8 +18,8 @@
 namespace tenuto {
 namespace {
 
-// Of a run that a worker's failure keeps from beginning: who could not reach another one may reach
-// it the next time.
+// The exit code of a run that a worker's failure keeps from beginning. 75 = worth another try: a
+// peer that was out of reach may be reachable then.
 int exit_code_of(Code failure) {
   if (failure == Code::Timeout || failure == Code::Disconnected) return 75;
   return failure == Code::Invalid ? 2 : 1;
@@ -41,9 +41,9 @@ class Turn {
   void hear(const Trouble& trouble);
   void hear(const Tick&) {}
 
-  // Who was not listened to has not been silent: the coordinator may have stood still itself.
+  // If the coordinator itself stalled, extends every worker's silence deadline by the stall.
   void forgive();
-  // Whatever follows from the state as it is now.
+  // Does whatever follows from the state as it is now.
   void advance();
   Decision finish();
 
@@ -115,7 +115,7 @@ bool Turn::overtaken(const Report& report) {
   if (of.heard && report.incarnation != of.report.incarnation) return true;
   if (report.term > state().rules.term || report.epoch > state().epoch) return true;
   if (report.version > state().committed + 1) return true;
-  // A process that waited for the run before this one: it is told that it has no place here.
+  // This process waited for the run before this one: it will be told that it has no place here.
   const bool begins = state().situation == Situation::Gathering;
   if (begins && report.epoch > 0 && report.epoch < state().rules.epoch) return true;
   return of.heard && report.sequence < of.report.sequence;
@@ -159,7 +159,7 @@ void Turn::hear(const Report& report) {
   of.report = report;
   note_shards(report);
   note_repairs(report);
-  // While steps are abandoned, living peers drop each other.
+  // While steps are abandoned, living workers drop each other: losses mean nothing then.
   const bool together =
       state().situation == Situation::Gathering ||
       (state().situation == Situation::Running && state().committed < state().stop_at);
@@ -173,7 +173,7 @@ void Turn::hear(const Report& report) {
 
 void Turn::hear(const StreamEnded& ended) {
   if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
-  if (ended.incarnation < member(ended.worker).least_incarnation) return;  // of one given up
+  if (ended.incarnation < member(ended.worker).least_incarnation) return;  // of a process given up
   if (state().situation == Situation::Ended) return;
   forget_newcomer(out_, ended.worker, "its conversation has ended");
   Member& of = member(ended.worker);
@@ -191,7 +191,7 @@ void Turn::hear(const Exited& exited) {
   if (std::exchange(of.expelled, false)) return;  // the next process is awaited already
   of.exited = true;
   if (!of.alive || state().situation == Situation::Ended) return;
-  // Who ends by itself before it has done anything would do so again, unless it says otherwise.
+  // A process that ends by itself before its first step would do so again, unless it exits with 75.
   const bool may_succeed = exited.signalled || exited.number == 75;
   bury(exited.worker, fate, exited.last_words, may_succeed ? 75 : 1);
 }
@@ -200,7 +200,7 @@ void Turn::hear(const Request& request) {
   State& s = state();
   if (s.situation == Situation::Ended) return;
   if (request.kind == Request::Kind::Checkpoint) {
-    s.save_request = s.committed + 2;  // nobody can be beyond
+    s.save_request = s.committed + 2;  // no worker can be beyond it
     note(cat("asked for a checkpoint: version ", s.save_request, " will be saved"));
     return;
   }
@@ -216,7 +216,7 @@ void Turn::hear(const Request& request) {
   if (s.situation == Situation::Gathering) {
     return end(128 + request.number, cat(name, " before the first step"));
   }
-  if (s.situation == Situation::Salvaging) return;  // the end is near
+  if (s.situation == Situation::Salvaging) return;  // the run is ending already
   s.stop_at = std::min(s.stop_at, s.committed + 1);
   note(cat(name, ": all stop at version ", s.stop_at));
 }
@@ -275,8 +275,8 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   abandon(std::move(why));
 }
 
-// Nothing is lost with a worker before the first step but its connections: another process may take
-// its place, and all connect anew, in an epoch in which nobody speaks to the old one.
+// Before the first step only its connections are lost with a worker: another process may take its
+// place, and all connect anew, in an epoch in which no worker talks to the old process.
 void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_code) {
   State& s = state();
   const Member before = member(worker);
@@ -318,8 +318,8 @@ bool Turn::survive(WorkerId worker, const std::string& cause) {
 void Turn::bury_the_missing() {
   State& s = state();
   if (hears_nobody(out_, now_, silence())) return;
-  // The first to be suspected goes: the others may only have been dropped because of it. A worker
-  // that has left the coordinator too goes before one that peers alone have lost.
+  // Bury the worker that was suspected first: the others may only have been dropped because of it.
+  // But a worker whose stream has ended goes before one that only peers have lost.
   const Member* first = nullptr;
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
@@ -328,7 +328,7 @@ void Turn::bury_the_missing() {
       return bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
     }
     if (!of.suspect_since || now_ - *of.suspect_since < s.rules.explain_limit) continue;
-    // Who is heard is not at fault when it is lost to a peer: the link is looked at below.
+    // A worker that is still heard is not at fault when a peer lost it: see the links below.
     const bool heard = !of.stream_ended && now_ - of.heard_at < 2 * s.rules.explain_limit;
     if (heard) continue;
     const auto urgency = [](const Member& m) {
@@ -349,7 +349,7 @@ void Turn::bury_the_missing() {
   if (s.situation == Situation::Recovering) out_.cut_off.push_back(left_out->worker);
 }
 
-// Begins a new epoch in which nothing runs. Everybody's next report shows what can be saved.
+// Begins a new epoch in which nothing runs. The workers' next reports show what can be saved.
 void Turn::abandon(LastResort why) {
   State& s = state();
   send_back_learners(s);
@@ -367,7 +367,7 @@ void Turn::abandon(LastResort why) {
 void Turn::end(int exit_code, const std::string& sentence) {
   state().situation = Situation::Ended;
   state().ending = Ending{exit_code, sentence};
-  // The sentence tells the cause, too.
+  // The sentence includes the cause: do not say it twice.
   const size_t told = abandoned_.empty() ? std::string::npos : out_.reason.find(abandoned_);
   if (told != std::string::npos) out_.reason.erase(told, abandoned_.size());
   if (out_.reason.ends_with("; ")) out_.reason.resize(out_.reason.size() - 2);
@@ -390,13 +390,13 @@ bool Turn::committable(int64_t version) {
       return false;
     }
   }
-  // The version to stop at is saved after its commit: nobody goes beyond it, and whoever has begun
-  // the next step abandons that only when nobody needs it any more.
+  // The version to stop at is committed first and saved then: no worker goes beyond it, and one
+  // that has already begun the next step abandons that, and can save, only after the commit.
   return version != next_save(s) || version == s.stop_at || complete(version);
 }
 
-// False, and the step is abandoned, when all have done the step and what it comes to is not known:
-// it must not be committed without its losses.
+// True when the losses of a step that all have done are known. Otherwise abandons the step and
+// returns false: it must not be committed without its losses.
 bool Turn::knows_step(int64_t step) {
   const State& s = state();
   const StepRecord record = record_of(s, step);
@@ -425,7 +425,7 @@ void Turn::store(int64_t version) {
   out_.checkpoint = std::move(record);
 }
 
-// A coordinator before this one may have committed a version and not written its manifest.
+// An earlier coordinator may have committed a version without writing its manifest.
 void Turn::store_what_is_left() {
   const State& s = state();
   if (s.storing >= 0) return;
@@ -470,7 +470,7 @@ bool Turn::answer_bad_numbers() {
   return false;
 }
 
-// A worker of whom nothing is heard may have been stopped before its first word: another process
+// A worker that has never reported may have been stopped before its first report: another process
 // takes its place while the others still wait for it.
 void Turn::start_the_late_again() {
   State& s = state();
@@ -547,7 +547,7 @@ void Turn::stop() {
   give_up_stopping();
 }
 
-// The step that was to be the last has taken too long.
+// Abandons the step that was to be the last when it has taken too long.
 bool Turn::give_up_stopping() {
   const State& s = state();
   const bool due = s.stop_since && s.committed < s.stop_at;
@@ -580,7 +580,7 @@ void Turn::recover() {
   bury_the_missing();
 }
 
-// The step that was under way counts when all that are left have done it.
+// Commits the step that was under way if all survivors have done it.
 void Turn::roll_forward() {
   State& s = state();
   const int64_t version = s.committed + 1;
@@ -588,8 +588,8 @@ void Turn::roll_forward() {
   if (is_step_done(s, record_of(s, s.committed))) commit(version);
 }
 
-// Once all that live have answered: the newest version that every stage can still give, and that is
-// known with all its losses.
+// Once all living workers have answered, chooses the newest version that every stage still has and
+// whose losses are all known.
 void Turn::choose_target() {
   State& s = state();
   int64_t target = s.salvage.ceiling;
@@ -653,7 +653,8 @@ void Turn::salvage() {
 }
 
 void Turn::advance() {
-  // A change of situation may allow the next one at once; epochs only grow with each loss.
+  // A change of situation may allow the next one at once. Further epochs come only with further
+  // losses, so the number of rounds is bounded.
   for (size_t round = 0; round < state().members.size() + 4; ++round) {
     const Situation before = state().situation;
     const int64_t epoch = state().epoch;

@@ -1,15 +1,16 @@
-// The coordinator's mind: one pure function from what is known and what has just been heard to what
-// is known now, what everybody is told, and why.
+// The coordinator's logic as one pure function: from its state and one input to the next state, the
+// instruction for all workers, and the reason for it.
 //
-// A run goes through five situations. Gathering: workers come forward, tell where they listen, and
-// connect; one that dies may come again, and all connect anew in the next epoch. Running: steps are
-// committed. Recovering: a worker is gone; the others agree on where to go on without it
-// (recover.h). Salvaging: it cannot be done without, or a worker has failed; the step is abandoned
-// and the newest version that every stage still has is saved. Ended: all are told to go.
+// A run goes through five situations. Gathering: workers report where they listen, and connect; one
+// that dies may be started again, and all connect anew in the next epoch. Running: steps are
+// committed. Recovering: a worker is lost; the others agree on the version from which they go on
+// without it (recover.h). Salvaging: the run cannot go on without a lost worker, or a worker has
+// failed; the step is abandoned and the newest version that every stage still has is saved. Ended:
+// all workers are told to leave.
 //
-// Version v is committed when every member has reported it (running, in this epoch), with all the
-// losses of its step, and, when v is to be saved, when its shards are there too. The Step op of
-// step v waits for that, so versions differ by at most one and one undo suffices.
+// Version v is committed when every member has reported it (running, in this epoch) with all the
+// losses of its step and, if v is to be saved, with its shards. The Step op of step v waits for
+// that commit, so versions differ by at most one and one undo suffices.
 #pragma once
 
 #include <map>
@@ -31,11 +32,11 @@
 
 namespace tenuto {
 
-// What is done about slow links. Observe: they are told, the plan stays.
+// What is done about slow links. Observe: they are reported, but the plan stays.
 enum class SlowLinks : uint8_t { Off, Observe, Adapt };
-// Its name in job files and wishes: off, observe, adapt.
+// Its name in job files and requests: off, observe, adapt.
 const char* name_of(SlowLinks how);
-// The one of that name, if there is one.
+// The value with that name; none if there is no such value.
 std::optional<SlowLinks> slow_links_of(std::string_view name);
 
 // What is fixed for the run.
@@ -49,75 +50,75 @@ struct Rules {
   int64_t saved = -1;                // version of the newest checkpoint on disk; -1 = none
   int32_t micro_count = 0;           // training micro-batches of a step
   int32_t evaluation_count = 0;      // micro-batches of a held-out pass
-  int32_t pipelines = 0;             // of the job; 0 = as many as a stage has holders at most
+  int32_t pipelines = 0;             // of the job; 0 = the most holders that a stage has
   std::vector<Stage> stages;         // of the plan, or of `whole`
-  std::shared_ptr<const Plan> plan;  // the first one, to which a healthy cluster returns
-  // The same with those who have no place in it, to which a run returns once somebody has come who
-  // was not there at its beginning; null: all are there.
+  std::shared_ptr<const Plan> plan;  // the first one; a healthy cluster returns to it
+  // The plan that also has the workers absent at the start. Once one of them has joined, a healthy
+  // cluster returns to this one; null: no worker is absent.
   std::shared_ptr<const Plan> whole;
-  Model model;      // as profiled: bytes; op times are measured
+  Model model;      // as profiled; for planning, op times are replaced by measured ones
   Cluster cluster;  // when all are well
   SlowLinks slow_links = SlowLinks::Observe;
-  bool routing = false;  // micro-batches may go to other workers while the run goes on
-  bool survive = false;  // steps go on without a lost worker, as far as the others can do them
-  int32_t restarts = 0;  // how often a worker may die before the first step and come again
-  bool chooses_update = false;  // steps may go ahead of the norm, or not: as few are clipped
+  bool routing = false;         // micro-batches may go to other workers while the run goes on
+  bool survive = false;         // steps go on without a lost worker if the others can do its work
+  int32_t restarts = 0;         // how often a worker may die before the first step and come again
+  bool chooses_update = false;  // the run chooses its kind of update itself (update_choice.h)
   std::vector<std::string> resume_shards;
   std::string directory;     // where checkpoint folders are made
   Duration start_limit{};    // without any worker coming forward
-  Duration silence_limit{};  // without a word from a worker, or without one it is asked for
-  Duration lost_limit{};     // the same while steps run; 0 = as the one before
-  Duration explain_limit{};  // between a lost peer and the news of how it ended
+  Duration silence_limit{};  // without a report from a worker, or without an answer it owes
+  Duration lost_limit{};     // without a report, except while salvaging; 0 = silence_limit
+  Duration explain_limit{};  // from the loss of a peer to the news of how it ended
   Duration stop_limit{};     // for the step under way when asked to stop; then it is abandoned
   Duration salvage_limit{};  // for one answer while salvaging
-  // For any worker to be heard again when none is: the coordinator's own link may be cut. 0 = it
-  // cannot be, all are on one host.
+  // How long to wait while no worker is heard: the coordinator's own link may be cut. 0 = it cannot
+  // be cut, all are on one host.
   Duration cut_off_limit{};
-  int32_t worker_count() const;  // with those that the plan does without
+  int32_t worker_count() const;  // including workers that the plan does without
   // For saving, which may take several times as long as any other answer while salvaging.
   Duration save_limit() const { return 10 * salvage_limit; }
 };
 
-// How a process comes to the place of a worker that is gone (join.h). Invited: it makes itself
-// ready, and is no member. Learning: a member that runs nothing and is given the state.
+// How far a process has come that takes the place of a lost worker (join.h). Invited: it gets
+// ready, and is not a member yet. Learning: a member that runs no ops and receives the state.
 enum class Joining : uint8_t { No, Invited, Learning };
 
 // What the coordinator knows of one worker.
 struct Member {
   bool alive = true;
-  bool absent = false;  // was not there at the beginning, and is not missed: see State::grown
+  bool absent = false;  // was not there at the start, and is not missed: see State::grown
   bool heard = false;   // has reported at all
   bool exited = false;  // its process is known to have ended
   Report report;        // the newest
   Duration heard_at{};
-  std::optional<Duration> suspect_since;  // someone has lost it, or its stream has ended
-  std::string suspicion;                  // the sentence of that
-  bool stream_ended = false;              // its conversation is over
+  std::optional<Duration> suspect_since;  // since a peer lost it, or its stream ended
+  std::string suspicion;                  // what makes it suspect, as a clause
+  bool stream_ended = false;              // its stream to the coordinator is over
   std::map<WorkerId, Duration> lost;      // peers that it has lost in this epoch, and since when
-  int64_t repairs = 0;                    // serial of the newest that was told
+  int64_t repairs = 0;                    // serial of its newest RepairNote that was passed on
   Joining joining = Joining::No;
-  Newcomer place;     // Learning: what is told of it
-  int64_t since = 0;  // it has a part in versions above this one
-  // Before the first step: how often it has died, the least incarnation that may come in its place,
-  // and whether it has been expelled and the end of its process is still to be heard of.
+  Newcomer place;     // Learning: what the workers are told of it
+  int64_t since = 0;  // versions above this one need it for their commit
+  // Before the first step: how often it has died, the lowest incarnation that may take its place,
+  // and whether it was expelled and the end of its process has not been reported yet.
   int32_t deaths = 0, least_incarnation = 0;
   bool expelled = false;
 };
 
-// A change of plan on its way: wanted (somebody computes it), proposed (told, to be acknowledged),
-// in force from a step on.
+// How far a change of plan is: wanted (the planner computes it), proposed (sent, but not yet
+// acknowledged by all), in force from a step on.
 struct Planning {
-  std::shared_ptr<const Plan> present;   // told last
-  std::shared_ptr<const Plan> previous;  // in force until then
-  // Of the two, for files: the epoch, and for later plans of an epoch the serial behind it.
+  std::shared_ptr<const Plan> present;   // the last one sent
+  std::shared_ptr<const Plan> previous;  // in force until `present` is
+  // Their names in files: the epoch; for later plans of an epoch the serial follows.
   std::string present_name, previous_name;
   int64_t serial = 1;  // of `present`
   int64_t from = 0;    // the step it is in force from; -1 = not yet acknowledged
   std::shared_ptr<const MonitorState> monitor;
   int64_t request = 0;     // the newest plan that was asked for
-  bool answered = true;    // no: somebody computes it
+  bool answered = true;    // false: the planner still computes it
   bool stale = false;      // the cluster has changed since
-  int64_t review_at = -1;  // once this version is committed the plan is weighed anyway
+  int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
   SlowLinks slow_links = SlowLinks::Observe;
   UpdateChoice update;
 };
@@ -125,17 +126,17 @@ struct Planning {
 // Where a run is.
 enum class Situation : uint8_t { Gathering, Running, Recovering, Salvaging, Ended };
 
-// How the steps go on without somebody.
+// How the steps go on without the lost workers.
 struct Recovery {
   std::string cause;                 // why, a sentence for each death
-  std::vector<WorkerId> dead;        // since all last ran
-  Duration since{};                  // the news of the first
-  Duration deadline{};               // for all to say at which version they are
+  std::vector<WorkerId> dead;        // workers lost since steps last ran
+  Duration since{};                  // when the first death was heard of
+  Duration deadline{};               // for all to report their version
   std::shared_ptr<const Plan> plan;  // without the dead
-  // What is left of the step in which it begins; null: that is run whole.
+  // What is left of the step with which the epoch begins; null: that step is run whole.
   std::shared_ptr<const RestOfStep> rest;
-  bool redone = false;   // the step in which it begins had been begun
-  bool waiting = false;  // nobody has begun again yet
+  bool redone = false;   // the step with which the epoch begins is done again
+  bool waiting = false;  // no worker has begun again yet
 };
 
 // A step that is abandoned for good and what follows.
@@ -154,11 +155,11 @@ struct State {
   int64_t committed = 0;
   int64_t stop_at = 0;        // the version to stop at
   int64_t saved = -1;         // version of the newest complete checkpoint
-  int64_t storing = -1;       // its shards are there, its manifest is being written
-  int64_t save_request = -1;  // asked for out of turn
+  int64_t storing = -1;       // the version whose manifest is being written; -1 = none
+  int64_t save_request = -1;  // the version of a checkpoint that a user asked for; -1 = none
   int signal = 0;             // that asked for the stop
   std::optional<Duration> stop_since;
-  Duration progress_at{};  // Gathering: when somebody last came forward
+  Duration progress_at{};  // Gathering: when a worker last came forward
   std::map<int64_t, std::map<int32_t, SavedShard>> shards;  // by version, by stage
   int64_t target = -1;     // the version from which this epoch goes on; -1 = not agreed on yet
   int64_t first_plan = 1;  // serial of the epoch's first plan
@@ -166,17 +167,17 @@ struct State {
   Salvage salvage;
   std::optional<Ending> ending;
   Planning planning;
-  // Somebody has come who was not there at the beginning. From then on nobody is absent: who is not
-  // there is missed like the dead.
+  // A worker that was absent at the start has joined. From then on no worker is absent: one that is
+  // not there counts as dead.
   bool grown = false;
-  std::vector<Fault> faults;  // wanted of the live run and not yet over
+  std::vector<Fault> faults;  // requested while the run goes on, and not yet over
   Instruction told;           // the last one
-  Duration listened_at{};     // when something was last heard, if only the time
-  // No worker has been heard since then, and that has been told.
+  Duration listened_at{};     // when the last input came, a Tick included
+  // Since when no worker has been heard; set once this has been announced.
   std::optional<Duration> alone_since;
 };
 
-// What can be heard. A worker's stream has ended.
+// The inputs. A worker's stream has ended.
 struct StreamEnded {
   WorkerId worker;
   int32_t incarnation = 0;
@@ -188,11 +189,11 @@ struct Exited {
   int number = 0;          // signal or exit code
   std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
-// Somebody asks: stop (number = the signal; 0 = a friendly request), save soon, treat slow links
-// otherwise (number = a SlowLinks), or rehearse a slow link or worker (link and latency, or worker
-// and speed of `fault`, in the place of what was asked for it before; see ends_slowness()). Signal
-// (number, to the worker of `fault`; with its kind "start" none, but a new process) is for who
-// started the processes: decide hears what comes of it.
+// A user's request. Stop: number = the signal, 0 = none. Checkpoint: save soon. SlowLinks: treat
+// slow links as number says. Fault: rehearse a slow link (link and latency of `fault`) or a slow
+// worker (worker and speed), instead of what was asked for it before; see ends_slowness(). Signal:
+// send the signal `number` to the worker of `fault`, or start a new process if its kind is "start";
+// whoever started the processes does this, and decide hears only the outcome.
 struct Request {
   // What is asked for.
   enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault, Signal };
@@ -210,14 +211,14 @@ struct Planned {
   int64_t request = 0;
   std::shared_ptr<const Plan> plan;  // null: the present one stays
   std::string reason;
-  // Of an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
+  // In an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
   double bearable = 0;
 };
 // The coordinator's own side cannot go on, for example because the disk is full.
 struct Trouble {
   std::string sentence;
 };
-// Nothing but time.
+// Nothing has happened but that time has passed.
 struct Tick {};
 
 // One thing heard, and when (on the coordinator's clock).
@@ -226,12 +227,12 @@ struct Input {
   std::variant<Report, StreamEnded, Exited, Request, Stored, Planned, Trouble, Tick> what;
 };
 
-// A step that is now final, as the metrics tell it.
+// A step that is now final, as the metrics report it.
 struct StepRecord {
   int64_t step = 0, epoch = 0;
-  int32_t losses = 0;     // how many micro-batches have told their loss
+  int32_t losses = 0;     // how many micro-batches have their loss reported
   bool complete = false;  // all have
-  bool validated = true;  // false: a held-out pass behind it has not told all its losses
+  bool validated = true;  // false: not all losses of the held-out pass after it are reported
   double loss = 0;        // mean over micro-batches, folded in their order
   std::optional<double> validation_loss;
   std::shared_ptr<const Plan> plan;  // that it ran under
@@ -240,15 +241,16 @@ struct StepRecord {
   // Paced devices: from the first op on any worker to the last weight gradient, on their clock.
   std::optional<Duration> iteration;
   Duration iteration_end{};  // the moment of that last weight gradient
-  Duration lag{};            // 99th percentile of the paced devices, the worst
+  Duration lag{};            // paced devices: the worst worker's 99th percentile
   bool lag_valid = true;
-  // Accelerators: copies between device and host, of the worker with the most; messages of all.
+  // Accelerators: time of the copies between device and host, of the worker with the most; messages
+  // of all workers.
   Duration to_host{}, to_device{};
   int64_t staged_messages = 0, direct_messages = 0;
   std::vector<std::string> events;  // per worker, of a traced step
 };
 
-// A connection between two workers broke and stands again.
+// A connection between two workers broke and has been made again.
 struct Repaired {
   int64_t step = 0;
   std::string sentence;
@@ -260,15 +262,14 @@ struct CheckpointRecord {
   std::vector<SavedShard> shards;  // by stage
 };
 
-// A plan is to be weighed for the cluster as it is now, off the path of the steps.
+// Asks for a better plan for the cluster as it is now; it is computed while steps go on.
 struct PlanRequest {
   int64_t request = 0;
   std::shared_ptr<const Plan> plan;  // the present one
   Model model;                       // as measured
   Cluster cluster;
   bool routing = false;  // micro-batches may go to other workers
-  bool update =
-      false;  // asked is only whether the same plan is faster with steps ahead of the norm
+  bool update = false;   // asks only whether the same plan is faster with steps ahead of the norm
 };
 
 // What follows from an input.
@@ -276,26 +277,26 @@ struct Decision {
   State state;
   std::optional<Instruction> order;  // what all workers are to be told now; none = nothing new
   std::string reason;                // one sentence; empty = nothing was decided
-  const char* event = "decision";    // what the reason tells of: also "death", "recovery"
-  std::vector<WorkerId> expelled;    // no longer of the run, though their processes may live
-  std::vector<WorkerId> cut_off;     // of these, who may come back when a link is well again
+  const char* event = "decision";    // kind of the reason: also "death", "recovery", "join", ...
+  std::vector<WorkerId> expelled;    // no longer in the run, though their processes may live
+  std::vector<WorkerId> cut_off;     // those of them that may come back when a link works again
   std::vector<StepRecord> steps;     // newly committed
   std::optional<CheckpointRecord> checkpoint;
   std::vector<Verdict> verdicts;  // what detection has found
   std::vector<Repaired> repaired;
   std::optional<PlanRequest> wanted;
-  bool new_plan = false;  // `order` is the first to tell of state.planning.present
+  bool new_plan = false;  // `order` is the first one with state.planning.present
 };
 
 // The state before anything was heard, at `now`.
 State begin(const Rules& rules, Duration now);
 
-// The next state, and what is to be told and written because of it. Deterministic.
+// The next state, and what is to be sent and written because of it. Deterministic.
 //
-// Requires: state came from begin() or from here
+// Requires: state came from begin(), take_up.h or decide()
 Decision decide(const State& state, const Input& input);
 
-// What of the state must be in the store before its order is told.
+// The part of the state that must be in the store before its order is sent.
 Facts facts_of(const State& state);
 
 // "worker 3 (stage 1 of pipeline 1)".

@@ -17,7 +17,7 @@ namespace {
 
 namespace etcd = etcdserverpb;
 
-// Between two looks at an office that somebody else has.
+// Between two looks at an office that another coordinator holds.
 constexpr std::chrono::milliseconds kLook{100};
 // A call that is not answered is made again at the next endpoint.
 constexpr std::chrono::milliseconds kCallLimit{1000};
@@ -41,8 +41,8 @@ class Members {
     }
   }
 
-  // Makes the call at one member after the other until one answers; all of them once, and again
-  // until `limit` is over. Every call here may be made twice: the second one changes nothing.
+  // Makes the call at one member after the other until one answers: at each of them once, then
+  // again until `limit` is over. Every call may be made twice: the second one changes nothing.
   template <class Call>
   Status ask(Duration limit, const Call& call) {
     const Duration end = monotonic_clock().now() + limit;
@@ -59,7 +59,7 @@ class Members {
         at_ = (at_ + 1) % channels_.size();
       }
       if (monotonic_clock().now() >= end) break;
-      // Waiting moves all connections on: without a call under way nobody else does.
+      // Waiting lets gRPC work on the connections: without a call under way nothing else does.
       channels_[at_]->WaitForConnected(std::chrono::system_clock::now() + kRound);
     }
     return Error{Code::Disconnected, Reach::Job,
@@ -142,7 +142,7 @@ class EtcdStore : public Store {
     return ok();
   }
 
-  // Whoever makes the key has the office as long as the key is there.
+  // The coordinator that creates the key holds the office as long as the key exists.
   Status take_office() {
     const Duration end = monotonic_clock().now() + settings_.take_limit;
     while (true) {
@@ -172,7 +172,7 @@ class EtcdStore : public Store {
     }
   }
 
-  // Puts this holder in the place of a dead one, if nobody else was faster.
+  // Puts this holder in the place of a dead one, if no other coordinator was faster.
   Status take_over(int64_t lease) {
     etcd::TxnRequest request;
     etcd::Compare* his = request.add_compare();
@@ -204,7 +204,7 @@ class EtcdStore : public Store {
     return ok();
   }
 
-  // The lease is in the key of office: it is this store's as long as it holds that very one.
+  // Adds the condition that the office key still has this store's lease: then it holds the office.
   void must_be_mine(etcd::TxnRequest& request) const {
     etcd::Compare* mine = request.add_compare();
     mine->set_target(etcd::Compare::LEASE);
@@ -226,8 +226,7 @@ class EtcdStore : public Store {
     });
   }
 
-  // Keeps the lease alive, three times as often as need be. What goes wrong shows at the next
-  // write.
+  // Renews the lease three times as often as needed. If that fails, the next write shows it.
   void keep() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, settings_.lease / 3, [this] { return leaving_; })) {

@@ -15,22 +15,22 @@ namespace tenuto {
 struct EtcdSettings {
   std::vector<std::string> endpoints;  // host:port of the members; asked in turn
   std::string job;                     // names the keys: /tenuto/JOB/office and /tenuto/JOB/facts
-  std::string holder;                  // who takes office, for people: "host, process N"
+  std::string holder;                  // this coordinator, for people: "host, process N"
   // A holder that is known to be dead: its office is taken over at once. Empty = none.
   std::string before = {};
-  Duration lease{};       // office is lost after so long without a word; >= 1 s
+  Duration lease{};       // office is lost when etcd hears nothing for so long; >= 1 s
   Duration take_limit{};  // to wait for another holder's office to end
 };
 
-// Takes office for the job: makes the key of office, which goes with a lease that a thread keeps
-// alive, and waits for that of another holder to go. Each write is a transaction on that very key,
-// so a coordinator that was away for longer than its lease can write no more, and so neither commit
-// nor tell. The destructor gives the office up.
+// Takes office for the job: creates the office key under a lease that a thread keeps alive; while
+// another holder's key exists, waits for it to go. Each write is a transaction that requires this
+// very key, so a coordinator that was away for longer than its lease can no longer write, and so
+// can neither commit nor send orders. The destructor gives up the office.
 //
 // Errors: Invalid/Job       the lease is below a second, or no endpoint is given
 //         Disconnected/Job  no endpoint answers
 //         Timeout/Job       another holder has the office still; says which
-//         Corrupt/Job       the facts there are none of ours
+//         Corrupt/Job       the facts there cannot be read
 Result<std::unique_ptr<Store>> open_etcd(const EtcdSettings& settings);
 
 }  // namespace tenuto

@@ -1,4 +1,4 @@
-// What all workers are told, read off the state: parts of decide.h.
+// Derives from the state what all workers are told: parts of decide.h.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ namespace tenuto {
 // The version that will be saved next; -1 = none.
 int64_t next_save(const State& state);
 
-// By stage, the holder that saves `version`: while salvaging one from which it can be had; none
-// where there is nobody. Empty for -1.
+// By stage, the holder that saves `version`: while salvaging, one that holds it or can get back to
+// it by one undo; none for a stage that has no such holder. Empty for -1.
 std::vector<WorkerId> choose_savers(const State& state, int64_t version);
 
-// All that the workers are to know now, but for its sequence.
+// All that the workers are to know now. The sequence is not filled in.
 Instruction instruction_of(const State& state);
 
 }  // namespace tenuto

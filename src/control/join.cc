@@ -22,7 +22,7 @@ Member& member_of(State& state, WorkerId worker) {
   return state.members[static_cast<size_t>(worker.value)];
 }
 
-// The workers in some state of coming, ascending.
+// The workers whose joining is at `how`, ascending.
 std::vector<WorkerId> all_who(const State& state, Joining how) {
   std::vector<WorkerId> workers;
   for (size_t w = 0; w < state.members.size(); ++w) {
@@ -44,7 +44,8 @@ bool is_ready(const State& state, const Member& member) {
          !member.report.address.empty();
 }
 
-// The holder of the stage with the least to give, of equals the lower number.
+// The holder of the stage that is the donor of the fewest stages so far, of equals the lower
+// number.
 WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& lessons) {
   WorkerId chosen;
   for (const WorkerId holder : state.rules.stages[static_cast<size_t>(stage.value)].holders) {
@@ -69,7 +70,8 @@ std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Durat
       learners[static_cast<size_t>(stage.value)].push_back(worker);
     }
   }
-  // Steps ahead of the norm may take one back, and with it what has been given since.
+  // This plan has a barrier: a step ahead of the norm may be undone, and with it the state that was
+  // given since.
   const auto plan = std::make_shared<const Plan>(
       with_learners(with_update(*state.planning.present, false), learners));
   if (const Status right = check(*plan); !right.ok()) {
@@ -85,12 +87,12 @@ std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Durat
     of.since = kNotYet;
     of.heard_at = now;
   }
-  // What is being searched is for fewer workers.
+  // A plan that is being computed now is for fewer workers.
   state.planning.stale = true;
   return told;
 }
 
-// The cluster to plan with has the worker again, as the job describes it.
+// Puts the worker back into the cluster to plan with, as the job describes it.
 void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
   MonitorState monitor = *planning.monitor;
   const auto at = static_cast<size_t>(worker.value);
@@ -108,13 +110,13 @@ void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
   planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
 }
 
-// Somebody is here who was not at the beginning. From now on everybody is missed who is not here.
+// A worker that was absent at the start has joined. From now on no worker counts as absent.
 void grow(State& state) {
   state.grown = true;
   for (Member& member : state.members) member.absent = false;
 }
 
-// Work for those who have learned all.
+// Gives work to the workers that have learned the whole state.
 std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
   State& state = out.state;
   Planning& planning = state.planning;
@@ -128,7 +130,7 @@ std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
   std::shared_ptr<const Plan> plan = plan_of_all(state);
   if (is_reduced(state)) {
     Result<Plan> reduced = plan_of_the_living(state);
-    // It has been made for fewer workers before.
+    // Such a plan was possible for fewer workers before.
     CHECK(reduced.ok(), "a plan for those who live");
     plan = std::make_shared<const Plan>(std::move(reduced).value());
   }

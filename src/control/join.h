@@ -1,16 +1,16 @@
-// A process comes to the place of a worker that is gone, or has never been there, while steps go
+// A process takes the place of a worker that is lost, or was absent from the start, while steps go
 // on: docs/decisions/027.
 // Parts of decide.h.
 //
-// It comes forward with a higher incarnation and is invited: it makes its device and its wire. When
-// it is ready and the present plan has settled, it becomes a member under a plan in which it runs
-// nothing, but takes part in every sum and every update of its stages. Between any two steps a
-// holder of the stage gives it a part of the state, which the updates that it takes keep right.
-// When it has all of it, as of a version that is committed, it is a worker like the others, and a
-// plan that gives it work follows. Both plans come into force as any other (docs/decisions/012): no
-// step is lost, and nobody waits.
+// It reports with a higher incarnation and is invited: it sets up its device and its transport.
+// When it is ready and the present plan has settled, it becomes a member under a plan in which it
+// runs no ops, but takes part in every all-reduce and every update of its stages. Between any two
+// steps a holder of the stage sends it a part of the state; the updates that it takes keep that
+// part current. When it has the whole state, as of a committed version, it is a worker like the
+// others, and a plan that gives it work follows. Both plans come into force as any other
+// (docs/decisions/012): no step is lost, and no worker waits.
 //
-// A new epoch takes the place away from whoever has not all of the state: it begins anew.
+// A new epoch takes the place from a worker that does not have the whole state: it starts over.
 #pragma once
 
 #include <string>
@@ -26,24 +26,26 @@ bool has_state(const Member& member);
 // False for a place that no process has had in this run.
 bool has_come(const Member& member);
 
-// True when somebody is a member without having all of the state.
+// True when some member does not have the whole state yet.
 bool is_learning(const State& state);
 
-// What is told of those who come: whom the coordinator has invited, and whom it has given a place.
+// The newcomers that the workers are told of: those that are invited, and those with a place.
 std::vector<Newcomer> newcomers_of(const State& state);
 
-// Hears a report of a process that comes to a place which nobody has. True when it was one: it says
-// nothing of the members.
+// Handles a report of a process that wants the place of a lost worker. True when it was one: it
+// then says nothing about the members.
 bool hear_newcomer(Decision& out, const Report& report, Duration now);
 
-// What was invited to the place of `worker` is no more: its process has ended, or its conversation.
+// Drops the process that was invited to the place of `worker`, if there is one: it has ended, has
+// gone silent or has failed. `why`: a clause for the reason.
 void forget_newcomer(Decision& out, WorkerId worker, const std::string& why);
 
-// Whoever has not all of the state has no part in the epoch that begins, and is invited anew.
+// Takes the place from each member that does not have the whole state, and invites it anew: it has
+// no part in the epoch that begins.
 void send_back_learners(State& state);
 
-// What follows from the state as it is: places are given, and work to those who have learned.
-// Returns the sentence of it.
+// Gives places to newcomers that are ready, and work to those that have the whole state.
+// Returns the sentence about it; empty when nothing was done.
 std::string advance_joining(Decision& out, Duration now);
 
 }  // namespace tenuto

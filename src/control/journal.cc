@@ -35,7 +35,7 @@ std::string line_of(const Facts& facts) {
   return cat(checksum_of(text), ' ', text, '\n');
 }
 
-// What a whole line says; none when it is not what was written.
+// The facts in a whole line, as text; none when it is not what was written.
 std::optional<std::string_view> content_of(std::string_view line) {
   if (line.size() < 9 || line[8] != ' ') return std::nullopt;
   const std::string_view text = line.substr(9);
@@ -43,7 +43,7 @@ std::optional<std::string_view> content_of(std::string_view line) {
   return text;
 }
 
-// The last facts of a journal, and how much of it is whole.
+// The last facts of a journal, and how many of its bytes are intact.
 struct Past {
   Facts facts;
   size_t whole = 0;
@@ -106,7 +106,7 @@ class Journal : public Store {
   Facts read() const override { return facts_; }
 
  private:
-  // The lock is on the file itself, and the file under this name may be replaced meanwhile.
+  // The lock is on the open file, and meanwhile another file may have got its name: then try again.
   Status claim() {
     while (true) {
       if (descriptor_ >= 0) ::close(descriptor_);
@@ -135,13 +135,13 @@ class Journal : public Store {
     return ok();
   }
 
-  // Half a line that cannot be taken back is found by the next reader.
+  // Removes half a line. If that fails too, the next reader finds and removes it.
   Status take_back(int failure) {
     [[maybe_unused]] const int taken = ::ftruncate(descriptor_, size_);
     return write_error(path_, failure);
   }
 
-  // A new file is this process's before it has the name.
+  // The new file is locked before it gets the journal's name.
   Status replace(const std::string& line) {
     Journal fresh(path_ + ".tmp");
     ::unlink(fresh.path_.c_str());

@@ -9,13 +9,12 @@
 
 namespace tenuto {
 
-// Opens the journal at `path`, making it when there is none, and keeps every other process from
-// doing so until the store goes. Each line carries a checksum (CRC-32C): a last line that was cut
-// off by a crash is taken back, since nobody was told what it says. From a mebibyte on, the file is
-// replaced by one with the last line alone.
+// Opens the journal at `path`, or creates it, and keeps every other process from opening it until
+// the store is destroyed. Each line carries a checksum (CRC-32C): a last line that a crash cut off
+// is removed, since no worker was told what it says. When the file has reached a mebibyte, the next
+// write replaces it by a file with that line alone.
 //
-// Errors: Invalid/Job  another process has it open (its number is in the sentence), or the file
-//                      cannot be opened
+// Errors: Invalid/Job  another process has it open, or the file cannot be opened
 //         Corrupt/Job  a line before the last one is not what was written; says which
 Result<std::unique_ptr<Store>> open_journal(const std::string& path);
 

@@ -5,7 +5,7 @@
 
 namespace tenuto {
 
-// A report: what a worker, or a stranger who has not shown the token yet, may send at once.
+// A report: the most that a worker, or a peer that has not shown the token yet, may send at once.
 inline constexpr int64_t kMostReport = int64_t{64} << 20;
 // The events of a traced step are the longest part of a report. This leaves room for the others.
 inline constexpr int64_t kMostTraceText = kMostReport / 4 * 3;

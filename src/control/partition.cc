@@ -23,13 +23,13 @@ const Member& member_of(const State& state, WorkerId worker) {
   return state.members[static_cast<size_t>(worker.value)];
 }
 
-// A peer that has fallen silent, or has left the coordinator, explains its loss by itself.
+// If a peer has fallen silent or its stream has ended, that alone explains why others lost it.
 bool is_heard(const State& state, WorkerId worker, Duration now) {
   const Member& of = member_of(state, worker);
   return of.alive && !of.stream_ended && now - of.heard_at < 2 * state.rules.explain_limit;
 }
 
-// What is known of living workers that the coordinator hears, the oldest first.
+// The losses between living workers that the coordinator hears, the oldest first.
 std::vector<Loss> losses_of(const State& state, Duration now) {
   std::vector<Loss> losses;
   for (size_t w = 0; w < state.members.size(); ++w) {
@@ -44,7 +44,7 @@ std::vector<Loss> losses_of(const State& state, Duration now) {
 }
 
 // The ends of cut links, the lower number first. A worker that gives up a step drops its other
-// peers too, so what only one end tells of may be no more than that.
+// peers too, so a loss that only one end reports may come from that.
 std::vector<std::pair<WorkerId, WorkerId>> cut_links(const std::vector<Loss>& losses) {
   std::vector<std::pair<WorkerId, WorkerId>> links;
   for (const Loss& of : losses) {
@@ -133,7 +133,7 @@ bool hears_nobody(Decision& out, Duration now, Duration silence) {
   }
   if (!state.alone_since) return false;
   const Duration alone = now - *std::exchange(state.alone_since, std::nullopt);
-  // A connection that was cut for so long may take as long again until it carries the next word.
+  // A connection that was cut for so long may take as long again until it carries the next message.
   const Duration later = std::max(alone - silence, Duration{});
   for (Member& of : state.members) {
     if (!of.alive) continue;

@@ -3,9 +3,9 @@
 
 namespace tenuto {
 
-// From now on gRPC's own lines are left out; whoever calls it says what went wrong. Only why an
-// encrypted connection could not begin is known to gRPC alone: that is said in one sentence, once
-// in the life of this process. With GRPC_VERBOSITY in the environment all stays as gRPC has it.
+// Suppresses gRPC's own log lines from now on; its callers say what went wrong. Only gRPC knows why
+// an encrypted connection could not begin, so that is still written, as one sentence and once per
+// process. With GRPC_VERBOSITY in the environment this does nothing.
 void quiet_grpc();
 
 }  // namespace tenuto

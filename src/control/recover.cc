@@ -94,7 +94,7 @@ std::string begin_recovery(Decision& out, WorkerId dead, const std::string& caus
   recovery.rest.reset();
   recovery.deadline = now + state.rules.silence_limit;
   recovery.plan = std::make_shared<const Plan>(std::move(plan));
-  // What was saved of a version that is not final may be of a try that is given up.
+  // Shards of a version that is not final may be of an attempt that is given up.
   state.shards.erase(state.shards.upper_bound(state.committed), state.shards.end());
   for (Member& member : state.members) {
     if (!member.stream_ended) member.suspect_since.reset();
@@ -128,11 +128,11 @@ std::string begin_again(Decision& out, bool redone) {
   state.target = step;
   recovery.waiting = true;
   recovery.redone = redone && !recovery.rest;
-  for (Member& member : state.members) {  // of the try that is given up
+  for (Member& member : state.members) {  // drop what is of the attempt that is given up
     std::erase_if(member.report.steps, [&](const StepSummary& of) { return of.step >= step; });
   }
   Planning& planning = state.planning;
-  // A better plan comes when every worker knows this one.
+  // A better plan can be proposed once every worker knows this one.
   planning.stale = !planning.answered;
   planning.answered = true;
   planning.present = planning.previous = recovery.plan;

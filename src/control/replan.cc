@@ -18,21 +18,21 @@ constexpr int64_t kStepsAhead = 2;
 
 constexpr const char* kSlowLinks[] = {"off", "observe", "adapt"};
 
-// A round trip that has gained less than both of these changes no plan, and on a busy host as much
-// comes and goes with the scheduler.
+// Ignore a round trip that has grown by less than both of these: it would change no plan, and on a
+// busy host the scheduler alone causes as much.
 constexpr Duration kLeastGain = std::chrono::microseconds(300);
 constexpr double kLeastOpShare = 0.1;  // of the typical op
 
 std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
 
-// The middle of some times; the vector is not empty.
+// The median; the vector is not empty.
 Duration middle(std::vector<Duration> times) {
   const auto place = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), place, times.end());
   return *place;
 }
 
-// The model with the op times that were seen in the place of the profiled ones.
+// The model with measured op times in the place of the profiled ones.
 Model measured_model(const Model& profiled, const Plan& plan, const MonitorState& monitor) {
   Model model = profiled;
   model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
@@ -53,13 +53,13 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   return model;
 }
 
-// True when a plan is wanted for slow workers by themselves: because work may leave them, or
-// because sums may be made while they are waited for.
+// True when slow workers alone are a reason for a new plan: because work may move away from them,
+// or because an all-reduce may go on while it waits for them.
 bool minds_slow_workers(const Rules& rules) {
   return rules.routing || (rules.plan && sums_follow_cluster(rules.plan->schedule));
 }
 
-// True when nothing is left of what a plan was changed for.
+// True when nothing is left of the slowness that a plan was changed for.
 bool is_well(const Rules& rules, const Cluster& now) {
   const auto same_speed = [](const Worker& a, const Worker& b) { return a.speed == b.speed; };
   return now.exceptions == rules.cluster.exceptions &&
@@ -147,8 +147,9 @@ void learn_step(Decision& out, int64_t step) {
   if (planning.slow_links == SlowLinks::Off) return;
   planning.stale = planning.stale || step + 1 == planning.review_at;
   Learned learned = learn(*planning.monitor, samples, step);
-  // Slow workers are told, and planned with when another order is wanted for a link: by themselves
-  // no order of the same micro-batches helps much. Another routing does, or other sums.
+  // Slow workers are reported, and taken into account when a link calls for a new plan. Alone they
+  // call for one only if routing or all-reduces may change: another order of the same micro-batches
+  // does not help much.
   const bool by_link = learned.cluster.exceptions != planning.monitor->cluster.exceptions;
   planning.stale =
       planning.stale || by_link || (minds_slow_workers(state.rules) && learned.changed);
@@ -172,7 +173,7 @@ std::string advance_plan(Decision& out) {
     return state.rules.chooses_update ? advance_update(out) : std::string();
   }
   planning.stale = false;
-  // Without somebody the first plan can never come back, and work may go to anybody who is left.
+  // While a worker is missing, the first plan cannot come back, and work may go to any survivor.
   const bool reduced = is_reduced(state);
   if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
     const auto& all = plan_of_all(state);
@@ -227,7 +228,7 @@ std::string take_planned(Decision& out, const Planned& planned) {
 std::string treat_slow_links(Decision& out, SlowLinks how) {
   Planning& planning = out.state.planning;
   planning.slow_links = how;
-  planning.stale = how == SlowLinks::Adapt;  // what was only observed is weighed now
+  planning.stale = how == SlowLinks::Adapt;  // plan for what was only observed until now
   return cat("asked to: resilience.slow_links is \"", name_of(how), "\" from now on");
 }
 

@@ -1,4 +1,4 @@
-// What workers say and what they are told, as plain values: message.proto without its wire.
+// What workers report and what they are told, as plain values without protobuf (message.proto).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace tenuto {
 
-// How long a worker waits for a coordinator that has fallen silent, and a coordinator that hears
-// none of its workers for them.
+// How long a worker waits for a coordinator that has fallen silent. A coordinator that hears none
+// of its workers waits as long for them.
 inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
 
 // The loss of one micro-batch, in nats per target.
@@ -29,24 +29,24 @@ struct LossOfMicro {
 // What one worker says of one step that it has finished.
 struct StepSummary {
   int64_t step = 0;
-  std::vector<LossOfMicro> losses;      // of the micro-batches whose last stage ran there
+  std::vector<LossOfMicro> losses;      // of the micro-batches whose last stage this worker ran
   std::vector<LossOfMicro> evaluation;  // held-out, with the parameters after the step
   double gradient_norm = 0;             // global, before clipping
   double learning_rate = 0;
   bool finite = true;       // false: the step was skipped, parameters are unchanged
   bool clipped = false;     // the gradients were scaled down, or are not finite
-  bool broken_off = false;  // the held-out pass behind it was not finished
+  bool broken_off = false;  // the held-out pass after it was not finished
   int64_t start_ns = 0;     // on the worker's clock
   int64_t finish_ns = 0;    // of the training step, without the held-out pass
-  // From the first op's start to the last weight gradient's end, on the device's clock: a paced
-  // device's nominal one hides how busy the host is. Paced device only.
+  // From the first op's start to the last weight gradient's end, on the device's clock: the nominal
+  // clock of a paced device does not show how busy the host is. Paced device only.
   int64_t device_start_ns = 0, device_finish_ns = 0;
   int64_t lag_p99_ns = 0;  // paced device only
   bool lag_valid = true;   // paced device only
   // Accelerators only: time of the copies between device and host, and messages by path.
   int64_t to_host_ns = 0, to_device_ns = 0;
   int64_t staged_messages = 0, direct_messages = 0;
-  StepSample sample;   // how long its ops lasted, and its messages took
+  StepSample sample;   // how long its ops and its messages took
   std::string events;  // of a traced step: JSON lines, see docs/formats.md
   auto operator<=>(const StepSummary&) const = default;
 };
@@ -57,11 +57,11 @@ struct SavedShard {
   std::string file;  // inside the checkpoint's folder
   int64_t bytes = 0;
   std::string checksum;  // crc32c of the whole file, 8 hexadecimal digits
-  StageId stage = {};    // that it is of
+  StageId stage = {};    // whose state it holds
   auto operator<=>(const SavedShard&) const = default;
 };
 
-// A connection between two workers that broke and stands again.
+// A connection between two workers that broke and has been made again.
 struct RepairNote {
   int64_t serial = 0;  // counts up with each, from 1
   WorkerId peer;
@@ -73,25 +73,25 @@ struct RepairNote {
 // What a worker has of a step that is not committed.
 struct StepInventory {
   int64_t step = 0;
-  int64_t attempt = 0;  // the epoch in which that was begun whole
+  int64_t attempt = 0;  // the epoch in which this attempt at the step began from its start
   Inventory inventory;
   std::vector<int32_t> losses;  // micro-batches whose loss it knows
   auto operator<=>(const StepInventory&) const = default;
 };
 
-// A process that comes to a run under way, to the place of a worker that is gone (join.h).
+// A process that joins a run under way, in the place of a lost worker (join.h).
 struct Newcomer {
   WorkerId worker;
   int32_t incarnation = 0;
   std::vector<StageId> stages;  // that it is to hold, ascending
-  // Who gives it the state of each of them, between any two steps once the plan of that serial is
-  // in force; none and -1 while it has no place in a plan.
+  // For each stage the worker that sends it the state, between any two steps once the plan of that
+  // serial is in force; empty and -1 while it has no place in a plan.
   std::vector<WorkerId> donors = {};
   int64_t plan_serial = -1;
   auto operator<=>(const Newcomer&) const = default;
 };
 
-// A worker's state, repeated until overtaken.
+// A worker's state, repeated until a newer one replaces it.
 struct Report {
   WorkerId worker;
   int32_t incarnation = 0;  // how often this worker number has been started
@@ -104,13 +104,13 @@ struct Report {
   std::string address;             // where its transport listens; empty = not yet
   bool connected = false;          // to every peer of its plan, parameters in place
   std::vector<StepSummary> steps;  // from step `seen` on
-  // Of checkpoints not yet complete; of one version one for each stage it holds, ascending.
+  // Of checkpoints not yet complete; for each version one per stage that it holds, ascending.
   std::vector<SavedShard> shards;
   int64_t plan = 1;  // serial of the newest plan that it has
   std::vector<WorkerId> lost_peers;
-  std::vector<RepairNote> repairs;  // the newest few; of a pair one end tells
+  std::vector<RepairNote> repairs;  // the newest few; only one end of each pair reports
   bool resumes = false;             // it can go on with what is left of a step
-  std::vector<StepInventory> held;  // frozen: of the steps that may be open
+  std::vector<StepInventory> held;  // frozen: of the steps that may not be finished
   std::string failure;              // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;
@@ -118,37 +118,37 @@ struct Report {
 
 // A worker's part of what is left of a step.
 struct RestPart {
-  std::vector<Value> stored;  // what its list begins with
-  std::vector<StageId> back;  // stages whose Step it takes back
+  std::vector<Value> stored;  // values that it keeps; its list begins with them
+  std::vector<StageId> back;  // stages whose optimizer step it undoes
   auto operator<=>(const RestPart&) const = default;
 };
 
-// What is left of the step in which an epoch begins: nobody runs the whole of it.
+// What is left of the step with which an epoch begins: the workers run only this part of it.
 struct RestOfStep {
   int64_t epoch = 0, step = 0;
-  int64_t attempt = 0;  // at the step, that it is left of
+  int64_t attempt = 0;  // of which this is the rest, see StepInventory
   Plan plan;
   std::vector<RestPart> parts;  // of each worker
   bool operator==(const RestOfStep&) const = default;
 };
 
-// What all workers are told: the order and what goes with it. Each plan travels once per stream.
+// What all workers are told: the order and what goes with it. Each plan is sent once per stream.
 struct Instruction {
   int64_t sequence = 0;  // counts up with each change
   Order order;
   std::vector<std::string> addresses;  // of order.members; empty text = not known yet
-  std::vector<int32_t> incarnations;   // of order.members; -1 = nobody has come forward yet
+  std::vector<int32_t> incarnations;   // of order.members; -1 = no process has come forward yet
   std::vector<Newcomer> newcomers;
   // The newest plan, and the step that it is in force from; -1 = not yet, it is to be acknowledged
-  // (Report::plan). A worker that has begun to wait for the commit of version v has heard of every
-  // plan that is in force from step v + 1 on: both come in one sequence.
+  // (Report::plan). A worker that has heard of the commit of version v has heard of every plan that
+  // is in force from step v + 1 on: both come in one sequence.
   int64_t plan_serial = 1, plan_from = 0;
   int64_t save_version = -1;     // the savers save this version when they hold it; -1 = none
-  std::vector<WorkerId> savers;  // by stage: the holder that saves it; none where nobody can
+  std::vector<WorkerId> savers;  // by stage: the holder that saves it; none where no holder can
   std::string save_directory;    // for the shards of save_version
   std::vector<std::string> resume_shards;  // to be loaded before the first step
-  // Slow links that somebody wanted of the live run, beside those of the job. Each begins and ends
-  // with a step that nobody can have begun when it is told, as plans do.
+  // Faults requested while the run goes on, beside those of the job. Each begins and ends with a
+  // step that no worker can have begun when the instruction is sent, as plans do.
   std::vector<Fault> faults;
   // Each worker is told its own part, with the plan of the epoch; null: the step is run whole.
   std::shared_ptr<const RestOfStep> rest;

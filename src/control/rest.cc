@@ -15,10 +15,10 @@ namespace {
 struct Stock {
   std::vector<Inventory> inventories;  // by worker
   std::vector<bool> alive;
-  std::set<int32_t> losses;  // micro-batches whose loss somebody knows
+  std::set<int32_t> losses;  // micro-batches whose loss some worker knows
   bool resumable = true;     // all that live can go on with what is left
-  bool begun = false;        // somebody has something
-  int64_t attempt = -1;      // that it is of: the newest; what is of others is given up
+  bool begun = false;        // some worker has something of it
+  int64_t attempt = -1;      // the newest; values of older attempts are discarded
 };
 
 // What the member has of the open step; null: nothing.
@@ -48,7 +48,8 @@ Stock stock_of(const State& state, const Plan& plan) {
     stock.attempt = std::max(stock.attempt, held->attempt);
     stock.losses.insert(held->losses.begin(), held->losses.end());
   }
-  // Who had not begun yet when the others began the step anew may have had other work in it.
+  // A worker that had not begun the newest attempt may have had other work in the one before: the
+  // values that it has from that do not count.
   for (size_t w = 0; w < count; ++w) {
     Inventory& inventory = stock.inventories[w];
     const StepInventory* held = stock.alive[w] ? held_by(state, w) : nullptr;
@@ -58,7 +59,7 @@ Stock stock_of(const State& state, const Plan& plan) {
   return stock;
 }
 
-// The micro-batches whose loss nobody knows: not made yet, or gone with the dead.
+// The micro-batches whose loss no worker knows: not computed yet, or lost with the dead.
 std::vector<MicroId> unknown_losses(const Stock& stock, int32_t micros) {
   std::vector<MicroId> unknown;
   for (int32_t m = 0; m < micros; ++m) {

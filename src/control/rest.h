@@ -1,5 +1,5 @@
-// When a worker is lost, the others need not do the whole step again: what each of them has says
-// what is left of it (adapt/salvage.h). Parts of decide.h.
+// When a worker is lost, the others need not do the whole step again: from what each of them still
+// holds follows what is left of it (adapt/salvage.h). Parts of decide.h.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace tenuto {
 
-// Once all that are left have said what they have of the step after the committed version: what is
-// left of it goes to state.recovery.rest, when that is cheaper by price than to do it again, and
-// when all can go on with it. Returns the sentence of it; nothing when nobody has anything.
+// Computes what is left of the step after the committed version, from what all survivors reported
+// to hold of it. Puts it into out.state.recovery.rest if all can go on with it and its price is
+// below that of doing the step again. Returns the sentence about it; nothing when no worker holds
+// anything of the step.
 //
 // Requires: all_have_frozen(out.state)
 std::string find_rest(Decision& out);

@@ -29,8 +29,8 @@ struct Stream;
 
 struct Asking;
 
-// What has ended at a stream when the queue yields it; Told: there is an instruction to write.
-// Asked, Answered: of a question.
+// Which call of a stream has ended when the queue yields its token. Told: there is something to
+// write. Asked, Answered: a call of a question.
 enum class Happening : uint8_t { Opened, Read, Written, Finished, Told, Asked, Answered };
 struct Token {
   Stream* stream;  // null for Told and questions
@@ -57,10 +57,10 @@ struct Stream {
   wire::Report incoming;
   int pending = 0;
   bool writing = false, finishing = false, reading_over = false;
-  bool replaced = false;                    // its worker speaks on a later one
+  bool replaced = false;                    // its worker has a later stream
   bool settings_told = false, due = false;  // due: the newest instruction is to be written
   int64_t plan_told = 0;                    // serial of the newest plan that was written
-  std::optional<Report> last;               // admitted when there is one
+  std::optional<Report> last;               // the newest; the worker is admitted with its first
   uint64_t instance = 0;                    // of the process at the other end
 };
 
@@ -70,7 +70,8 @@ struct Refusal {
   bool for_now = false;  // it may try again later
 };
 
-// What it listens with: anybody may speak to it, or who shows a certificate of the authority.
+// The server's credentials. Without TLS anybody may connect; with it, only those who show a
+// certificate of the authority.
 std::shared_ptr<grpc::ServerCredentials> credentials_of(const Tls* tls) {
   if (tls == nullptr) return grpc::InsecureServerCredentials();
   grpc::SslServerCredentialsOptions options(
@@ -163,15 +164,15 @@ class GrpcServer : public Server {
   }
 
  private:
-  // Every call of a stream or a question is made by the thread that serves the queue, so that no
-  // two threads ever touch one call's buffers; others ring. Lock held.
+  // Only the thread that serves the queue makes calls of a stream or a question, so that no two
+  // threads ever touch one call's buffers; other threads set an alarm for it here. Lock held.
   void write_soon() {
     if (telling_ || closing_) return;
     telling_ = true;
     alarm_.Set(queue_.get(), std::chrono::system_clock::now(), &tell_token_);
   }
 
-  // A place for the next worker that calls. Lock held, or not yet serving.
+  // Makes a stream for the next worker that connects. Lock held, or not yet serving.
   void open_next() {
     if (closing_) return;
     streams_.push_back(std::make_unique<Stream>());
@@ -181,7 +182,7 @@ class GrpcServer : public Server {
                              &stream->opened);
   }
 
-  // A place for the next question. Lock held, or not yet serving.
+  // Gets ready for the next question. Lock held, or not yet serving.
   void listen_for_question() {
     if (closing_) return;
     askings_.push_back(std::make_unique<Asking>());
@@ -199,7 +200,7 @@ class GrpcServer : public Server {
       return false;
     }
     listen_for_question();
-    wire::Report stranger;  // who asks shows what a worker shows, but for its number
+    wire::Report stranger;  // checked like a worker, except for its number
     stranger.set_job(asking.question.job());
     stranger.set_token(asking.question.token());
     stranger.set_protocol(asking.question.protocol());
@@ -314,8 +315,8 @@ class GrpcServer : public Server {
     return {};
   }
 
-  // False when the run goes on without the process that speaks on the stream. Its connection may
-  // stay for long after its host is gone.
+  // False when the run goes on without the process at the other end of the stream. Its connection
+  // may stay open for long after its host is gone.
   bool has_place(const Stream& stream) const {
     if (!instruction_) return true;
     const WorkerId worker = stream.last->worker;
@@ -330,7 +331,7 @@ class GrpcServer : public Server {
                        });
   }
 
-  // True when the worker that speaks on `stream` is there on `other` too.
+  // True when `other` is an open stream of the same worker as `stream`.
   static bool is_earlier(const Stream& other, const Stream& stream) {
     return &other != &stream && other.last && !other.reading_over &&
            other.last->worker.value == stream.incoming.worker();
@@ -340,7 +341,8 @@ class GrpcServer : public Server {
     return other.instance != 0 && other.instance == stream.incoming.instance();
   }
 
-  // A worker that comes back may be heard before its broken stream is known to have ended.
+  // Drops the worker's other streams: it may come back before its broken stream is known to have
+  // ended.
   void replace_others(const Stream& stream) {
     for (const auto& other : streams_) {
       if (!is_earlier(*other, stream)) continue;
@@ -405,7 +407,8 @@ class GrpcServer : public Server {
   wire::Coordinator::AsyncService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
-  // Guards all below and every Stream; gRPC's own locks may be taken while it is held, wake_ not.
+  // Guards all below and every Stream. gRPC's own locks may be taken while it is held; wake_ is not
+  // called then.
   std::mutex mutex_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::map<int32_t, Report> reports_;  // at most one per worker

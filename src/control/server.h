@@ -1,5 +1,5 @@
-// The coordinator's end of the conversation: gRPC around decide. It keeps the newest report of each
-// worker and repeats the newest instruction to all; what they mean is not its affair.
+// The coordinator's end of the streams: gRPC around decide. It keeps the newest report of each
+// worker and repeats the newest instruction to all; it does not interpret them.
 #pragma once
 
 #include <functional>
@@ -25,29 +25,29 @@ struct ServerSettings {
   std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };
 
-// Somebody, not a worker, asks or wants something; see docs/formats.md.
+// A question or request of a client that is not a worker; see docs/formats.md.
 struct Question {
   int64_t id = 0;
   std::string text;
 };
 
-// One stream per worker. Bounded: per worker one report kept, one message on its way.
+// One stream per worker. Bounded: keeps one report and has one message on its way per worker.
 class Server {
  public:
   virtual ~Server() = default;
   // Where workers reach it, host:port.
   virtual const std::string& address() const = 0;
-  // The newest report of each worker that has spoken since the last call, and the streams that have
-  // ended since. Each report first, then its stream's end.
+  // The newest report of each worker that has reported since the last call, and the streams that
+  // have ended since. A worker's report comes before the end of its stream.
   virtual std::vector<std::variant<Report, StreamEnded>> take() = 0;
   // The questions since the last call; each wants one answer.
   virtual std::vector<Question> take_questions() = 0;
-  // `failure`: one sentence; empty = `text` is the answer.
+  // Answers a question. `failure`: one sentence; empty = `text` is the answer.
   virtual void answer(int64_t question, const std::string& text, const std::string& failure) = 0;
-  // Tells every worker, now and at the begin of each later stream. `plan`: the JSON of the plan of
+  // Tells every worker, now and at the start of each later stream. `plan`: the JSON of the plan of
   // instruction.plan_serial when that is a new one, sent once on each stream; empty = as before.
   virtual void tell(const Instruction& instruction, const std::string& plan = {}) = 0;
-  // Tells the newest instruction again: the coordinator is alive.
+  // Sends the newest instruction again, which shows that the coordinator is alive.
   virtual void repeat() = 0;
 };
 

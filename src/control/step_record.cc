@@ -17,7 +17,7 @@ double mean(const std::map<int32_t, double>& losses) {
 
 // From the first op of a step to the last, over all workers.
 struct DeviceTime {
-  size_t workers = 0;  // that have told
+  size_t workers = 0;  // that have reported it
   Duration first = Duration::max(), last{};
   void add(const StepSummary& summary) {
     if (summary.device_finish_ns == 0) return;
@@ -82,7 +82,7 @@ StepRecord record_of(const State& state, int64_t step) {
   record.loss = mean(losses);
   const auto& rest = state.recovery.rest;
   const bool resumed = rest && rest->epoch == state.epoch && rest->step == step;
-  if (resumed) {  // when it began, nobody has told who has not run the whole of it
+  if (resumed) {  // workers that run only the rest of a step do not report when it began
     record.iteration_end = device.last;
   } else if (device.workers == busy_workers(state, record.plan.get())) {
     record.iteration = device.last - device.first;

@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 constexpr uint64_t kMostMembers = 1 << 20;
 constexpr int64_t kMostStarts = std::numeric_limits<int32_t>::max();
 
-// Reads the fields of one object; what is wrong with the first bad one is kept.
+// Reads the fields of one object; keeps what is wrong with the first bad one.
 class Fields {
  public:
   explicit Fields(const Json& json) : json_(json) {
@@ -132,7 +132,7 @@ std::string to_json(const Facts& facts) {
   if (const auto& ending = facts.ending) {
     json["ending"] = {{"exit_code", ending->exit_code}, {"sentence", ending->sentence}};
   }
-  // A sentence may hold what a file system calls a name.
+  // A sentence may contain a file name, which need not be UTF-8.
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

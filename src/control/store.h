@@ -24,13 +24,13 @@ struct LastResort {
   std::string cause;     // one sentence
   int exit_saved = 75;   // exit code when there is a checkpoint in the end
   int exit_bare = 75;    // and when there is none
-  int64_t ceiling = -1;  // no version above this one is good; -1 = none is bad
+  int64_t ceiling = -1;  // versions above this one are bad; -1 = all are good
   auto operator<=>(const LastResort&) const = default;
 };
 
 // What must outlive a coordinator: everything else is rebuilt from the workers' reports.
 struct Facts {
-  std::string run = {};    // whose facts these are: a store outlives runs, and may serve the next
+  std::string run = {};    // that they belong to: a store outlives a run, the next may use it
   int64_t term = 0;        // how often a coordinator has taken office
   int64_t epoch = 0;       // of the membership
   int64_t committed = -1;  // this version is final
@@ -38,8 +38,8 @@ struct Facts {
   int64_t target = -1;
   std::vector<WorkerId> members = {};      // of the epoch
   std::vector<int32_t> incarnations = {};  // of the members: how often each has been started
-  std::vector<WorkerId> learners = {};     // members that have not all of the state yet
-  // Of the step after `target` the members run what is left, which is not written down.
+  std::vector<WorkerId> learners = {};     // members that do not have the whole state yet
+  // The members run only what is left of the step after `target`; that is not written down.
   bool rest = false;
   bool begun = false;      // the workers have been told to run
   bool grown = false;      // see State::grown
@@ -58,21 +58,21 @@ std::string to_json(const Facts& facts);
 // Errors: Corrupt/Job with what is wrong; `origin` says where the text comes from.
 Result<Facts> facts_from_json(std::string_view text, std::string_view origin);
 
-// The place for them. One writer: who has lost that right can write no more.
+// Keeps the facts. There is one writer; a coordinator that has lost this right cannot write again.
 class Store {
  public:
   virtual ~Store() = default;
-  // Replaces the facts; durable, as far as the store is, when it returns.
+  // Replaces the facts. When it returns, they are as durable as this kind of store makes them.
   //
   // Errors: Exhausted/Job    there is no room
-  //         Disconnected/Job the store is out of reach, or somebody else is the writer by now: who
-  //                          hears it tells nobody anything any more
+  //         Disconnected/Job the store is out of reach, or another coordinator is the writer by
+  //                          now: the caller must not tell the workers anything any more
   virtual Status write(const Facts& facts) = 0;
-  // The facts written last, by whomever; all none in a fresh store.
+  // The facts written last, by any writer; Facts{} in a fresh store.
   virtual Facts read() const = 0;
 };
 
-// Facts that die with the process: a run without its coordinator ends.
+// Keeps the facts in memory: when the coordinator ends, so does the run.
 class MemoryStore : public Store {
  public:
   Status write(const Facts& facts) override {

@@ -1,7 +1,7 @@
 // A coordinator begins in the middle of a run: the one before it is gone, the workers run on.
 //
-// What was decided is in the store, what workers have done since is in their reports, which they
-// repeat to whoever leads (docs/decisions/028). Nobody freezes: a worker stops only where its
+// What was decided is in the store; what the workers have done since is in their reports, which
+// they repeat to any coordinator (docs/decisions/028). No worker freezes: it stops only where its
 // update needs a commit that it has not been told, one step later at the earliest.
 #pragma once
 
@@ -18,17 +18,17 @@ struct PlansOfFacts {
 };
 
 // The state of a run that has begun, as its facts say. `rules`: those that the run was begun with,
-// but for `term`, which is above that of the facts, and `saved`, the newest checkpoint on disk.
-// Members that do not come forward within the usual silence are dead. While somebody was learning
-// the state, an epoch begins without the learners: who had been given what is not known any more.
-// While all run what is left of a step, an epoch begins too, and what is left is found again: some
-// may not have been told.
+// except `term`, which is above that of the facts, and `saved`, the newest checkpoint on disk.
+// Members that do not report within the usual silence limit are dead. If a member was learning the
+// state, an epoch begins without the learners: which parts they had been given is not known any
+// more. If all were running what is left of a step, an epoch begins too, and what is left is
+// computed again: some may not have been told.
 //
 // Requires: facts.begun, and members that are workers of the rules' plan
 State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans, Duration now);
 
 // The state of a run whose workers have not been told to run: it begins anew, in the newest epoch
-// that anybody has been told of. It has ended if it ended before its first step.
+// that any worker has been told of. If the facts say that the run has ended, so does the state.
 //
 // Requires: !facts.begun
 State take_up_beginning(Rules rules, const Facts& facts, Duration now);

@@ -1,4 +1,4 @@
-// With what both ends of the conversation show each other who they are, when they are asked to.
+// The certificates by which the coordinator and its workers identify each other, if TLS is on.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace tenuto {
 
-// PEM texts of one end: the authority that has signed for all, and its own certificate and key.
-// That of a coordinator is for the name kCoordinatorName, so that no worker can pass itself off as
-// one.
+// PEM texts of one end: the certificate of the authority that has signed all others, and this end's
+// own certificate and key. A coordinator's certificate is for the name kCoordinatorName, so that no
+// worker can pose as one.
 struct Tls {
   std::string authority, certificate, key;
 };

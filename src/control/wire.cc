@@ -17,8 +17,8 @@ Phase from_wire(wire::Phase phase) {
   return phase == wire::OUT ? Phase::Out : Phase::Frozen;
 }
 
-// Moments and stretches of time that differ by what a Duration can hold, and counts that are none
-// below zero.
+// Clamp times so that the difference of two fits into a Duration, and counts so that none is below
+// zero.
 int64_t time_in(int64_t nanoseconds) {
   constexpr int64_t kMost = int64_t{1} << 60;
   return std::clamp(nanoseconds, -kMost, kMost);
@@ -137,7 +137,7 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .events = from.events()};
 }
 
-// Runs of values that differ in their micro-batch alone.
+// Writes values as runs that differ only in their micro-batch.
 template <class Runs>
 void write_values(const std::vector<Value>& values, Runs* to) {
   const Value* before = nullptr;

@@ -1,5 +1,5 @@
-// Between the plain values of report.h and the messages of message.proto. No other header but the
-// generated ones is included here, so that few files see protobuf.
+// Conversions between the plain values of report.h and the messages of message.proto. They are kept
+// apart so that few files include protobuf.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct Credentials {
 
 // The report as it is sent.
 wire::Report to_wire(const Report& report, const Credentials& credentials);
-// And back. What is out of range is read as what it stands for nearest: it came over an
-// authenticated stream.
+// And back. A value out of range becomes the nearest one in range: the stream was authenticated, so
+// this is no reason to refuse the message.
 Report from_wire(const wire::Report& message);
 // Why a message is not of this job, as a sentence that never shows the token; empty = it is.
 std::string refusal_of(const wire::Report& message, const Credentials& expected,

@@ -19,7 +19,7 @@ at::Tensor view_of(const std::byte* memory, size_t size) {
   return at::from_blob(const_cast<std::byte*>(memory), {static_cast<int64_t>(size)}, at::kByte);
 }
 
-// Torch speaks by exceptions; here is where they become sentences.
+// Torch throws exceptions; here they become errors.
 template <class Call>
 Status guarded(const char* what, const Call& call) {
   try {

@@ -1,5 +1,5 @@
-// What the model learns from: bytes of text, classes of files, or tables of numbers; which rows a
-// micro-batch has is a function of (seed, step, micro-batch, row), the same at whoever asks.
+// What the model learns from: bytes of text, classes of files, or tables of numbers. The rows of a
+// micro-batch are a function of (seed, step, micro-batch, row), the same on every worker.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Draw {
 class Data {
  public:
   virtual ~Data() = default;
-  // What the model must know of it.
+  // What the model must know of the data.
   virtual DataExtent extent() const = 0;
   // Text: rows x sequence bytes, and the byte after each of them. Either span may be empty.
   virtual void fill_text(const Draw& draw, std::span<int64_t> inputs,
@@ -35,8 +35,8 @@ class Data {
 };
 
 // Opens what job.data names. A folder stands for every regular file in it, at any depth, that has
-// no NUL byte; symbolic links in it are not followed. Files are taken in the order of their paths,
-// and of each the last data.held_out is kept for validation.
+// no NUL byte; symbolic links in it are not followed. Files are taken in the order of their paths;
+// the last part of each, a share of data.held_out, is kept for validation.
 //
 // text     the files one after the other; a row is a window of sequence + 1 bytes
 // classes  each file is one class; a row is a window of `sequence` bytes as counts of its 256 byte

@@ -25,7 +25,8 @@ std::string usable_devices() {
 
 int accelerator_count() { return cuda_count(); }
 
-// A thread belongs to a device from its first work there on; to name the device is not enough.
+// A device becomes a thread's current one with the thread's first work there; naming it is not
+// enough.
 void bind_device(const DeviceSettings& settings) {
   const Result<Device> device = Device::open(settings);
   if (!device.ok() || !device.value().accelerator()) return;
@@ -61,9 +62,9 @@ at::Tensor Device::host_room(at::IntArrayRef sizes, at::ScalarType type) const {
   return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(accelerator()));
 }
 
-// Memory that the allocator gives out on the compute stream may still be in use by what is queued
-// there. So rooms belong to the stream of the copies into them: it is idle when nothing comes, and
-// the compute stream's use of a room is recorded, so that it is given out again only after that.
+// Memory that is allocated on the compute stream may still be in use by work queued there. So rooms
+// are allocated on the stream of the copies into them, which is idle when nothing comes. The
+// compute stream's use of a room is recorded, so that its memory is reused only after that.
 at::Tensor Device::room(at::IntArrayRef sizes) const {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(place_);
   if (!accelerator()) return at::empty(sizes, options);

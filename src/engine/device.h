@@ -1,4 +1,4 @@
-// One device for whatever torch can drive, by calls that every device has; and the values of a
+// Any device that torch can drive, used by calls that all devices have, and the values of a
 // worker's stages that lie in its memory. Private to engine/.
 #pragma once
 
@@ -16,16 +16,16 @@
 
 namespace tenuto {
 
-// A value where the device keeps it, and when it is there.
+// A value in the device's memory, and the event after which it is complete.
 struct HeldValue {
   at::Tensor tensor;
-  std::shared_ptr<c10::Event> made;  // none: the bytes are there
+  std::shared_ptr<c10::Event> made;  // none: it is complete
 };
 
 // The device of an engine. Streams do nothing on the CPU, where copies end before they return.
 class Device {
  public:
-  // Invalid/Job names what there is when the wanted device is not.
+  // Opens the job's device. Invalid/Job when it is not there; the error names the devices that are.
   static Result<Device> open(const DeviceSettings& settings);
   // Where tensors live.
   at::Device place() const { return place_; }
@@ -33,16 +33,17 @@ class Device {
   bool accelerator() const { return !place_.is_cpu(); }
   // Uninitialised memory of the host, pinned for an accelerator. Any thread.
   at::Tensor host_room(at::IntArrayRef sizes, at::ScalarType type) const;
-  // Uninitialised fp32 memory of the device for a value that comes from outside: nothing that the
-  // device still does touches it. Any thread.
+  // Uninitialised fp32 memory of the device for a value that comes from another worker: no work
+  // that is still queued on the device touches it. Any thread.
   at::Tensor room(at::IntArrayRef sizes) const;
-  // The event of what has been started on the compute stream until now; none on the CPU.
+  // An event after all work that was started on the compute stream so far; none on the CPU.
   std::shared_ptr<c10::Event> mark() const;
-  // What is started on the compute stream from now on waits for the value.
+  // Makes all work that is started on the compute stream from now on wait for the value.
   void await(const HeldValue& value) const;
-  // Copies into `host`, which host_room gave, on a stream of its own; returns when it has ended.
+  // Copies into `host`, which host_room gave, on a separate stream; returns when the copy has
+  // ended.
   void to_host(const HeldValue& value, const at::Tensor& host) const;
-  // Copies into `there`, which room gave, likewise; gives the event after which it is there.
+  // Copies into `there`, which room gave, likewise; returns the event after which it is complete.
   std::shared_ptr<c10::Event> to_device(const at::Tensor& host, const at::Tensor& there) const;
   // Blocks until what was started on the compute stream has ended.
   void finish() const;

@@ -38,17 +38,17 @@
 namespace tenuto {
 namespace {
 
-// What a backward leaves for the sums.
+// What a split backward leaves to be added to the sums.
 struct LateWork {
-  WeightWork products;               // of linear layers, to be made
-  std::vector<WeightGradient> made;  // of the other weights
+  WeightWork products;               // gradients of linear layers, not computed yet
+  std::vector<WeightGradient> made;  // gradients of the other weights
 };
 
 // What a forward keeps for its backward.
 struct Stash {
   at::Tensor input;                // leaf; undefined at the first stage
   at::Tensor output;               // at the last stage the loss
-  std::unique_ptr<LateWork> late;  // the graph points to it; none: the backward is whole
+  std::unique_ptr<LateWork> late;  // the graph points to it; none: the backward is not split
 };
 
 Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
@@ -89,7 +89,7 @@ class Engine : public Compute {
   Status adopt(int64_t version) override;
 
  private:
-  // What was asked of the compute thread.
+  // A call for the compute thread.
   struct Call {
     Op op;
     Ticket ticket;
@@ -143,7 +143,7 @@ class Engine : public Compute {
   Layers layers_;
   Sums sums_;
 
-  std::atomic<int64_t> version_ = 0;  // read by whoever reports it while an op runs
+  std::atomic<int64_t> version_ = 0;  // may be read, to be reported, while an op runs
   std::atomic<double> speed_ = 1;     // read by the compute thread
   Undo undo_ = Undo::None;
   AheadUpdate ahead_;
@@ -152,7 +152,7 @@ class Engine : public Compute {
   std::map<MicroId, std::unique_ptr<LateWork>> work_;
   at::Tensor scratch_;
   bool sums_clear_ = false;
-  bool divided_ = false;  // the mean is that of the totals, and not used up
+  bool divided_ = false;  // the mean is that of the totals and is still valid
 
   std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::condition_variable changed_;
@@ -200,8 +200,8 @@ Engine::~Engine() {
 
 // --- The worker's side -------------------------------------------------------------------------
 
-// Waits for the op under way. It waits for nothing but the device itself, so it always ends; the
-// limit is for a device that has stopped.
+// Waits for the op under way. An op waits for nothing but the device, so it always ends; the limit
+// is for a device that has stopped.
 Status Engine::settle() {
   constexpr std::chrono::minutes kLimit(10);
   std::unique_lock lock(mutex_);
@@ -223,7 +223,7 @@ Status Engine::begin(int64_t step) {
   return ok();
 }
 
-// A total stays in its room.
+// A total needs nothing here: it stays in its room.
 void Engine::keep(const Value& value) {
   if (value.kind != ValueKind::Total) store_->keep(value);
 }
@@ -250,7 +250,7 @@ Status Engine::resume(int64_t step, const Remainder& rest) {
   return there.ok() ? check_stored(rest.stored) : there;
 }
 
-// Of what belongs to a stage each stage looks for its own.
+// Checks that the stored values are here. Of the totals each stage checks only its own.
 Status Engine::check_stored(const std::vector<Value>& stored) const {
   for (const Value& value : stored) {
     bool here = true;
@@ -317,8 +317,8 @@ at::Tensor Engine::blank() const {
   return device_.room({job_.parallel.micro_rows, job_.model.width});
 }
 
-// The division by the micro-batch count is left to the compute thread: what is in the room, and
-// goes to others as a total, is the sum.
+// The compute thread divides by the micro-batch count later: the room keeps the sum, which may be
+// sent to others as a total.
 Status Engine::reduced(const Value&) { return ok(); }
 
 void Engine::discard(const Value& value) {
@@ -375,7 +375,7 @@ Status Engine::write_state(StageId stage, int64_t first, std::span<const std::by
   CHECK(stage == stage_, cat("the state of stage ", stage_, ", not of ", stage));
   if (Status settled = settle(); !settled.ok()) return settled;
   weights_.write_state(first, from);
-  undo_ = Undo::None;  // what was kept before the last update does not have this part
+  undo_ = Undo::None;  // the back-up from before the last update does not have this part
   return ok();
 }
 
@@ -449,7 +449,7 @@ void Engine::serve() {
   }
 }
 
-// Torch speaks by exceptions; here is where they become sentences.
+// Torch throws exceptions; here they become errors.
 Status Engine::run(const Op& op) {
   try {
     Status status = ok();
@@ -565,8 +565,8 @@ void Engine::clear_once() {
   sums_clear_ = true;
 }
 
-// A split backward adds nothing to the sums, as one that runs for its gradient alone does not: what
-// it leaves can be dropped without a trace.
+// A split backward adds nothing to the sums, nor does one that runs only for its input gradient. So
+// the work that a split backward leaves can be dropped without a trace.
 Status Engine::backward_input(const Op& op) {
   const auto found = stashes_.find(op.micro);
   if (found == stashes_.end()) {
@@ -615,7 +615,7 @@ Status Engine::backward_weight(const Op& op) {
   return ok();
 }
 
-// Makes the mean gradient, unless it is there.
+// Computes the mean gradient, unless it has been computed already.
 void Engine::divide() {
   if (divided_) return;
   sums_.upload();
@@ -649,7 +649,7 @@ void Engine::note(const WholeNorm& norm, int64_t step) {
   outcome.finite = norm.skip == 0;
 }
 
-// The update of the step that ends with the version held, which can be taken back.
+// Takes the update that leads to version_, so that it can be taken back.
 void Engine::take(double clip, bool kept) {
   if (keeps_back_up_) {
     weights_.back_up();
@@ -668,7 +668,7 @@ Status Engine::step() {
   undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
   ++version_;
   if (verdict.value().skip == 0) {
-    divide();  // what is left of a step may begin with the verdict
+    divide();  // a resumed step may begin with the verdict and run no Measure
     take(clip_factor(norm, job_.optimizer.clip), false);
   }
   ahead_.set_stepped(verdict.value(), version_);
@@ -702,7 +702,7 @@ Status Engine::validate() {
   return ok();
 }
 
-// What a void op makes has the right size, and that is all.
+// Runs an op of a void step: its values have the right size and any content.
 Status Engine::run_void(const Op& op) {
   for (const Value& value : effect_of(op, stage_count_).write) {
     const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;

@@ -1,6 +1,6 @@
-// The torch island's only door: models, split backward, optimizers, data, checkpoints, on the CPU
-// and on accelerators alike. No torch header is included here, so that whoever uses it stays quick
-// to build.
+// The only interface to the code that uses torch: models, split backward, optimizers, data,
+// checkpoints, on the CPU and on accelerators alike. This header includes no torch header, so files
+// that include it compile fast.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ namespace tenuto {
 // Number of layers that the job's model is partitioned by (gpt: embedding, blocks, head).
 int32_t layer_count(const ModelSettings& model);
 
-// What only tests choose.
+// Options that only tests set.
 struct EngineOptions {
-  // Takes the CPU's memory for a device's own: it has Copies, and the staged path can be run
+  // Treats the CPU's memory as a device's own: the engine has Copies, so the staged path can be run
   // without an accelerator.
   bool separate_memory = false;
 };
@@ -37,7 +37,7 @@ Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
                                              const std::vector<StageId>& stages, Mailbox& mailbox,
                                              EngineOptions options = {});
 
-// Makes the job's device that of the calling thread, for libraries that ask which one it is. Does
+// Makes the job's device the current one of the calling thread, for libraries that ask for it. Does
 // nothing on the CPU, nor when there is no such device.
 void bind_device(const DeviceSettings& settings);
 
@@ -47,8 +47,8 @@ int accelerator_count();
 // Version of torch and the devices it can use, for `doctor` and `--version`.
 std::string engine_description();
 
-// Continues `prompt` by `byte_count` bytes with the model whose shards are in `shards`; `write`
-// gets them as they come. Temperature 0 = always the likeliest byte.
+// Continues `prompt` by `byte_count` bytes with the model whose shards are in `shards`; `write` is
+// called with each byte. Temperature 0 = always the likeliest byte.
 Status sample(const Job& job, const std::vector<std::string>& shards, const std::string& prompt,
               int64_t byte_count, double temperature, int64_t seed,
               const std::function<void(const std::string&)>& write);

@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 
 Error refuse(std::string message) { return {Code::Invalid, Reach::Job, std::move(message)}; }
 
-// All data together; a worker holds it in memory.
+// The limit for all files together: a worker holds them in memory.
 constexpr int64_t kMostBytes = int64_t{16} << 30;
 
-// Where a file was named: by the user, or found in a folder.
+// Files by path: true = the user named it, false = it was found in a folder.
 using Found = std::map<std::string, bool>;
 
 Status find_in(const std::string& folder, Found& found) {
@@ -39,8 +39,8 @@ Status find_in(const std::string& folder, Found& found) {
 
 using Text = std::optional<std::string>;
 
-// The bytes of a file, at most `left`; nothing when it is no text, of which a file that is none
-// says so early in most cases.
+// The bytes of a file, at most `left`; nothing when it has NUL bytes. Most files that are not text
+// have one near the start, so the start is read first.
 Result<Text> text_of(const std::string& path, int64_t left) {
   const auto file = InputFile::open(path);
   if (!file.ok()) return file.error();

@@ -1,4 +1,4 @@
-// The user's files: named ones and those of folders.
+// The user's files: those that are named and those in named folders.
 #pragma once
 
 #include <string>

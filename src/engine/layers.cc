@@ -73,7 +73,8 @@ uint32_t threshold_of(double probability) {
 }
 
 #if defined(__x86_64__)
-// The same loop with the 32-bit products that the oldest x86-64 has no vector instruction for.
+// The same loop compiled for AVX2: the oldest x86-64 has no vector instruction for its 32-bit
+// products.
 [[gnu::target("avx2")]] void fill_wide(float* mask, uint32_t count, float scale, uint32_t threshold,
                                        uint64_t key) {
   fill(mask, count, scale, threshold, key);

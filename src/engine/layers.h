@@ -1,5 +1,4 @@
-// The layers of the models, one micro-batch at a time, and what they need to be told. Private to
-// engine/.
+// The layers of the models, run for one micro-batch at a time. Private to engine/.
 //
 // Letters of shapes: B rows of the micro-batch, T bytes of a row, C width, V vocabulary, F
 // features.
@@ -17,7 +16,7 @@
 
 namespace tenuto {
 
-// The circumstances of one pass of one micro-batch.
+// The settings of one pass of one micro-batch.
 struct Pass {
   bool training = false;
   uint64_t dropout_key = 0;        // of (seed, step, micro); see dropout_key
@@ -31,20 +30,20 @@ uint64_t dropout_key(int64_t seed, int64_t step, int32_t micro);
 // the element's index alone. The same on every device.
 at::Tensor dropout_mask(at::IntArrayRef sizes, double probability, uint64_t key, at::Device place);
 
-// The same by tensor operations that every device has: what accelerators run.
+// The same mask by tensor operations that every device has; used on accelerators.
 at::Tensor dropout_mask_by_tensors(at::IntArrayRef sizes, double probability, uint64_t key,
                                    at::Device place);
 
 // Layers [layer_first, layer_end) of a model, over the weights of a stage.
 //
-// Precision: bf16 is for matrix products and what follows them inside a layer; the residual stream,
-// the norms' inputs, what goes between layers, and the loss are fp32. So the wire carries fp32.
+// Precision: bf16 is used for matrix products and what follows them inside a layer; the residual
+// stream, the norms' inputs, values between layers and the loss are fp32. So messages are fp32.
 class Layers {
  public:
   // Requires: the weights hold the parameters of these layers, and outlive this.
   Layers(const ModelSettings& model, const Weights& weights, int32_t layer_first,
          int32_t layer_end);
-  // Runs them all. gpt: [B, T] bytes (first layer) or [B, T, C] to [B, T, C] or (after the last
+  // Runs all layers. gpt: [B, T] bytes (first layer) or [B, T, C] to [B, T, C] or (after the last
   // layer) logits [B, T, V]; mlp: [B, F] or [B, C] to [B, C] or logits.
   at::Tensor run(at::Tensor x, const Pass& pass) const;
 

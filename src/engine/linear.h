@@ -1,5 +1,5 @@
-// A linear layer whose weight gradient can wait: the backward returns the input's gradient at once
-// and leaves the weight's as work to be done later. Private to engine/.
+// A linear layer with a split backward: it returns the input's gradient at once and can leave the
+// weight's gradient as work to be done later. Private to engine/.
 //
 // Bitwise equal to torch's own backward: the same products of the same 2-D views, added to the
 // gradient micro-batch by micro-batch.
@@ -24,13 +24,14 @@ struct LinearWork {
 // The deferred work of one stage and micro-batch, in the order in which the backward met it.
 using WeightWork = std::vector<LinearWork>;
 
-// x [..., I] -> [..., O]. With `deferred`, the weight's and bias's gradient become work in it when
-// the backward runs; without, autograd adds them. It must live until that backward. Where the
-// weight has a low-precision form the product is made in it and the result has its type.
+// x [..., I] -> [..., O]. With `deferred`, the backward appends the weight's and bias's gradients
+// to it as work; without, autograd adds them. `deferred` must live until that backward. If the
+// weight has a low-precision form, the product is made in it and the result has its type.
 at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
                   WeightWork* deferred);
 
-// Does the work: adds to the gradients. Memory of one product is kept in `scratch` between calls.
+// Does the deferred work and adds it to the gradients. `scratch` keeps the memory of one product
+// between calls.
 void drain(WeightWork& work, at::Tensor& scratch);
 
 }  // namespace tenuto

@@ -1,4 +1,4 @@
-// Text from a trained model, and what the engine is built on.
+// Writes text with a trained model, and describes the build of torch.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

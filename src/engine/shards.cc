@@ -1,4 +1,4 @@
-// How a stage's weights go to a checkpoint shard and come back from the shards of any partition.
+// Writes a stage's weights to a checkpoint shard and reads them from the shards of any partition.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
@@ -18,7 +18,7 @@
 namespace tenuto {
 namespace {
 
-constexpr const char* kForm = "1";  // of the shards' names and metadata
+constexpr const char* kForm = "1";  // version of the shards' names and metadata
 constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kUpdates = "optimizer_updates";
 constexpr const char* kVersion = "version";
@@ -35,7 +35,7 @@ std::string text_of(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-// The opened shards, and which of them has a tensor.
+// The opened shards, and which file has each tensor.
 struct Shards {
   std::vector<std::unique_ptr<SafetensorsFile>> files;
   std::map<std::string, SafetensorsFile*> home;
@@ -134,7 +134,7 @@ Status Weights::save(const std::string& path, int64_t version) {
                             {kUpdates, cat(updates_)}});
 }
 
-// In the order of the rows of a part.
+// The rows of a part, in their order.
 std::vector<at::Tensor> Weights::state_rows() const {
   std::vector<at::Tensor> rows = {values_.detach()};
   for (const auto& [name, row] : state()) rows.push_back(row);
@@ -149,7 +149,7 @@ int64_t Weights::state_unit() const {
 // each optimizer has one row at least besides the values.
 int64_t Weights::state_bytes() const { return (1 + count_) * state_unit(); }
 
-// What a part holds: the number of updates, or not, and these elements of each row.
+// What a part holds: the number of updates or not, and `count` elements of each row.
 struct Weights::Part {
   bool number = false;
   int64_t first = 0, count = 0;

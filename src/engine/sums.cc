@@ -26,7 +26,7 @@ void Sums::resume(int64_t step) {
   own_ = at::Tensor();
 }
 
-// The rooms of two steps change places.
+// Swaps the rooms of the two steps.
 void Sums::change() {
   weights_.change_totals();
   std::swap(total_, total_before_);

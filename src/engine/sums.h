@@ -1,5 +1,5 @@
-// A stage's gradient sums as the wire sees them: the worker's own, and the totals over its group.
-// Private to engine/.
+// A stage's gradient sums for sending and receiving: the worker's own, and the totals over its
+// group. Private to engine/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,22 +15,22 @@
 
 namespace tenuto {
 
-// The sums of the weights, in the host's memory: for an accelerator copies of them. Called by the
-// worker's thread, but for upload().
+// The gradient sums of the weights, in the host's memory; on an accelerator they are copies. Called
+// by the worker's thread, except upload().
 //
-// A total stays in its room when its step has been taken, and when the next one has begun, as long
-// as nobody discards it: then the totals of that step have rooms of their own.
+// Until it is discarded, a total stays in its room after its step's update, and also when the next
+// step has begun: the totals of the next step then have rooms of their own.
 class Sums {
  public:
   // Both outlive this.
   Sums(Weights& weights, const Device& device) : weights_(weights), device_(device) {}
-  // Step `step` begins: no total is here. Once more changes nothing.
+  // Begins step `step` without any total. Calling it again changes nothing.
   void begin(int64_t step);
-  // What is left of the step begins, of which some was here: its totals are here again.
+  // Begins the rest of a step that was begun here before: its totals are here again.
   void resume(int64_t step);
   // The worker's own sum of a bucket (Weights::bucket), as it is now.
   std::span<const std::byte> own(int part);
-  // The room of a total, which is here from now on.
+  // The room of a total. The total counts as here from now on.
   std::span<std::byte> room(const Value& total);
   // True when the total is here.
   bool has(const Value& total) const { return here_.contains(total); }
@@ -38,7 +38,7 @@ class Sums {
   std::span<const std::byte> bytes(const Value& total) { return part_of(total.part); }
   // The total is not needed any more.
   void discard(const Value& total) { here_.erase(total); }
-  // Brings the totals to the device. The compute thread, while nobody writes them.
+  // Copies the totals to the device. The compute thread, while nobody writes them.
   void upload();
 
  private:
@@ -50,7 +50,7 @@ class Sums {
   const Device& device_;
   int64_t step_ = -1;
   std::set<Value> here_, before_;          // of this step and of the one before
-  at::Tensor own_, total_, total_before_;  // of an accelerator; made when they are needed
+  at::Tensor own_, total_, total_before_;  // copies for an accelerator, made when needed
 };
 
 }  // namespace tenuto

@@ -1,5 +1,5 @@
-// The values that travel, by name, for all stages of one worker: what one stage puts here another
-// takes, or the wire does. Private to engine/.
+// The values that go between stages, by name, for all stages of one worker: one stage puts a value
+// here, and another stage or the wire takes it. Private to engine/.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@
 namespace tenuto {
 
 // Shared by the worker's thread, the compute threads and those of the copies. Only the worker's
-// thread removes values, so what it has found stays where it is.
+// thread removes values, so the memory of a value that it has found stays valid.
 class ValueStore {
  public:
-  // Puts a value, in the place of one of the same name. Any thread.
+  // Puts a value; it replaces one of the same name. Any thread.
   void put(const Value& value, HeldValue held) {
     const std::lock_guard lock(mutex_);
     forget(value);
@@ -37,14 +37,15 @@ class ValueStore {
     const auto name = names_.find(memory);
     return name != names_.end() ? values_.at(name->second) : HeldValue{};
   }
-  // True when an activation or a gradient begins at `memory`: what is on the device. Any thread.
+  // True when an activation or a gradient begins at `memory`; only these are on the device. Any
+  // thread.
   bool holds(const void* memory) const {
     const std::lock_guard lock(mutex_);
     const auto name = names_.find(memory);
     return name != names_.end() &&
            (name->second.kind == ValueKind::Activation || name->second.kind == ValueKind::Gradient);
   }
-  // The value that begins at `memory` is there after `event`. Any thread.
+  // Makes `event` the one after which the value that begins at `memory` is complete. Any thread.
   void mark(const void* memory, std::shared_ptr<c10::Event> event) {
     const std::lock_guard lock(mutex_);
     const auto name = names_.find(memory);
@@ -52,31 +53,31 @@ class ValueStore {
   }
   // Removes a value, if it is there. The worker's thread.
   void remove(const Value& value) {
-    HeldValue freed;  // let go after the lock
+    HeldValue freed;  // freed after the lock is released
     const std::lock_guard lock(mutex_);
     freed = forget(value);
   }
-  // The value goes to what is kept of the step, if it is there. The worker's thread.
+  // Moves a value, if it is there, to the values that are kept for resume(). The worker's thread.
   void keep(const Value& value) {
     const std::lock_guard lock(mutex_);
     HeldValue held = forget(value);
     if (held.tensor.defined()) kept_.keep(value, std::move(held));
   }
-  // A value that was kept is not needed any more. The worker's thread.
+  // Frees a kept value that is not needed any more. The worker's thread.
   void drop(const Value& value) {
-    std::optional<HeldValue> dropped;  // let go after the lock
+    std::optional<HeldValue> dropped;  // freed after the lock is released
     const std::lock_guard lock(mutex_);
     dropped = kept_.drop(value);
   }
-  // Step `step` begins: nothing is here, see also KeptValues. The worker's thread, while nothing
-  // runs.
+  // Begins step `step` with an empty store; KeptValues says which kept values stay. The worker's
+  // thread, while nothing runs.
   void begin(int64_t step) {
     const std::lock_guard lock(mutex_);
     values_.clear();
     names_.clear();
     kept_.begin(step, [](std::map<Value, HeldValue>& values) { values.clear(); });
   }
-  // What is left of the step begins with these values. Likewise.
+  // Begins the rest of step `step` with the `stored` values only. The same thread, likewise.
   void resume(int64_t step, const std::vector<Value>& stored) {
     const std::lock_guard lock(mutex_);
     kept_.resume(step, stored, values_);
@@ -98,7 +99,7 @@ class ValueStore {
   mutable std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::map<Value, HeldValue> values_;
   KeptValues<HeldValue> kept_;
-  std::map<const void*, Value> names_;  // by where each begins
+  std::map<const void*, Value> names_;  // by the address at which each value begins
 };
 
 }  // namespace tenuto

@@ -36,9 +36,9 @@ int64_t place_weights(std::vector<Weight>& all, int64_t next, const Wanted& want
   return next;
 }
 
-// oneMKL before 2025.0, which torch takes square roots of the CPU with, picks a function's kernel
-// in the first call of it. Threads that make that call at once, of several engines or of one, may
-// be given a kernel of a few correct digits, and replicas part: one thread makes it, alone.
+// Torch takes square roots on the CPU with oneMKL, which before 2025.0 picks a function's kernel in
+// the first call. Threads that make this call at the same time may get a kernel with only a few
+// correct digits, and replicas then differ. So one thread makes the first call alone.
 // Source: https://github.com/pytorch/pytorch/issues/188792.
 void take_square_roots(at::Tensor& roots, const at::Tensor& of) {
   [[maybe_unused]] static const bool kernel_is_picked = at::ones({1}).sqrt_().defined();
@@ -121,7 +121,7 @@ void Weights::fold() {
   gradients_.zero_();
 }
 
-// The mean is the totals in fp32; not a number where some gradient was none, or too large.
+// Sets the mean to the totals in fp32. A bucket becomes NaN if one of its gradients did not fit.
 void Weights::round_totals() {
   const std::span all(mean_.mutable_data_ptr<float>(), static_cast<size_t>(count_));
   for (size_t b = 0; b < buckets(); ++b) {
@@ -212,8 +212,8 @@ void Weights::take_back() {
   first_moment_.copy_(kept_first_);
   if (second_moment_.defined()) second_moment_.copy_(kept_second_);
   updates_ = kept_updates_;
-  // The values are what they were, so what a forward has saved of them is right: autograd, which
-  // counts changes, is told so.
+  // The values are again those that a forward may have saved. Autograd counts changes to detect
+  // stale ones, so its count is set back, too.
   c10::VariableVersion counter = values_.unsafeGetTensorImpl()->version_counter();
   counter.set_version(kept_counter_);
   refresh_low();

@@ -27,7 +27,7 @@ struct Weight {
   at::Tensor low;       // the value in bf16; undefined in fp32
 };
 
-// A gradient of one micro-batch that is in no sum yet.
+// A gradient of one micro-batch that has not been added to a sum yet.
 struct WeightGradient {
   const Weight* weight = nullptr;
   at::Tensor value;
@@ -41,12 +41,12 @@ class Weights {
  public:
   // Initialised from the job's seed.
   Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place);
-  // In the order of the whole model.
+  // All weights, in the order of the whole model.
   const std::vector<Weight>& all() const { return all_; }
   // The elements [first, end) of a gradient bucket: -1 the whole, 0 all but the shared weight, 1
   // the shared weight.
   std::pair<int64_t, int64_t> bucket(int part) const;
-  // The same of fixed sums, each bucket with a place behind it for what did not fit.
+  // The same for fixed sums. The last element of each bucket counts the gradients that did not fit.
   std::pair<size_t, size_t> fixed_bucket(int part) const;
   // True when sums are made in fixed point (base/fixed_sum.h): gradients() then hold what has been
   // added since the last fold().
@@ -56,19 +56,19 @@ class Weights {
   // The worker's own fixed sums and their totals over the group.
   std::span<FixedSum> fixed_sums() { return fixed_sums_; }
   std::span<FixedSum> fixed_totals() { return fixed_totals_; }
-  // The worker's own gradient sums and their totals over the group, flat; fixed totals are not
-  // here.
+  // The worker's own gradient sums and their totals over the group, flat; totals() is undefined for
+  // fixed sums.
   const at::Tensor& gradients() const { return gradients_; }
   const at::Tensor& totals() const { return totals_; }
-  // The totals, fixed ones too, and those of the step before change places: a step may be gone on
-  // with when the next one has begun. Those take memory once this has been called.
+  // Swaps the totals, fixed ones too, with those of the step before: a step may be resumed after
+  // the next one has begun. The first call allocates the second set.
   void change_totals();
   // Sets the gradient sums to zero.
   void clear_gradients();
-  // From now on a backward leaves the gradients that it makes beside the sums, with nothing of any
-  // backward before; or it adds them to the sums.
+  // From now on a backward leaves its gradients apart from the sums, where nothing of an earlier
+  // backward is left; or, with false, it adds them to the sums.
   void leave_apart(bool apart);
-  // What backwards have left beside the sums, and is there no more.
+  // Takes out the gradients that backwards have left apart from the sums.
   std::vector<WeightGradient> take_apart();
   // Adds such gradients to the sums.
   void add(const std::vector<WeightGradient>& made);
@@ -79,38 +79,38 @@ class Weights {
   RunningNorm measure(RunningNorm before) const;
   // Keeps a copy of parameters and optimizer state for take_back.
   void back_up();
-  // Keeps a copy of the mean, which an update uses up and the next step overwrites.
+  // Keeps a copy of the mean: an update destroys the mean and the next step overwrites it.
   void keep_mean();
-  // The optimizer's update from the mean, or from the kept one, which is scaled by `clip` (at most
-  // 1) first and is used up.
+  // The optimizer's update from the mean, or from the kept copy of it. That mean is first scaled by
+  // `clip` (at most 1) and is not valid afterwards.
   void update(const OptimizerSettings& optimizer, double rate, double clip, bool kept = false);
-  // Back to what back_up kept. A backward may follow that has seen these values before the update.
+  // Restores what back_up kept. A backward whose forward used these values may still follow.
   void take_back();
-  // Writes one shard; metadata tells `version`.
+  // Writes one shard; its metadata holds `version`.
   Status save(const std::string& path, int64_t version);
   // Reads all that this stage needs; Corrupt/Job when a shard is not of `version`, Invalid/Job for
   // a missing or misshapen tensor. Nothing is changed unless all could be read.
   Status load(const std::vector<std::string>& paths, int64_t version);
-  // Parameters and optimizer state as units of equal size, of which a part takes some that are
-  // neighbours. The first unit is the number of updates; each other one is one element: its value
-  // and its number in each of the optimizer's tensors.
+  // Bytes of the parameters and optimizer state, which are units of equal size. A part is some
+  // neighbouring units. The first unit is the number of updates; every other unit is one element:
+  // its value and its number in each of the optimizer's tensors.
   //
-  // Whoever has been given a unit and then takes each update with the donor keeps it right,
-  // whatever else it has not been given yet. For update() computes an element from: the mean
-  // gradient of that element, the rate and the clip factor, which all members have alike; the
-  // number of updates; and the element's own unit. The number of updates comes first of all.
-  // Neither the values nor the optimizer's tensors could come before the other as a whole: the
-  // value moves by the moments, and SGD's momentum takes weight decay from the value. An optimizer
-  // whose update of an element reads other elements' state would need another unit.
+  // A worker that has received a unit and then takes every update that the donor takes keeps that
+  // unit right, whatever else it has not received yet. The reason: update() computes an element
+  // from its mean gradient, the rate and the clip factor, which all members have alike; from the
+  // number of updates, which is sent first; and from the element's own unit. The values could not
+  // be sent as a whole before the optimizer's tensors, nor after them: a value moves by its
+  // moments, and SGD's momentum takes weight decay from the value. An optimizer whose update of an
+  // element reads the state of other elements would need other units.
   int64_t state_bytes() const;
   // Bytes of one unit.
   int64_t state_unit() const;
   // Copies the units from byte `first` on: each tensor's elements, one tensor after the other.
   // Requires: first and the size are multiples of state_unit(), first + size <= state_bytes()
   void read_state(int64_t first, std::span<std::byte> to) const;
-  // Puts a part in its place, as read_state made it from the same `first` and size.
+  // Writes a part that read_state made with the same `first` and size.
   void write_state(int64_t first, std::span<const std::byte> from);
-  // Reads the values alone, of whatever version: what sampling needs.
+  // Reads only the values, of any version: for sampling.
   Status load_values(const std::vector<std::string>& paths);
 
  private:
@@ -119,7 +119,7 @@ class Weights {
   Status read_into(const std::vector<std::string>& paths, int64_t version, bool with_state);
   void refresh_low();
   void round_totals();
-  // The number of buckets, of which a shared weight is the second.
+  // The number of buckets: a shared weight has the second one.
   size_t buckets() const { return shared_first_ < count_ ? 2 : 1; }
   // The flat tensors that hold the state: the values, then the optimizer's.
   std::vector<at::Tensor> state_rows() const;
@@ -130,15 +130,15 @@ class Weights {
   double momentum_;
   bool bf16_;
   std::vector<Weight> all_;
-  int64_t decayed_end_ = 0;  // [0, decayed_end_) and the shared weight are pulled to zero
+  int64_t decayed_end_ = 0;  // weight decay: for [0, decayed_end_) and the shared weight
   int64_t shared_first_ = 0, count_ = 0;
   at::Tensor values_, gradients_, low_;
-  at::Tensor totals_, totals_before_;  // unless sums are to be reproducible
-  std::vector<FixedSum> fixed_sums_, fixed_totals_, fixed_before_;  // if they are to be
+  at::Tensor totals_, totals_before_;                               // for fast numerics
+  std::vector<FixedSum> fixed_sums_, fixed_totals_, fixed_before_;  // for reproducible numerics
   at::Tensor first_moment_, second_moment_;  // adamw: of gradient and square; sgd: momentum, none
-  at::Tensor mean_;                          // while adamw's update uses it up: the denominator
+  at::Tensor mean_;                          // adamw's update overwrites it with the denominator
   at::Tensor kept_values_, kept_first_, kept_second_, kept_mean_;
-  uint32_t kept_counter_ = 0;               // what autograd has counted of changes to the values
+  uint32_t kept_counter_ = 0;               // autograd's count of changes to the values
   int64_t updates_ = 0, kept_updates_ = 0;  // skipped steps do not count
 };
 

@@ -220,7 +220,7 @@ Fault Checker::check_kind(OpKind kind, std::vector<Place>& owner) const {
   for (const auto& ops : schedule_.lists) {
     count += std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
   }
-  // With too few ops one of the first count + 1 is missing: no more room than ops is needed.
+  // With too few ops one of the first count + 1 is missing, so count + 1 places are enough.
   owner.assign(static_cast<size_t>(std::min(wanted, count + 1)), Place{});
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
@@ -291,7 +291,7 @@ Fault Checker::check_twice(OpKind kind) const {
   return {};
 }
 
-// What is left of a step: no op twice, and each weight gradient in the sum of its stage once.
+// The rest of a step: no op is listed twice, each weight gradient enters its stage's sum once.
 Fault Checker::check_rest() const {
   for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
     if (Fault found = check_twice(kind)) return found;
@@ -319,11 +319,10 @@ Fault Checker::check_rest() const {
   return {};
 }
 
-// Under ready dispatch weight gradients must keep micro-batch order, which is what makes sums
-// repeat bit for bit, and losses of a held-out pass too; with a whole backward input gradients,
-// whose ops make the sums then. Other ops are taken in list order and make no sum: theirs may be
-// any, and whether it stands still the walk decides. Under listed dispatch sums are made in list
-// order, which is as fixed.
+// Under ready dispatch, ops that add to a sum must stand in micro-batch order, so that sums repeat
+// bit for bit: weight gradients (with a whole backward, input gradients) and held-out losses. Other
+// ops may stand in any order; the walk decides whether that order stands still. Under listed
+// dispatch the list fixes the order of the sums.
 Fault Checker::check_order() const {
   if (plan_.dispatch == Dispatch::Listed) return {};
   for (int32_t w = 0; w < worker_count(); ++w) {
@@ -349,7 +348,7 @@ Fault Checker::check_order() const {
   return {};
 }
 
-// The kinds of ops that make an update: with the norm of all, or ahead of it.
+// The kinds of ops of an update: after the norm of all stages is known, or ahead of it.
 constexpr OpKind kBarrier[] = {OpKind::Measure, OpKind::Step};
 constexpr OpKind kAhead[] = {OpKind::MeasureAhead, OpKind::StepAhead, OpKind::Validate};
 
@@ -368,7 +367,7 @@ const char* name_of(OpKind kind) {
   }
 }
 
-// Either all stages step when they know the norm of all, or all step ahead of it.
+// Either all stages step after the norm of all is known, or all step ahead of it.
 Fault Checker::check_one_update() const {
   const bool staggered = is_staggered(schedule_);
   for (int32_t w = 0; w < worker_count(); ++w) {
@@ -402,7 +401,7 @@ Fault Checker::check_once(OpKind kind) const {
     for (size_t slot = 0; slot < found.size(); ++slot) {
       const StageId stage = held_[at(w)][slot];
       if (found[slot] >= 0) continue;
-      // A verdict that lives needs no norms; a step that is taken needs no other.
+      // A stored verdict needs no norms; a holder with a total has taken its step already.
       if (resumed() && (kind == OpKind::Measure || has_total(w, stage))) continue;
       return fault({{w}, static_cast<int32_t>(ops.size())},
                    cat("holds stage ", stage, " and has no ", name, " of it: add one"));

@@ -14,11 +14,12 @@ namespace tenuto {
 // Refuses a plan with the first fault found: a sentence that names worker and op, and the list with
 // an arrow. Sizes may be empty (no byte figures).
 //
-// With `stores` the lists are what is left of a step, and these values are there before. An op runs
-// once at most; each micro-batch's weight gradient comes into the sum of its stage once, from the
-// lists or from a partial that is there, unless a total is: then no op adds to it, and it may be
-// sent on. A holder without a Step has taken it already and keeps the total. An op that is run
-// again for one of its results leaves the others behind: values may stay to the end.
+// With `stores` the lists are the rest of an interrupted step, and each worker begins with these
+// values. An op runs at most once. Each micro-batch's weight gradient enters the sum of its stage
+// exactly once, from the lists or as a stored partial. If a total of the stage is stored, no op
+// adds to it, and it may be sent to other holders. A holder without a Step in its list has already
+// taken it and keeps the total. An op may run again for only one of its results, so values may
+// remain at the end.
 //
 // Requires: a store for each worker, or none
 // Errors: Invalid/Job   the plan is malformed, loses or doubles work, leaks, or can deadlock
@@ -26,8 +27,8 @@ namespace tenuto {
 // Cost:   linear in the number of ops
 Status check(const Plan& plan, const Sizes& sizes = {}, const Stores& stores = {});
 
-// What a right plan's user should know all the same, a sentence each: weight gradients that are not
-// summed in micro-batch order.
+// Warnings about a correct plan, one sentence each: weight gradients that are not summed in
+// micro-batch order.
 //
 // Requires: check(plan) is ok
 std::vector<std::string> notices(const Plan& plan);

@@ -1,6 +1,6 @@
 // The symbolic check of a collective: what each member's chunk is made of, as a set of
-// contributors. Chunks do not meet, so they are played one after the other, and the state is that
-// of one chunk.
+// contributors. Chunks are independent, so they are played one after the other, and only one
+// chunk's state is kept.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -46,12 +46,12 @@ class Player {
     count_scratch();
     return facts_;
   }
-  // The first message beside another one at a port, and the first put without use.
+  // The first message that shares a port with another in its round, and the first useless put.
   const std::optional<std::string>& crowded() const { return crowded_; }
   const std::optional<Fault>& idle_put() const { return idle_put_; }
 
  private:
-  // What bounds the memory of the check where no moves do.
+  // Bounds the memory of the check where the number of moves does not.
   static constexpr size_t kMostChunksOfOne = 1 << 20;
 
   size_t count() const { return collective_.members.size(); }
@@ -80,7 +80,7 @@ class Player {
     for (const WorkerId owner : owners_) {
       if (place_.count(owner) == 0) return fault(cat("owner ", owner, " is not a member"));
     }
-    // Every chunk must reach every member but one: also what bounds the memory of this check.
+    // Every chunk must reach every member but one. This also bounds the memory of the check.
     if (static_cast<size_t>(facts_.moves) / chunks() >= count() - 1) return {};
     return fault(cat("it has ", facts_.moves, " moves; ", chunks(), " chunks and ", count(),
                      " members need at least ", chunks() * (count() - 1)));
@@ -150,7 +150,7 @@ class Player {
                          cat("round ", move.round, ", move ", to_text(original(move)), sentence)};
   }
 
-  // Who begins with what, and the set that is wanted in the end.
+  // Sets what each member begins with, and the set that is wanted in the end.
   void begin(size_t chunk) {
     words_ = (count() + 63) / 64;
     sets_.assign(count() * words_, 0);
@@ -220,7 +220,7 @@ class Player {
     if (goal_ == Goal::ReduceScatter && member != owner_) return;
     const uint64_t* set = set_of(member);
     if (std::equal(set, set + words_, wanted_.begin())) return;
-    // Of what is missing the lowest worker's is told; a move's fault comes before it.
+    // A fault of a move is reported first; else the missing chunk of the lowest worker.
     const auto id = static_cast<uint32_t>(collective_.members[member].value);
     if (first_fault_ && (first_fault_->round != kNever || first_fault_->index <= id)) return;
     const auto bits = [&](const uint64_t* from) {
@@ -233,7 +233,7 @@ class Player {
                              " contributions in chunk ", chunk, ": expected all")};
   }
 
-  // What is added lands beside the chunk, and so does what replaces a chunk that is being sent.
+  // An added chunk is received into scratch, and so is one that replaces a chunk being sent.
   void count_scratch() {
     std::sort(swapped_.begin(), swapped_.end());
     auto swapped = swapped_.begin();

@@ -17,7 +17,7 @@ struct Move {
   auto operator<=>(const Move&) const = default;
 };
 
-// Moves that may happen together: all of them read the state before the round.
+// Moves that may run at the same time: all of them read the state from before the round.
 struct Round {
   std::vector<Move> moves;
   auto operator<=>(const Round&) const = default;

@@ -58,7 +58,7 @@ int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
     if (queue == Backward && forwards_begun_ < std::min(limit_.warm_up, forwards_)) continue;
     const OpKind kind = list_[static_cast<size_t>(index)].kind;
     if (kind == OpKind::Forward && !has_room()) continue;
-    // What others are owed is made with the parameters as they were.
+    // Outputs for other workers must be computed with the parameters before the step.
     if (kind == OpKind::Step && owes_outputs()) continue;
     return index;
   }

@@ -1,5 +1,5 @@
-// The compute lane of one worker: which op it takes next. The dispatch rule stands here once; the
-// walk (check, runtime) and the price both ask it.
+// The compute lane of one worker: which op it takes next. The dispatch rule is implemented only
+// here; the walk (check, runtime) and the price both call it.
 #pragma once
 
 #include <array>
@@ -14,22 +14,22 @@ namespace tenuto {
 // True for ops of the compute lane; Send, Recv and Reduce have lanes of their own.
 bool is_compute(OpKind kind);
 
-// A worker's compute ops on their way from begin to end. It knows which ops have begun; whether
-// their inputs are there, the caller knows.
+// The progress of a worker's compute ops. The lane tracks which ops have begun; the caller tracks
+// which inputs are present.
 class ComputeLane {
  public:
-  // Takes the compute ops of `list`, or of them only those that `keep` is true for. The list must
-  // outlive the lane.
+  // Takes the compute ops of `list`; with `keep`, only those for which it returns true. The list
+  // must outlive the lane.
   ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limit,
               bool (*keep)(const Op&) = nullptr);
   // The op (its index in the list) to begin next; -1 when an op is running or none can begin.
-  // missing[i] = how many values that op i reads are not there.
+  // missing[i] = how many values that op i reads are not present.
   //
-  // Validate comes first, as soon as its verdict is there: it has no place among the others. Then,
-  // Listed: the next of the list. Ready: the first that has all it reads, in the order update,
-  // backward, forward, weight gradient, each kind in list order, forwards under the limit. A Step
-  // comes behind every forward and backward of the list: in a whole step what it reads is made of
-  // them, in what is left of one its total may be there from the start.
+  // Validate runs first, as soon as its verdict is present, wherever it is in the list. Then,
+  // Listed: the next op of the list. Ready: the first op whose inputs are all present, in the order
+  // update, backward, forward, weight gradient, each kind in list order, forwards and backwards
+  // under the limit. A Step runs only after every forward and backward of the list has begun: in
+  // the rest of an interrupted step its total may be present from the start.
   int32_t candidate(const int32_t* missing) const {
     if (busy_) return -1;
     if (const int32_t judged = head(Judgement, missing); judged >= 0) return judged;
@@ -54,8 +54,8 @@ class ComputeLane {
   }
   // Appends the ops that the lane would take next if their inputs were there.
   void heads(std::vector<int32_t>& into) const;
-  // Counts micro-batches that are held before the list begins: `whole` up to their input gradient,
-  // `late` up to their weight gradient.
+  // Counts micro-batches that the worker already holds before the list begins: `whole` of them
+  // before the end of their input gradient, `late` before the end of their weight gradient.
   void hold(int32_t whole, int32_t late) { whole_ += whole, late_ += late; }
   // True while an op runs.
   bool busy() const { return busy_; }
@@ -68,7 +68,7 @@ class ComputeLane {
   int32_t held() const { return whole_ + late_; }
 
  private:
-  // The queues, in order of precedence. Under Dispatch::Listed: Judgement, and Listed for the rest.
+  // The queues, highest priority first. Dispatch::Listed uses Judgement, and Listed for the rest.
   enum Queue : uint8_t { Judgement, Update, Backward, Ahead, Weight, kQueueCount };
   static constexpr Queue Listed = Update;
   struct Run {

@@ -17,8 +17,8 @@ size_t at(int64_t index) { return static_cast<size_t>(index); }
 
 constexpr Duration kNotYet{-1};
 
-// Whole backward: in list order. A weight gradient that takes no time is no boundary between two
-// exchanges: it moves in front of the messages.
+// Whole backward: in list order. A weight gradient takes no time there and must not split an
+// exchange in two, so it moves in front of the messages before it.
 std::vector<int32_t> exchange_order(const std::vector<Op>& list) {
   std::vector<int32_t> order;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -32,8 +32,8 @@ std::vector<int32_t> exchange_order(const std::vector<Op>& list) {
   return order;
 }
 
-// The undisturbed run with equal op times by which launch queues are filled: in list order, an op
-// takes one tick, a message none.
+// Simulates an undisturbed run with equal op times; it gives the order of the launch queues. In
+// list order, an op takes one tick, a message none.
 class TickRun {
  public:
   TickRun(const Plan& plan, const Schedule& bare, const Pairing& pairing)
@@ -66,7 +66,7 @@ class TickRun {
   }
 
  private:
-  // Starts what the worker can start; true when that is a compute op.
+  // Starts what the worker can start; true when a compute op is among it.
   bool go_on(int32_t worker) {
     Walk& walk = walks_[at(worker)];
     bool computes = false;
@@ -78,7 +78,7 @@ class TickRun {
         const Op& op = walk.op(index);
         const int32_t number = pairing_.number({worker}, index);
         if (op.kind == OpKind::Send) {
-          if (posted_[at(pairing_.partner[at(number)])] == 0) continue;  // its peer comes back here
+          if (posted_[at(pairing_.partner[at(number)])] == 0) continue;  // retried once posted
           deliver(worker, index, number);
           again = true;
           continue;
@@ -205,7 +205,7 @@ std::optional<DeviceQueue::Item> DeviceQueue::next() {
   return split_ ? next_launch() : next_exchange();
 }
 
-// When the exchange at place_ is over: goes on behind it.
+// If the exchange at place_ is over, moves place_ behind it.
 bool DeviceQueue::leave_exchange() {
   size_t last = place_;
   Duration done = now_;

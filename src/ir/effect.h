@@ -1,5 +1,5 @@
-// THE rule. What an op reads, writes and frees at its worker. Dependence, readiness, memory, leaks,
-// double work and what a worker waits for all follow from this one function.
+// What an op reads, writes and frees at its worker. Dependence, readiness, memory, leaks, double
+// work and what a worker waits for are all derived from this one function.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class InlineList {
   size_t size_ = 0;
 };
 
-// What an op does to its worker's store: all of `read` must be there before it starts; at its end
-// `write` appears and `free` goes. Writing a value that is there is double work.
+// What an op does to its worker's store: all of `read` must be present before it starts; when it
+// ends, `write` is added and `free` is removed. Writing a value that is present is double work.
 struct Effect {
   InlineList<Value, 4> read, write, free;
 };
@@ -45,34 +45,36 @@ struct Effect {
 // BackwardInput (s,m)  reads and frees the stash and gradient s+1; writes gradient s (none at stage
 //                      0) and the weight work
 // BackwardWeight (s,m) reads and frees the weight work; writes a partial
-// Send                 reads and frees its value (one of the whole step stays: others read it too)
+// Send                 reads its value; frees it if it is of a micro-batch (other ops may still
+//                      read a value of the whole step)
 // Recv                 writes its value
 // Reduce (s,part)      reads every partial of the list; writes the total of the part
-// Measure (s)          reads every total and norm s+1; writes norm s, at the first stage the
-//                      verdict
-// Step (s)             reads and frees every total and partial; reads the verdict
+// Measure (s)          reads every total and norm s+1; writes norm s (at the first stage the
+//                      verdict instead)
+// Step (s)             reads and frees every total; frees every partial; reads the verdict
 // MeasureAhead (s)     reads every total and norm s-1; writes norm s
-// StepAhead (s)        reads and frees every total and partial; reads norm s and the verdict on the
-//                      step before
-// Validate (s)         at the last stage writes the verdict on the step before, elsewhere reads it
+// StepAhead (s)        reads and frees every total; frees every partial; reads norm s and the
+//                      verdict on the previous step
+// Validate (s)         at the last stage writes the verdict on the previous step, elsewhere reads
+//                      it
 // Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
 
-// True for the names that, in a read or a free, mean every such value of the list: the partials and
-// the totals of a stage.
+// True for a name that, in a read or a free, stands for every such value of the list: all partials
+// or all totals of a stage.
 bool means_every(const Value& value);
 
-// True for values that live until the step ends instead of being freed by an op, because any number
-// of ops may read them: the norm, which goes to as many holders of the stage before as take it from
-// here, and the verdict, which goes on to other workers and is read by Step there.
+// True for values that no op frees, so that they live until the step ends, because any number of
+// ops may read them: the norm, which several holders of the neighbouring stage may take from this
+// worker, and the verdict, which is forwarded to other workers and read by Step.
 bool lives_to_end(ValueKind kind);
 
-// True for what tells of the step before in a staggered one: Validate, and the messages of its
-// verdict. Only for ops of a staggered schedule.
+// True for ops of a staggered step that concern the previous step: Validate, and the messages of
+// its verdict. Only for ops of a staggered schedule.
 bool is_validation(const Op& op);
 
-// True when the stages of the schedule step as soon as they can (StepAhead), false when each waits
-// for the norm of all.
+// True when each stage steps as soon as it can (StepAhead), false when each waits for the norm of
+// all stages.
 //
 // Cost: linear in the number of workers, for lists that end with their updates
 bool is_staggered(const Schedule& schedule);

@@ -1,4 +1,4 @@
-// What is right and yet worth knowing: notices of ir/check.h.
+// Warnings about correct plans: notices of ir/check.h.
 #include <algorithm>
 #include <map>
 

@@ -1,4 +1,4 @@
-// The ops of a training step, and the values by which they speak to each other.
+// The ops of a training step, and the values that they exchange.
 #pragma once
 
 #include <compare>
@@ -18,18 +18,18 @@ enum class OpKind : uint8_t {
   Send,            // moves a value to a peer
   Recv,            // takes a value from a peer
   Reduce,          // sums the weight gradients of the step over a group
-  Measure,         // adds this stage's squared gradient norm to what came from the stage behind
+  Measure,         // adds this stage's squared gradient norm to the sum from the next stage
   Step,            // the optimizer's update of one stage
   Evaluate,        // forward only, nothing kept: held-out loss
-  // The staggered update: each stage steps as soon as its own gradients are whole, and the norm of
-  // all is looked at behind it, in the step after.
-  MeasureAhead,  // adds this stage's squared gradient norm to what came from the stage before
-  StepAhead,     // the update of one stage, taken if the norm up to here asks for no change
-  Validate,      // makes the StepAhead of the step before final, or takes it back for the right one
+  // The staggered update: each stage steps as soon as its own gradients are complete; the norm of
+  // all stages is checked later, in the next step.
+  MeasureAhead,  // adds this stage's squared gradient norm to the sum from the previous stage
+  StepAhead,     // one stage's update, taken unless the norm so far requires clipping or a skip
+  Validate,      // confirms the previous step's StepAhead, or undoes it and takes the right one
 };
 
-// What lies in a worker's store. A value is named by the stage that made it, on both ends of a
-// wire.
+// The kind of a value in a worker's store. A value is named by the stage that made it, at the
+// sender and at the receiver.
 enum class ValueKind : uint8_t {
   None,
   Activation,  // output of Forward or Evaluate (stage, micro); the next stage reads it
@@ -38,11 +38,11 @@ enum class ValueKind : uint8_t {
   WeightWork,  // kept by BackwardInput for its BackwardWeight
   Partial,     // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
   Total,       // weight gradient of the step, reduced over the group
-  Norm,     // running squared norm: of Measure over the stages from this to the last, and travels
-            // with the gradients, so that a slow link delays both at once; of MeasureAhead over
-            // those from the first to this
-  Verdict,  // the whole norm, or "skip": made by the first stage's Measure, and travels with the
-            // next step's activations; or by the last stage's Validate, of the step before
+  Norm,        // running squared norm. Measure's covers this stage to the last and travels in the
+               // direction of gradients, so that a slow link delays both at once; MeasureAhead's
+               // covers the first stage to this one
+  Verdict,  // the whole norm, or "skip". The first stage's Measure makes it, and it travels in the
+            // direction of activations; or the last stage's Validate, for the previous step
 };
 inline constexpr int kValueKindCount = 9;
 

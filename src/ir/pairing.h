@@ -1,4 +1,4 @@
-// Which receive takes what which send gives.
+// Which send and which receive belong to the same message.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Pairing {
   int32_t number(WorkerId worker, int32_t index) const {
     return first[static_cast<size_t>(worker.value)] + index;
   }
-  // Whose list an op is in. O(log workers).
+  // The worker whose list holds the op. O(log workers).
   WorkerId worker_of(int32_t number) const;
   // Its place there.
   int32_t index_of(int32_t number) const {
@@ -29,8 +29,7 @@ struct Pairing {
 
 // Pairs by equality: a Send and a Recv of the same value between the same two workers.
 //
-// Errors: Invalid/Job  an end without the other, or one of them twice; the sentence and the lists
-//                      with an arrow
+// Errors: Invalid/Job  an end is missing or listed twice; a sentence, and the lists with an arrow
 Result<Pairing> pair_messages(const Schedule& schedule);
 
 }  // namespace tenuto

@@ -30,8 +30,8 @@ struct TimeShare {
   int32_t place = 0, chunks = 1;
 };
 
-// The stage's share of a worker's time, in pipelines of so many workers: the same for all who hold
-// it, also for those who keep it besides one of their own.
+// The stage's place and share of a worker's time, in pipelines of `workers` workers. The same for
+// all its holders, including those that hold it in addition to a stage of their own.
 TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage);
 
 // How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
@@ -69,7 +69,7 @@ struct Room {
   }
 };
 
-// The largest number in a Room: every reader of JSON has it exactly.
+// The largest number in a Room: every reader of JSON represents it exactly.
 inline constexpr int64_t kMostRoom = int64_t{1} << 53;
 
 // What ready dispatch obeys at one worker, and what check holds a listed plan to. `micros` and
@@ -79,7 +79,7 @@ struct Limit {
                         // gradient, at most, each counted once for each stage of the worker that
                         // holds it; 0 = unlimited
   int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
-  Room room;            // of each stage of the worker that holds a micro-batch it counts once
+  Room room;            // a micro-batch counts once for each stage of the worker that holds it
   auto operator<=>(const Limit&) const = default;
 };
 
@@ -95,7 +95,7 @@ struct Plan {
   auto operator<=>(const Plan&) const = default;
 };
 
-// What ir knows of bytes, without the model: of[stage][kind] = size of one such value.
+// The sizes that ir needs from the model: of[stage][kind] = size of one such value.
 struct Sizes {
   std::vector<std::array<Bytes, kValueKindCount>> of;
 };
@@ -103,16 +103,17 @@ struct Sizes {
 // Whether workers run steps or wait.
 enum class Phase : uint8_t { Frozen, Running, Out };
 
-// What control tells the workers: a state, repeated until overtaken, never an event.
+// What the coordinator tells the workers: a state, sent again until a newer one replaces it; never
+// an event.
 //
-// A step takes the parameters from one version to the next: step i turns version i into version
-// i+1. A worker may run the ops of step i before version i is committed, all but its Step op: so
-// versions differ by at most one and one undo suffices.
+// Step i turns version i of the parameters into version i+1. A worker may run the ops of step i
+// before version i is committed, except its Step op: so the workers' versions differ by at most
+// one, and undoing one step is enough.
 struct Order {
   int64_t term = 0;        // of the coordinator
   int64_t epoch = 0;       // of the membership
   int64_t committed = 0;   // this version is final: every member has it
-  int64_t first_step = 0;  // the step that `plan` is in force from
+  int64_t first_step = 0;  // the first step that runs `plan`
   int64_t stop_at = -1;    // the version to stop at; -1 = none
   Phase phase = Phase::Frozen;
   std::vector<WorkerId> members;

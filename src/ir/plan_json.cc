@@ -19,7 +19,7 @@ Json ids(const std::vector<Id<Tag>>& values) {
   return array;
 }
 
-// Tokens in one string: what people read in the file, and a tenth of the bytes of objects.
+// Tokens in one string: people can read them, and they take a tenth of the bytes of objects.
 template <class Items>
 std::string tokens(const Items& items) {
   std::string text;
@@ -61,8 +61,8 @@ Json to_tree(const Schedule& schedule) {
   return tree;
 }
 
-// What a plan can have at most: 1,000 layers for each of 16,384 workers, and pieces of a sum. Lists
-// as long are made of these numbers.
+// The most layers (1,000 for each of 16,384 workers) and chunks of a sum that a plan can have.
+// Lists as long as these numbers are allocated.
 constexpr int32_t kMostLayers = 16'384'000, kMostChunks = 1 << 24;
 
 // Reads a tree; the first fault is kept, everything after it is skipped.
@@ -326,7 +326,7 @@ Result<Plan> plan_from_json(std::string_view text, std::string_view source) {
   bool deep = false;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
-      // Printing a tree goes down as deep as it is: nothing deeper than a plan is kept.
+      // Printing a tree recurses to its depth, so nothing deeper than a plan is kept.
       deep = deep || depth >= kMostDepth;
       if (deep) return false;
     }

@@ -6,7 +6,7 @@ namespace tenuto {
 
 namespace {
 
-// Who lists an op of a stage holds it; messages say nothing about their worker's stages.
+// A worker that lists an op of a stage holds the stage; messages do not count.
 std::vector<Stage> stages_of(const Schedule& schedule) {
   std::vector<Stage> stages(static_cast<size_t>(schedule.stage_count));
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -30,7 +30,7 @@ std::vector<Stage> stages_of(const Schedule& schedule) {
 Result<Plan> plan_of_schedule(Schedule schedule, std::string_view source) {
   size_t ops = 0;
   for (const auto& list : schedule.lists) ops += list.size();
-  // More stages than ops cannot be held by anybody: refused before room is made for them.
+  // With more stages than ops some stage has no holder: refuse before allocating room for them.
   if (schedule.stage_count < 1 || static_cast<size_t>(schedule.stage_count) > ops) {
     return invalid(cat(source, ":1:8: expected a count of stages from 1 to the number of ops, ",
                        ops, ", found ", schedule.stage_count));

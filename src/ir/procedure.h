@@ -1,8 +1,8 @@
-// A procedure: a collective that says what it brings about, and keeps rules that an executor, a
-// price and a picture may count on.
+// A procedure: a collective that states its goal, and keeps rules that an executor, a price and a
+// picture may rely on.
 //
-// Rounds say what state a move reads, never when it is made: an executor and a price keep, for each
-// member, the order of its messages, and let a message go as soon as what it reads is there.
+// Rounds say which state a move reads, not when it runs. An executor and a price keep each member's
+// messages in order, and start a message as soon as what it reads is present.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +16,30 @@
 
 namespace tenuto {
 
-// What a collective brings about, chunk by chunk.
+// What a collective achieves, for each chunk.
 enum class Goal : uint8_t {
   AllReduce,      // every member ends with the sum over all members
-  ReduceScatter,  // the chunk's owner does
-  AllGather,      // every member ends with what the owner began with; one owner of all: a broadcast
+  ReduceScatter,  // the chunk's owner ends with the sum over all members
+  AllGather,      // every member ends with what the owner began with; one owner for all: broadcast
 };
 
-// A part of a procedure that has a name: the rounds from the part before it up to `round_end`.
+// A named part of a procedure: the rounds from the end of the previous part up to `round_end`.
 struct Section {
   std::string name;
   int32_t round_end = 0;
   auto operator<=>(const Section&) const = default;
 };
 
-// A collective with what an executor, a price and a picture have to know of it beside its moves.
+// A collective, and what an executor, a price and a picture need to know beside its moves.
 //
-// Its rounds have one message out of a member and one into it at most, where a message is
-// neighbouring moves of a round from one member to another; and what is put is always what the goal
-// wants there, and was not there before (`check` holds it to both).
+// In each round a member sends at most one message and receives at most one; a message is
+// consecutive moves of the round from one member to another. A put always moves what the goal wants
+// at the destination and what is not there yet. `check` enforces both rules.
 struct Procedure {
   std::string name;  // of the algorithm
   Goal goal = Goal::AllReduce;
   Collective collective;
-  std::vector<WorkerId> owners;  // of each chunk; none where the algorithm knows no owners
+  std::vector<WorkerId> owners;  // of each chunk; none where the algorithm has no owners
   std::vector<WorkerId> late;    // members that the others need not wait for, in expected order
   std::vector<Section> sections;
   auto operator<=>(const Procedure&) const = default;
@@ -63,9 +63,9 @@ inline MessageRange message_at(const Round& round, size_t first) {
 struct CollectiveFacts {
   int32_t rounds = 0;
   int64_t moves = 0, messages = 0;
-  int32_t port_messages = 0;                 // most out of one member, or into one, in a round
+  int32_t port_messages = 0;                 // most that a member sends, or receives, in a round
   int64_t most_sent = 0, most_received = 0;  // chunks of one member, over all rounds
-  int32_t peak_scratch = 0;  // most chunks that a member cannot take in place in a round
+  int32_t peak_scratch = 0;  // most chunks of a round that a member must receive into scratch
   int64_t idle_puts = 0;     // puts of what is not wanted in the end, or is there already
 };
 
@@ -76,8 +76,8 @@ struct CollectiveFacts {
 // Cost:   moves x members / 64, a chunk at a time
 Result<CollectiveFacts> check(const Procedure& procedure);
 
-// The facts of any collective that reaches its goal, whether it keeps to the rules of a procedure
-// or not. `owners`: of each chunk, where the goal is not an all-reduce.
+// The facts of any collective that reaches its goal, even if it breaks the rules of a procedure.
+// `owners`: of each chunk, where the goal is not an all-reduce.
 Result<CollectiveFacts> examine(const Collective& collective, Goal goal = Goal::AllReduce,
                                 const std::vector<WorkerId>& owners = {});
 
@@ -91,9 +91,9 @@ std::string_view name_of(Goal goal);
 //       section early reduce-scatter
 //       round 0>1.1+ 1>0.0+
 //
-// "from>to.chunk" puts, "from>to.chunk+" adds. What follows a # says nothing.
+// "from>to.chunk" puts, "from>to.chunk+" adds. What follows a # is a comment.
 std::string to_text(const Procedure& procedure);
-// Reads the text back. It is the same procedure; whether it is a right one, `check` says.
+// Reads the text back: the same procedure. Whether it is a correct one, `check` says.
 //
 // Errors: Invalid/Call with `source` and line, what was expected and what was found
 Result<Procedure> procedure_from_text(std::string_view text, std::string_view source);

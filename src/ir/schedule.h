@@ -10,11 +10,11 @@
 
 namespace tenuto {
 
-// How a group's collective was made (collective/algorithm.h): what it takes to make it anew for
+// How a group's collective was made (collective/algorithm.h), so that it can be made again for
 // other members.
 struct Summing {
   std::string algorithm = "ring";
-  WorkerId late;       // who the others do not wait for; none = nobody
+  WorkerId late;       // the member that the others do not wait for; none = nobody
   int32_t chunks = 0;  // 0 = as many as the algorithm likes
   auto operator<=>(const Summing&) const = default;
 };
@@ -29,14 +29,14 @@ struct Group {
   auto operator<=>(const Group&) const = default;
 };
 
-// One step. Who lists an op runs it; a micro-batch keeps its name wherever it runs.
+// One step. The worker that lists an op runs it; a micro-batch keeps its name wherever it runs.
 struct Schedule {
   int32_t stage_count = 0;
   int32_t micro_count = 0;             // over all pipelines
   std::vector<std::vector<Op>> lists;  // lists[w] = worker w's ops, in issue order
   std::vector<Group> groups;
   std::vector<Collective> collectives;
-  // By which algorithm groups sum; auto: each by its own, which whoever knows the cluster chooses.
+  // The algorithm by which groups sum; auto: each group has its own, chosen for the cluster.
   std::string all_reduce = "ring";
   auto operator<=>(const Schedule&) const = default;
 };

@@ -19,7 +19,7 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
-// One wait: who, for what, and where the reason goes on.
+// One wait: which op, for what, and the op that this leads to.
 struct Wait {
   Place op;
   std::string reason;         // "for a0.1, which ..."
@@ -37,7 +37,7 @@ class Explainer {
     while (next) {
       const Place place = head_of(*next);
       const auto before = std::find(seen.begin(), seen.end(), place);
-      if (before != seen.end()) {  // the circle is closed: what led into it says nothing new
+      if (before != seen.end()) {  // the circle is closed: drop what led into it
         waits.erase(waits.begin(), waits.begin() + (before - seen.begin()));
         break;
       }
@@ -45,7 +45,7 @@ class Explainer {
       waits.push_back(wait_of(place));
       next = waits.back().next;
     }
-    // A wait that ends says most at its end.
+    // Without a circle the end of the chain is the cause: put it first.
     if (!next) std::reverse(waits.begin(), waits.end());
     return told(waits, next.has_value());
   }
@@ -86,7 +86,7 @@ std::optional<Place> Explainer::first_wait() const {
       if (!any) any = place;
     }
   }
-  // Only what has started is left: a reduction or a message whose other end never comes.
+  // Only started ops are left: a reduction or a message whose other end never comes.
   for (int32_t i = 0; !any && i < still_.pairing.first.back(); ++i) {
     if (still_.ended[at(i)]) continue;
     any = Place{still_.pairing.worker_of(i), still_.pairing.index_of(i)};
@@ -117,8 +117,8 @@ Wait Explainer::wait_of(Place place) const {
   return wait_for_limit(place);
 }
 
-// A forward waits for the weight gradient that gives room back, a backward for the forwards of the
-// warm-up: the next of them.
+// A forward waits for the weight gradient that gives room back, a backward for the next forward of
+// the warm-up.
 Wait Explainer::wait_for_limit(Place place) const {
   const bool forward = op(place).kind == OpKind::Forward;
   const bool empty = forward && walk(place.worker).held() == 0;
@@ -135,7 +135,7 @@ Wait Explainer::wait_for_limit(Place place) const {
   return {place, empty ? what + ", though it holds nothing" : what, {}};
 }
 
-// A value that is not there: its maker in this list, which for an arrival is a receive.
+// The op waits for a missing value: for the op of this list that writes it, or for its receive.
 Wait Explainer::wait_for(Place place, const Value& value) const {
   const auto& list = still_.schedule.lists[at(place.worker.value)];
   const std::string what = cat("for ", to_text(value));
@@ -156,8 +156,8 @@ Wait Explainer::wait_for(Place place, const Value& value) const {
     const Place sender{list[i].peer, still_.pairing.index_of(other)};
     const std::string sent = cat(what, ", which worker ", sender.worker, " sends as ", name(sender),
                                  " to ", name(maker));
-    // A receive that is not posted waits for those before it, a posted one for its sender, which
-    // for the most part waits for the op that makes what it sends.
+    // A receive that is not posted waits for those before it. A posted one waits for its sender,
+    // which usually waits for the op that makes the value.
     if (!started(maker)) return {place, sent, maker};
     const std::optional<Place> source = source_of(sender);
     if (!source) return {place, sent, sender};

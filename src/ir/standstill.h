@@ -20,15 +20,15 @@ struct Standstill {
   const std::vector<bool>& ended;    // by Pairing number
 };
 
-// What to tell people of it.
+// What to report about it.
 struct Explanation {
-  std::string sentence;     // the waits one after the other: who, at which op, for what, and who
-                            // should have made it at which place of its list, or nobody
+  std::string sentence;     // the waits in order: which worker waits at which op for what, and
+                            // which op of which list should have made it, or that none does
   std::vector<Mark> marks;  // the waiting ops in that order; the first is the one to look at
 };
 
-// Follows the first worker's wait to what holds it up, and that to the next, until it comes round
-// or ends at a value that nobody makes. What merely waits for these is left out.
+// Follows the chain of waits from the first waiting worker until it closes a circle or ends at a
+// value that nobody makes. Ops that merely wait for the circle are left out.
 //
 // Requires: some op has not ended and nothing can start
 Explanation explain(const Standstill& standstill);

@@ -7,9 +7,8 @@
 
 namespace tenuto {
 
-// Of each worker the values that are there before its list begins, each once. Empty: nothing is
-// anywhere, as at the start of a step; otherwise the lists are what is left of a step of which some
-// has been done.
+// For each worker, the values that it has before its list begins, each once. Empty: no worker has
+// any, as at the start of a step; otherwise the lists are the rest of a step that was partly done.
 using Stores = std::vector<std::vector<Value>>;
 
 }  // namespace tenuto

@@ -145,7 +145,7 @@ class Reader {
     at_ = before;
     return found;
   }
-  // Goes to the next line that says something; false at the end of the text.
+  // Goes to the next line that has a word; false at the end of the text.
   bool next_line() {
     while (line_end_ < text_.size() || line_ == 0) {
       at_ = line_ == 0 ? 0 : line_end_ + 1;
@@ -274,7 +274,7 @@ std::optional<Error> read_collective(Reader& reader, Schedule& schedule) {
   return {};
 }
 
-// "group 3:" and "collective 3:" carry their number for the reader's eye; it must be the next one.
+// "group 3:" and "collective 3:" carry their number for human readers; it must be the next one.
 std::optional<Error> read_numbered(Reader& reader, std::string_view what, size_t number) {
   const std::string wanted = cat(number, ":");
   if (reader.word() == wanted) return {};

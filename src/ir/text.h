@@ -1,8 +1,8 @@
 // The schedule's text form, in and out (docs/formats.md). One worker a line:
 //
 //     stages 2 micros 2
-//     w0: F0.0 >a0.0@1 F0.1 >a0.1@1 <g1.0@1 B0.0 W0.0 <g1.1@1 B0.1 W0.1 R0:0 M0 >n0@1 <v1@1 U0
-//     w1: <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 <a0.1@0 F1.1 B1.1 >g1.1@0 W1.1 R1:1 <n0@0 M1 >v1@0 U1
+//     w0: F0.0 >a0.0@1 F0.1 >a0.1@1 <g1.0@1 B0.0 W0.0 <g1.1@1 B0.1 W0.1 R0:0 <n1@1 M0 >v0@1 U0
+//     w1: <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 <a0.1@0 F1.1 B1.1 >g1.1@0 W1.1 R1:1 M1 >n1@0 <v0@0 U1
 //     group 0: stages 0 members 0 collective 0
 //     group 1: stages 1 members 1 collective 1
 //     collective 0: members 0 chunks 1
@@ -12,9 +12,9 @@
 // verdict), name and peer; R stage:group (R stage/part:group for a bucket); M measure; U update
 // (Step). A collective's rounds follow its line, indented, one a line: "from>to.chunk" puts,
 // "from>to.chunk+" adds. Lists, groups and collectives are numbered in order from 0. Blank lines
-// and what follows a # say nothing. Groups that do not sum by the ring say so behind their
-// collective: "by late-one chunks 7 late 3", and the first line ends with "sums auto" where the
-// plan's word for it is not the ring.
+// and what follows a # are ignored. A group that does not sum by the ring says so after its
+// collective: "by late-one chunks 7 late 3". If Schedule::all_reduce is not "ring", it ends the
+// first line: "sums auto".
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ namespace tenuto {
 
 // One op as its token.
 std::string to_text(const Op& op);
-// The letter of an op: the first of its token; of a message that of its value, a g n v.
+// The letter of an op: the first of its token; for a message the letter of its value, a g n v.
 char letter_of(const Op& op);
 // One value as it is named in messages: a0.3, stash 1.2, ...
 std::string to_text(const Value& value);
@@ -36,7 +36,7 @@ std::string to_text(const Value& value);
 std::string to_text(const Move& move);
 // The schedule as text.
 std::string to_text(const Schedule& schedule);
-// Reads the text back. It is the same schedule; whether it is a right one, `check` says.
+// Reads the text back: the same schedule. Whether it is a correct one, `check` says.
 //
 // Errors: Invalid/Call with `source`, line and column, what was expected and what was found.
 Result<Schedule> schedule_from_text(std::string_view text, std::string_view source);
@@ -45,7 +45,7 @@ Result<Op> op_from_text(std::string_view token);
 // Reads one move's token.
 Result<Move> move_from_text(std::string_view token);
 
-// The plan that a schedule by itself stands for: who lists an op of a stage holds it, a layer a
+// A plan for a schedule alone: a worker that lists an op of a stage holds the stage; one layer per
 // stage, listed dispatch, split backward, no held-out pass.
 //
 // Errors: Invalid/Call when the schedule has no stages, or more of them than ops
@@ -62,8 +62,8 @@ std::string table(const Schedule& schedule, const std::vector<Mark>& marks, size
 
 // The whole plan as JSON, the form in which it is stored and sent; plan_from_json(to_json(p)) == p.
 std::string to_json(const Plan& plan);
-// Reads it back; Invalid/Call with `source` and the place of the fault. Unknown, missing and double
-// fields are refused.
+// Reads it back; Invalid/Call with `source` and the place of the fault. Refuses unknown, missing
+// and duplicate fields.
 Result<Plan> plan_from_json(std::string_view text, std::string_view source);
 
 }  // namespace tenuto

@@ -240,7 +240,7 @@ CsvReader::Fault CsvReader::read_action(const Spot& spot) {
   return {};
 }
 
-// Who runs what, before anything that names a peer is turned into ops.
+// Notes which worker runs what; messages need this to find their peers.
 void CsvReader::note_makers(CsvSchedule& result) {
   for (size_t row = 0; row < rows_.size(); ++row) {
     const WorkerId worker{static_cast<int32_t>(row)};
@@ -261,7 +261,7 @@ void CsvReader::note_makers(CsvSchedule& result) {
   result.schedule.stage_count = stage_count_;
 }
 
-// What is said of the whole step and does nothing here.
+// Notes the actions of the whole step that Tenuto ignores.
 void CsvReader::note_steps(CsvSchedule& result) const {
   const auto note = [&](auto is_one, const char* what) {
     size_t count = 0;
@@ -284,7 +284,7 @@ void CsvReader::note_steps(CsvSchedule& result) const {
        "soon as all of it is there");
 }
 
-// Loading comes before running, and blank cells have no place in a file with messages.
+// PyTorch refuses to load a file with messages and blank cells, so it would not even run it.
 TorchRun CsvReader::torch_of(const Schedule& schedule) const {
   if (!blank_) return torch_run(schedule);
   return {TorchEnding::NotTaken,
@@ -313,7 +313,7 @@ CsvReader::Fault CsvReader::add_list(size_t row, CsvSchedule& result) const {
   return {};
 }
 
-// A message is named by the stage that sends or takes it here, by the stage that made it there.
+// A CSV names a message by the stage that sends or receives it, an Op by the stage that made it.
 CsvReader::Fault CsvReader::add_message(size_t row, const Action& action,
                                         std::vector<Op>& list) const {
   const bool sends = action.verb == Verb::SendForward || action.verb == Verb::SendBackward;
@@ -366,7 +366,7 @@ CsvReader::Fault CsvReader::check_reduction(size_t row, size_t index) const {
   return {};
 }
 
-// One pipeline of a plan on its way into rows.
+// Turns one pipeline of a plan into rows.
 class CsvWriter {
  public:
   CsvWriter(const Plan& plan, const CsvOptions& options) : plan_(plan), options_(options) {}
@@ -518,9 +518,9 @@ void CsvWriter::run(size_t row, const Cell& cell) {
   }
 }
 
-// Runs the rows in turn, an action each; a message enters both rows at the moment at which it is
-// made. So all rows agree on one order of all messages, and nothing waits in a circle. Without
-// messages too: what cannot be run in list order is no CSV.
+// Runs the rows in turn, one action each, and puts a message into both rows as soon as its value is
+// made. So all rows share one order of messages, and nothing waits in a circle. Also runs without
+// messages: lists that cannot be run in list order have no CSV.
 CsvWriter::Fault CsvWriter::run_all() {
   std::vector<size_t> next(cells_.size(), 0);
   for (bool moved = true; moved;) {

@@ -27,24 +27,24 @@ struct CsvSchedule {
   Schedule schedule;      // lists[r] = row r; a whole backward is its two halves side by side
   bool messages = false;  // the file places messages itself
   bool splits = false;    // some backward comes in two cells
-  // What the file says and Tenuto does otherwise: a sentence each.
+  // What Tenuto does differently from the file: one sentence each.
   std::vector<std::string> notes;
-  // Of a file with messages: what PyTorch's runtime would do with it.
+  // For a file with messages: what PyTorch's runtime would do with it.
   std::optional<TorchRun> torch;
 };
 
 // True when the text cannot be our own text or JSON and begins as a CSV of actions does.
 bool looks_like_csv(std::string_view text);
 
-// Reads a CSV. Whether it is a right schedule, `check` says once it is a plan (plan/given_plan.h).
+// Reads a CSV. To check the schedule, make a plan of it (plan/given_plan.h) and call `check`.
 //
 // Errors: Invalid/Call    not of this form; source, line, column, what was expected and found
-//         Infeasible/Job  well formed and not for Tenuto: a message that no two workers exchange, a
-//                         REDUCE_GRAD before the end
+//         Infeasible/Job  well formed, but Tenuto cannot run it: a message that no two workers
+//                         exchange, a REDUCE_GRAD before the end
 Result<CsvSchedule> schedule_from_csv(std::string_view text, std::string_view source);
 
-// How backwards are written. Whole: B, where its half for the inputs stands. Split: I and W. Apart:
-// B where nothing stands between the two halves, else I and W.
+// How backwards are written. Whole: B, at the place of its half for the inputs. Split: I and W.
+// Apart: B if nothing stands between the two halves, else I and W.
 enum class CsvBackward : uint8_t { Whole, Split, Apart };
 
 // What to write.
@@ -54,9 +54,9 @@ struct CsvOptions {
   int32_t pipeline = -1;                      // which one; -1 = the only one
 };
 
-// The compute of one pipeline as CSV. Messages are placed anew, each SEND with its RECV in one
-// order that all rows share, because there the messages between two ranks are taken in the order
-// in which they were sent. Dispatch, limits, layers and the held-out pass are not part of a CSV.
+// The compute of one pipeline as CSV. Messages are placed anew, each SEND with its RECV, in one
+// order that all rows share, because PyTorch receives the messages between two ranks in the order
+// of sending. Dispatch, limits, layers and the held-out pass are not part of a CSV.
 //
 // Requires: check(plan) is ok
 // Errors:   Invalid/Call    no such pipeline, or several and none chosen

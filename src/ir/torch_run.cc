@@ -56,7 +56,7 @@ class DryRun {
     }
   }
 
-  // Empty when every list comes to its end, else who stands where.
+  // Empty when every list comes to its end, else which rank is stuck at which cell.
   std::string run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -82,7 +82,7 @@ class DryRun {
     return done_[ranks_[at(stage.value)]].contains(op);
   }
 
-  // What the op waits for, as one of several things that would do; nothing when it is ready.
+  // One op that would make this op ready, perhaps of several; nothing when it is ready.
   std::optional<Op> wanted(const Op& op) const {
     const StageId before{op.stage.value - 1}, behind{op.stage.value + 1};
     const auto unless = [](bool there, const Op& missing) {

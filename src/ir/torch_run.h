@@ -1,9 +1,9 @@
 // What PyTorch's pipeline runtime would do with a schedule that places its messages.
 //
-// There each rank takes its cells one after the other, in the order in which they stand, and two
-// ranks match the messages between them by the order of sending and of receiving, not by name.
-// Here sends, receives and compute ops of a worker wait for their values alone, and a message has a
-// name. So a list can be right here and stand still, or mix up its messages, there.
+// In PyTorch each rank runs its cells one after the other in row order, and two ranks match their
+// messages by the order of sends and receives, not by name. In Tenuto a worker's sends, receives
+// and compute ops wait only for their values, and a message has a name. So a list that is correct
+// in Tenuto can hang, or mix up its messages, in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tenuto {
 
-// How it ends there.
+// How the run ends in PyTorch.
 enum class TorchEnding : uint8_t {
   Runs,      // to the end, with the right values
   Hangs,     // as PyTorch's own dry run finds it (_simulate_comms_compute)
@@ -31,8 +31,8 @@ struct TorchRun {
 };
 
 // `schedule` as schedule_from_csv (ir/torch_csv.h) reads it: compute ops and messages, lists[r] =
-// rank r, one rank a stage. By the rules of the dry run a receive waits for its send to be issued,
-// a compute op for its receive or for what its own rank has made, a weight gradient for nothing.
+// rank r, one rank a stage. By the rules of the dry run a receive waits until its send is issued, a
+// compute op for its receive or for the value made on its own rank, a weight gradient for nothing.
 TorchRun torch_run(const Schedule& schedule);
 
 }  // namespace tenuto

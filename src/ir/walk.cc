@@ -253,7 +253,7 @@ void Walk::index_readers() {
   }
 }
 
-// What is stored before is there.
+// Marks the values that are stored before the list begins as present.
 void Walk::store(std::span<const Value> stored) {
   int32_t whole = 0, late = 0;
   for (int32_t id = 0; id < stored_count_; ++id) {
@@ -283,7 +283,7 @@ void Walk::remove_offer(int32_t index) {
   offers_.erase(std::find(offers_.begin(), offers_.end(), index));
 }
 
-// Offers what of this lane can start; not for the compute lane.
+// Offers the ops of this lane that can start; not for the compute lane.
 void Walk::offer_from(Lane& lane, int32_t lane_index) {
   if (is_recv(lane.kind)) {
     while (lane.next < lane.end && lane.granted < lane.buffers) {
@@ -385,7 +385,7 @@ std::span<const Value> Walk::finish(int32_t index) {
   return freed_;
 }
 
-// A value that was freed before its last message has left goes with that.
+// If a value was freed before its last send ended, it vanishes when that send ends.
 void Walk::end_sends(int32_t index) {
   for (int32_t k = read_first_[at(index)]; k < read_first_[at(index) + 1]; ++k) {
     const int32_t value = read_[at(k)];

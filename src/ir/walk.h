@@ -12,8 +12,9 @@
 
 namespace tenuto {
 
-// The lanes of one worker. Within a lane, list order (Compute under Dispatch::Ready: see Plan);
-// between lanes, only values order. One send and one receive lane per peer and direction.
+// The lanes of one worker. A lane runs its ops in list order (Compute under Dispatch::Ready: see
+// Plan); ops of different lanes wait only for the values that they read. One send and one receive
+// lane per peer and direction.
 enum class LaneKind : uint8_t {
   Compute,
   Reduce,
@@ -23,65 +24,64 @@ enum class LaneKind : uint8_t {
   RecvBackward
 };
 
-// The lane that runs an op (its peer tells the lanes of one kind apart).
+// The kind of the lane that runs an op (message lanes of one kind differ by the op's peer).
 LaneKind lane_of(const Op& op);
 
-// Receives of one lane that may be posted at once, at most. Each holds a buffer from its posting
-// until its value is freed, and buffers are granted by name in list order: the number bounds the
-// memory for arrivals, and it is large enough that a link whose latency is 30 ops does not wait for
-// a grant.
+// The most receives of one lane that may be posted at once. Each holds a buffer from its posting
+// until its value is freed, and buffers are granted in list order. The number bounds the memory for
+// arrivals, and is large enough that a link whose latency is 30 ops does not wait for a buffer.
 //
-// A lane whose two ends have its messages in one order posts no more than there are slots for: the
-// activation of a micro-batch is on its way or in its buffer only while its sender holds the
-// micro-batch, a gradient only while its receiver does. So most_in_flight() of that worker, and one
-// for each norm or verdict, are enough that no message ever waits for its buffer.
+// A lane whose two ends list its messages in the same order needs fewer buffers: an activation is
+// in transit or in its buffer only while its sender holds the micro-batch, a gradient only while
+// its receiver does. So no message ever waits for its buffer if there are most_in_flight() of that
+// worker, plus one for each norm or verdict.
 inline constexpr int32_t kReceivesAhead = 32;
 
-// Micro-batches, each counted once for each stage of the worker, that can be between the start of
-// their forward and the end of their input gradient there, at most, whatever the timing; 0 = the
-// worker has no forwards.
+// The most micro-batches that, at any timing, can be between the start of their forward and the end
+// of their input gradient at the worker, each counted once for each of its stages; 0 = the worker
+// has no forwards.
 //
 // Cost: linear in the worker's ops
 int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId worker);
 
-// One worker's list on its way from begin to end. The list is `schedule.lists[self]` of the plan's
-// schedule or evaluation; both must outlive the walk. Nothing is allocated after construction but
-// by the calls for reports.
+// The progress of one worker through its list. The list is `schedule.lists[self]` of the plan's
+// schedule or evaluation; both must outlive the walk. After construction only the calls for reports
+// allocate memory.
 //
-// What can start stays able to start until it does: each kind of op keeps its list order, the order
-// in which slots and buffers are taken too; slots and buffers that are given back make no op wait;
-// and no value is used up twice. So all ways to walk a plan to its end, or to where it is stuck,
-// run the same ops, and one walk tells whether any timing can stand still (docs/decisions/015).
+// An op that can start stays able to start until it does: each kind of op keeps its list order and
+// takes slots and buffers in that order; returning a slot or a buffer makes no op wait; and no
+// value is consumed twice. So all ways to walk a plan to its end, or to where it is stuck, run the
+// same ops, and one walk tells whether any timing can stand still (docs/decisions/015).
 class Walk {
  public:
   // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists. At most
-  // `receives_ahead` receives of a lane are posted at once. `stored` is what is in the worker's
-  // store before, each value once.
+  // `receives_ahead` receives of a lane are posted at once. `stored`: the values in the worker's
+  // store before its list begins, each once.
   Walk(const Plan& plan, const Schedule& schedule, WorkerId self,
        int32_t receives_ahead = kReceivesAhead, std::span<const Value> stored = {});
-  // Indices into the list of ops that can start now, by lane, then place: of each lane the next
-  // one, if all that it reads is in the store; of a receive lane all that have a buffer. Valid
+  // List indices of the ops that can start now, by lane, then place: the next op of each lane if
+  // all that it reads is in the store; in a receive lane every receive that has a buffer. Valid
   // until the next call that changes the walk. An op stays here until it is started.
   std::span<const int32_t> startable();
-  // The op at `index` has started: its lane is taken. A lane of messages is free again at once:
-  // receives are posted ahead, and a send does not wait for the one before to arrive. Requires: it
-  // is startable.
+  // The op at `index` has started: its lane is busy. A message lane is free again at once: receives
+  // are posted ahead, and a send does not wait until the previous one arrives. Requires: it is
+  // startable.
   void start(int32_t index);
-  // The op at `index` has ended: what it writes is here, what it frees is gone. Returns the freed
+  // The op at `index` has ended: adds what it writes, removes what it frees. Returns the freed
   // values, valid until the next call. Requires: it has started.
   std::span<const Value> finish(int32_t index);
   // True when every op has ended.
   bool done() const { return ended_ == static_cast<int32_t>(list_.size()); }
   // The lane heads that cannot start: what a hang report prints.
   std::vector<int32_t> waiting() const;
-  // What the op at `index` reads and is not here: the reason for a wait.
+  // The values that the op at `index` reads and that are not here: why it waits.
   std::vector<Value> missing(int32_t index) const;
   // Everything in the store now.
   std::vector<Value> stored() const;
-  // An op that writes what is there before, or another op of the list writes too (double work), or
-  // -1.
+  // An op that writes a value that is stored before or that another op of the list writes too
+  // (double work); -1 = none.
   int32_t double_writer() const { return double_writer_; }
-  // An op that uses up what another op of the list uses up too, or -1.
+  // An op that consumes a value that another op of the list consumes too; -1 = none.
   int32_t double_reader() const { return double_reader_; }
   // Micro-batches between the start of a forward and the end of its weight gradient.
   int32_t held() const { return compute_.held(); }
@@ -126,10 +126,10 @@ class Walk {
   // Values, by id.
   std::vector<Value> names_;
   std::vector<uint8_t> present_;
-  int32_t stored_count_ = 0;         // values there before: the first ids
+  int32_t stored_count_ = 0;         // values stored before the list: the first ids
   std::vector<int32_t> recv_lane_;   // the receive lane whose buffer it lies in; -1 = none
-  std::vector<int32_t> sends_;       // messages that leave it there and have not ended
-  std::vector<uint8_t> freed_late_;  // an op has freed it, and a message is still to leave
+  std::vector<int32_t> sends_;       // sends that read it, do not free it and have not ended
+  std::vector<uint8_t> freed_late_;  // an op has freed it, but such a send has not ended
   std::vector<int32_t> reader_first_, reader_;
 
   std::vector<Lane> lanes_;  // [0] = compute: its ops are compute_'s

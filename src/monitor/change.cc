@@ -9,16 +9,16 @@ namespace tenuto {
 
 namespace {
 
-constexpr size_t kRuns = 24;   // the likeliest; the rest holds less than a millionth each
-constexpr size_t kNewest = 3;  // kept whatever their probability, so that a change can show
+constexpr size_t kRuns = 24;   // the most runs that are kept, beside the newest
+constexpr size_t kNewest = 3;  // runs kept whatever their probability, so that a change can show
 constexpr double kImprobable = 1e-6;
 constexpr double kFirstWeight = 1e-4;  // a new run's mean is unknown: a 10,000th of a reading
-constexpr double kFirstShape = 3;      // a new run's spread is known as by six readings
+constexpr double kFirstShape = 3;      // a new run's spread counts as known from six readings
 constexpr double kMemory = 100;        // readings that a run's mean and spread remember
 constexpr int32_t kLasting = 3;        // readings that make a change: one and two that agree
-constexpr int32_t kLate = 8;           // readings after which a new run is old news
-constexpr double kClear = 5;           // spreads of a mean that are no chance
-constexpr size_t kPatience = 6;        // readings kept back in a row: then it is a noisier series
+constexpr int32_t kLate = 8;           // a run not reported after so many readings is no change
+constexpr double kClear = 5;           // a mean that is off by so many spreads is not chance
+constexpr size_t kPatience = 6;        // after so many kept back in a row the series is noisier
 
 // gamma(3.5) / gamma(3), for kFirstShape.
 constexpr double kFirstGammaRatio = 15.0 / 16.0 * 1.7724538509055160273;
@@ -38,7 +38,7 @@ double ChangeSeries::spread_of(const Run& run) const {
   return std::max(std::sqrt(run.scale / run.shape), options_.resolution);
 }
 
-// Student-t with 2 x shape degrees of freedom: what the run says of its next reading.
+// The run's prediction for its next reading: Student-t with 2 x shape degrees of freedom.
 double ChangeSeries::density(const Run& run, double x) const {
   const double freedom = 2 * run.shape;
   const double width = spread_of(run) * std::sqrt(1 + 1 / run.weight);
@@ -62,7 +62,7 @@ ChangeSeries::Run ChangeSeries::fresh(int64_t at, double center) const {
 void ChangeSeries::join(Run& run, const Reading& reading, double x) const {
   const double gap = x - run.mean;
   run.scale += run.weight * gap * gap / (2 * (run.weight + 1));
-  // The first reading is the mean, so that a level owes nothing to the run before.
+  // The first reading is the mean, so that the level does not depend on the run before.
   run.mean = run.readings == 0 ? x : run.mean + gap / (run.weight + 1);
   run.weight = std::min(run.weight + 1, kMemory);
   if (run.shape < kMemory / 2) {
@@ -105,7 +105,7 @@ void ChangeSeries::update(const Reading& reading) {
   next.mass = 1;
   if (!runs_.empty()) {
     const Run& present = likeliest();
-    // What a run of one or two readings says of the time before is what the run before it says.
+    // A run of one or two readings is no level: take over the level that was before it.
     const bool stands = present.readings >= kLasting;
     next.before = stands ? level_of(present) : present.before;
     next.before_spread = stands ? spread_of(present) : present.before_spread;
@@ -122,8 +122,8 @@ void ChangeSeries::update(const Reading& reading) {
   drop_improbable();
 }
 
-// The last three that were kept back are closer to each other than to the run, or as close as its
-// own readings are.
+// True when the last three readings that were kept back are closer to each other than to the run,
+// or as close to each other as the run's own readings are.
 bool ChangeSeries::agree() const {
   if (kept_.size() < kLasting) return false;
   const Run& present = likeliest();
@@ -168,7 +168,7 @@ std::optional<Change> ChangeSeries::judge(int64_t at, double floor) {
   if (sure < options_.certain && !late) return std::nullopt;
   const Level before = present.before, after = level_of(present);
   const double gap = std::abs(after.value - before.value);
-  // The mean of a few readings of a noisy series differs from the last few by chance.
+  // In a noisy series the means of a few readings differ by chance.
   const double chance = kClear * present.before_spread *
                         std::sqrt(1.0 / present.readings + 1.0 / std::max(before.readings, 1));
   const bool differs = gap > floor && gap >= options_.ratio * std::min(before.value, after.value) &&

@@ -1,20 +1,20 @@
-// When did a series change, and how sure is that? Online, one reading after the other.
+// Finds when a series changed, and how sure that is. Online: it takes one reading at a time.
 //
 // Idea:   the series is a sequence of runs, each with a mean and a spread of its own. For every
-//         reading at which the present run may have begun, keep how probable that is and what the
-//         readings since then say. A change is told when a run that began lately is nearly certain,
-//         has three readings, and its mean differs from the one before by a tenth and a floor.
-// Steps:  (1) logarithm of the reading, softened near zero; (2) a reading far from the likeliest
-// run
-//         is kept back: one that stands alone is a spike and is forgotten, three that agree go on
-//         together; (3) each run's probability times the Student-t density that it gives the
-//         reading; a new run starts with the hazard; (4) improbable runs are dropped.
+//         reading at which the present run may have begun, keep how probable that is and the mean
+//         and spread of the readings since. A change is reported when a recent run is nearly
+//         certain, has three readings, and its mean differs from the one before by a tenth and by
+//         more than a floor.
+// Steps:  (1) take the logarithm of the reading, softened near zero; (2) keep a reading back if it
+//         is far from the likeliest run: a single one is a spike and is forgotten, three that agree
+//         are taken together; (3) multiply each run's probability by the Student-t density that it
+//         gives the reading; a new run starts with the hazard; (4) drop improbable runs.
 // Source: Adams, MacKay, "Bayesian online changepoint detection", arXiv 0710.3742; normal-inverse-
 //         gamma runs. Differs: the reading at which a run starts is weighed under the new run, not
-//         under the old one. Otherwise the probability of a run of length 0 is the hazard whatever
-//         comes, and says nothing.
-// Not so: a window before against a window after: finds a step of 15 % as fast, but has no measure
-//         of how sure it is, and a spread to be chosen for every link.
+//         under the old one. Otherwise the probability of a run of length 0 is always the hazard,
+//         whatever the reading is.
+// Not so: comparing a window before with a window after: that finds a step of 15 % as fast, but
+//         cannot say how sure it is, and needs a spread to be chosen for every link.
 #pragma once
 
 #include <array>
@@ -24,15 +24,15 @@
 
 namespace tenuto {
 
-// One reading of a series. `value` is judged; what is `beside` it is only averaged over the same
-// runs.
+// One reading of a series. Changes are sought in `value`; the numbers of `beside` are only averaged
+// over the same runs.
 struct Reading {
   int64_t at = 0;  // the step
   double value = 0;
   std::array<double, 4> beside{};
 };
 
-// The readings of one run, averaged: value by its logarithm, the rest plainly.
+// The average of a run's readings: geometric for `value`, arithmetic for `beside`.
 struct Level {
   int64_t since = 0;     // the step of the run's first reading
   int32_t readings = 0;  // how many
@@ -40,8 +40,8 @@ struct Level {
   std::array<double, 4> beside{};
 };
 
-// A verified change: the value before and after, at which reading it was found, and the probability
-// of it.
+// A verified change: the levels before and after it, the step at which it was found, and its
+// probability.
 struct Change {
   Level before, after;
   int64_t found = 0;
@@ -52,11 +52,11 @@ struct Change {
 struct ChangeOptions {
   double soften = 50e3;       // added to a value before its logarithm is taken: 50 us in ns
   double hazard = 1.0 / 250;  // probability of a change at any reading
-  double spread = 0.03;       // of a new run, as a share of the value, until readings tell
-  double resolution = 0.01;   // no run is believed to be steadier than this share
+  double spread = 0.03;       // assumed for a new run, as a share of the value
+  double resolution = 0.01;   // the least spread of any run, as a share of the value
   double surprise = 3.5;      // spreads from the likeliest run at which a reading is kept back
-  double certain = 0.99;      // probability at which a change is told
-  double ratio = 0.1;         // means that differ by a smaller share are the same
+  double certain = 0.99;      // probability at which a change is reported
+  double ratio = 0.1;         // means that differ by a smaller share count as the same
 };
 
 // One series. A value: copies are independent; memory is bounded.
@@ -64,17 +64,17 @@ class ChangeSeries {
  public:
   explicit ChangeSeries(ChangeOptions options = {}) : options_(options) {}
 
-  // Takes the next reading (at a later step than those before). The change that it completes, if
-  // any: means that differ by less than `floor` are the same, too.
+  // Takes the next reading (at a later step than those before). Returns the change that it
+  // completes, if any. Means that differ by less than `floor` count as the same, too.
   //
-  // Cost: O(runs kept), 24 at most
+  // Cost: O(runs kept), 27 at most
   std::optional<Change> add(const Reading& reading, double floor);
 
-  // The likeliest present run; no readings before the first.
+  // The level of the likeliest present run; it has no readings before the first add().
   Level level() const;
   // The spread of its readings, as a share of the value.
   double spread() const;
-  // True when the last reading was far from it and is kept back.
+  // True when the last reading was far from the likeliest run and is kept back.
   bool kept_back() const { return !kept_.empty(); }
   // How many readings have been taken.
   int64_t readings() const { return readings_; }
@@ -107,7 +107,7 @@ class ChangeSeries {
   std::vector<Run> runs_;      // by age, oldest first
   std::vector<Reading> kept_;  // far from the likeliest run, in a row
   int64_t readings_ = 0;
-  int64_t settled_ = 0;  // birth of the newest run that is told or found not worth telling
+  int64_t settled_ = 0;  // `born` of the newest run that was reported or judged to be no change
 };
 
 }  // namespace tenuto

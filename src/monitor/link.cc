@@ -9,16 +9,16 @@ namespace tenuto {
 
 namespace {
 
-constexpr int32_t kUsual = 20;          // readings that say how a link is when it is well
-constexpr int32_t kDriftReadings = 10;  // of the slow average before it is believed
-constexpr double kDriftShare = 0.1;     // weight of one reading in it
-constexpr size_t kWaiting = 4;          // steps that wait for the other direction
-constexpr double kRateGrows = 1.25;     // time a byte by which a direction has lost rate
+constexpr int32_t kUsual = 20;          // first readings, which set the usual level
+constexpr int32_t kDriftReadings = 10;  // that the slow average needs before it is used
+constexpr double kDriftShare = 0.1;     // weight of one reading in the slow average
+constexpr size_t kWaiting = 4;          // the most samples that wait for the other direction
+constexpr double kRateGrows = 1.25;     // growth of the time per byte that counts as a lower rate
 
 // Places in Reading::beside.
 enum Beside : size_t { kLeast, kUpper, kForth, kBack };
 
-// Nanoseconds that one more byte costs, from two sizes at least twice apart; 0 = not known.
+// Nanoseconds that one more byte costs, from two sizes that differ at least twofold; 0 = not known.
 double time_per_byte(const LinkSample& sample) {
   if (sample.largest.count < 2 * sample.smallest.count || sample.smallest.count <= 0) return 0;
   const auto bytes = static_cast<double>((sample.largest - sample.smallest).count);
@@ -30,8 +30,8 @@ double sum(Duration forth, Duration back) { return static_cast<double>((forth + 
 
 Duration duration(double nanoseconds) { return from_nanoseconds(nanoseconds); }
 
-// What a plan should reckon with: the upper round trip, unless it has gained more than twice what
-// the median has, which is waiting in line.
+// By how much the round trip has grown for a plan: the growth of the upper delays, at most twice
+// that of the medians, because more than that is waiting in a queue.
 double gain_of(const Level& usual, const Level& level) {
   const double median = level.value - usual.value;
   const double upper = level.beside[kUpper] - usual.beside[kUpper];
@@ -42,7 +42,7 @@ LinkExtra higher(const LinkExtra& left, const LinkExtra& right) {
   LinkExtra extra;
   extra.latency = std::max(left.latency, right.latency);
   for (size_t i = 0; i < 2; ++i) {
-    // 0 is the nominal rate, the highest.
+    // 0 is the nominal rate, which is the highest.
     const double a = left.rate[i], b = right.rate[i];
     extra.rate[i] = a == 0 ? b : b == 0 ? a : std::min(a, b);
   }
@@ -109,7 +109,8 @@ bool LinkWatch::least_moved(const Level& before, const Level& after, double floo
   return std::abs(moved) >= std::max(options_.least_moves * small, floor / 2);
 }
 
-// The slow average has left the believed level for good, or has come back to the usual one.
+// Reports a change when the slow average has moved away from the believed level and stays away, or
+// has come back to the usual level.
 std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double floor) {
   Drift& drift = drift_;
   drift.readings = std::min(drift.readings + 1, 1 << 20);
@@ -126,8 +127,8 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
     drift.outside = true;
     drift.left = reading.at;
   }
-  // A noisy series wanders: its average must have come out of the noise as well. Back to the usual
-  // is nearer than away from it.
+  // The average of a noisy series wanders, so it must also have left the noise. Coming back to the
+  // usual level takes half the drift that leaving it takes.
   const double ratio =
       std::max(slow_ && gap < 0 ? options_.drift / 2 : options_.drift, series_.spread());
   if (drift.readings < kDriftReadings || !outside || std::abs(gap) <= floor ||
@@ -144,9 +145,9 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
 std::optional<Verdict> LinkWatch::believe(const Change& change, double floor) {
   const double above = change.after.value - usual_.value;
   const bool slow = above > std::max(options_.change.ratio * usual_.value, floor);
-  // Better than all that was seen: it was slow when it was seen first.
+  // Faster than the usual level: the link was slow already when it was first measured.
   const bool better = -above > std::max(options_.change.ratio * change.after.value, floor);
-  if (!slow && !slow_ && !better) return std::nullopt;  // within the usual
+  if (!slow && !slow_ && !better) return std::nullopt;  // still the usual level
   const Level before = change.before;
   believed_ = change.after;
   if (better) usual_ = change.after;

@@ -1,18 +1,18 @@
-// Is the connection between two workers slower than it was, since when, and what should be planned
-// with?
+// Decides whether the connection of two workers has become slower, since when, and with which link
+// to plan.
 //
 // Only round trips are judged: the delays of both directions in one step, added, so that the
-// difference of the two clocks falls out. A pipeline loses the same by either direction, so the sum
-// is all that a plan needs.
+// difference of the two clocks cancels. A delay costs a pipeline the same in either direction, so
+// the sum is all that a plan needs.
 //
-// Of every step three sums are kept: of the least, the median and the upper delays. The series of
-// medians is searched for changes; the leasts must have moved the same way, otherwise the first
-// messages of a step are as fast as ever and what grew is jitter, or the waiting at a worker.
+// Three sums are kept for every step: of the least, the median and the upper delays. Changes are
+// sought in the medians. The least delays must have moved the same way; otherwise the first
+// messages of a step are as fast as ever, and only jitter or the wait at a worker has grown.
 //
-// What to plan with (`extra`): nothing beyond the nominal link until a change is verified; then the
-// new estimate at once if it is higher; if it is lower, the old one for another 20 steps. A healed
-// link that falls ill again costs more than one that is planned too slow, which costs nothing as
-// long as memory allows. The verdict that a link is healed comes as soon as it is certain.
+// What to plan with (`extra`): the nominal link until a change is verified; then a higher estimate
+// at once, and a lower one only after another 20 steps. Planning a link as fast that soon becomes
+// slow again costs more than planning it too slow, which costs nothing as long as memory allows.
+// The verdict that a link is healed comes as soon as it is certain.
 #pragma once
 
 #include <array>
@@ -30,9 +30,9 @@ namespace tenuto {
 
 // What a slow link adds to the nominal one.
 struct LinkExtra {
-  Duration latency{};  // to each direction: half of what the round trip has gained
-  // Bytes per second that are left, from `first` to `second` and back; 0 = as nominal. Known only
-  // when messages of several sizes pass and the large ones have lost more than the small ones.
+  Duration latency{};  // for each direction: half of the growth of the round trip
+  // Bytes per second that are left, to the higher-numbered worker and back; 0 = as nominal. Known
+  // only when messages of several sizes pass and large ones are delayed more than small ones.
   std::array<double, 2> rate{};
   bool operator==(const LinkExtra&) const = default;
 };
@@ -40,8 +40,8 @@ struct LinkExtra {
 // How links are judged.
 struct LinkOptions {
   ChangeOptions change;
-  int32_t hold_steps = 20;    // how long the higher estimate is planned with
-  double drift = 0.2;         // a slow drift counts when it has come this far
+  int32_t hold_steps = 20;    // how long plans keep the higher estimate
+  double drift = 0.2;         // the share from which a slow drift counts as a change
   double least_moves = 0.05;  // the share by which the least delays must have moved, too
 };
 
@@ -50,16 +50,16 @@ class LinkWatch {
  public:
   explicit LinkWatch(LinkOptions options = {}) : options_(options) {}
 
-  // Takes one direction's sample of `step`; the other one may have come earlier or come later, also
-  // some steps later. `floor`: a round trip that has gained less is not slow. Samples of steps
-  // before the newest complete one, and doubles, say nothing.
+  // Takes one direction's sample of `step`; the other direction's may come earlier or later, also
+  // some steps later. `floor`: a round trip that has grown by less is not slow. Samples of steps
+  // before the newest complete one, and duplicates, are ignored.
   std::optional<Verdict> add(const LinkSample& sample, int64_t step, Duration floor);
 
-  // What to plan with at `step`, over the nominal link; see above.
+  // What plans add to the nominal link at `step`; see above.
   LinkExtra extra(int64_t step) const;
-  // True from the verdict that it is slow until the one that it is healed.
+  // True from the verdict that the link is slow until the verdict that it is healed.
   bool slow() const { return slow_; }
-  // The round trip that is believed: the one of the last verdict, else the usual one.
+  // The present round trip: the one of the last verdict, else the usual one.
   Duration round_trip() const;
 
  private:
@@ -67,11 +67,11 @@ class LinkWatch {
     int64_t step = 0;
     LinkSample sample;
   };
-  // A slow average, to see drifts that no single step shows.
+  // A slow moving average, to find drifts that no single step shows.
   struct Drift {
     int32_t readings = 0;
     Level level;
-    int64_t left = 0;  // the first step at which it was outside of a tenth, without a break
+    int64_t left = 0;  // the step since which it has been outside of a tenth without a break
     bool outside = false;
   };
   std::optional<Verdict> add_round_trip(const Reading& reading, double floor);
@@ -81,9 +81,9 @@ class LinkWatch {
   LinkExtra extra_of(const Level& level) const;
 
   LinkOptions options_;
-  std::array<std::vector<Half>, 2> waiting_;  // for the other direction's sample of the step
+  std::array<std::vector<Half>, 2> waiting_;  // samples without the other direction's, by direction
   ChangeSeries series_;
-  Level usual_;     // how the link is when it is well
+  Level usual_;     // the link's level while it is not slow
   Level believed_;  // the usual level, or the one of the last verdict
   Drift drift_;
   std::array<double, 2> largest_{};  // bytes of the largest message, each way

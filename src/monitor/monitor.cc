@@ -11,13 +11,13 @@ namespace tenuto {
 
 namespace {
 
-constexpr size_t kLatest = 5;  // steps whose median says how long an op should last
-constexpr size_t kEnough = 3;  // of them before it is believed
+constexpr size_t kLatest = 5;  // the last steps, whose median says how long an op should last
+constexpr size_t kEnough = 3;  // steps that are needed before the median is used
 
 using LinkName = std::pair<WorkerId, WorkerId>;
 using StageKind = std::pair<StageId, OpKind>;
 
-// What all workers say of one step, sorted: the order in which it came is gone.
+// All workers' samples of one step, sorted, so that their order of arrival does not matter.
 struct Step {
   std::vector<const LinkSample*> links;
   std::map<StageKind, std::map<WorkerId, const OpSample*>> ops;
@@ -60,8 +60,8 @@ double speed_of(const MonitorState& state, WorkerId worker) {
   return speed > 0 ? speed : 1;
 }
 
-// The lower middle of what the holders of a stage took, each at nominal speed: with two, the
-// faster one.
+// The lower median of the times that the holders of a stage took, each scaled to speed 1: with two
+// holders, the faster one's.
 Duration middle_holder(const MonitorState& state,
                        const std::map<WorkerId, const OpSample*>& holders) {
   std::vector<Duration> times;
@@ -74,8 +74,8 @@ Duration middle_holder(const MonitorState& state,
   return *middle;
 }
 
-// What an op of this kind should last: as profiled; else the least of what the stage has shown
-// before and what the middle one of several holders shows now. Zero = not known yet.
+// How long an op of this kind should last: as profiled; else the lowest median measured so far, or,
+// if it is lower and there are several holders, `middle`. Zero = not known yet.
 Duration should_last(StageTimes& stage, Duration middle, size_t holders) {
   stage.latest.push_back(middle);
   if (stage.latest.size() > kLatest) stage.latest.erase(stage.latest.begin());

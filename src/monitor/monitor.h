@@ -1,18 +1,18 @@
-// Detection: what workers say of their steps, learned into the cluster as it is now.
+// Detection: learns the present state of the cluster from the samples that workers report.
 //
 // `learn` is called once for every committed step with the samples that have come since the last
-// call, and returns what it knows now, the cluster to plan with and what it has found. It is a pure
+// call, and returns its new state, the cluster to plan with and its verdicts. It is a pure
 // function: no clock, no I/O, and the order of the samples does not matter.
 //
 //   MonitorState state = make_monitor(nominal_cluster);
 //   for each committed step:
 //     Learned learned = learn(std::move(state), samples, step);
 //     state = std::move(learned.state);
-//     tell learned.verdicts; if (learned.changed) weigh a plan for learned.cluster
+//     report learned.verdicts; if (learned.changed) weigh a plan for learned.cluster
 //
-// A slow stage is told from a slow link by what is looked at: a link by the time from a message's
-// stamp to its arrival, which does not contain computing; a worker by how long its ops last, which
-// does not contain messages.
+// A slow worker and a slow link are told apart by what is measured: for a link the time from a
+// message's stamp to its arrival, which contains no computing; for a worker how long its ops last,
+// which contains no messages.
 #pragma once
 
 #include <cstdint>
@@ -36,21 +36,21 @@ namespace tenuto {
 struct MonitorOptions {
   LinkOptions link;
   SpeedOptions speed;
-  // A round trip that has gained less than both says nothing: it would not change a plan.
+  // A round trip that has grown by less than the larger of these is not slow: no plan would change.
   Duration least_gain = std::chrono::microseconds(50);
   double least_op_share = 0.02;  // of the typical op
 };
 
 // How long the ops of one kind of one stage last on a worker of nominal speed.
 struct StageTimes {
-  Duration nominal{};            // as profiled; zero = not known, then what was seen counts
-  Duration least{};              // lowest median over some steps that was seen; zero = none yet
-  std::vector<Duration> latest;  // of the last steps, the middle holder's
+  Duration nominal{};            // as profiled; zero = not known, then use what was measured
+  Duration least{};              // lowest median of `latest` that was measured; zero = none yet
+  std::vector<Duration> latest;  // of the last steps: the time of the median holder
 };
 
-// All that detection knows. A value, linear in the links that carry messages.
+// The state of detection. A value; its size is linear in the links that carry messages.
 struct MonitorState {
-  Cluster nominal;  // when all are well
+  Cluster nominal;  // when nothing is slow
   MonitorOptions options;
   std::map<std::pair<WorkerId, WorkerId>, LinkWatch> links;  // first < second
   std::map<WorkerId, SpeedWatch> workers;
@@ -62,28 +62,28 @@ struct MonitorState {
 // What one call has learned.
 struct Learned {
   MonitorState state;
-  Cluster cluster;                // to plan with: nominal, with slow links and slow workers in it
-  bool changed = false;           // it differs from the one of the call before
+  Cluster cluster;                // to plan with: nominal, with the slow links and slow workers
+  bool changed = false;           // `cluster` differs from that of the call before
   std::vector<Verdict> verdicts;  // by link, then worker
 };
 
-// The state before the first step. `nominal`: the cluster when all are well, its workers' speeds
-// as profiled.
+// The state before the first step. `nominal`: the cluster when nothing is slow, with its workers'
+// speeds as profiled.
 MonitorState make_monitor(Cluster nominal, const MonitorOptions& options = {});
 
-// Says how long an op of this kind and stage lasts on a worker of speed 1: workers are then held
-// against it, and not against what was seen.
+// Sets how long an op of this kind and stage lasts on a worker of speed 1. Workers are then
+// compared with this time instead of with measured times.
 void set_nominal(MonitorState& state, StageId stage, OpKind kind, Duration time);
 
-// Learns the samples that have come since the last call; `step` is the newest committed step. They
-// may be of other steps, of any order, and some workers' may be missing: a link is judged by the
-// steps of which both ends have told, within four of each other. Samples that name workers outside
-// of the cluster are passed over.
+// Learns from the samples that have come since the last call; `step` is the newest committed step.
+// Samples may be of other steps, in any order, and some workers' may be missing: a link is judged
+// by the steps that both ends have reported, within four steps of each other. Samples that name
+// workers outside of the cluster are ignored.
 //
 // Cost: O(n log n) for n samples, plus one look at each link and worker
 Learned learn(MonitorState state, std::span<const StepSample> samples, int64_t step);
 
-// Forgets a worker that has left: its links, and its speed. What comes back begins anew.
+// Forgets the links and the speed of a worker that has left. If it comes back it begins anew.
 MonitorState forget(MonitorState state, WorkerId worker);
 
 }  // namespace tenuto

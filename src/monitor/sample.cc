@@ -16,7 +16,7 @@ struct Passed {
   Bytes size;
 };
 
-// What one worker noted during one step.
+// What one worker measured during one step.
 struct Noted {
   std::map<WorkerId, std::vector<Passed>> passed;  // by sender
   std::map<std::pair<StageId, OpKind>, std::vector<Duration>> lasted;
@@ -29,7 +29,7 @@ bool is_told(const Event& event) {
     case OpKind::BackwardWeight:
       return true;
     case OpKind::Recv:
-      // A stamp of zero means that the wire brought none.
+      // A stamp of zero means that the message carried none.
       return event.sent.count() != 0 &&
              (event.op.moved == ValueKind::Activation || event.op.moved == ValueKind::Gradient);
     default:

@@ -1,5 +1,5 @@
-// What one worker says of one step, small enough to travel every step: how long messages took to
-// come here, and how long ops lasted.
+// One worker's measurements of one step, small enough to be sent every step: how long messages took
+// to arrive, and how long ops lasted.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace tenuto {
 
 // The messages that came over one link in one direction during one step. A delay is the arrival on
-// the receiver's clock less the stamp on the sender's, so it contains the difference of the two
-// clocks and may be negative: only the sum of both directions means anything, and differences
-// within one direction.
+// the receiver's clock minus the stamp on the sender's clock, so it contains the difference of the
+// two clocks and may be negative. Use only the sum of both directions, or differences within one
+// direction.
 struct LinkSample {
   WorkerId from, to;
   int32_t messages = 0;
@@ -36,7 +36,7 @@ struct OpSample {
   auto operator<=>(const OpSample&) const = default;
 };
 
-// What one worker says of one step.
+// All measurements of one worker in one step.
 struct StepSample {
   WorkerId worker;
   int64_t step = 0;
@@ -45,8 +45,8 @@ struct StepSample {
   auto operator<=>(const StepSample&) const = default;
 };
 
-// The samples of the workers and steps that `events` speak of, by worker, then step. Activations
-// and gradients that carry a sender's stamp and the three compute ops count; other messages (norm,
+// The samples of all workers and steps in `events`, by worker, then step. They cover activations
+// and gradients that carry a sender's stamp, and the three compute ops. Other messages (norm,
 // verdict) and ops (reductions, updates, the held-out pass) wait for others and are left out.
 //
 // Cost: O(n log n) for n events

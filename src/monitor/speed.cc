@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kSameLevel = 0.1;    // factors of a slow worker that differ by less are the same
 constexpr double kSpreadShare = 0.1;  // weight of one step in the spread
-constexpr double kLargestGap = 0.5;   // what one step can add to it
+constexpr double kLargestGap = 0.5;   // the largest gap that one step adds to the spread
 
 }  // namespace
 
@@ -23,7 +23,8 @@ SpeedWatch::Where SpeedWatch::where(double factor) const {
   return Where::AsBelieved;
 }
 
-// Two stories of the streak: nothing changed and it is noise, or it changed at its first step.
+// The probability that the speed changed at the streak's first step, against the alternative that
+// nothing changed and the streak is noise.
 double SpeedWatch::sure() const {
   const double spread = std::max(spread_, options_.spread);
   const double gap = (mean_ - std::log(believed_)) / spread;
@@ -75,7 +76,7 @@ std::optional<Verdict> SpeedWatch::add(double factor, int64_t step) {
 double SpeedWatch::speed() const {
   if (!slow_) return 1;
   const double steps = std::round(1 / believed_ / options_.step);
-  // 3 x 0.05 as it is written: 0.15.
+  // Round to decimals, so that 3 x 0.05 is exactly the number written 0.15.
   return std::round(std::max(steps, 1.0) * options_.step * 1e6) / 1e6;
 }
 

@@ -1,8 +1,9 @@
-// Is a worker slower than it should be, since when, and which speed should be planned with?
+// Decides whether a worker is slower than it should be, since when, and with which speed to plan.
 //
-// A worker's factor in one step: the time that its ops took, by their medians, over the time that
-// they should take. Factors within the dead band count as nominal, and speeds are rounded, since a
-// plan made for noise is worse than one made without it. A change counts when it lasts.
+// A worker's factor in one step is the time that its ops took, by their medians, divided by the
+// time that they should take. Factors within a dead band count as nominal, and speeds are rounded,
+// because a plan that follows noise is worse than one that ignores it. Only a change that lasts for
+// several steps counts.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ namespace tenuto {
 // How workers are judged.
 struct SpeedOptions {
   double band = 0.25;         // a worker is slow when its ops last longer by more than this share
-  double healed = 0.15;       // and healed when by less than this one
-  double step = 0.05;         // speeds are multiples of it, itself the least
-  int32_t lasting = 3;        // steps in a row that make a change, at least
-  double spread = 0.05;       // of factors from step to step, at least
+  double healed = 0.15;       // and healed when they last longer by less than this share
+  double step = 0.05;         // speeds are multiples of this; it is also the least speed
+  int32_t lasting = 3;        // the fewest steps in a row that make a change
+  double spread = 0.05;       // the least spread of factors from step to step
   double hazard = 1.0 / 250;  // probability of a change at any step
-  double certain = 0.9;       // probability at which one is told
+  double certain = 0.9;       // probability at which a change is reported
 };
 
 // One worker. A value; memory is bounded.
@@ -29,12 +30,12 @@ class SpeedWatch {
  public:
   explicit SpeedWatch(SpeedOptions options = {});
 
-  // Takes the factor of `step`; steps that are not newer than the newest say nothing.
+  // Takes the factor of `step`; steps that are not newer than the newest are ignored.
   std::optional<Verdict> add(double factor, int64_t step);
 
   // The speed to plan with, as a share of the nominal one: 1 unless slow.
   double speed() const;
-  // True from the verdict that it is slow until the one that it is healed.
+  // True from the verdict that the worker is slow until the verdict that it is healed.
   bool slow() const { return slow_; }
 
  private:

@@ -9,7 +9,7 @@ namespace tenuto {
 
 namespace {
 
-// Three digits that count: 0.204, 40.1, 1230.
+// Three significant digits or more: 0.204, 40.1, 1230.
 std::string short_number(double number) {
   const double size = std::abs(number);
   if (size >= 100) return fixed(number, 0);
@@ -20,7 +20,7 @@ std::string short_number(double number) {
 }  // namespace
 
 std::string sentence_of(const Verdict& verdict, double speed) {
-  // Rounded down: 1 would be a promise.
+  // Round down and stop at 0.99: 1.00 would claim certainty.
   const std::string sure = fixed(std::floor(std::min(verdict.sure, 0.99) * 100 + 1e-9) / 100, 2);
   const std::string rest = cat(" since step ", verdict.since_step, ": ");
   if (verdict.kind == VerdictKind::SlowWorker || verdict.kind == VerdictKind::WorkerHealed) {

@@ -1,4 +1,4 @@
-// What detection has found, as a value and as a sentence.
+// A finding of detection, as a value and as a sentence.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace tenuto {
 
-// SlowLink is told again when a slow link becomes slower or less slow, SlowWorker likewise.
+// SlowLink is reported again when a slow link becomes slower or less slow; so is SlowWorker.
 enum class VerdictKind : uint8_t { SlowLink, LinkHealed, SlowWorker, WorkerHealed };
 
 // One finding.
 struct Verdict {
   VerdictKind kind = VerdictKind::SlowLink;
   WorkerId from, to;           // of a link, from < to: both directions; of a worker: from
-  int64_t since_step = 0;      // the first step at which it was so
+  int64_t since_step = 0;      // the first step with the change
   int64_t found_step = 0;      // the step whose samples made it certain
   Duration before{}, after{};  // of a link: the round trip of a message, without computing
   double factor = 1;           // of a link: after / before; of a worker: how many times as long
                                // its ops last as they should
-  double sure = 0;             // probability
-  std::string sentence;        // says all of this: for people
+  double sure = 0;             // probability of the change
+  std::string sentence;        // all of this, for people
 };
 
 // The sentence of a verdict, from its other fields. For a worker, `speed` is what to plan with.

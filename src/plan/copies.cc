@@ -92,7 +92,7 @@ Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& place
       const int32_t other = (s + next) % count;
       const auto& all = plan.stages[static_cast<size_t>(other)].holders;
       for (size_t i = 0; i < all.size(); ++i) {
-        // Who has the other end of a weight that both ends share has it already.
+        // A worker that holds one end of a tied weight must not hold the other end too.
         const int32_t end = count - 1 - s;
         if (tied && (s == 0 || end == 0) && keeps(end, all[i])) continue;
         const auto away = static_cast<int32_t>(

@@ -12,7 +12,7 @@ namespace tenuto {
 
 namespace {
 
-// More ops than this and the plan would not fit a machine that makes it.
+// A plan with more ops would not fit into the machine that makes it.
 constexpr double kMostOps = 100'000'000;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
@@ -84,8 +84,8 @@ Schedule copies_of(const Schedule& lists, int32_t pipelines) {
   return all;
 }
 
-// Holds the lists to the memory, each stage of a worker taking an equal share of a micro-batch, and
-// under ready dispatch to what they themselves hold.
+// Checks the lists against the memory, where each stage of a worker takes an equal share of a
+// micro-batch. Under ready dispatch also sets the limits that the lists themselves need.
 Status set_limits(const Shape& shape, Plan& plan) {
   for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};

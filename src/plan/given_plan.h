@@ -14,9 +14,9 @@ struct GivenLists {
 };
 
 // Lays out `shape.pipelines` copies of the lists side by side and adds what makes the step: stages
-// with their layers and holders (who lists an op of a stage holds it), messages, reductions, norm,
-// update and the held-out pass. Of the shape, stages, micros and chunks are not read: the lists say
-// them. Under ready dispatch the limits are what the lists themselves need.
+// with their layers and holders (a worker that lists an op of a stage holds it), messages,
+// reductions, norm, update and the held-out pass. Ignores the shape's stages, micros and chunks:
+// the lists determine them. Under ready dispatch the limits are what the lists themselves need.
 //
 // Errors: Invalid/Call      fewer layers than stages, a tied weight within one worker, or a shape
 //                           out of range

@@ -17,7 +17,7 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// Who makes and who needs the activation and the gradient of each stage and micro-batch.
+// Which worker makes and which needs the activation and the gradient of each stage and micro-batch.
 class Makers {
  public:
   Makers(const Schedule& schedule, const Stores& stores) : stage_count_(schedule.stage_count) {
@@ -85,7 +85,7 @@ Op of_stage(OpKind kind, StageId stage) {
   return op;
 }
 
-// How these members sum, by what the style says of all groups and of the one of these stages.
+// How these members sum, by the style's rule for all groups and its entry for these stages.
 Summing summing_of(const UpdateStyle& style, const std::vector<StageId>& stages,
                    const std::vector<WorkerId>& members) {
   if (members.size() < 2) return {};
@@ -98,7 +98,7 @@ Summing summing_of(const UpdateStyle& style, const std::vector<StageId>& stages,
   if (algorithm == nullptr) return {};
   if (algorithm->card.late_most == 0) return {summing.algorithm, {}, summing.chunks};
   if (contains(members, summing.late)) return summing;
-  // Who was late is gone. Whoever asked for no late one by name wants none then.
+  // The late member is gone. With auto sum by the ring then; else another member is the late one.
   if (style.all_reduce == kAutoAllReduce) return {};
   return {summing.algorithm, members.back(), summing.chunks};
 }
@@ -114,7 +114,7 @@ GroupId add_group(Schedule& schedule, const UpdateStyle& style, std::vector<Stag
     shape.chunks = summing.chunks;
     if (summing.late.value >= 0) shape.late = {summing.late};
     auto procedure = make_procedure(summing.algorithm, shape);
-    // A free count of chunks may be none for other members: as many as the algorithm likes.
+    // The number of chunks may not suit other members: let the algorithm choose it.
     if (!procedure.ok() && shape.chunks > 0) {
       shape.chunks = summing.chunks = 0;
       procedure = make_procedure(summing.algorithm, shape);
@@ -131,9 +131,9 @@ GroupId add_group(Schedule& schedule, const UpdateStyle& style, std::vector<Stag
   return {static_cast<int32_t>(schedule.groups.size()) - 1};
 }
 
-// The reductions of each stage over its holders, the last stage first: its gradients are whole
-// first; not where a total is `there`. A tied weight comes in a second round over the holders of
-// both its stages.
+// Appends the reductions of each stage over its holders, the last stage first, since its gradients
+// are complete first. Skips stages whose total is `there`. A tied weight is reduced after these,
+// over the holders of both its stages.
 void append_reductions(Schedule& schedule, const std::vector<Stage>& stages,
                        const UpdateStyle& style, const std::vector<bool>& there = {}) {
   schedule.all_reduce = style.all_reduce;
@@ -172,16 +172,16 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
-// Which of the holders of a stage a worker of the next stage takes the norm or the verdict from.
+// From which holder of the previous stage a worker takes the norm or the verdict.
 class Givers {
  public:
-  // Asked about workers with these lists, to which only messages of norms and verdicts may come.
+  // While it is used, only messages of norms and verdicts may be added to the schedule's lists.
   explicit Givers(const Schedule& schedule)
       : schedule_(schedule), counts_(schedule.lists.size()), known_(schedule.lists.size(), false) {}
 
-  // Of `givers`, of stage `from`, for worker `self`, number `index` of the next stage `to`: the one
-  // that most of the activations or gradients in its list come from, since a routing keeps away
-  // from slow links; where several are equal, or there are none, they take turns.
+  // For worker `self`, holder `index` of stage `to`: the one of `givers`, holders of stage `from`,
+  // that sends it most activations or gradients, since a routing avoids slow links. On a tie, or if
+  // none sends any, they take turns.
   WorkerId of(WorkerId self, int32_t from, int32_t to, const std::vector<WorkerId>& givers,
               size_t index) {
     WorkerId giver = in_turn(givers, index);
@@ -199,7 +199,7 @@ class Givers {
   }
 
  private:
-  // Messages of a worker's list by what they bring, of which stage, and from whom.
+  // The number of receives in a worker's list, by kind of value and stage, then by peer.
   using Counts = std::map<std::pair<ValueKind, int32_t>, std::map<WorkerId, int32_t>>;
 
   const Counts& counts_of(WorkerId worker) {
@@ -218,9 +218,9 @@ class Givers {
   std::vector<bool> known_;
 };
 
-// The stages in the order in which the norm passes them, and what measures it: from the last to the
-// first, so that it comes with the last gradient, or from the first to the last, as they finish a
-// step in a steady pipeline.
+// The order in which the norm passes the stages, and the op that measures it: from the last to the
+// first, so that it arrives with the last gradient; or from the first to the last, the order in
+// which they finish a step in a steady pipeline.
 struct NormWay {
   OpKind measure = OpKind::Measure;
   std::vector<int32_t> stages;
@@ -235,8 +235,8 @@ NormWay norm_way(int32_t stage_count, bool staggered) {
   return way;
 }
 
-// The measure at each holder, in the order of the way. Each takes the norm so far from a holder of
-// the stage before on the way, unless it is one itself.
+// Appends the measure of each holder, stage by stage along the way. Each receives the norm so far
+// from a holder of the previous stage on the way, unless it holds that stage itself.
 void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
   Givers counted(schedule);
   std::vector<WorkerId> givers;  // by holder of the stage at hand
@@ -264,14 +264,14 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
   }
 }
 
-// The messages of the verdict, a list for each worker. It goes from the holders of the first of
-// `order`, which make it, down the stages, once to each worker, and stays there for all its stages.
+// The messages of the verdict, a list for each worker. The holders of the first stage of `order`
+// make it. It is passed on from stage to stage, once to each worker, which keeps it for its stages.
 std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
                                               const std::vector<Stage>& stages,
                                               const std::vector<int32_t>& order) {
   const Value verdict{ValueKind::Verdict, -1, {order.front()}, {}};
   std::vector<std::vector<Op>> lists(schedule.lists.size());
-  std::vector<WorkerId> givers = stages[at(order.front())].holders;  // by turn: who has it
+  std::vector<WorkerId> givers = stages[at(order.front())].holders;  // who passes it on
   std::vector<bool> told(schedule.lists.size(), false);
   for (const WorkerId holder : givers) told[at(holder.value)] = true;
   Givers counted(schedule);
@@ -293,7 +293,7 @@ std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
   return lists;
 }
 
-// At the front of each list: what the norm of the step before was, and what becomes of its updates.
+// Puts at the front of each list the verdict on the previous step, and the Validate ops.
 void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
                         std::vector<int32_t> order) {
   std::reverse(order.begin(), order.end());
@@ -302,7 +302,7 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
     for (const WorkerId holder : stages[at(s)].holders) {
       std::vector<Op>& front = fronts[at(holder.value)];
       const Op validate = of_stage(OpKind::Validate, {s});
-      // Its makers make it before it is sent; whoever receives it, at the front, then judges.
+      // The makers of the verdict validate before they send it, the others after they receive it.
       const auto place = s == order.front() ? front.begin() : front.end();
       front.insert(place, validate);
     }
@@ -312,7 +312,7 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
   }
 }
 
-// The norm of all, and the verdict of who comes last on its way to all others.
+// Appends the measures, and the messages from the last stage on the way, which makes the verdict.
 void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
   append_norms(schedule, stages, way);
   std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
@@ -330,7 +330,7 @@ WorkerId first_with(const Stores& stores, const Value& value) {
   return {};
 }
 
-// Gives the value to each worker that needs it and does not have it, from those that do in turn.
+// Sends the value to each worker that needs it and does not have it; those that have it take turns.
 void spread(Schedule& schedule, const Stores& stores, const Value& value,
             const std::vector<bool>& needs) {
   std::vector<WorkerId> givers;
@@ -424,7 +424,7 @@ Status check_all_reduce(const std::string& name) {
 }
 
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style) {
-  // One stage has nobody to be ahead of.
+  // A single stage has no other norms to be ahead of.
   const bool ahead = style.staggered && stages.size() > 1;
   append_reductions(schedule, stages, style);
   const NormWay way = norm_way(static_cast<int32_t>(stages.size()), ahead);

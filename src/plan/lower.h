@@ -1,5 +1,5 @@
-// The passes that turn compute lists into a whole schedule. An order writes which ops a worker runs
-// and in which sequence; whoever moves an op to another worker runs the same passes again.
+// The passes that turn compute lists into a whole schedule. An order says which ops a worker runs
+// and in which sequence; code that moves an op to another worker runs the same passes again.
 #pragma once
 
 #include <map>
@@ -15,13 +15,13 @@ namespace tenuto {
 // Puts a Send right after each op whose value another worker needs, and a Recv right before the op
 // that needs it. Only activations and gradients: values of a micro-batch.
 //
-// What a worker has in its store and another reads goes out at the front of its list.
+// A stored value that another worker reads is sent at the front of its owner's list.
 //
 // Requires: lists hold compute ops only, and each op at most once over all lists; a value is in one
 //           store, or made by one op
 void insert_messages(Schedule& schedule, const Stores& stores = {});
 
-// What the update of a plan is like, whoever holds what.
+// How a plan updates, independent of which workers hold which stages.
 struct UpdateStyle {
   bool tied = false;                // first and last stage share a weight
   bool staggered = false;           // each stage steps when its own gradients are whole
@@ -34,62 +34,63 @@ UpdateStyle update_style_of(const Schedule& schedule);
 
 // The name by which a plan says that each group sums by an algorithm of its own.
 inline constexpr const char* kAutoAllReduce = "auto";
-// By this one the member that comes last is late; as long as nobody knows who, the last holder.
+// The algorithm whose late member is the one that comes last; while that is unknown, the last
+// holder.
 inline constexpr const char* kLateOne = "late-one";
 
-// Refuses a name by which no plan can sum: all-reduces of the table for which nobody has to be
-// named as late, late-one and auto are those by which it can.
+// Refuses a name by which no plan can sum. A plan can sum by auto, by late-one, and by those
+// all-reduces of the table that need no late member.
 //
 // Errors: Invalid/Call  with the nearest name
 Status check_all_reduce(const std::string& name);
 
-// Puts at the end of each holder's list what makes the step: Reduce with each of its stages' group
-// (over the holders, by the collective of the style), Measure with the norm passed from the last
-// stage to the first, the verdict passed from worker to worker the other way, once to each, then a
-// Step for each of its stages: on a slow link the norm's way is that of the last gradient, and the
-// verdict is there before the next step's first activation. Stages may have unequal numbers of
-// holders: a holder takes the norm from the worker that most of its gradients come from, and the
-// verdict from the one that most of its activations come from, without a most in turn; all of these
-// have the same one, bit for bit. `staggered`, with at least two stages: a MeasureAhead and a
-// StepAhead for each stage, the norm passed from the first stage to the last, and at the front of
-// the lists a Validate for each, the verdict passed from worker to worker from the last stage to
-// the first. With `tied`, and at least two stages, the first and the last stage reduce in two
-// buckets: 0 = what is theirs alone, 1 = the shared weight, over the holders of both. Where the
-// members of a group cannot sum as the style has it, they sum by the ring.
+// Appends the update to each holder's list: a Reduce for each of its stages (over the stage's
+// holders, by the style's collective); a Measure for each, with the norm passed from the last stage
+// to the first; the verdict, passed in the other direction, once to each worker; and a Step for
+// each stage. So on a slow link the norm travels right behind the last gradient, and the verdict
+// arrives before the next step's first activation. Stages may have different numbers of holders: a
+// holder takes the norm from the worker that sends it most gradients, and the verdict from the one
+// that sends it most activations; on a tie senders take turns. All of them have the same value, bit
+// for bit. `staggered`, with at least two stages: a MeasureAhead and a StepAhead for each stage,
+// with the norm passed from the first stage to the last; and at the front of the lists a Validate
+// for each, with the verdict passed from the last stage to the first. With `tied`, and at least two
+// stages, the first and the last stage reduce in two buckets: 0 = what is theirs alone, 1 = the
+// shared weight, over the holders of both. If the members of a group cannot sum as the style says,
+// they sum by the ring.
 //
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style);
 
-// The same for what is left of a step. Totals that a holder has are copied by the others of its
-// stage, and only gradients without one are reduced. With a verdict in some store nothing is
-// measured, and it goes from there to those that need it. `stepped` says of each stage and worker
-// that it has its Step behind it; the others step.
+// The same for the rest of a step. A total that some worker has is copied to the holders of its
+// stage; only stages without a total are reduced. If a verdict is in some store, nothing is
+// measured, and the verdict is sent from there to the workers that need it. `stepped`: by stage and
+// worker, true if the worker has taken the stage's Step already; the others step.
 //
 // Requires: a total of a stage is in the store of every part or of none
 void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
                         const UpdateStyle& style, const Stores& stores,
                         const std::vector<std::vector<bool>>& stepped);
 
-// The plan with the other kind of update, see append_update; as it is when it has that already.
+// The plan with a staggered update or without, see append_update; unchanged if it is so already.
 Plan with_update(Plan plan, bool staggered);
 
 // The plan with its update made anew, for holders that have changed.
 Plan with_update_of_holders(Plan plan);
 
-// True when the cluster as it is says how a plan sums: all-reduce auto, or late-one.
+// True when the way to sum depends on the current cluster: all-reduce auto, or late-one.
 bool sums_follow_cluster(const Schedule& schedule);
 
 // The plan with all sums made by an algorithm, by its name or auto. Requires: check_all_reduce
 Plan with_all_reduce(Plan plan, const std::string& name);
-// The plan with other sums of one group, which is of these stages. Where the members cannot sum so,
-// by the ring.
+// The plan in which the group of these stages sums in another way; by the ring if its members
+// cannot sum in that way.
 Plan with_summing(Plan plan, const std::vector<StageId>& stages, const Summing& summing);
 
 // True when the first and the last stage of the schedule share a weight, see append_update.
 bool is_tied(const Schedule& schedule);
 
-// What a list asks of its worker: micro-batches held at once, each of its stages counting one, and
-// forwards before the first backward.
+// The limits that a list needs: micro-batches held at once, each counted once for each of the
+// worker's stages, and forwards before the first backward.
 Limit limit_of(const std::vector<Op>& list);
 
 // The room of a worker that may hold `memory` micro-batches and has `chunks` stages, each of which

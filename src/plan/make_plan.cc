@@ -15,7 +15,7 @@ namespace tenuto {
 
 namespace {
 
-// More ops than this and the plan would not fit a machine that makes it.
+// A plan with more ops would not fit into the machine that makes it.
 constexpr int64_t kMostOps = 100'000'000;
 // As the keys of a job (world/keys.cc).
 constexpr int32_t kMostWorkers = 16384, kMostMicros = 1'000'000, kMostChunks = 1000;
@@ -25,8 +25,8 @@ constexpr int32_t kMostLayers = kMostWorkers * kMostChunks;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// What the lists of a plan take for certain: the ops with their messages, and the moves of the sums
-// over the pipelines, which grow with the square of their number.
+// Refuses a plan whose lists certainly need too much memory: the ops with their messages, and the
+// moves of the sums, which grow with the square of the number of pipelines.
 Status check_plan_memory(const Shape& shape, double ops) {
   const double stages = 1.0 * shape.stages * std::max(shape.chunks, 1);
   const double others = shape.pipelines - 1.0;
@@ -87,7 +87,7 @@ Error unknown_order(const std::string& name) {
                      " (known: ", all, ")"));
 }
 
-// A shape and the order that is to fill it, with every default settled.
+// A shape and its order, with every default filled in.
 struct Layout {
   const Shape& shape;
   const NamedOrder& order;
@@ -150,8 +150,8 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
   return stages;
 }
 
-// Numbers the positions of each pipeline: pipelines take turns, so that one order, the micro-batch
-// number, is the same everywhere whoever runs what.
+// Numbers the micro-batches of all pipelines: pipelines take turns, so that the order of the
+// numbers is a common order for all workers, whichever ops they run.
 Schedule make_compute(const Layout& layout) {
   const Shape& shape = layout.shape;
   Schedule schedule;
@@ -175,8 +175,8 @@ Schedule make_compute(const Layout& layout) {
   return schedule;
 }
 
-// The held-out pass as a wave: position k is at stage s at tick k + s, and of two at one tick the
-// one that is further on goes first.
+// The held-out pass as a wave: position k is at stage s at tick k + s; of two ops at one tick the
+// one at the later stage goes first.
 Schedule make_evaluation(const Layout& layout) {
   const Shape& shape = layout.shape;
   Schedule schedule;
@@ -206,8 +206,8 @@ Schedule make_evaluation(const Layout& layout) {
   return schedule;
 }
 
-// Holds the lists to the memory, and keeps under ready dispatch what makes the order that order. A
-// micro-batch of memory is room for one forward of each chunk.
+// Checks the lists against the memory and, under ready dispatch, sets the limits that keep the
+// order. A micro-batch of memory is room for one forward of each chunk.
 Status set_limits(const Layout& layout, Plan& plan) {
   const Shape& shape = layout.shape;
   const int32_t chunks = layout.own.chunks;

@@ -10,12 +10,11 @@
 
 namespace tenuto {
 
-// The order that is left open: ready dispatch takes ops as their inputs come, within the memory
-// alone, and whoever knows times and links (adapt/) makes an order of it.
+// The order is left open: ready dispatch runs ops as their inputs arrive, limited by the memory
+// alone, and a search that knows times and links (adapt/) makes an order of it.
 inline constexpr const char* kAutoOrder = "auto";
 
-// Whether an order, by its name, runs the gradients of inputs and of weights apart unless told
-// otherwise.
+// True when the order of this name splits the backward (input and weight gradients) by default.
 bool splits_by_default(const std::string& order);
 
 // The shape of a run.
@@ -51,7 +50,7 @@ enum class Placement : uint8_t {
   V,       // worker w: stage w and stage 2S - 1 - w; V = 2
 };
 
-// What an order is asked for.
+// The shape for which an order is made.
 struct OrderShape {
   int32_t workers = 1;  // S: of one pipeline
   int32_t micros = 1;   // M: of one pipeline

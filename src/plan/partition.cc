@@ -88,8 +88,8 @@ class Cutter {
     }
   }
 
-  // Where each boundary can be: not behind what the runs before it reach, nor before what the runs
-  // behind it can reach back to.
+  // Where each boundary can be: not after the place that the runs before it can reach, nor before
+  // the place that the runs after it can reach back to.
   void set_windows() {
     first_.assign(runs_ + 1, layers_);
     last_.assign(runs_ + 1, 0);
@@ -103,8 +103,8 @@ class Cutter {
     first_[0] = 0;
   }
 
-  // Row by row from the end: the best way from each place of boundary j on. Of two places the one
-  // further back has its next boundary no sooner, so a row is halved again and again.
+  // Finds, row by row from the end, the best cut from each place of boundary j on. A later place
+  // never has an earlier next boundary, so each row is solved by divide and conquer.
   std::vector<int32_t> cut_best() {
     std::vector<double> behind = {0.0};  // of the row of boundary j + 1
     next_.assign(runs_, {});
@@ -134,7 +134,7 @@ class Cutter {
       const size_t place = part.begin + (part.end - part.begin) / 2;
       double best = kNever;
       size_t best_end = part.nearest;
-      // Longer runs are tried first and shorter ones must be better: ties go to the longer.
+      // Longer runs are tried first, and a shorter one must be better: ties go to the longer.
       for (size_t end = std::min(part.furthest, reach_[place]);
            end >= std::max(part.nearest, place + 1); --end) {
         const double own = run(place, end);

@@ -14,9 +14,9 @@ namespace tenuto {
 //
 // Requires: costs are finite and not negative
 // Errors:   Invalid/Call  more stages than layers
-// Cost:     O(p log p) for p places where boundaries between runs can be without a dearer run, some
-//           stages^2 at most for layers that are much alike; above 50 million of them the least sum
-//           of squares is only nearly reached
+// Cost:     O(p log p) for p places where run boundaries can be while no run gets dearer than the
+//           least possible, about stages^2 at most for similar layers; above 50 million places the
+//           sum of squares is only nearly the least
 Result<std::vector<int32_t>> partition(const std::vector<double>& cost, int32_t stages);
 
 }  // namespace tenuto

@@ -19,8 +19,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The pipeline of each worker, so far as the plan's held-out pass shows it: the first micro-batch
-// that it has there; -1 = it has none.
+// The pipeline of each worker as the held-out pass shows it: that of the worker's first micro-batch
+// there; -1 = it has none.
 std::vector<int32_t> pipelines_of(const Schedule& evaluation, size_t workers) {
   std::vector<int32_t> pipelines(workers, -1);
   for (size_t w = 0; w < evaluation.lists.size(); ++w) {
@@ -52,8 +52,8 @@ class Dealer {
     share_ = (micros + static_cast<int32_t>(fewest) - 1) / static_cast<int32_t>(fewest);
   }
 
-  // Who runs the next micro-batch at `stage`, coming from a worker of `pipeline`: a holder of that
-  // pipeline that has not had its share, or the one with the least to do.
+  // The worker that runs the next micro-batch at `stage`, coming from a worker of `pipeline`: a
+  // holder of that pipeline that has not had its share, else the one with the least to do.
   WorkerId next(size_t stage, const std::vector<WorkerId>& holders, int32_t pipeline) {
     std::vector<int32_t>& loads = loads_[stage];
     WorkerId chosen = holders.front();
@@ -117,7 +117,7 @@ Schedule make_evaluation(const Plan& plan, std::vector<Stage> stages,
   return made;
 }
 
-// Who runs each micro-batch of a stage when these holders are left.
+// Gives each micro-batch of a stage to one of these holders; owners that hold it keep theirs.
 void deal(std::vector<WorkerId>& owners, const std::vector<WorkerId>& holders) {
   std::vector<int32_t> places;  // of each micro-batch's owner among the holders
   for (const WorkerId owner : owners) {
@@ -186,7 +186,7 @@ void share_out(std::vector<int32_t>& owners, int32_t holders) {
 
 namespace {
 
-// True when a list of several stages has one that the list before had not.
+// True when the list has several stages, one of which was not in the list before.
 bool runs_more(const std::vector<Op>& now, const std::vector<Op>& before) {
   const auto stages_of = [](const std::vector<Op>& list) {
     std::set<StageId> stages;
@@ -199,8 +199,8 @@ bool runs_more(const std::vector<Op>& now, const std::vector<Op>& before) {
   return stages.size() > 1 && !std::includes(old.begin(), old.end(), stages.begin(), stages.end());
 }
 
-// Orders that were made for one stage each do not fit together: of each kind micro-batch follows
-// micro-batch, and in each the stages follow as its values flow. So no op waits for one behind it.
+// Sorts the ops of each kind by micro-batch, then by stage in the direction in which values flow,
+// so that no op waits for one behind it: merged lists of single stages do not ensure that.
 void order_by_flow(std::vector<Op>& list) {
   std::map<OpKind, std::vector<Op>> kinds;
   for (const Op& op : list) kinds[op.kind].push_back(op);
@@ -218,7 +218,7 @@ void order_by_flow(std::vector<Op>& list) {
   }
 }
 
-// with_holders(), the work dealt out to the `runners` among them.
+// with_holders(), with the work dealt out only to the `runners` among the holders.
 Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
                   const std::vector<std::vector<WorkerId>>& runners) {
   CHECK(holders.size() == plan.stages.size(), "holders for each stage");
@@ -256,8 +256,8 @@ Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
   return made;
 }
 
-// Where nobody is left to run a stage, those who keep a copy of it do, and leave their own stage to
-// others if there are any.
+// If no worker is left to run a stage, the workers with a copy of it run it, and leave their own
+// stage to others if there are any.
 void call_up_copies(std::vector<std::vector<WorkerId>>& runners, const Copies& copies) {
   for (size_t s = 0; s < runners.size(); ++s) {
     if (!runners[s].empty()) continue;

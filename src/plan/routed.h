@@ -15,7 +15,7 @@ struct Work {
                                                // BackwardWeight
   std::vector<std::vector<WorkerId>> holders;  // of each stage: who keeps its weights, with or
                                                // without a micro-batch of it
-  // Of the holders of each stage: they are given no micro-batch of the held-out pass either.
+  // The holders of each stage that are given no micro-batch of the held-out pass either.
   std::vector<std::vector<WorkerId>> idle = {};
 };
 
@@ -25,49 +25,49 @@ struct Placed {
   Op op;
 };
 
-// Brings ops that come from several lists into one: by their places, and of one kind and stage in
-// ascending order of micro-batches, as ready dispatch asks.
+// Merges ops of several lists into one, by their places. The ops of one kind and stage get
+// ascending micro-batches, as ready dispatch requires.
 std::vector<Op> merge(std::vector<Placed> placed);
 
-// The plan with its work given to the workers that list it, under ready dispatch and the plan's
+// The plan with `work` in place of its lists and holders, under ready dispatch and the plan's
 // limits. Messages, reductions, norm, verdict, updates and the held-out pass are made anew; layers,
-// weights that stages share and what an op is stay.
+// shared weights and the kind of backward stay.
 //
-// The held-out micro-batches are dealt out evenly enough that no worker has more than the stage
-// with the fewest holders makes unavoidable; below that each stays in its pipeline, as `plan` has
-// them.
+// The held-out micro-batches are dealt out so evenly that no worker has more than the stage with
+// the fewest holders makes unavoidable; within that limit each stays in its pipeline, as in `plan`.
 //
-// Whether the result is right is check()'s to say.
+// Does not check the result; check() does.
 //
 // Requires: a list for each worker and holders for each stage of the plan; every stage has a
 //           holder; lists hold each op once and nothing else; no worker holds two stages that share
 //           a weight
 Plan with_work(const Plan& plan, Work work);
 
-// Gives micro-batches that nobody runs (-1), one after the other, to the one of `holders` holders
-// of a stage that has least, of equals to the lower number. What the others run stays with them.
+// Gives micro-batches without an owner (-1), one after the other, to the one of `holders` holders
+// of a stage that has the fewest; on a tie to the lower number. The other micro-batches keep their
+// owners.
 void share_out(std::vector<int32_t>& owners, int32_t holders);
 
-// The plan with other holders of its stages: what those had who no longer hold a stage is dealt out
-// evenly, one micro-batch after the other to the holder of the stage that has least. Who holds a
-// stage as before keeps what it has, and each kind of op its place in the list. Of the limits only
-// the rooms stay: the others belong to the order as it was.
+// The plan with other holders of its stages. The micro-batches of workers that no longer hold a
+// stage are dealt out evenly, one after the other, to the holder of the stage that has the fewest.
+// A worker that still holds a stage keeps its micro-batches, and each kind of op its place in the
+// list. Of the limits only the rooms stay: the others belonged to the old order.
 //
 // Requires: check(plan) is ok; holders for each stage, none twice
 Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
 
-// The plan, and beside its holders `learners` of each stage, who run nothing: they take part in the
-// sums and the updates alone, so that they can be given the state of the stage while steps go on.
+// The plan with `learners` of each stage as further holders. They run no micro-batch and only take
+// part in the sums and the updates, so that they can receive the stage's state while steps go on.
 //
 // Requires: check(plan) is ok; learners for each stage, who hold nothing in the plan
 Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners);
 
-// with_holders() without the workers that are not `alive`. Who keeps a copy of a stage (copies.h)
-// keeps it; where nobody lives who runs the stage it runs it from now on, and its own stage no more
-// if others can.
+// with_holders() without the workers that are not `alive`. A worker with a copy of a stage
+// (copies.h) keeps the copy. If no live worker runs that stage, the worker with the copy runs it
+// from now on, and leaves its own stage to others if there are any.
 //
 // Requires: check(plan) is ok; a flag for each worker
-// Errors:   Infeasible/Job  nobody who lives holds a stage
+// Errors:   Infeasible/Job  a stage has no live holder
 Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive);
 
 }  // namespace tenuto

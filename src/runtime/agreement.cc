@@ -11,7 +11,7 @@ namespace tenuto {
 
 namespace {
 
-// Reads words one by one; what is not there makes the whole wrong.
+// Reads words one by one; a missing word makes the whole wrong.
 class WordReader {
  public:
   explicit WordReader(std::span<const int64_t> words) : words_(words) {}
@@ -170,9 +170,9 @@ std::string Agreement::refusal() const {
 
 namespace {
 
-// What all who live tell of one call.
+// What all live members tell of one call.
 struct Told {
-  std::vector<const CallReport*> by_place;  // none = it has not started it, or has let go of it
+  std::vector<const CallReport*> by_place;  // null = not started, released, or lost there
   const CallReport* open = nullptr;         // of one that has not ended it
   bool ended = false, lost = false, released = false;
   bool all_started = true, all_intact = true, same = true;
@@ -210,7 +210,7 @@ Told told_of(int64_t number, const MemberSet& alive, const std::vector<MemberRep
   return told;
 }
 
-// Whether what is told of a call that all have begun alike is of one and the same call.
+// Whether the reports of a call that all have begun in the same attempt are of the same call.
 bool fits(const Told& told) {
   return std::all_of(told.by_place.begin(), told.by_place.end(), [&](const CallReport* each) {
     if (each == nullptr) return true;
@@ -233,7 +233,7 @@ Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
   }
   for (const int64_t number : numbers) {
     const Told told = told_of(number, alive, reports);
-    // Over everywhere; who has not started what is lost has to hear that it is.
+    // Over everywhere. A lost call needs a verdict as long as some member has not started it.
     if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
       verdicts.broken =

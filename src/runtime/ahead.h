@@ -1,5 +1,5 @@
-// The update of one stage from its StepAhead to its Validate: what was decided, and what becomes of
-// it. The rule of post-validation stands here once, for every device; the parameters are theirs.
+// The optimizer step of one stage from its StepAhead to its Validate: what was decided, and what
+// becomes of it. All devices share this rule of post-validation; each keeps its own parameters.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// Knows nothing of parameters: it says what is to be done with them.
+// Does not touch the parameters: it says what is to be done with them.
 class AheadUpdate {
  public:
   // What Validate has to do.
@@ -27,7 +27,7 @@ class AheadUpdate {
     if (over_) again_ = over_ = false;
     void_ = again_ || pending_ == Pending::Held;
   }
-  // True when an op is to be computed: its step is not void, or it is of none.
+  // True when an op is to be computed: its step is not void, or the op belongs to no step.
   bool counts(OpKind kind) const {
     return !void_ || kind == OpKind::Validate || kind == OpKind::Evaluate;
   }
@@ -36,19 +36,19 @@ class AheadUpdate {
   // True when the open step was taken.
   bool taken() const { return pending_ == Pending::Taken; }
 
-  // StepAhead of a void step: it counts for nothing.
+  // The StepAhead of a void step has come: it takes no step.
   void pass() { over_ = true; }
-  // StepAhead by the norm up to here: whether the step is to be taken. Requires: not void, not
-  // open.
+  // StepAhead: decides by the norm up to this stage whether the step is taken. Requires: not void,
+  // not open.
   bool decide(const RunningNorm& so_far) {
     so_far_ = so_far;
     const bool take = is_plain(whole_of(so_far), clip_);
     pending_ = take ? Pending::Taken : Pending::Held;
     return take;
   }
-  // What the last stage's Validate has to tell.
+  // The verdict that the last stage's Validate sends.
   WholeNorm verdict() const { return open() ? whole_of(so_far_) : WholeNorm{}; }
-  // Validate of `version`, the one that is held.
+  // Validate: what the verdict asks for. `version` is the one that is held.
   Ruling judge(const WholeNorm& verdict, int64_t version) {
     if (!open()) return Ruling::Stands;
     finality_ = finality_of(verdict, version);
@@ -59,7 +59,7 @@ class AheadUpdate {
     again_ = void_ = true;
     return verdict.skip != 0 ? Ruling::Skip : Ruling::Redo;
   }
-  // What judge asked for is done.
+  // The device has done what judge asked for.
   void close() { pending_ = Pending::None; }
 
   // The version was reached by a Step with this verdict.
@@ -92,8 +92,8 @@ class AheadUpdate {
   Pending pending_ = Pending::None;
   RunningNorm so_far_;
   bool void_ = false;
-  bool again_ = false;  // a step has to be run again, from its Validate to the begin after
-  bool over_ = false;   // and its void run has come to its StepAhead
+  bool again_ = false;  // the step has to be run again; set from its Validate to the next begin
+  bool over_ = false;   // the void run of the step has come to its StepAhead
   Finality finality_;
 };
 

@@ -43,12 +43,12 @@ enum class Saying : uint8_t {
   Through,  // it wants nothing more of the others in this attempt
 };
 
-// The name of that.
+// The name of such a message.
 inline Tag tag_of_word(int64_t group, int64_t attempt, Saying what) {
   return {group, -1, static_cast<uint64_t>(attempt) << 2 | static_cast<uint64_t>(what)};
 }
 
-// The name of a member's word to the ready service, its `number`th, and of the answer to it.
+// The name of a member's word number `number` to the ready service, and of the answer to it.
 inline Tag tag_of_ready(int64_t number) { return {-2, 0, static_cast<uint64_t>(number)}; }
 
 }  // namespace tenuto

@@ -19,7 +19,7 @@ constexpr uint16_t kHalfNone = 0x7e00, kBFloatNone = 0x7fc0;
 inline uint32_t mask_of(bool chosen) { return uint32_t{0} - static_cast<uint32_t>(chosen); }
 
 // A half's exponent is moved to where fp32 has it, by a product that is exact. A subnormal half has
-// no leading one to move: its digits are put behind that of 0.5, which is then taken off.
+// no leading one: its digits are put behind the leading one of 0.5, and 0.5 is then subtracted.
 inline float widen_half(uint16_t bits) {
   const uint32_t word = uint32_t{bits} << 16;
   const uint32_t sign = word & 0x8000'0000U;
@@ -31,8 +31,8 @@ inline float widen_half(uint16_t bits) {
                               (std::bit_cast<uint32_t>(normal) & ~small));
 }
 
-// The sum with a power of two whose last digit is where the half's is to be lets the processor
-// round to nearest even. What is too large has become infinite before.
+// Adds a power of two whose last digit is where the half's last digit will be, so that the
+// processor rounds to nearest even. Numbers that are too large have become infinite before.
 inline uint16_t narrow_half(float number) {
   const uint32_t word = std::bit_cast<uint32_t>(number);
   const uint32_t twice = word + word;
@@ -58,7 +58,7 @@ inline uint16_t narrow_bfloat(float number) {
   return static_cast<uint16_t>((kBFloatNone & none) | (rounded & ~none));
 }
 
-// How an element lies in memory and as what it is worked on.
+// How an element is stored, and as which type it is computed.
 template <class Number>
 struct Plain {
   using Stored = Number;
@@ -91,8 +91,8 @@ struct Add {
   }
 };
 
-// Of two equal numbers the bits are or-ed (min) or and-ed (max): they differ in a zero's sign
-// alone.
+// The bits of two equal numbers are or-ed (min) or and-ed (max): they can differ only in the sign
+// of a zero.
 template <bool least>
 struct Pick {
   template <class Number>
@@ -115,7 +115,7 @@ struct Pick {
   }
 };
 
-// Element `i` of memory that begins anywhere.
+// Element `i` of memory that need not be aligned.
 template <class Stored>
 Stored element_at(const std::byte* all, size_t i) {
   Stored element;

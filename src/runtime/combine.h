@@ -1,12 +1,12 @@
-// Two tensors made into one, number by number.
+// Combines two tensors element by element.
 //
-// Idea:  each operation gives the same bits whichever of its two operands is which. Members that
-//        make the same result of the same two parts, one having this part and the other one that,
-//        so end with the same bits, also where a zero has a sign and where a number is none: of a
-//        minimum, a maximum and of 16 bits a quiet one without sign or payload comes out. Left out
-//        is the sum of two fp32 or fp64 numbers that are both none, and unlike: it is one of the
-//        two, as the processor pleases. To make them alike would cost sums half their speed.
-// Speed: plain loops over restricted pointers, of which the compiler makes vector instructions.
+// Idea:  each operation gives the same bits if its two operands are swapped. So two members that
+//        combine the same two parts, of which each has a different one as its own, end with the
+//        same bits. This holds for signed zeros and for NaN: minima, maxima and all operations on
+//        16-bit numbers return a quiet NaN without sign or payload. The exception is the fp32 or
+//        fp64 sum of two different NaN: the processor returns either of them. To fix this would
+//        cost sums half their speed.
+// Speed: plain loops over restricted pointers, which the compiler turns into vector instructions.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace tenuto {
 
-// target = here op came; `here` may be the target, `came` may not overlap it and may begin
-// anywhere. Average adds: the division is `divide`.
+// target = here op came; `here` may be the target, `came` may not overlap it and needs no
+// alignment. Average only adds: call `divide` in the end.
 //
 // Requires: equal sizes, of whole elements, target and here aligned for these
 void combine(Element element, Operation operation, std::span<std::byte> target,
@@ -30,8 +30,7 @@ void divide(Element element, std::span<std::byte> target, int64_t count);
 // fp16 and bf16 as fp32, which is exact.
 float float_of_half(uint16_t bits);
 float float_of_bfloat(uint16_t bits);
-// fp32 as fp16 and as bf16, rounded to nearest even; what is no number becomes a quiet one without
-// sign.
+// fp32 as fp16 and as bf16, rounded to nearest even; a NaN becomes a quiet NaN without sign.
 uint16_t half_of_float(float number);
 uint16_t bfloat_of_float(float number);
 

@@ -16,13 +16,13 @@ namespace tenuto {
 
 namespace {
 
-// Within which all hear of a loss of which one has heard.
+// If one member hears of a loss, all members hear of it within this time.
 constexpr Duration kLossGrace = std::chrono::milliseconds(300);
-// The waits that a limit of silence is made of.
+// A limit of silence is divided into this many waits.
 constexpr int kQuietWaits = 10;
-// How long a group that ends waits for its last words to be taken.
+// How long a group that ends waits until its last messages are received.
 constexpr Duration kLinger = std::chrono::seconds(1);
-// Calls that were waited for and are kept at most, in case that others lack what is in them.
+// The most calls that are kept after they were waited for, in case others need their memory.
 constexpr size_t kMostPast = 4 * kMostCalls;
 
 Status check_memory(const CallRequest& request) {
@@ -107,7 +107,7 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
   form(settings_.members);
 }
 
-// Makes a group of these members, of whom this is one; nothing is known of them yet.
+// Makes a group of these members, of which this is one, and forgets what was learned of the former.
 void Communicator::form(std::vector<WorkerId> those) {
   settings_.members = std::move(those);
   const auto& members = settings_.members;
@@ -128,8 +128,8 @@ void Communicator::form(std::vector<WorkerId> those) {
 }
 
 Communicator::~Communicator() {
-  // Whose calls are all over may have something that others lack; and who left before they are
-  // through would be taken for dead.
+  // Even if all calls are over here, others may need data from here; and a member that leaves
+  // before the others are through would be taken for dead.
   const Duration limit = wire_.clock->now() + kLinger;
   const auto over = [](const auto& each) { return each.second.over; };
   const bool through = std::all_of(calls_.begin(), calls_.end(), over);
@@ -171,8 +171,8 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
 }
 
 Result<CallNumber> Communicator::start(const CallRequest& request) {
-  // A death that is heard of here is kept until the call is one of those that are agreed on: then
-  // what the others have of it is not in vain.
+  // A death that is heard of here is kept for later, until the call is entered: the agreement then
+  // covers this call too, and uses what the others have of it.
   if (recovery_ != nullptr) recovery_->defer(true);
   auto started = enter(request);
   if (recovery_ != nullptr) recovery_->defer(false);
@@ -184,7 +184,7 @@ Result<CallNumber> Communicator::start(const CallRequest& request) {
   return CallNumber{started.value()};
 }
 
-// Takes a call among those that have been started; its messages have not begun.
+// Adds a call to those that have been started; does not begin its messages.
 Result<int64_t> Communicator::enter(const CallRequest& request) {
   while (hear(Duration::zero())) continue;
   if (ended_) return *ended_;
@@ -211,7 +211,7 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
   call.bytes = static_cast<int64_t>(request.own.size());
   call.what = cat("call ", number, " (", name_of(request.kind), " of ", call.bytes, " bytes)");
   if (recovery_ != nullptr && request.kind == CallKind::AllReduce && request.own.empty()) {
-    // Who ends it must know that all have begun it, as with any other.
+    // It needs messages: a member that ends it must know that all have begun it.
     call.request.element = Element::UInt8;
     call.request.operation = Operation::Max;
     call.request.own = std::span<const std::byte>(&call.nothing[0], 1);
@@ -229,7 +229,7 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
   return number;
 }
 
-// What is decided of a call before its first message.
+// Sets what is decided of a call before its first message.
 void Communicator::prepare(Call& call, const Making& making) {
   const CallRequest& request = call.request;
   const size_t end = call.what.find(" bytes");
@@ -242,14 +242,15 @@ void Communicator::prepare(Call& call, const Making& making) {
   call.generation = recovery_ == nullptr ? 0 : recovery_->generation();
 }
 
-// Whether calls were started while calls were stopped, or are to be made again.
+// Whether there are calls that were started while calls were stopped, or are to be made again.
 bool Communicator::has_waiting() const {
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) {
     return !each.second.over && each.second.generation < 0 && !each.second.asked;
   });
 }
 
-// Begins those calls, in their order, as far as it is known by what: nothing waits here.
+// Begins those calls, in their order, up to the first whose procedure cannot be chosen yet. Does
+// not wait.
 void Communicator::begin_waiting() {
   for (auto& [number, call] : calls_) {
     if (ended_ || recovery_->active()) return;
@@ -358,18 +359,19 @@ void Communicator::close(int64_t number, Call& call) {
   call.contributors = settings_.members;
   if (recovery_ == nullptr) return;
   recovery_->note_end();
-  // All have begun it, and so have waited for what they were to wait for before.
+  // All members have begun this call, so each has waited for all that comes before it in the
+  // program.
   if (call.request.kind == CallKind::AllReduce) release(number);
   begin_waiting();
 }
 
-// Lets go of calls whose memory is no longer theirs when call `ended` is over.
+// Releases the calls that were kept until call `ended` or an earlier one is over.
 void Communicator::release(int64_t ended) {
   std::erase_if(past_, [ended](const auto& each) { return each.second.released_by <= ended; });
 }
 
-// A call that is over and is told to be: what it has ended with. It is forgotten, or kept for those
-// who may lack what is here.
+// Takes a call that is over from the list and returns its status. The call is forgotten, or kept
+// for members that may need data from here.
 Status Communicator::take(std::map<int64_t, Call>::iterator found) {
   const Status status = found->second.status;
   if (status.ok()) contributors_ = found->second.contributors;
@@ -401,7 +403,7 @@ void Communicator::handle(const Done& done) {
   }
   if (recovery_ != nullptr && recovery_->handle(done)) return;
   const auto found = flights_.find(static_cast<uint64_t>(done.ticket));
-  if (found == flights_.end()) return;  // of somebody else who uses the mailbox between calls
+  if (found == flights_.end()) return;  // of another user of the mailbox between calls
   const Flight flight = found->second;
   flights_.erase(found);
   heard_at_ = wire_.clock->now();
@@ -426,13 +428,12 @@ void Communicator::handle(const Done& done) {
                      "members have to make the same calls in the same order, with equal sizes, "
                      "elements, operations and settings")});
   }
-  // A call's end is when its last message came: of what was sent the wire does not say when it
-  // left.
+  // A call ends when its last message has come: the wire does not tell when a send has left.
   part.finish(flight.index, message.send ? Duration::zero() : done.finish);
   make_calls(flight.call, call, flight.part);
 }
 
-// A member is lost, or what is lost with it.
+// A member is lost, or the ready service, which is lost with the member of its process.
 void Communicator::lose(WorkerId member, const Error& error) {
   lost_.emplace(member, error.message);
   if (ended_) return;
@@ -448,8 +449,8 @@ std::string Communicator::about(const Call& call, const Flight& flight) const {
              " in round ", message.round, whom);
 }
 
-// Ends every call that is under way, and the group. Before a loss is told the others' are waited
-// for: who hears of the dead last has heard of somebody who dropped the links because of it.
+// Ends every call that is under way, and the group. After a loss it first waits for reports of
+// other losses: the first report may be of a live member that dropped its links because of a death.
 void Communicator::fail(Error error) {
   if (ended_) return;
   ended_ = std::move(error);
@@ -468,7 +469,7 @@ void Communicator::fail(Error error) {
 }
 
 // Gives the memory of all calls back: drops the links over which something is still under way, or
-// all, and hears until what was under way has ended.
+// all links, and takes reports until what was under way has ended.
 void Communicator::abandon(bool all) {
   std::set<WorkerId> peers;
   if (all) peers.insert(settings_.members.begin(), settings_.members.end());
@@ -506,7 +507,7 @@ void Communicator::abandon(bool all) {
   keep_forever(std::move(asker_));
 }
 
-// What is waited for in vain.
+// The error that names what is waited for in vain.
 Error Communicator::silence(const Call& call) const {
   std::string what = call.asked ? cat(call.what, ", ", asker_->name()) : "nothing is under way";
   for (uint8_t part = 0; part < PartCount; ++part) {
@@ -537,8 +538,8 @@ Status Communicator::wait(CallNumber number) {
   return take(found);
 }
 
-// Hears until the call is over; what it has ended with. Silence is several waits in a row that
-// bring nothing: of a process that was stopped for a while only one of them is over at once.
+// Takes reports until the call is over; returns its status. Silence is several waits in a row that
+// bring nothing: if the process was suspended for a while, that ends only one of them.
 Status Communicator::await(Call& call) {
   for (int quiet = 0; !call.over;) {
     if (!hear(settings_.silence_limit / kQuietWaits)) {

@@ -3,25 +3,25 @@
 //
 // All members make the same calls in the same order. A call is started and waited for; several may
 // be under way, each with names of its own on the wire (group, call, part, round, chunk), so that
-// none stands in front of another. Calls go on while any of start, test and wait of this object is
-// in progress, and by what the wire does by itself: there is no thread here. Who computes between
-// start and wait calls test once in a while.
+// none blocks another. There is no thread here: calls advance while start, test or wait of this
+// object runs, and by what the wire does by itself. A program that computes between start and wait
+// should call test once in a while.
 //
-// Every message carries a number made of what its sender takes the call to be: algorithm, late
-// members, chunks, bytes, element, operation. A receiver that takes it to be something else ends
-// the call with an error instead of combining what does not belong together. Members whose messages
-// never meet, since they make it by different procedures, find out by a word that each gives the
-// next one with every call: so no call of one member ends well beside another one of the next.
+// Every message carries a hash of what its sender takes the call to be: algorithm, late members,
+// chunks, bytes, element, operation. If the receiver has another hash, the call ends with an error,
+// and nothing is combined. Members that follow different procedures may never exchange a message;
+// so in every call each member also sends a word with this hash to the next member. A call thus
+// never succeeds at a member while the next member makes a different one.
 //
-// Auto: an all-reduce is made by the algorithm that a Chooser (collective/choose.h) takes to be
-// best by when the members came to the calls before. Calls of some size carry that: beside the
-// tensor, the way of its last chunk, goes one number for each member, which all add up. So all know
-// the same before the next choice, and the messages' number has the chooser's fingerprint in it.
+// Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce, from
+// when the members came to earlier calls. For this, large calls also all-reduce a vector of how
+// long each member was away, by the moves of the tensor's last chunk. So all members know the same
+// before the next choice, and the messages' hash includes the chooser's fingerprint.
 //
-// A call that fails ends all calls that are under way, and the group: the links with those who
-// still have something of this member's memory are dropped, so that the memory is free when the
-// error is told, and the others hear of it; all links of the group when the wire does not tell them
-// by itself that somebody is lost.
+// A call that fails ends all calls that are under way, and the group. The member then drops its
+// links to all peers with which it has a message under way: its memory is free when the error is
+// returned, and those peers learn of the failure. The wire tells all members of a lost member by
+// itself; after any other failure this member drops all links of the group.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct CommunicatorWire {
   Transport* transport = nullptr;
   Mailbox* mailbox = nullptr;
   const Clock* clock = &monotonic_clock();
-  ReadyDesk* ready = nullptr;  // whom auto asks who is late; for all members of a group, or none
+  ReadyDesk* ready = nullptr;  // the service that auto asks who is late; set by all members or none
 };
 
 // By which procedure a call is made.
@@ -68,41 +68,41 @@ struct CallWay {
 struct CommunicatorSettings {
   std::vector<WorkerId> members;  // in the order that all agree on; a member's place is in here
   WorkerId self;
-  int64_t number = 1;  // of the group: another one for each group that uses the same links
+  int64_t number = 1;  // of the group: different for each group that uses the same links
 
   CallWay way{"auto"};  // of all-reduces
-  // Chunks are cut into slices of about that; 0 = never. Where the link is known and slow, smaller
-  // ones that take some alphas: word that a slice is there waits behind what its receiver sends.
+  // Chunks are cut into slices of about this size; 0 = never. On a slow link, if it is known, they
+  // are smaller: the notice that a slice has arrived waits behind what its receiver sends.
   int64_t slice_bytes = 512 << 10;
-  // Sends of a call; 0 = as many as can be. Twice as many where all go to one peer, as in a ring,
-  // and slices are small for a slow link: word of an arrival takes long, and nobody else is held
-  // up.
+  // Sends of a call under way at once; 0 = no limit. Twice as many if all go to one peer, as in a
+  // ring, and slices are small for a slow link: there the notice of an arrival takes long, and no
+  // other peer is held up.
   int32_t sends_at_once = 2;
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
-  Duration silence_limit = std::chrono::seconds(30);  // without any news, while something is waited
+  Duration silence_limit = std::chrono::seconds(30);  // a longer wait without any news fails
 
-  // Members that die do not end the group. The others agree on what becomes of the calls: an
-  // all-reduce ends with the sum of all, if all of it is there, else with that of the survivors;
-  // contributors() says whose. Then the group goes on without the dead. Where inputs are not kept
-  // (`own` is `total`) it may be impossible, and the call ends with an error, everywhere.
-  // For that, own and total of a call must stay as they are until an all-reduce has ended that was
-  // started after this one had been waited for: others may lack what is here. So who leaves makes
-  // an all-reduce first, which may be empty.
+  // True: members that die do not end the group. The others agree on what becomes of the calls: an
+  // all-reduce ends with the sum over all members if survivors have all of it, else with the sum
+  // over the survivors; contributors() says whose. Then the group goes on without the dead. If
+  // inputs are not kept (`own` is `total`), this may be impossible; the call then ends with an
+  // error at all members. After a call was waited for, its own and total must stay unchanged until
+  // an all-reduce that was started later has ended: other members may still need them. So a member
+  // that leaves makes an all-reduce first, which may be empty.
   bool survive_deaths = false;
-  // How many have to live; 0 = more than half of the group, so that no two parts of it that cannot
-  // hear each other go on both.
+  // How many must survive; 0 = more than half of the group, so that of two parts that cannot reach
+  // each other at most one goes on.
   int32_t least_survivors = 0;
 
-  // Of auto.
+  // For auto.
   std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
-  int64_t told_bytes = 64 << 10;  // all-reduces by auto of at least that carry when members came
-  // What call c carries counts from call c + calls_ahead on, so `start` waits for the end of the
-  // call that is so many before: the calls that a program has under way at once.
+  int64_t told_bytes = 64 << 10;  // all-reduces by auto from this size on carry the times away
+  // The chooser uses what call c carries from call c + calls_ahead on, so `start` waits for the end
+  // of the call that is so many before. Set it to the calls that the program has under way at once.
   int32_t calls_ahead = 1;
   ChooserRules rules;
 };
 
-// What is made of the tensors.
+// What a call does with the members' tensors.
 enum class CallKind : uint8_t {
   AllReduce,      // all end with the result
   ReduceScatter,  // the member at place p of n ends with chunk p of n of it
@@ -110,17 +110,17 @@ enum class CallKind : uint8_t {
   Broadcast,      // all end with the root's
 };
 
-// What a kind of call is to come to.
+// The goal of a kind of call.
 Goal goal_of(CallKind kind);
 // Its name, for people.
 std::string_view name_of(CallKind kind);
-// Whether it combines what members bring.
+// Whether a kind of call combines what members bring.
 bool reduces(CallKind kind);
 
-// One call. `own` is what this member brings, `total` what it ends with: of equal sizes, the same
-// memory or apart, both the call's until it has ended. What is not a member's to bring is not read;
-// what a reduce-scatter does not give a member is left as nothing in its total. Operations are for
-// AllReduce and ReduceScatter.
+// One call. `own` is this member's input, `total` its result: of equal sizes, the same memory or
+// apart, and both in use by the call until it has ended. Parts of `own` that this member does not
+// bring are not read. Parts of `total` that a reduce-scatter does not give to this member are left
+// undefined. Operations are for AllReduce and ReduceScatter.
 struct CallRequest {
   CallKind kind = CallKind::AllReduce;
   Element element = Element::Float32;
@@ -146,13 +146,12 @@ inline constexpr size_t kMostNotes = 256;
 
 // One member of a group. Used by one thread.
 //
-// Source: of the number that members carry: A. Devraj et al., "Efficient AllReduce with Stragglers"
-//         (arXiv 2505.23523), asks who is late; that every member says how long it was away from
-//         the end of the call before, which no clock has to be set for, is our own
-//         (docs/decisions/039).
+// Source: for the times away: A. Devraj et al., "Efficient AllReduce with Stragglers" (arXiv
+//         2505.23523), asks who is late. That every member says how long it was away since the end
+//         of the call before is our own (docs/decisions/039); it needs no common clock.
 class Communicator {
  public:
-  // Where the link is to be measured this waits for all members, and makes calls with them.
+  // If the link has to be measured, this waits for all members and makes calls with them.
   //
   // Errors: Invalid/Call   no member or one twice, self not among them, no such algorithm
   //         as wait
@@ -185,22 +184,23 @@ class Communicator {
   // start and wait, one after the other.
   Status run(const CallRequest& request);
 
-  // Who is in the result of the call that was last told to be over.
+  // The members that are in the result of the call for which wait or test last told the end.
   const std::vector<WorkerId>& contributors() const { return contributors_; }
   // Who the members are now.
   const std::vector<WorkerId>& members() const { return settings_.members; }
   // Place of this member, and how many there are.
   int32_t place() const { return place_; }
   int32_t member_count() const { return static_cast<int32_t>(settings_.members.size()); }
-  // Members whose loss has been told, with what was told.
+  // Members that were reported as lost, each with the report.
   const std::map<WorkerId, std::string>& lost() const { return lost_; }
-  // What has been decided since the last time, a sentence each: by what auto makes calls of about a
-  // size from now on, and which algorithm took the place of another one; the newest kMostNotes.
+  // What has been decided since the last time, a sentence each, the newest kMostNotes: how auto
+  // makes calls of about a size from now on, which algorithm replaced another one, and what became
+  // of calls in which members died.
   std::vector<std::string> take_notes();
-  // What links are taken to be like, where auto has to know it.
+  // What links are taken to be like; none if that was neither given nor measured.
   const std::optional<AlphaBeta>& link() const { return settings_.link; }
   // How long the members were away before call `number`, in microseconds by place, from their ends
-  // of the call before to their arrivals; none when it did not carry that or was long ago.
+  // of the call before to their arrivals; empty when it did not carry that or was long ago.
   std::vector<uint32_t> away_before(CallNumber number) const;
 
  private:
@@ -212,24 +212,24 @@ class Communicator {
     uint64_t belief = 0;
     std::shared_ptr<OwnProcedure> procedure;
     std::unique_ptr<Reduction> parts[PartCount];
-    std::byte word{};           // the tensor of Word, in place: what is in it says nothing
+    std::byte word{};           // the tensor of Word, in place; its value has no meaning
     std::vector<int32_t> away;  // the tensor of Away, in place: by place, modulo 2^32
     int64_t bytes = 0;
     bool over = false;
     Status status = ok();
-    std::vector<WorkerId> contributors;  // over: of whom the result is the sum
+    std::vector<WorkerId> contributors;  // over: the members that are in the result
     CallRequest request;
     ProcedureName name;
     int32_t slices = 1;
-    bool automatic = false;  // the chooser's doing
+    bool automatic = false;  // the chooser has chosen its procedure
     bool begun = false;      // its messages have been begun
-    bool asked = false;      // by what it is made is asked of the ready service
-    std::byte nothing[2]{};  // what is summed up in place of an empty tensor, and the sum
-    // Of groups that survive deaths.
+    bool asked = false;      // the ready service has been asked how to make it
+    std::byte nothing[2]{};  // own and total in place of an empty tensor
+    // For groups that survive deaths.
     int64_t generation = -1;             // of the group, when it was begun; -1 = it is not
     std::vector<ChunkHolding> holdings;  // stopped: what is here of each chunk
     std::vector<bool> divided;           // stopped: chunks of an average that are divided
-    int64_t released_by = 0;  // the end of such a call, or a later one, ends the hold on memory
+    int64_t released_by = 0;  // its memory is released when this call or a later one ends
   };
   struct Flight {  // a message in the wire's hands
     int64_t call = 0;
@@ -249,7 +249,7 @@ class Communicator {
     ProcedureName name;
     std::shared_ptr<OwnProcedure> procedure;
     int32_t slices = 1;
-    bool automatic = false;  // the chooser's doing
+    bool automatic = false;  // the chooser has chosen it
   };
 
   class Recovery;

@@ -1,4 +1,4 @@
-// By what a group makes its calls: which algorithm, in how many chunks and slices, with how many
+// How a group makes its calls: by which algorithm, in how many chunks and slices, with how many
 // sends at once; what members tell each other for that, and what links are like.
 #include <algorithm>
 #include <bit>
@@ -17,12 +17,12 @@ namespace tenuto {
 
 namespace {
 
-// Tensors below it are made by algorithms with few rounds.
+// Calls with smaller tensors use algorithms with few rounds.
 constexpr int64_t kFewRoundsBytes = 64 << 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
-// What a slice takes on a slow link, in alphas; and the smallest.
+// The time of a slice on a slow link, in alphas; and the least bytes of a slice.
 constexpr double kSliceAlphas = 16;
 constexpr int64_t kLeastSlice = 16 << 10;
 
@@ -145,7 +145,7 @@ Result<Communicator::Making> Communicator::making_of(ProcedureName name,
   return making;
 }
 
-// All that both ends of a message have to agree on.
+// A hash of all that both ends of a message have to agree on.
 uint64_t Communicator::belief_of(const CallRequest& request, const Making& making) const {
   uint64_t late = making.name.late.size();
   for (const WorkerId each : making.name.late) late = mix(late, static_cast<uint64_t>(each.value));
@@ -159,7 +159,7 @@ uint64_t Communicator::belief_of(const CallRequest& request, const Making& makin
   const uint64_t tensor = mix(request.own.size(), static_cast<uint64_t>(request.element),
                               reduces(request.kind) ? static_cast<uint64_t>(request.operation) : 0,
                               static_cast<uint64_t>(request.kind));
-  // What a call carries must be asked for by all alike, and have been noted by all alike.
+  // All members must carry the times away in the same calls, and have noted the same ones.
   const uint64_t chooser = chooser_ ? chooser_->fingerprint() : 0;
   const uint64_t told = chooser_ ? mix(static_cast<uint64_t>(settings_.told_bytes),
                                        static_cast<uint64_t>(settings_.calls_ahead))
@@ -169,8 +169,8 @@ uint64_t Communicator::belief_of(const CallRequest& request, const Making& makin
              chooser);
 }
 
-// Of a chunk's slices, so many that the first is passed on early, and so few that what each costs
-// however small it is does not count.
+// A slice is so small that a chunk's first slice is passed on early, and so large that the fixed
+// cost of a message does not count.
 int64_t Communicator::slice_bytes() const {
   const int64_t most = settings_.slice_bytes;
   if (!settings_.link || settings_.link->bytes_per_second <= 0) return most;
@@ -193,7 +193,7 @@ int32_t Communicator::sends_at_once(const Collective& moves) const {
   return small ? 2 * settings_.sends_at_once : settings_.sends_at_once;
 }
 
-// Whether the ready service is asked by what to make a call.
+// Whether the ready service is asked how to make a call.
 bool Communicator::asks(const CallRequest& request) const {
   return asker_ != nullptr && asker_->in_force() && is_automatic(request) &&
          worth_asking(costs_of(request), settings_.link.value_or(AlphaBeta{}).alpha,
@@ -219,7 +219,7 @@ void Communicator::lose_service(Error error) {
   lose(asker_->desk().host, error);
 }
 
-// Looks at a report that is of the ready service; whether it was.
+// Handles a report if it is of the ready service; returns whether it was.
 bool Communicator::take_answer(const Done& done) {
   if (asker_ == nullptr) return false;
   const WorkerId service = asker_->desk().service;
@@ -237,7 +237,8 @@ bool Communicator::take_answer(const Done& done) {
   return true;
 }
 
-// What was asked for is known. Of stopped calls it is of no use: they are asked for again.
+// The service has answered for a call: begins it. Answers for stopped calls are ignored, as these
+// are asked for again.
 void Communicator::begin_asked(const ReadyAnswer& answer) {
   const bool stopped = recovery_ != nullptr && recovery_->active();
   const int64_t form = recovery_ == nullptr ? 0 : recovery_->generation();
@@ -258,13 +259,13 @@ void Communicator::begin_asked(const ReadyAnswer& answer) {
   note_choice(call.bytes, name.algorithm, answer.late, reason);
   auto made = making_of(std::move(name), call.request);
   if (!made.ok()) return fail(made.error());
-  made.value().automatic = false;  // it is not the chooser's doing
+  made.value().automatic = false;  // the chooser has not chosen it
   prepare(call, made.value());
   run_parts(answer.call, call);
 }
 
-// Begins the part of a call that carries how long each member was away, the way of the last chunk.
-// Who comes while a call of its own is still under way was not.
+// Begins the part of a call that carries how long each member was away, by the moves of the last
+// chunk. A member with another call still under way was not away.
 void Communicator::tell_away(int64_t number, Call& call) {
   call.away.assign(settings_.members.size(), 0);
   const bool alone = flights_.empty();
@@ -292,7 +293,7 @@ Status Communicator::take_told(int64_t before) {
       if (ended_) return *ended_;
       if (recovery_ == nullptr && !status.ok()) return status;
       next = told_.find(number);
-      if (next == told_.end()) return ok();  // members have died: nobody counts it
+      if (next == told_.end()) return ok();  // members have died: nobody uses it
     }
     if (!next->second.noted) chooser_->note(next->second.away, next->second.bytes);
     next->second.noted = true;
@@ -302,7 +303,7 @@ Status Communicator::take_told(int64_t before) {
   return ok();
 }
 
-// By what the chooser would make an all-reduce.
+// The procedure that the chooser takes for an all-reduce.
 ProcedureName Communicator::choose_by_calls(int64_t bytes) {
   const tenuto::Choice choice = chooser_->choose(bytes);
   ProcedureName name{choice.algorithm, choice.chunks, {}, {}};
@@ -311,7 +312,7 @@ ProcedureName Communicator::choose_by_calls(int64_t bytes) {
   return name;
 }
 
-// Notes by what calls of about a size are made, when that changes.
+// Notes how calls of about a size are made, when that changes.
 void Communicator::note_choice(int64_t bytes, const std::string& algorithm, int32_t late,
                                const std::string& reason) {
   const int size = std::bit_width(static_cast<uint64_t>(bytes));
@@ -327,7 +328,7 @@ std::vector<uint32_t> Communicator::away_before(CallNumber number) const {
   return found == told_.end() ? std::vector<uint32_t>{} : found->second.away;
 }
 
-// The shortest of a few ring all-reduces: the first one waits for whoever comes late.
+// The shortest time of a few ring all-reduces: the first one has to wait for late members.
 Result<Duration> Communicator::shortest(int tries, int64_t bytes) {
   std::vector<std::byte> memory(static_cast<size_t>(bytes));
   CallRequest request;
@@ -343,8 +344,8 @@ Result<Duration> Communicator::shortest(int tries, int64_t bytes) {
   return least;
 }
 
-// Takes alpha from the rounds of small rings and beta from large ones, which all members run at
-// once, as they do in earnest; then all agree on the mean.
+// Takes alpha from the rounds of small rings and beta from large ones. All links are busy at once,
+// as in the program's calls. Then all members take the mean of their figures.
 Status Communicator::measure_link() {
   const int64_t count = member_count(), rounds = 2 * (count - 1);
   const auto small = shortest(kProbes, count);

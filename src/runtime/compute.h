@@ -1,5 +1,5 @@
-// Compute: what runs the ops between the messages. One face for libtorch on any device (engine/)
-// and for the paced device (paced.h).
+// Compute runs the ops between the messages. One interface for libtorch on any device (engine/) and
+// for the paced device (paced.h).
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct MicroLoss {
   double loss = 0;
 };
 
-// What the Verdict said of a step; until Validate, what the norm up to the own stage says.
+// The outcome of a step by its Verdict; before Validate, by the norm up to the worker's own stage.
 struct StepOutcome {
   double gradient_norm = 0;       // global, before clipping
   double learning_rate = 0;       // that the step used
@@ -33,10 +33,10 @@ struct StepOutcome {
 
 // What is left of a step for one worker.
 struct Remainder {
-  std::vector<Value> stored;  // what its list begins with
+  std::vector<Value> stored;  // the values that its list begins with
   std::vector<StageId> back;  // stages whose Step is taken back, to be taken again
-  // Gradients whose BackwardInput runs for them alone, for their weight gradients are in a sum
-  // already: those without a BackwardWeight in the list. Whoever runs the list fills it in.
+  // Gradients whose BackwardInput runs for these alone, because their weight gradients are in a sum
+  // already: the list has no BackwardWeight for them. The run of the list fills this in.
   std::vector<Value> unsummed;
 };
 
@@ -54,30 +54,31 @@ struct Finality {
 // that they make. Calls come from one thread, the worker's; reports go to the mailbox it was made
 // with.
 //
-// StepAhead takes the step when the norm up to its own stage is plain (norm.h) and the parameters
-// as they were otherwise; the version counts it either way. Validate, in the step after, makes that
-// version final, or puts in its place what the whole norm asks for. What was computed of the step
-// under way is then void (Finality::again): its other ops end at once, with values of the right
-// size and any content, so that every message is sent and taken by the ordinary way; its StepAhead
-// does nothing. The next begin() begins the same step again. A version is final before anybody
-// evaluates, saves or takes a Step: the verdict can be passed on ahead of a step (Runner::settle).
+// StepAhead takes the optimizer step if the norm up to its own stage is plain (norm.h), else it
+// leaves the parameters as they were; the version counts the step either way. Validate, in the step
+// after, makes that version final, or replaces it by what the global norm asks for. In the latter
+// case the step under way is void (Finality::again): its other ops end at once, with values of the
+// right size and any content, so that every message is still sent and received; its StepAhead does
+// nothing. The next begin() begins the same step again. A version is final before it is evaluated
+// or saved and before a Step is taken: the verdict can be passed on ahead of a step
+// (Runner::settle).
 class Compute {
  public:
   virtual ~Compute() = default;
   // Begins step `step` (version `step` of the parameters is here): sums are zero, no value is
   // stored. Void from the start if the verdict on the step before, passed on ahead, was not plain.
   virtual Status begin(int64_t step) = 0;
-  // True when resume() may be called, and what is kept stays.
+  // True when resume() may be called, and kept values stay.
   virtual bool resumes() const { return false; }
-  // In the place of discard(): the walk has freed the value, and it stays, for a resume(), until it
-  // is dropped or the step after next begins.
+  // Called in place of discard() when the walk has freed the value: it stays, for a resume(), until
+  // it is dropped or the step after next begins.
   virtual void keep(const Value& value) { discard(value); }
   // A value that was kept is not needed any more.
   virtual void drop(const Value& value) { (void)value; }
-  // Begins what is left of step `step`, of which some has been run here, and maybe some of the next
-  // one: the stored values are there again, the sums of a stage are as they were if a partial of it
-  // is stored and zero otherwise, everything else that was stored is gone. What the next step came
-  // to is given up.
+  // Begins what is left of step `step`, of which a part has been run here, and maybe a part of the
+  // next step. The stored values are in the store again. The sums of a stage are as they were if a
+  // Partial of it is stored, else zero. All other stored values are gone, and so is the outcome of
+  // the next step.
   //
   // Errors: Invalid/Call  a stored value is not here, or a sum is of other micro-batches; or
   //                       resumes() is false
@@ -89,40 +90,40 @@ class Compute {
   // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
   // op is under way at a time.
   virtual Status start(const Op& op, Duration inputs_at, Ticket ticket) = 0;
-  // From the next op on ops last 1 / speed times as long as they take: a rehearsed slow worker. 1 =
-  // as they are; requires speed in (0, 1].
+  // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
+  // = unchanged. Requires speed in (0, 1].
   virtual void set_speed(double speed) = 0;
   // The moment on the nominal clock before which no op starts; zero on a real clock.
   virtual Duration nominal() const { return {}; }
   // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,
-  // Verdict; for Partial with micro none: the worker's sum of the bucket, of sum_elements(). Valid
-  // until discard.
+  // Verdict. A Partial without a micro-batch is the worker's sum of the bucket, of sum_elements().
+  // Valid until discard.
   virtual Result<std::span<const std::byte>> bytes(const Value& value) = 0;
-  // What brings values between the device's memory and the host; nullptr: bytes and rooms are the
-  // host's. It lives as long as this.
+  // Copies values between the device's memory and the host's; nullptr: bytes and room are the
+  // host's memory. It lives as long as this.
   virtual Copies* copies() { return nullptr; }
   // Makes room for a value that will be received (Activation, Gradient, Norm, Verdict) or reduced
   // (Total, of sum_elements()). Valid until discard.
   virtual Result<std::span<std::byte>> room(const Value& value) = 0;
-  // What a Partial and a Total are made of.
+  // The element type of a Partial and a Total.
   virtual Element sum_elements() const { return Element::Float32; }
-  // A Total is complete in its room: the sum over the group. Divides it by the micro-batch count of
-  // the step.
+  // The Total is complete in its room: it is the sum over the group. Divides it by the micro-batch
+  // count of the step.
   virtual Status reduced(const Value& total) = 0;
   // The walk has freed the value.
   virtual void discard(const Value& value) = 0;
-  // What came out of the step that has just ended.
+  // The outcome of the step that has just ended.
   virtual StepOutcome outcome() = 0;
   // Version of the parameters that is held: the number of steps taken since initialisation.
   virtual int64_t version() const = 0;
-  // What of it is final.
+  // The newest final version and the verdict on its step.
   virtual Finality finality() = 0;
   // No step is void any more: a new epoch, in which all members begin with what is final.
   virtual void start_over() = 0;
   // Takes the last Step back, exactly; Invalid when there is none to take back.
   virtual Status undo() = 0;
-  // Writes parameters and optimizer state of `stage`, which it holds, to `path` (safetensors),
-  // durable when it returns; the file is not complete under another name before.
+  // Writes parameters and optimizer state of `stage`, which it holds, to `path` (safetensors). The
+  // file is durable when this returns, and `path` never names an incomplete one.
   virtual Status save(StageId stage, const std::string& path) = 0;
   // Reads parameters and optimizer state of what it holds from the shards in `paths`, which any
   // partition may have written.
@@ -131,17 +132,17 @@ class Compute {
   // holder that has the same version.
   virtual int64_t state_bytes(StageId stage) const = 0;
   // Parts of the state are made of whole units of so many bytes. A unit that was written stays
-  // right over every update that is taken with the others, whatever else has not been written yet,
-  // if all before it has been: an update of it reads only the gradient, what is before, and itself.
+  // right through every Step that is taken with the others, if all units before it were written
+  // too: the update of a unit reads only the gradient, the units before it, and itself.
   virtual int64_t state_unit(StageId stage) const = 0;
   // Copies the part that begins at byte `first`, between two steps.
   // Requires: first and the size are multiples of state_unit, first + size <= state_bytes
   virtual Status read_state(StageId stage, int64_t first, std::span<std::byte> to) = 0;
-  // Puts a part that was read from `first` on in its place; what is not written yet stays as it is.
+  // Writes a part that read_state has read from `first` on; the rest of the state stays as it is.
   // The last Step cannot be taken back any more. Requires: as read_state
   virtual Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) = 0;
-  // What is held counts as `version` from here on, whatever it is: a worker that comes to a run
-  // takes every Step with the others, and what it is given of their state stays right.
+  // What is held counts as `version` from here on, whatever it is. A worker that joins a run takes
+  // every Step with the others, so that the parts of their state that it is given stay right.
   virtual Status adopt(int64_t version) = 0;
 };
 

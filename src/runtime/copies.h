@@ -1,5 +1,5 @@
-// Copies: how the values of a device with memory of its own come to the host and back. The other
-// half of the compute face, for devices whose values the processor cannot read (engine/).
+// Copies the values of a device with memory of its own to the host and back. The other half of the
+// Compute interface, for devices whose memory the processor cannot read (engine/).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the numbers of a collective are, and what is made of two of them.
+// The element types of a collective, and the operations that combine two elements.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace tenuto {
 
-// BFloat16 and Float16 are worked on as fp32 and rounded to nearest even, once for each number that
-// comes in.
+// BFloat16 and Float16 are computed in fp32 and rounded to nearest even each time that a received
+// element is combined.
 enum class Element : uint8_t { Float32, Float64, BFloat16, Float16, Int32, Int64, UInt8 };
 
 // All of them, for tables and tests.
@@ -18,15 +18,15 @@ inline constexpr std::array<Element, 7> kElements{
     Element::Int32,   Element::Int64,   Element::UInt8};
 
 // Average: the sum, divided once at the end by the count of members. Integers wrap around, and
-// their averages are rounded toward zero. Min and Max: a number that is none makes the result none,
-// and -0 is below +0.
+// their averages are rounded toward zero. Min and Max: if an operand is NaN so is the result, and
+// -0 is below +0.
 enum class Operation : uint8_t { Sum, Average, Min, Max };
 
 // All of them.
 inline constexpr std::array<Operation, 4> kOperations{Operation::Sum, Operation::Average,
                                                       Operation::Min, Operation::Max};
 
-// Bytes of one.
+// Bytes of one element.
 inline constexpr size_t size_of(Element element) {
   switch (element) {
     case Element::Float64:

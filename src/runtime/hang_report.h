@@ -1,4 +1,4 @@
-// What a worker says of a list that does not move on.
+// The report of a worker whose list makes no progress.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace tenuto {
 
 // The list around the waiting ops as one line with "=>" before each of them, and a line for each
-// that says what it misses or whom it waits for. `done` and `under_way` are by place in the list;
-// `held_back` are places of ops that could start and may not yet.
+// that says what it misses or which worker it waits for. `done` and `under_way` are by place in the
+// list; `held_back` are places of ops that could start and may not yet.
 std::string hang_report(const Walk& walk, std::span<const uint8_t> done,
                         std::span<const uint8_t> under_way, std::span<const int32_t> held_back);
 

@@ -1,10 +1,10 @@
-// What a worker has of the steps that are not committed, by name: of the one that it ran last, and
-// of the one before as long as somebody may still be in that. When a worker is lost, what is left
-// of a step follows from what the others have (adapt/salvage.h).
+// The names of the values that a worker has of the steps that are not committed: of the step that
+// it ran last, and of the one before as long as another worker may still be in that. When a worker
+// is lost, what is left of a step follows from what the others have (adapt/salvage.h).
 //
-// What a worker made and sent it keeps until the step after next begins, for the receiver's copy is
-// the one that dies. That takes the memory of two messages for each micro-batch, so there is a
-// limit: beyond it the oldest are dropped. Then what is left is more work, and still right.
+// A worker keeps what it made and sent until the step after next begins, because the receiver's
+// copy is lost with the receiver. That takes the memory of two messages for each micro-batch, so
+// there is a limit: beyond it the oldest are dropped. Then more of a step is left to do again.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +23,25 @@ class Holding {
   explicit Holding(int64_t limit) : limit_(limit) {}
 
   // A run of step `step` begins from nothing: what is held of the step before stays, what was held
-  // of others is forgotten. `attempt`: the epoch in which the step is begun so.
+  // of others is forgotten. `attempt`: the epoch in which the step begins this way.
   void begin(int64_t step, int64_t attempt);
-  // A run of what is left of that attempt at `step` begins with these values: they are in the store
-  // from here on. What else is kept of the step stays so, if it is of that attempt; -1 = it is.
-  // These stages have not stepped any more.
+  // A run of what is left of that attempt at `step` begins with the `stored` values: they are in
+  // the store from here on. Other values of the step stay kept, if they are of that attempt; -1 =
+  // they are. The stages in `back` count as not stepped.
   void resume(int64_t step, int64_t attempt, const std::vector<Value>& stored,
               const std::vector<StageId>& back);
-  // A value that was sent is kept. Returns those that go because there is no room.
+  // Keeps a value that was sent. Returns the values that are dropped to make room.
   std::vector<Value> keep(const Value& value, int64_t bytes);
   // The run has come to its end, or as far as it could: what is in the store, and which stages have
   // stepped.
   void end(std::vector<Value> stored, const std::vector<StageId>& stepped);
 
-  // What there is of `step`; empty when the worker has nothing of it. With `whole_backward` what
-  // awaits its BackwardWeight is in the sum already.
+  // What the worker has of `step`, maybe nothing. With `whole_backward` the values that await a
+  // BackwardWeight count as added to the sum.
   Inventory inventory(int64_t step, bool whole_backward) const;
   // The step of the newest run; -1 = none.
   int64_t step() const { return now_.step; }
-  // The attempt at `step` that this is of; -1 = the worker has nothing of it.
+  // The attempt that the values of `step` are of; -1 = the worker has nothing of it.
   int64_t attempt(int64_t step) const;
   // True when `step` is the one before that of the newest run.
   bool is_behind(int64_t step) const { return before_ && before_->step == step; }

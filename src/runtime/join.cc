@@ -51,7 +51,7 @@ class Meeting {
         desk_(desk) {}
 
   Status meet() {
-    // Before anybody is connected: a member that leaves takes the others' meeting with it.
+    // Checked before any connection: a member that leaves later ends the others' meeting, too.
     if (Status status = write_address(wire_.address(), sent_); !status.ok()) return status;
     if (Status status = write_address(desk_, addresses_.back()); !status.ok()) return status;
     if (Status status = settings_.place == 0 ? gather() : report(); !status.ok()) return status;
@@ -59,7 +59,7 @@ class Meeting {
   }
 
  private:
-  // Place 0: everybody's address comes, and the list goes out.
+  // Place 0 receives all addresses and sends the list.
   Status gather() {
     for (int32_t peer = 1; peer < settings_.count; ++peer) recv(peer, kMine, bytes_of(peer));
     if (Status status = settle("told where it listens"); !status.ok()) return status;
@@ -67,7 +67,7 @@ class Meeting {
     return settle("taken the list of members");
   }
 
-  // The others: theirs goes there, and the list comes.
+  // The other members send their address to place 0 and receive the list.
   Status report() {
     connect(0, {settings_.meeting});
     if (Status status = settle("answered"); !status.ok()) return status;
@@ -77,7 +77,7 @@ class Meeting {
     return settle("sent the list of members: others are still missing");
   }
 
-  // Who has the higher place connects; a word to and from each says that it has.
+  // Of two members the one with the higher place connects; a word each way says that it is done.
   Status connect_all() {
     for (int32_t peer = 1; peer < settings_.place; ++peer) {
       AddressBytes& there = addresses_[static_cast<size_t>(peer)];
@@ -119,7 +119,8 @@ class Meeting {
     }
   }
 
-  // Until all calls have ended; `what` says what those have not done whose calls have not.
+  // Waits until all calls have ended. `what` names, for the error, what the members have not done
+  // whose calls have not ended.
   Status settle(const char* what) {
     while (!failed_ && !open_.empty()) {
       const Duration left = end_ - monotonic_clock().now();
@@ -161,7 +162,7 @@ class Meeting {
   Transport& wire_;
   Mailbox& mailbox_;
   Duration end_;
-  // By place, where place 0 has the meeting; then that of the ready service.
+  // By place, unused for place 0, which is at the meeting; then that of the ready service.
   std::vector<AddressBytes> addresses_;
   AddressBytes sent_{};           // this member's own, on its way
   std::vector<std::byte> words_;  // by place
@@ -175,7 +176,7 @@ class Meeting {
 Result<UcxSettings> wire_settings(const JoinSettings& settings) {
   UcxSettings wire = settings.wire;
   wire.connect_limit = settings.limit;
-  wire.sends_end_there = true;  // or a slow link would end them early, and all be under way at once
+  wire.sends_end_there = true;  // else sends on a slow link end early, and all are sent at once
   wire.listen_host = settings.host;
   wire.listen_port = 0;
   const size_t colon = settings.meeting.rfind(':');
@@ -213,7 +214,7 @@ Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello 
 }  // namespace
 
 Status Joined::leave(Duration limit) {
-  // An end closes when the other one does, so both wires are closed at once.
+  // An end of a connection closes when the other end does, so both wires are closed at once.
   if (server_ != nullptr) server_->end(limit);
   return wire_->close(limit);
 }
@@ -227,7 +228,7 @@ Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
   const auto wire = wire_settings(settings);
   if (!wire.ok()) return wire.error();
   auto joined = std::make_unique<Joined>();
-  // The count is in the name, so that who has another one is told so at once.
+  // The count is in the name, so that a process with another count is told so at once.
   Hello hello{cat(settings.group, " of ", settings.count, " members",
                   settings.ready_service ? " with a ready service" : ""),
               settings.token,
@@ -251,7 +252,7 @@ Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
       desk = joined->server_->address();
     }
   }
-  // What is not answered yet uses the meeting's memory until the wire is gone.
+  // Messages that have not ended use the meeting's memory until the wire is gone.
   auto meeting = std::make_unique<Meeting>(settings, *joined->wire_, joined->mailbox_, desk);
   if (const Status status = meeting->meet(); !status.ok()) {
     joined->wire_.reset();

@@ -1,8 +1,8 @@
 // How processes become a group, without a job: the member at place 0 listens where all know, the
 // others tell it where they listen and get the list of all, and every two connect.
 //
-// All waits have one limit together. Who has another group, count or token is refused by the wire's
-// own hello, and so is who claims a place that is taken.
+// All waits have one limit together. The wire's hello refuses a process that has another group,
+// count or token, or that claims a place that is taken.
 #pragma once
 
 #include <memory>
@@ -26,21 +26,21 @@ struct JoinSettings {
   std::string host;     // where this member listens; empty = as the meeting is reached from here
   Duration limit = std::chrono::seconds(30);
   UcxSettings wire;  // device, protocol; what says where it listens is overwritten
-  // Calls by auto ask who is late (ready_service.h), in a thread of the process at place 0.
+  // Calls by auto ask a service who is late (ready_service.h), a thread of the process at place 0.
   bool ready_service = false;
 };
 
 // A wire to all members: the worker at place p is worker p.
 class Joined {
  public:
-  // What a communicator works over. It must end before this does.
+  // What a communicator works over. The communicator must end before this does.
   CommunicatorWire communicator() {
     return {wire_.get(), &mailbox_, &monotonic_clock(), desk_ ? &*desk_ : nullptr};
   }
-  // Who is joined: settings for a communicator with members and self filled in.
+  // Settings for a communicator, with members and self filled in.
   const CommunicatorSettings& settings() const { return settings_; }
-  // Waits until all that was sent has left, `limit` at most, and closes the wire. A member that
-  // ends without it may take its last messages with it.
+  // Waits until all that was sent has left, `limit` at most, and closes the wire. If a member ends
+  // without this, its last messages may be lost.
   Status leave(Duration limit);
 
  private:

@@ -1,5 +1,5 @@
-// What is never freed, because a transport may still write to it when nobody waits for that any
-// more.
+// Keeps memory that is never freed, because a transport may still write to it after all waits for
+// that have been given up.
 #pragma once
 
 #include <mutex>

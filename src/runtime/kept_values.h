@@ -1,4 +1,4 @@
-// What a device keeps of what was sent, so that a step can go on when a receiver is lost with its
+// The sent values that a device keeps, so that a step can go on when a receiver is lost with its
 // copy (compute.h). Values are moved, never copied.
 #pragma once
 
@@ -20,8 +20,8 @@ class KeptValues {
   // Values by name, as a store has them.
   using Values = std::map<Value, Held>;
 
-  // Step `next` begins: what was kept of the step before stays; of the same step run again nothing
-  // does. What is given up goes to `give_up`, which leaves nothing of it.
+  // Step `next` begins: values kept of the step before stay; if the same step is run again, its own
+  // do not. `give_up` gets the values that do not stay, and must leave none.
   template <class GiveUp>
   void begin(int64_t next, const GiveUp& give_up) {
     if (step_ != next) {
@@ -33,7 +33,7 @@ class KeptValues {
   }
   // The value is kept, in the place of one of the same name.
   void keep(const Value& value, Held held) { now_.insert_or_assign(value, std::move(held)); }
-  // A value that is not needed any more, if it is here.
+  // Takes out a value that is not needed any more, if it is here.
   std::optional<Held> drop(const Value& value) {
     const auto found = now_.find(value);
     if (found == now_.end()) return std::nullopt;
@@ -41,8 +41,8 @@ class KeptValues {
     now_.erase(found);
     return held;
   }
-  // What is left of step `wanted` begins: the `stored` values and no others are in the store,
-  // wherever they were. Once more changes nothing.
+  // What is left of step `wanted` begins: puts the `stored` values, wherever they are, and no
+  // others into the store. A second call changes nothing.
   void resume(int64_t wanted, const std::vector<Value>& stored, Values& store) {
     if (step_ != wanted) {  // the step after has been begun, or this one never was
       store.clear();
@@ -52,7 +52,7 @@ class KeptValues {
     before_.clear();
     Values all;
     for (const Value& value : stored) {
-      // What is kept is whole; in the store there may be room for what has not come.
+      // A kept value is whole; in the store there may be a room whose message has not come.
       for (Values* place : {&now_, &store}) {
         if (const auto found = place->find(value); found != place->end()) {
           all.insert(place->extract(found));

@@ -24,7 +24,7 @@ Passage LinkClock::send(WorkerId peer, Bytes size, Duration ready, const Tag& ta
   const LinkState& state = link(peer);
   const Duration transfer = transfer_time(size, state.link.bytes_per_second);
   const Duration latency = state.link.latency + jitter_of(seed_, self_, peer, tag, state.jitter);
-  // What takes no time on the link keeps nothing waiting, in whichever order the calls come.
+  // A message that takes no time on the link delays no other, in whichever order the calls come.
   if (transfer.count() == 0) return {ready, ready, ready + latency};
   Duration& free = free_[peer];
   Passage passage;
@@ -45,7 +45,7 @@ LinkClock make_link_clock(const Job& job) {
   Link link;
   link.latency = from_milliseconds(job.network.latency_ms);
   link.bytes_per_second = job.network.megabytes_per_second * 1e6;
-  // An op that is begun so late still ends at its nominal moment.
+  // An op that begins late by the patience still ends at its nominal moment.
   Duration shortest = Duration::max();
   const DeviceSettings& device = job.device;
   for (const auto* lengths :

@@ -13,7 +13,7 @@
 
 namespace tenuto {
 
-// The way of one message over one directed link.
+// The times of one message on one directed link.
 struct Passage {
   Duration start{};    // when the link was free and the bytes were there
   Duration finish{};   // when the last byte has left: the link is free again
@@ -31,12 +31,12 @@ class LinkClock {
       : every_{every, {}}, patience_(patience), blocking_(blocking) {}
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
   void set(WorkerId peer, Link link) { own_[peer] = {link, {}}; }
-  // From now on the links from `self` are as `states` says, and those that it does not name as all
-  // are; jitter is drawn by `seed`.
+  // From now on the links from `self` are as `states` says; links that it does not name are as
+  // `every` of the constructor. `seed` draws the jitter.
   void set_links(const LinkStates& states, WorkerId self, uint64_t seed);
   // Sends `size` bytes that are there at `ready` to `peer`; `tag` names the message.
   Passage send(WorkerId peer, Bytes size, Duration ready, const Tag& tag = {});
-  // What a message takes on a link that has nothing else to carry.
+  // The time of a message on a link that has nothing else to carry.
   Duration way(WorkerId peer, Bytes size, const Tag& tag) const;
   // See the constructor.
   Duration patience() const { return patience_; }

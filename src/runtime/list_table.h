@@ -1,5 +1,5 @@
-// What the loop looks up instead of computing while a step runs: made once per list, kept as long
-// as the plan stays.
+// Tables that the loop of a step looks up instead of computing: made once per list, kept as long as
+// the plan stays.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ListTable {
   }
   // The collective of the Reduce at `index`.
   const Collective& collective(const Schedule& schedule, int32_t index) const;
-  // The first call of the Reduce at `index` among the calls of the step; calls follow the ops:
+  // The number of the first call of the Reduce at `index`. Calls below the list's size are ops;
   // [list size, call_count) are messages of reductions.
   int32_t first_call(int32_t index) const { return first_call_[static_cast<size_t>(index)]; }
   // The Reduce to which call `call` belongs; `call` is at least the list's size.

@@ -23,7 +23,7 @@ struct WholeNorm {
 };
 static_assert(sizeof(RunningNorm) == 96 && sizeof(WholeNorm) == 16);
 
-// The norm over the stages so far; of all of them, the verdict.
+// The norm over the stages so far; over all stages it is the verdict.
 inline WholeNorm whole_of(const RunningNorm& running) {
   return {std::sqrt(running.squares.value()), running.bad > 0 ? 1 : 0};
 }
@@ -34,8 +34,8 @@ inline double clip_factor(double norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
 }
 
-// True when the norm changes nothing: the gradients are taken as they are. What is not so over some
-// stages is not so over more: sums, roots and the factor are monotonic.
+// True when the gradients are used as they are: neither clipped nor skipped. A norm that is not
+// plain over some stages is not plain over more: sums, roots and the factor are monotonic.
 inline bool is_plain(const WholeNorm& norm, double clip) {
   return norm.skip == 0 && clip_factor(norm.norm, clip) == 1.0;
 }

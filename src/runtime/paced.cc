@@ -216,13 +216,13 @@ Status Paced::begin(int64_t step) {
   kept_.clear();
   late_.clear();
   std::fill(sums_.begin(), sums_.end(), 0.0F);
-  // Those behind the first stage have nothing to do before its messages come, whose nominal arrival
-  // moves their clocks on: the moment at which the host lets them begin must not count.
+  // The stages after the first have nothing to do before its messages come; the nominal arrival of
+  // these moves their clocks on. The moment at which the host lets them begin must not count.
   set_clock_on(stage_.value == 0);
   return ok();
 }
 
-// After a pause the nominal clock of who `leads` shows the present moment.
+// After a pause sets the nominal clock of a device that `leads` to the present moment.
 void Paced::set_clock_on(bool leads) {
   const Duration now = clock_.now();
   const Duration pause =
@@ -435,7 +435,7 @@ Status Paced::prepare_update(Work& work) {
   return ok();
 }
 
-// What a void op makes has the right size, and that is all.
+// Makes room for the values of a void op, which only need the right size.
 void Paced::prepare_void(Work& work) {
   for (const Value& value : effect_of(work.op, stage_count_).write) {
     const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
@@ -446,7 +446,7 @@ void Paced::prepare_void(Work& work) {
 
 Status Paced::prepare_backward(Work& work) {
   const Op& op = work.op;
-  // A forward may run again beside the weight work of its micro-batch: they are two things.
+  // A forward may run again while the weight work of its micro-batch is kept: keep both apart.
   if (op.kind == OpKind::BackwardInput) {
     late_.erase(op.micro);
     late_.insert(kept_.extract(op.micro));
@@ -483,7 +483,7 @@ Status Paced::start(const Op& op, Duration inputs_at, Ticket ticket) {
   work.start = clock_.now();
   if (nominal_clock_) {
     work.start = std::max(common_->nominal, inputs_at);
-    // A verdict that is really here before its nominal arrival holds nothing up.
+    // A verdict that is really here before its nominal arrival must not delay other ops.
     if (op.kind != OpKind::Validate) common_->nominal = work.start + work.length;
   }
   if (work.length.count() == 0) {  // an instant: not worth two changes of thread

@@ -6,8 +6,8 @@
 // here nominally), sleeps until the absolute moment s + d, and sets T = s + d, so that a late
 // wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls; therefore
 // the lag (real finish - nominal finish) of every op that takes time is recorded, and a run whose
-// 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts when it is
-// started; its lag is by how much it lasts too long, which the step's time then holds.
+// 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts when
+// start() is called; its lag is the time by which it lasts too long, and the step's time has it in.
 #pragma once
 
 #include <functional>
@@ -46,7 +46,7 @@ struct PacedOptions {
 
 // A paced device that holds `stages` of `job`, one or several. Its numbers are those of
 // paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
-// say whose it is: a value that is not what it should be ends the op with Corrupt/Link. A pause
+// name its value: a message that holds another value ends the op with Corrupt/Link. A pause
 // between two steps that is longer than a typical op (set-up, a checkpoint) sets the nominal clock
 // of a device that holds the first stage to the present moment; the others' clocks follow with the
 // messages.
@@ -56,9 +56,9 @@ std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
                                          const std::vector<StageId>& stages, const Clock& clock,
                                          Mailbox& mailbox, const PacedOptions& options = {});
 
-// The length of each op of a paced job at worker `place` of a pipeline, of whose `chunks` stages
-// each takes an equal part of the worker's time; a backward that is not split lasts as long as both
-// halves.
+// The length of an op of a paced job at worker `place` of a pipeline. Each of the worker's `chunks`
+// stages takes an equal part of the worker's time; a backward that is not split lasts as long as
+// both halves.
 Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
                       int32_t chunks = 1);
 

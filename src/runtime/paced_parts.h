@@ -1,5 +1,5 @@
-// What a paced device is made of beside its mathematics: where a stage stands, how its weights are
-// cut, and what the stages of one worker share. Private to paced.cc.
+// Parts of a paced device beside its mathematics: the labels of messages, the weight buckets of a
+// stage, and what the stages of one worker share. Private to paced.cc.
 #pragma once
 
 #include <cstring>
@@ -34,18 +34,18 @@ void write_form(Floats& to, const Form& form) {
   std::memcpy(to.data(), &form, sizeof(form));
 }
 
-// Elements of a message that say whose it is; behind them come its numbers, then ballast.
+// Elements of a message that name its value; behind them come its numbers, then ballast.
 inline constexpr size_t kLabel = 4;
 
-// Says at the begin of the message whose its `numbers` are.
+// Writes at the begin of the message which value its `numbers` are.
 void write_label(Floats& message, std::span<const float> numbers, const Value& whose);
-// Errors: Corrupt/Link  it is another one's, or its numbers are not those that were sent
+// Errors: Corrupt/Link  it is another value, or its numbers are not those that were sent
 Status check_label(const Floats& message, std::span<const float> numbers, const Value& whose);
 
 // One weight bucket: a run of the stage's weights that is reduced by itself.
 struct Bucket {
   int16_t part = -1;
-  StageId owner;  // whose first weights it has: the first stage of a tied pair
+  StageId owner;  // whose initial weights it has: its stage, or the first one of a tied pair
   size_t first = 0, end = 0;
 };
 

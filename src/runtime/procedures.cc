@@ -7,7 +7,7 @@ namespace tenuto {
 
 namespace {
 
-// More than the sizes, late members and roots of a job come to; what is made anew costs
+// More than a job has of sizes, late members and roots; to make a procedure again costs
 // milliseconds.
 constexpr size_t kMostProcedures = 64;
 constexpr size_t kMostCuts = 64;

@@ -1,5 +1,5 @@
-// The procedures that a group of members has made before: made, checked, and cut to what one member
-// needs of them.
+// A cache of the procedures of a group: each is made once, checked, and cut down to the moves of
+// one member.
 #pragma once
 
 #include <compare>
@@ -34,8 +34,8 @@ struct OwnProcedure {
   std::map<int32_t, Collective> cuts;  // `moves` by count of slices
 };
 
-// The procedures of one group, each made once. Kept are a bounded number: when there are more, all
-// are forgotten, and those in use live until their calls end.
+// The procedures of one group, each made once. Their number is bounded: beyond it all are
+// forgotten, and those in use live until their calls end.
 class Procedures {
  public:
   // Requires: at least one member, all different, self among them

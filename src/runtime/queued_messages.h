@@ -1,5 +1,5 @@
-// A step whose messages leave through the device's queue: the queue of one worker, and what its
-// messages know of their other ends.
+// For a step whose messages leave through the device's queue: the queue of one worker, and what is
+// known here of the other ends of its messages.
 //
 // The bytes go at once; only the nominal times obey the queue (ir/device_queue.h). For these both
 // ends must know when the other has started the message: the bytes carry the start of the send in
@@ -24,11 +24,11 @@ class QueuedMessages {
                  Duration origin);
   // True for an op that is in the queue.
   bool holds(int32_t index) const { return queue_.holds(index); }
-  // All that the compute op or send reads is there since `at`; what is told again is not heard.
+  // All inputs of the compute op or send are there since `at`; only the first call counts.
   void offer(int32_t index, Duration at);
   // The next item that starts.
   std::optional<DeviceQueue::Item> next();
-  // When an item that has started did.
+  // The start of an item that has started.
   Duration start_of(int32_t index) const { return half(index).mine; }
   // A compute op has ended.
   void end(int32_t index, Duration at) { queue_.end(index, at); }
@@ -37,8 +37,8 @@ class QueuedMessages {
   void set_way(int32_t index, Duration way) { half(index).way = way; }
   // The call that moves the bytes has ended.
   void set_moved(int32_t index) { half(index).moved = true; }
-  // The end of a message whose bytes have moved and of which both starts are known, once; the queue
-  // hears of it as soon as it can be told.
+  // The end of a message, once: when its bytes have moved and both starts are known. The queue is
+  // told the end as soon as both starts and the time of the bytes are known.
   std::optional<Duration> settle(int32_t index);
   // Eight bytes for the note of a message: it holds the start of the receive.
   std::span<std::byte> note(int32_t index) {
@@ -49,7 +49,7 @@ class QueuedMessages {
 
  private:
   static constexpr Duration kNotYet{-1};
-  // A message, or what an op has of it.
+  // This worker's end of a message; of a compute op only the start is used.
   struct Half {
     Duration mine = kNotYet, theirs = kNotYet, way = kNotYet, end = kNotYet;
     bool offered = false, moved = false, told = false;

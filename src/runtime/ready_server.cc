@@ -34,7 +34,7 @@ ReadyServer::~ReadyServer() {
     if (!ending_) end(Duration::zero());
     thread_.join();
   }
-  wire_.reset();  // before what its receives are into
+  wire_.reset();  // before the memory that its receives write to
 }
 
 }  // namespace tenuto

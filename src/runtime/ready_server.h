@@ -15,7 +15,7 @@
 
 namespace tenuto {
 
-// The service, from when it is made until it is gone.
+// The service; it runs from make() until end() or the destructor.
 class ReadyServer {
  public:
   // Makes the wire that it listens at, over its mailbox.
@@ -32,7 +32,8 @@ class ReadyServer {
   ~ReadyServer();
   // Where it listens.
   Address address() const { return wire_->address(); }
-  // Ends: what was said leaves within `limit`, and every end is closed. Returns at once.
+  // Ends the service: answers under way have `limit` to leave, then the wire is closed. Returns at
+  // once.
   void end(Duration limit);
 
  private:

@@ -40,7 +40,7 @@ void ReadyService::listen(int32_t place, int64_t number) {
   const Status status =
       wire_.transport->recv(members_[static_cast<size_t>(place)], tag_of_ready(number),
                             std::as_writable_bytes(std::span(ear.words)), ticket);
-  // A member that is not reached is one that does not come.
+  // A member that cannot be reached counts as one that does not come.
   if (!status.ok()) ears_.erase(static_cast<uint64_t>(ticket));
 }
 
@@ -75,7 +75,7 @@ void ReadyService::hear(const Ear& ear) {
   board->second.arrive(ear.place, word, wire_.clock->now());
 }
 
-// Says what the boards have to say by now.
+// Sends the answers of the boards that are due by now.
 void ReadyService::answer() {
   for (auto& [group, board] : boards_) {
     for (const ReadyAnswer& each : board.take(wire_.clock->now())) {

@@ -1,10 +1,10 @@
-// Who is late, asked of a service: the board of collective/ready_board.h behind the wire, as a peer
-// that is a member of no group. Members come to it with messages of their own, so a member that
-// computes holds nobody up, wherever the service runs.
+// A service that tells who is late: it runs the board of collective/ready_board.h as a peer on the
+// wire that is a member of no group. Members ask it by messages of their own, so a member that is
+// busy computing holds nobody up, wherever the service runs.
 //
 // A member's words are numbered over all groups of its wire, and each has one answer, under the
-// same number. So nothing stays in the wire, whatever becomes of the calls; what is no longer asked
-// is answered as void.
+// same number. So no message stays in the wire, whatever becomes of the calls; a word that is out
+// of date is answered as void.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class ReadyService {
   ReadyService(const ReadyService&) = delete;
   ReadyService& operator=(const ReadyService&) = delete;
 
-  // Takes one report, or waits until it is time to call somebody late, `limit` at most; then says
-  // what is to be said.
+  // Takes one report, or waits until the next patience ends, `limit` at most; then sends the
+  // answers that are due.
   void serve(Duration limit);
 
  private:
@@ -69,8 +69,8 @@ class ReadyService {
   std::map<Asked, int64_t> asked_;                 // the word's number
 };
 
-// A member's side of it, for one group: what it has asked and not been told. Used by one thread;
-// must not end before quiet(), or the wire.
+// A member's side of the service, for one group: the words that have no answer yet. Used by one
+// thread; must not end before quiet() is true or the wire is gone.
 class ReadyAsker {
  public:
   ReadyAsker(Transport& transport, const Clock& clock, ReadyDesk& desk, int64_t group)
@@ -80,24 +80,24 @@ class ReadyAsker {
   bool in_force() const { return in_force_; }
   // Where it is.
   const ReadyDesk& desk() const { return desk_; }
-  // What errors call it.
+  // The name of the service in errors.
   std::string name() const;
   // Says that this member has come to a call, and asks. `members` are those who make it.
   //
   // Errors: as the wire reports them
   Status ask(int64_t form, int64_t call, const CallCosts& costs, std::span<const WorkerId> members);
 
-  // What became of a report of the wire.
+  // What a report of the wire has brought.
   struct Heard {
-    bool mine = false;  // it was of this
+    bool mine = false;  // it was for this object
     std::optional<ReadyAnswer> answer;
     std::optional<Error> error;  // no answer will come
   };
   // Looks at a report of the wire.
   Heard handle(const Done& done);
-  // Nothing more is asked: what is under way with the service ends.
+  // Asks nothing more, and ends the messages that are under way with the service.
   void give_up();
-  // Whether nothing of this is in the wire's hands.
+  // Whether no message of this is under way.
   bool quiet() const { return flights_.empty(); }
 
  private:

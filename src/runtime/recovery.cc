@@ -17,10 +17,10 @@ namespace {
 
 // Attempts without a new death, one after the other, before a group is given up.
 constexpr int kMostSilent = 3;
-// Words of a report: what a wrong count could make of it is bounded.
+// The most words of a report: a wrong count cannot ask for more memory than that.
 constexpr int64_t kMostWords = int64_t{1} << 26;
 
-// What a message ends with when the other end is gone, or the link has been dropped.
+// Whether a message has ended because the other end is gone, or the link has been dropped.
 bool is_loss(const Status& status) {
   return !status.ok() &&
          (status.error().code == Code::Disconnected || status.error().code == Code::Cancelled);
@@ -42,8 +42,8 @@ int32_t Communicator::Recovery::place_of(WorkerId member) const {
   return found == all_.end() ? -1 : static_cast<int32_t>(found - all_.begin());
 }
 
-// In an attempt members wait for each other's words as long as all of them may take to see that
-// something is wrong, and as long again.
+// In an attempt members wait for each other's words for two silence limits: one in which all see
+// that something is wrong, and one more.
 Duration Communicator::Recovery::limit() const {
   const Duration silence = group_.settings_.silence_limit;
   return phase_ == Phase::Agree ? began_ + 2 * silence : group_.heard_at_ + silence;
@@ -103,7 +103,7 @@ void Communicator::Recovery::attempt() {
   advance();
 }
 
-// What is under way with the dead ends; who is only taken for dead hears of it.
+// Ends what is under way with the dead; a member that is only taken for dead hears of it.
 void Communicator::Recovery::drop_dead() {
   for (size_t place = 0; place < all_.size(); ++place) {
     const auto at = static_cast<int32_t>(place);
@@ -115,7 +115,7 @@ void Communicator::Recovery::drop_dead() {
   }
 }
 
-// From here on nothing that comes for the calls counts.
+// Stops all calls: from here on no message that comes for them counts.
 void Communicator::Recovery::stop_calls() {
   for (auto& [ticket, flight] : group_.flights_) flight.stopped = true;
   for (auto* const calls : {&group_.calls_, &group_.past_}) {
@@ -136,7 +136,7 @@ void Communicator::Recovery::stop_part(int64_t number, Call& call, Part part) {
   stopped_[{tag.step, part}] = std::move(call.parts[part]);
 }
 
-// What is here of each chunk of a call, as of now.
+// Notes what is here of each chunk of a call at this moment.
 void Communicator::Recovery::take_stock(int64_t number, Call& call) {
   const CallRequest& request = call.request;
   if (request.kind != CallKind::AllReduce) return;
@@ -169,7 +169,7 @@ void Communicator::Recovery::take_stock(int64_t number, Call& call) {
   const auto elements = static_cast<int64_t>(request.own.size() / size_of(request.element));
   const ChunkHolding before{true, MemberSet(group_.member_count())};
   for (int32_t c = 0; c < chunks; ++c) {
-    // Of a chunk without elements the input is there whatever happens to it.
+    // The input of a chunk without elements is always there.
     const bool empty = chunk_range(elements, c, chunks).empty();
     const ChunkHolding now = history.holding(group_.place_, c / call.slices, tensor->progress({c}),
                                              keeps || empty, before);
@@ -256,9 +256,9 @@ void Communicator::Recovery::tell() {
   }
 }
 
-// Says to those who live that nothing more is wanted of them in the attempt. Until all have said so
-// the group is not left: who sees one leave begins another attempt, without it, and may come to
-// another end than those who are through.
+// Tells the live members that nothing more is needed of them in the attempt. No member leaves the
+// group before all have said so: a member that sees another one leave begins an attempt without it,
+// which may end otherwise than for the members that are through.
 void Communicator::Recovery::say_through() {
   for (const WorkerId peer : std::exchange(asked_, {})) {
     if (!agreement_.dead().has(place_of(peer))) send(peer, {agreement_.attempt()}, Saying::Through);
@@ -336,7 +336,7 @@ void Communicator::Recovery::take_words(const Errand& errand) {
                           cat("worker ", errand.peer, " says something else than who is dead: do ",
                               "all members run the same version?")});
     }
-    // What it has is taken from the wire in any case, lest it stay there.
+    // Its report is received in any case, so that it does not stay in the wire.
     expect(errand.peer, errand.attempt, static_cast<size_t>(size), Errand::Kind::Report);
     MemberSet dead(members);
     for (size_t i = 0; i < dead.words().size(); ++i) {
@@ -346,13 +346,13 @@ void Communicator::Recovery::take_words(const Errand& errand) {
   }
   auto report = report_from_words(errand.words, members);
   if (!report.ok()) return group_.fail(report.error());
-  // Also of an attempt that is over here and not there: what was in its wire then still is, if
-  // nobody has taken it.
+  // This is done also for an attempt that is over here and not there: its messages stay in its wire
+  // until somebody takes them.
   if (active()) drain(errand.peer, report.value().messages);
   agreement_.hear_report(errand.attempt, from, std::move(report).value());
 }
 
-// Hands over the other ends of what a member that lives has in its wire.
+// Hands over the other ends of the messages that a live member has in its wire.
 void Communicator::Recovery::drain(WorkerId peer, const std::vector<OpenMessage>& messages) {
   for (const OpenMessage& each : messages) {
     if (each.peer != group_.settings_.self || each.bytes < 0) continue;
@@ -371,8 +371,8 @@ bool Communicator::Recovery::handed(WorkerId peer, bool send, const Tag& tag) co
   if (const auto found = stopped_.find({tag.step, part}); found != stopped_.end()) {
     return found->second->returned(send, peer, named.round, named.chunk);
   }
-  // What is of former forms of the group, and of the attempt that led to this one, had all been
-  // taken from the wire here when this one began.
+  // All messages of earlier forms of the group, and of the attempt that led to the present form,
+  // had been taken from the wire here when the present form began.
   if (part == Rest) return named.generation <= generation_;
   if (named.generation != generation_) return named.generation < generation_;
   if (named.call >= group_.next_) return false;
@@ -458,7 +458,7 @@ void Communicator::Recovery::divide_chunk(const Call& call, int32_t chunk, int64
          count);
 }
 
-// Begins what is left of a call here.
+// Begins this member's part of the completion of a call.
 void Communicator::Recovery::complete(int64_t number, Call& call) {
   const Completion& completion = making_.at(number);
   const CallRequest& request = call.request;
@@ -470,7 +470,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   settings.sends_at_once = group_.settings_.sends_at_once;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
-    // What is passed on as it is must be the result at whoever gets it.
+    // A chunk that is only spread must be the result already, so an average is divided now.
     const bool divide = average && !call.over && !completion.summed[c] &&
                         begins[c] == ChunkBegin::Total && !call.divided[c];
     if (!divide) continue;
@@ -506,7 +506,7 @@ void Communicator::Recovery::finish(int64_t number, Call& call) {
   advance();
 }
 
-// The survivors are the group.
+// Ends the recovery: the survivors are the group now.
 void Communicator::Recovery::end() {
   phase_ = Phase::Idle;
   say_through();

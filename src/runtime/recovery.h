@@ -1,13 +1,14 @@
-// What a member of a group does when others die in its calls: it stops them, agrees with those who
-// live on who that is and what becomes of each call (agreement.h), makes what is left of the calls,
+// What a member of a group does when others die in its calls: it stops the calls, agrees with the
+// other survivors on who lives and on what becomes of each call (agreement.h), completes the calls,
 // and goes on in the group of the survivors.
 //
-// Messages of stopped calls stay in the wires of those who live, and hold memory there. So members
-// also tell each other which these are, and whoever has not handed over the other end of one does
-// so now, with bytes that nobody reads: then nothing is under way any more, no link has been
-// dropped, and a tensor can be used again. What is left is made under names that say which attempt
-// it is of. Who is through says so to the others, and nobody leaves the group before all have:
-// calls that are over here may be lacking what is here elsewhere.
+// Messages of stopped calls stay in the wires of the survivors, and hold memory there. So members
+// also tell each other which messages these are. A member that has not handed over the other end of
+// one does so now, with bytes that nobody reads. After that nothing is under way, no link between
+// survivors has been dropped, and the tensors can be used again. The messages that complete a call
+// have the number of the attempt in their names. A member that needs nothing more of the others
+// says that it is through, and no member leaves the group before all have said so: a call that is
+// over here may still need data from here at another member.
 #pragma once
 
 #include <map>
@@ -26,40 +27,42 @@ namespace tenuto {
 // The recovery of one member's group, for as long as the group lives.
 class Communicator::Recovery {
  public:
-  // Of a group that is being made, before its first call of the program's.
+  // For a group that is being made, before the first call of the program.
   explicit Recovery(Communicator& group);
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
   // Whether calls are stopped now.
   bool active() const { return phase_ != Phase::Idle; }
-  // Whether nothing of this is in the wire's hands.
+  // Whether no message of this is under way.
   bool quiet() const { return errands_.empty(); }
-  // Until when something has to be heard. Requires active()
+  // The time until which the awaited messages must come. Requires active()
   Duration limit() const;
   // The attempt after which the group began in its present form, and the one under way.
   int64_t generation() const { return generation_; }
   int64_t attempt_number() const { return agreement_.attempt(); }
-  // A call has ended as it should: who was silent before was only late.
+  // A call has ended as it should, so members that were silent before were only late.
   void note_end() { silent_ = 0; }
 
-  // A member is dead. While `defer` is set that is kept for later.
+  // A member is dead. After defer(true) an attempt begins only with defer(false).
   void lose(WorkerId peer);
   void defer(bool on);
-  // Nothing has been heard for too long: asks all who is there.
+  // Nothing has been heard for too long: begins an attempt, which shows who is there.
   void ask_all(const Error& why);
-  // Gives up those that are awaited beyond the limit.
+  // If the limit has passed: takes members whose words are missing for dead, and begins the next
+  // attempt.
   void look(Duration now);
   // A report of the wire: true when it was for this, and the group need not look at it.
   bool handle(const Done& done);
-  // Whether the last report said nothing new: that a member is through with an attempt. Those who
-  // give up a silent one at different times must not keep each other waiting by that.
+  // Whether the last report only said that a member is through with an attempt. Such a report must
+  // not extend a wait: members that give up a silent one at different times would else keep each
+  // other waiting.
   bool heard_no_news() { return std::exchange(no_news_, false); }
   // A message of a stopped call has ended.
   void end_stopped(const Flight& flight, const Status& status);
-  // The messages of a call's completion are over.
+  // Messages of a call's completion have ended: closes the call if these were the last.
   void finish(int64_t number, Call& call);
-  // With whom it has messages under way.
+  // The members with which it has messages under way.
   std::set<WorkerId> peers() const;
 
  private:
@@ -110,7 +113,7 @@ class Communicator::Recovery {
   int silent_ = 0;  // attempts without a new death, one after the other
   bool deferred_ = false, due_ = false, advancing_ = false, no_news_ = false;
   Duration began_{};             // the attempt
-  std::vector<WorkerId> asked_;  // in the attempt, by its words
+  std::vector<WorkerId> asked_;  // members to which this attempt has been told
   std::map<uint64_t, Errand> errands_;
   std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step of tags
   std::set<std::tuple<WorkerId, bool, Tag>> drained_;

@@ -108,8 +108,8 @@ void Reduction::add_entry(const Move& move, bool send, int32_t round) {
   entry.round = round;
   entry.peer = send ? move.to : move.from;
   entry.chunk = move.chunk;
-  // A chunk that is sent and replaced in one round must not land on what is being sent: two
-  // members that swap would wait for each other.
+  // A chunk that is sent and replaced in one round is received through scratch: received directly
+  // it would have to wait for its send, and two members that swap would wait for each other.
   const bool swapped = !chain.entries.empty() &&
                        entries_[static_cast<size_t>(chain.entries.back())].round == entry.round;
   entry.direct = !send && !move.add && !swapped;
@@ -121,7 +121,7 @@ void Reduction::add_entry(const Move& move, bool send, int32_t round) {
   entries_.push_back(entry);
 }
 
-// Makes a line of what goes to each peer.
+// Lines up the sends to each peer.
 void Reduction::line_up() {
   std::map<WorkerId, int32_t> newest;
   for (const int32_t index : sends_) {
@@ -197,7 +197,7 @@ void Reduction::post_receives() {
       free_slots_.pop_back();
     }
     entry.state = State::UnderWay;
-    // Whose turn it is: until it has come nothing else reads or changes what it is added to.
+    // Only a receive whose turn it is: until it has come, nothing else uses what it is added to.
     entry.taken = settings_.takers && entry.add && chain.entries[chain.applied] == index &&
                   sends_over(chain, chain.applied);
     ReductionCall& call = calls_.emplace_back(about(index));
@@ -218,7 +218,7 @@ void Reduction::advance(Chain& chain) {
         finish_entry(chain, entry);
         continue;
       }
-      // What is queued is read later: in place that is the total, whatever it holds now.
+      // A queued send is read later: if own and total are the same memory, from the total.
       entry.from_total = chain.in_total || in_place_;
       entry.at = chain.at;
       entry.tally = chain.tally;
@@ -287,7 +287,7 @@ void Reduction::add(const Chain& chain, std::span<const std::byte> came) {
   combine(settings_.element, settings_.operation, total, here, came);
 }
 
-// On a thread of the wire, while the entry's chain waits for it.
+// Runs on a thread of the wire, while the entry's chain waits for it.
 void Reduction::take(void* taking, std::span<const std::byte> message) {
   const auto& [of, index] = *static_cast<const Taking*>(taking);
   of->add(of->chain_of(of->entries_[static_cast<size_t>(index)].chunk), message);

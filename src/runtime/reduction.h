@@ -10,14 +10,14 @@
 //         itself; an added chunk lands in one of kScratchSlots scratch slots, a plain one directly
 //         in the total. Receives are posted in round order, so the oldest unfinished round always
 //         has its slots and the group cannot stall.
-// Sends:  what goes to one peer goes in round order, as the price has it, whichever chunk was ready
-//         first. With a limit on those under way all go in the order of rounds and chunks, none
-//         before its turn. Why a limit: messages that leave together share the port, and the first
-//         is there as late as the last. Why in turn: let all members take receives and sends by
-//         (round, chunk). All moves before the least unfinished (round, chunk) are over everywhere,
-//         so nothing before its sends is under way or waiting, their chunks have come to them, and
-//         nothing before its receives holds a slot: it always goes on. A later send that goes first
-//         could hold the port while its receiver waits for the one behind it.
+// Sends:  sends to one peer leave in round order, as the cost model has it, whichever chunk was
+//         ready first. With a limit on sends under way all sends leave in the order of (round,
+//         chunk), none before its turn. Why a limit: messages that leave together share the port,
+//         and the first arrives as late as the last. Why in turn: take the least (round, chunk)
+//         that is not over everywhere. All moves before it are over at all members. So no earlier
+//         send is under way or waiting, its senders have their chunks, and no earlier receive holds
+//         a slot: this move always goes on. A later send that went first could hold the port while
+//         its receiver waits for the one behind it.
 //
 // No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
@@ -45,19 +45,19 @@ struct ReductionSettings {
   Operation operation = Operation::Sum;
   // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
   int32_t sends_at_once = 0;
-  // Receives that are posted beyond those that have all come; 0 = as many as there is scratch for.
-  // Why a limit: a member that is ahead would else send what is wanted later, and share the
-  // receiver's port with what is wanted now, whose sender then comes late to all others.
+  // Receives posted from the first one on that has not come; 0 = as many as there is scratch for.
+  // Why a limit: a member that is ahead would else send what is needed later. This would share the
+  // receiver's port with what is needed now, and the sender of that would be late for all others.
   int32_t receives_at_once = 0;
-  // Whether the wire gives messages to takers: what is added in its turn is then added where it has
-  // come. A part that was lost on its way there cannot be told from one that has come, so not where
-  // others go on with what is here when a member dies.
+  // Whether the wire gives messages to takers: a chunk whose turn it is to be added is then added
+  // from the wire's own memory. If that is cut off, it is unknown how much of it was added; so not
+  // for groups that go on with what is here when a member dies.
   bool takers = false;
-  // [chunk] Whether the member ends with it: an owner's chunks of a reduce-scatter. Empty = with
-  // all. What the total then holds of other chunks is nothing.
+  // [chunk] Whether the member ends with it, as with its own chunks of a reduce-scatter. Empty =
+  // with all. Other chunks of the total are left undefined.
   std::vector<bool> kept;
-  // [chunk] Whether it begins with what is in the total, or is put before it is read; else with the
-  // member's own. Empty = all with its own.
+  // [chunk] True: it begins with what is in the total, or is received before it is read; false:
+  // with the member's own. Empty = all with its own.
   std::vector<bool> begun;
 };
 
@@ -86,10 +86,10 @@ struct ReductionCall {
 // One member's part in one collective over one tensor.
 class Reduction {
  public:
-  // What the collective makes of `own` of its members will be in `total`; both must stay until
-  // done(). `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed.
-  // `own_tally`: of what `own` is a sum (tally.h). Moves of others may be left out of the
-  // collective (own_moves in collective/slice.h), members never.
+  // Puts into `total` what the collective makes of the members' `own`; both must stay until done().
+  // `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed. `own_tally` is
+  // the tally of `own` (tally.h). The collective may leave out moves of other members (own_moves in
+  // collective/slice.h), but no members.
   //
   // Requires: own and total have equal sizes, of whole elements, are aligned for these and are the
   //           same or do not overlap
@@ -111,21 +111,22 @@ class Reduction {
   void finish(int32_t index, Duration at, uint64_t tally = 0);
   // True when the total is complete and no call is under way.
   bool done() const { return open_ == 0; }
-  // The tally of a chunk of the total that is not `wanted`; `wanted` when all are. Requires done().
+  // The first tally of a chunk of the total that differs from `wanted`; `wanted` if none does.
+  // Requires done().
   uint64_t tally_beside(uint64_t wanted) const;
-  // When all was over: the latest arrival that the total is made of or departure of what was sent,
+  // When all was over: the latest of the arrivals in the total and the departures of what was sent;
   // `own_at` for a group of one. Requires done().
   Duration done_at() const { return done_at_; }
-  // Call `index` as it was returned: for reports.
+  // The peer of call `index`, for reports.
   WorkerId peer_of(int32_t index) const;
   // A call that is under way, the oldest receive if there is one: what the member waits for. Spans
   // are empty; index -1 when none is.
   ReductionCall waiting() const;
-  // What call `index` is about, without spans.
+  // Call `index` as it was returned, without spans.
   ReductionCall about(int32_t index) const;
   // What is here of `chunk`.
   ChunkState chunk_state(ChunkId chunk) const;
-  // How far this member is with `chunk`: what that comes to, ChunkHistory says.
+  // How far this member is with `chunk`; ChunkHistory tells what it then has.
   ChunkProgress progress(ChunkId chunk) const;
   // Whether nothing reads or changes `chunk` any more; then an average has been divided.
   bool settled(ChunkId chunk) const { return chain_of(chunk).open == 0; }
@@ -180,7 +181,7 @@ class Reduction {
   void apply(Chain& chain, Entry& entry);
   void close();
   std::span<std::byte> landing(const Entry& entry);
-  // One entry for its taker: whose, and which.
+  // What a taker needs to know: the reduction, and the entry that it adds.
   struct Taking {
     Reduction* of = nullptr;
     int32_t index = -1;

@@ -16,8 +16,8 @@ namespace tenuto {
 
 namespace {
 
-// Where the wire below posts: the ends of staged messages are kept for the thread that goes on with
-// them, all else goes on to the worker.
+// The mailbox of the wire below: keeps the ends of staged messages for the thread that goes on with
+// them, and passes all other reports to the worker.
 class Gate : public Mailbox {
  public:
   explicit Gate(Mailbox& outer) : outer_(outer) {}
@@ -88,8 +88,8 @@ struct Slot {
   Bytes size;
 };
 
-// The slots of one ring. Requires nothing of their number: a ring that shrinks gives its slots up
-// as they come back.
+// The slots of one ring. There may be more than `most` for a while: a ring that shrinks gives its
+// slots up as they come back.
 struct Slots {
   int32_t most = 1;
   int32_t used = 0;
@@ -135,7 +135,7 @@ class Staged : public StagedTransport {
   StagedCounters counters() const override;
 
  private:
-  // All but the two threads' own functions: with mutex_ held.
+  // All of these are called with mutex_ held, except copy_out, take_ends and copy_in.
   bool stages(WorkerId peer, const Tag& tag, const std::byte* memory);
   void enter(Ticket ticket, Call call);
   Slots& slots_of(const Ring& ring);
@@ -180,7 +180,7 @@ Status Staged::open(const std::function<Result<std::unique_ptr<Transport>>(Mailb
   return ok();
 }
 
-// First the wire below, so that nothing uses a slot any more; then the threads.
+// Closes the wire below first, so that nothing uses a slot any more; then ends the threads.
 Staged::~Staged() {
   if (inner_ == nullptr) return;
   [[maybe_unused]] const Status status = close(Duration::zero());
@@ -228,8 +228,8 @@ Status Staged::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket t
   return ok();
 }
 
-// What waits for a slot ends here; a copy is let end first, then its call does; what the wire below
-// has ends there.
+// Calls that wait for a slot end here; a call that is being copied ends after its copy; calls that
+// the wire below has end there.
 Status Staged::drop(WorkerId peer) {
   const std::lock_guard lock(mutex_);
   std::vector<Ticket> over;
@@ -249,7 +249,7 @@ bool Staged::sending() const {
   return false;
 }
 
-// A connection that broke is an error of its link's path.
+// A connection that broke counts as an error on its link's path.
 std::vector<Repair> Staged::take_repairs() {
   const std::lock_guard lock(mutex_);
   std::vector<Repair> repairs = inner_->take_repairs();
@@ -404,7 +404,7 @@ void Staged::finish(Ticket ticket, const Error& error) {
 
 // --- The threads -------------------------------------------------------------------------------
 
-// From the device into slots, one after the other; the wire below takes each at once.
+// Copies values from the device into slots, one after the other; each is sent after its copy.
 void Staged::copy_out() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -436,7 +436,8 @@ void Staged::send_copied(Ticket ticket, const Status& copied, Duration took) {
   changed_.notify_all();
 }
 
-// What the wire below has ended: slots of sends are free, what has come goes to the device.
+// Handles what the wire below has ended: frees the slots of sends, copies what has come to the
+// device.
 void Staged::take_ends() {
   while (std::optional<Done> done = gate_.next()) {
     if (done->status.ok()) done->status = copy_in(*done);

@@ -8,8 +8,8 @@
 // kind ever waits for the other; a message that finds no free slot of its ring waits for one, in
 // the order of the calls. Values in the host's memory (norm, verdict, sums) go as they are.
 //
-// A path is a matter of one end alone: both send and expect the same bytes under the same name. So
-// each end changes it by itself, between two steps, and they need not agree.
+// Each end of a link has a path of its own: the bytes and names on the wire are the same with both
+// paths. So each end changes its path by itself, between two steps, and they need not agree.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,14 @@ struct StagedCounters {
 // thread at a time.
 class StagedTransport : public Transport {
  public:
-  // The copies of the worker's device; before it, and with nullptr, every message is in the host's
-  // memory. Not while calls are under way.
+  // Sets the copies of the worker's device; before that, and with nullptr, every message is in the
+  // host's memory. Not while calls are under way.
   virtual void use(Copies* copies) = 0;
   // The path of the messages with `peer` from the next call on; at first staged.
   virtual void set_path(WorkerId peer, Path path) = 0;
   // The slots of each ring from now on; a ring that is not named has one.
   virtual void set_slots(std::map<Ring, int32_t> slots) = 0;
-  // Messages with `peer` that failed and losses of it, since the last call.
+  // How many messages with `peer` failed and how often it was lost, since the last call.
   virtual int32_t take_errors(WorkerId peer) = 0;
   // Any thread.
   virtual StagedCounters counters() const = 0;

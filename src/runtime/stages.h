@@ -20,12 +20,11 @@ struct StagePart {
   std::unique_ptr<Face> compute;
 };
 
-// The parts as one. What belongs to a stage goes to its part; a value that travels lies in the
-// store that the parts share, so any of them answers for it.
+// The parts as one Compute. A call that concerns a stage goes to its part; a value that travels
+// lies in the store that the parts share, so any of them can answer for it.
 //
-// Between two steps all parts have the same version. A step that was abandoned may have stepped
-// some of them: those are behind `version()` by their undo, which is taken before anything else is
-// asked.
+// Between two steps all parts have the same version. If a step was abandoned, some parts may have
+// taken their Step and be ahead of version(): their Step is undone before anything else is done.
 template <class Face>
 class Stages : public Face {
  public:
@@ -44,7 +43,7 @@ class Stages : public Face {
   }
   void keep(const Value& value) override { part_of(value).keep(value); }
   void drop(const Value& value) override { part_of(value).drop(value); }
-  // Some of the parts may have stepped: of each the rest says whether that is taken back.
+  // Some of the parts may have stepped: `rest` says for each whether that is taken back.
   Status resume(int64_t step, const Remainder& rest) override {
     return each([&](Face& part) { return part.resume(step, rest); });
   }
@@ -149,7 +148,7 @@ class Stages : public Face {
     }
     return ok();
   }
-  // A step that ended between the Steps of two parts counts for none of them.
+  // If a step ended between the Steps of two parts, takes back the Steps that were taken.
   Status take_back_early() {
     const int64_t least = version();
     return each([&](Face& part) { return part.version() > least ? part.undo() : ok(); });

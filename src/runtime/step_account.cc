@@ -8,7 +8,7 @@
 namespace tenuto {
 
 void StepAccount::begin(int64_t step) {
-  // The held-out pass and the step after it are one number's.
+  // The held-out pass and the step after it have the same number.
   StepOutcome ended = std::exchange(outcome_, {});
   if (step_ != step) before_ = std::move(ended);
   step_ = step;
@@ -18,7 +18,7 @@ void StepAccount::begin(int64_t step) {
 }
 
 Status StepAccount::resume(int64_t step, const Remainder& rest) {
-  if (step_ != step) {  // of another step, of which nothing may be taken for one of this
+  if (step_ != step) {  // the sum is of another step: none of it may count for this one
     summed_.clear();
     outcome_ = step_ == step + 1 ? std::move(before_) : StepOutcome{};
   } else {

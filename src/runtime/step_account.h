@@ -1,5 +1,5 @@
-// What one stage has of a step beside the values that travel: whose weight gradients are in its
-// sum, and what the step came to. The rules of going on with it are those of every device.
+// What one stage has of a step beside the values that travel: which micro-batches' weight gradients
+// are in its sum, and the step's outcome. All devices go on with a step by the rules that are here.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,24 @@ class StepAccount {
   explicit StepAccount(StageId stage) : stage_(stage) {}
   // A run of step `step` begins from nothing.
   void begin(int64_t step);
-  // A run of what is left of it begins. The sum is taken as it is or not at all: it is to be zero
-  // when has_sum() is false then.
+  // A run of what is left of `step` begins. The sum is used as a whole or not at all: if has_sum()
+  // is false afterwards, the device must set it to zero.
   //
   // Errors: Invalid/Call  the sum is of other micro-batches than what is left begins with
   Status resume(int64_t step, const Remainder& rest);
-  // The step that was begun last, or that is gone on with.
+  // The step that was begun or resumed last.
   int64_t step() const { return step_; }
   // True when weight gradients are in the sum.
   bool has_sum() const { return !summed_.empty(); }
   // False for a micro-batch whose backward runs for its input's gradient alone.
   bool adds(MicroId micro) const { return !unsummed_.contains(micro); }
-  // The micro-batch's weight gradient is about to come into the sum: should that fail half-way, the
-  // sum is one of which nobody has the names, and is not gone on with.
+  // The micro-batch's weight gradient is about to be added to the sum. It is noted before, so that
+  // a sum whose last addition failed half-way matches no list of names and is not resumed.
   void add(MicroId micro) { summed_.insert(micro); }
-  // Once for each micro-batch, also where its forward runs again. A held-out pass counts as the
-  // step behind it: what is left of that step does not begin with the losses of the pass.
+  // Keeps one loss per micro-batch, also if its forward runs again. A held-out pass has the number
+  // of the step after it: resume() of that step removes the losses of the pass.
   void note_loss(const MicroLoss& loss, bool held_out);
-  // What has come out of the step, to be written.
+  // The outcome of the step, to be written.
   StepOutcome& outcome() { return outcome_; }
   // The same with losses in the order of micro-batches.
   const StepOutcome& sorted_outcome();
@@ -48,12 +48,13 @@ class StepAccount {
   StepOutcome outcome_, before_;  // of the newest step, and of the one before
 };
 
-// Takes the Step of the stage back that `compute` holds, if what is left of the step asks for it.
+// Takes back the Step of the stage that `compute` holds, if what is left of the step asks for it.
 //
 // Errors: Invalid/Call  there is none; or the version is not one that can be in that step
 Status take_back_for(Compute& compute, StageId stage, int64_t step, const Remainder& rest);
 
-// Of the stashes, or the weight works, of a stage those stay with which what is left begins.
+// Keeps the stashes, or the weight works, of a stage with which what is left of the step begins,
+// and removes the others.
 //
 // Errors: Invalid/Call  one of them is not here
 template <class Held>

@@ -160,8 +160,8 @@ Result<bool> StepRun::start_queued() {
   return ended_ != before;
 }
 
-// A receive is posted ahead of need, whatever the queue says: here only its nominal start is known,
-// and its sender is told.
+// A receive is posted ahead of need, whatever the queue says: here only its nominal start becomes
+// known, and is sent to its sender.
 Status StepRun::start_item(const DeviceQueue::Item& item) {
   if (op(item.index).kind != OpKind::Recv) return start(item.index);
   queue_->note_value(item.index) = item.start.count();
@@ -407,9 +407,9 @@ std::vector<Contribution> StepRun::brought_to(const Op& reduce) const {
   return brought;
 }
 
-// Before anybody steps with a total: all of the step's weight gradients have to be in it, each
-// once. What a step is divided by is their number, so a sum of others would be wrong without a
-// sign.
+// Checks a total before a Step uses it: all weight gradients of the step must be in it, each once.
+// The total is divided by the count of micro-batches, so nobody would notice a sum of other
+// gradients.
 Status StepRun::audit(int32_t index) const {
   const Op& it = op(index);
   std::vector<Contribution> wanted;
@@ -438,7 +438,7 @@ Status StepRun::close_reduce(int32_t index) {
   return ok();
 }
 
-// The op has ended: the walk goes on, what it freed is given back, the fact is noted.
+// The op has ended: moves the walk on, releases the values that it freed, and notes the event.
 void StepRun::complete(int32_t index) {
   for (const Value& value : walk_.finish(index)) let_go(value, op(index));
   Row& my = row(index);
@@ -458,8 +458,8 @@ void StepRun::complete(int32_t index) {
   if (input_.validated) input_.validated();
 }
 
-// What a message or an update used up may be needed by others again; what an op of this worker used
-// up came from somewhere, and is there.
+// Keeps a value that a send or a Step used last, since other workers may need it again. Discards
+// others: an input of another op was received, and its sender keeps it.
 void StepRun::let_go(const Value& value, const Op& by) {
   const bool sent = by.kind == OpKind::Send && has_micro(by);
   const bool total = by.kind == OpKind::Step && value.kind == ValueKind::Total;
@@ -484,14 +484,15 @@ void StepRun::close_holding() {
     if (rows_[i].done && list_[i].kind == OpKind::Step) stepped.push_back(list_[i].stage);
   }
   std::vector<Value> stored = walk_.stored();
-  // With a whole backward weight work tells of a gradient in the sum, which these are not.
+  // If backward is not split, weight work stands for a weight gradient that this run has added to
+  // the sum. For the gradients in unsummed_ it has added none.
   std::erase_if(stored, [&](const Value& value) {
     const Value gradient{ValueKind::Gradient, -1, value.stage, value.micro};
     return value.kind == ValueKind::WeightWork && !input_.plan->split_backward &&
            contains(unsummed_, gradient);
   });
   const bool all = walk_.done();
-  // The step after takes the store over.
+  // The step after takes the store over, so keep what other workers may need.
   for (const Value& value : stored) {
     const bool shared = feeds_compute(value.kind) || value.kind == ValueKind::Total ||
                         value.kind == ValueKind::Verdict;
@@ -501,7 +502,7 @@ void StepRun::close_holding() {
   holding->end(std::move(stored), stepped);
 }
 
-// What was done ahead of the step is done.
+// Marks an op as done that was run ahead of the step.
 void StepRun::pass_over(int32_t index) {
   walk_.finish(index);
   row(index).done = true;
@@ -582,7 +583,7 @@ Status StepRun::take_message(int32_t call, const Done& done) {
   return ok();
 }
 
-// A call has failed; when its peer is gone, that is told too.
+// A call has failed; if its peer is lost, that is reported too.
 Error StepRun::fail(int32_t index, WorkerId peer, const Error& error) {
   if (error.code == Code::Disconnected && peer.value >= 0) note_lost(peer, error);
   return explain(index, error, peer);
@@ -592,8 +593,8 @@ void StepRun::note_lost(WorkerId peer, const Error& error) {
   if (lost_.insert(peer).second && input_.lost) input_.lost(peer, error);
 }
 
-// A lost peer ends the step when this worker still has to speak with it; one that has only gone
-// home early does not.
+// A lost peer ends the step if this worker still has ops with it; a peer that only left early, with
+// all its ops done, does not.
 Status StepRun::take_lost(WorkerId peer, const Error& error) {
   note_lost(peer, error);
   std::string waiting;
@@ -685,7 +686,7 @@ Error StepRun::retire(Error error) {
     if (!report.ok()) break;
     const Done& done = report.value();
     if (done.ticket == kNoTicket) {
-      // A peer that this worker has just dropped is not lost, it is left.
+      // A peer that this worker has just dropped does not count as lost.
       if (done.peer.value >= 0 && !peers.contains(done.peer) && !done.status.ok()) {
         note_lost(done.peer, done.status.error());
       }
@@ -695,7 +696,7 @@ Error StepRun::retire(Error error) {
     if (call >= calls_.size() || calls_[call] != Call::UnderWay) continue;
     calls_[call] = Call::Over;
     --under_way_;
-    // An op that ends now has ended: its results are there, in a sum also.
+    // A compute op that ends now counts: its results are there, also those in a sum.
     const auto number = static_cast<int32_t>(call);
     const bool computed = call < list_.size() && !is_message(op(number));
     if (computed && done.status.ok() && input_.holding != nullptr) complete(number);

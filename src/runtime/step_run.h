@@ -22,7 +22,7 @@ namespace tenuto {
 // Which run of its step a run is.
 struct RunName {
   int64_t serial = 0;    // tags its messages
-  bool settled = false;  // what tells of the step before was run ahead: it counts as done
+  bool settled = false;  // the ops that validate the step before were run ahead: they are done
 };
 
 // One run of one list. Everything refers to ops by their place in the list and to calls by number:

@@ -32,7 +32,7 @@ std::string names_of(std::span<const Contribution> all) {
   return text.empty() ? "nothing" : text;
 }
 
-// In words what `surplus`, the tally found less the one wanted, comes from.
+// Says in words where `surplus` comes from: the tally found minus the tally wanted.
 std::string account_for(std::span<const Contribution> wanted, uint64_t surplus) {
   std::map<uint64_t, Contribution> by_number;
   for (const Contribution& each : wanted) by_number.emplace(tally_of(each), each);

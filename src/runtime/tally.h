@@ -1,12 +1,11 @@
-// What a sum is made of, in a form that adds up as the sum does.
+// Tallies: a number that says which gradients a sum is made of, and adds up as the sum does.
 //
 // Idea:  each weight gradient has a random number of 64 bits; the tally of a sum is the sum of the
 //        numbers of what is in it. A collective that adds two chunks adds their tallies, so at its
 //        end the tally of every chunk says whether all of the step is in it, each once.
-// Right: a set that is not the whole one has its tally by chance once in 2^64.
-// Size:  8 bytes a message, however many micro-batches a step has; a mask of them would need as
-// many
-//        bits, and more where one of them can come in twice.
+// Right: any other set of gradients has the same tally with a probability of 2^-64.
+// Size:  8 bytes a message, however many micro-batches a step has. A mask would need a bit for each
+//        micro-batch, and more than a bit where one can be in the sum twice.
 #pragma once
 
 #include <cstdint>

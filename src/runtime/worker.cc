@@ -35,8 +35,8 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
   }
   count_from(input.epoch);
   if (!input.evaluation && settled_ == input.step && !is_staggered(schedule)) {
-    // The plan before went ahead and this one does not, so all have settled before the step: none
-    // of it is done in vain, and nothing in its lists tells of the step before.
+    // The plan before took steps ahead and this one does not, so all workers have settled before
+    // this step: it is not void, and its lists have no ops that validate the step before.
     machine_.compute->start_over();
     settled_ = -1;
   }

@@ -49,7 +49,7 @@ struct StepInput {
   bool evaluation = false;  // run plan->evaluation instead of plan->schedule
   WorkerId self;
   int64_t epoch = 0, step = 0;
-  Duration silence_limit{};            // without any end of a call for so long the step has failed
+  Duration silence_limit{};            // if no call ends for so long, the step fails
   std::function<Standing()> standing;  // asked at start and on news from control; empty: committed
   // Told once of each peer that is lost while the step runs, also of those that this step no longer
   // needs; may be empty.
@@ -61,27 +61,27 @@ struct StepInput {
   std::function<void(int64_t)> ended = nullptr;
   // Told of reports whose ticket is none of the step's; may be empty.
   std::function<void(const Done&)> other = nullptr;
-  // What the worker has of the step, kept up to date: what it sends it keeps. Null: nothing is
-  // kept. Not for a held-out pass, nor for messages through the device's queue.
+  // Keeps account of what the worker has of the step; values that it sends are kept. Null: nothing
+  // is kept. Not for a held-out pass, nor for messages through the device's queue.
   Holding* holding = nullptr;
-  // The plan is what is left of the step, and this is the worker's part of it; null: a whole step.
+  // The plan is what is left of a step, and this is the worker's part of it; null: a whole step.
   const Remainder* rest = nullptr;
-  int64_t attempt = -1;  // at the step, that the rest is left of: see Holding
+  int64_t attempt = -1;  // the attempt at the step of which `rest` is left: see Holding
 };
 
 // Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
 // which ops finished. Reports with tickets of other callers or of earlier steps go to `other`.
 //
-// At a failure exit nothing is left under way: every peer with an open call is dropped
-// (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), a
-// compute op is waited for, at most retire_limit in all. Should something still be under way then,
-// its memory is in use, the reach is Job, and the process must end.
+// After a failure nothing is left under way: every peer with an open call is dropped
+// (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), and a
+// compute op is waited for, at most retire_limit in all. If something is still under way then, its
+// memory is in use: the reach of the error is Job, and the process must end.
 //
 // Errors: Cancelled/Call       standing said abandon
-//         Disconnected/Worker  a peer with which this worker still had to speak was lost; the
+//         Disconnected/Worker  a peer was lost with which this worker still had messages; the
 //                              sentence names worker, stage, step, peer and op
 //         Timeout/Worker       nothing ended within the limit; the sentence shows the list with an
-//                              arrow at each waiting op, what it misses and of whom
+//                              arrow at each waiting op, what it misses and from whom
 //         Invalid/Job          the plan's list cannot be run by this worker, or not with messages
 //                              through the device's queue
 //         others as compute and wire report them
@@ -101,13 +101,13 @@ class Runner {
   explicit Runner(const Machine& machine) : machine_(machine) {}
   // See the free run_step. The events are those of the last run.
   Result<std::vector<Event>> run_step(const StepInput& input);
-  // Makes version `input.step` final ahead of step `input.step`: runs those ops of its list that
-  // tell of the step before, which the step itself then leaves out. Others may run them in the
-  // step. Does nothing where steps wait for their norm. Errors as run_step.
+  // Makes version `input.step` final ahead of step `input.step`: runs the ops of its list that
+  // validate the step before, which the step itself then leaves out. Other workers may run them in
+  // the step. Does nothing if the plan's steps wait for their norm. Errors as run_step.
   Status settle(const StepInput& input);
   // How many runs of steps were void in the epoch of the last one.
   int64_t voids() const { return voids_; }
-  // Counts the runs of `epoch` from there on, as those do who were there from its beginning.
+  // Counts the runs of `epoch` on from `voids`, as workers do that were there from its beginning.
   void join(int64_t epoch, int64_t voids);
 
  private:
@@ -122,7 +122,7 @@ class Runner {
   int64_t settled_ = -1;  // the step whose validation has been run ahead of it
 
   std::optional<ListTable> training_, evaluation_;
-  // The order of the device's queue, and of what, when messages leave through it.
+  // When messages leave through the device's queue: its order, and the plan that this is for.
   std::vector<int32_t> order_;
   std::optional<Plan> ordered_;
   std::vector<std::vector<int64_t>> scratch_;

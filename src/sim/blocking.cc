@@ -13,7 +13,7 @@ size_t at(int64_t index) { return static_cast<size_t>(index); }
 
 constexpr Duration kNotYet{-1};
 
-// The queues of all workers, and what passes between them.
+// The queues of all workers, and the messages between them.
 class Blocking {
  public:
   Blocking(const Program& program, const Plan& plan, const Schedule& schedule, const Tariff& tariff,
@@ -86,7 +86,7 @@ class Blocking {
     }
   }
 
-  // Micro-batches in the order of the queues.
+  // Counts the micro-batches that each worker holds, in queue order.
   void note_peaks(const PriceOptions& options) {
     for (size_t w = 0; w < queues_.size(); ++w) {
       int32_t whole = 0, late = 0;

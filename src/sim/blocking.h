@@ -6,8 +6,8 @@
 namespace tenuto {
 
 // As run_clockwork, for one step in list order (whatever the plan's dispatch), with
-// Sending::Blocking: the rule of ir/device_queue.h. A message is there a latency and its bytes /
-// rate after its send starts, but not before its receive does.
+// Sending::Blocking: the rule of ir/device_queue.h. A message arrives a latency plus its bytes /
+// rate after its send starts, but not before its receive starts.
 Outcome run_blocking(const Program& program, const Plan& plan, const Schedule& schedule,
                      const Tariff& tariff, const PriceOptions& options);
 

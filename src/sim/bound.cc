@@ -67,7 +67,7 @@ std::vector<std::vector<Work>> works_of(const Route& route) {
   return works;
 }
 
-// What a worker must idle in every period: between its first forward and its first backward only
+// The idle time of a worker in every period: between its first forward and its first backward only
 // forwards can run, and between its last backward and its next forward only weight gradients.
 Duration gaps(const Route& route, size_t stage) {
   const std::vector<Leg>& legs = route.legs;
@@ -87,7 +87,7 @@ Duration gaps(const Route& route, size_t stage) {
   const Leg& leg = legs[stage];
   Duration gap = std::max(Duration{}, deep - leg.room.most_whole(micros) * leg.forward);
   if (stage > 0) {
-    // Weight gradients put off: as many as there is room for.
+    // Weight gradients that wait for this gap: as many as there is room for.
     const Room& room = leg.room;
     const int64_t late = room.most == 0 || room.late == 0
                              ? micros
@@ -111,8 +111,8 @@ Duration bound_of_makespan(const std::vector<Route>& routes, size_t workers) {
   return most;
 }
 
-// On the time between steps that follow one another without a barrier. `update`: what a stage's
-// update takes on a worker.
+// A lower bound on the period of steps without a barrier between them. `update`: the time that a
+// stage's update takes on a worker.
 Duration bound_of_period(const std::vector<Route>& routes, size_t workers,
                          const std::vector<Duration>& update) {
   std::vector<Duration> work(workers);
@@ -128,7 +128,7 @@ Duration bound_of_period(const std::vector<Route>& routes, size_t workers,
   }
   Duration most{};
   for (const Route& route : routes) {
-    // The idle times are those of a worker that has no work of another stage or route.
+    // The idle times hold only for a worker that has no work of another stage or route.
     const bool sole = std::all_of(route.workers.begin(), route.workers.end(),
                                   [&](WorkerId worker) { return uses[at(worker.value)] == 1; });
     for (size_t s = 0; s < route.legs.size(); ++s) {

@@ -1,4 +1,4 @@
-// What no schedule can beat.
+// A lower bound on the time of every schedule.
 #pragma once
 
 #include "sim/price.h"
@@ -9,16 +9,16 @@ namespace tenuto {
 // A lower bound on the time from empty to the last weight gradient, for any order and dispatch
 // within the workers' rooms (Limit::room), given who runs which op. Each op has a head (when it can
 // start at the earliest: its way down and up the pipeline, what its worker must do before, the room
-// that must have been given back) and a tail (the least time from its end to the end); a worker
-// that runs its ops one at a time needs at least what it would need if it could interrupt them
-// (Jackson's rule: of the ops that are here, the one with the longest tail). The largest such time
-// over the workers.
+// that must have been given back) and a tail (the least time from its end to the end of the step).
+// A worker that runs its ops one at a time needs at least as long as one that may interrupt them
+// (Jackson's rule: of the ops that can run, the one with the longest tail). The bound is the
+// largest such time over the workers.
 //
-// Staggered: a bound on the period instead: a worker's work, and what it must idle between its
-// first forward and its first backward, and between its last backward and its next forward.
+// Staggered: a bound on the period instead: a worker's work plus the time that it must idle between
+// its first forward and its first backward, and between its last backward and its next forward.
 //
-// A link carries the messages of one route one after the other; that routes share links, and all
-// reductions, the bounds leave out.
+// A link carries the messages of one route one at a time. The bounds ignore reductions, and that
+// several routes may share a link.
 //
 // Source: Carlier, "The one-machine sequencing problem", EJOR 1982 (the preemptive bound).
 // Cost:   O(n log n) for n ops

@@ -36,7 +36,7 @@ class Causes {
     return kind == LaneKind::SendForward || kind == LaneKind::SendBackward;
   }
 
-  // An input that came at the very moment of the start.
+  // An input that arrived exactly when the op started.
   void note_values() {
     for (int32_t op = 0; op < program_.size(); ++op) {
       for (int32_t e = program_.edge_of(op); e >= 0; e = program_.edge(e).next) {
@@ -45,7 +45,8 @@ class Causes {
     }
   }
 
-  // The lane was taken until then: this comes before an input, which came when nobody looked.
+  // The op that held the lane until then. This overrides an input, which arrived while the lane was
+  // busy.
   void note_lanes() {
     for (size_t w = 0; w + 1 < program_.first().size(); ++w) {
       std::vector<int32_t> ops;
@@ -62,7 +63,7 @@ class Causes {
     }
   }
 
-  // A message that found its link taken, or its receiver without a buffer.
+  // For a message: the one that held its link, or the op that gave back a buffer to its receiver.
   void note_messages() {
     std::map<std::tuple<int32_t, int32_t, Duration>, int32_t> leaves;  // from, to, when it is out
     std::map<std::pair<int32_t, Duration>, int32_t> releases;          // receive lane, when
@@ -91,8 +92,8 @@ class Causes {
     }
   }
 
-  // Messages in the device's queue: behind the message before with the same peer, and other items
-  // behind the message that stood in front of them.
+  // With a device queue: a message waits for the previous message with the same peer, another item
+  // for the message in front of it.
   void note_queues() {
     std::map<std::tuple<int32_t, int32_t, Duration>, int32_t> ends;  // worker, peer, when
     std::map<std::pair<int32_t, Duration>, int32_t> starts;          // worker, when

@@ -1,4 +1,4 @@
-// Why an op started when it did, and the chain of such reasons that makes a step as long as it is.
+// Why an op started when it did, and the chain of such causes that determines the step's length.
 #pragma once
 
 #include <string>
@@ -20,14 +20,14 @@ struct Share {
   Duration time{};
 };
 
-// The chain from the last op back to the start: whatever stands on it, made faster, makes the step
-// faster until another chain is longer.
+// The chain from the last op back to the start. Making an op on it faster makes the step faster,
+// until another chain is longer.
 struct CriticalPath {
   std::vector<int32_t> spans;  // indices, first to last
   std::vector<Share> shares;   // longest first; they add up to the makespan
 };
 
-// The critical path of a timeline with spans; empty without.
+// The critical path of a timeline with spans; empty if there are none.
 CriticalPath critical_path(const std::vector<Span>& spans);
 
 }  // namespace tenuto

@@ -69,7 +69,7 @@ class Ends {
   std::vector<End> heap_;
 };
 
-// A lane on its way through its ops. Numbers are of instances: step x ops + op.
+// The progress of a lane through its ops. Numbers are of instances: step x ops + op.
 struct Way {
   int32_t next = -1;
   int32_t granted = 0;  // receive lanes: buffers in use
@@ -116,7 +116,7 @@ class Clockwork {
     for (size_t lane = 0; lane < ways_.size(); ++lane) advance(static_cast<int32_t>(lane));
     for (size_t w = 0; w < stores_.size(); ++w) touch(static_cast<int32_t>(w));
     for (;;) {
-      // Messages first: what arrives at this moment is there when a compute op is chosen.
+      // Messages first: what arrives now must be present when a compute op is chosen.
       while (!due_.empty()) {
         finishing_.swap(due_);
         for (const int32_t instance : finishing_) finish(instance);
@@ -394,7 +394,7 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
     for (const Value& value : effect.write) writes = writes + size_of(value);
     for (const Value& value : effect.free) frees = frees + size_of(value);
     if (op.kind == OpKind::BackwardInput) {
-      // Weight work is what stays of the stash: there when the stash goes, not beside it.
+      // Weight work is the part of the stash that stays: it takes no bytes beside the stash.
       const Bytes stays = size_of({ValueKind::WeightWork, -1, op.stage, op.micro});
       writes = writes - stays;
       frees = frees - stays;
@@ -462,7 +462,7 @@ void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome) 
                            (comes ? tariff.moves(op) : tariff.writes(op)).count);
       changes.emplace_back(outcome.finish[at(op)], -tariff.frees(op).count);
     }
-    // At one moment what ends gives back before what starts takes.
+    // At equal times, ends give bytes back before starts take them.
     std::sort(changes.begin(), changes.end());
     Wide bytes = 0, most = 0;
     for (const auto& [time, change] : changes) most = std::max(most, bytes += change);

@@ -1,4 +1,4 @@
-// Runs a program on a clock: when each op starts and ends when messages leave by themselves.
+// Runs a program on a clock: when each op starts and ends if messages do not block their worker.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace tenuto {
 // Which ops of a plan are priced under the options; nullptr = all.
 bool (*keep_of(const Schedule& schedule, const PriceOptions& options))(const Op&);
 
-// What an op costs where: times and bytes by class of op.
+// The costs of an op at a worker: times and bytes by class of op.
 class Tariff {
  public:
   // The costs of `program`'s classes. All arguments but the options must outlive the tariff.
@@ -23,7 +23,7 @@ class Tariff {
          const PriceOptions& options);
   // The time of a compute op.
   Duration time(int32_t op) const { return time(op, program_.worker(op)); }
-  // The same for who knows the op's worker.
+  // The same, if the caller knows the op's worker.
   Duration time(int32_t op, int32_t worker) const {
     const Duration base = time_[at(program_.class_of(op))];
     const double speed = cluster_.workers[at(worker)].speed;
@@ -36,7 +36,7 @@ class Tariff {
   Bytes moves(int32_t op) const { return moves_[at(program_.class_of(op))]; }
   // Bytes that a Reduce sums.
   Bytes reduces(const Op& op) const;
-  // The cluster that the times are of.
+  // The cluster that the times are for.
   const Cluster& cluster() const { return cluster_; }
 
  private:
@@ -51,7 +51,7 @@ class Tariff {
   std::vector<Bytes> writes_, frees_, moves_;
 };
 
-// When everything happened. Times by op number; with several iterations iteration x size() +
+// When everything happened. Times are indexed by op number; with several steps by step x size() +
 // number.
 struct Outcome {
   std::vector<Duration> start, finish;  // -1 = never; at most kLongestTime
@@ -63,8 +63,8 @@ struct Outcome {
   std::vector<std::pair<WorkerId, int32_t>> waiting;  // when nothing could move: ops of the lists
 };
 
-// The ends of a reduction once all members of its group are in `waiting` (numbers of their ops, or
-// of instances; start by the same numbers); empty before.
+// The ends of a reduction once all members of its group are in `waiting`; empty before. `waiting`
+// has the numbers of their ops, or of instances; `start` is indexed by the same numbers.
 std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
                                                        const Schedule& schedule,
                                                        const Tariff& tariff,
@@ -77,14 +77,14 @@ std::vector<std::pair<WorkerId, int32_t>> heads_of(const Program& program,
                                                    const std::vector<ComputeLane>& compute,
                                                    const std::function<int32_t(size_t)>& next);
 
-// What a worker holds is counted up to this.
+// The bytes that a worker holds are counted up to this.
 inline constexpr Bytes kMostBytes{int64_t{1} << 62};
 
 // Fills in peak_bytes from the starts and ends of the first step, at most kMostBytes.
 void note_bytes(const Program& program, const Tariff& tariff, Outcome& outcome);
 
-// Runs the program. Listed or ready dispatch as the plan says; `iterations` steps one behind the
-// other, each worker going on as soon as its own list is done.
+// Runs the program, with listed or ready dispatch as the plan says. Runs options.steps steps (at
+// least one); each worker begins the next one as soon as its own list is done.
 Outcome run_clockwork(const Program& program, const Plan& plan, const Schedule& schedule,
                       const Tariff& tariff, const PriceOptions& options);
 

@@ -21,7 +21,7 @@ bool receives(LaneKind kind) {
   return kind == LaneKind::RecvForward || kind == LaneKind::RecvBackward;
 }
 
-// A lane of messages or reductions on its way through its ops.
+// The progress of a lane of messages or reductions through its ops.
 struct Way {
   int32_t next = -1;
   int32_t granted = 0;
@@ -229,7 +229,7 @@ bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tari
   std::map<std::pair<int32_t, int32_t>, int32_t> lanes_of;
   for (const Program::Lane& lane : program.lanes()) {
     if (!sends(lane.kind)) continue;
-    // A wire that no message keeps busy is free for all; one for both ways is kept busy by either.
+    // Lanes can share a wire that messages do not occupy; a half-duplex wire has both directions.
     const auto rate = [&](int32_t from, int32_t to) {
       return tariff.cluster().link({from}, {to}).bytes_per_second;
     };

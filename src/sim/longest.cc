@@ -17,7 +17,7 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr double kMost = static_cast<double>(kLongestTime.count());
 
-// A figure, and what all the times that are made of it come to, in nanoseconds.
+// An input figure, and the sum of all times that depend on it, in nanoseconds.
 struct Figure {
   std::string name;
   double value = 0;   // as users give it
@@ -25,7 +25,7 @@ struct Figure {
   double total = 0;
 };
 
-// The slowest of what an op or a message may meet.
+// The slowest worker and the slowest link that an op or a message may use.
 struct Worst {
   double speed = 1;
   Duration latency{};
@@ -52,7 +52,7 @@ Worst worst_of(const Schedule& schedule, const Cluster& cluster) {
   return worst;
 }
 
-// What the ops of a kind come to, where each stage's run at the slowest worker.
+// The total time of the ops of one kind, all at the slowest worker.
 Figure figure_of(const char* name, const std::vector<StageCost>& costs, Duration StageCost::*time,
                  double micros, double speed) {
   Figure figure{name, 0, false, 0};
@@ -66,7 +66,7 @@ Figure figure_of(const char* name, const std::vector<StageCost>& costs, Duration
   return figure;
 }
 
-// Messages of a step, and moves of its sums, and the bytes of them all.
+// The messages of a step and the moves of its sums: how many, and their bytes.
 struct Traffic {
   double messages = 0, bytes = 0;
 };
@@ -95,7 +95,7 @@ Traffic traffic_of(const Plan& plan, const Schedule& schedule, const Model& mode
   return traffic;
 }
 
-// All figures that times are made of.
+// All input figures that times depend on.
 std::vector<Figure> figures_of(const Plan& plan, const Schedule& schedule, const Model& model,
                                const Cluster& cluster, const PriceOptions& options) {
   const Worst worst = worst_of(schedule, cluster);

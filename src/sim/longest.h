@@ -1,4 +1,4 @@
-// Which figure makes a step too long to be counted.
+// Which input figure makes a step longer than the clock can count.
 #pragma once
 
 #include "base/result.h"
@@ -6,14 +6,14 @@
 
 namespace tenuto {
 
-// The refusal of a step that lasts longer than kLongestTime. It names the figure with the largest
-// share of all the step's times one behind the other, and up to which value the step fits for
-// certain.
+// The refusal of a step that lasts longer than kLongestTime. It names the input figure with the
+// largest share in the sum of all the step's times, and the value with which the step certainly
+// fits.
 Error too_long(const Plan& plan, const Schedule& schedule, const Model& model,
                const Cluster& cluster, const PriceOptions& options);
 
-// Whether any routing and any order of the plan's ops fits into kLongestTime, with every op at the
-// slowest worker that lives and every message over the slowest link: searches try such steps.
+// Checks that the plan's ops fit into kLongestTime in any routing and any order, with every op at
+// the slowest live worker and every message over the slowest link: a search may try such a step.
 //
 // Errors: Invalid/Call  too_long's
 Status check_longest(const Plan& plan, const Schedule& schedule, const Model& model,

@@ -9,10 +9,10 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-constexpr int32_t kChoices = 32;  // of input gradients to have ended, looked at one by one
+constexpr int32_t kChoices = 32;  // numbers of ended input gradients that are tried one by one
 
-// The time at which the last of the messages so far has left, and the next one's start: a link
-// carries one at a time.
+// When the next message has left its link, which carries one at a time and is free at `free_at`.
+// Moves `free_at` to that time.
 Duration leave(Duration& free_at, Duration ready, Duration busy) {
   free_at = std::max(free_at, ready) + busy;
   return free_at;
@@ -23,7 +23,7 @@ class Places {
  public:
   Places(const Leg& leg, int32_t micros, bool trains)
       : room_(leg.room), whole_(trains ? std::max(1, leg.room.most_whole(micros)) : micros) {
-    // A bound may count with less than is taken.
+    // A bound may assume that less room is taken than really is.
     room_.late = std::min(room_.late, room_.whole);
     // Room for less than one micro-batch is never enough: no order runs, and any bound holds.
     for (int32_t k = 0; k < micros; ++k) {
@@ -42,7 +42,7 @@ class Places {
     return static_cast<int32_t>(std::min<int64_t>(
         room_.late == 0 ? INT32_MAX : (over + room_.late - 1) / room_.late, backwards + 1));
   }
-  // The same whatever has ended.
+  // The fewest weight gradients that must have ended, however many input gradients have.
   int32_t least_weights(int32_t micro) const { return least_[at(micro)]; }
 
  private:
@@ -51,13 +51,13 @@ class Places {
   std::vector<int32_t> least_;
 };
 
-// How many of each kind have run before an op, the first of each kind.
+// How many ops of each kind must have ended before an op: the first ones of each kind.
 struct Done {
   int32_t forwards = 0, backwards = 0, weights = 0;
 };
 
-// Of ops that become known one after the other, of which each is followed by `each` of work for
-// every one from it on: the latest end of that work.
+// The starts of ops, added one after the other. Each op brings `each` of work, which cannot begin
+// before the op starts. end(n) is the latest end of the work of ops i to n - 1 over all i.
 class Peaks {
  public:
   explicit Peaks(Duration each) : each_(each) {}
@@ -66,11 +66,11 @@ class Peaks {
     const Duration own = start - static_cast<int64_t>(most_.size()) * each_;
     most_.push_back(most_.empty() ? own : std::max(own, most_.back()));
   }
-  // The end of the work up to the first `count` ops, if nothing but that counts.
+  // The end of the work of the first `count` ops, if only that counts.
   Duration end(int32_t count) const {
     return count <= 0 ? Duration{} : most_[at(count) - 1] + count * each_;
   }
-  // The same when the work of the first `count` counts and `more` goes with it.
+  // The same if `more` work follows; zero if `count` is.
   Duration end(int32_t count, Duration more) const {
     return count <= 0 ? Duration{} : end(count) + more;
   }
@@ -80,12 +80,13 @@ class Peaks {
   std::vector<Duration> most_;
 };
 
-// The heads of one stage, forward and input gradient of one micro-batch after the other.
+// The heads of one stage, found for forward and input gradient of one micro-batch after the other.
 //
-// None of a micro-batch or a later one starts before its forward: the ops that must have ended and
-// are of these take their time behind it. So do behind an input gradient the later ones, their
-// weight gradients, and the forwards that have no room before it. The latest such end is the head;
-// since leaving work out only lowers an end, each mixture of kinds has its own peaks.
+// No op of micro-batch k or a later one starts before forward k: those of them that must have ended
+// before an op all run after the start of forward k. In the same way the later input gradients,
+// their weight gradients and the forwards that have no room before input gradient k all run after
+// its start. The head is the latest such end. Leaving work out only lowers an end, so each mixture
+// of kinds has its own peaks, and the largest end counts.
 class StageHeads {
  public:
   StageHeads(const Leg& leg, int32_t micros, bool trains)
@@ -115,15 +116,15 @@ class StageHeads {
   }
 
  private:
-  // When there can be room for a forward at the earliest. The fewer input gradients have ended, the
-  // more weight gradients must have: the best of these choices.
+  // The earliest time at which there can be room for a forward. The fewer input gradients have
+  // ended, the more weight gradients must have; takes the earliest of these choices.
   Duration room_for(int32_t micro) const {
     if (micro < places_.whole()) return when({micro, 0, 0});
     Duration best = when({micro, micro, micro});
     const int32_t first = micro + 1 - places_.whole(), least = places_.least_weights(micro);
     for (int32_t backwards = first; backwards <= micro; ++backwards) {
       if (backwards > 0 && marks_.backward[at(backwards) - 1] + leg_.backward >= best) break;
-      // Behind so many choices one stands for the rest, with the fewest that any of them needs.
+      // After kChoices one choice stands for the rest: with the fewest weight gradients of all.
       const bool rest = backwards - first >= kChoices;
       const int32_t weights = rest ? least : places_.weights(micro, backwards);
       if (weights <= backwards) best = std::min(best, when({micro, backwards, weights}));
@@ -132,8 +133,7 @@ class StageHeads {
     return best;
   }
 
-  // When these ops can all have ended at the earliest. More forwards than input gradients, more of
-  // these than weight gradients.
+  // The earliest time at which these ops can all have ended; forwards >= backwards >= weights.
   Duration when(const Done& done) const {
     const int32_t f = done.forwards, b = done.backwards, w = done.weights;
     const int32_t roomless = f - places_.whole();
@@ -156,21 +156,21 @@ class StageHeads {
   const bool trains_;
   Places places_;
   Marks marks_;
-  // Behind forwards and behind input gradients, by the kinds that count.
+  // Work after a forward (f_, fb_, fbw_) and after an input gradient, by the kinds that count.
   Peaks f_{leg_.forward}, fb_{leg_.forward + leg_.backward},
       fbw_{leg_.forward + leg_.backward + leg_.weight}, b_{leg_.backward},
       bw_{leg_.backward + leg_.weight}, bf_{leg_.backward + leg_.forward},
       bwf_{leg_.backward + leg_.weight + leg_.forward};
 };
 
-// Of the ops behind one whose number falls: what the furthest needs, where each number between
-// them counts `each`.
+// Ops are added with falling numbers. from(k) is the longest time from op k on: the largest, over
+// the added ops n, of (n - k) x `each` plus what op n has besides.
 class Ahead {
  public:
   explicit Ahead(Duration each) : each_(each) {}
-  // An op so far on, with so much besides.
+  // Adds op `number` with `besides` more time.
   void add(int32_t number, Duration besides) { most_ = std::max(most_, number * each_ + besides); }
-  // From the op `number` on; nothing when there is none behind it.
+  // The longest time from op `number` on; zero when no op has been added.
   Duration from(int32_t number) const {
     return most_ == kNone ? Duration{} : most_ - number * each_;
   }
@@ -181,12 +181,12 @@ class Ahead {
   Duration most_ = kNone;
 };
 
-// The tails of one stage, input gradient and forward of one micro-batch after the other, from the
-// last on: what must lie between the op and a later one, and that one's tail. Between a forward and
-// the forward or input gradient of a later micro-batch j lie the forwards up to j, the input
-// gradients up to j or those without which j has no room, and the weight gradients that j needs for
-// room. The same between input gradients, but of the forwards only those that have no room before
-// the first.
+// The tails of one stage, found for input gradient and forward of one micro-batch after the other,
+// from the last one on: the work that must run between an op and a later one, plus the later one's
+// tail. Between a forward and the forward or input gradient of a later micro-batch j run the
+// forwards up to j, the input gradients up to j or those without which j has no room, and the
+// weight gradients that j needs for room. Between two input gradients the same runs, but of the
+// forwards only those that have no room before the first one.
 class StageTails {
  public:
   StageTails(const Leg& leg, int32_t micros, bool trains)
@@ -196,7 +196,7 @@ class StageTails {
         places_(leg, micros, trains),
         marks_(at(micros)) {}
 
-  // Of a forward with so much behind it on its way, counted from its end.
+  // The tail of a forward; `behind`: the time from its end that its own micro-batch still needs.
   Duration forward(int32_t micro, Duration behind) {
     const int32_t left = micros_ - 1 - micro;
     Duration tail = std::max(behind, left * leg_.forward);
@@ -217,12 +217,12 @@ class StageTails {
     return tail;
   }
 
-  // Of an input gradient.
+  // The tail of an input gradient.
   Duration backward(int32_t micro, Duration behind) {
     const int32_t left = micros_ - 1 - micro, whole = places_.whole();
     Duration tail = std::max(behind, left * leg_.backward + (left + 1) * leg_.weight);
     if (const int32_t next = micro + whole; next < micros_) {
-      // The first forward that has no room before it; its tail has those behind it.
+      // The first forward that has no room before this op; its tail includes the later ones.
       tail = std::max(tail, until_room(micro, next) + leg_.forward + marks_.forward[at(next)]);
       const Duration besides =
           (1 - whole) * leg_.forward - whole * leg_.backward + marks_.forward[at(next)];
@@ -245,8 +245,8 @@ class StageTails {
     return tail;
   }
 
-  // The tails of all, with those of the weight gradients: the ones behind, and the forwards that
-  // have no room without it.
+  // The tails of all ops. After a weight gradient run the later ones, and the forwards that have no
+  // room without it.
   const Marks& all() {
     Ahead needing(leg_.weight);
     int32_t j = micros_;
@@ -260,8 +260,8 @@ class StageTails {
   }
 
  private:
-  // What must run between an input gradient and the forward that waits for its place: the weight
-  // gradients that are then due, or further input gradients, which make do with fewer.
+  // The least time between an input gradient and the forward that waits for its place: that of the
+  // weight gradients that must run, or of more input gradients with fewer weight gradients.
   Duration until_room(int32_t micro, int32_t next) const {
     Duration least = (next - micro - 1) * leg_.backward + (next - micro) * leg_.weight;
     for (int32_t backwards = micro + 1; backwards <= next; ++backwards) {
@@ -279,13 +279,13 @@ class StageTails {
   const bool trains_;
   Places places_;
   Marks marks_;
-  // Behind a forward: input gradients; forwards alone; with the input gradients that they need for
-  // room; each also with the weight gradients that are needed.
+  // After a forward: input gradients; forwards alone; forwards with the input gradients that they
+  // need for room; each also with the weight gradients that are needed.
   Ahead backwards_{leg_.forward + leg_.backward},
       backwards_late_{leg_.forward + leg_.backward + leg_.weight}, forwards_{leg_.forward},
       forwards_late_{leg_.forward + leg_.weight}, held_{leg_.forward + leg_.backward},
       held_late_{leg_.forward + leg_.backward + leg_.weight};
-  // Behind an input gradient: others; with the forwards between them; forwards without room.
+  // After an input gradient: others; others with the forwards between; forwards without room.
   Ahead others_{leg_.backward}, others_late_{leg_.backward + leg_.weight},
       others_held_{leg_.backward + leg_.forward},
       others_held_late_{leg_.backward + leg_.forward + leg_.weight},
@@ -323,7 +323,7 @@ std::vector<Marks> tails_of(const Route& route) {
   const auto micros = static_cast<int32_t>(route.micros.size());
   std::vector<StageTails> tails;
   for (const Leg& leg : legs) tails.emplace_back(leg, micros, route.trains);
-  // A message's tail counts from when its link takes it: the ones behind it need the link too.
+  // A message's tail counts from when its link takes it: later messages need the link too.
   std::vector<Duration> down(legs.size()), up(legs.size());
   const auto send = [](Duration& link, Duration busy, Duration latency, Duration behind) {
     return link = busy + std::max(link, latency + behind);

@@ -20,7 +20,7 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// Text as HTML shows it.
+// The text, escaped for HTML.
 std::string html(std::string_view text) {
   std::string safe;
   for (const char letter : text) {
@@ -73,7 +73,7 @@ struct Names {
   Numbers<std::string> reasons;
 };
 
-// One timeline with what follows from it.
+// One timeline and what is computed from it.
 struct Line {
   std::string name;
   const std::vector<Span>& spans;
@@ -84,7 +84,7 @@ struct Line {
 
 bool computes(const Span& span) { return lane_of(span.op) == LaneKind::Compute; }
 
-// What computes nothing and takes no time is not shown.
+// False for an op that computes nothing and takes no time.
 bool shown(const Span& span, const Plan& plan) {
   return computes(span) && (plan.split_backward || span.op.kind != OpKind::BackwardWeight ||
                             span.start != span.finish);
@@ -135,7 +135,7 @@ class Writer {
   }
 
   void write() {
-    // The browser itself is told that nothing may be fetched.
+    // The policy makes the browser itself refuse to fetch anything.
     out_ << "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          << "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          << "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
@@ -143,7 +143,7 @@ class Writer {
          << "<title>" << html(content_.title) << "</title>\n<style>\n"
          << kPageStyle
          << "</style>\n</head>\n<body>\n"
-         // First, so that it sees what goes wrong in the other script.
+         // First, so that it sees the errors of the other script.
          << "<script>window.onerror = (text, file, line) => { const set = document.body.dataset;\n"
             "set.error = `${set.error ? set.error + '; ' : ''}${text} (line ${line})`; };"
             "</script>\n";
@@ -287,7 +287,7 @@ class Writer {
     lanes.write(out_);
   }
 
-  // Receives from when the message set out to its arrival, and reductions.
+  // Receives, from when the message left to its arrival, and reductions.
   void write_mail(const Line& line) {
     struct Letter {
       Duration start{};
@@ -301,7 +301,7 @@ class Writer {
       const Span& span = line.spans[i];
       if (span.op.kind != OpKind::Recv && span.op.kind != OpKind::Reduce) continue;
       Duration start = span.start;
-      // A worker that measures knows when it was ready to receive, its peer when it sent.
+      // A measured receive starts when it was posted; its message may have left later.
       const int32_t sent = line.waits[i].after;
       if (span.op.kind == OpKind::Recv && sent >= 0 &&
           line.spans[at(sent)].op.kind == OpKind::Send) {

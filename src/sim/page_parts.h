@@ -1,4 +1,4 @@
-// The parts of the page that are no C++: src/sim/page/, put into the library when it is built.
+// The parts of the page that are not C++ (src/sim/page/); the build puts them into the library.
 #pragma once
 
 namespace tenuto {

@@ -21,10 +21,10 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// Ops of all steps together: of a plan so large that more would not fit fewer steps are priced.
+// The most ops of all steps together: fewer steps are priced of a plan with more.
 constexpr int64_t kMostInstances = 50'000'000;
 
-// A plan priced: its program, when everything happened, and what is read off that.
+// A priced plan: its program, and when everything happened.
 struct Priced {
   const Plan& plan;
   const Schedule& schedule;
@@ -48,7 +48,7 @@ Error stuck(const Priced& it) {
               " ops; waiting: ", waits, "\n", table(it.schedule, marks))};
 }
 
-// The end of a step's last op; of what is left of one there may be none.
+// The end of a step's last op; zero if there is none, as in the rest of a finished step.
 Duration end_of(const Priced& it, int32_t step) {
   if (it.program.size() == 0) return {};
   const auto first = it.outcome.finish.begin() + int64_t{step} * it.program.size();
@@ -119,7 +119,7 @@ Status check_bytes(const Outcome& outcome) {
   return ok();
 }
 
-// What a price takes beside the plan, nearly.
+// Refuses a price whose estimated memory beside the plan is too much.
 Status check_price_memory(const Schedule& schedule) {
   constexpr double kBytesOfOp = 80;
   size_t ops = 0;

@@ -21,7 +21,7 @@ struct Span {
   int32_t after = -1;  // index into the spans of what this op waited for last; -1 = of nothing
 };
 
-// What a price is made of.
+// The result of price().
 struct Timeline {
   std::vector<Span> spans;     // by worker, then start; empty unless asked for
   Duration makespan{};         // of one step from empty
@@ -35,18 +35,17 @@ struct Timeline {
   int64_t ops = 0;
 };
 
-// How messages leave a worker. Offloaded: by themselves, beside the compute lane. Blocking: through
-// the device's queue, where what comes later waits behind them. With a whole backward the messages
-// between two compute ops are exchanged together and waited for; with a split one each message is
-// an item of the launch queue: an item starts when all before it have started, and the two workers
-// of a link move their messages one at a time in one agreed order.
+// How messages leave a worker. Offloaded: in parallel with the compute lane. Blocking: through the
+// device's queue, where later items wait behind them. With a whole backward the messages between
+// two compute ops are exchanged together, and the next op waits for them. With a split backward
+// each message is an item of the launch queue: an item starts when all before it have started, and
+// the two workers of a link move their messages one at a time in one agreed order.
 enum class Sending : uint8_t { Offloaded, Blocking };
 
-// Steps that are priced when they overlap and nobody says how many: the first few differ, the rest
-// repeat.
+// How many overlapping steps are priced by default: the first few differ, the rest repeat.
 inline constexpr int32_t kStaggeredSteps = 12;
 
-// What to compute beside the makespan, and under which rules.
+// What to compute in addition to the makespan, and by which rules.
 struct PriceOptions {
   bool spans = false;
   bool lower_bound = true;
@@ -55,15 +54,15 @@ struct PriceOptions {
   bool evaluation = false;  // price the held-out pass instead of the step
   Sending sending = Sending::Offloaded;
   bool staggered = false;    // each worker begins the next step when its own list is done; the norm
-                             // is checked behind, so Measure and its messages are left out
-  bool in_turn = false;      // the same with the norm: steps follow one another as workers run them
+                             // is checked later, so Measure and its messages are left out
+  bool in_turn = false;      // the same, but with the norm: steps follow each other as in a run
   bool half_duplex = false;  // both directions of a link share its rate
   Duration per_op{};         // constant cost of every compute op, at any speed
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
   bool bytes = false;        // peak_bytes too
-  int32_t steps = 0;         // of those: steps to price for the period; 0 = enough for most
-  const Stores* stores = nullptr;  // what is there before the lists begin (check() has the rules of
-                                   // such plans): offloaded, one step, without a bound
+  int32_t steps = 0;         // if steps overlap: how many to price; 0 = kStaggeredSteps
+  const Stores* stores = nullptr;  // values stored before the lists begin (see check()); requires
+                                   // offloaded messages, one step and no lower bound
 };
 
 // True when a worker may be in the next step while another is still in this one.
@@ -71,23 +70,24 @@ inline bool steps_overlap(const PriceOptions& options) {
   return options.staggered || options.in_turn;
 }
 
-// Runs the plan's step on a clock of integer nanoseconds. Deterministic: what ends at a moment has
-// ended and what arrives has arrived before a compute op is chosen; ties by worker, lane, place. A
-// message goes out when it is made and its receive is posted, occupies its directed link for bytes
-// / rate (first come, first served) and arrives a latency later. A reduction has its links to
-// itself.
+// Runs the plan's step on a clock of integer nanoseconds. Deterministic: at each moment all ends
+// and arrivals are processed before a compute op is chosen; ties by worker, lane, place. A message
+// leaves when its value is made and its receive is posted, occupies its directed link for bytes /
+// rate (first come, first served) and arrives a latency later. A reduction does not share its links
+// with anything else.
 //
 // Requires: check(plan) is ok, the model has the plan's layers
 // Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
 //           Infeasible/Worker  a worker that is not alive, or without speed, has ops
-//           Invalid/Call       blocking messages and steps that overlap at once
+//           Invalid/Call       both blocking messages and steps that overlap
 // Source:   Wu et al., "Attack of the Bubbles", NSDI 2026 (blocking messages: what they cost)
 // Cost:     O(n log workers) for n ops; some 80 bytes an op beside the plan
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,
                        const PriceOptions& options = {});
 
-// The time that the op takes on the compute lane of a worker of speed 1. The one place that knows
-// what an unsplit backward costs: BackwardInput both gradients, BackwardWeight nothing.
+// The time that the op takes on the compute lane of a worker of speed 1. Only this function knows
+// what an unsplit backward costs: BackwardInput takes the time of both gradients, BackwardWeight
+// none.
 Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs,
                  const Model& model);
 

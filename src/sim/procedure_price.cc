@@ -12,12 +12,12 @@ namespace tenuto {
 
 namespace {
 
-// One member on its way through its messages.
+// The progress of one member through its messages.
 struct Side {
   Duration out_free{}, in_free{};  // when its ports are
 };
 
-// Who is to be waited for: of the members by arrival those behind the widest gap.
+// The late members: in order of arrival, those after the widest gap.
 std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
                                  const std::vector<Duration>& arrivals) {
   std::vector<size_t> order(members.size());
@@ -37,7 +37,7 @@ std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
   return late;
 }
 
-// Who has slower links than all others: the one whose bytes take longest, to all and from all.
+// The member with the slowest links: whose bytes take longest, to all others and from them.
 std::vector<WorkerId> slowest(const std::vector<WorkerId>& members, const Cluster& cluster) {
   constexpr Bytes kPart{1 << 20};
   Duration longest{}, second{};
@@ -61,7 +61,7 @@ std::vector<WorkerId> slowest(const std::vector<WorkerId>& members, const Cluste
   return {members[found]};
 }
 
-// Whom an algorithm may treat apart: those who come late, and who has slow links.
+// The members that an algorithm may treat as late: those that arrive late, or have slow links.
 std::vector<std::vector<WorkerId>> apart(const AlgorithmCard& card,
                                          const std::vector<WorkerId>& members,
                                          const std::vector<Duration>& arrivals,
@@ -148,7 +148,7 @@ Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& membe
         shape.chunks = chunks;
         if (int64_t{chunks} * count > kMostMoves) continue;
         auto made = make_procedure(card.name, shape);
-        if (!made.ok()) continue;  // not for this shape: another algorithm is
+        if (!made.ok()) continue;  // the algorithm cannot do this shape
         auto price = price_collective(made.value().collective, arrivals, size, cluster);
         if (!best || price.last < *best) best = price.last;
         if (cheapest && cheapest->price.last <= price.last) continue;

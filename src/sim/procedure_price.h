@@ -2,9 +2,9 @@
 // a byte costs.
 //
 // The model: a member has one port out and one port in; both ends of a message are taken for the
-// link's latency (alpha) and its bytes at the link's rate (beta). Rounds have no common beginning:
-// each member makes its messages in its own order, and a message starts when both ports are free,
-// both members have come, and the sender has what the message carries. Adding is free.
+// link's latency (alpha) and its bytes at the link's rate (beta). Rounds have no common start: each
+// member handles its messages in its own order, and a message starts when both ports are free, both
+// members have arrived, and the sender has what the message carries. Adding is free.
 // This is the model of the closed forms (collective/cost.h); `reduction_finish` prices reductions
 // inside a plan, where the latency of a message does not keep its link.
 #pragma once
@@ -41,9 +41,10 @@ struct CheapestProcedure {
   ProcedurePrice price;
   std::string reason;
 };
-// Tries every all-reduce of the table; those with late members with whoever comes behind the widest
-// gap between two arrivals, those with one such member also with who has slower links than all
-// others, and those with free chunks with a few counts of them. `link` is what most links are like.
+// Tries every all-reduce of the table. An algorithm with late members is tried with those that
+// arrive after the widest gap between two arrivals, and, if it takes one late member, with the one
+// that has the slowest links; one with a free number of chunks, with a few of them. `link` is a
+// typical link.
 //
 // Shapes: arrivals by place in members
 Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& members,

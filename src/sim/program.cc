@@ -11,7 +11,7 @@ namespace tenuto {
 
 namespace {
 
-// Runs of writer_: what is made where it is needed, and what came over a wire.
+// Runs of writer_: values made at their worker, and values received there.
 enum Slot : int32_t {
   ActivationMade,
   ActivationReceived,
@@ -188,7 +188,7 @@ void Program::note_writes(int32_t worker, bool (*keep)(const Op&)) {
   }
 }
 
-// One end of a message: the other may have been noted before.
+// Notes one end of a message; pairs it if the other end has been noted before.
 void Program::meet(int32_t run, int32_t number) {
   int32_t& before = first_end_[at(run)];
   if (before < 0) {
@@ -224,7 +224,7 @@ bool Program::is_stored(const Value& value) const {
   return std::binary_search(stored_.begin(), stored_.end(), value);
 }
 
-// The same of the op's read of that number, values of the whole step not counted.
+// The same for the op's read number `read`, not counting values of the whole step.
 bool Program::is_stored(const Op& op, size_t read) const {
   if (stored_.empty()) return false;
   for (const Value& value : effect_of(op, schedule_->stage_count).read) {
@@ -269,7 +269,7 @@ void Program::read_whole(const Op& op, int32_t number) {
       found = true;
       join(writer.op, number, freed);
     }
-    // What a writer that is not kept would have written, nobody waits for.
+    // No op waits for a stored value, nor for one whose writer is not kept.
     if (is_stored(value)) continue;
     if (!found && !means_every(value) && all_kept_) join(-1, number, false);
   }
@@ -287,7 +287,7 @@ void Program::join(int32_t writer, int32_t reader, bool freed) {
   }
 }
 
-// Messages of the step are named alike in every pipeline: paired by value and ends.
+// Messages of the whole step have the same names in every pipeline: pairs them by value and ends.
 bool Program::pair_step_messages() {
   const auto key = [&](int32_t number) {
     const Op& message = op(number);
@@ -307,8 +307,8 @@ bool Program::pair_step_messages() {
   return step_messages_.size() % 2 == 0;
 }
 
-// Most messages have found their other end while they were noted. The rest by the general rule of
-// pair_messages, which also has the words for an end without the other.
+// Most messages were paired while they were noted. The rest are paired by pair_messages, which also
+// words the error for an end without the other.
 Status Program::pair() {
   if (pair_step_messages() && paired_ == messages_) return ok();
   auto pairing = pair_messages(*schedule_);

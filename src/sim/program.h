@@ -1,4 +1,4 @@
-// A schedule made ready for pricing: who waits for whom as dense arrays, all from effect_of.
+// A schedule made ready for pricing: which op waits for which, as dense arrays, all from effect_of.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class Program {
   };
 
   // Takes in the ops of `schedule` that `keep` is true for (all when it is nullptr). `stores`: what
-  // is there before; nullptr = nothing.
+  // is stored before; nullptr = nothing.
   //
   // Errors: Invalid/Job  a message without its other end
   // Cost:   linear in the number of ops
@@ -86,7 +86,7 @@ class Program {
     bool step_reads = false;
     int32_t travels = -1;  // Send, Recv of a value of a micro-batch: the run of its receivers
   };
-  // What is known of one op; together, because who looks at one of these looks at most.
+  // What is known of one op; in one struct, because code that reads one field reads most of them.
   struct Node {
     int32_t lane = -1, after_in_lane = -1, edge = -1, partner = -1, release = -1, kind = -1;
   };

@@ -13,12 +13,12 @@ namespace tenuto {
 // Chunk `chunk` of `size` bytes in `count` nearly equal pieces.
 Bytes chunk_size(Bytes size, int32_t count, int32_t chunk);
 
-// The bytes that a Reduce sums, of a stage with so many bytes of parameters, `tied` of which are a
-// weight that another stage shares.
+// The bytes that a Reduce sums, for a stage with `parameters` bytes of parameters; `tied` of them
+// are a weight that another stage shares.
 Bytes size_of_sum(Bytes parameters, Bytes tied, const Op& op);
 
 // When each member has the whole sum, given when each has its own contribution. A move starts when
-// its sender has the chunk as the round finds it and its link has finished earlier rounds; it
+// its sender has the chunk as it is before the round and its link has finished earlier rounds; it
 // occupies the link for bytes / rate and arrives a latency later.
 //
 // Shapes: starts and the result are by place in collective.members

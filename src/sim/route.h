@@ -1,4 +1,5 @@
-// The ways of micro-batches through the stages: what a pipeline is to whoever bounds or orders it.
+// The routes of micro-batches through the stages: a pipeline as bounds and searches for orders see
+// it.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,14 @@
 
 namespace tenuto {
 
-// What one message takes on its link; nothing inside a worker.
+// The times of one message on its link; zero inside a worker.
 struct Transit {
   Duration latency{};
   Duration busy{};  // bytes / rate: how long it occupies the link
 };
 
-// What the ops and messages of a plan's stages take on a cluster. All arguments but the options
-// must outlive it.
+// The times of the ops and messages of a plan's stages on a cluster. All arguments except the
+// options must outlive it.
 class Costs {
  public:
   Costs(const Plan& plan, const Model& model, const Cluster& cluster, const PriceOptions& options);

@@ -60,7 +60,7 @@ void draw(std::string& row, const Span& span, Duration column, const StagesOf& s
     if (row[first] == '.') row[first] = letter;
     return;
   }
-  // A cut number would be another one.
+  // A number that is cut off would read as another number.
   const bool fits = name.size() <= end - first;
   for (size_t i = first; i < end; ++i) {
     row[i] = !fits ? letter : i - first < name.size() ? name[i - first] : '-';
@@ -143,7 +143,7 @@ void write_names(Writer& writer, const std::map<Lane, int32_t>& threads, const P
   }
 }
 
-// A message's two ends in the order in which the arrows are numbered.
+// The name of a message, the same at both ends.
 using Message = std::tuple<Value, WorkerId, WorkerId>;
 
 Message message_of(const Span& span) {
@@ -152,9 +152,8 @@ Message message_of(const Span& span) {
           sends ? span.op.peer : span.worker};
 }
 
-// Where the slice of each span ends: slices of one thread must not overlap, but a send may be under
-// way when the next one starts. Its own end is that of the wire's memory, of its start people want
-// to know.
+// Where the slice of each span ends. Slices of one thread must not overlap, but a send may still be
+// under way when the next one starts: it is cut there, since its start matters more than its end.
 std::vector<Duration> drawn_ends(const std::vector<Span>& spans) {
   std::vector<Duration> ends(spans.size());
   std::map<Lane, Duration> next;  // start of the next send of the lane
@@ -173,7 +172,7 @@ std::vector<Duration> drawn_ends(const std::vector<Span>& spans) {
 std::vector<Span> spans_of(const std::vector<Event>& events) {
   std::vector<Span> spans;
   for (const Event& event : events) {
-    // A receive is posted ahead of need: what it lasts is the way of its message.
+    // A receive is posted early; its span begins when its message was sent instead.
     const bool stamped = event.op.kind == OpKind::Recv && event.sent.count() > 0;
     const Duration start = stamped ? std::min(event.sent, event.finish) : event.start;
     spans.push_back({event.worker, event.op, start, event.finish});

@@ -1,5 +1,5 @@
-// Timelines for eyes: a text picture, and traces for Chrome and Perfetto. The same writer shows
-// what a price promises and what workers measured.
+// Timelines for people: a text picture, and traces for Chrome and Perfetto. The same writer shows
+// what a price predicts and what workers measured.
 #pragma once
 
 #include <iosfwd>
@@ -12,18 +12,17 @@
 
 namespace tenuto {
 
-// What workers did as spans, by worker, then start, counted from the first start of all. A receive
-// lasts from the sending of its message. Times of different workers are taken as of one clock. The
-// events are of one step.
+// The events of one step as spans, by worker, then start; times count from the first start of all.
+// A receive lasts from when its message was sent. Times of all workers are taken as of one clock.
 std::vector<Span> spans_of(const std::vector<Event>& events);
 
 // By worker, the stages that it holds, in the order of the model: chunk c of a worker is the c-th.
 std::vector<std::vector<int32_t>> stages_by_worker(const Plan& plan);
 
 // The compute lanes, one row a worker, at most `width` columns wide. An op is named by letter and
-// micro-batch where both fit (F B W E as in the text form, U the update), idle time is dots. Where
-// workers hold two stages, small letters are the second one's; where they hold more, small letters
-// are every second one's and a name is stage and micro-batch ("F5.4") where all of it fits.
+// micro-batch where both fit (F B W E as in the text form, U the update), idle time is dots. If
+// workers hold two stages, the second one has lower-case letters. If they hold more, every second
+// one has lower-case letters, and a name is stage and micro-batch ("F5.4") where all of it fits.
 //
 // Shapes: spans as Timeline::spans
 std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width = 100);

@@ -12,7 +12,7 @@
 namespace tenuto {
 
 // The spans of a trace that write_trace has written, by worker, then start. An op is known by its
-// worker and its name; other rows of the file say nothing. Ops of the held-out pass are left out,
+// worker and its name; other rows of the file are ignored. Ops of the held-out pass are left out,
 // and so are weight gradients that are part of a whole backward.
 //
 // Requires: plan is the one that was run

@@ -47,15 +47,15 @@ std::optional<Named> named(std::string_view name) {
   return found;
 }
 
-// What of an event matters here.
+// The fields of an event that are used.
 struct Event {
   std::string name, phase, category;
   double duration = -1;  // microseconds
   bool has_duration = false;
 };
 
-// Takes the parser's calls: keeps one event at a time. Events are the objects of the outermost
-// array, or of the array "traceEvents" of the outermost object.
+// Receives the parser's callbacks and keeps one event at a time. Events are the objects of the
+// outermost array, or of the array "traceEvents" of the outermost object.
 class Listener : public nlohmann::json_sax<Json> {
  public:
   std::map<int32_t, std::array<std::vector<Duration>, TraceSamples::kKindCount>> host, device;

@@ -31,8 +31,8 @@ struct TraceTimes {
 
 // Adds the ops of one Chrome trace: complete events ("ph": "X") named PP:<stage><F|B|I|W><micro> in
 // "traceEvents" or in a bare array. Others are passed over: messages, several actions in one
-// (OVERLAP_F_B), whatever else a profiler notes. Where an op is there as seen by the host and as
-// seen by the device ("cat": "gpu_user_annotation"), the device's times count.
+// (OVERLAP_F_B), whatever else a profiler notes. If an op appears both as seen by the host and as
+// seen by the device ("cat": "gpu_user_annotation"), the device's time is used.
 //
 // Errors: Invalid/Call  not JSON, or such an event without a sensible "dur"; source, line, column
 // Cost:   one pass over the text, without a tree of it
@@ -43,7 +43,7 @@ Status add_trace(std::string_view text, std::string_view source, TraceSamples& s
 // Errors: Invalid/Call  no op at all, or a stage without a forward or a backward
 Result<TraceTimes> times_of_traces(const TraceSamples& samples);
 
-// Both for a single trace that holds all stages.
+// add_trace and times_of_traces for a single trace that holds all stages.
 Result<TraceTimes> times_from_trace(std::string_view text, std::string_view source);
 
 }  // namespace tenuto

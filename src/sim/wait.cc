@@ -14,13 +14,13 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// What "every such value" of a list is looked up by.
+// The key by which "every such value" of a list is looked up.
 Value whole(Value value) {
   if (means_every({value.kind, -1, value.stage, {}})) value.part = -1, value.micro = {};
   return value;
 }
 
-// A value as it appeared in a worker's store, or set out for it (`sent`).
+// A value that appeared in a worker's store, or (`sent`) was sent to it.
 struct Maker {
   WorkerId worker;
   Value value;
@@ -33,7 +33,7 @@ struct Maker {
   }
 };
 
-// Who made which value, to be asked by value and time.
+// Which span made a value, looked up by value and time.
 class Makers {
  public:
   Makers(const std::vector<Span>& spans, int32_t stage_count) {
@@ -65,9 +65,8 @@ class Makers {
   std::vector<Maker> all_;
 };
 
-// The messages of each worker by the moments of their end and their start: where messages go
-// through the device's queue, an op behind one starts at the very moment at which it is out of the
-// way.
+// The messages of each worker by the times of their end and their start. In a device queue, an op
+// behind a message starts at the very moment at which the message ends or starts.
 class QueueMoments {
  public:
   explicit QueueMoments(const std::vector<Span>& spans) {
@@ -117,7 +116,7 @@ std::string moved_name(const Op& op) {
   }
 }
 
-// What the span is to the one that waits for it.
+// What a waiting worker calls the span.
 std::string awaited_name(const Span& span, WorkerId waiting) {
   const Op& op = span.op;
   switch (op.kind) {
@@ -183,14 +182,14 @@ std::vector<Wait> waits_of(const std::vector<Span>& spans, const Plan& plan) {
         wait.after = maker;
       }
     };
-    if (computes(span)) offer(before);  // first: of equal ones the lane is the reason
+    if (computes(span)) offer(before);  // first: on a tie the lane is the reason
     for (const Value& value : effect_of(span.op, stage_count).read) {
       offer(makers.find(span.worker, whole(value), false, span.start));
     }
     if (span.op.kind == OpKind::Recv) {
       offer(makers.find(span.worker, moved_value(span.op), true, span.start));
     }
-    // Part of a whole backward is no reason of its own: what stood before it is.
+    // The weight half of a whole backward takes no time: use what it waited for itself.
     while (!plan.split_backward && wait.after >= 0 && wait.after < static_cast<int32_t>(i) &&
            spans[at(wait.after)].op.kind == OpKind::BackwardWeight) {
       wait.after = waits[at(wait.after)].after;

@@ -1,4 +1,4 @@
-// Why an op started when it did, and what a worker's time went into: of a price and of a run alike.
+// Why an op started when it did, and what a worker's time went into; for prices and for real runs.
 #pragma once
 
 #include <array>
@@ -10,18 +10,18 @@
 
 namespace tenuto {
 
-// What stood between the end of the op before on the worker's compute lane and the start of this
-// one.
+// What happened between the end of the previous op on the worker's compute lane and the start of
+// this one.
 struct Wait {
   int32_t after = -1;  // index of the span that it waited for last; -1: none, its worker had begun
-  Duration idle{};     // the lane stood still for that long until the awaited span had ended
-  Duration late{};     // and for that long more until the op started: never in a price
+  Duration idle{};     // how long the lane was idle until the awaited span ended
+  Duration late{};     // how long after that until the op started: zero in a price
 };
 
-// The wait of every span. Of compute ops all fields; of other ops `after` alone. Where a span does
-// not say itself what it waited for, it is the one that ended last of the op before on the compute
-// lane and of what made the values that effect_of reads; where these leave a gap, a message of its
-// worker that was out of the way at that very moment.
+// The wait of every span: all fields for compute ops, only `after` for other ops. If a span does
+// not say itself what it waited for, `after` is whichever ended last: the previous op on the
+// compute lane, or a maker of a value that the op reads. If that leaves a gap, it is a message of
+// the worker that started or ended at the very moment at which the op started.
 //
 // Shapes:   spans as Timeline::spans, the result by span
 // Requires: spans are of the plan's ops, one step or several one after the other
@@ -49,7 +49,7 @@ enum class Use : uint8_t {
 };
 inline constexpr size_t kUseCount = 7;
 
-// The word for a use in a table's head.
+// The column title of a use in a table.
 const char* name_of(Use use);
 
 // By worker, the time in each use from 0 to `end`; each row sums up to `end`. A worker without

@@ -18,8 +18,8 @@ namespace {
 // One direction of one link, at its receiver.
 struct Line {
   LinkFault fault;
-  Duration left{}, arrived{};  // of the message before
-  Duration until{};            // none arrives before
+  Duration left{}, arrived{};  // of the previous message
+  Duration until{};            // no message arrives before this
 };
 
 // A receive that is under way.
@@ -29,7 +29,8 @@ struct Awaited {
   Tag tag;
 };
 
-// Where the inner wire posts: what concerns a message is held until its moment, all else goes on.
+// The inner wire's mailbox. It holds the report of a received message until the message arrives,
+// and passes all other reports on.
 class Gate : public Mailbox {
  public:
   Gate(const FaultSettings& settings, WorkerId self, Mailbox& outer, const Clock& clock)
@@ -162,7 +163,7 @@ void Gate::thaw() {
   changed_.notify_all();
 }
 
-// Messages of `peer` that are still in transit never arrive.
+// Ends the messages of `peer` that are still in transit with `error`.
 void Gate::discard(WorkerId peer, const Error& error) {
   std::vector<Done> ended;
   {

@@ -5,7 +5,7 @@
 //   leaves  = max(Stamp.sent, when the message before it left) + size / rate
 //   arrives = leaves + latency + jitter, never before the message ahead of it,
 // on the given clock (Stamp.sent of zero, or later than now, counts as now). The ends of sends are
-// passed on as they come: a sender is not slowed by the link, only the message is.
+// reported at once: a slow link delays the message, not its sender.
 #pragma once
 
 #include <cstdint>
@@ -27,32 +27,32 @@ struct LinkFault {
   Duration jitter{};
 };
 
-// The faults of a whole cluster; each worker's wire takes what concerns it.
+// The faults of a whole cluster; each worker's wire uses those that concern it.
 struct FaultSettings {
   uint64_t seed = 0;
   LinkFault others;                                          // of links not named
   std::map<std::pair<WorkerId, WorkerId>, LinkFault> links;  // (from, to)
 };
 
-// How held reports are handed over: by a thread when their moment comes, or by pump() alone, for
-// tests that turn a HandClock on one thread.
+// Who hands over held reports: a thread when their moment comes, or only pump(), for tests that
+// move a HandClock on one thread.
 enum class FaultDrive : uint8_t { Thread, Pump };
 
 // A Transport that misbehaves on demand. Calls from one thread, the worker's.
 class FaultyTransport : public Transport {
  public:
-  // From now on the link from `from` to this worker behaves so.
+  // From now on the link from `from` to this worker has this fault.
   virtual void set_link(WorkerId from, LinkFault fault) = 0;
-  // Messages from `from` that come before this moment arrive at it.
+  // Messages from `from` that would arrive before `until` arrive at that moment.
   virtual void hold(WorkerId from, Duration until) = 0;
   // The link with `peer` breaks, as if the peer had died: the loss is posted, every call with it
   // and every message still in transit ends Disconnected/Worker, also at the peer's end.
   virtual void lose(WorkerId peer) = 0;
-  // From now on nothing moves here: calls are held back, reports are kept.
+  // Freezes this worker: from now on calls and reports are held back.
   virtual void freeze() = 0;
-  // Everything held since freeze() happens now.
+  // Ends freeze(): the calls and reports that were held back happen now.
   virtual void thaw() = 0;
-  // Hands over what is due; returns when the next report is due, or Duration::max().
+  // Hands over the reports that are due; returns when the next one is due, or Duration::max().
   virtual Duration pump() = 0;
 };
 

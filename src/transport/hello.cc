@@ -6,7 +6,7 @@ namespace tenuto {
 
 namespace {
 
-// Looks at every byte whatever differs, so that the time taken tells nothing about the token.
+// Compares all bytes even after a difference, so that the time taken tells nothing about the token.
 bool same_secret(const std::string& left, const std::string& right) {
   unsigned char difference = left.size() == right.size() ? 0 : 1;
   for (size_t i = 0; i < left.size() && i < right.size(); ++i) {

@@ -1,4 +1,4 @@
-// What every wire checks before the first message, and the sentences that all wires share.
+// The check that every wire makes before the first message, and the errors that all wires share.
 #pragma once
 
 #include "base/id.h"
@@ -11,20 +11,20 @@ namespace tenuto {
 // Whether `theirs` belongs to the same run as `mine`; `where` names the other side in the sentence.
 // The tokens themselves never appear in it.
 //
-// Errors: Invalid/Link: another wire version, job, token or epoch, in this order of looking.
+// Errors: Invalid/Link: another wire version, job, token or epoch, checked in this order.
 Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& where);
 
-// The errors that all wires answer alike.
+// The errors that all wires give in the same words.
 Error size_error(WorkerId from, WorkerId to, const Tag& tag, Bytes sent, Bytes posted);
 Error lost_error(WorkerId peer, const std::string& why);
 Error dropped_error(WorkerId peer);
 Error twice_error(const char* call, WorkerId peer, const Tag& tag);
 Error closed_error(WorkerId self);
 
-// A tag as people read it.
+// A tag as text for people.
 std::string to_text(const Tag& tag);
 
-// The report of a received message: arrived at its nominal moment, or `now` when it has none.
+// The report of a received message. It arrived at its nominal moment, or `now` when it has none.
 Done received(Ticket ticket, WorkerId from, const Stamp& stamp, Duration now);
 
 }  // namespace tenuto

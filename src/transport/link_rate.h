@@ -1,4 +1,4 @@
-// What a link is worth, learned from the messages that went over it, and the choice that follows.
+// The rate of a link, learned from the messages that went over it, and the protocol chosen by it.
 #pragma once
 
 #include "base/unit.h"
@@ -10,30 +10,30 @@ namespace tenuto {
 // that is, all that a hand-shake would wait for. So a link with high latency counts as slow too.
 //
 // Rendezvous is chosen for messages of more than kOnePiece bytes on links that carried at least
-// kFastLink bytes/s; all else goes eager, also the first messages of a new link. What goes eager in
-// one piece is copied once at the receiver, as by rendezvous over TCP, without a hand-shake; larger
-// ones are put together first, which copies once more.
+// kFastLink bytes/s; all others are eager, also the first messages of a new link. An eager message
+// of one piece is copied once at the receiver, like rendezvous over TCP but without a hand-shake; a
+// larger one is assembled first, which is one more copy.
 class LinkRate {
  public:
-  static constexpr Bytes kOnePiece{512 << 10};     // of which the settings of UCX are made
-  static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones measure latency alone
+  static constexpr Bytes kOnePiece{512 << 10};     // UCX's settings are derived from it
+  static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones would measure latency alone
   static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
 
-  // Whether a message of `size` that starts now should ask for an acknowledgement: not while one
-  // is awaited, often at first and then once in a while.
+  // Whether a message of `size` that starts now should ask for an acknowledgement: not while
+  // another is awaited, each time at first, and later once in a while.
   bool wants_probe(Bytes size, Duration now) const {
     if (size < kProbeMessage || awaited_) return false;
     return samples_ < kEarlySamples || now - last_ >= kProbePause;
   }
 
-  // A probe has started; `ahead` bytes were under way before it.
+  // A probe of `size` has started; `ahead` bytes were under way before it.
   void start(Bytes size, Bytes ahead, Duration now) {
     awaited_ = true;
     carried_ = size + ahead;
     last_ = now;
   }
 
-  // Its acknowledgement has come.
+  // The acknowledgement of the probe has come.
   void finish(Duration now) {
     if (!awaited_) return;
     awaited_ = false;
@@ -47,7 +47,7 @@ class LinkRate {
   // Bytes per second; 0 while nothing is known.
   double bytes_per_second() const { return rate_; }
 
-  // The choice for a message of `size`.
+  // True when a message of `size` should go by rendezvous.
   bool rendezvous(Bytes size) const { return size > kOnePiece && rate_ >= kFastLink; }
 
  private:

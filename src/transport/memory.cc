@@ -32,7 +32,7 @@ struct Node;
 // What one end knows of the other.
 struct Peer {
   Node* node = nullptr;               // the other end while connected
-  std::optional<std::string> lost;    // why it is gone; calls with it end at once
+  std::optional<std::string> lost;    // why the other end is gone; calls with it end at once
   std::map<Tag, Sending> sends;       // waiting for the peer's receive
   std::map<Tag, Receiving> receives;  // waiting for the peer's message
 };
@@ -114,7 +114,7 @@ void MemoryNetwork::State::leave(Node& node) {
   }
 }
 
-// The youngest open node of that name: a restarted worker takes over its predecessor's.
+// The newest open node of that name: a restarted worker takes over its predecessor's name.
 Node* MemoryNetwork::State::find(const std::string& name) {
   for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) {
     if (it->open && name_of(it->hello.self) == name) return &*it;
@@ -279,8 +279,8 @@ void MemoryNetwork::State::sever(Node& node, WorkerId peer, const Error& error, 
   side.receives.clear();
 }
 
-// Takes `node` off all its peers: `mine` ends its own calls, `theirs` is what the peers learn, with
-// a report of the loss or, after an orderly close, without one.
+// Disconnects `node` from all its peers. Its own calls end with `mine`, the peers' calls with
+// `theirs`. With `report` the peers also get a report of the loss; an orderly close has none.
 void MemoryNetwork::State::part(Node& node, const Error& mine, const std::string& theirs,
                                 bool report, Errand& errand) {
   node.open = false;

@@ -8,15 +8,15 @@
 
 namespace tenuto {
 
-// What the transports of one process share. Any thread.
+// The state that the transports of one process share. Any thread.
 class MemoryNetwork {
  public:
   MemoryNetwork();
   ~MemoryNetwork();
   MemoryNetwork(const MemoryNetwork&) = delete;
   MemoryNetwork& operator=(const MemoryNetwork&) = delete;
-  // Kills the wire of `worker` as kill -9 would: all that is connected with it posts the loss, its
-  // own calls end Disconnected and it can do nothing more.
+  // Kills the wire of `worker` as kill -9 would: each connected peer gets a report of the loss, the
+  // worker's own calls end Disconnected and it can do nothing more.
   void lose(WorkerId worker);
 
   class State;
@@ -28,7 +28,7 @@ class MemoryNetwork {
 };
 
 // The wire of worker `self.self`, reached at "worker-N". The bytes of a message are copied once,
-// from the sender's buffer into the receiver's, by the thread whose call made the pair whole. A
+// from the sender's buffer into the receiver's, by the thread whose call completed the pair. A
 // call that cannot be made (peer lost, name already in use) is still answered through its ticket;
 // only a call on a closed wire is refused at once (Cancelled/Call). connect() to a name that nobody
 // has ends Disconnected/Link. `clock` gives the moment of arrival. The mailbox must outlive the

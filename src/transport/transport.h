@@ -1,15 +1,15 @@
-// The wire: one face of a few calls, the same for threads of one process, TCP, shared memory and
-// RDMA.
+// The wire (the transport between workers): one interface of a few calls, the same for threads of
+// one process, TCP, shared memory and RDMA.
 //
 // All calls return at once; the end of each is posted to the mailbox with its ticket. A receive is
 // posted ahead of the message and grants the sender the right to send that one message (a credit by
-// name), so no message ever stands in front of another that is wanted sooner, and nothing is
-// buffered without bound. Memory handed in must stay untouched until the ticket is posted.
+// name). So no message ever blocks another that is needed sooner, and nothing is buffered without
+// bound. Memory handed in must stay untouched until the ticket is posted.
 //
-// A connection that breaks while both ends live is mended by the wire itself: nothing is reported,
-// calls take longer, and every message arrives exactly once. Only when that fails is the peer lost:
-// it is posted once as a report without a ticket, and every call that was under way with it ends
-// with Disconnected/Worker.
+// The wire itself repairs a connection that breaks while both ends live: nothing is reported, calls
+// take longer, and every message arrives exactly once. Only when that fails is the peer lost: the
+// loss is posted once as a report without a ticket, and every call that was under way with the peer
+// ends with Disconnected/Worker.
 #pragma once
 
 #include <cstddef>
@@ -39,34 +39,34 @@ struct Address {
   std::string text;
 };
 
-// What the two ends tell each other first. Another job, token, version or epoch is refused with a
-// sentence.
+// What the two ends tell each other first. An end with another job, token, version or epoch is
+// refused with a sentence.
 struct Hello {
   std::string job, token;
   int32_t version = 0;
   WorkerId self;
   int64_t epoch = 0;
 };
-// Of the bytes on the wire, hello included; raised with every change of them.
+// Version of the wire format, hello included; raised with every change of the format.
 inline constexpr int32_t kWireVersion = 5;
 
-// What travels with a message: its times, see runtime/paced.h for the nominal clock, and of a part
-// of a sum what it is made of, see runtime/tally.h.
+// What is sent along with a message: its times (runtime/paced.h has the nominal clock) and, if it
+// is part of a sum, a tally of what is in that part (runtime/tally.h).
 struct Stamp {
   Duration sent{};     // when it was sent, on the sender's clock
   Duration arrival{};  // nominal arrival; zero = when it really arrives
   uint64_t tally = 0;
 };
 
-// What is done with a message where the wire has it, in place of being copied to where it is wanted
-// and read there again. `take` is called on a thread of the wire, with bytes that begin anywhere
-// and end with the call.
+// A callback that uses a message in the wire's own memory, instead of having it copied to a buffer
+// and read there. `take` is called on a thread of the wire; the bytes may have any alignment and
+// are valid only during the call.
 struct Taker {
   void (*take)(void* self, std::span<const std::byte> message) = nullptr;
   void* self = nullptr;
 };
 
-// A connection that had broken and stands again.
+// A connection that broke and has been repaired.
 struct Repair {
   WorkerId peer;
   Duration took{};  // from when this end saw the break to the new hello
@@ -79,7 +79,7 @@ class Transport {
   // Where peers reach this worker.
   virtual Address address() const = 0;
   // Connects to `peer`, which must be listening there; the ticket is posted when both ends have
-  // agreed on the hello, or with the refusal. Of a pair exactly one end calls it.
+  // agreed on the hello, or with the refusal. Exactly one end of a pair calls it.
   virtual Status connect(WorkerId peer, const Address& address, Ticket ticket) = 0;
   // Sends `bytes` once the peer has posted the matching receive. Messages to a peer that has not
   // connected yet wait for it.
@@ -89,8 +89,8 @@ class Transport {
   virtual Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) = 0;
   // Whether this wire gives messages to takers.
   virtual bool has_takers() const { return false; }
-  // Like recv, but the message is given to `taker`: once, before a report that it has come, and not
-  // at all when the report is of another end. `room` is memory that it may land in on its way.
+  // Like recv, but the message is given to `taker`: once, before the report of its arrival, and not
+  // at all when the report is an error. The wire may receive the message into `room` first.
   //
   // Requires: has_takers()
   virtual Status take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker,
@@ -98,12 +98,12 @@ class Transport {
     (void)from, (void)tag, (void)room, (void)taker, (void)ticket;
     return Error{Code::Invalid, Reach::Call, "this wire gives no messages to takers"};
   }
-  // Cancels all that is posted with `peer` (each ticket ends Cancelled) and forces its end closed.
+  // Cancels all calls with `peer` (each ticket ends Cancelled) and closes the connection by force.
   virtual Status drop(WorkerId peer) = 0;
   // Waits until all that was sent has left this process, `limit` at most, then closes every end.
   virtual Status close(Duration limit) = 0;
-  // The connections that were mended since the last call; of a pair the end that connected tells.
-  // A wire without connections has none.
+  // The connections that were repaired since the last call, listed only at the end that called
+  // connect(). A wire without connections has none.
   virtual std::vector<Repair> take_repairs() { return {}; }
   // For rehearsal: breaks the connection with `peer` by force, right after the next `after`
   // messages to it have been handed over (0: at once). A wire without connections does nothing.

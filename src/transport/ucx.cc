@@ -24,7 +24,7 @@ namespace tenuto {
 
 namespace {
 
-constexpr int64_t kHeaderRoom = 8 << 10;  // UCX's headers and ours: much more than they need
+constexpr int64_t kHeaderRoom = 8 << 10;  // for UCX's headers and ours: more than they need
 
 // A call on its way to the communication thread.
 struct Command {
@@ -50,7 +50,7 @@ class Wire : public UcxTransport {
   Wire& operator=(const Wire&) = delete;
   ~Wire() override;
 
-  // Starts the communication thread and waits until it listens or has said why it cannot.
+  // Starts the communication thread and waits until it listens or has an error why it cannot.
   Status start();
 
   Address address() const override { return {address_}; }
@@ -90,7 +90,7 @@ class Wire : public UcxTransport {
   std::condition_variable changed_;
   std::vector<Command> queue_;
   bool sleeping_ = false;  // the thread must be woken for a new command
-  bool open_ = true;       // calls are taken
+  bool open_ = true;       // calls are accepted
   bool started_ = false, finished_ = false;
   Status outcome_ = ok();  // of starting, then of closing
 };
@@ -208,8 +208,8 @@ UcxCounters Wire::counters() const {
           tally_.broken,     tally_.sent_again,      tally_.kept};
 }
 
-// The whole life of the communication thread. Closing is finished when UCX is gone too: until then
-// it may hold buffers and the mailbox.
+// The main function of the communication thread. Closing is finished only when UCX is destroyed,
+// too: until then UCX may use buffers and the mailbox.
 void Wire::run() {
   if (settings_.on_thread) settings_.on_thread();
   {
@@ -276,14 +276,14 @@ void Wire::apply(UcxEngine& engine) {
   }
 }
 
-// Whether no command waits; from here on the next one wakes the thread.
+// True when no command waits. From then on the next command wakes the thread.
 bool Wire::sleep_allowed() {
   const std::lock_guard lock(mutex_);
   sleeping_ = queue_.empty();
   return sleeping_;
 }
 
-// Works while there is work, then sleeps until UCX, a command or a limit has something to do.
+// Works while there is work, then sleeps until UCX has work, a command comes or a limit is reached.
 void Wire::serve(UcxEngine& engine) {
   while (true) {
     apply(engine);
@@ -320,10 +320,10 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
                        self.token.size(), ", at most ", kFrameText, " each"));
   }
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
-  // UCX takes these from the environment alone. A worker may come back to its port at once; large
-  // messages go without TCP's put, whose acknowledgement ends the process by an assertion of UCX
-  // 1.13 when its connection was closed by force meanwhile; and what TCP takes in one piece is such
-  // a message with its headers, not 64 KiB.
+  // UCX reads these only from the environment. The first lets a restarted worker listen at its old
+  // port at once. The second keeps large messages from TCP's put: if the connection is closed by
+  // force meanwhile, the put's acknowledgement fails an assertion of UCX 1.13 and ends the process.
+  // The third lets TCP take a message of kOnePiece with its headers in one piece, not 64 KiB.
   const std::string piece = cat(LinkRate::kOnePiece.count + kHeaderRoom);
   static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 &&
                                setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0 &&
@@ -341,7 +341,7 @@ Result<std::string> host_towards(const std::string& address) {
   sockaddr_storage here{};
   socklen_t length = sizeof(here);
   auto* const generic = reinterpret_cast<sockaddr*>(&here);
-  // A datagram socket that is connected has an address, and has sent nothing.
+  // Connecting a datagram socket gives it a local address and sends nothing.
   const int probe = ::socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const bool found = probe >= 0 && ::connect(probe, to, there.value().length) == 0 &&
                      ::getsockname(probe, generic, &length) == 0;

@@ -3,12 +3,13 @@
 // A receive sends its sender a small grant (tag, grant id, size); the sender pairs it with the send
 // of that tag and answers with the bytes, which go straight into the posted buffer (rendezvous) or
 // through one staging copy of UCX (eager). Rendezvous costs a hand-shake for each message, which
-// on a slow link waits behind the bulk of the other direction; eager costs the copy, which only a
-// fast link feels. LinkRate (transport/link_rate.h) holds the rule by which Automatic chooses.
+// on a slow link waits behind the bulk data of the other direction; eager costs the copy, which
+// matters only on a fast link. LinkRate (transport/link_rate.h) has the rule for Automatic.
 //
-// A send ends when the receiver has said that the message is there, or when its bytes are kept here
-// for sending again: small messages are kept from the start, others when the word of their arrival
-// takes long. So a connection may break at any moment (docs/decisions/013-broken-connections.md).
+// A send ends when the receiver has acknowledged the message, or when its bytes have been copied
+// here to be sent again if needed: small messages are copied at once, others when the
+// acknowledgement takes long. So a connection may break at any moment and nothing is lost
+// (docs/decisions/013-broken-connections.md).
 //
 // Sources: M. Shamis et al., "UCX: an open source framework for HPC network APIs and beyond",
 // HOTI 2015; the API reference of UCX 1.13.
@@ -33,47 +34,48 @@ enum class UcxProtocol : uint8_t {
 // How long a peer may be out of reach, while something is awaited from it, before it is lost.
 inline constexpr Duration kMendLimit = std::chrono::seconds(5);
 
-// What a worker may choose about its wire.
+// The settings of a worker's wire.
 struct UcxSettings {
   std::string device;                     // network device ("lo", "eth0"); empty = listen_host's
   std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
   uint16_t listen_port = 0;
   std::string advertised_host;  // what peers connect to; empty = listen_host
   UcxProtocol protocol = UcxProtocol::Automatic;
-  // Bytes to send and to receive into may lie in an accelerator's memory (see ucx_device_memory):
-  // messages go between it and the wire without the processor.
+  // Buffers to send from and to receive into may lie in an accelerator's memory (see
+  // ucx_device_memory): messages go between it and the wire without the processor.
   bool device_memory = false;
-  // A send ends when its message is at the receiver, however long that takes, instead of when its
-  // bytes are kept here: for who counts the sends that are under way. Small messages end at once.
+  // A send ends only when the receiver has the message, however long that takes, and not already
+  // when its bytes are copied here. For callers that count the sends under way. Sends of small
+  // messages still end at once.
   bool sends_end_there = false;
   std::function<void()> on_thread;  // the communication thread's first call; may be empty
   Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
-  Duration hello_limit = std::chrono::seconds(5);     // for a stranger to say who it is
-  // For a broken connection to stand again; then the peer is lost. A network device that is reset
-  // or a switch that learns its ports anew is back within about 3 s; a dead process is told from it
-  // at once, because nobody listens there any more. Below the silence that ends a step. A peer
-  // whose host answers nothing for so long, while something is awaited from it, is lost too.
+  Duration hello_limit = std::chrono::seconds(5);     // for a new connection to send its hello
+  // For a broken connection to be repaired; then the peer is lost. A network device that is reset
+  // or a switch that learns its ports anew is back within about 3 s; a dead process is recognized
+  // at once, because nobody listens there any more. Keep it below the silence that ends a step. A
+  // peer is also lost when something is awaited from it and its host answers nothing for this long.
   Duration mend_limit = kMendLimit;
-  // Connections at a time of which it is not known who is there; more are refused.
+  // The most connections at a time that have not said who they are; more are refused.
   size_t most_strangers = 1024;
-  // Messages that a peer may wait for while nobody here sends them; a peer with more is lost, since
-  // what it asks for would take this end's memory without bound.
+  // The most receives that a peer may have posted whose messages are not sent here. A peer with
+  // more is lost, because its grants would take this end's memory without bound.
   size_t most_awaited = 1 << 20;
 };
 
-// What went over a wire and what was refused, since the start.
+// Counts of what a wire has sent, refused and repaired since the start.
 struct UcxCounters {
   int64_t eager_sent = 0, rendezvous_sent = 0;
   int64_t refused = 0;         // connections with a wrong hello, or with none in time
-  int64_t malformed = 0;       // control messages that cannot be read or come out of turn
+  int64_t malformed = 0;       // control messages that cannot be read or are not expected
   int64_t unknown_grants = 0;  // messages and answers for a grant that is not open
   int64_t wake_ups = 0;        // of the communication thread: a quiet wire has none
-  int64_t broken = 0;          // connections that broke and were worth mending
+  int64_t broken = 0;          // open connections that broke, which the wire tries to repair
   int64_t sent_again = 0;      // messages, after such a break
   int64_t kept = 0;            // messages whose bytes were copied to end their send early
 };
 
-// A Transport that can be looked into.
+// A Transport with counters.
 class UcxTransport : public Transport {
  public:
   // Any thread.
@@ -90,18 +92,18 @@ class UcxTransport : public Transport {
 Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
                                                          Mailbox& mailbox);
 
-// The address of this machine by which it reaches `address` ("host:port", names too): what a wire
-// whose peers are there listens at. Nothing is sent.
+// The address of this machine from which it reaches `address` ("host:port", names too). A wire with
+// peers there should listen at it. Nothing is sent.
 //
-// Errors: Invalid  no such host, or no way to it
+// Errors: Invalid  no such host, or no route to it
 Result<std::string> host_towards(const std::string& address);
 
-// Whether the host of `address` ("host:port" in numbers) answers a connection within the limit,
-// with yes or no. True for what is no such address: there is nothing to be asked.
+// Whether the host of `address` ("host:port" in numbers) answers an attempt to connect within the
+// limit, by accepting or refusing it. Also true when `address` is no such address.
 bool is_reachable(const std::string& address, Duration limit);
 
 // Whether UCX can read and write CUDA memory here: it was built for it and there is a device.
-// Opens and closes a context, some milliseconds.
+// Opens and closes a context, which takes some milliseconds.
 bool ucx_device_memory();
 
 // Version of the UCX library that is linked, for `tenuto doctor` and `--version`.

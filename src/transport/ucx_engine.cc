@@ -25,7 +25,8 @@ namespace {
 
 constexpr unsigned kControlId = 1, kDataId = 2;
 constexpr Duration kRetryFirst = std::chrono::milliseconds(5);
-// One attempt to mend; a lost SYN is sent again after 1 s, so the next attempt may come sooner.
+// The limit of one attempt to reconnect. TCP resends a lost SYN only after 1 s, so a new attempt
+// may get through sooner.
 constexpr Duration kMendAttempt = std::chrono::seconds(1);
 constexpr Duration kLinger = std::chrono::seconds(1);
 constexpr Duration kLingerPause = std::chrono::milliseconds(1);
@@ -40,8 +41,8 @@ uint16_t port_of(const sockaddr_storage& address) {
                    : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// The descriptors of this process that are TCP sockets at the port: its listeners, or the
-// connections that they have accepted.
+// The descriptors of this process that are TCP sockets at the port: either its listeners, or the
+// connections that these have accepted.
 std::vector<int> sockets_at(uint16_t port, bool listening) {
   std::vector<int> found;
   std::error_code error;
@@ -64,11 +65,11 @@ std::vector<int> sockets_at(uint16_t port, bool listening) {
   return found;
 }
 
-// Takes the sockets at a port of this process from UCX's own thread: when this returns, that thread
-// accepts and reads nothing there any more. The listener comes first, because only then have all
-// accepted connections a descriptor to be found by. The other ends see their connections end.
+// Takes this process's sockets at a port away from UCX's own thread: when this returns, that thread
+// accepts and reads nothing there any more. The listener goes first: after it no connection is
+// accepted, so the search finds them all. The other ends see their connections end.
 void silence(uint16_t port) {
-  constexpr int kWait = 1;  // until the thread has left the descriptor's handler
+  constexpr int kWait = 1;  // wait until the thread has left the descriptor's handler
   for (const int descriptor : sockets_at(port, true)) ucs_async_remove_handler(descriptor, kWait);
   for (const int descriptor : sockets_at(port, false)) {
     ucs_async_remove_handler(descriptor, kWait);
@@ -135,7 +136,7 @@ Result<std::string> device_of(const std::string& host) {
   return name;
 }
 
-// UCX tells of every broken connection on stdout; here each is a report in a mailbox.
+// UCX prints every broken connection on stdout; here each one is a report in a mailbox.
 void quiet_ucx() {
   if (std::getenv("UCX_LOG_LEVEL") == nullptr) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
 }
@@ -156,8 +157,8 @@ UcxEngine::~UcxEngine() {
   if (worker_ != nullptr) {
     for (ucp_conn_request_h request : requests_) ucp_listener_reject(listener_, request);
     if (listener_ != nullptr) {
-      // A connection that the listener has accepted keeps a pointer to it until its request has
-      // come, and UCX 1.13 answers a request that comes after the listener's end by that pointer.
+      // An accepted connection keeps a pointer to the listener until its request has come. UCX 1.13
+      // uses that pointer also for a request that comes after the listener was destroyed.
       silence(port_);
       ucp_listener_destroy(listener_);
     }
@@ -167,8 +168,8 @@ UcxEngine::~UcxEngine() {
   abandon_flights();
 }
 
-// After the worker is gone nothing touches the buffers any more; whatever UCX did not complete ends
-// here.
+// Ends the requests that UCX has not completed. Its worker is destroyed, so nothing touches their
+// buffers any more.
 void UcxEngine::abandon_flights() {
   for (Flight* flight : flights_) {
     if (flight->ticket != kNoTicket) {
@@ -240,7 +241,7 @@ Status UcxEngine::open_worker() {
   }
   status = ucp_worker_get_efd(worker_, &descriptor_);
   if (status != UCS_OK) return invalid(cat("UCX gives no event descriptor: ", words(status)));
-  // What has come may belong into the device's memory, which only UCX can write.
+  // A message may have to go to the device's memory, which only UCX can write, after the callback.
   const uint32_t kept = settings_.device_memory ? UCP_AM_FLAG_PERSISTENT_DATA : 0;
   set_handler(kControlId, &UcxEngine::on_control, 0);
   set_handler(kDataId, &UcxEngine::on_data, kept);
@@ -337,7 +338,7 @@ void UcxEngine::attempt(WorkerId peer, Connecting& connecting, Duration moment) 
   control(link, hello);
 }
 
-// Sends a control frame, always eager; a hello lets the other side answer.
+// Sends a control frame, always eager. A Hello or Drop also lets the other side answer.
 void UcxEngine::control(Link& link, const Frame& frame) {
   auto* flight = new Flight;
   flight->kind = Flight::Kind::Control;
@@ -410,7 +411,7 @@ void UcxEngine::transmit(Link& link, uint64_t grant, Sent& sent) {
   }
 }
 
-// A request of UCX has completed, and with it the use of its buffers.
+// UCX has completed a request and does not use its buffers any more.
 void UcxEngine::landed(Flight* flight, ucs_status_t status) {
   const std::unique_ptr<Flight> owner(flight);
   Link& link = *flight->link;
@@ -462,7 +463,7 @@ void UcxEngine::landed_receive(const Flight& flight, ucs_status_t status) {
   if (status == UCS_OK) here(link, flight.tag, flight.header);
 }
 
-// The bytes of a message, or its announcement, have come. What is not expected is dropped.
+// The bytes of a message, or its announcement, have come. An unexpected message is dropped.
 ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t length,
                                 bool rendezvous) {
   const auto found = links_.find(header.channel);
@@ -502,8 +503,8 @@ ucs_status_t UcxEngine::arrived(const DataHeader& header, void* data, size_t len
   return UCS_OK;
 }
 
-// Lets UCX bring an announced message straight into the posted buffer, or one that has come into
-// whatever memory that is. The message is UCX's from here on.
+// Lets UCX write a message into the posted buffer: one that was announced, or one that has come and
+// may have to go to a device's memory. From here on UCX owns the message.
 ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, const Tag& tag,
                               Receiving& posted, bool rendezvous) {
   auto* flight = new Flight;
@@ -526,13 +527,13 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
       ucp_am_recv_data_nbx(worker_, data, posted.bytes.data(), posted.bytes.size(), &params);
   if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
   landed(flight, UCS_PTR_STATUS(request));
-  return rendezvous ? UCS_OK : UCS_INPROGRESS;  // in progress: it is not given back a second time
+  return rendezvous ? UCS_OK : UCS_INPROGRESS;  // in progress: UCX does not release it twice
 }
 
-// Closes the endpoints of ended links, by force: nothing that is still queued may leave. A link
-// goes when its endpoint is closed and UCX has given back every buffer. UCX closes the sockets in
-// later rounds of progress and wakes nobody for them; so for a while after a close the thread comes
-// back by itself, at growing pauses. Returns when.
+// Closes the endpoints of ended links by force, so that nothing that is still queued leaves. A link
+// is erased when its endpoint is closed and UCX has returned every buffer. UCX closes the sockets
+// in later rounds of progress, without a wake-up. So for a while after a close the thread wakes by
+// itself, at growing pauses. Returns the moment of the next wake-up.
 Duration UcxEngine::tick_ended(Duration moment) {
   bool waiting = false, mends = false, settling = false;
   for (auto it = links_.begin(); it != links_.end();) {
@@ -556,7 +557,7 @@ Duration UcxEngine::tick_ended(Duration moment) {
     mends |= gone && link.broken;
     it = gone ? links_.erase(it) : std::next(it);
   }
-  if (mends) return moment;  // its successor may come
+  if (mends) return moment;  // the link that replaces it may open now
   if (settling) return moment + kLingerPause;
   const Duration since = moment - last_close_;
   if (!waiting && (last_close_ == Duration::zero() || since > kLinger)) return Duration::max();

@@ -24,14 +24,14 @@
 
 namespace tenuto {
 
-// What UCX may use: TCP between processes, and with device memory what reaches that.
+// The transports that UCX may use: TCP; with device memory, also those that reach it.
 inline constexpr const char* kHostTransports = "tcp";
 inline constexpr const char* kDeviceTransports = "tcp,cuda_copy,cuda_ipc";
 
-// Keeps UCX from talking, unless the environment has set how much it says.
+// Turns off UCX's log, unless the environment sets its level.
 void quiet_ucx();
 
-// UcxCounters, countable on one thread and readable on another, and what was mended.
+// UcxCounters that one thread counts and another may read, and the repaired connections.
 struct UcxTally {
   std::atomic<int64_t> eager_sent{0}, rendezvous_sent{0}, refused{0}, malformed{0},
       unknown_grants{0}, wake_ups{0}, broken{0}, sent_again{0}, kept{0};
@@ -45,8 +45,8 @@ struct SocketAddress {
   socklen_t length = 0;
 };
 
-// "host:port" or "[host]:port" resolved, names only when allowed: they may take their time.
-// Errors: Invalid.
+// Resolves "host:port" or "[host]:port". Host names only with `names`, because a look-up may take
+// long. Errors: Invalid.
 Result<SocketAddress> resolve(const std::string& address, bool names = true);
 
 // The network device that owns `host`. Errors: Invalid when none does.
@@ -67,12 +67,12 @@ class UcxEngine {
   // The descriptor that becomes readable when an armed engine has work.
   int descriptor() const { return descriptor_; }
 
-  // One unit of UCX's work; false when there was none.
+  // Does one unit of UCX's work; false when there was none.
   bool progress() { return ucp_worker_progress(worker_) != 0; }
   // Asks for a wake-up; false: there is work right now.
   bool arm() { return ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
-  // What must not happen inside a callback: accepts, retries, time limits, closing. Returns the
-  // moment of the next limit, or Duration::max().
+  // Does what must not be done inside a callback of UCX: accepts, retries, time limits, closing.
+  // Returns the moment of the next limit, or Duration::max().
   Duration tick();
 
   // The calls of Transport; each is answered through the mailbox.
@@ -89,13 +89,13 @@ class UcxEngine {
   const Status& verdict() const { return verdict_; }
 
  private:
-  // Copying so much costs less than a word of arrival of its own.
+  // Messages up to this size are copied at once: that costs less than an acknowledgement of each.
   static constexpr size_t kKeptMessage = 16 << 10;
 
   enum class Phase : uint8_t { Running, Flushing, Parting, Ending, Closed };
-  // Accepted: awaits a hello. Waiting: has said hello in place of a broken link that is not gone
-  // yet. Greeting: awaits a welcome. Parted: the peer said bye. Ended: the endpoint is being
-  // closed.
+  // Accepted: awaits the peer's hello. Waiting: has got a hello that replaces a broken link, which
+  // is not gone yet. Greeting: has sent a hello and awaits the welcome. Parted: the peer has sent
+  // bye. Ended: the endpoint is being closed.
   enum class LinkState : uint8_t { Accepted, Refused, Waiting, Greeting, Open, Parted, Ended };
 
   struct Granted {
@@ -107,18 +107,18 @@ class UcxEngine {
     LinkState state = LinkState::Accepted;
     WorkerId peer;
     ucp_ep_h endpoint = nullptr;
-    Duration limit = Duration::max();  // of Accepted, Refused and an attempt to mend
-    std::map<Tag, Granted> granted;    // what the peer wants and has not got
-    std::vector<uint64_t> arrived;     // grants whose messages are here, to be told
-    bool slow_word = false;            // the word of an arrival takes long: bytes are kept at once
+    Duration limit = Duration::max();  // of Accepted, Refused and an attempt to reconnect
+    std::map<Tag, Granted> granted;    // the peer's receives that have no send here yet
+    std::vector<uint64_t> arrived;     // grants whose arrival is still to be acknowledged
+    bool slow_word = false;            // acknowledgements take long: copy bytes at once
     LinkRate rate;
     uint64_t probe = 0;   // grant of the message that asked for a Got
     int64_t sending = 0;  // bytes in UCX's hands
     int requests = 0;     // UCX requests that have not completed
     bool said_bye = false, closing = false, closed = false;
-    bool broken = false;         // was open; what UCX still holds of it goes to the next link
-    Duration settle{};           // until then a broken link is not closed under UCX's requests
-    std::optional<Error> ended;  // what its calls end with
+    bool broken = false;         // was open; its unfinished messages go on over the next link
+    Duration settle{};           // a broken link is not closed before, while UCX has requests
+    std::optional<Error> ended;  // the error that its calls end with
   };
   struct Sending {
     std::span<const std::byte> bytes;
@@ -128,12 +128,12 @@ class UcxEngine {
   // A message that was handed to UCX and is not known to have arrived.
   struct Sent {
     Sending sending;         // its ticket is kNoTicket once it has been posted
-    uint64_t link = 0;       // that it went over last
+    uint64_t link = 0;       // the link that it went over last
     bool in_flight = false;  // UCX still reads the bytes
-    bool got = false;        // it has arrived all the same
+    bool got = false;        // acknowledged while still in flight
     bool kept = false;       // `own` holds the bytes
     std::shared_ptr<std::byte[]> own;
-    Duration due{};  // when the word of its arrival is late; set when UCX is done
+    Duration due{};  // when its acknowledgement is late; set when UCX is done
   };
   struct Receiving {
     std::span<std::byte> bytes;
@@ -142,39 +142,39 @@ class UcxEngine {
     uint64_t grant = 0;
     bool fetching = false;  // UCX writes the bytes
   };
-  // A connection that broke and is to stand again.
+  // A broken connection that is being repaired.
   struct Mending {
     Duration since{}, limit{};
     std::string why;
-    Duration knock_at{}, pause{};  // the next look whether the peer still listens
-    int knock = -1;                // a socket that is being connected
-    int refused = 0;               // such looks in a row that found nobody
+    Duration knock_at{}, pause{};  // the next check whether the peer still listens
+    int knock = -1;                // the check's socket while it is being connected
+    int refused = 0;               // checks in a row that found nobody
   };
-  // While something is awaited from a peer: whether it can still be reached.
+  // Checks whether a peer can still be reached while something is awaited from it.
   struct Watch {
     bool awaits = false, asked = false;
-    Duration since{};         // nothing has been heard since then
-    Duration knock_at{};      // the next question to its host; zero = none so far
-    Duration limit{};         // for an answer to any of them
-    std::vector<int> knocks;  // sockets that are being connected
+    Duration since{};         // nothing has come from it since then
+    Duration knock_at{};      // the next attempt to connect to its host; zero = none so far
+    Duration limit{};         // for an answer to any of these attempts
+    std::vector<int> knocks;  // their sockets
   };
   struct Peer {
     Link* link = nullptr;
-    bool fresh = false;  // something has come from it
+    bool fresh = false;  // something has come from it since the last check
     Watch watch;
     std::optional<std::string> lost;
     std::map<Tag, Sending> sends;               // not yet granted
     std::unordered_map<uint64_t, Sent> sent;    // by grant
     std::map<Tag, Receiving> receives;          // not yet arrived
-    std::unordered_map<uint64_t, Tag> granted;  // what we want, by grant
+    std::unordered_map<uint64_t, Tag> granted;  // the tags of `receives`, by grant
     bool dialled = false;                       // this end connected
     uint64_t instance = 0;                      // of its wire; 0 = there was no connection
     std::string name;                           // where it listens
-    std::optional<SocketAddress> where;         // the same, when it is known without asking
+    std::optional<SocketAddress> where;         // the same, if known without a name look-up
     std::optional<Mending> mending;
     int64_t break_after = -1;  // messages until the connection is broken by force; -1 = never
   };
-  // When the word of a message's arrival is no longer waited for.
+  // A message that waits for its acknowledgement.
   struct Late {
     WorkerId peer;
     uint64_t grant = 0;
@@ -185,11 +185,11 @@ class UcxEngine {
     Ticket ticket;
     Duration limit{}, retry{}, pause{};
     Link* attempt = nullptr;
-    uint64_t resumes = 0;   // the instance with which there was a connection; 0 = a first one
-    bool farewell = false;  // only tells that it is not wanted any more
+    uint64_t resumes = 0;   // instance of the peer whose connection broke; 0 = a new one
+    bool farewell = false;  // only tells the peer that its connection was dropped
     bool mends() const { return resumes != 0 && !farewell; }
   };
-  // One request in UCX's hands. `bytes` is what a control frame keeps alive.
+  // One request that UCX has not completed. `bytes` keeps the bytes of a control frame alive.
   struct Flight {
     enum class Kind : uint8_t { Control, Send, Receive } kind = Kind::Control;
     Link* link = nullptr;
@@ -222,7 +222,7 @@ class UcxEngine {
   Duration tick_ended(Duration moment);
   void abandon_flights();
 
-  // ucx_link.cc: what the two ends have agreed.
+  // ucx_link.cc: the protocol between the two ends.
   void handle(const Frame& frame, ucp_ep_h reply);
   void on_hello(const Frame& frame, ucp_ep_h reply);
   void on_welcome(Link& link, const Frame& frame);
@@ -249,7 +249,7 @@ class UcxEngine {
   Duration tick_closing(Duration now);
   size_t unsent() const;
 
-  // ucx_mend.cc: what outlives a connection.
+  // ucx_mend.cc: what outlives a connection, and its repair.
   void break_link(Link& link, const std::string& why);
   void lose(WorkerId id, const std::string& why);
   void part(WorkerId id, const Error& error);
@@ -270,7 +270,7 @@ class UcxEngine {
   static bool found_nobody(const SocketAddress& where, Mending& mending, Duration now);
   Duration tick_late(Duration now);
 
-  // ucx_watch.cc: whether a peer that says nothing can be reached.
+  // ucx_watch.cc: whether a silent peer can still be reached.
   static void stop_watching(Peer& peer);
   static bool host_answers(Watch& watch);
   bool watch_peer(Peer& peer, Duration moment, Duration& next);
@@ -306,7 +306,7 @@ class UcxEngine {
   int sends_in_flight_ = 0;
   uint64_t next_id_ = 1, next_grant_ = 1, instance_ = 1;
   int mending_ = 0;                     // peers whose connection is broken
-  std::multimap<Duration, Late> late_;  // by when their bytes are kept
+  std::multimap<Duration, Late> late_;  // by the moment when their bytes are copied
   Phase phase_ = Phase::Running;
   Duration close_limit_{}, last_close_{};
   Status verdict_ = ok();

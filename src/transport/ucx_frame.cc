@@ -43,7 +43,7 @@ class Reader {
     rest_ = rest_.subspan(sizeof(value));
     return value;
   }
-  // What is not printable becomes '?': the text may end in a log or on a terminal.
+  // A string as it was sent. Use printable() on one that may end in a log or on a terminal.
   std::string text() {
     const size_t length = number<uint16_t>();
     if (!good_ || length > kFrameText || rest_.size() < length) {

@@ -1,5 +1,6 @@
-// What two UCX wires say to each other beside the bytes: one frame per active message, fields in
-// the byte order of the machine (the first word of a hello tells a machine of the other order).
+// The control messages of two UCX wires and the headers of their data messages: one frame per
+// active message, fields in the machine's byte order (the first word of a hello reveals a machine
+// of the other order).
 #pragma once
 
 #include <cstddef>
@@ -13,17 +14,17 @@
 
 namespace tenuto {
 
-// Strings in frames are at most so long.
+// The longest string in a frame, in bytes.
 inline constexpr size_t kFrameText = 1024;
 
-// At most so many arrivals are told in one frame.
+// The most arrivals that one frame reports.
 inline constexpr size_t kFrameArrivals = 64;
 
-// Hello, Welcome, Refuse: the hand-shake. Grant, Mismatch: a receive is posted; its message has
-// another size. Got: messages have arrived. Bye: nothing more comes from me. Settled, on a mended
-// connection: all that I still want has been granted again, the rest is here. Drop, in place of
-// a Hello: the connection that it names is not wanted any more. Ask: a sign of life is wanted;
-// Here: that sign.
+// Hello, Welcome, Refuse: the hand-shake. Grant: a receive is posted. Mismatch: the message for a
+// grant has another size. Got: messages have arrived. Bye: the sender sends nothing more. Settled,
+// on a repaired connection: the sender has granted again all that it still needs, all else has
+// arrived. Drop, in place of a Hello: the connection that it names was dropped. Ask: requests a
+// sign of life. Here: is that sign.
 enum class FrameKind : uint8_t {
   Hello = 1,
   Welcome,
@@ -43,34 +44,34 @@ struct Frame {
   FrameKind kind = FrameKind::Bye;
   uint64_t channel = 0;
   uint64_t own_channel = 0;  // Hello, Welcome: how the sender names this link
-  Hello hello;               // Hello, Welcome, Drop; so all that belongs to a hello
-  uint64_t instance = 0;     // Hello, Welcome: of the sender, another for each wire
-  uint64_t resumes = 0;      // Hello: instance of the peer whose connection broke; 0 = a first one
+  Hello hello;               // Hello, Welcome, Drop: a Drop has all fields of a Hello
+  uint64_t instance = 0;     // Hello, Welcome: of the sender; each wire has another one
+  uint64_t resumes = 0;      // Hello: instance of the peer whose connection broke; 0 = a new one
   std::string address;       // Hello: where the sender listens
   WorkerId expected;         // Hello: whom the sender means to reach
   std::string text;          // Refuse: the sentence
-  uint64_t grant = 0;        // Grant, Mismatch: the receive, by the same number as long as it lasts
+  uint64_t grant = 0;        // Grant, Mismatch: number of the receive, the same while it lasts
   uint64_t size = 0;         // Grant: of the posted buffer; Mismatch: of the message
   Tag tag;                   // Grant
-  std::vector<uint64_t> arrived;  // Grant, Got: grants whose messages are there
+  std::vector<uint64_t> arrived;  // Grant, Got: grants whose messages have arrived
 };
 
 // The header of a data message.
 struct DataHeader {
   uint64_t channel = 0, grant = 0;
   int64_t sent = 0, arrival = 0;
-  uint64_t acknowledge = 0;  // 1 = say Got at once; 0 = with the next frame that goes
+  uint64_t acknowledge = 0;  // 1 = send Got at once; 0 = acknowledge with a later frame
   uint64_t tally = 0;        // Stamp
 };
 
-// What the sender said of the message.
+// The message's stamp.
 inline Stamp stamp_of(const DataHeader& header) {
   return {Duration(header.sent), Duration(header.arrival), header.tally};
 }
 
-// Frame to bytes and back. Errors: Corrupt/Link for anything but a whole frame.
+// The bytes of a frame.
 std::string encode(const Frame& frame);
-// The frame in `bytes`.
+// The frame in `bytes`. Errors: Corrupt/Link for anything but a whole frame.
 Result<Frame> decode(std::span<const std::byte> bytes);
 
 }  // namespace tenuto

@@ -1,4 +1,5 @@
-// The agreed half of UcxEngine: who may speak, what is granted, how links end. No call to UCX.
+// The protocol of UcxEngine: which peers are accepted, what is granted, how links end. It calls UCX
+// only to reject connections.
 #include "base/clock.h"
 #include "base/text.h"
 #include "transport/ucx_engine.h"
@@ -7,11 +8,11 @@ namespace tenuto {
 
 namespace {
 
-// A peer may have so many receives posted with us, or strangers so many connections: far more than
-// any schedule needs, and a bound on what a broken peer can make us hold.
+// How long a refused connection stays open, so that the refusal can reach the other side. The other
+// side normally closes it before that.
 constexpr Duration kRefuseLimit = std::chrono::seconds(2);
-// After a forced close UCX completes what it held within moments; beyond this the worker is torn
-// down with it.
+// After a forced close UCX completes its requests within moments; after this limit its worker is
+// destroyed together with them.
 constexpr Duration kEndLimit = std::chrono::seconds(2);
 
 Duration now() { return monotonic_clock().now(); }
@@ -105,12 +106,12 @@ void UcxEngine::grant(Link& link, const Tag& tag, const Receiving& posted) {
   control(link, frame);
 }
 
-// A send has met its grant.
+// A send and its grant have both come: sends the message, or reports that their sizes differ.
 void UcxEngine::pair(Link& link, const Tag& tag, const Sending& sending, const Granted& granted) {
   if (granted.size == sending.bytes.size()) {
     Peer& side = peers_[link.peer];
     const auto [place, fresh] = side.sent.try_emplace(granted.grant);
-    if (!fresh) {  // no two receives of a peer have one number
+    if (!fresh) {  // a peer must not use a number for two receives
       ++tally_.malformed;
       side.sends.emplace(tag, sending);
       return;
@@ -155,7 +156,7 @@ void UcxEngine::handle(const Frame& frame, ucp_ep_h reply) {
   ++tally_.malformed;
 }
 
-// The peer hears nothing and wants a sign of life.
+// The peer has heard nothing from here for a while and asks for a sign of life.
 void UcxEngine::answer_ask(Link& link) {
   if (link.state != LinkState::Open) return;
   Frame frame;
@@ -200,7 +201,7 @@ void UcxEngine::on_hello(const Frame& frame, ucp_ep_h reply) {
   welcome(*link);
 }
 
-// Whether who says hello may come in.
+// Decides whether the sender of a hello is accepted.
 Status UcxEngine::judge_hello(const Frame& frame) {
   const WorkerId peer = frame.hello.self;
   const Status verdict = verify_hello(self_, frame.hello, cat("worker ", peer));
@@ -278,7 +279,7 @@ void UcxEngine::become_open(Link& link) {
   Peer& peer = peers_[link.peer];
   peer.link = &link;
   peer.lost.reset();
-  const std::map<Tag, Receiving> receives = peer.receives;  // a lost peer empties the original
+  const std::map<Tag, Receiving> receives = peer.receives;  // losing the peer empties the original
   for (const auto& [tag, posted] : receives) {
     if (link.state == LinkState::Open) grant(link, tag, posted);
   }
@@ -323,7 +324,7 @@ void UcxEngine::on_mismatch(Link& link, const Frame& frame) {
          size_error(link.peer, self_.self, tag, size_of(frame.size), size_of(posted.bytes.size())));
 }
 
-// A message is here, whole.
+// A message has arrived completely.
 void UcxEngine::here(Link& link, const Tag& tag, const DataHeader& header) {
   Peer& peer = peers_[link.peer];
   const auto place = peer.receives.find(tag);
@@ -344,8 +345,8 @@ void UcxEngine::say_got(Link& link) {
   control(link, frame);
 }
 
-// The peer has ended in order: its calls end, but it is not reported lost. The answer tells it that
-// everything it sent has been received; it then closes the endpoint.
+// The peer has closed its wire in order: calls with it end, but it is not reported lost. The answer
+// tells the peer that everything it sent has been received; the peer then closes the endpoint.
 void UcxEngine::on_bye(Link& link) {
   if (link.state == LinkState::Parted) return;
   link.state = LinkState::Parted;
@@ -364,15 +365,15 @@ void UcxEngine::on_bye(Link& link) {
   end_calls(peer, link.peer, lost_error(link.peer, *peer.lost));
 }
 
-// What a call ends with that UCX gave back after the peer had gone in order.
+// The error of a call that UCX returned after the peer had closed its wire in order.
 Error UcxEngine::parted_error(const Link& link) const {
   const auto found = peers_.find(link.peer);
   if (found == peers_.end() || !found->second.lost) return closed_error(self_.self);
   return lost_error(link.peer, *found->second.lost);
 }
 
-// The endpoint is broken: its connection is to be mended, an attempt to reach the peer has failed,
-// or, while this wire closes, the peer is lost.
+// The endpoint is broken. An open connection is repaired, or, while this wire closes, its peer is
+// lost; an attempt to connect has failed.
 void UcxEngine::fail(Link& link, const std::string& why) {
   if (link.ended || link.broken) return;
   if (link.state == LinkState::Open && phase_ == Phase::Running) return break_link(link, why);
@@ -391,8 +392,8 @@ void UcxEngine::fail(Link& link, const std::string& why) {
   if (state == LinkState::Open) lose(peer, why);
 }
 
-// Takes a link out of use; tick() closes its endpoint, and requests in UCX's hands end with `error`
-// when UCX gives them back.
+// Takes a link out of use. tick() closes its endpoint; requests that UCX has not completed end with
+// `error` when UCX returns them.
 void UcxEngine::end(Link& link, const Error& error) {
   link.ended = error;
   link.state = LinkState::Ended;
@@ -401,7 +402,7 @@ void UcxEngine::end(Link& link, const Error& error) {
   if (found != peers_.end() && found->second.link == &link) found->second.link = nullptr;
 }
 
-// Ends every call with `peer`; those in UCX's hands when UCX gives them back.
+// Ends every call with `peer`. Calls that UCX has not completed end when UCX returns them.
 void UcxEngine::end_calls(Peer& peer, WorkerId id, const Error& error) {
   const auto sends = std::exchange(peer.sends, {});
   const auto receives = std::exchange(peer.receives, {});
@@ -466,7 +467,7 @@ Duration UcxEngine::tick_connecting(Duration moment) {
   Duration next = Duration::max();
   std::vector<WorkerId> late;
   for (auto& [peer, connecting] : connecting_) {
-    const bool mends = connecting.mends();  // has its limit with the peer
+    const bool mends = connecting.mends();  // then the limit is that of peer.mending
     if (!mends && moment >= connecting.limit) {
       late.push_back(peer);
       continue;
@@ -516,7 +517,7 @@ Duration UcxEngine::tick_links(Duration moment) {
   return next;
 }
 
-// Closing: first what was sent leaves, then both ends say bye, then the endpoints close.
+// Closing: first all sends leave, then both ends send Bye, then the endpoints close.
 Duration UcxEngine::tick_closing(Duration moment) {
   if (phase_ == Phase::Flushing && (unsent() == 0 || moment >= close_limit_)) {
     if (const size_t left = unsent(); left > 0) {

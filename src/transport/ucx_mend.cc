@@ -1,10 +1,10 @@
 // The part of UcxEngine that outlives a connection: which messages are known to have arrived, and
-// how a broken connection comes to stand again.
+// how a broken connection is repaired.
 //
-// A receive has one number, its grant, for as long as it lasts. After a break the receiver grants
-// again, by the same numbers, what it has not got, and then says Settled; of what the sender had
-// handed over, that is sent again, and all else has arrived. Nothing of the new connection begins
-// at an end before UCX has given back every buffer of the old one there.
+// A receive keeps one number, its grant, for as long as it lasts. After a break the receiver grants
+// again, with the same numbers, every message that has not arrived, and then sends Settled. The
+// sender sends these messages again and knows that all others have arrived. An end uses the new
+// connection only after UCX has returned every buffer of the old one there.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,26 +21,27 @@ namespace tenuto {
 
 namespace {
 
-// The word of an arrival is waited for so long, and longer for the bytes before it at the rate
-// under which their way is long beside a copy; then the bytes are kept and the send ends. So a fast
-// link, however full, copies nothing, and on a slow one no sender waits for the way there and back.
+// How long a send waits for its acknowledgement: this time, and longer for each byte under way, by
+// a rate below which the transfer is slow compared with a copy. Then its bytes are copied and it
+// ends. So a fast link, however full, copies nothing, and no sender waits for a slow round trip.
 constexpr Duration kWordPatience = std::chrono::milliseconds(1);
 constexpr int64_t kPatienceForByte = 4;  // ns: 250 MB/s
-// A dead process closes its connections and stops listening within one sweep of the kernel, in any
-// order: so nobody listens there when three looks in a row, over 30 ms, have found nobody.
+// When a process dies the kernel closes its connections and its listener almost at once, in any
+// order. So nobody listens any more when three checks in a row, over 30 ms, have found nobody.
 constexpr int kRefusals = 3;
 constexpr Duration kKnockFirst = std::chrono::milliseconds(10);
 constexpr Duration kKnockMost = std::chrono::milliseconds(200);
 constexpr Duration kKnockLook = std::chrono::milliseconds(2);
-// When a worker dies, all others end their wires within moments. UCX 1.13 may end the process whose
-// wire is connected to just then, so nobody connects at once: neither whose connection broke nor
-// who has something to say about one.
+// When a worker dies, all others close their wires within moments. UCX 1.13 may crash a process
+// when somebody connects to its wire just then. So an end waits before it connects: the first pause
+// is for reconnecting after a break, the second for telling a peer that its connection was dropped.
 constexpr Duration kDialPause = std::chrono::milliseconds(5);
 constexpr Duration kFarewellPause = std::chrono::milliseconds(100);
-// Who cannot be told so soon that its connection is not wanted finds out by its own limit.
+// A peer that cannot be told within this time that its connection was dropped finds out by its own
+// limit.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
-// UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends,
-// so what it can still end by itself it is left to end.
+// UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends.
+// So it gets this time to complete its requests by itself.
 constexpr Duration kSettle = std::chrono::milliseconds(50);
 
 Duration now() { return monotonic_clock().now(); }
@@ -48,7 +49,7 @@ Duration now() { return monotonic_clock().now(); }
 }  // namespace
 
 void UcxEngine::keep(Sent& sent) {
-  // The memory of a device cannot be copied here: its sends wait for the word, however long.
+  // A device's memory cannot be copied here: its sends wait for the acknowledgement, however long.
   if (sent.kept || settings_.device_memory) return;
   const std::span<const std::byte> bytes = sent.sending.bytes;
   if (settings_.sends_end_there && bytes.size() > kKeptMessage) return;
@@ -60,14 +61,15 @@ void UcxEngine::keep(Sent& sent) {
   sent.sending.bytes = {sent.own.get(), bytes.size()};
 }
 
-// A message has arrived for certain.
+// A message is known to have arrived: ends its send.
 void UcxEngine::finish_sent(Peer& peer, WorkerId id, uint64_t grant) {
   const auto node = peer.sent.extract(grant);
   const Ticket ticket = node.mapped().sending.ticket;
   if (ticket != kNoTicket) report(ticket, id, ok());
 }
 
-// UCX has done its part for a message.
+// UCX has sent a message: ends the send if its bytes are kept, or lets it wait for the
+// acknowledgement.
 void UcxEngine::sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent) {
   if (sent.got) return finish_sent(peer, link.peer, grant);
   int64_t ahead = 0;
@@ -110,7 +112,7 @@ void UcxEngine::on_got(Link& link, const std::vector<uint64_t>& arrived) {
   }
 }
 
-// Ends the sends whose word of arrival takes long: their bytes are kept instead.
+// Ends the sends whose acknowledgement is late, after copying their bytes.
 Duration UcxEngine::tick_late(Duration moment) {
   for (; !late_.empty(); late_.erase(late_.begin())) {
     const auto& [due, late] = *late_.begin();
@@ -139,7 +141,8 @@ void UcxEngine::break_connection(WorkerId peer, int64_t after) {
   }
 }
 
-// The connection is gone, the peer perhaps not: calls with it wait for the next connection.
+// The connection is broken but its peer may be alive: calls with the peer wait for the next
+// connection.
 void UcxEngine::break_link(Link& link, const std::string& why) {
   ++tally_.broken;
   link.state = LinkState::Ended;
@@ -178,7 +181,7 @@ void UcxEngine::stop_mending(WorkerId id, Peer& peer) {
   if (attempt != nullptr) end(*attempt, dropped_error(id));
 }
 
-// The peer itself is lost: told once, and every call with it ends.
+// The peer itself is lost: reports that once and ends every call with it.
 void UcxEngine::lose(WorkerId id, const std::string& why) {
   const Error error = lost_error(id, why);
   peers_[id].lost = why;
@@ -186,7 +189,7 @@ void UcxEngine::lose(WorkerId id, const std::string& why) {
   part(id, error);
 }
 
-// Nothing of what was under way with the peer goes on.
+// Ends everything that is under way with the peer: repair, waiting links and calls.
 void UcxEngine::part(WorkerId id, const Error& error) {
   Peer& peer = peers_[id];
   stop_mending(id, peer);
@@ -199,8 +202,8 @@ void UcxEngine::part(WorkerId id, const Error& error) {
   end_calls(peer, id, error);
 }
 
-// The peer would wait for this end to connect again: it is told that nothing more comes. (An end
-// that did not connect refuses the peer when it comes.)
+// Tells the peer that its connection was dropped; otherwise it would wait for this end to connect
+// again. (An end that did not connect refuses the peer when it connects again.)
 void UcxEngine::begin_farewell(WorkerId id, const Peer& peer, uint64_t instance) {
   if (phase_ != Phase::Running || !peer.where || connecting_.contains(id)) return;
   Connecting& connecting = connecting_[id];
@@ -236,7 +239,7 @@ bool UcxEngine::unsettled(WorkerId peer) const {
   });
 }
 
-// Whether a connection that takes the place of a broken one belongs here.
+// Decides whether a connection that is to replace a broken one is accepted.
 Status UcxEngine::judge_resumption(const Frame& frame) const {
   const auto found = peers_.find(frame.hello.self);
   const bool known = found != peers_.end() && found->second.instance == frame.instance &&
@@ -257,7 +260,7 @@ void UcxEngine::on_resumption(Link& link) {
   if (Link* old = peers_[link.peer].link; old != nullptr) break_link(*old, "it connected again");
 }
 
-// The new connection stands at this end.
+// The new connection is ready for use at this end.
 void UcxEngine::mended(Link& link) {
   Peer& peer = peers_[link.peer];
   const Duration took = peer.mending ? now() - peer.mending->since : Duration::zero();
@@ -278,7 +281,7 @@ void UcxEngine::mended(Link& link) {
   control(link, frame);
 }
 
-// The peer still wants a message that was handed over before the break.
+// The peer still needs a message that was handed to UCX before the break.
 void UcxEngine::send_again(Link& link, const Frame& frame, Sent& sent) {
   if (sent.link == link.id || sent.in_flight || frame.size != sent.sending.bytes.size()) {
     ++tally_.malformed;
@@ -289,7 +292,7 @@ void UcxEngine::send_again(Link& link, const Frame& frame, Sent& sent) {
   transmit(link, frame.grant, sent);
 }
 
-// All that the peer has not granted again has arrived.
+// The peer has granted again all that it still needs, so all other messages have arrived.
 void UcxEngine::on_settled(Link& link) {
   Peer& peer = peers_[link.peer];
   std::vector<uint64_t> arrived;
@@ -299,7 +302,7 @@ void UcxEngine::on_settled(Link& link) {
   for (const uint64_t grant : arrived) finish_sent(peer, link.peer, grant);
 }
 
-// Looks whether somebody listens where the peer did. True when nobody does, for certain.
+// Checks whether anybody listens at the peer's address. True when it is certain that nobody does.
 bool UcxEngine::found_nobody(const SocketAddress& where, Mending& mending, Duration moment) {
   int code = EINPROGRESS;
   if (mending.knock < 0) {

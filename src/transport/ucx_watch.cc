@@ -1,11 +1,10 @@
-// The part of UcxEngine that finds out that a peer cannot be reached though nothing says so: a
-// cable that is pulled, or a switch that swallows packets, breaks no connection, and TCP goes on
-// trying for a quarter of an hour.
+// The part of UcxEngine that notices an unreachable peer although no connection breaks: when a
+// cable is pulled or a switch drops packets, TCP goes on trying for a quarter of an hour.
 //
 // While something is awaited from a peer and nothing comes, the peer is first asked for a sign of
-// life over the connection. A process that is stopped, or whose messages stand in a long queue,
-// gives none; so then the host itself is asked: the system there answers a new connection, with yes
-// or no, for as long as it can be reached. Only when neither has answered is the peer lost.
+// life over the connection. A process that is stopped, or whose messages wait in a long queue,
+// gives none. So next this end tries to connect to the peer's host: as long as the host can be
+// reached, its system accepts or refuses the attempt. The peer is lost only when neither answers.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,13 +20,13 @@ namespace tenuto {
 
 namespace {
 
-// Of the limit: when the peer is asked over the connection, when its host is asked first, and
-// between two such questions.
+// In fifths of the limit: when the peer is asked over the connection, when this end first tries to
+// connect to its host, and the pause between two such attempts.
 constexpr int kAskAt = 1, kKnockAt = 2, kAgain = 1, kParts = 5;
-// Between two looks whether the host has answered.
+// Pause between two checks whether the host has answered.
 constexpr Duration kLook = std::chrono::milliseconds(20);
 
-// A connection to the address that is being made; -1 = not possible now.
+// Begins to connect to the address and returns the socket; -1 = not possible now.
 int knock_at(const SocketAddress& where) {
   const int knock =
       ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -55,7 +54,7 @@ void UcxEngine::stop_watching(Peer& peer) {
   peer.watch = {};
 }
 
-// Whether the host of a peer has answered one of the questions.
+// Whether a peer's host has answered one of the attempts to connect.
 bool UcxEngine::host_answers(Watch& watch) {
   bool heard = false;
   std::erase_if(watch.knocks, [&](int knock) {
@@ -67,8 +66,8 @@ bool UcxEngine::host_answers(Watch& watch) {
   return heard;
 }
 
-// Looks after one peer from which something is awaited. Sets `next` to when it is to be looked
-// after again; true when it cannot be reached any more.
+// Checks one peer from which something is awaited. Lowers `next` to the moment of the next check;
+// returns true when the peer cannot be reached any more.
 bool UcxEngine::watch_peer(Peer& peer, Duration moment, Duration& next) {
   Watch& watch = peer.watch;
   const Duration part = settings_.mend_limit / kParts;
@@ -88,7 +87,7 @@ bool UcxEngine::watch_peer(Peer& peer, Duration moment, Duration& next) {
   }
   if (quiet >= kKnockAt * part) {
     if (watch.knock_at == Duration{}) {
-      // This process may have stood still itself: the host is given its time from now on.
+      // This process may have been stopped itself, so the host's time begins only now.
       watch.knock_at = moment;
       watch.limit = moment + (kParts - kKnockAt) * part;
     }

@@ -69,7 +69,7 @@ class Chaos {
     return it;
   }
   std::string worker() { return cat(below(pipelines_), ".", below(stages_)); }
-  // For up to four times as long as it takes to the next trouble.
+  // A random until_step: up to four times the average gap between two faults later.
   int64_t some_steps_after(int64_t step) { return step + 1 + random_.below(4 * every_); }
 
   void end_worker(int64_t step) {
@@ -78,7 +78,7 @@ class Chaos {
     const bool stops = below(4) == 0;
     const int32_t op = below(ops_);
     const int64_t back = step + every_ + random_.below(2 * every_);
-    if (free_from > step) return;  // it is gone already, or never goes
+    if (free_from > step) return;  // it is gone already, or it is spared
     Fault& gone = fault(stops ? "stop" : "kill", step);
     gone.worker = cat(pipeline, ".", stage);
     gone.at_op = op;
@@ -86,7 +86,7 @@ class Chaos {
     if (back < end_) fault("start", back).worker = cat(pipeline, ".", stage);
   }
 
-  // Too short for anybody to be expelled, even when two of them follow on each other.
+  // Too short for a worker to be expelled, even when two such times follow each other.
   double some_time() { return 1 + static_cast<double>(random_.below(longest_ms_)); }
 
   void pause_worker(int64_t step) {
@@ -139,12 +139,12 @@ class Chaos {
 
   const int64_t every_;
   const int32_t stages_, pipelines_;
-  const int32_t ops_;  // that every worker ends in a step, whatever its stage
+  const int32_t ops_;  // a number of ops that every worker runs in a step, whatever its stage
   const int64_t end_;
   const int64_t longest_ms_;
   Random random_;
   std::vector<int64_t> free_from_;  // by worker: the first step in which it may be hit
-  std::vector<Kind> kinds_;         // each as often as it is likely
+  std::vector<Kind> kinds_;         // each one repeated by its weight
   std::vector<Fault> faults_;
 };
 

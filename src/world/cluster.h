@@ -30,13 +30,13 @@ struct Cluster {
   std::vector<Worker> workers;
   std::vector<int32_t> place;                                // class of each worker; empty = all 0
   std::vector<std::vector<Link>> between;                    // between[place][place]; empty = free
-  std::map<std::pair<WorkerId, WorkerId>, Link> exceptions;  // a slow link is one entry a direction
+  std::map<std::pair<WorkerId, WorkerId>, Link> exceptions;  // one entry per direction
 
   // The link that carries what `from` sends to `to`.
   Link link(WorkerId from, WorkerId to) const;
 };
 
-// How long what takes `time` lasts at a worker of that speed, to the nearest nanosecond.
+// How long work of `time` at speed 1 takes on a worker of that speed, to the nearest nanosecond.
 Duration at_speed(Duration time, double speed);
 
 // `worker_count` equal workers with every link alike.

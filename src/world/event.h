@@ -1,4 +1,4 @@
-// Facts that flow up: what a worker did, and when.
+// Events: what a worker did, and when.
 #pragma once
 
 #include <cstdint>

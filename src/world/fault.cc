@@ -20,7 +20,7 @@ bool ends_process(const Fault& fault) { return fault.kind == "kill" || fault.kin
 
 bool changes_process(const Fault& fault) { return ends_process(fault) || fault.kind == "start"; }
 
-// True when the fault happens to a worker in one step.
+// True when the fault happens to a worker at one moment of one step.
 bool befalls_worker(const Fault& fault) {
   return changes_process(fault) || fault.kind == "partition";
 }

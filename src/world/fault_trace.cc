@@ -50,7 +50,7 @@ std::optional<Number> number_of(std::string_view text) {
   return number;
 }
 
-// A trace on its way in.
+// Reads a trace line by line.
 class Trace {
  public:
   explicit Trace(const std::string& source) : source_(source) {}
@@ -107,7 +107,7 @@ class Trace {
     return ok();
   }
 
-  // What holds ends when the next line of links or none begins.
+  // Ends the slow links in force: the next line of slow links, or `off`, replaces them.
   void end_all(int64_t step) {
     for (; open_ < faults_.size(); ++open_) {
       Fault& fault = faults_[open_].fault;

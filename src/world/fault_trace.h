@@ -1,5 +1,5 @@
-// A trace of slow and broken links, to be replayed: which links were slow from which step on, and
-// how much; which connections broke.
+// A recorded trace of slow and broken links, to be replayed: which links were slow, from which step
+// on and by how much; which connections broke.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct TracedFault {
 };
 
 // Reads lines `step;links;delay_ms`. Links are pairs of neighbouring stages, `0_1,5_6`; a line
-// holds until the next, and `step;off` ends all. `step;links;break` breaks connections in that step
-// and leaves what holds. Steps ascend. Blank lines and what follows a # say
-// nothing.
+// is in force until the next one, and `step;off` ends it. `step;links;break` breaks connections in
+// that step and leaves the line before it in force. Steps ascend. Blank lines and everything after
+// a # are ignored.
 //
 // Errors: Invalid/Call  with `source`, line and column
 Result<std::vector<TracedFault>> read_fault_trace(const std::string& text,

@@ -115,7 +115,7 @@ Found misfit_of_send(const Job& job) {
   return {};
 }
 
-// What the dead leave is done under ready dispatch.
+// Live workers can do the work of dead ones only under ready dispatch.
 Found misfit_of_absence(const Job& job) {
   for (size_t i = 0; i < job.faults.size(); ++i) {
     if (job.faults[i].kind != "dead-worker" || job.network.send != "blocking") continue;
@@ -148,7 +148,7 @@ Found misfit_of_numerics(const Job& job) {
                     job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
 }
 
-// The workers of a schedule's file are known when it has been read, see load_effective_job.
+// With a schedule file the number of workers is known once it is read, see load_effective_job.
 Found misfit_of_faults(const Job& job) {
   const int32_t stages = job.parallel.stages, workers = job.worker_count();
   for (size_t i = 0; i < job.faults.size(); ++i) {
@@ -184,7 +184,7 @@ Found misfit_of_faults(const Job& job) {
 }
 
 Found misfit_of_workers(const Job& job) {
-  // Lists of ops are held whole: bounds keep a typing error from asking for all of the memory.
+  // Lists of ops are held whole in memory: these limits keep a typing error from filling it.
   constexpr int64_t kMostWorkers = 16384, kMostOps = 100'000'000;
   const int64_t workers = int64_t{job.parallel.stages} * job.parallel.pipelines;
   if (workers > kMostWorkers) {

@@ -1,4 +1,4 @@
-// Do the values of a job fit together? Each is in its range already; here it is about pairs.
+// Checks that the values of a job fit together. Each one has already been found to be in its range.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,8 @@ struct Misfit {
 // and head.
 int32_t cut_layers(const ModelSettings& model);
 
-// The first misfit of the job, or none. Faults are held against the workers unless the lists of a
-// file will say how many there are.
+// The first misfit of the job, or none. Faults are checked against the number of workers, unless a
+// schedule file (parallel.schedule), read later, decides that number.
 std::optional<Misfit> find_misfit(const Job& job);
 
 // The first [[fault]] of a link or worker that the job does not have, or none.

@@ -47,13 +47,13 @@ struct OptimizerSettings {
 struct ParallelSettings {
   int32_t stages = 1;  // workers of a pipeline
   int32_t pipelines = 1;
-  int32_t chunks = 0;      // stages of one worker; 0 = as the order wants
+  int32_t chunks = 0;      // stages of one worker; 0 = the order's default
   int32_t micros = 4;      // micro-batches per pipeline and step
   int32_t micro_rows = 4;  // rows (sequences, samples) of one micro-batch
   std::string order = "1f1b";
   std::string dispatch = "auto";      // auto | ready | listed
   int32_t memory = 0;                 // micro-batches a worker may hold; 0 = unlimited
-  bool split_backward = false;        // default: as the order wants
+  bool split_backward = false;        // default: the order's
   std::string schedule;               // a file of lists instead of an order; empty = none
   std::string optimizer = "barrier";  // barrier | staggered: each stage steps when its own
                                       // gradients are whole
@@ -82,7 +82,7 @@ struct NetworkSettings {
   double megabytes_per_second = 0;  // paced: of every link; 0 = unlimited
   std::string send = "offloaded";   // paced, nominal clock: offloaded | blocking
   double connect_seconds = 30;      // limit for all peers to be connected
-  double silence_seconds = 60;      // a step without any progress for so long ends the run
+  double silence_seconds = 60;      // a step without progress for this long ends the run
 };
 
 // [resilience]
@@ -90,10 +90,10 @@ struct ResilienceSettings {
   std::string slow_links = "adapt";       // adapt | observe | off
   std::string slow_workers = "observe";   // adapt | observe
   std::string dead_workers = "continue";  // continue | stop
-  double silence_seconds = 2;             // a worker that says nothing for so long is dead
-  std::string numerics = "fast";          // fast | reproducible: the same bits whoever runs what
-  int32_t restarts = 0;                   // of each worker that has died, by who started it
-  int32_t copies = 0;                     // of each stage's state, beside those who run it
+  double silence_seconds = 2;             // a worker that is silent for this long is dead
+  std::string numerics = "fast";          // fast | reproducible: same bits under any routing
+  int32_t restarts = 0;                   // how often the launcher restarts each dead worker
+  int32_t copies = 0;                     // of each stage's state, on workers of other stages
 };
 
 // [coordinator]

@@ -468,7 +468,7 @@ std::string type_words(const Slot& slot) {
   return std::visit(Words{}, slot);
 }
 
-// A bound for people: 1e6, not 1000000.
+// A bound as text for people: 1e6, not 1000000.
 std::string bound(double number) {
   return std::isinf(number) ? (number < 0 ? "-inf" : "inf") : piece(number);
 }
@@ -510,7 +510,7 @@ const std::vector<Key>& job_keys() {
 
 namespace {
 
-// What happens, and to which link.
+// The first keys of a fault: what happens, and to which link.
 std::vector<Key> faulty_link_keys() {
   return {
       {"fault.kind",
@@ -548,7 +548,7 @@ std::vector<Key> faulty_link_keys() {
   };
 }
 
-// When, and to whom else.
+// The other keys of a fault: when it happens, and those of workers, clocks and chaos.
 std::vector<Key> faulty_worker_keys() {
   return {
       {"fault.at_step",

@@ -1,4 +1,4 @@
-// The keys of a job, one table: reading, flags, writing and the documents all go by it.
+// The keys of a job in one table. Job files, flags, to_toml and the documents all use it.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace tenuto {
 using Slot = std::variant<std::string*, bool*, int32_t*, int64_t*, double*,
                           std::vector<std::string>*, std::vector<int64_t>*, std::vector<double>*>;
 
-// The numbers that a key takes; an open end is not itself allowed.
+// The numbers that a key takes; an open end is excluded.
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
-  bool zero = false;  // 0 too, which is below `low`
+  bool zero = false;  // 0 is allowed, too, although it is below `low`
   // True for a finite number inside.
   bool contains(double number) const;
 };
@@ -38,11 +38,11 @@ struct Key {
 // Every key, by section, in the order in which a job is written.
 const std::vector<Key>& job_keys();
 
-// The keys of a [[fault]], "fault.link". Their slots are in the last fault of a job, which gets one
-// when it has none.
+// The keys of a [[fault]], such as "fault.link". Their slots are in the last fault of a job; a job
+// without faults gets one.
 const std::vector<Key>& fault_keys();
 
-// The key of that name, or nullptr; of a fault's keys only those of find_fault_key.
+// The key of that name, or nullptr: find_key searches job_keys, find_fault_key searches fault_keys.
 const Key* find_key(std::string_view name);
 const Key* find_fault_key(std::string_view name);
 
@@ -55,7 +55,7 @@ std::string value_text(const Key& key, const Job& job);
 // `text` as a TOML string, quoted and escaped.
 std::string toml_string(std::string_view text);
 
-// A name that this version does not know yet, or will never know, and the sentence that says so.
+// A name that belongs to a later version or to none, and the sentence that says so.
 struct LaterName {
   std::string_view name;  // a section, or "section.key"
   std::string_view sentence;

@@ -21,9 +21,9 @@ namespace tenuto {
 
 namespace {
 
-// A job file is written by hand; whatever is larger is not one.
+// A job file is written by hand; a larger file is not one.
 constexpr int64_t kMostBytes = 1 << 20;
-// Faults that chaos draws.
+// The most faults that one chaos may draw, on average.
 constexpr int64_t kMostDrawn = 100'000;
 
 // Where a value stands: the file or the flag, and its line and column when it has them.
@@ -39,7 +39,7 @@ struct Flaw {
   std::string sentence;
 };
 
-// A job on its way in: places for later faults, origins for the reader.
+// A job while it is read. `places` is for error messages that come later, `origin` for the user.
 struct Reading {
   LoadedJob loaded;
   std::map<std::string, Place> places;
@@ -70,7 +70,7 @@ std::string type_name(const toml::node& node) {
   }
 }
 
-// What was found, for an error: the value, cut short, and its type when the type is the matter.
+// What was found, for an error: the value, cut short; of a table, a list or a date its type.
 std::string found_text(const toml::node& node) {
   if (const auto* text = node.as_string()) {
     const std::string& value = text->get();
@@ -82,7 +82,7 @@ std::string found_text(const toml::node& node) {
   return type_name(node);
 }
 
-// One value from one TOML node. False: it is of another type or out of range.
+// Reads one value from a TOML node. False when it has another type or is out of range.
 bool take(const toml::node& node, const Key&, bool& value) {
   const auto* found = node.as_boolean();
   if (found != nullptr) value = found->get();
@@ -150,7 +150,7 @@ bool take(const toml::node& node, const Key& key, std::vector<T>& values) {
   return true;
 }
 
-// The part of a list that does not fit, or the node itself.
+// The first item of a list that does not fit, or the node itself, as text.
 std::string misfit_text(const Key& key, const toml::node& node) {
   const auto* list = node.as_array();
   Job job;
@@ -172,7 +172,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
   return best.empty() ? std::string() : cat(", did you mean ", best, "?");
 }
 
-// `name` is the key's, or that of a key in one of several tables.
+// `name` is the key's name; for a key of a [[fault]] it has the table's number: fault[2].link.
 void take_value(Reading& reading, const Key& key, const std::string& name, const toml::node& node,
                 const Place& place) {
   const bool fits = std::visit([&](auto* value) { return take(node, key, *value); },
@@ -200,7 +200,7 @@ std::vector<std::string_view> section_names() {
   return names;
 }
 
-// The sentence about a name that is no key: a later one, a misspelt one, or one in another section.
+// The error for a name that is no key here: of a later version, misspelt, or of another section.
 std::string unknown_key(const std::string& section, const std::string& key) {
   const std::string name = section + "." + key;
   const std::string_view later = later_sentence(name);
@@ -253,7 +253,7 @@ void read_section(Reading& reading, const std::string& section, const toml::tabl
   }
 }
 
-// "fault[2]": of the fault that is read or written as number `index`.
+// "fault[2]": the name of the fault that is read or written as number `index`.
 std::string fault_name(size_t index) { return cat("fault[", index, "]"); }
 
 std::string unknown_fault_key(const std::string& key) {
@@ -267,7 +267,7 @@ std::string unknown_fault_key(const std::string& key) {
   return cat("[[fault]] has no key ", key, hint.empty() ? cat("; it has ", all) : hint);
 }
 
-// Each table of [[fault]] becomes the last fault of the job while it is read.
+// Appends a fault to the job for each [[fault]] table and then reads the table's keys into it.
 void read_faults(Reading& reading, const toml::node& node, const Place& place,
                  const std::string& source) {
   const toml::array* tables = node.as_array();
@@ -351,7 +351,7 @@ Result<std::string> file_text(const std::string& path, const std::string& what) 
   return read_file(path, kMostBytes);
 }
 
-// The kinds of fault that a key belongs to, the one that an error names first.
+// The kinds of fault that a key belongs to. An error names the first one.
 std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "file") return {"slow-link-trace"};
   if (word == "speed") return {"slow-worker"};
@@ -371,7 +371,7 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
   return {"slow-link"};
 }
 
-// Whether the keys of a fault of a worker say what they must; a flaw, or none.
+// Checks that a fault of a worker has the keys that it needs. Returns the first flaw, or none.
 std::optional<Flaw> flaw_of_worker(const Fault& fault, const Place& table,
                                    const std::string& name) {
   if (fault.worker.empty()) {
@@ -394,7 +394,7 @@ std::optional<Flaw> flaw_of_worker(const Fault& fault, const Place& table,
   return {};
 }
 
-// Whether the keys of a fault go together; a flaw, or none.
+// Checks that the keys of a fault go together. Returns the first flaw, or none.
 std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
                                   const std::string& name) {
   const auto place_of_key = [&](const std::string& key) {
@@ -445,12 +445,12 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
   return until();
 }
 
-// The faults of a job while some of them are replaced by what they come to.
+// Builds the new list of a job's faults, in which traces and chaos are replaced by their faults.
 class SettledFaults {
  public:
   explicit SettledFaults(Reading& reading) : reading_(reading) {}
 
-  // The fault that is number `index` by now.
+  // Keeps the job's fault number `index`.
   void keep(size_t index) {
     const std::string name = fault_name(index), next = fault_name(faults_.size());
     places_[next] = reading_.places.at(name);
@@ -465,13 +465,13 @@ class SettledFaults {
     origins_[fault_name(faults_.size())] = origin;
     faults_.push_back(fault);
   }
-  // The same; what is said of its link names that place.
+  // The same; errors about the fault or its link name that place.
   void add(const Fault& fault, const std::string& origin, const Place& of_link) {
     const std::string name = fault_name(faults_.size());
     places_[name] = places_[name + ".link"] = of_link;
     add(fault, origin);
   }
-  // They are the job's from now on.
+  // Makes the new list the job's.
   void put() {
     const auto of_faults = [](const auto& entry) { return entry.first.starts_with("fault["); };
     std::erase_if(reading_.places, of_faults);
@@ -488,7 +488,7 @@ class SettledFaults {
   std::map<std::string, std::string> origins_;
 };
 
-// Holds the faults' keys against each other and puts those of traces in the traces' place.
+// Checks the keys of each fault and replaces each trace by its faults.
 Status settle_faults(Reading& reading) {
   const std::vector<Fault>& faults = reading.loaded.job.faults;
   SettledFaults settled(reading);
@@ -515,7 +515,7 @@ Status settle_faults(Reading& reading) {
   return ok();
 }
 
-// Puts what chaos comes to in its place, when the job's size is known.
+// Replaces each chaos by the faults that it draws. The job's size must be known.
 Status settle_chaos(Reading& reading) {
   const Job& job = reading.loaded.job;
   SettledFaults settled(reading);
@@ -614,7 +614,7 @@ Status check_fit(const Reading& reading) {
   return error_of({place->second, sentence});
 }
 
-// What is to be seen once every text and every flag has been read.
+// Does what needs the whole job, after every text and every flag has been read.
 Status settle(Reading& reading) {
   if (const Status fits = check_fit(reading); !fits.ok()) return fits;
   if (const Status drawn = settle_chaos(reading); !drawn.ok()) return drawn;
@@ -627,7 +627,7 @@ Reading fresh_reading() {
   return reading;
 }
 
-// The keys of a fault that say something.
+// The kind of a fault and those of its keys that are not at their defaults.
 std::string fault_toml(const Fault& fault) {
   Job job, plain;
   job.faults = {fault};

@@ -1,4 +1,4 @@
-// Reading a job from TOML and flags: every key in one table, every refusal one sentence with file,
+// Reads a job from TOML and flags, by the table of keys.h. Every error is one sentence with file,
 // line, column and the nearest valid name.
 #pragma once
 
@@ -24,7 +24,8 @@ struct LoadedJob {
 //         value out of range, or values that do not fit together (more stages than layers).
 Result<LoadedJob> load_job(const std::string& path, const std::vector<std::string>& overrides);
 
-// The job as TOML that load_job reads back equal; with `origin`, a comment after each value.
+// The job as TOML from which load_job reads an equal job; with `origin`, a comment after each value
+// says where it came from.
 std::string to_toml(const Job& job, const std::map<std::string, std::string>* origin = nullptr);
 
 // Reads the text of to_toml back.

@@ -1,4 +1,4 @@
-// What parameters a model has, layer by layer, and what they start from. Neither depends on how the
+// The parameters of a model, layer by layer, and their initial values. Neither depends on how the
 // layers are cut into stages, nor on torch.
 #pragma once
 
@@ -16,7 +16,7 @@ inline constexpr int64_t kVocabulary = 256;  // bytes
 // What a model needs to know of its data.
 struct DataExtent {
   int64_t features = 0;  // mlp: numbers of one row
-  int64_t classes = 0;   // mlp: what a row can be
+  int64_t classes = 0;   // mlp: how many classes there are
 };
 
 // One parameter tensor. Its name does not depend on the stage.
@@ -25,12 +25,12 @@ struct ParameterCard {
   std::vector<int64_t> shape;
   double deviation = 0;  // of the normal distribution it is drawn from; 0 = all `constant`
   double constant = 0;
-  bool counted = true;  // false: the tied weight's second home, which the norm leaves out
-  bool shared = false;  // the tied weight where two stages hold it: a bucket of its own
+  bool counted = true;  // false: the second copy of the tied weight, which the norm leaves out
+  bool shared = false;  // the tied weight when two stages hold it: it has its own bucket
 
   // Number of elements.
   int64_t count() const;
-  // True for matrices: gains and biases are not pulled to zero.
+  // True for matrices: weight decay does not apply to gains and biases.
   bool decays() const { return shape.size() > 1; }
 };
 
@@ -39,7 +39,7 @@ struct ParameterCard {
 std::vector<ParameterCard> parameters_of(const ModelSettings& model, const DataExtent& extent,
                                          int32_t layer_first, int32_t layer_end);
 
-// The values that a parameter starts from: a function of (seed, name) alone.
+// The initial values of a parameter: a function of (seed, name) alone.
 //
 // Shapes: `into` has card.count() elements
 void initial_values(const ParameterCard& card, int64_t seed, std::span<float> into);

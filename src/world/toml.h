@@ -1,4 +1,4 @@
-// The TOML parser, set up for job files: without exceptions, flat, and mended where it must be.
+// The TOML parser, set up for job files: without exceptions, with little nesting, one bug patched.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_MAX_NESTED_VALUES 16
 
-// In version 3.3 the tables of blanks promise the compiler that letters of some alphabets, e and o
-// with marks among them, cannot come: outside of quotes they are undefined behaviour. Here such a
-// letter is no blank.
+// A bug of version 3.3: its tables of blanks tell the compiler that letters of some alphabets, such
+// as accented e and o, cannot occur, so one outside of quotes is undefined behaviour. With this
+// macro such a letter counts as "no blank".
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE

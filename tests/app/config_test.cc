@@ -122,6 +122,9 @@ TEST(Output, IsWholeOrAnError) {
   EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, limit).error().message,
             "sh was ended by signal 9");
   EXPECT_EQ(output_of({"sleep", "30"}, std::chrono::milliseconds(50)).error().code, Code::Timeout);
+  // It closes its output and lives on.
+  const std::vector<std::string> silent{"sh", "-c", "exec sleep 30 >&-"};
+  EXPECT_EQ(output_of(silent, std::chrono::milliseconds(50)).error().code, Code::Timeout);
 }
 
 }  // namespace

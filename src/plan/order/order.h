@@ -14,8 +14,8 @@
 
 namespace tenuto {
 
-// One op of a worker's sequence: what, for the pipeline's how manieth micro-batch, at which of the
-// worker's chunks.
+// One op of a worker's sequence: its kind, the position of its micro-batch in the pipeline (from
+// 0), and the worker's chunk that runs it.
 struct Slot {
   OpKind kind = OpKind::Forward;
   int32_t position = 0;
@@ -36,11 +36,10 @@ struct NamedOrder {
 // The order of a name, or nullptr.
 const NamedOrder* find_order(std::string_view name);
 
-// A sequence on its way, for orders that are told op by op: the next position of each kind and
-// chunk, whichever that is.
+// Builds a sequence op by op: each call appends the next position of its kind and chunk.
 class SlotList {
  public:
-  // For `shape`, empty.
+  // An empty sequence for `shape`.
   explicit SlotList(const OrderShape& shape);
   // Appends the chunk's next forward; false when there is none.
   bool forward(int32_t chunk) { return next(OpKind::Forward, chunk, micros_); }
@@ -49,11 +48,11 @@ class SlotList {
   // Appends the chunk's next weight gradient whose input gradient is in the list; false when there
   // is none.
   bool backward_weight(int32_t chunk);
-  // Both gradients of the chunk's next micro-batch, one after the other.
+  // Appends both gradients of the chunk's next micro-batch, one after the other.
   void backward(int32_t chunk);
   // How many of a chunk's forwards are in the list.
   int32_t forwards(int32_t chunk) const { return done(OpKind::Forward, chunk); }
-  // Appends all that is missing and can be: input gradients, then weight gradients.
+  // Appends the missing gradients that can run: input gradients, then weight gradients.
   std::vector<Slot> finish();
 
  private:
@@ -79,8 +78,8 @@ std::vector<Slot> alternate(const std::vector<std::pair<int32_t, int32_t>>& forw
 // Positions 0 to micros of chunk 0, for alternate.
 std::vector<std::pair<int32_t, int32_t>> ascending(int32_t micros);
 
-// True when forward, input and weight gradient last equally long: what the closed forms of orders
-// with a split backward ask for.
+// True when forward, input and weight gradient last equally long, as the closed forms of orders
+// with a split backward require.
 bool equal_times(const OpTimes& times);
 
 // All forwards, then all backwards.
