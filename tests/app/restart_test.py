@@ -70,6 +70,10 @@ class Restart(Case):
         return number
 
     def start_etcd(self):
+        """Starts a store of one member, which ends with the test; its address."""
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd on this machine (package etcd-server)")
+
         def free_port():
             with socket.socket() as one:
                 one.bind(("127.0.0.1", 0))
@@ -121,19 +125,20 @@ class Killed(Restart):
 
     @another_case
     def test_twenty_times_with_etcd(self):
-        if shutil.which("etcd") is None:
-            self.skipTest("no etcd on this machine (package etcd-server)")
         address = self.start_etcd()
         self.disturbed(20, coordinator__store="etcd",
                        coordinator__etcd=["127.0.0.1:1", address])
 
-    def test_etcd_goes_away_for_a_while(self):
-        if shutil.which("etcd") is None:
-            self.skipTest("no etcd on this machine (package etcd-server)")
-        address = self.start_etcd()
-        self.write_small_job(coordinator__store="etcd", coordinator__etcd=[address])
+    def start_with_etcd(self):
+        """A run that has etcd as its store and has done five steps."""
+        self.etcd_address = self.start_etcd()
+        self.write_small_job(coordinator__store="etcd", coordinator__etcd=[self.etcd_address])
         run = self.start()
         run.wait_for_steps(5)
+        return run
+
+    def test_etcd_goes_away_for_a_while(self):
+        run = self.start_with_etcd()
         self.etcd.send_signal(STOP)
         os.kill(self.coordinator(run), KILL)
         time.sleep(1)
@@ -142,18 +147,13 @@ class Killed(Restart):
         self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
 
     def test_etcd_goes_away_for_good(self):
-        if shutil.which("etcd") is None:
-            self.skipTest("no etcd on this machine (package etcd-server)")
-        address = self.start_etcd()
-        self.write_small_job(coordinator__store="etcd", coordinator__etcd=[address])
-        run = self.start()
-        run.wait_for_steps(5)
+        run = self.start_with_etcd()
         workers = run.workers()
         self.etcd.kill()
         self.assertEqual(run.finish(), 75, f"{run.errors}{self.logs(run)}")
         self.assert_gone(workers)
         self.assertRegex(self.told(run, "coordinator")[0], "etcd")
-        self.assertIn(address, run.errors)
+        self.assertIn(self.etcd_address, run.errors)
 
     def test_together_with_a_worker(self):
         self.write_small_job()
@@ -270,8 +270,6 @@ class Pause(Restart):
 
     @another_case
     def test_with_etcd(self):
-        if shutil.which("etcd") is None:
-            self.skipTest("no etcd on this machine (package etcd-server)")
         self.look_at_pauses(coordinator__store="etcd",
                             coordinator__etcd=["127.0.0.1:1", self.start_etcd()])
 
