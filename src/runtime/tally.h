@@ -34,7 +34,7 @@ uint64_t tally_of(std::span<const Contribution> all);
 // How a sum with the tally `found` differs from the sum of `wanted`, as far as one or two of these
 // account for it: "micro-batch 3 of stage 1 is in it twice". `own`: what this worker brought to it.
 //
-// Cost: quadratic in the number of contributions, up to 4096 of them
+// Cost: O(n log n) for n contributions
 std::string difference_of(std::span<const Contribution> wanted, uint64_t found,
                           std::span<const Contribution> own);
 
