@@ -1,6 +1,6 @@
-// What the search for orders is worth: gaps to the bound on random pipelines, against published
-// adaptations and proved best orders; what room is needed; orders under delays that vary; what a
-// search takes.
+// The quality of the search for orders: gaps to the bound on random pipelines, compared with
+// published adaptations and proved optimal orders; how much memory is needed; orders under varying
+// delays; the time of a search.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -63,7 +63,7 @@ Json json_of(const LineKind& kind) {
   return {{"stages", kind.stages}, {"micros", kind.micros}, {"rooms", kind.rooms}};
 }
 
-// How often each published order is faster or slower than the search's, and by how much on average.
+// How often a published order is faster or slower than the search's, and by how much on average.
 struct Score {
   int faster = 0, equal = 0, slower = 0, refused = 0;
   double above = 0;  // sum of percent above the search's
@@ -126,7 +126,7 @@ Json measure_kinds(int instances) {
           {"against", against}};
 }
 
-// Tiny lines, whose best order is proved.
+// Tiny lines, whose optimal order is found exactly.
 Json measure_tiny(int each) {
   Json rows;
   for (const bool rooms : {false, true}) {
@@ -158,8 +158,8 @@ Json measure_tiny(int each) {
   return rows;
 }
 
-// What little room costs against room for all: eight equal stages, one slow link, the worst of its
-// places and of 24 and 48 micro-batches.
+// The cost of little memory against unlimited memory: eight equal stages and one slow link; the
+// worst over all links and over 24 and 48 micro-batches.
 Json measure_rooms() {
   Json rows;
   for (const int32_t room : {8, 9, 10, 12, 16, 24}) {
@@ -202,7 +202,7 @@ Json measure_jitter() {
   return rows;
 }
 
-// What a search takes.
+// The time of a search.
 Json measure_times(int rounds) {
   Json rows;
   for (const LineKind kind : {LineKind{8, 32, false}, LineKind{8, 32, true},

@@ -1,4 +1,4 @@
-// All-reduce algorithms beside each other.
+// Compares all-reduce algorithms.
 //
 //   --theory    what the price says of them for many counts of members, as a speed-up over the ring
 //               begun when the last member comes, beside the published row; what making, checking
@@ -40,7 +40,8 @@ const std::vector<int32_t> kMembers = {4,  6,  8,   12,  16,  24,  32,  48,
 const std::vector<double> kPublished = {1.127, 1.192, 1.363, 1.346, 1.565, 1.635, 1.718,
                                         1.617, 1.826, 1.743, 1.897, 1.829, 1.941};
 
-// The time from the last arrival on; the late member comes when the others have long summed up.
+// The time from the last arrival to the end; the late member comes long after the others have
+// summed.
 Duration after_arrival(const std::string& name, int32_t members, int32_t chunks) {
   CollectiveShape shape;
   for (int32_t i = 0; i < members; ++i) shape.members.push_back({i});
@@ -56,7 +57,7 @@ Duration after_arrival(const std::string& name, int32_t members, int32_t chunks)
   return price_collective(made.value().collective, arrivals, kSize, cluster).last - arrivals.back();
 }
 
-// The best count of chunks that is a multiple of n - 1: every owner has as many.
+// The best number of chunks among multiples of n - 1, with which every owner has equally many.
 int32_t best_multiple(int32_t members) {
   int32_t best = members - 1;
   for (int32_t k = best; k <= 64 * (members - 1); k += members - 1) {
@@ -104,7 +105,7 @@ double processor_milliseconds() {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
 }
 
-// The best of a few, in the processor time of this thread: the machine may be busy.
+// The best of five, in processor time of this thread, because the machine may be busy.
 void print_speed() {
   const auto shape_of = [](int32_t members) {
     CollectiveShape shape;
@@ -128,8 +129,8 @@ void print_speed() {
               checked);
 }
 
-// What a choice costs among 1,024 members, and what taking in a call costs; the mean of many, since
-// one is too short to be measured.
+// The cost of a choice among 1,024 members, and of recording a call; means of many, since one is
+// too short to measure.
 void print_choices() {
   constexpr int32_t kCount = 1024, kCalls = 2000;
   Chooser chooser(kCount, {std::chrono::microseconds(10), 12.5e9});
@@ -138,7 +139,7 @@ void print_choices() {
   double choosing = 0, noting = 0;
   int64_t waited_for = 0;
   for (int32_t call = 0; call < kCalls; ++call) {
-    // Sixteen different ones among the calls that are remembered: each is weighed.
+    // Sixteen different late members are among the remembered calls; the chooser weighs each.
     for (uint32_t& one : waited) one = static_cast<uint32_t>(random.below(1000));
     waited[static_cast<size_t>(call * 37 % kCount)] += 100'000;
     const int64_t bytes = int64_t{1} << (10 + call % 20);

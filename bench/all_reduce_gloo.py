@@ -1,18 +1,18 @@
-"""A member of Gloo's side of all_reduce_bench, as torch.distributed brings it.
+"""A Gloo member of all_reduce_bench, with the Gloo of torch.distributed.
 
     bench/all_reduce_gloo.py SELF MEMBERS HOST PORT DEVICE
 
-HOST and PORT are member 0's, which keeps the store. It says "ready"; then every line of its input
-is a request, "BYTES REPEATS LATE_MICROSECONDS CALLS": so many times that many in-place all-reduces
-of that many bytes of floats, one behind the other, the last member coming so late. The answer is
-when it came and when it ended, in nanoseconds of the machine's monotonic clock, for each repeat.
+HOST and PORT are member 0's, which keeps the store. It prints "ready". Then every line of its input
+is a request, "BYTES REPEATS LATE_MICROSECONDS CALLS". It repeats this so many times: CALLS in-place
+all-reduces of BYTES bytes of floats, back to back; the last member begins LATE_MICROSECONDS late.
+It answers with begin and end of each repeat, in nanoseconds of the machine's monotonic clock.
 """
 import os
 import sys
 import time
 import warnings
 
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # that hosts have no names
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hides warnings that hosts have no names
 warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 
 import torch  # noqa: E402: the warning comes with the import
@@ -40,7 +40,7 @@ def main():
             for _ in range(calls):
                 distributed.all_reduce(values)
             answer += [begun, time.monotonic_ns()]
-            distributed.barrier()  # who is early takes no processor from the others
+            distributed.barrier()  # early members take no CPU from the others
             wanted = members * (members + 1) // 2 * float(members) ** (calls - 1)
             assert abs(values[-1] / wanted - 1) <= 1e-6 * (calls - 1)
         print(*answer, flush=True)

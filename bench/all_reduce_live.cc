@@ -21,9 +21,9 @@
 namespace tenuto {
 namespace {
 
-constexpr int kSeconds = 120;  // that no answer takes
-// What was measured while the host had taken more of the processors' time than that is measured
-// again, so many times at most: then the row says so.
+constexpr int kSeconds = 120;  // longer than any answer takes
+// If the host takes a larger share of the processors' time than kMostStolen, the measurement is
+// repeated, up to kMostTries in all. If none is better, the row says so.
 constexpr double kMostStolen = 0.03;
 constexpr int kMostTries = 8;
 
@@ -41,35 +41,36 @@ struct Hosts {
     return cluster.empty() ? "127.0.0.1" : cat("10.77.0.", self + 1);
   }
   std::string device() const { return cluster.empty() ? "lo" : "eth0"; }
-  // The words of a command as member `self` runs it.
+  // The words of a command that runs on the host of member `self`.
   std::vector<std::string> on(const std::string& self, std::vector<std::string> words) const {
     if (!cluster.empty()) words.insert(words.begin(), {cluster, "exec", self});
     return words;
   }
 };
 
-// What is asked of a library, some times over.
+// What a library is asked to run.
 struct Request {
   int32_t members = 8;
   int64_t bytes = 0;
   int32_t repeats = 1;
-  int32_t calls = 1;    // one behind the other
+  int32_t calls = 1;    // per repeat, one after the other
   int64_t late_us = 0;  // the last member's
   std::string algorithm = "ring";
   int32_t chunks = 0;
   int64_t slice = 0;
 };
 
-// A library's processes.
+// The processes of one library.
 class Library {
  public:
   virtual ~Library() = default;
-  // Microseconds of a call, for each repeat: from the last arrival to the last end, or of calls one
-  // behind the other their share of the time from the first arrival on. None when it cannot.
+  // The microseconds of a call, for each repeat: from the last arrival to the last end; with
+  // several calls in a row, the time from the first arrival to the last end, divided by their
+  // number. Empty if the library cannot run it.
   virtual std::vector<double> run(const Request& request) = 0;
 
  protected:
-  // Of all members' answers: when each came and ended, in nanoseconds.
+  // Computes these times from all members' answers, each with arrivals and ends in nanoseconds.
   static std::vector<double> times_of(const std::vector<std::vector<double>>& answers,
                                       const Request& request) {
     std::vector<double> times;
@@ -169,7 +170,7 @@ class OpenMpi : public Library {
   }
 
  private:
-  // Over the hosts of a cluster: one process on each, of which mpirun takes care from the first.
+  // The mpirun command: starts one process for each member, in a cluster one on each host.
   static std::vector<std::string> words_for(const Hosts& hosts, int32_t members,
                                             const std::string& program) {
     std::vector<std::string> words{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np",
@@ -206,17 +207,17 @@ std::string size_name(int64_t bytes) {
   return bytes >= 1 << 20 ? cat(bytes >> 20, " MiB") : cat(bytes >> 10, " KiB");
 }
 
-// One column of a table: a library and what it is asked for.
+// One column of a table: a library and the algorithm that it is asked for.
 struct Column {
   std::string name;
   Library* library = nullptr;
   std::string algorithm;
   int32_t chunks = 0;
   std::vector<double> times;
-  double stolen = 0;  // the most of the processors' time that the host took in a run
+  double stolen = 0;  // the largest share of processor time that the host took in a run
 };
 
-// A column's calls, alone on the machine if that can be had.
+// Runs a column's calls, if possible at a time when the host takes no processor time.
 std::vector<double> run_alone(Column& column, const Request& request) {
   double least = 2;
   std::vector<double> best;
@@ -232,7 +233,7 @@ std::vector<double> run_alone(Column& column, const Request& request) {
   return best;
 }
 
-// The end of a row: whether its figures mean something.
+// Ends a row with a warning if the host took too much processor time.
 void end_row(const std::vector<Column>& columns) {
   double stolen = 0;
   for (const Column& column : columns) stolen = std::max(stolen, column.stolen);
@@ -243,7 +244,7 @@ void end_row(const std::vector<Column>& columns) {
   std::fflush(stdout);
 }
 
-// All columns take turns, so that what else the machine does falls on all alike.
+// The columns take turns, so that other load on the machine affects all of them alike.
 void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
   for (Column& column : columns) {
     column.times.clear();
@@ -253,7 +254,7 @@ void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
     for (Column& column : columns) {
       request.algorithm = column.algorithm;
       request.chunks = column.chunks;
-      if (round < 0) {  // it warms up: pages, connections, procedures
+      if (round < 0) {  // warms up pages, connections, procedures
         column.library->run(request);
         continue;
       }
@@ -314,7 +315,7 @@ int print_loopback(const LiveSettings& settings) {
 
 namespace {
 
-// A cluster of namespaces for as long as this lives.
+// A cluster of network namespaces that lives as long as this object.
 class Namespaces {
  public:
   Namespaces(const LiveSettings& settings) : program_(settings.source + "/tools/virtual_cluster") {

@@ -26,7 +26,8 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kLimit = std::chrono::seconds(60);
-// Of a message between processes of this machine: it only matters against the time of a slice.
+// The latency of a message between processes of this machine; it only matters relative to the time
+// of a slice.
 constexpr Duration kAlpha = std::chrono::microseconds(300);
 
 [[noreturn]] void die(const std::string& why) {
@@ -38,12 +39,12 @@ void require(const Status& status) {
   if (!status.ok()) die(status.error().message);
 }
 
-// A whole number of each member and place, so that sums are exact in whatever order.
+// A whole number for each member and place, so that sums are exact in any order.
 float number_of(int32_t member, size_t place) {
   return static_cast<float>((static_cast<size_t>(member) * 31 + place * 7) % 64);
 }
 
-// What is asked for: `repeats` times `calls` all-reduces of floats, one behind the other.
+// A request: `repeats` times `calls` all-reduces of floats, one after the other.
 struct Request {
   int32_t members = 0;
   int64_t bytes = 0, repeats = 0, calls = 0;
@@ -113,7 +114,7 @@ class BenchMember {
     CommunicatorSettings settings;
     for (int32_t member = 0; member < members; ++member) settings.members.push_back({member});
     settings.self = {place_.self};
-    // The same at all its members, whatever other groups they are in.
+    // The same number at all members of the group, whatever other groups they are in.
     settings.number = members * 64 + std::bit_width(static_cast<uint64_t>(slice));
     settings.slice_bytes = slice;
     settings.sends_at_once = place_.sends;
@@ -154,15 +155,15 @@ class BenchMember {
       for (int64_t call = 0; call < request.calls; ++call) run(group, values_, request.way);
       const Duration ended = monotonic_clock().now();
       answer += cat(answer.empty() ? "" : " ", begun.count(), " ", ended.count());
-      // Who is at the end early must not take the processors from those who are not.
+      // A member that ends early must not take processor time from the others.
       wait_for_all(group);
       look(request);
     }
     std::cout << answer << std::endl;
   }
 
-  // A thousand of the sums, spread over all. Sums of sums are not always whole numbers that a
-  // float holds.
+  // Checks a thousand sums, spread over the tensor. Repeated sums may be too large for exact
+  // floats, so these are compared with a tolerance.
   void look(const Request& request) const {
     const double again = std::pow(static_cast<double>(request.members), request.calls - 1);
     const double slack = request.calls > 1 ? 1e-6 * static_cast<double>(request.calls) : 0;

@@ -1,8 +1,8 @@
-// Open MPI's side of all_reduce_bench: the members wait for requests on the first one's standard
-// input, a line "BYTES REPEATS LATE_MICROSECONDS CALLS" each, run so many times that many
-// all-reduces of so many bytes of floats, one behind the other, and print the microseconds of a
-// call for each repeat: from the moment when the last member, which comes so late, was there; or of
-// several calls their share of the time from the first member on.
+// Open MPI's side of all_reduce_bench. The first member reads requests from standard input, one
+// line "BYTES REPEATS LATE_MICROSECONDS CALLS" each. The members then run, REPEATS times, CALLS
+// all-reduces of BYTES bytes of floats in a row, and print the microseconds of a call for each
+// repeat. With one call, the time runs from the arrival of the last member, which is late by
+// LATE_MICROSECONDS; with several, it is the time from the first arrival, divided by CALLS.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -18,14 +18,14 @@ struct Request {
   long bytes = 0, repeats = 0, late = 0, calls = 0;
 };
 
-// Monotonic time is one and the same for all processes of a machine.
+// All processes of a machine share this monotonic clock.
 long now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-// Whoever waits for the next request sleeps: other programs are measured meanwhile.
+// Members sleep while they wait for a request, because other programs are measured meanwhile.
 Request next_request(int rank, int size) {
   Request request;
   if (rank == 0) {

@@ -1,7 +1,7 @@
-// All-reduces of communicators over the UCX wire on loopback, a thread for each member: time by
-// size, algorithm, slices and sends under way. Variants take turns, so that what else the machine
-// does falls on all alike; medians are printed. All members share the machine's cores and memory,
-// so this compares variants and is no figure of a network.
+// All-reduces of communicators over the UCX wire on loopback, with one thread per member: time by
+// size, algorithm, slices and concurrent sends. Variants take turns, so that other load on the
+// machine affects all alike; medians are printed. All members share the machine's cores and memory,
+// so the figures compare variants and say nothing about a network.
 //
 //     communicator_bench [MEMBERS [ROUNDS]]
 //
@@ -65,7 +65,7 @@ CommunicatorSettings settings_of(const Variant& variant) {
   return settings;
 }
 
-// One member's time for an all-reduce in place, of `calls` in a row.
+// One member's time for an all-reduce in place: the mean over `calls` in a row.
 double milliseconds(Communicator& group, const Variant& variant, size_t bytes, int calls) {
   std::vector<float> numbers(bytes / sizeof(float));  // sums of zeros stay what they are
   CallRequest request;
@@ -79,7 +79,7 @@ double milliseconds(Communicator& group, const Variant& variant, size_t bytes, i
   return to_milliseconds(monotonic_clock().now() - begin) / calls;
 }
 
-// The members of one variant: a wire each, kept from round to round.
+// The members of one variant, each with its own wire; they are kept from round to round.
 struct Members {
   Members(int32_t count, const Variant& chosen) : variant(chosen) {
     for (int32_t m = 0; m < count; ++m) {
@@ -131,10 +131,10 @@ double median(std::vector<double> numbers) {
   return numbers[numbers.size() / 2];
 }
 
-// [variant][size] the times of each round.
+// [variant][size]: the times of all rounds.
 using Times = std::vector<std::vector<std::vector<double>>>;
 
-// Rounds over all sizes and variants; `time_of` measures one.
+// Runs the rounds over all sizes and variants; `time_of` measures one.
 template <class TimeOf>
 Times measure(int rounds, const std::vector<size_t>& sizes, const TimeOf& time_of) {
   Times took(kVariants.size(), std::vector<std::vector<double>>(sizes.size()));

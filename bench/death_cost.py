@@ -2,11 +2,12 @@
 
     bench/death_cost.py TENUTO [--kills 60] [--op-ms 50] [--at-once 4] [--seed 1]
 
-TENUTO is the program, with tenuto-worker beside it. In each run of 4 stages x 2 pipelines of paced
-workers one is killed at a random moment of a step. Its cost is the period of the step that is hit
-less that of the steps after, over the period before, by the devices' nominal clock (period_ms of
-metrics.jsonl: the moment of the death and the time until the others go on are in it). Every run
-must end with the losses of a run without deaths. Runs go side by side, since their ops only last.
+TENUTO is the program, with tenuto-worker beside it. Each run has 4 stages x 2 pipelines of paced
+workers, one of which is killed at a random moment of a step. The cost is the period of the step
+that is hit, less that of the later steps, over the period of a run without deaths. Periods are on
+the devices' virtual clock (period_ms of metrics.jsonl) and include the time until the others go on.
+Every run must end with the losses of a run without deaths. Runs go in parallel: their ops take no
+CPU time.
 """
 import argparse
 import concurrent.futures
@@ -35,9 +36,9 @@ def job_text(folder, op_ms):
 
 
 def train(program, job, name, wait=None, victim=0):
-    """A run of which one worker dies so long after a step began: its losses, its periods in ms, the
-    step that was hit, how long the others took to go on, and whether they went on with what was
-    left of it."""
+    """A run in which `victim` is killed `wait` seconds after the third step: its losses, its
+    periods in ms, the step that was hit, the ms until the others went on, and whether they ran
+    only what was left of that step."""
     run, folder = begin(program, job, name), job.parent / name
     while run.poll() is None and len(lines_of(folder / "metrics.jsonl")) < 3:
         time.sleep(0.01)
@@ -57,7 +58,7 @@ def train(program, job, name, wait=None, victim=0):
 
 
 def cost_of(periods, hit, period):
-    """In steps; None when the periods do not tell."""
+    """The cost of a death in steps; None if a period is missing."""
     after = [each for each in periods[hit + 2:] if each is not None]
     if periods[hit] is None or not after:
         return None

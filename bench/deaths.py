@@ -3,12 +3,12 @@
     bench/deaths.py TENUTO [--seconds 60] [--seed 1]
     bench/deaths.py TENUTO --each-op [--numerics fast]
 
-TENUTO is the program, with tenuto-worker beside it. At random moments of random steps of 2 x 4
-workers, every run must end with all its steps and the losses of the run before any death; then it
-prints, over all single deaths, how long after SIGKILL the first of the others began the step again,
-by the clock of events.jsonl. With --each-op: one run for every op that a worker of 2 x 2 has in a
-step, which ends the worker's process there; with reproducible sums losses must be the same to the
-last bit.
+TENUTO is the program, with tenuto-worker beside it. Without --each-op, workers of 2 x 4 are killed
+at random moments. Every run must end with all its steps and the losses of a run without deaths. The
+last line tells, over all single deaths, how long after SIGKILL the first of the others began the
+step again, by the clock of events.jsonl. With --each-op there is one run for every op of a step of
+each worker of 2 x 2, and the worker's process ends at this op. With reproducible sums the losses
+must be the same to the last bit.
 """
 import argparse
 import os
@@ -22,8 +22,8 @@ import time
 from paced_runs import Lost, begin, compare, finish, lines_of, toml_of, workers_of
 
 STEPS, STAGES, PIPELINES = 12, 4, 2
-LIMIT = 120           # seconds that no run takes
-DIES_AT, SMALL = 3, 8  # with --each-op: the step, and how many there are
+LIMIT = 120           # seconds; no run takes so long
+DIES_AT, SMALL = 3, 8  # with --each-op: the step of the death, the number of steps
 
 
 def paced(milliseconds):
@@ -47,7 +47,8 @@ def small_job_text(folder, numerics, faults):
 
 
 def kill_at_random(program, job, name, deaths, chance):
-    """One run in which so many die; losses, recoveries, and the time until somebody went on."""
+    """A run with up to `deaths` deaths; its losses, its recoveries, and after a single death the
+    seconds until the first of the others went on."""
     run = begin(program, job, name)
     folder = job.parent / name
     while run.poll() is None and not lines_of(folder / "metrics.jsonl"):

@@ -1,7 +1,7 @@
-// What the engine costs on the CPU, each figure a ratio of two ways measured in turns in this run:
-// the split backward (input gradient and weight gradient apart) over the fused one, gradients
-// summed in fixed point over those in fp32, and the plain libtorch loop's step over the engine's
-// under the worker's real loop.
+// The engine's cost on the CPU. Each figure is the ratio of two variants measured in turns in this
+// run: the split backward (input and weight gradient apart) over the fused one, gradients summed in
+// fixed point over those in fp32, and the plain libtorch loop's step over the engine's under the
+// worker's real loop.
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ Plan plan_of(const Job& job) {
   return expect(make_plan(shape));
 }
 
-// One engine that is asked for single ops.
+// An engine that runs single ops.
 struct Seat {
   Seat(const Job& job, const Plan& plan) : compute(expect(make_engine(job, plan, {{0}}, mailbox))) {
     CHECK(compute->begin(0).ok(), "a step begins");
@@ -80,13 +80,13 @@ struct Seat {
   std::unique_ptr<Compute> compute;
 };
 
-// A way against its measure, in the unit that `unit` names.
+// A variant and the one that it is compared with; `unit` names their unit.
 struct Row {
   std::string name, unit;
   double own = 0, other = 0, ratio = 0, target = 0;
 };
 
-// The backward of a micro-batch by one job over that by another.
+// The time of a micro-batch's backward in `job` over that in `other`.
 Row backward_over_other(const std::string& name, const Job& job, const Job& other, int rounds,
                         double target) {
   Seat own(job, plan_of(job)), beside(other, plan_of(other));
@@ -155,7 +155,7 @@ Row engine_over_plain(const GptShape& of, const std::string& text, int rounds) {
   return row;
 }
 
-// A text of its own, gone at the end.
+// A temporary text file, removed at the end.
 class Text {
  public:
   Text() : path_(std::filesystem::temp_directory_path() / cat("tenuto-engine-bench-", getpid())) {

@@ -1,6 +1,5 @@
-// Steps without some of their workers: what re-routing makes of them, by memory and by how much of
-// it is used; what other systems would reach by their formulas; and what is left over hours of
-// failures.
+// Steps with some workers dead: their times with re-routing, by memory and variant; the times that
+// other systems reach by their formulas; and the throughput that is left over hours of failures.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -23,20 +22,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kRuns = 40;  // of a random process
-// Between failures, in hours, unless told otherwise.
+constexpr int kRuns = 40;  // runs of each random process
+// Default hours between failures.
 const std::vector<double> kHoursBetween = {6, 2, 0.5};
 const std::vector<MixtureSize> kProcessSizes = {
     {2, 16, 16}, {4, 8, 16}, {8, 4, 16}, {8, 4, 32}, {16, 8, 64}};
 
-// What is asked for.
+// The command line.
 struct Asked {
   std::vector<std::string> sizes = {"4,3,6", "8,4,32", "16,8,64"};
   std::vector<double> hours_between = kHoursBetween;
   double hours = 12, repair_hours = 0;
   std::string events;
-  int layers = 16;    // of a stage
-  double search = 0;  // million ops played by moves of micro-batches; 0 = as the planner does
+  int layers = 16;    // per stage
+  double search = 0;  // million ops simulated for moves of micro-batches; 0 = as the planner
   bool rivals_only = false, json = false;
 
   RouteEffort effort() const {
@@ -57,7 +56,7 @@ MixtureSize size_of(const std::string& text) {
   give_up(cat("'", text, "' is no size: expected stages,pipelines,micro-batches such as 8,4,32"));
 }
 
-// Deaths of different pipelines, all at the middle stage or each at the next one.
+// Deaths in different pipelines: all at the middle stage, or each one stage further.
 std::vector<Mishap> deaths(const MixtureSize& size, int32_t count, bool same_stage) {
   std::vector<Mishap> troubles;
   for (int32_t i = 0; i < count; ++i) {
@@ -67,7 +66,7 @@ std::vector<Mishap> deaths(const MixtureSize& size, int32_t count, bool same_sta
   return troubles;
 }
 
-// How a step is run.
+// A variant of running a step.
 struct Running {
   const char* name;
   int32_t memory;  // in multiples of the stages
@@ -97,15 +96,15 @@ Mesh mesh_of(const MixtureSize& size, const std::vector<Mishap>& troubles, const
 
 double ops_of(Duration time) { return to_milliseconds(time) / to_milliseconds(kMixtureOp); }
 
-// In ops: the step, and its bound.
+// The time of the step and its bound, in ops.
 Json time_of(const MixtureSize& size, const std::vector<Mishap>& troubles, const Running& how,
              const RouteEffort& effort) {
   const Routed routed = search_route(mesh_of(size, troubles, how), effort);
   return {{"time", ops_of(routed.best().time)}, {"bound", ops_of(routed.bound)}};
 }
 
-// One dead worker: what the first answer and the whole search come to, in ops, and what they take,
-// the middle of some rounds.
+// With one dead worker: the step times, in ops, of the first answer and of the whole search, and
+// the median time that each takes to find.
 Json planning_of(const MixtureSize& size, const Running& how) {
   constexpr int kRounds = 5;
   const Mesh mesh = mesh_of(size, deaths(size, 1, true), how);
@@ -166,7 +165,7 @@ Json speeds_of(const MixtureSize& size, int layers) {
   return rows;
 }
 
-// Reads `hours,pipeline.stage,dies|returns` a line, ascending; # begins a comment.
+// Reads lines `hours,pipeline.stage,dies|returns`, in order of time; # begins a comment.
 std::vector<FailureEvent> read_events(const std::string& path, const Fleet& fleet) {
   std::ifstream file(path);
   if (!file) give_up(cat("cannot read ", path));
@@ -207,7 +206,7 @@ std::vector<FailureEvent> read_events(const std::string& path, const Fleet& flee
   return events;
 }
 
-// The mean share of fault-free 1F1B over runs.
+// The throughput as a share of fault-free 1F1B, mean over the runs.
 Json shares_of(const Fleet& fleet, const std::vector<std::vector<FailureEvent>>& runs,
                double hours) {
   Json row;

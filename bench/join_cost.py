@@ -3,9 +3,9 @@
     bench/join_cost.py TENUTO [--rounds 5] [--op-ms 12] [--state-mib 64]
 
 TENUTO is the program, with tenuto-worker beside it. In each run of 4 stages x 2 pipelines, paced in
-real time, one worker is killed and, some steps later, started again. The steps in which it is given
-the state of its stage are held against those before, with one worker less as well; its start-up is
-in neither. Each run must end with every step once.
+real time, one worker is killed and, some steps later, started again. The steps in which it receives
+the state of its stage are compared with the steps before, which also lack this worker; its start-up
+is in neither. Each run must end with every step once.
 """
 import argparse
 import pathlib
@@ -36,7 +36,7 @@ def job_text(folder, op_ms, state_mib):
 
 
 def learning_of(reasons):
-    """The first step in which the newcomer had a place, and the version at which it had all."""
+    """The first step under the plan with the newcomer, and the version at which it had all."""
     place = next((match[1] for match in map(PLACE.search, reasons) if match), None)
     first = next((int(match[2]) for match in map(FORCE.search, reasons)
                   if match and match[1] == place), None)

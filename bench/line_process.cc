@@ -16,7 +16,7 @@ namespace tenuto {
 
 LineProcess::LineProcess(const std::vector<std::string>& words) {
   int in[2], out[2];
-  // Closed on exec: else a program would hold its neighbours' pipes open.
+  // Closed on exec, or each program would hold the pipes of the others open.
   CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, "pipes for a program");
   std::signal(SIGPIPE, SIG_IGN);
   pid_ = fork();
@@ -51,7 +51,7 @@ LineProcess::~LineProcess() {
 
 void LineProcess::write(const std::string& line) {
   const std::string all = line + "\n";
-  // A program that is gone is found when its answer does not come.
+  // That the program is gone is noticed when its answer does not come.
   if (::write(input_, all.data(), all.size()) < 0) return;
 }
 

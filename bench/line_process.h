@@ -1,4 +1,4 @@
-// A program that is asked and answers in lines, and that dies with this one.
+// A program that reads requests and writes answers as lines, and that dies with this process.
 #pragma once
 
 #include <sys/types.h>
@@ -9,14 +9,14 @@
 
 namespace tenuto {
 
-// The program with pipes to its standard input and from its standard output; what it writes to
-// standard error goes where ours goes.
+// The program, with pipes to its standard input and from its standard output; it shares our
+// standard error.
 class LineProcess {
  public:
   explicit LineProcess(const std::vector<std::string>& words);
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
-  // Closes its input and ends it when it has not ended by itself soon.
+  // Closes its input, and kills it if it does not soon end by itself.
   ~LineProcess();
 
   void write(const std::string& line);
@@ -30,7 +30,7 @@ class LineProcess {
   std::string rest_;  // what was read beyond the last line
 };
 
-// The numbers of a line; none when one of its words is no number.
+// The numbers of a line; empty when one of its words is no number.
 std::vector<double> numbers_of(const std::string& line);
 
 }  // namespace tenuto

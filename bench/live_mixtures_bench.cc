@@ -1,8 +1,8 @@
-// Dead workers, slow workers and slow links in real runs: a process for each worker of pipelines
-// side by side, with paced devices. Who is dead is so from the start; the others turn slow while
-// the run goes on, which has to find them and to answer. Each period stands beside the simulator's
-// price of the very plan that was in force, the bound of all routings (whose updates wait for no
-// norm), and what the run took before it had answered.
+// Dead workers, slow workers and slow links in real runs: one process per worker, with paced
+// devices. Dead workers are dead from the start; the slow ones turn slow during the run, which must
+// detect them and adapt. Each measured period is shown beside the simulator's price of the plan
+// that was in force, the bound over all routings (without waiting for the norm), and the period
+// before the run had adapted.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kHealthy = 6;       // steps before workers and links turn slow
 constexpr size_t kLeastMeasured = 5;  // steps under the last plan
-constexpr double kMostOff = 0.02;     // of a period from its price
-constexpr double kLinkMs = 12;        // that a slow link takes longer, each way
+constexpr double kMostOff = 0.02;     // allowed relative difference of a period from its price
+constexpr double kLinkMs = 12;        // extra latency of a slow link, each way
 
 struct Asked {
   std::string tenuto, only;
@@ -41,11 +41,11 @@ struct Asked {
   bool json = false;
 };
 
-// Pipelines side by side, and where troubles of each kind are.
+// The size of a run, and where each kind of trouble is.
 struct Size {
   std::string name;
   int32_t pipelines = 0, stages = 0;
-  std::string dead, dead_beside, dead_elsewhere;  // beside: of the same stage; empty = no such case
+  std::string dead, dead_beside, dead_elsewhere;  // beside: in the same stage; empty = no such case
   std::string slow;
   int32_t from = 0, to = 0;  // the slow link joins these workers
 };
@@ -126,7 +126,7 @@ struct Row {
   }
 };
 
-// What a run of the job is priced by.
+// Prices plans for a run of the job.
 class Pricing {
  public:
   explicit Pricing(const Job& job)
@@ -141,7 +141,7 @@ class Pricing {
     if (!priced.ok()) give_up(priced.error().message);
     return to_milliseconds(priced.value().period);
   }
-  // Of all routings, where something is the matter; else of the plan's own.
+  // The bound over all routings if there is trouble; else the bound of the plan's own routing.
   double bound_ms(const Plan& plan) const {
     const auto adapted = adapt(plan, job_model(job_, plan), cluster_, free_);
     if (!adapted.ok()) give_up(adapted.error().message);
@@ -155,7 +155,7 @@ class Pricing {
   AdaptOptions free_;
 };
 
-// The median of steps [first, end), and the price of the plan that they ran under.
+// The median period of steps [first, end), and the price of the plan that they ran under.
 Stretch measure(const std::vector<StepFigures>& figures, int64_t first, int64_t end,
                 double priced_ms) {
   std::vector<Duration> times;

@@ -1,6 +1,5 @@
-// What the worker's loop costs per op: steps on a device that is done at once, so that only the
-// loop, the walk and the mailbox are measured. One worker alone, then two with the memory wire
-// between them.
+// The cost of the worker's loop per op: the device's ops end at once, so that only the loop, the
+// walk and the mailbox are measured. One worker alone, then two with the memory wire between them.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -1,5 +1,6 @@
-// Mixtures of dead workers, slow workers and slow links: our routing against the lower bound and
-// against what published systems do, how long it takes, and the bound against random steps.
+// Mixtures of dead workers, slow workers and slow links: our routing compared with the lower bound
+// and with what published systems do, the time of planning, and a check of the bound against random
+// steps.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -23,9 +24,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kOurs = "routed";
-constexpr const char* kReady = "routed, ready";  // what ready dispatch plays by itself
+constexpr const char* kReady = "routed, ready";  // simulated under ready dispatch alone
 
-// Memory in multiples of the number of stages, and how steps follow one another.
+// Memory, in multiples of the number of stages, and how steps follow one another.
 struct Setting {
   std::string name;
   double memory = 1;
@@ -39,7 +40,7 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
-// What is asked for.
+// The command line.
 struct Asked {
   std::vector<MixtureSize> sizes;
   std::vector<std::string> rows;
@@ -51,7 +52,8 @@ int32_t slots_of(const MixtureSize& size, const Setting& setting) {
   return static_cast<int32_t>(setting.memory * size.stages + 0.5);
 }
 
-// Times over the bound: the mean of the cases that could run, the largest, and how many could not.
+// Ratios of times to the bound: mean and largest over the cases that could run, and how many could
+// not.
 struct Ratios {
   double sum = 0, most = 0;
   int count = 0, refused = 0;
@@ -74,7 +76,7 @@ struct Ratios {
   }
 };
 
-// One cell: all columns on the same random places.
+// One cell: all columns with the troubles at the same random places.
 Json measure_cell(const Asked& asked, const MixtureSize& size, const std::string& row,
                   const Setting& setting) {
   std::vector<Ratios> columns(responses().size());
@@ -131,7 +133,7 @@ Json measure_mixtures(const Asked& asked) {
   return sizes;
 }
 
-// The middle of what some rounds take, in milliseconds.
+// The median time of some rounds, in milliseconds.
 template <class Work>
 double median_ms(int rounds, Work work) {
   std::vector<double> took;
@@ -144,7 +146,7 @@ double median_ms(int rounds, Work work) {
   return took[static_cast<size_t>(rounds / 2)];
 }
 
-// What planning takes: three random troubles, 1.5 times the memory, a barrier.
+// The time of planning: three random troubles, 1.5 times the memory, a barrier.
 Json measure_times(int rounds) {
   Json rows;
   for (const MixtureSize& size : std::vector<MixtureSize>{
@@ -171,7 +173,7 @@ Json measure_times(int rounds) {
   return rows;
 }
 
-// Random steps of random meshes: the least ratio to the bound.
+// The least ratio of time to bound over random steps of random meshes.
 Json measure_bound(int count) {
   double least = 1e9;
   for (int i = 0; i < count; ++i) {
@@ -259,7 +261,7 @@ int refuse(const std::string& argument) {
   return argument == "--help" ? 0 : 2;
 }
 
-// Returns what could not be read; empty = all was.
+// Returns the argument that could not be read; empty = none.
 std::string read(int count, char** arguments, Asked& asked) {
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];

@@ -20,7 +20,7 @@ namespace {
 
 size_t at(int32_t place) { return static_cast<size_t>(place); }
 
-// A whole number of each member and place, so that sums are exact in whatever order.
+// A whole number for each member and place, so that sums are exact in any order.
 float number_of(size_t member, size_t place) {
   return static_cast<float>((member * 31 + place * 7) % 64);
 }
@@ -66,7 +66,7 @@ class Play {
   }
 
  private:
-  // One message of a pair of members: its round and chunk.
+  // The name of a message.
   using Key = std::tuple<int32_t, int32_t, int32_t, int32_t>;  // from, to, round, chunk
   struct Transfer {
     int32_t from = 0, to = 0;
@@ -76,7 +76,7 @@ class Play {
   struct Member {
     std::vector<float> own, total;
     std::unique_ptr<Reduction> reduction;
-    std::deque<ReductionCall> sends;  // in the order in which the runtime made them
+    std::deque<ReductionCall> sends;  // in the order in which the reduction issued them
     bool sending = false, receiving = false;
   };
 
@@ -86,7 +86,7 @@ class Play {
       if (it.reduction || call_.arrivals[i] > now) continue;
       ReductionSettings settings;
       settings.sends_at_once = call_.sends_at_once;
-      settings.receives_at_once = 1;  // the price has every port busy with what is next in turn
+      settings.receives_at_once = 1;  // as in the price, whose ports take messages in order
       it.reduction = std::make_unique<Reduction>(
           collective_, collective_.members[i], settings, std::as_bytes(std::span(it.own)),
           std::as_writable_bytes(std::span(it.total)), now, std::vector<int64_t>());
@@ -106,8 +106,8 @@ class Play {
     }
   }
 
-  // Starts the next message that can be: its sender's port is free and it is first there, its
-  // receiver's is free and waits for it.
+  // Starts the next message that can start: it is first at its sender's free port, and its receive
+  // is posted at a free port.
   bool start_one(Duration now) {
     for (size_t i = 0; i < members_.size(); ++i) {
       Member& it = members_[i];

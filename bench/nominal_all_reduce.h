@@ -1,5 +1,5 @@
-// A collective executed in one thread, member by member as the runtime executes it, on a clock of
-// its own: bytes are really moved and added, and messages take what ports and links would take.
+// Executes a collective in one thread as the runtime's members would, on a virtual clock: bytes are
+// really moved and added, and messages take the time of ports and links.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 
 namespace tenuto {
 
-// What is executed: `procedure` over `size` bytes of which `real` are there, when member i comes at
-// arrivals[i]. A message of b bytes takes both ports for alpha + b beta, b being its part of
-// `size`.
+// What is executed: `procedure` over `size` bytes, with member i arriving at arrivals[i]. Only
+// `real` bytes are in memory; times are those of `size`: a message of b bytes occupies both ports
+// for alpha + b beta.
 struct NominalCall {
   const Procedure* procedure = nullptr;
-  int32_t slices = 1;  // of a chunk
+  int32_t slices = 1;  // per chunk
   int32_t sends_at_once = 2;
   std::vector<Duration> arrivals;
   Bytes size, real;
   AlphaBeta link;
 };
 
-// When the last member has the sum; every member's is looked at, and a wrong one ends the program.
+// Returns when the last member has the sum. Checks every member's sum; a wrong one ends the
+// program.
 Duration nominal_finish(const NominalCall& call);
 
 }  // namespace tenuto

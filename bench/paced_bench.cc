@@ -1,6 +1,6 @@
-// The measured iteration over the priced one, with eight paced worker processes on this machine
-// over the loopback wire: on the nominal clock (target: within 1 %, lag valid) and in real time
-// (within 5 %).
+// The measured iteration time over the priced one, with eight paced worker processes on this
+// machine over loopback: on the nominal (virtual) clock (target: within 1 %, lag valid) and in real
+// time (within 5 %).
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ struct Case {
   std::string order = "1f1b";
 };
 
-// What a worker tells of its run, by value through a pipe.
+// A worker's report of its run, sent by value through a socket.
 struct Telling {
   int32_t iterations = 0;
   int64_t lag_median = 0, lag_p99 = 0, lag_worst = 0;
@@ -111,7 +111,7 @@ Duration price_of(const Job& job, const Plan& plan) {
   return timeline.value().makespan;
 }
 
-// One message to the parent and one back: all workers are this far.
+// A barrier of all workers: one message to the parent and one back.
 void meet(int file) {
   char byte = 0;
   put(file, &byte, 1);

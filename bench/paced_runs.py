@@ -6,7 +6,7 @@ import time
 
 
 class Lost(Exception):
-    """What a run did not keep, in a sentence."""
+    """A run broke a promise; the message says which."""
 
 
 def lines_of(path):
@@ -15,7 +15,7 @@ def lines_of(path):
 
 
 def workers_of(parent):
-    """The process of each worker that this one has started, by number."""
+    """The process of each worker that the process `parent` has started, by number."""
     found = {}
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -28,7 +28,7 @@ def workers_of(parent):
 
 
 def toml_of(sections, faults=()):
-    """The text of a job file: a dictionary of dictionaries, and one of each [[fault]]."""
+    """The text of a job file: a dictionary of keys for each section, and for each [[fault]]."""
     tables = [(f"[{name}]", keys) for name, keys in sections.items()]
     tables += [("[[fault]]", keys) for keys in faults]
     return "".join(f"{head}\n" + "".join(f"{key} = {json.dumps(value)}\n"
@@ -36,13 +36,14 @@ def toml_of(sections, faults=()):
 
 
 def begin(program, job, name):
-    """Starts the run of a job file whose directory is the file's own."""
+    """Starts a run of a job file whose job.directory is the folder of the file."""
     return subprocess.Popen([program, "train", str(job), f"--job.name={name}"],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def finish(run, folder, steps, limit):
-    """Its losses; it must end well, with every step once, and leave no process behind."""
+    """Waits for the run; its losses. Raises Lost unless it ends well, with every step once, and
+    leaves no process behind."""
     try:
         errors = run.communicate(timeout=limit)[1]
     except subprocess.TimeoutExpired:
@@ -62,7 +63,7 @@ def finish(run, folder, steps, limit):
 
 
 def compare(losses, undisturbed, share=0.0):
-    """Losses of an undisturbed run, up to a share of each."""
+    """Raises Lost if a loss differs from the undisturbed one by more than this share of it."""
     for step, (found, wanted) in enumerate(zip(losses, undisturbed)):
         if found is None or abs(found - wanted) > share * abs(wanted):
             raise Lost(f"the loss of step {step} is {found}, undisturbed {wanted}")

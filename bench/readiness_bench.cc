@@ -1,8 +1,7 @@
-// What it costs a run without any trouble to be ready for trouble: the same job with fixed lists,
-// no detection and no planning, and with dispatch as a run chooses it, detection and re-planning,
-// by turns; real processes whose ops last their time in real time. Beside the periods the work of
-// the processors: instructions of all processes where the kernel lets them be counted, and their
-// processor time.
+// What readiness for trouble costs a run without any trouble. The same job runs in turns in two
+// ways: with fixed lists, no detection and no planning; and with the default dispatch, detection
+// and re-planning. Real processes, whose ops take real time. Besides the periods it shows
+// instructions of all processes, where the kernel allows counting them, and their processor time.
 #include <linux/perf_event.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -27,8 +26,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr double kMostShare = 0.005;  // of an iteration
-constexpr int64_t kWarmUp = 3;        // steps that are not looked at
+constexpr double kMostShare = 0.005;  // the allowed cost, as a share of an iteration
+constexpr int64_t kWarmUp = 3;        // steps that are not measured
 
 struct Asked {
   std::string tenuto;
@@ -39,7 +38,7 @@ struct Asked {
   bool json = false;
 };
 
-// Instructions of this process and of all that it starts from now on.
+// Counts the instructions of this process and of all processes that it starts from now on.
 class Instructions {
  public:
   Instructions() {
@@ -56,7 +55,7 @@ class Instructions {
   ~Instructions() {
     if (file_ >= 0) close(file_);
   }
-  // Until now; processes that have not ended count nothing. Zero where they cannot be counted.
+  // The count up to now, of processes that have ended; 0 where counting is not possible.
   int64_t count() const {
     int64_t number = 0;
     if (file_ < 0 || read(file_, &number, sizeof(number)) != sizeof(number)) return 0;
@@ -67,7 +66,7 @@ class Instructions {
   int file_ = -1;
 };
 
-// Of all processes that this one has waited for.
+// The processor time of all processes that this one has waited for.
 double processor_ms() {
   rusage used{};
   getrusage(RUSAGE_CHILDREN, &used);
@@ -120,7 +119,7 @@ double median(std::vector<double> numbers) {
   return numbers.size() % 2 == 1 ? numbers[half] : (numbers[half - 1] + numbers[half]) / 2;
 }
 
-// The medians of one figure without and with readiness, and of what it is more by in each round.
+// The medians of one figure without and with readiness, and of the difference in each round.
 struct Compared {
   double without = 0, with = 0, more = 0;
 };

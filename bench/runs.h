@@ -1,4 +1,4 @@
-// Real runs of the program itself, for benchmarks: a job file in, a run's folder out.
+// Real runs of `tenuto train`, for benchmarks: from a job's text to the run's folder.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace tenuto {
 
-// Ends the program with a sentence behind its name.
+// Prints the program's name and the sentence, and ends the program.
 [[noreturn]] void give_up(const std::string& sentence);
 
-// The whole file, or the end of the program.
+// The whole file; ends the program if it cannot be read.
 std::string read_all(const std::filesystem::path& path);
 
-// A folder in /tmp that nobody else has, gone with its owner.
+// A new folder in /tmp, removed together with this object.
 class WorkFolder {
  public:
   WorkFolder();
@@ -30,27 +30,27 @@ class WorkFolder {
   std::filesystem::path path_;
 };
 
-// Trains by a job file whose text is `job` but for its [job] table, which is `steps` steps with
-// these steps traced, without checkpoints or held-out passes. Returns the run's folder below
-// `folder`, which the next call removes.
+// Trains the job with the text `job`, which has no [job] table: this call adds one with `steps`
+// steps, traces of `trace_steps`, and no checkpoints or held-out passes. Returns the run's folder
+// below `folder`; the next call removes it.
 std::filesystem::path train(const std::string& tenuto, const std::filesystem::path& folder,
                             int64_t steps, const std::vector<int64_t>& trace_steps,
                             const std::string& job);
 
-// The plan of the run with this serial; 0 = the newest.
+// The run's plan with this serial number; 0 = the newest.
 Plan plan_of(const std::filesystem::path& run, int64_t serial = 0);
 
-// What the metrics say of one step.
+// The metrics of one step.
 struct StepFigures {
   double iteration_ms = 0;  // first op to last weight gradient, on the devices' clock
   double period_ms = 0;     // from the last weight gradient of the step before; 0 in the first
-  double step_ms = 0;       // of the slowest worker, on the machine's
+  double step_ms = 0;       // of the slowest worker, on the machine's clock
   bool lag_valid = true;
 };
-// Of all steps of the run, by step.
+// The metrics of all steps of the run, by step.
 std::vector<StepFigures> figures_of(const std::filesystem::path& run);
 
-// A plan and the first step that it was in force in.
+// A plan and the first step that it was in force for.
 struct PlanChange {
   int64_t serial = 1, from = 0;
 };

@@ -1,8 +1,8 @@
-// What a slow link costs in real time: four paced worker processes on the real clock, each in a
-// network namespace of its own, and one link of the bridge between them shaped to a low rate. The
-// order that was asked for as it is listed, the one that was planned for the link beforehand, and a
-// live run whose link is shaped under way and that has to find it by itself. Every iteration stands
-// beside its price.
+// The cost of a slow link in real time: four paced worker processes on the real clock, each in its
+// own network namespace, with one link between them shaped to a low rate. Three runs: the order of
+// the settings as it is listed; a plan that was made for the slow link beforehand; and a live run
+// whose link is shaped during the run, and which must detect that by itself. Each iteration is
+// shown beside its price.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -42,19 +42,19 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr int32_t kStages = 4, kSlow = 1;  // the link between stages 1 and 2
-// A frame of Ethernet has 1514 bytes, of which TCP's payload is 1448.
+// An Ethernet frame has 1514 bytes, 1448 of them TCP payload.
 constexpr double kPayload = 1448.0 / 1514.0;
 constexpr double kMostError = 5;  // percent, of an iteration from its price
 constexpr int32_t kHealthy = 8;   // steps of the live run before the link is shaped
-constexpr int32_t kFinding = 12;  // and from there to the new plan, at most
+constexpr int32_t kFinding = 12;  // and the most steps from there to the new plan
 
 struct Settings {
   std::string tenuto, cluster;  // programs
   std::string order = "zb-h1";
   int32_t micros = 24, iterations = 8, op_ms = 40, kilobytes = 256;
-  int32_t cap = 0;        // of the slow link, Mbit/s; 0 = a message lasts 2.5 ops
-  int32_t rate = 1000;    // of the others
-  bool priority = false;  // workers before everybody else on the machine
+  int32_t cap = 0;        // rate of the slow link, Mbit/s; 0 = a message lasts 2.5 ops
+  int32_t rate = 1000;    // rate of the other links
+  bool priority = false;  // workers get real-time priority
   bool json = false;
   fs::path folder;
 
@@ -73,7 +73,7 @@ std::string read(const fs::path& path) {
   return text.str();
 }
 
-// A program under way, which dies with this one.
+// A running program, which dies with this one.
 class Process {
  public:
   Process(const std::vector<std::string>& words, const fs::path& log) {
@@ -112,14 +112,14 @@ class Process {
   bool ended_ = false;
 };
 
-// What tools/virtual_cluster is asked to do.
+// Runs tools/virtual_cluster with these words.
 void cluster(const Settings& settings, std::vector<std::string> words) {
   words.insert(words.begin(), settings.cluster);
   const fs::path log = settings.folder / "cluster.log";
   if (!Process(words, log).wait()) give_up(cat("the virtual cluster: ", read(log)));
 }
 
-// Both directions of the slow link.
+// Shapes both directions of the slow link.
 void shape(const Settings& settings) {
   for (const auto& [from, to] : {std::pair(kSlow, kSlow + 1), std::pair(kSlow + 1, kSlow)}) {
     cluster(settings, {"link", cat(from), cat(to), cat(settings.cap)});
@@ -163,7 +163,7 @@ double price_ms(const Settings& settings, const Plan& plan, bool slow) {
   return to_milliseconds(priced.value().makespan);
 }
 
-// The plan that knows the link, as a file for parallel.schedule.
+// Writes the plan made for the slow link, as a file for parallel.schedule.
 std::string write_told_plan(const Settings& settings) {
   Shape shape;
   shape.stages = kStages;
@@ -183,10 +183,10 @@ std::string write_told_plan(const Settings& settings) {
   return path.string();
 }
 
-// One way of running.
+// A variant of the run.
 struct Mode {
   std::string name, schedule;  // schedule: a plan's file; empty = the order of the settings
-  bool adapts = false;         // live: begins healthy
+  bool adapts = false;         // live: the link is healthy at first
   int32_t steps = 0;
 };
 
@@ -230,10 +230,10 @@ struct Iteration {
   double error() const { return 100 * (measured_ms / priced_ms - 1); }
 };
 
-// What came of one run.
+// The results of one run.
 struct Outcome {
   std::vector<Iteration> iterations;
-  std::vector<Duration> late;  // of each op: by how much it lasted too long
+  std::vector<Duration> late;  // how much longer than asked each op lasted
   std::string story;
 };
 
@@ -242,8 +242,9 @@ int64_t steps_done(const fs::path& run) {
   return std::count(text.begin(), text.end(), '\n');
 }
 
-// Gives every thread of the workers that `parent` has started real-time priority: what else the
-// machine does then stays out of the figures. Before they train they would keep each other waiting.
+// Gives real-time priority to every thread of the workers that `parent` has started, so that other
+// load on the machine does not affect the figures. Call it when they train: before, they would hold
+// each other up.
 void raise_workers(pid_t parent) {
   std::istringstream children(read(cat("/proc/", parent, "/task/", parent, "/children")));
   std::error_code gone;
@@ -259,8 +260,8 @@ void raise_workers(pid_t parent) {
   }
 }
 
-// Trains; a live run's link is shaped when some steps are done. Returns the first step that has
-// the slow link from its beginning to its end.
+// Trains; shapes the link of a live run after some steps. Returns the first step whose link is slow
+// from its beginning to its end.
 int64_t train(const Settings& settings, const Mode& mode) {
   write_job(settings, mode);
   const fs::path run = settings.folder / mode.name / "run", log = settings.folder / "train.log";
@@ -278,7 +279,7 @@ int64_t train(const Settings& settings, const Mode& mode) {
     }
     if (mode.adapts && first == 0 && done >= kHealthy) {
       shape(settings);
-      first = steps_done(run) + 1;  // the step under way has some of both
+      first = steps_done(run) + 1;  // the running step is partly slow
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -287,9 +288,9 @@ int64_t train(const Settings& settings, const Mode& mode) {
   return first;
 }
 
-// The decisions of a run as sentences, and the plan of each step.
+// A run's decisions as sentences, and its plans.
 struct Changes {
-  std::map<int64_t, Plan> plans;  // by the first step
+  std::map<int64_t, Plan> plans;  // by their first step
   std::string story;
 };
 
@@ -319,7 +320,7 @@ Changes changes_of(const fs::path& run) {
   return changes;
 }
 
-// From the first op's start to the last weight gradient's end.
+// The time from the first op's start to the last weight gradient's end.
 double measure(const Settings& settings, const std::vector<Span>& spans, Outcome& outcome) {
   Duration first = Duration::max(), last{};
   for (const Span& span : spans) {
@@ -340,8 +341,8 @@ Outcome run_mode(const Settings& settings, const Mode& mode) {
   const Changes changes = changes_of(run);
   Outcome outcome;
   outcome.story = changes.story;
-  // The first step meets new connections and new memory, the second a new priority; the one in
-  // which the link was shaped has no price.
+  // Skip the first step (new connections and memory), with --priority also the second, and the step
+  // in which the link was shaped, which has no price.
   for (int64_t step = settings.priority ? 2 : 1; step < mode.steps; ++step) {
     if (mode.adapts && step == slow_from - 1) continue;
     const Plan& plan = std::prev(changes.plans.upper_bound(step))->second;
@@ -356,12 +357,12 @@ Outcome run_mode(const Settings& settings, const Mode& mode) {
   return outcome;
 }
 
-// Iterations of one kind, summed up.
+// A summary of the iterations of one kind.
 struct Summary {
   std::string name;
   size_t iterations = 0;
   double measured_ms = 0, priced_ms = 0;            // medians
-  double error = 0, worst_error = 0, worst_ms = 0;  // percent: of the median, furthest of all
+  double error = 0, worst_error = 0, worst_ms = 0;  // percent: of the median, largest
 };
 
 double median(std::vector<double> numbers) {
@@ -385,7 +386,8 @@ Summary summary_of(const std::string& name, const std::vector<Iteration>& all) {
   return summary;
 }
 
-// A run in parts: with the link well, with it slow under the first plan, under the last one.
+// Splits a live run into parts: healthy link; slow link under the first plan; slow link under a
+// later one.
 std::vector<Summary> parts_of(const Mode& mode, const Outcome& outcome) {
   if (!mode.adapts) return {summary_of(mode.name, outcome.iterations)};
   std::vector<Iteration> healthy, before, after;
@@ -482,7 +484,7 @@ int run_table(Settings settings) {
   return 0;
 }
 
-// Becomes this program again in a world of its own, whose namespaces vanish with it.
+// Executes this program again under `virtual_cluster alone`, whose namespaces vanish with it.
 int enter(const Settings& settings, int count, char** arguments) {
   if (std::system("unshare -n true 2>/dev/null || unshare -rn true 2>/dev/null") != 0) {
     give_up("network namespaces are not allowed here (`unshare -n true` fails)");

@@ -1,6 +1,6 @@
-// What a price costs: ops per second in list order and under ready dispatch, growth with the number
-// of micro-batches, validation, a step of 16,384 workers, and PyTorch's own dry run of the same
-// schedule in the same run.
+// The cost of a price: ops per second in list order and under ready dispatch, growth with the
+// number of micro-batches, validation, a step of 16,384 workers, and PyTorch's own dry run of the
+// same schedule, measured in the same run.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ struct Case {
   Cluster cluster;
 };
 
-// Stages that differ a little, links with latency and rate: nothing is zero, nothing cancels.
+// Stages that differ a little and links with latency and rate, so that no time is zero or cancels.
 Case make_case(int32_t stages, int32_t pipelines, int32_t micros, Dispatch dispatch) {
   Shape shape;
   shape.stages = shape.layers = stages;
@@ -76,7 +76,7 @@ PriceOptions plain() {
   return options;
 }
 
-// One row: seconds of a price, medians.
+// One row: the median seconds of a price.
 struct Row {
   std::string name;
   int64_t ops = 0, compute_ops = 0;
@@ -114,8 +114,8 @@ double memory_bandwidth() {
   return 2.0 * static_cast<double>(from.size()) / median(seconds);
 }
 
-// Runs `work` in a process of its own and returns its largest resident size in bytes, less what
-// this process had: a price's own memory.
+// Runs `work` in a child process and returns the child's largest resident size less that of this
+// process, in bytes: a price's own memory.
 int64_t memory_of(const std::function<void()>& work) {
   const pid_t child = fork();
   CHECK(child >= 0, "no process to be had");
@@ -129,7 +129,7 @@ int64_t memory_of(const std::function<void()>& work) {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// PyTorch's dry run of the plan's schedule; null when its Python is not there.
+// Figures of PyTorch's dry run of the plan's schedule; null if its Python cannot run it.
 Json torch_figures(const Case& it, int32_t stages, int32_t micros, int rounds) {
   const char* python = std::getenv("TENUTO_PYTHON");
   CsvOptions options;

@@ -1,7 +1,7 @@
-// What a slow link costs an iteration, with eight paced worker processes of real runs: schedules
-// whose messages block the device, the same with messages beside it, and the adapted one, which
-// begins healthy and has to find the slow link by itself. Op times are those of a 14B model on
-// eight H800; the published columns stand beside ours.
+// The cost of a slow link per iteration, in real runs of eight paced worker processes: schedules
+// whose messages block the device, one whose messages do not, and the adapting one, whose links are
+// healthy at first and which must detect the slow link by itself. Op times are those of a 14B model
+// on eight H800; the published columns are shown beside ours.
 //
 // Source: Wu et al., "Attack of the Bubbles", NSDI 2026 (op times and published iteration times)
 #include <CLI/CLI.hpp>
@@ -26,15 +26,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// One cell: which links are slow by how much, and what was published for it (ms, by mode; 0 = no
-// such figure).
+// One cell: the slow links, their delay, and the published times (ms, by mode; 0 = no figure).
 struct Cell {
   std::vector<int32_t> links;
   double delay_ms = 0;
   std::vector<double> published;
 };
 
-// The means of the last iterations of the published logs, and of those of several links.
+// The published means: for the last link from the last iterations of the logs; also for the first
+// link and for several links.
 std::vector<Cell> cells_of(const std::string& which) {
   std::vector<Cell> all;
   const std::vector<std::vector<double>> last = {{862, 767, 787, 787},    {1082, 1007, 903, 834},
@@ -57,14 +57,14 @@ std::vector<Cell> cells_of(const std::string& which) {
   return all;
 }
 
-// What came of one run.
+// The results of one run.
 struct Figure {
   double measured_ms = 0, priced_ms = 0, bound_ms = 0, step_ms = 0;
   bool lag_valid = true;
-  std::string story;  // of the adapted run: when it was found and changed
+  std::string story;  // of the adapting run: when it detected the link and changed its plan
 };
 
-constexpr int32_t kCellSteps = 16;  // of an adapted run, unless told otherwise
+constexpr int32_t kCellSteps = 16;  // default of an adapting run
 
 std::vector<Fault> faults_of(const Cell& cell, const Mode& mode) {
   std::vector<Fault> faults;
@@ -88,7 +88,7 @@ Cluster cluster_of(const Cell& cell) {
   return cluster;
 }
 
-// From the first op's start to the last weight gradient's end.
+// The time from the first op's start to the last weight gradient's end.
 double compute_ms(const std::vector<Span>& spans) {
   Duration first = Duration::max(), last{};
   for (const Span& span : spans) {
@@ -124,8 +124,8 @@ std::string story_of(const fs::path& run) {
 
 Figure run_cell(const Settings& settings, const Cell& cell, const Mode& mode) {
   const int32_t steps = !mode.adapts ? 3 : settings.steps > 0 ? settings.steps : kCellSteps;
-  // A fixed plan shows its first step: like the price it begins empty at all workers at once. In
-  // later ones blocking receives also wait for the verdict of the step before.
+  // With a fixed plan the first step is measured: like the price, it begins at all workers at once.
+  // In later steps blocking receives also wait for the verdict of the step before.
   const int32_t shown = mode.adapts ? steps - 1 : 0;
   const fs::path run = train(settings, {mode, steps, faults_of(cell, mode), {shown}});
   const Plan plan = plan_of(run);
@@ -170,7 +170,7 @@ Json to_json(const Cell& cell, const std::vector<Figure>& figures) {
   return row;
 }
 
-// Measured (published) of each mode, then how the adapted one stands.
+// Prints "measured (published)" for each mode, then the adapting mode's standing.
 void print_row(const Cell& cell, const std::vector<Figure>& figures) {
   std::printf("%-18s", name_of(cell).c_str());
   double worst = 0;

@@ -1,6 +1,6 @@
-// A trace of slow links, replayed: every mode from its first step to its last, the adapting one
-// without being told anything. What each stretch of the trace cost, when its links were found, when
-// another plan was in force, and what all of it took.
+// Replays a trace of slow links with every mode; the adapting mode gets no hint. Shows the
+// iteration times of each period of the trace, when its slow links were detected, when another plan
+// was in force, and the total time.
 //
 // Source: Wu et al., "Adaptra", arXiv 2504.19232v1, section 7.5 (trace and published minutes)
 #include <algorithm>
@@ -27,13 +27,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// Minutes of 1200 iterations of a 140B model on 128 GPUs, by mode; 0 = not told.
+// Minutes of 1200 iterations of a 140B model on 128 GPUs, by mode; 0 = not published.
 const std::vector<double> kPublished = {45.4, 46.9, 0, 33.2};
 
-// What the adapting mode begins with and returns to: a fixed order that knows of no delay.
+// The adapting mode begins with this fixed order, which is made for no delay, and returns to it.
 constexpr const char *kFirstOrder = "zb-h2", *kFirstDispatch = "listed";
 
-// Steps of a replay after the last line of its trace, unless told otherwise.
+// Default number of steps after the last line of the trace.
 constexpr int64_t kAfter = 20;
 
 // Steps [first, end) with the same links.
@@ -42,26 +42,26 @@ struct Period {
   std::vector<Fault> faults;
 };
 
-// A plan and the first step that it ran.
+// A plan and the first step that ran under it.
 struct InForce {
   int64_t serial = 1, from = 0;
 };
 
-// What a mode did.
+// The results of a mode.
 struct Replayed {
   std::vector<double> iterations;  // ms on the devices' clock, by step
-  double wall_ms = 0;              // sum of what the steps took on this machine
+  double wall_ms = 0;              // sum of the steps' times on this machine
   int64_t late_looks = 0, looks = 0;
   std::vector<InForce> plans;
-  std::vector<double> medians, priced;  // by period; the price of the plan at its end
-  std::vector<std::string> repairs;     // connections that broke and stood again, in words
+  std::vector<double> medians, priced;  // by period; price of the period's last plan
+  std::vector<std::string> repairs;     // broken connections that were mended, in words
 };
 
-// How the adapting mode took a period.
+// How the adapting mode reacted in a period.
 struct Answer {
-  int64_t found = -1;    // steps until all its links were known; -1 = not all
-  int64_t planned = -1;  // steps until the last plan made in it was in force; -1 = none
-  int64_t plans = 0;     // that came into force in it
+  int64_t found = -1;    // steps until all slow links were detected; -1 = not all
+  int64_t planned = -1;  // steps until the period's last plan was in force; -1 = none
+  int64_t plans = 0;     // that came into force in the period
 };
 
 std::vector<Period> periods_of(const std::vector<Fault>& faults, int64_t steps) {
@@ -116,7 +116,7 @@ std::vector<InForce> plans_of(const fs::path& run) {
   return plans;
 }
 
-// The pictures and the records of a mode, for whoever wants to look.
+// Copies the pictures and records of a mode to the folder of kept results.
 void keep(const Settings& settings, const Mode& mode, const fs::path& run) {
   if (settings.kept.empty()) return;
   fs::create_directories(settings.kept);
@@ -126,7 +126,7 @@ void keep(const Settings& settings, const Mode& mode, const fs::path& run) {
   }
 }
 
-// When the links of each period were found and planned with.
+// When the slow links of each period were detected, and when plans for them were in force.
 std::vector<Answer> answers_of(const fs::path& run, const std::vector<Period>& periods,
                                const std::vector<InForce>& plans) {
   static const std::regex form(R"(link (\d+)-\d+ .* is slow since)");
@@ -206,7 +206,7 @@ std::string links_of(const Period& period) {
   return text;
 }
 
-// How far a median is from its price, at most.
+// The largest relative difference of a median from its price.
 double furthest(const std::vector<Replayed>& all) {
   double worst = 0;
   for (const Replayed& replayed : all) {

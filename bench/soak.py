@@ -19,7 +19,7 @@ import time
 from paced_runs import Lost, begin, compare, finish, lines_of, toml_of
 
 STEPS, STAGES, PIPELINES = 200, 2, 3
-LIMIT = 600  # seconds that no run takes
+LIMIT = 600  # seconds; no run takes so long
 
 
 def job_text(folder, seed):
@@ -33,7 +33,7 @@ def job_text(folder, seed):
 
 
 def train(program, folder, seed):
-    """One run: its losses, its faults by kind, and what it told, by kind."""
+    """One run: its losses, its faults by kind, and its events by kind."""
     name = "undisturbed" if seed is None else f"seed-{seed}"
     job = folder / f"{name}.toml"
     job.write_text(job_text(folder, seed))

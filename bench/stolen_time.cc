@@ -6,8 +6,8 @@
 
 namespace tenuto {
 
-// The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, and what is
-// counted among the first two.
+// Reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; the
+// guest times behind them are already part of the first two.
 StolenTime::Counted StolenTime::now() {
   std::ifstream file("/proc/stat");
   std::string line, name;

@@ -1,16 +1,15 @@
-// Whether a measurement was alone: of a virtual machine the host may take processors away.
+// Tells how much processor time the host took from this virtual machine during a measurement.
 #pragma once
 
 #include <cstdint>
 
 namespace tenuto {
 
-// Measures from when it is made.
+// Measures from its construction on.
 class StolenTime {
  public:
   StolenTime() : begin_(now()) {}
-  // The share of the processors' time that the host gave to others since then; 0 where that cannot
-  // be told.
+  // The share of processor time that the host has taken since then; 0 where that is not known.
   double share() const;
 
  private:

@@ -1,9 +1,9 @@
-// How gradients are summed while one worker is slow, in real runs: a process for each of several
-// pipelines of one stage, with paced devices on the nominal clock. The worker is slow from the
-// first step on. Each row is a size of gradients; each column a way to sum them: what a step takes,
-// the mean over the run, in which the steps of each plan count with their median (a busy machine
-// makes single steps long). Late-one has the slow worker as its late one from the start; auto
-// begins without knowing it and has to find out, which its mean includes.
+// All-reduces of gradients while one worker is slow, in real runs: one process for each of several
+// pipelines of one stage, with paced devices on the nominal (virtual) clock. The worker is slow
+// from the first step on. Each row is a size of gradients, each column an all-reduce. A figure is
+// the mean time of a step over the run; the steps of each plan count with their median, because a
+// busy machine makes single steps long. Late-one knows the slow worker from the start. Auto must
+// find it first; its mean includes that time.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr double kMostOver = 0.01;  // of auto over the best way
+constexpr double kMostOver = 0.01;  // excess of auto over the best column
 constexpr int32_t kMicros = 4;
 constexpr double kOpMs = 5, kLatencyMs = 0.5, kMegabytesPerSecond = 2;
 const std::vector<std::string> kWays = {"ring", "halving", "late-one", "auto"};
@@ -44,9 +44,9 @@ struct Asked {
 struct Cell {
   double mean_ms = 0;    // of a step
   double priced_ms = 0;  // of a step under the last plan
-  int64_t plans = 0;     // that came into force
-  int64_t from = 0;      // the step that the last of them came in
-  std::string sums;      // by which the last plan sums
+  int64_t plans = 0;     // plans that came into force
+  int64_t from = 0;      // first step of the last plan
+  std::string sums;      // the last plan's all-reduce
   bool lag_valid = true;
 };
 
@@ -85,7 +85,7 @@ double price_ms(const Job& job, const Plan& plan) {
   return to_milliseconds(priced.value().period);
 }
 
-// The mean of all steps but the first, which has no period.
+// The mean period of all steps but the first, which has none.
 double mean_of(const std::vector<StepFigures>& figures, const std::vector<PlanChange>& changes) {
   double all = 0;
   for (size_t i = 0; i < changes.size(); ++i) {

@@ -1,7 +1,7 @@
 // The UCX wire against plain blocking sockets, two processes over loopback TCP, in the same run:
 // bandwidth with eight messages under way, and the one-way latency of 8 bytes. The variants take
-// turns within each round, so that what else the machine does falls on all alike; medians of the
-// rounds are printed. The last line is the ratio that the wire is held to.
+// turns within each round, so that other load on the machine affects all alike; medians of the
+// rounds are printed. The last line is the ratio that has a target.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/prctl.h>
@@ -73,14 +73,14 @@ class Socket {
   int descriptor_;
 };
 
-// What the parent asks the child to take part in.
+// A measurement that the parent asks the child to take part in.
 struct Task {
   int32_t variant = -1;  // -1: the end
   int32_t latency = 0;   // ping-pong instead of a stream
   int64_t size = 0, count = 0, round = 0;
 };
 
-// One process's end of everything.
+// One process's ends of all connections.
 struct Side {
   std::unique_ptr<Socket> socket;
   std::array<std::unique_ptr<QueueMailbox>, kVariants> mailbox;
@@ -186,7 +186,7 @@ Duration ping_pong(Side& side, const Task& task, bool first) {
   return monotonic_clock().now() - start;
 }
 
-// Nothing of a task may be left in the mailbox when the next one starts.
+// Empties the mailbox, so that no report of this task is left when the next one starts.
 void settle(Side& side, const Task& task) {
   if (task.variant == Sockets) return;
   while (side.mailbox[task.variant]->wait(std::chrono::milliseconds(5)).ok()) continue;
@@ -307,7 +307,7 @@ void print(const Figures& figures, int rounds, bool json) {
                 "\", \"mb_s_64k\": ", row[0], ", \"mb_s_1m\": ", row[1], ", \"mb_s_16m\": ", row[2],
                 ", \"latency_us\": ", row[3], "}");
   }
-  // The ratio of each round, then their median: a slow moment hits both sides of a round.
+  // The median of the rounds' ratios: a slow moment affects both sides of a round.
   std::vector<double> ratios;
   for (size_t i = 0; i < figures[1][Sockets].size(); ++i) {
     ratios.push_back(figures[1][Automatic][i] / figures[1][Sockets][i]);

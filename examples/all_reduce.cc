@@ -1,4 +1,4 @@
-// Sums a tensor over processes, without a job. Start it once for each place, on one host or
+// Averages a tensor over processes, without a job. Start it once for each place, on one host or
 // several:
 //
 //     for place in 0 1 2 3; do all_reduce 10.0.0.1:7000 $place 4 & done; wait
@@ -11,7 +11,7 @@
 
 using namespace tenuto;
 
-// Ends with a sentence where there is no value.
+// Returns the value, or prints the error and exits.
 template <class T>
 T expect(Result<T> result) {
   if (result.ok()) return std::move(result).value();

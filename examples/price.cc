@@ -1,5 +1,5 @@
-// Asks which order is the fastest on a cluster with one slow link: every known order is made,
-// priced to the nanosecond, and held against what no order can beat.
+// Finds the fastest order on a cluster with one slow link: makes every known order, prices it to
+// the nanosecond, and prints the lower bound beside it.
 //
 //     price 20        the link between stages 1 and 2 of 4 takes 20 ms longer, one way
 #include "sim/price.h"
@@ -16,10 +16,10 @@ int main(int count, char** words) {
     std::fprintf(stderr, "usage: price EXTRA_MS\n");
     return 2;
   }
-  // Workers that take 10 ms for each op of a micro-batch, over links that take no time...
+  // Workers take 10 ms for each op of a micro-batch. Links take no time.
   constexpr int32_t kWorkers = 4, kMicros = 12;
   Cluster cluster = uniform_cluster(kWorkers, Link{});
-  // ...but one, in both directions.
+  // One link is slow, in both directions.
   const Link slow{from_milliseconds(std::atof(words[1])), 0};
   cluster.exceptions[{WorkerId{1}, WorkerId{2}}] = slow;
   cluster.exceptions[{WorkerId{2}, WorkerId{1}}] = slow;

@@ -1,4 +1,4 @@
-// Makes a schedule, looks at it, changes it and has the change judged. No worker, no GPU.
+// Makes a schedule, prints it, changes it and checks the change. Needs no worker and no GPU.
 //
 //     schedule zb-h1 4 6        the lists of an order, for 4 workers and 6 micro-batches
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 using namespace tenuto;
 
-// Ends with a sentence where there is no value.
+// Returns the value, or prints the error and exits.
 template <class T>
 T expect(Result<T> result) {
   if (result.ok()) return std::move(result).value();

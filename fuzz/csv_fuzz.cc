@@ -1,5 +1,5 @@
-// PyTorch's schedule CSV: read, made a plan, judged; what is right is written as CSV in every way,
-// and what was written says the same when it is read and written again.
+// PyTorch's schedule CSV: read, made into a plan, checked. A valid plan is written as CSV with all
+// options; each CSV must be the same when it is read and written again.
 #include "ir/check.h"
 #include "ir/torch_csv.h"
 #include "plan/given_plan.h"

@@ -1,4 +1,5 @@
-// What a coordinator finds in its store: facts as JSON. What is read and written reads back equal.
+// The facts that a coordinator finds in its store, as JSON: what is read and written must read back
+// equal.
 #include "control/store.h"
 #include "target.h"
 

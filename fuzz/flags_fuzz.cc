@@ -1,5 +1,5 @@
-// Flags of a command line, --section.key=value: each begins at a line that begins with --. What
-// they make is printed with origins and read back as a job file.
+// Flags of a command line, --section.key=value; each line that begins with -- begins a flag. The
+// job that they make is printed with origins and read back as a job file.
 #include <vector>
 
 #include "target.h"

@@ -1,4 +1,4 @@
-// The JSON of a plan: read, judged, printed, read again.
+// The JSON of a plan: read, checked, printed, read again.
 #include "ir/check.h"
 #include "ir/text.h"
 #include "target.h"

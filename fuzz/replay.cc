@@ -1,5 +1,5 @@
-// Runs a fuzz target over stored inputs, without libFuzzer: every file that is named, and every
-// file in a folder that is named, in the order of their names.
+// Runs a fuzz target over stored inputs, without libFuzzer: the named files and all files in the
+// named folders, sorted by name.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -28,7 +28,7 @@ int main(int count, char** words) {
       std::fprintf(stderr, "%s: cannot be read\n", path.c_str());
       return 1;
     }
-    // Said before it is read, so that a crash comes with its input.
+    // Printed before the input is run, so that a crash comes with its input's name.
     std::printf("%s\n", path.c_str());
     std::fflush(stdout);
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(text.data()), text.size());

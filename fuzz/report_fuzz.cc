@@ -1,5 +1,6 @@
-// A worker's report as it comes over the wire, from one that knows the token and means harm or is
-// mad: read, heard twice by a run under way, and followed by the step of all others.
+// A worker's report as it comes over the network, from a malicious or broken worker that knows the
+// token: it is read, given twice to a run under way, and followed by reports of all workers that
+// they have done a step.
 #include <memory>
 
 #include "base/text.h"
@@ -40,7 +41,7 @@ Rules rules_of_run() {
   return rules;
 }
 
-// What a right worker says at `version`.
+// The report of a correct worker at `version`.
 Report report_of(int32_t worker, int64_t version) {
   Report report{.worker = {worker}, .sequence = version + 1, .epoch = 1, .phase = Phase::Running};
   report.version = report.seen = version;
@@ -54,7 +55,7 @@ Report report_of(int32_t worker, int64_t version) {
   return report;
 }
 
-// The run in its first step.
+// A run in its first step.
 const State& run_under_way() {
   static const State kState = [] {
     State state = begin(rules_of_run(), {});

@@ -1,4 +1,4 @@
-// A safetensors file: opened, every tensor read, written anew and found the same.
+// A safetensors file: opened, every tensor read; a written copy must have the same contents.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ using namespace tenuto;
 
 namespace {
 
-// A file without a name on a disk: its path is the open descriptor's.
+// A file in memory; its path is that of the open descriptor.
 class Input {
  public:
   Input() : descriptor_(::memfd_create("input", 0)) {
@@ -32,7 +32,7 @@ class Input {
   int descriptor_;
 };
 
-// Where the copy is written: in memory when there is such a place.
+// Where the copy is written: in memory if /dev/shm is writable.
 std::string copy_path() {
   const bool memory = ::access("/dev/shm", W_OK) == 0;
   const std::string folder = memory ? "/dev/shm" : std::filesystem::temp_directory_path().string();

@@ -1,4 +1,4 @@
-// The text of a schedule: read, printed, read again; then judged as `tenuto schedule check` does,
+// The text of a schedule: read, printed, read again; then checked as `tenuto schedule check` does,
 // under both dispatches.
 #include "ir/check.h"
 #include "ir/text.h"

@@ -1,5 +1,5 @@
-// Writes seeds for the corpus, each our own output: fuzz_seeds FOLDER makes FOLDER/NAME/* for every
-// target. Small shapes: a fuzzer goes through short inputs faster.
+// Writes seeds for the corpus, made by our own writers: fuzz_seeds FOLDER makes FOLDER/NAME/* for
+// every target. Shapes are small, because a fuzzer tries short inputs faster.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -30,7 +30,7 @@ bool put(const fs::path& path, const std::string& text) {
   return static_cast<bool>(std::ofstream(path, std::ios::binary) << text);
 }
 
-// Every order in a few shapes: as text, as JSON, as CSV.
+// Every order in a few shapes, as text, JSON and CSV.
 int plan_seeds(const fs::path& folder) {
   for (const OrderCard& card : order_cards()) {
     for (const bool wide : {false, true}) {
@@ -68,7 +68,7 @@ int plan_seeds(const fs::path& folder) {
   return 0;
 }
 
-// A job as it is printed, one of the paced device, and the sections of the latter as flags.
+// A default job as it is printed, one with a paced device, and each section of the latter as flags.
 int job_seeds(const fs::path& folder) {
   Job job;
   job.data.paths = {"data/a.txt", "data/\"b\" \\ \u00e9"};
@@ -92,7 +92,8 @@ int job_seeds(const fs::path& folder) {
   return written ? 0 : fault("the seeds cannot be written");
 }
 
-// What a worker says as it comes, in the middle of a run, and when something is the matter.
+// A worker's first report, one in the middle of a run, and one in trouble; also a coordinator's
+// facts.
 int report_seeds(const fs::path& folder) {
   Report report{.worker = {1}, .sequence = 3, .term = 1, .epoch = 1, .phase = Phase::Running};
   bool written = put(folder / "report" / "first", to_wire(report, {}).SerializeAsString());

@@ -1,5 +1,5 @@
-// What a fuzz target is: one function over one input, called by libFuzzer or by replay.cc. A broken
-// promise ends the process (CHECK).
+// A fuzz target is one function over one input, called by libFuzzer or by replay.cc. A failed CHECK
+// ends the process.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Every refusal is a sentence that begins with where the fault is.
+// Checks that an error begins with `start`, where the fault is, and says more than that.
 inline void expect_sentence(const Error& error, std::string_view start) {
   CHECK(error.message.compare(0, start.size(), start) == 0 && error.message.size() > start.size(),
         "a refusal that does not say where: " + error.message);

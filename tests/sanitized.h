@@ -1,4 +1,4 @@
-// Whether a sanitizer makes every run several times as long, so that long tests do a part.
+// True under a sanitizer: every run takes several times as long, so long tests run only a part.
 #pragma once
 
 #ifndef __has_feature

@@ -1,5 +1,5 @@
-// Where the measured data lies that some tests compare with. It is not part of the project: such a
-// test skips with a sentence where it is absent.
+// Finds the measured data that some tests compare with. It is not part of the project: if it is
+// absent, such a test says so and skips.
 #pragma once
 
 #include <cstdlib>

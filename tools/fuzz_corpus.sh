@@ -18,7 +18,7 @@ for job in examples/*.toml; do cp "$job" "$work/seeds/job/$(basename "$job" .tom
 for name in "${names[@]}"; do
   stored=fuzz/corpus/$name
   mkdir -p "$stored" "$work/kept" "$work/new" "$work/seeds/$name" "$build/corpus/$name"
-  # What has a name stays: it was put there for a reason. The rest is chosen anew.
+  # Files whose name is no hash were put there for a reason and stay. The rest is chosen anew.
   find "$stored" -type f | while read -r file; do
     [[ $(basename "$file") =~ ^[0-9a-f]{40}$ ]] && mv "$file" "$work/new" || cp "$file" "$work/kept"
   done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the tree to the rules of the house: docs/testing.md says which and why.
+"""Checks the tree against the rules of the project: docs/testing.md says which and why.
 
     tools/tidy.py [ROOT] [--only CHECK[,CHECK...]] [--list]
 
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-# Who may include whom. A folder that is not here may not exist.
+# The folders that each folder of src/ may include. A folder that is not listed may not exist.
 SEES = {
     "base": "",
     "ir": "base",
@@ -28,13 +28,13 @@ SEES = {
     "control": "adapt sync plan monitor sim world ir transport base",
     "app": "control sync adapt engine plan runtime monitor sim collective world transport ir base",
 }
-# Kept apart even though the folder may link what links it: only the island knows torch.
+# Torch's headers: of src/, only src/engine may include them, even though src/app links src/engine.
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 LINE_LIMIT, FUNCTION_LIMIT, FILE_LIMIT, EXAMPLE_LIMIT = 100, 70, 800, 100
 CODE = (".h", ".cc")
 WRITTEN = CODE + (".py", ".cmake", ".txt", ".md", ".toml", ".proto", ".sh", ".sched", ".supp")
-# Text that programs write or that must be one line.
+# No limit on line length: programs write this text, or it must be one line.
 UNLIMITED = (".md", ".golden", ".sched", ".json", ".jsonl", ".csv")
 
 
@@ -269,7 +269,7 @@ class Scanner:
 
 
 def check_direction(tree):
-    """An include points only to a folder that the including one sees, and so does a link."""
+    """A folder includes and links only the folders that it may see."""
     for path in tree.paths("src/", ends=CODE):
         folder = path.split("/")[1]
         for number, line in enumerate(tree.lines(path), 1):
@@ -344,7 +344,7 @@ def listed_in(tree, path):
     words = re.split(r"[\s()\"]+", text)
     name = os.path.relpath(path, place or ".")
     stem = os.path.splitext(name)[0]
-    # A benchmark is listed by its name, a case of Python's unittest as module.Class.
+    # A benchmark is listed by its stem, a case of Python's unittest as module.Class.
     by_stem = path.startswith("bench/") and stem in words
     by_stem |= path.endswith(".py") and any(word.startswith(stem + ".") for word in words)
     return lists, name in words or by_stem

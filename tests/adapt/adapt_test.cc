@@ -1,4 +1,4 @@
-// adapt(): from a plan and a cluster to a plan of the same routing that is not slower.
+// adapt(): makes from a plan and a cluster a plan with the same routing that is not slower.
 #include "adapt/adapt.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ Duration price_of(const Plan& plan, const Case& it) {
   return timeline.ok() ? timeline.value().period : Duration{};
 }
 
-// What must hold of any answer.
+// Expects what must hold for every answer.
 void expect_sound(const Case& it, const Adapted& adapted) {
   const Status right = check(adapted.plan, sizes_of(it.model, adapted.plan.stages));
   EXPECT_TRUE(right.ok()) << (right.ok() ? "" : right.error().message);
@@ -53,7 +53,7 @@ void expect_sound(const Case& it, const Adapted& adapted) {
   for (size_t w = 0; w < it.plan.limits.size(); ++w) {
     EXPECT_EQ(adapted.plan.limits[w].room, it.plan.limits[w].room);
   }
-  // Who runs which micro-batch stays.
+  // Each worker keeps its micro-batches.
   const auto routes = [&](const Plan& plan) {
     std::set<std::pair<std::vector<WorkerId>, std::vector<MicroId>>> all;
     for (const Route& route : routes_of(plan, plan.schedule, it.model, it.cluster, it.options)) {
@@ -89,8 +89,8 @@ TEST(Adapt, ASlowLinkCostsItsDelayOnce) {
   }
 }
 
-// Random lines, orders and numbers of pipelines, with rooms and without: never slower, right, and
-// final.
+// Random lines, orders and numbers of pipelines, with rooms and without: the answer is never
+// slower, it is right, and adapt() keeps it.
 TEST(Adapt, IsNeverSlowerAndSettles) {
   int changed = 0, listed = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -123,7 +123,7 @@ TEST(Adapt, IsNeverSlowerAndSettles) {
   EXPECT_GT(listed, 3);
 }
 
-// However long ops and messages take, what is made cannot stand still.
+// The plans that adapt() makes cannot deadlock, however long ops and messages take.
 TEST(Adapt, EndsUnderEveryTiming) {
   for (uint64_t seed = 0; seed < 24; ++seed) {
     Random random(mix(31, seed));
@@ -157,7 +157,7 @@ TEST(Adapt, KeepsTheDispatchThatIsAskedFor) {
   }
 }
 
-// Three pipelines side by side, the delay on a link of one: the step is as long as that one's.
+// Three pipelines, one with a delayed link: the step is as long as that of the delayed pipeline.
 TEST(Adapt, ASlowLinkOfOnePipelineOfSeveral) {
   Case it = case_of(equal_line(4, 12, kOp), "zb-h1", 3);
   const auto holder = [&](size_t stage) { return it.plan.stages[stage].holders[1]; };

@@ -1,4 +1,4 @@
-// Lines as plans: what the tests of orders hand to price(), check() and adapt().
+// Turns lines into plans, so that the tests of orders can call price(), check() and adapt().
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tenuto {
 
-// A plan with the model and the cluster on which it has the times of a line.
+// A plan, with a model and a cluster on which its ops and messages take the times of a line.
 struct Case {
   Plan plan;
   Model model;
@@ -18,17 +18,17 @@ struct Case {
   PriceOptions options;  // without the update, so that the makespan is that of the line
 };
 
-// Pipelines that are all like the line, under a named order in list order; the line's rooms are the
-// workers' limits. Messages that occupy their link have bytes, and the link a rate.
+// `pipelines` pipelines that are all like the line, under a named order. The line's rooms become
+// the workers' limits. Every message has bytes; a link that messages occupy has a rate.
 Case case_of(const Line& line, const std::string& order = "1f1b", int32_t pipelines = 1);
 
-// The line that pipeline `route` of a case is, to the nanosecond.
+// Pipeline `route` of a case as a line, exact to the nanosecond.
 Line line_of(const Case& it, size_t route = 0);
 
 // The case's plan, of one pipeline, with these lists.
 Plan listed_plan(const Case& it, const std::vector<Sequence>& sequences);
 
-// The same under ready dispatch, obeying a policy that could begin with these sequences.
+// The same under ready dispatch, with the limits of a policy that played these sequences.
 Plan ready_plan(const Case& it, const Policy& policy, const std::vector<Sequence>& sequences);
 
 }  // namespace tenuto

@@ -23,7 +23,7 @@ class Simulation {
     for (int32_t s = 0; s < line_.stages(); ++s) take(s);
     while (!events_.empty()) {
       now_ = events_.top().moment;
-      // All that happens at a moment has happened before a stage chooses.
+      // Handle all events of this moment before any stage chooses.
       while (!events_.empty() && events_.top().moment == now_) {
         const Event event = events_.top();
         events_.pop();
@@ -53,7 +53,8 @@ class Simulation {
     bool busy = false;
     OpKind kind{};  // of the op that runs, or ran last
     int32_t begun[3] = {0, 0, 0}, ended[3] = {0, 0, 0};
-    // Micro-batches whose message is here; messages of later ones wait in the sets.
+    // Count of micro-batches whose messages are here, in order; messages that came early wait in
+    // the vectors.
     int32_t activations = 0, gradients = 0;
     std::vector<int32_t> early_activations, early_gradients;
     Duration down_free_at{}, up_free_at{};
@@ -108,7 +109,7 @@ class Simulation {
     }
   }
 
-  // A message that takes no time is here before anyone chooses.
+  // A message that takes no time arrives before any stage chooses.
   void send(const Event& event) {
     if (event.moment > now_) {
       events_.push(event);
@@ -179,7 +180,7 @@ class Simulation {
   Played ran_;
 };
 
-// About normal, and the same on every machine: twelve uniform draws have variance 1.
+// Nearly normal, and the same on every machine: the sum of twelve uniform draws has variance 1.
 double normal(Random& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.uniform();

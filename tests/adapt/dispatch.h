@@ -1,5 +1,5 @@
-// A second, plain simulation of a line, event by event: what the project's is held against, and
-// what delays each message for itself.
+// A second, plain simulation of a line, event by event. Tests compare the project's simulation with
+// it; it can also delay each message separately.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace tenuto {
 
-// By which rule a free stage takes its next op: of those that are here and have room the first in
-// the order backward, forward, weight gradient; before its first backward only forwards, until its
+// The rule by which a free stage takes its next op: the first of backward, forward, weight gradient
+// that has its input and room. Before its first backward a stage runs only forwards, until its
 // quota is used up or there is no room for more.
 struct Rule {
   std::vector<int32_t> quotas;  // per stage: forwards before the first backward
@@ -19,20 +19,20 @@ struct Rule {
                               // empty = as the room allows
 };
 
-// What single messages take beside the latency of their link: of the message that a stage sends of
-// a micro-batch, at [stage x micros + micro].
+// The extra delay of each message, on top of the latency of its link: the entry at
+// [stage x micros + micro] is for the message that the stage sends for the micro-batch.
 struct Extra {
   std::vector<Duration> down, up;
 };
 
-// Every message later by a draw from the normal distribution with this mean and deviation, but not
-// earlier than without.
+// Delays every message by a draw from the normal distribution with this mean and deviation; a
+// negative draw counts as 0.
 Extra normal_delays(const Line& line, Random& random, Duration mean, Duration deviation);
 
-// Plays a step by a rule; nothing when it stands still.
+// Plays a step by a rule. Returns nothing if the step deadlocks.
 std::optional<Played> dispatch(const Line& line, const Rule& rule, const Extra& extra = {});
 
-// The time of a step of fixed sequences; nothing when it stands still.
+// The time of a step with fixed sequences. Returns nothing if the step deadlocks.
 std::optional<Duration> follow(const Line& line, const std::vector<Sequence>& sequences,
                                const Extra& extra = {});
 

@@ -21,7 +21,7 @@ struct Seat {
   Duration free_at{}, down_free_at{}, up_free_at{};
 };
 
-// An order so far: the ops of each stage that are placed, and when their messages come.
+// A partial order: the ops of each stage that are placed, and when their messages arrive.
 struct Partial {
   std::vector<Seat> seats;
   std::vector<std::vector<Duration>> activation_at, gradient_at;  // by stage and micro-batch
@@ -37,8 +37,8 @@ struct Work {
   Duration head{}, time{}, tail{};
 };
 
-// What a stage needs for its works if it may interrupt each, never running one whose tail is
-// shorter than that of another which is here.
+// The time that a stage needs for its works if it may interrupt them and always runs the available
+// one with the longest tail.
 Duration interruptible(std::vector<Work> works) {
   std::sort(works.begin(), works.end(),
             [](const Work& a, const Work& b) { return a.head < b.head; });
@@ -249,8 +249,8 @@ class Tree {
     return most;
   }
 
-  // True when an order of the same ops was looked at that is nowhere later: whatever follows this
-  // one could follow that one.
+  // True when the search has seen an order of the same ops that is nowhere later: every
+  // continuation of this one could also continue that one.
   bool dominated(const Partial& partial) {
     uint64_t key = 0;
     std::vector<Duration> front;
@@ -259,7 +259,7 @@ class Tree {
       for (const int32_t count : {seat.forwards, seat.backwards, seat.weights}) {
         key = key << 4 | static_cast<uint64_t>(count);
       }
-      // Nothing that is here or free before the stage is free makes a difference.
+      // A message that arrives, or a link that is free, before the stage is free counts as equal.
       front.push_back(seat.free_at);
       front.push_back(std::max(seat.free_at, seat.down_free_at));
       front.push_back(std::max(seat.free_at, seat.up_free_at));

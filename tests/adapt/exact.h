@@ -1,4 +1,4 @@
-// The best order of a tiny line, proved.
+// The best order of a tiny line, found with proof.
 #pragma once
 
 #include <cstdint>
@@ -8,29 +8,27 @@
 
 namespace tenuto {
 
-// A search that ended.
+// The result of a search that ended.
 struct Exact {
   Duration makespan{};  // of the best order
   int64_t nodes = 0;    // partial orders looked at
 };
 
-// The shortest step of any order within the rooms, by branch and bound: of the ops that could be
-// next, take the one that would end first; some best order runs next on its stage one that could
-// start before that end, because otherwise that op could go first and delay nothing. `known` is the
-// time of some order. Nothing when more than `most_nodes` would have to be looked at.
+// The shortest step of any order within the rooms, by branch and bound. Let X be the possible next
+// op that would end first. The search tries, on the stage of X, only ops that could start before X
+// ends: before any other op, X could run without delaying it. `known` is the time of some order.
+// Returns nothing if more than `most_nodes` partial orders would have to be looked at.
 //
-// Requires: at most 4 stages and 15 micro-batches; a weight gradient put off takes no more room
-// than
-//           its micro-batch did before
+// Requires: at most 4 stages and 15 micro-batches; a postponed weight gradient takes no more room
+//           than its micro-batch took before
 // Source:   Giffler and Thompson, "Algorithms for solving production-scheduling problems", 1960
 std::optional<Exact> exact_makespan(const Line& line, Duration known,
                                     int64_t most_nodes = 50'000'000);
 
-// The same by trying every order: what the search is held against.
+// The same by trying every order; tests compare the search with it.
 //
 // Cost: the number of orders of one stage (5, 42, 462 for 2, 3, 4 micro-batches) to the power of
-// the
-//       stages
+//       the number of stages
 Duration enumerated_makespan(const Line& line);
 
 }  // namespace tenuto

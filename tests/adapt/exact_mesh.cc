@@ -51,8 +51,8 @@ class Exact {
   }
 
  private:
-  // The least that is left of a micro-batch, whatever its holders: after its forward of a stage has
-  // ended, and after its input gradient has.
+  // The least time that a micro-batch still needs, whatever its holders, after its forward at a
+  // stage has ended, and after its input gradient has ended.
   void set_least() {
     const int32_t depth = mesh_.depth();
     const auto least = [&](int32_t s, Duration Holder::*time) {
@@ -88,7 +88,7 @@ class Exact {
     }
   }
 
-  // True when the step cannot end before the best that is known.
+  // True when the step cannot end before the best known one.
   bool hopeless(const State& state) const {
     const int32_t depth = mesh_.depth();
     std::vector<Duration> work(at(depth));
@@ -117,7 +117,7 @@ class Exact {
     return false;
   }
 
-  // Micro-batches that have come equally far are alike.
+  // Micro-batches in the same state are interchangeable, so the key sorts them.
   bool seen_before(const State& state) {
     std::vector<Traveller> micros = state.micros;
     std::sort(micros.begin(), micros.end());
@@ -142,7 +142,7 @@ class Exact {
       const Traveller& it = state.micros[at(m)];
       if (it.backwards == mesh_.depth()) continue;
       done = false;
-      if (it.forwards == 0 && !fresh) continue;  // one is as good as another
+      if (it.forwards == 0 && !fresh) continue;  // micro-batches not begun are interchangeable
       fresh = fresh && it.forwards > 0;
       if (it.forwards < mesh_.depth()) {
         for (int32_t j = 0; j < mesh_.width(it.forwards); ++j) go_down(state, m, j);
@@ -166,8 +166,8 @@ class Exact {
     best_ = std::min(best_, end);
   }
 
-  // An op that could have begun before the latest start has had its turn then: the same sequences
-  // of the holders come out.
+  // Called only if the op starts no earlier than the latest start. An earlier start was tried
+  // before that one, and gives the same sequences of the holders.
   void start_weight(const State& state, int32_t s, int32_t i) {
     State next = state;
     Place& place = next.places[at(s)][at(i)];

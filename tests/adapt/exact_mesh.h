@@ -5,15 +5,17 @@
 
 namespace tenuto {
 
-// What trying everything found.
+// The result of trying everything.
 struct ExactStep {
   Duration makespan{};  // the least, or `known` when nothing is faster
-  bool proved = false;  // no: it was given up, and something faster may be left
+  bool proved = false;  // no: the search gave up, and a faster step may exist
 };
 
-// The least makespan of a step with a barrier over all routings and all orders of the ops: every
-// sequence of starts in the order of time, cut off where what is left takes at least as long as the
-// best that is known. Of the mesh, links must not be occupied by messages (down_busy, up_busy).
+// The least makespan of a step with a barrier, over all routings and all orders of the ops. Tries
+// every sequence of starts in the order of time, and cuts one off when it cannot end before the
+// best step that is known.
+//
+// Requires: messages occupy no links of the mesh (down_busy and up_busy are 0)
 ExactStep exact_step(const Mesh& mesh, Duration known, int64_t most_nodes);
 
 }  // namespace tenuto

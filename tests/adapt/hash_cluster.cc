@@ -18,11 +18,11 @@ uint64_t name_of(const Value& value) {
              static_cast<uint64_t>(value.micro.value + 1));
 }
 
-// The parameters that a stage begins the step with, and those after it with this total.
+// A stage's parameters before the step, and after a step with this total.
 uint64_t parameters_of(StageId stage) { return mix(77, static_cast<uint64_t>(stage.value)); }
 uint64_t stepped_with(StageId stage, uint64_t total) { return mix(parameters_of(stage), total); }
 
-// What an op makes of its inputs with these parameters: one hash for each value that it writes.
+// The hash of one value that an op writes, made from its inputs and these parameters.
 uint64_t made(const Value& value, uint64_t parameters, uint64_t inputs) {
   return mix(name_of(value), parameters, inputs);
 }
@@ -30,7 +30,7 @@ uint64_t made(const Value& value, uint64_t parameters, uint64_t inputs) {
 struct Member {
   bool alive = true;
   std::map<Value, uint64_t> store, kept;
-  std::map<StageId, uint64_t> sums;        // of weight gradients; what partials are tokens of
+  std::map<StageId, uint64_t> sums;        // of weight gradients; a partial stands for one
   std::map<StageId, uint64_t> parameters;  // of stages that have stepped
 };
 
@@ -77,7 +77,7 @@ class HashCluster {
     }
   }
 
-  // One event, drawn from all that are possible: a start, or the end of an op under way.
+  // Runs one event, drawn from all possible ones: the start of an op, or the end of one under way.
   bool move() {
     std::vector<std::pair<int32_t, int32_t>> starts, ends;
     for (size_t w = 0; w < walks_.size(); ++w) {
@@ -172,7 +172,7 @@ class HashCluster {
         if (disturbance_.broken == Broken::InPlace) member.sums[op.stage] = total;
         return;
       }
-      case OpKind::Measure:  // the norm is no part of what is looked at here
+      case OpKind::Measure:  // this test does not check the norm
         for (const Value& value : effect.write) member.store[value] = 1;
         return;
       case OpKind::Step:
@@ -187,7 +187,7 @@ class HashCluster {
     for (const Value& value : effect.write) member.store[value] = made(value, parameters, inputs);
   }
 
-  // All buckets of a stage's total.
+  // One hash of all buckets of a stage's total.
   uint64_t total_of(const Member& member, StageId stage) {
     uint64_t all = 0, count = 0;
     for (const auto& [value, total] : member.store) {
@@ -212,7 +212,7 @@ class HashCluster {
     return inventory;
   }
 
-  // Who lives stops; what is in flight is of an epoch that is over.
+  // The survivors stop. Messages in flight belong to the old epoch and are dropped.
   void recover() {
     wire_.clear();
     if (disturbance_.broken == Broken::InPlace) add_what_came();
@@ -241,8 +241,8 @@ class HashCluster {
     begin();
   }
 
-  // The store of the new list: of what was there or kept, what the rest begins with. A sum of which
-  // the rest knows no partial begins anew.
+  // Fills the store of the new list: the values that the rest begins with, from the old store or
+  // from the kept values. A sum begins anew if the rest has no partial of it.
   void take_over(size_t worker) {
     Member& member = members_[worker];
     if (!member.alive) return;
@@ -287,7 +287,7 @@ class HashCluster {
     }
   }
 
-  // Every holder that lives has stepped with the sum of all micro-batches, each once.
+  // Checks that every live holder has stepped with the sum of all micro-batches, each once.
   void judge() {
     for (size_t w = 0; w < walks_.size(); ++w) {
       if (members_[w].alive && !walks_[w].done()) fail(cat("worker ", w, " hangs"));
@@ -308,7 +308,7 @@ class HashCluster {
     }
   }
 
-  // The parameters after the step, by one plain pass over all micro-batches.
+  // The parameters after the step, computed by one plain pass over all micro-batches.
   uint64_t expected(StageId stage) const {
     const int32_t stages = plan_.schedule.stage_count;
     uint64_t sum = 0;
@@ -341,7 +341,7 @@ class HashCluster {
   const Disturbance& disturbance_;
   Random random_;
   Ran ran_;
-  Rest rest_;  // the plan in force and what it begins with
+  Rest rest_;  // the plan in force, and the stores that it begins with
   std::vector<Member> members_;
   std::deque<Walk> walks_;
   std::vector<std::set<int32_t>> under_way_;

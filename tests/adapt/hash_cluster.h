@@ -1,5 +1,5 @@
-// A cluster on one thread whose values are hashes of what they are made of: equal hashes mean that
-// every op had the right inputs and parameters, whoever ran it and however often.
+// A cluster on one thread. Each value is a hash of the inputs and parameters that it was made from:
+// equal hashes mean that every op had the right ones, whichever worker ran it and however often.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ namespace tenuto {
 enum class Broken : uint8_t {
   Nothing,
   InPlace,    // a reduction under way writes into the partial
-  Total,      // finished reductions are ignored, and their members' partials given up
-  Stale,      // what was brought to a reduction before the loss still counts
-  NoKeep,     // a value that was sent is promised, and not kept
-  NoRedo,     // who has stepped owes nothing
+  Total,      // finished reductions are ignored, and their members' partials dropped
+  Stale,      // partials that were brought to a reduction before the loss still count
+  NoKeep,     // a sent value is listed in the inventory, but not kept
+  NoRedo,     // a worker whose Step is taken back does not make its outputs again
   FreeTotal,  // the total is freed at the Step
 };
 
@@ -34,22 +34,22 @@ enum class Broken : uint8_t {
 struct Disturbance {
   uint64_t seed = 1;
   std::vector<std::pair<int64_t, WorkerId>> kills;  // after so many events; within one step
-  bool keep = true;  // no: makers keep nothing of what they have sent
+  bool keep = true;  // no: workers do not keep the values that they have sent
   Broken broken = Broken::Nothing;
-  WorkerId slow;  // a worker that comes to its turn when hardly anybody else has one
+  WorkerId slow;  // a worker that hardly ever runs while another one can
 };
 
-// What became of it.
+// The result of a run.
 struct Ran {
   std::string failure;  // empty: every step was taken with the right parameters
   int64_t events = 0;   // starts of ops
   int64_t ops = 0;      // forwards, input gradients and weight gradients that ran
-  int32_t copied = 0;   // totals
+  int32_t copied = 0;   // totals copied
   int32_t back = 0;     // Steps taken back
 };
 
 // Runs one step of the plan and recovers from each kill by salvage(); every rest must pass check().
-// Which op is next is drawn by the seed.
+// The seed decides which op runs next.
 Ran run_disturbed(const Plan& plan, const Disturbance& disturbance);
 
 }  // namespace tenuto

@@ -1,5 +1,5 @@
-// Orders when messages come earlier or later than estimated: fixed ones against those that each
-// stage makes as messages come.
+// Compares fixed orders with orders that each stage makes as messages arrive, when messages arrive
+// earlier or later than estimated.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace tenuto {
 
-// One setting: eight equal stages, weight gradients put off taking half the room of a micro-batch,
-// every message of every link delayed for itself. Delays in ops.
+// One setting: eight equal stages; a postponed weight gradient takes half the room of a
+// micro-batch; every message has its own random delay. Delays are in ops.
 struct Jitter {
   int32_t micros = 24;
   int32_t room = 12;  // micro-batches
@@ -25,14 +25,14 @@ struct JitterTimes {
   double fixed_zero_bubble = 0;
   double fixed_for_mean = 0;          // the order made for the mean delay
   double fixed_for_mean_and_one = 0;  // for the mean and one deviation
-  double ready = 0;                   // backward, forward, weight gradient as they come, room alone
+  double ready = 0;                   // ready dispatch, limited by the room alone
   double ready_planned = 0;           // the same with the limits that the search made for the mean
 
-  // How much slower `time` is than the better of the two orders made for the delays.
+  // The share by which `time` is slower than the better of the two orders made for the delays.
   double above_fixed(double time) const;
 };
 
-// Runs a setting; the same draws for all.
+// Runs a setting; all orders get the same draws.
 JitterTimes run_jitter(const Jitter& jitter, int32_t draws, const Effort& effort = {});
 
 }  // namespace tenuto

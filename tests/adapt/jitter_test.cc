@@ -1,4 +1,4 @@
-// Ready dispatch against fixed orders when every message is late for itself.
+// Ready dispatch against fixed orders when every message has its own random delay.
 #include "adapt/jitter.h"
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 namespace tenuto {
 namespace {
 
-// Without foresight, each stage taking what is here, no setting is slower than the better of the
-// fixed orders made for the delays by more than half a percent.
+// Ready dispatch does not know the delays in advance. In every setting it is at most half a percent
+// slower than the better of the two fixed orders made for the delays.
 TEST(Jitter, ReadyDispatchIsNotSlowerThanFixedOrders) {
   ASSERT_EQ(jitters().size(), 24u);
   double worst = -1, worst_planned = -1;

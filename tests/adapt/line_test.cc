@@ -1,4 +1,4 @@
-// A line played and replayed, against the price of the plan that it stands for and against a plain
+// Plays and replays lines, and compares them with the price of the same plan and with a plain
 // simulation.
 #include "adapt/line.h"
 
@@ -25,7 +25,7 @@ Line draw_line(Random& random) {
   return random_line(random, {2 + below(5), 1 + below(12), random.below(2) == 0});
 }
 
-// Quotas that fall from stage to stage within the rooms, as every sensible rule makes them, or any.
+// Quotas (warm-up forwards) that do not rise from stage to stage: by one of three rules, or random.
 Quotas draw_quotas(Random& random, const Line& line) {
   switch (random.below(4)) {
     case 0:
@@ -64,7 +64,7 @@ Policy draw_any(Random& random, const Line& line) {
   return policy;
 }
 
-// An order of one stage within its room, any.
+// A random order of one stage within its room.
 Sequence draw_sequence(Random& random, const Leg& leg, int32_t micros) {
   Sequence sequence;
   int32_t count[3] = {0, 0, 0};
@@ -82,8 +82,8 @@ Sequence draw_sequence(Random& random, const Leg& leg, int32_t micros) {
   return sequence;
 }
 
-// Every op once, each backward behind its forward, each weight gradient behind its input gradient,
-// within the room.
+// Expects every op once, each backward after its forward, each weight gradient after its input
+// gradient, all within the room.
 void expect_right(const Line& line, const std::vector<Sequence>& sequences) {
   ASSERT_EQ(sequences.size(), line.legs.size());
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -183,7 +183,7 @@ TEST(Line, WhatIsPlayedIsRightAndNotSlowerReplayed) {
     expect_right(line, played->sequences);
     const auto time = Replay(line).run(played->sequences);
     ASSERT_TRUE(time.has_value()) << "seed " << seed;
-    // Who waits for a message that is on its way may lose by it.
+    // A stage that waits for a message in transit may lose time, so the replay may be faster.
     EXPECT_LE(*time, played->makespan) << "seed " << seed;
     if (policy.is_ready()) {
       EXPECT_EQ(*time, played->makespan) << "seed " << seed;
@@ -210,7 +210,7 @@ TEST(Line, ARoomForLessThanOneMicroBatchIsRefused) {
   EXPECT_FALSE(play(line, {Quotas(3, 0), {}}).has_value());
 }
 
-// What is reordered keeps the rooms and takes what a replay of it takes, no longer than before.
+// A reordered step fits into the rooms, takes the time of its replay, and is no slower than before.
 TEST(Reorder, LeavesAnOrderThatIsRightAndNoSlower) {
   int faster = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

@@ -61,8 +61,8 @@ TEST(MeshBound, IsNeverAboveTheBestStep) {
   RecordProperty("tight", tight);
   RecordProperty("best", best);
   EXPECT_GE(proved, kMeshes * 3 / 4);
-  EXPECT_GE(tight, proved / 2);      // the bound is worth its name
-  EXPECT_GE(best, proved * 7 / 10);  // and so is the search
+  EXPECT_GE(tight, proved / 2);      // the bound is often exact
+  EXPECT_GE(best, proved * 7 / 10);  // the search mostly finds the best
   EXPECT_LE(above / proved, 1.03);
 }
 
@@ -82,7 +82,7 @@ TEST(MeshBound, IsNeverAboveAStep) {
     least = std::min(least, static_cast<double>(time->count()) /
                                 static_cast<double>(std::max<int64_t>(bound.count(), 1)));
   }
-  EXPECT_EQ(least, 1);  // somewhere it is met
+  EXPECT_EQ(least, 1);  // at least one step is at the bound
 }
 
 TEST(MeshBound, DoesNotFallWithMoreMicroBatches) {
@@ -107,7 +107,7 @@ TEST(MeshBound, DoesNotFallWithMoreMicroBatches) {
   }
 }
 
-// What a routing costs the flow.
+// The cost of a routing, as the flow counts it.
 int64_t cost_of(const Mesh& mesh, const WayCosts& costs, const Routing& routing) {
   constexpr int64_t kAway = 1000;
   std::vector<int32_t> starts(at(mesh.width(0)), 0);
@@ -124,7 +124,7 @@ int64_t cost_of(const Mesh& mesh, const WayCosts& costs, const Routing& routing)
   return cost;
 }
 
-// The least cost of all routings that keep the counts.
+// The least cost of all routings within the counts.
 int64_t least_cost(const Mesh& mesh, const WayCosts& costs, const Counts& counts) {
   Routing routing(at(mesh.depth()), std::vector<int32_t>(at(mesh.micros), 0));
   int64_t least = INT64_MAX;
@@ -182,7 +182,7 @@ TEST(Flow, IsTheCheapestThatKeepsTheCounts) {
   EXPECT_GT(routed, 30);
 }
 
-// Dealing sends over each way what the flow says, no more and no less.
+// deal() sends over each way exactly as many micro-batches as the flow says.
 TEST(Flow, IsDealtExactly) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(mix(59, seed));
@@ -205,8 +205,8 @@ TEST(Flow, IsDealtExactly) {
   }
 }
 
-// Orders as they come: every micro-batch once, weight gradients in the global order, and playing
-// them ends, with one place of memory too.
+// Orders made as inputs arrive have every micro-batch once and weight gradients in the global
+// order, and a step in them ends, even with memory for one micro-batch.
 TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
   int free = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
@@ -224,7 +224,7 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
     const Patience patience{below(3), below(3), below(4 * mesh.pipelines) - 2 * mesh.pipelines};
     const PlayedStep played = *player.as_they_come(routing, patience);
     const Orders orders = orders_of(played.lists);
-    if (mesh.pace == Pace::Barrier) {  // as fixed lists nobody waits for more than an input
+    if (mesh.pace == Pace::Barrier) {  // with fixed lists a holder waits only for inputs
       EXPECT_GE(played.time, player.time(routing, played.lists));
     }
     const Orders global = global_orders(mesh, routing);
@@ -244,7 +244,7 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
   EXPECT_GT(free, 500);
 }
 
-// A play that is broken off is never one that would have ended in time.
+// A play that is broken off would have taken longer than the limit.
 TEST(MeshPlayer, OnlyLongerStepsAreBrokenOff) {
   int broken = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
@@ -271,7 +271,7 @@ TEST(MeshPlayer, OnlyLongerStepsAreBrokenOff) {
   EXPECT_GT(broken, 5000);
 }
 
-// The lists of a play, run as they are, take as long as the play; and by other code too.
+// The lists of a play, run as fixed lists, take as long as the play, also by independent code.
 TEST(MeshPlayer, ListsTakeAsLongAsThePlay) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -307,8 +307,8 @@ TEST(Route, NothingTheMatterStaysAtHome) {
   EXPECT_EQ(routed.best().time, ops(18 + 1));
 }
 
-// One dead worker: its peers take its work, and with the memory of two times the stages its whole
-// load is all that the step takes.
+// The peers of a dead worker share its work. With memory for twice as many micro-batches as stages,
+// the step is at the bound.
 TEST(Route, ADeadWorkersLoadIsShared) {
   for (const auto& [size, time] :
        {std::pair(MixtureSize{4, 3, 6}, 27), std::pair(MixtureSize{8, 4, 32}, 129)}) {
@@ -320,7 +320,7 @@ TEST(Route, ADeadWorkersLoadIsShared) {
   }
 }
 
-// A slow link in one pipeline is left for that of another as soon as that is faster.
+// Micro-batches leave a slow link for the link of another pipeline if that is faster.
 TEST(Route, ASlowLinkIsLeft) {
   const std::vector<Mishap> slow = {{MishapKind::SlowLink, 4, 1, 3}};
   const MixtureSize size{8, 4, 32};
@@ -332,7 +332,7 @@ TEST(Route, ASlowLinkIsLeft) {
   EXPECT_GT(*player.time(home, global_orders(mesh, home)), ops(99));
 }
 
-// Never slower than any of the published responses on the same mesh by more than a hair.
+// At most 1 % slower than any of the published responses on the same mesh.
 TEST(Route, KeepsUpWithPublishedResponses) {
   int compared = 0;
   for (const char* row : {"slow2", "link4", "card2", "dead", "pair", "triple", "six"}) {

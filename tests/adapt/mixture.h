@@ -1,4 +1,5 @@
-// Pipelines with any mixture of troubles: what routings are tried on, by tests and by a benchmark.
+// Pipelines with any mixture of slow or dead workers and slow links, on which tests and a benchmark
+// try routings.
 #pragma once
 
 #include <map>
@@ -16,10 +17,10 @@ struct MixtureSize {
   int32_t stages = 1, pipelines = 1, micros = 1;  // micros of each pipeline
 };
 
-// A size as people write it, stages,pipelines,micro-batches: 8,4,32. Nothing when it is not one.
+// Reads a size written as stages,pipelines,micro-batches: 8,4,32. Returns nothing for other text.
 std::optional<MixtureSize> read_size(const std::string& text);
 
-// What can be the matter.
+// The kinds of trouble.
 enum class MishapKind : uint8_t { SlowWorker, SlowLink, SlowCard, DeadWorker };
 
 // One trouble at one place. A card is all links of a worker; the delay is in ops, each way.
@@ -32,18 +33,19 @@ struct Mishap {
 // The eight kinds of trouble by name: slow1.5, slow2, slow4, link1, link2, link4, card2, dead.
 const std::vector<std::pair<std::string, Mishap>>& trouble_kinds();
 
-// Puts a trouble at a random place that has none, such that every stage keeps a live worker; false
-// when there is no such place.
+// Puts a trouble at a random place that has none, so that every stage keeps a live worker. Returns
+// false if there is no such place.
 bool add_trouble(Random& random, const MixtureSize& size, Mishap kind, std::vector<Mishap>& to);
 
-// Troubles by the name of a row: one of the kinds, or pair, triple, six: so many of random kinds.
+// Draws the troubles of a row by its name: one of the kinds, or pair, triple, six for that many of
+// random kinds.
 std::vector<Mishap> draw_troubles(Random& random, const MixtureSize& size, const std::string& row);
 
-// One op of a worker with nothing the matter; messages within a pipeline take no time, others a
-// tenth of it.
+// The time of one op of an undisturbed worker. Messages within a pipeline take no time, messages
+// between pipelines a tenth of it.
 inline constexpr Duration kMixtureOp = std::chrono::milliseconds(10);
 
-// The mesh with these troubles, each worker with room for `slots` micro-batches; 0 = for all.
+// The mesh with these troubles; each worker has room for `slots` micro-batches, 0 = for all.
 Mesh mesh_with(const MixtureSize& size, const std::vector<Mishap>& troubles, int32_t slots,
                Pace pace);
 

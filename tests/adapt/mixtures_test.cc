@@ -1,5 +1,5 @@
-// Random mixtures of dead workers, slow workers and slow links: the routed step is right and runs
-// to its end.
+// Random mixtures of dead workers, slow workers and slow links: the routed step passes check() and
+// runs to its end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST_P(Mixtures, RunToTheEnd) {
     ASSERT_TRUE(right.ok()) << "seed " << seed << ": " << right.error().message;
     const auto timeline = price(plan, it.model, it.cluster, it.options);
     ASSERT_TRUE(timeline.ok()) << "seed " << seed << ": " << timeline.error().message;
-    // Steps without a common start are timed by the mean of a few, which may be shorter.
+    // Without a common start, the time is the mean of a few steps, which may be below the bound.
     if (mesh.value().pace != Pace::Apart) {
       ASSERT_GE(step.time, routed.bound) << "seed " << seed;
     }

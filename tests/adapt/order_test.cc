@@ -1,5 +1,5 @@
-// The search for an order against the bound, against proved best orders, against published ones,
-// and on lines whose answer is known in closed form.
+// The search for an order: compared with the bound, with proved best orders and with published
+// orders, and on lines whose answer is known in closed form.
 #include "adapt/order.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ OrderSearch found_for(const Line& line, const Effort& effort = {}) {
   return found ? std::move(*found) : OrderSearch{};
 }
 
-// What was found is what a replay of it takes, within the rooms, not below the bound.
+// Each order that was found fits into the rooms, its replay takes the claimed time, and it is not
+// below the bound.
 void expect_true(const Line& line, const OrderSearch& found) {
   for (const Ordered* ordered : {&found.ready, &found.listed}) {
     ASSERT_EQ(ordered->sequences.size(), line.legs.size());
@@ -72,7 +73,7 @@ TEST(ExactOrder, IsTheBestOfAllOrders) {
   }
 }
 
-// Of tiny lines the best order is known; the bound is not above it, and the search nearly always
+// The best order of tiny lines is known. The bound is not above it, and the search nearly always
 // finds it.
 TEST(OrderSearch, FindsTheBestOrderOfTinyLines) {
   for (const bool rooms : {false, true}) {
@@ -97,16 +98,16 @@ TEST(OrderSearch, FindsTheBestOrderOfTinyLines) {
   }
 }
 
-// The same memory at every stage, for `times` as many micro-batches as there are stages; a weight
-// gradient put off keeps `late` thousandths of one.
+// Gives every stage memory for `times` as many micro-batches as there are stages; a postponed
+// weight gradient takes `late` thousandths of a micro-batch.
 Line with_memory(Line line, double times, int64_t late) {
   const auto most = static_cast<int64_t>(times * line.stages() * 1000);
   for (Leg& leg : line.legs) leg.room = {std::max<int64_t>(1000, most), 1000, late};
   return line;
 }
 
-// Memory for one micro-batch up to one for each stage: what must have run before there is room for
-// a forward is most of the bound.
+// Memory for one micro-batch up to one for each stage. Here the bound comes mostly from the ops
+// that must run before there is room for a forward.
 TEST(OrderSearch, TheBoundOfLittleMemoryIsNotAboveTheBestOrder) {
   int tight = 0, all = 0;
   for (const LineKind& kind : tiny_kinds(false)) {
@@ -150,7 +151,7 @@ TEST(OrderSearch, IsNearTheBoundWithLittleMemory) {
   }
 }
 
-// Random lines of every kind: the claims of the search hold, and no published order is faster.
+// Random lines of every kind: what the search claims is true, and no published order is faster.
 TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
   std::vector<LineKind> kinds = line_kinds();
   for (const bool rooms : {false, true}) {
@@ -181,7 +182,7 @@ TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
   }
 }
 
-// One delay once each way is what cannot be hidden: 390 ms without delay.
+// Only one delay cannot be hidden: the step takes 390 ms plus the delay.
 TEST(OrderSearch, HidesAllButOneDelay) {
   for (const int32_t delay : {0, 10, 20}) {
     Line line = equal_line(4, 12, kOp);
@@ -201,7 +202,7 @@ TEST(OrderSearch, HidesAllButOneDelay) {
   }
 }
 
-// Equal stages and room for all: whatever the delay and whichever the slow links.
+// With equal stages and room for all, for every delay and any slow links.
 TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
   int cells = 0, at_bound = 0;
   double worst = 0;
@@ -230,8 +231,8 @@ TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
   EXPECT_LE(worst, 0.01);
 }
 
-// What little room costs against room for all: eight stages, one slow link, weight gradients put
-// off taking half of a micro-batch.
+// The cost of little room compared with room for all: eight stages, one slow link; a postponed
+// weight gradient takes half of a micro-batch.
 TEST(OrderSearch, NeedsHalfAsMuchRoomAgainAsWithoutDelays) {
   const auto cost = [](int32_t room, int32_t delay) {
     double worst = 0;
@@ -274,15 +275,16 @@ TEST(OrderSearch, RefusesARoomForLessThanOneMicroBatch) {
   EXPECT_FALSE(search_order(line).has_value());
 }
 
-// By hand: a ring of stages i..j with x_i - x_j + 1 micro-batches on the way turns once per period.
+// Computed by hand: stages i..j form a ring with x_i - x_j + 1 micro-batches in it, which must go
+// around within that many periods.
 TEST(Quotas, OfTheRings) {
-  Line line = equal_line(4, 12, kOp);  // period 30: 80 around all four stages takes three
+  Line line = equal_line(4, 12, kOp);  // period 30: 80 ms around all four stages needs three
   EXPECT_EQ(ring_quotas(line, busiest(line)), (Quotas{4, 3, 2, 1}));
-  delay_link(line, 0, 2 * kOp);  // 80 around the first two: three on the way
+  delay_link(line, 0, 2 * kOp);  // 80 around the first two stages: three
   EXPECT_EQ(ring_quotas(line, busiest(line)), (Quotas{5, 3, 2, 1}));
   delay_link(line, 0, 4 * kOp);  // 120 around the first two: four
   EXPECT_EQ(ring_quotas(line, busiest(line)), (Quotas{6, 3, 2, 1}));
-  // Neighbours alone would pass with two each; 60 around each pair, 140 around all: five.
+  // For each pair alone two would do (60 around it), but 140 around all four needs five.
   for (const int32_t link : {0, 1, 2}) delay_link(line, link, kOp);
   EXPECT_EQ(ring_quotas(line, busiest(line)), (Quotas{5, 4, 2, 1}));
   // A shorter period than the busiest stage's needs more.

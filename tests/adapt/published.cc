@@ -21,7 +21,7 @@ int32_t ceiling(Duration whole, Duration part) {
   return static_cast<int32_t>(std::min<int64_t>(times, 1'000'000));
 }
 
-// What a message takes that finds its link free, to the next stage and back.
+// The time of a message to the next stage, and of one back, on a free link.
 Duration way_down(const Line& line, int32_t stage) {
   return line.legs[at(stage)].down + line.legs[at(stage)].down_busy;
 }
@@ -38,7 +38,7 @@ int32_t room_for(const Line& line, int32_t stage) {
   return static_cast<int32_t>(std::min<int64_t>(line.micros, room.most / room.whole));
 }
 
-// As many as there is room for, no more than the stage before sends.
+// Clips each count to the room of its stage and to the count of the stage before.
 Counts clipped(const Line& line, Counts counts) {
   int32_t before = line.micros;
   for (int32_t s = 0; s < line.stages(); ++s) {
@@ -47,7 +47,7 @@ Counts clipped(const Line& line, Counts counts) {
   return counts;
 }
 
-// One forward at the last stage, and at each before it so many more than behind it.
+// One forward at the last stage; each earlier stage has `more` than the stage after it.
 template <class More>
 Counts built_up(const Line& line, More more) {
   Counts counts(line.legs.size(), 1);
@@ -73,13 +73,13 @@ Counts neighbours(const Line& line) {
     const Leg& next = line.legs[at(s) + 1];
     const int32_t hidden = std::max(
         2, ceiling(leg.forward + leg.backward + both_ways(line, s), next.forward + next.backward));
-    // The published limit, where it leaves anything.
+    // The published limit, if it leaves at least 2.
     const int32_t limit = line.micros - 2 * line.stages();
     return limit >= 2 ? std::min(limit, hidden) : hidden;
   });
 }
 
-// `share` of the round trip's delay, in forwards.
+// Two forwards more than the next stage, plus the round trip divided by `share`, in forwards.
 Counts ahead_by_delay(const Line& line, int32_t share) {
   return built_up(line, [&](int32_t s) {
     return 2 + ceiling(both_ways(line, s) / share, line.legs[at(s)].forward);
@@ -99,7 +99,7 @@ Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
   return sequence;
 }
 
-// The forwards ahead clipped to the rooms; the weight gradients put off as far as there is room.
+// Clips the forwards ahead to the rooms, and postpones the weight gradients as far as room allows.
 Published fixed_order(const Line& line, const std::string& name, int32_t per_stage,
                       int32_t lag_per_stage) {
   const Counts ahead = clipped(line, built_up(line, [&](int32_t) { return per_stage; }));

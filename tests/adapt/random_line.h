@@ -8,33 +8,32 @@
 
 namespace tenuto {
 
-// What random lines are like.
+// The properties of random lines.
 struct LineKind {
   int32_t stages = 2, micros = 2;
   bool rooms = false;  // no: room for all
 };
 
-// The kinds over which gaps to the bound are told: from 3 stages to 16, room for all or little
-// room.
+// The kinds for which gaps to the bound are reported: 3 to 16 stages, room for all or little room.
 const std::vector<LineKind>& line_kinds();
 
 // Kinds small enough that the best order can be proved, with room for all or little room.
 const std::vector<LineKind>& tiny_kinds(bool rooms);
 
-// A random line: stages of different times (a third of the lines with one stage that is 1.1 to 1.6
-// times as slow), one to three links slow by 5 to 60 ms where ops take 10 to 20, the way back
-// another delay, half of the lines with messages that occupy their links; rooms of 1 to 2.5
-// micro-batches times the number of stages, a weight gradient put off taking 0.2 to 1 of a
+// A random line. Its stages take different times; in a third of the lines one stage is 1.1 to 1.6
+// times as slow. Ops take 10 to 20 ms. One to three links are delayed by 5 to 60 ms, with another
+// delay on the way back. In half of the lines messages occupy their links. Rooms hold 1 to 2.5
+// micro-batches times the number of stages; a postponed weight gradient takes 0.2 to 1 of a
 // micro-batch.
 Line random_line(Random& random, const LineKind& kind);
 
-// A line of equal stages, all ops taking `op`, messages no time.
+// A line of equal stages: every op takes `op`, messages take no time.
 Line equal_line(int32_t stages, int32_t micros, Duration op);
 
 // Sets the delay between a stage and the next, both ways.
 void delay_link(Line& line, int32_t stage, Duration delay);
 
-// Gives every stage room for `micros` micro-batches, weight gradients put off taking half of one.
+// Gives every stage room for `micros` micro-batches; a postponed weight gradient takes half of one.
 void give_room(Line& line, int32_t micros);
 
 }  // namespace tenuto

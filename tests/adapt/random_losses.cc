@@ -13,7 +13,7 @@ namespace tenuto {
 
 namespace {
 
-// Every stage keeps a holder.
+// True when every stage keeps a holder.
 bool survivable(const Plan& plan, const std::vector<std::pair<int64_t, WorkerId>>& kills) {
   return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& stage) {
     return std::any_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
@@ -50,7 +50,8 @@ std::pair<int32_t, std::string> random_runs(int32_t count, Broken broken, bool k
     const int64_t events = run_disturbed(plan, {it.seed, {}, true, Broken::Nothing, {}}).events;
     if (random.below(2) == 0) it.slow = {static_cast<int32_t>(random.below(stages * pipelines))};
     const int64_t kills = 1 + random.below(3);
-    // Half of them fall late, where some have reduced or stepped and others have not.
+    // In half of the runs the kills come late, when some workers have reduced or stepped and others
+    // have not.
     int64_t event = random.below(2) == 0 ? random.below(events) : events * 4 / 5;
     for (int64_t k = 0; k < kills; ++k) {
       event += random.below(std::max<int64_t>(events / 5, 2));

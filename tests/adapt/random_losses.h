@@ -10,7 +10,7 @@
 
 namespace tenuto {
 
-// A plan of that shape, with a backward in two parts or in one.
+// A plan of that shape, with a split or a whole backward.
 Plan plan_of(int32_t stages, int32_t pipelines, int32_t micros, bool split = true);
 
 // Draws plans and kills; returns how many of `count` runs failed, and the first failure.

@@ -1,4 +1,4 @@
-// Plans with a model and a cluster that is not well: what adapt() is asked.
+// Plans with a model and a disturbed cluster, as input of adapt().
 #pragma once
 
 #include <string>
@@ -19,19 +19,19 @@ struct Step {
   PriceOptions options;
 };
 
-// One op of a worker with nothing the matter.
+// The time of one op of an undisturbed worker.
 inline constexpr Duration kStepOp = std::chrono::milliseconds(10);
 
-// Everybody well; links without delay, no update.
+// An undisturbed step: links without delay, no update.
 //
-// Requires: the order has such a plan
+// Requires: the order has a plan of this size and memory
 Step step_of(const MixtureSize& size, int32_t memory, const std::string& order = "auto");
 
-// One to four random troubles, each stage keeping a worker.
+// Adds one to four random troubles; each stage keeps a live worker.
 void disturb(Random& random, Step& it);
 
-// Size, op times, memory from little to unlimited, split or whole backward and troubles at random;
-// up to `most`, and at least two stages and two pipelines.
+// Draws size, op times, memory (little to unlimited), split or whole backward, and troubles. The
+// size is at most `most`, with at least two stages and two pipelines.
 Step random_step(Random& random, const MixtureSize& most);
 
 }  // namespace tenuto

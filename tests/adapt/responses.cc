@@ -20,7 +20,7 @@ class Listed {
     for (const auto& stage : mesh.stages) free_at_.emplace_back(stage.size());
   }
 
-  // Runs a step from when the holders are free; false when it stands still.
+  // Runs a step; each holder begins when it is free. Returns false if the step deadlocks.
   bool step() {
     const std::vector<Duration> open(at(mesh_.micros), kNever);
     activation_at_.assign(at(mesh_.depth()), open);
@@ -94,7 +94,7 @@ class Listed {
 
 Mesh mesh_of(const Mixture& it) { return mesh_with(it.size, it.troubles, it.slots, it.pace); }
 
-// The mesh as it would be with nothing but the dead missing.
+// The mesh as it would be if dead workers were the only trouble.
 Mesh mesh_but_for_the_dead(const Mixture& it) {
   std::vector<Mishap> dead;
   for (const Mishap& trouble : it.troubles) {
@@ -108,7 +108,7 @@ bool has_dead(const Mixture& it) {
                      [](const Mishap& trouble) { return trouble.kind == MishapKind::DeadWorker; });
 }
 
-// Ready dispatch: the better of both orders.
+// Ready dispatch: the better of the global order and the order in which inputs arrive.
 std::optional<Duration> ready_time(const Mesh& mesh, const Routing& routing) {
   MeshPlayer player(mesh);
   const auto global = player.time(routing, global_orders(mesh, routing));
@@ -116,7 +116,7 @@ std::optional<Duration> ready_time(const Mesh& mesh, const Routing& routing) {
   return global && free ? std::min(*global, *free) : global ? global : free;
 }
 
-// Even routing, lists made for a cluster with nothing but the dead missing.
+// Even routing, with lists made for a cluster whose only trouble is dead workers.
 std::optional<Duration> even_lists(const Mixture& it) {
   const Mesh believed = mesh_but_for_the_dead(it);
   const Routing routing = even_routing(believed);

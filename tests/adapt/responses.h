@@ -11,7 +11,7 @@
 
 namespace tenuto {
 
-// A step with troubles: the mesh as it is, and what it was.
+// A step with troubles: the undisturbed mesh, and what disturbs it.
 struct Mixture {
   MixtureSize size;
   std::vector<Mishap> troubles;
@@ -27,21 +27,22 @@ struct Response {
 };
 
 // In the order of the columns:
-// - nothing: the lists of the step without troubles, as they are.
-// - orders: everything at home, ready dispatch with the true times (orders that follow delays).
-// - peers: the dead's micro-batches dealt evenly to their peers; lists made for a cluster without
-//   other troubles.
+// - nothing: the lists of the step without troubles, unchanged.
+// - orders: every micro-batch stays in its pipeline; ready dispatch with the true times (orders
+//   that follow delays).
+// - peers: the micro-batches of dead workers are dealt evenly to their peers; the lists are made
+//   for a cluster without other troubles.
 // - both: routed as peers, ready dispatch with the true times.
-// - drop: the best of leaving out the pipelines with dead workers, also those with slow ones, or
-//   all that are hit; the rest evenly loaded.
-// - pipelines: whole pipelines loaded by what they can carry.
+// - drop: drops the pipelines with dead workers, or also those with slow workers, or all with any
+//   trouble, whichever is fastest; the others are evenly loaded.
+// - pipelines: each whole pipeline gets as many micro-batches as its speed allows.
 //
 // Source: Wu et al., "Attack of the Bubbles", NSDI 2026 (orders); Gandhi et al., "ReCycle", SOSP
 //         2024 (peers)
 const std::vector<Response>& responses();
 
-// The time of a step whose holders run fixed lists, at the mesh's pace; nothing when they stand
-// still.
+// The time of a step whose holders run fixed lists, at the mesh's pace. Returns nothing if they
+// deadlock.
 std::optional<Duration> listed_time(const Mesh& mesh, const Routing& routing,
                                     const TaskLists& lists);
 

@@ -13,7 +13,7 @@ namespace tenuto {
 namespace {
 
 constexpr double kOp = 3;          // forward, input gradient, weight gradient of a micro-batch
-constexpr double kUnhidden = 0.5;  // share of the forward of the stage behind that shows
+constexpr double kUnhidden = 0.5;  // share of the redundant forward that idle time does not hide
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
@@ -32,7 +32,7 @@ std::vector<int32_t> dead_by_stage(const Fleet& fleet, const Dead& dead) {
   return counts;
 }
 
-// Deaths after live workers have moved to where they are missed.
+// Deaths by stage after live workers have moved to where workers are missing.
 std::vector<int32_t> spread_by_stage(const Fleet& fleet, const Dead& dead) {
   const int32_t count = count_dead(dead), stages = fleet.size.stages;
   std::vector<int32_t> counts(at(stages), count / stages);
@@ -40,7 +40,7 @@ std::vector<int32_t> spread_by_stage(const Fleet& fleet, const Dead& dead) {
   return counts;
 }
 
-// Micro-batches of the busiest worker of each stage; empty when a stage has nobody.
+// Micro-batches of the busiest worker of each stage; empty when a stage has no live worker.
 std::vector<int32_t> loads_of(const Fleet& fleet, const std::vector<int32_t>& dead) {
   std::vector<int32_t> loads;
   for (const int32_t gone : dead) {
@@ -68,7 +68,7 @@ double spread(const Fleet& fleet, const Dead& dead) {
   return without_idling(fleet, spread_by_stage(fleet, dead));
 }
 
-// Each layer goes where the stage's time is then least.
+// Gives each layer to the stage whose time with it is least.
 double layers_moved(const Fleet& fleet, const Dead& dead) {
   const std::vector<int32_t> loads = loads_of(fleet, spread_by_stage(fleet, dead));
   if (loads.empty()) return kNever;
@@ -85,7 +85,7 @@ double layers_moved(const Fleet& fleet, const Dead& dead) {
   return longest * kOp * fleet.size.stages / fleet.layers;
 }
 
-// The longest stage of a pipeline of so many nodes.
+// The time of the longest stage of a pipeline of so many nodes.
 double stage_time(const Fleet& fleet, int32_t nodes) {
   return kOp * divide_up(fleet.layers, nodes) * fleet.size.stages / fleet.layers;
 }

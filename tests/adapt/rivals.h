@@ -1,8 +1,8 @@
-// How fast other systems go on after workers have died, by formulas: what re-routing is held
-// against.
+// Formulas for the speed of other systems after workers have died. Re-routing is compared with
+// them.
 //
-// All of a step in units of one forward, which lasts as long as an input gradient and as a weight
-// gradient; links and reductions take no time.
+// The unit of time is one forward. An input gradient and a weight gradient take as long; links and
+// reductions take no time.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ using Dead = std::vector<std::vector<bool>>;
 
 // Nobody is dead.
 Dead all_alive(const Fleet& fleet);
-// The number of the dead.
+// The number of dead workers.
 int32_t count_dead(const Dead& dead);
 
-// One way to go on.
+// One way to go on after deaths.
 struct Rival {
   std::string name;
   double downtime_seconds = 0;  // after each death
@@ -42,14 +42,15 @@ struct Rival {
 };
 
 // In the order of the columns:
-// - scaled: the step without deaths, slowed as if nothing but workers had been lost.
-// - routed: the least a stage's live workers need for its micro-batches; the deaths as they are.
+// - scaled: the step without deaths, slowed by the share of workers that were lost.
+// - routed: the time that the live workers of the busiest stage need for its micro-batches, with
+//   the deaths where they are.
 // - spread: the same after live workers have moved between stages until deaths are spread evenly.
 // - layers: as spread, and layers have moved between stages as well.
 // - templates: pipelines of fewer nodes with other partitions, micro-batches dealt by speed.
-// - redundant: the worker before a dead one takes its stage over, which all have computed twice;
-//   where two neighbours are dead the pipeline is dropped.
-// - dropped: pipelines with a dead worker are dropped, all others compute twice still.
+// - redundant: every worker also computes the forward of the next stage; if a worker dies, the one
+//   before it takes over its stage. A pipeline with two dead neighbours is dropped.
+// - dropped: as redundant, but every pipeline with a dead worker is dropped.
 // - replicas: pipelines with a dead worker are dropped, the global batch is kept.
 // - restart: the best regular grid that fits, from a checkpoint.
 //
@@ -61,8 +62,8 @@ const std::vector<Rival>& rivals();
 // A step of plain 1F1B without deaths.
 double fault_free(const Fleet& fleet);
 
-// Deaths one after the other, of random live workers, the first after `seconds_between`, and what
-// becomes of them.
+// Random live workers die one after the other, the first after `seconds_between`; each returns
+// after its repair.
 struct FailureProcess {
   double hours = 12;
   double seconds_between = 3600;
@@ -76,12 +77,12 @@ struct FailureEvent {
   bool returns = false;
 };
 
-// The events of a process, in their order; random places by `seed`.
+// The events of a process, ordered by time; `seed` decides which workers die.
 std::vector<FailureEvent> draw_failures(const Fleet& fleet, const FailureProcess& process,
                                         uint64_t seed);
 
-// The share of fault-free 1F1B that a rival reaches over the hours; `cap` limits how much faster
-// than it any moment counts, 0 = not at all.
+// The mean speed of a rival over the hours, relative to fault-free 1F1B. `cap` limits the relative
+// speed that counts at any moment; 0 = no limit.
 double throughput(const Fleet& fleet, const std::vector<FailureEvent>& events, double hours,
                   const Rival& rival, double cap = 0);
 

@@ -1,4 +1,4 @@
-// The formulas of other systems against figures that were worked out apart from them.
+// The formulas for other systems against figures that were computed independently.
 #include "adapt/rivals.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace tenuto {
 namespace {
 
-// Deaths of different pipelines, on one stage or each on the next.
+// One death in each of `count` pipelines, all at one stage or each at the next stage.
 Dead deaths(const Fleet& fleet, int32_t count, bool same_stage) {
   Dead dead = all_alive(fleet);
   for (int32_t i = 0; i < count; ++i) {
@@ -20,7 +20,7 @@ Dead deaths(const Fleet& fleet, int32_t count, bool same_stage) {
   return dead;
 }
 
-// To three decimals, over plain 1F1B without deaths.
+// Speeds relative to plain 1F1B without deaths, to three decimals.
 std::map<std::string, double> speeds(const Fleet& fleet, const Dead& dead) {
   std::map<std::string, double> all;
   for (const Rival& rival : rivals()) {

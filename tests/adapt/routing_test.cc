@@ -1,4 +1,4 @@
-// Routing as adapt() answers it: plans that are right, priced as they were played.
+// Routing by adapt(): its plans are right, and their price is the time that was played.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr MixtureSize kMost{5, 4, 8};
 
-// A routed plan is right, and costs what the play of its mesh said.
+// A routed plan is right, and its price equals the time of the play of its mesh.
 TEST(Routing, IsPricedAsItWasPlayed) {
   constexpr int kSteps = kSanitized ? 40 : 400;
   int crossing = 0;
@@ -47,8 +47,8 @@ TEST(Routing, IsPricedAsItWasPlayed) {
   EXPECT_GT(crossing, kSteps / 2);
 }
 
-// The same for periods: of steps that the workers of a stage begin together, and of steps that they
-// do not. What the reductions take over links is not in a play.
+// The same for periods, whether or not the workers of a stage begin a step together. A play does
+// not contain the time of reductions over links.
 TEST(Routing, PeriodsArePricedAsTheyWerePlayed) {
   for (uint64_t seed = 0; seed < (kSanitized ? 30 : 120); ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -66,14 +66,15 @@ TEST(Routing, PeriodsArePricedAsTheyWerePlayed) {
     const auto timeline = price(plan, it.model, it.cluster, it.options);
     ASSERT_TRUE(timeline.ok()) << timeline.error().message;
     EXPECT_EQ(timeline.value().period, routed.ready.time);
-    // The mean of a few steps may be shorter while workers still catch up with each other.
+    // Without updates the period is a mean of a few steps, which may be too short while workers
+    // still catch up with each other.
     if (it.options.update) {
       EXPECT_LE(routed.bound, routed.ready.time);
     }
   }
 }
 
-// Links that carry messages one after the other are played as they are priced.
+// If links carry messages one after the other, play and price still agree.
 TEST(Routing, RatesOfLinksCount) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -91,7 +92,7 @@ TEST(Routing, RatesOfLinksCount) {
   }
 }
 
-// adapt() on mixtures: right, never slower, at home with its own answer.
+// adapt() on mixtures: the plan is right, never slower, and adapt() keeps its own answer.
 TEST(Routing, AdaptAnswersMixtures) {
   int routed = 0;
   for (uint64_t seed = 0; seed < (kSanitized ? 20 : 80); ++seed) {
@@ -120,7 +121,7 @@ TEST(Routing, AdaptAnswersMixtures) {
   EXPECT_GT(routed, kSanitized ? 10 : 40);
 }
 
-// However long ops and messages take, a routed step cannot stand still.
+// A routed step cannot deadlock, however long ops and messages take.
 TEST(Routing, EndsUnderEveryTiming) {
   int tried = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -144,7 +145,7 @@ TEST(Routing, EndsUnderEveryTiming) {
   EXPECT_GT(tried, 20);
 }
 
-// The work of a dead worker goes to its peers: who has it, and what it costs.
+// The work of a dead worker goes to its peers: checks the holders and the price.
 TEST(Routing, APlanWithADeadWorkerRunsOnItsPeers) {
   Step it = step_of({4, 3, 6}, 0, "1f1b");
   it.cluster.workers[2].alive = false;

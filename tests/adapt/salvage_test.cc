@@ -1,4 +1,4 @@
-// What is left of a step after losses: right in every case, and no more than it has to be.
+// The rest of a step after losses: right in every case, and with no unneeded ops.
 #include "adapt/salvage.h"
 
 #include <gtest/gtest.h>
@@ -71,13 +71,14 @@ TEST(Salvage, NothingKept) {
   EXPECT_EQ(failed, 0) << first;
 }
 
-// The rules of recovery, each broken: the runs must show it.
+// Breaks each rule of recovery: some of the runs must fail.
 TEST(Salvage, BrokenRulesAreFound) {
   for (const auto& [broken, name] :
        {std::pair(Broken::InPlace, "INPLACE"), std::pair(Broken::Total, "TOTAL"),
         std::pair(Broken::Stale, "STALE"), std::pair(Broken::NoKeep, "NOKEEP"),
         std::pair(Broken::NoRedo, "NOREDO"), std::pair(Broken::FreeTotal, "FREETOTAL")}) {
-    // With values kept, an output is owed by who has stepped only after two losses at once.
+    // If sent values are kept, a worker that has stepped must make an output again only after two
+    // losses at once.
     const bool keep = broken != Broken::NoRedo;
     const auto [failed, first] = random_runs(keep ? 100 : 400, broken, keep);
     std::printf("%-9s %3d of %d runs; %s\n", name, failed, keep ? 100 : 400,
@@ -86,17 +87,17 @@ TEST(Salvage, BrokenRulesAreFound) {
   }
 }
 
-// The last gradient of a stage that has stepped is lost on the wire with its maker: who has stepped
-// takes the Step back, makes the gradient again, and steps with the total that it kept.
+// After a stage has stepped, the sender of its last gradient dies and the gradient is lost. Another
+// holder takes its Step back, makes the gradient again, and steps with the total that it kept.
 TEST(Salvage, TheLastGradientOnTheWire) {
   const Plan plan = plan_of(2, 2, 1);
   const auto value = [](ValueKind kind, int32_t stage, int32_t micro) {
     return Value{kind, -1, {stage}, {micro}};
   };
   std::vector<Inventory> inventories(4);
-  // Workers 0 and 2 hold the first stage, 1 and 3 the second; micro-batch 1 is that of 2 and 3. The
-  // second stage has stepped everywhere; gradient 1 has left worker 3, which dies, and is not
-  // there.
+  // Workers 0 and 2 hold the first stage, 1 and 3 the second; workers 2 and 3 run micro-batch 1.
+  // The second stage has stepped everywhere. Worker 3 has sent gradient 1 and dies before it
+  // arrives.
   inventories[0].values = {value(ValueKind::Partial, 0, 0), value(ValueKind::Activation, 0, 0)};
   inventories[2].values = {value(ValueKind::Stash, 0, 1), value(ValueKind::Activation, 0, 1)};
   inventories[1].values = {value(ValueKind::Total, 1, -1), value(ValueKind::Gradient, 1, 0)};
@@ -129,7 +130,7 @@ TEST(Salvage, CheckFindsWhatIsMissingOrTwice) {
   EXPECT_FALSE(check(rest.plan, {}, total).ok());
 }
 
-// What each worker has when the priced step is cut off at a moment; an op under way is not done.
+// What each worker has when the priced step is cut off at `now`; an op under way is not done.
 std::vector<Inventory> inventories_at(const Plan& plan, const Timeline& timeline, Duration now) {
   std::vector<Span> spans = timeline.spans;
   std::stable_sort(spans.begin(), spans.end(),
@@ -154,8 +155,8 @@ std::vector<Inventory> inventories_at(const Plan& plan, const Timeline& timeline
   return inventories;
 }
 
-// A loss at any time of a step costs hardly more than if the worker had been away from its start; a
-// replay costs half a step more.
+// A loss at any time costs hardly more than if the worker had been missing from the beginning of
+// the step; a replay costs half a step more.
 TEST(Salvage, ALossCostsWhatTheStepsAfterItCost) {
   std::printf("(S,D,M)      T, T' in ops   over T': replay, salvage; ops left of all\n");
   for (const auto& [stages, pipelines, micros] :

@@ -1,5 +1,5 @@
-// Which workers change their stage: the exact division against trying all, the moves, and what they
-// are worth.
+// Which workers change their stage: compares the division of losses with trying all, and checks the
+// moves and what they gain.
 #include "adapt/spread.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// A table whose costs mostly rise with what is missing, at times not, with many equal ones.
+// A table of costs that mostly, but not always, rise with the number of missing workers, with many
+// ties.
 MissingCosts draw_costs(Random& random, int32_t stages, int32_t holders) {
   MissingCosts costs;
   for (int32_t s = 0; s < stages; ++s) {
@@ -33,7 +34,8 @@ struct Tried {
   int32_t moves = 0;
 };
 
-// Every division: the best by time; then the fewest moves within the share, the fastest of those.
+// Tries every division. Of those whose time is within the share `gain` of the fastest, takes those
+// with the fewest moves, and of these the fastest.
 Tried try_all(const MissingCosts& costs, const std::vector<int32_t>& missing, double gain) {
   std::vector<Tried> all;
   std::vector<int32_t> division(costs.size(), 0);
@@ -97,7 +99,8 @@ TEST(Spread, IsTheBestOfAllDivisions) {
   EXPECT_GT(moved, 100);
 }
 
-// Three dead of one stage and one of another: two workers move, and a step takes a third.
+// Three dead workers of one stage and one of another: two workers move, and a step takes a third of
+// the time.
 TEST(Spread, ThreeDeadOfOneStage) {
   Step it = step_of({8, 4, 32}, 16);
   it.options.staggered = it.options.update = true;
@@ -127,18 +130,18 @@ TEST(Spread, NobodyMovesForLittle) {
   Step it = step_of({4, 3, 6}, 8);
   for (const int32_t dead : {1, 6}) it.cluster.workers[at(dead)].alive = false;
   EXPECT_TRUE(find_moves(it.plan, it.model, it.cluster, it.options, 0.02).value().empty());
-  // Two of one stage: one of them is replaced.
+  // Two dead of one stage: one of them is replaced.
   it.cluster.workers[6].alive = true;
   it.cluster.workers[5].alive = false;
   const auto moves = find_moves(it.plan, it.model, it.cluster, it.options, 0.02);
   ASSERT_TRUE(moves.ok());
   EXPECT_EQ(moves.value().size(), 1U);
   EXPECT_EQ(moves.value()[0].source, WorkerId{9});
-  // A time so large a share of which nobody gains.
+  // No move gains so large a share of the time.
   EXPECT_TRUE(find_moves(it.plan, it.model, it.cluster, it.options, 5).value().empty());
 }
 
-// A stage that has nobody left gets somebody, whose state comes from no peer.
+// A stage without a live worker gets one; no peer can give it the state.
 TEST(Spread, AStageWithNobodyLeft) {
   Step it = step_of({3, 2, 4}, 0);
   it.cluster.workers[1].alive = it.cluster.workers[4].alive = false;
@@ -158,8 +161,7 @@ TEST(Spread, AStageWithNobodyLeft) {
             "only 2 workers live and there are 3 stages: some must come back");
 }
 
-// Whatever is the matter: with moves a step is never slower, the plan is right, and it is at home
-// with its own answer.
+// Whatever the troubles, moves never make a step slower, and the plan is right.
 TEST(Spread, MovesAreRight) {
   int moved = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {

@@ -1,4 +1,5 @@
-// choose_sums(): who is late decides how groups sum, by the price of the whole step.
+// choose_sums(): chooses the all-reduce of each group, given which workers are late, by the price
+// of the whole step.
 #include "adapt/sums.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ namespace {
 constexpr Duration kOp = std::chrono::milliseconds(5);
 constexpr int64_t kMebi = 1 << 20;
 
-// Pipelines side by side, whose stages sum `bytes` over links of 0.2 ms and 1 GB/s.
+// Several pipelines, whose stages all-reduce `bytes` over links of 0.2 ms and 1 GB/s.
 struct Situation {
   Plan plan;
   Model model;
@@ -62,7 +63,7 @@ Situation situation_of(int32_t stages, int32_t pipelines, int64_t bytes, const s
   return it;
 }
 
-// Of two members, and where sums take no time.
+// With two members, and where all-reduces take no time.
 TEST(Sums, TheRingStaysWhereNothingIsFaster) {
   Situation two = situation_of(1, 2, 64 * kMebi, "auto");
   Situation free = situation_of(1, 8, 64 * kMebi, "auto");
@@ -95,12 +96,12 @@ TEST(Sums, OneSlowWorkerIsWaitedFor) {
   EXPECT_EQ(chosen.before, it.price_of(it.plan));
   EXPECT_EQ(chosen.price, it.price_of(chosen.plan));
   EXPECT_LT(chosen.price, chosen.before);
-  // 4 micro-batches of 15 ms at 0.7 of the speed: 60 ms more than 3 / 7 of them.
+  // 4 micro-batches of 15 ms at 0.7 of the speed take 3 / 7 of 60 ms longer.
   EXPECT_EQ(
       chosen.reason,
       cat("sums of stage 0 wait for worker 3, 25.7 ms late: late-one, k = ", summing.chunks,
           ", saves ", std::round(10 * to_milliseconds(chosen.before - chosen.price)) / 10, " ms"));
-  // Its own answer is good enough, and with everybody in time it is undone.
+  // choose_sums() keeps its own answer; when another worker becomes slow, it changes it.
   it.plan = chosen.plan;
   EXPECT_FALSE(it.choose().changed);
   it.cluster.workers[3].speed = 1;
@@ -130,7 +131,7 @@ TEST(Sums, OnlyWhatIsLeftOpenIsChosen) {
     it.cluster.workers[3].speed = 0.5;
     EXPECT_FALSE(it.choose().changed) << name;
   }
-  // By name late-one stays, and learns who is late.
+  // If late-one is chosen by name it stays, but its late worker is updated.
   Situation it = situation_of(1, 8, 16 * kMebi, "late-one");
   EXPECT_EQ(it.summing().late, WorkerId{7});
   it.cluster.workers[2].speed = 0.6;
@@ -149,7 +150,7 @@ TEST(Sums, AGainBelowTheMarginChangesNothing) {
   EXPECT_FALSE(it.choose(gain + 0.001).changed);
 }
 
-// On drawn clusters: never above the given plan, right by check, and its own answer again.
+// On drawn clusters: never slower than the given plan, passes check(), and keeps its own answer.
 TEST(Sums, DrawnClusters) {
   int32_t changed = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -179,7 +180,7 @@ TEST(Sums, DrawnClusters) {
   EXPECT_GT(changed, 8);
 }
 
-// One stage, a drawn worker slow: no way is better than the chosen one by more than the margin.
+// One stage with a slow worker: no algorithm beats the chosen one by more than the margin.
 TEST(Sums, NoWayIsMuchBetter) {
   int32_t late = 0, halved = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
@@ -208,7 +209,7 @@ TEST(Sums, NoWayIsMuchBetter) {
   EXPECT_GT(halved, 0);
 }
 
-// adapt() takes them with the lists.
+// adapt() chooses the all-reduces together with the lists, and says so in its reason.
 TEST(Sums, AdaptTellsOfThem) {
   Situation it = situation_of(1, 8, 16 * kMebi, "auto");
   it.cluster.workers[3].speed = 0.7;

@@ -1,4 +1,4 @@
-// Searches that are ended: the best so far, a right plan, and word of it.
+// A search that is ended early returns a right plan, the best so far, and the watch says so.
 #include "base/watch.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Model model_of(int32_t stages) {
   return model;
 }
 
-// What `adapt` finds when its time is over from the beginning, and without a limit.
+// Compares what adapt() finds without a limit and when its time is over from the beginning.
 void expect_ended(const Plan& plan, const Cluster& cluster) {
   const Model model = model_of(plan.schedule.stage_count);
   AdaptOptions options;

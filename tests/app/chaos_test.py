@@ -1,4 +1,4 @@
-"""Everything at once, as a seed draws it: a run loses nothing, and the seed tells what happened."""
+"""Faults of all kinds drawn from a seed: a run loses nothing, and config.toml lists the faults."""
 import unittest
 
 from harness import SILENCE, another_case
@@ -7,7 +7,7 @@ from survive_test import Survival
 
 class Chaos(Survival):
     def play(self, seed):
-        """Plays the run of this seed undisturbed and disturbed: the same is left of both."""
+        """Trains without faults and with the faults of this seed: steps and losses are the same."""
         self.write_job(job__steps=100, job__checkpoint_every=25, parallel__pipelines=3,
                        device__forward_ms=[4.0], resilience__numerics="reproducible",
                        resilience__silence_seconds=float(SILENCE))

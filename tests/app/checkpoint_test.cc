@@ -1,4 +1,4 @@
-// Checkpoints on disk: whole or refused.
+// Checkpoints on disk: each is complete, or it is refused.
 #include "app/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that is gone after the test.
+// A folder that is removed after the test.
 class Checkpoint : public testing::Test {
  protected:
   Checkpoint() {
@@ -27,7 +27,7 @@ class Checkpoint : public testing::Test {
   }
   ~Checkpoint() override { fs::remove_all(run_); }
 
-  // A checkpoint of `step` with two small files.
+  // Makes a checkpoint of `step` with two small files.
   void make(int64_t step) {
     const std::string folder = cat(run_, "/checkpoint-", step, ".tmp");
     fs::create_directories(folder);
@@ -108,7 +108,7 @@ TEST_F(Checkpoint, LaterOnesAreSetAside) {
   EXPECT_EQ(set_aside_checkpoints(run_, 5).value(),
             (All{{10, "checkpoint-10.aside"}, {15, "checkpoint-15.aside"}}));
   EXPECT_EQ(list_checkpoints(run_), std::vector<int64_t>{5});
-  // What was set aside earlier stays as it is.
+  // Checkpoints that were set aside earlier stay as they are.
   const std::string first = read_file(run_ + "/checkpoint-10.aside/manifest.json").value();
   for (const char* name : {"checkpoint-10.aside-2", "checkpoint-10.aside-3"}) {
     make(10);
@@ -149,7 +149,7 @@ TEST_F(Checkpoint, AnyHalfOfAManifestIsRefused) {
   }
 }
 
-// Each field of the manifest is held against what it must be, and the sentence names it.
+// Each field of the manifest is checked, and the error names the wrong one.
 TEST_F(Checkpoint, AManifestThatSaysSomethingElseIsRefused) {
   make(2);
   make(4);

@@ -1,4 +1,4 @@
-"""What every command does with flags that cannot be, odd files, and outputs that are full."""
+"""What every command does with invalid flags, odd files, and outputs that are full."""
 import os
 import stat
 import subprocess
@@ -57,7 +57,7 @@ class CommandLine(Case):
                               shell=True, text=True, stderr=subprocess.PIPE, timeout=LIMIT)
         self.assertEqual(told.returncode, 1, told.stderr)
         self.assertIn("cannot write the standard output", told.stderr)
-        # Nothing that was printed went into the file which was opened meanwhile.
+        # The trace file may get descriptor 1: what is printed must not go into it.
         self.assertTrue((self.folder / "trace").read_text().startswith("{"))
 
     def test_files_that_are_none_are_not_read(self):

@@ -50,7 +50,7 @@ TEST(Config, JsonHoldsEveryKeyWithItsOrigin) {
   EXPECT_EQ(json["job.steps"]["origin"], "default");
 }
 
-// What a schedule's file says holds until the job says otherwise.
+// A schedule's file decides unless the job says otherwise.
 TEST(Config, AScheduleFileIsRunAsItIsListed) {
   const std::string path = testing::TempDir() + "config_test_schedule.csv";
   std::ofstream(path) << "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";
@@ -66,7 +66,7 @@ TEST(Config, AScheduleFileIsRunAsItIsListed) {
   std::remove(path.c_str());
 }
 
-// A sum in fixed point has room for so many terms.
+// A sum in fixed point has room for a limited number of terms.
 TEST(Config, ReproducibleSumsHaveRoomForSoManyMicroBatches) {
   const std::string numerics = "resilience.numerics=reproducible",
                     pipelines = "parallel.pipelines=4";
@@ -122,7 +122,7 @@ TEST(Output, IsWholeOrAnError) {
   EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, limit).error().message,
             "sh was ended by signal 9");
   EXPECT_EQ(output_of({"sleep", "30"}, std::chrono::milliseconds(50)).error().code, Code::Timeout);
-  // It closes its output and lives on.
+  // A process that closes its output and lives on.
   const std::vector<std::string> silent{"sh", "-c", "exec sleep 30 >&-"};
   EXPECT_EQ(output_of(silent, std::chrono::milliseconds(50)).error().code, Code::Timeout);
 }

@@ -1,4 +1,4 @@
-"""Stages are held by workers of other stages too: a run outlives all who run one."""
+"""Workers keep copies of other stages: a run survives the death of all that run a stage."""
 import unittest
 
 from harness import SANITIZED, another_case
@@ -46,7 +46,7 @@ class Copies(Returning):
 
     @another_case
     def test_they_take_no_time_of_a_step(self):
-        """What copies took would be in each step; a busy machine is in some."""
+        """If copies took time, each step would be longer; a busy machine lengthens only some."""
         self.write_job(job__steps=12, job__checkpoint_every=0, device__clock="nominal",
                        device__forward_ms=[20, 10], device__backward_input_ms=[20],
                        device__backward_weight_ms=[20])

@@ -1,7 +1,7 @@
-"""Runs drawn from a seed, of models whose state is larger than the parts that it is given in and
-the slices that its gradients are summed in: workers die at any op and come back, coordinators die,
-links are slow and break, under many layouts and rules of update. Each run must end with the very
-bits of the same run undisturbed.
+"""Random runs drawn from a seed: workers die at any op and rejoin, coordinators die, links are
+slow and break, under many layouts and optimizers. The models are larger than one part of a state
+transfer and one segment of an all-reduce. Each run must end with the same bits as the same run
+without faults.
 
 `DRAWN_FIRST` and `DRAWN_COUNT` choose the seeds of the long test; those from 2000 on have four to
 six workers for each stage. Seed 17 alone is
@@ -16,13 +16,13 @@ from harness import another_case, long_case
 from survive_test import Survival
 
 STEPS = 40
-# A step of a disturbed run lasts at least about so long, so that a process that is started again
-# has come, and has learned the state, before the run ends.
+# The least time of a step of a disturbed run, about, so that a restarted process has connected and
+# received the state before the run ends.
 STEP_MS = 200
-# Stages and pipelines. From one seed on more workers hold a stage.
+# Stages and pipelines. Seeds from WIDE on draw layouts with more workers for each stage.
 LAYOUTS = [(1, 2), (1, 3), (2, 2), (2, 2), (2, 3), (3, 2)]
 WIDE, WIDE_LAYOUTS = 2000, [(1, 4), (1, 5), (1, 6), (2, 4)]
-# Orders with their stages a worker; a model has at least as many layers as stages.
+# The stages per worker of each order. A model has at least as many layers as stages.
 ORDERS = {"1f1b": 1, "gpipe": 1, "zb-h1": 1, "zb-h2": 1, "interleaved": 2, "interleaved-zb": 2,
           "looped-bfs": 2, "zb-v": 2, "dualpipe-v": 2}
 
@@ -34,7 +34,7 @@ class Drawn(Survival):
         stages, pipelines = chance.choice(layouts)
         needed = stages * ORDERS[order]
         layers = max(needed, chance.choice([2, 3, 4, 6]))
-        # The optimizer's two moments make 12 bytes a parameter, a block has 12 width^2 of them.
+        # With two moments a parameter takes 12 bytes; a block has 12 width^2 parameters.
         megabytes = chance.choice([1, 2, 5, 10, 20, 40])
         width = max(16, round((megabytes * 1e6 / 144 / layers) ** 0.5 / 16) * 16)
         micros = chance.choice([stages, 2 * stages, stages + 1])
@@ -110,7 +110,7 @@ class Drawn(Survival):
         return faults
 
     def play(self, seed):
-        """Plays the run of this seed undisturbed and disturbed; what happened in the latter."""
+        """Trains the run of this seed without and with faults; the latter, or None if it failed."""
         chance = random.Random(seed)
         settings = self.draw_job(chance, LAYOUTS if seed < WIDE else WIDE_LAYOUTS)
         stages, pipelines = settings["parallel__stages"], settings["parallel__pipelines"]
@@ -138,7 +138,7 @@ class Drawn(Survival):
         return None
 
     def play_all(self, seeds):
-        """Plays the runs of these seeds; how many workers died in them."""
+        """Plays the runs of these seeds; returns how many workers died in them."""
         deaths = lost = 0
         for seed in seeds:
             run = self.play(seed)
@@ -158,7 +158,7 @@ class Drawn(Survival):
         self.need_torch()
         self.text = self.write_text()
 
-    # Whether somebody is back before the end is up to the machine; join_test.py waits for that.
+    # The speed of the machine decides who rejoins before the end; join_test.py waits for that.
 
     def test_seed_3(self):
         self.assertGreater(self.play_all([3]), 0)

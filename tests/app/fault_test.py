@@ -1,4 +1,4 @@
-"""Signals, deaths, full disks, numbers that are none: each ends in a sentence and a way on."""
+"""Signals, deaths, full disks, NaNs: each ends with a sentence that says how to go on."""
 import os
 import pathlib
 import random
@@ -25,7 +25,7 @@ class Signals(Case):
         self.assertEqual(run.finish(), expected, run.errors)
         print(f"signal {signal}: ended after {time.monotonic() - begin:.3f} s")
         self.assert_gone(workers)
-        # The checkpoint holds exactly the steps that the metrics tell of.
+        # The checkpoint holds exactly the steps in the metrics.
         self.assertEqual(run.checkpoints(), [len(run.metrics())])
         self.assertIn(f"stopped by signal {int(signal)} after step {len(run.metrics()) - 1}",
                       run.errors)
@@ -43,7 +43,7 @@ class Signals(Case):
     def test_a_long_step_is_not_waited_for(self):
         run = self.start("--job.steps=100", "--device.forward_ms=100", "--parallel.micros=16")
         run.wait_for_steps(1)
-        run.send_and_wait(TERM)  # two that wait at once are one
+        run.send_and_wait(TERM)  # two pending signals would become one
         run.process.send_signal(TERM)
         self.assertEqual(run.finish(), 143)
         self.assertIn("twice", run.errors)
@@ -76,7 +76,7 @@ class Deaths(Case):
             self.assertEqual(len(workers), 4)
             run.process.kill()
             print(f"no worker was left after {self.assert_gone(workers):.3f} s")
-        # The folder is free again, and what was finished counts.
+        # The folder is free again: another run may replace this one.
         run = self.start("--overwrite", "--job.steps=3", name="moment-0.0")
         self.assertEqual(run.finish(), 0)
 
@@ -97,7 +97,7 @@ class Deaths(Case):
             os.kill(workers[victim], KILL)
             code = run.finish()
             print(f"worker {victim} killed: ended after {time.monotonic() - begin:.3f} s")
-            if code == 0:  # it had done its part already
+            if code == 0:  # the worker had finished before
                 continue
             self.assertEqual(code, 75, run.errors)
             self.assert_gone(workers)
@@ -231,7 +231,7 @@ class BrokenConnections(Case):
         self.assertEqual(self.told(self.rehearse(), "detection"), [])
 
     def test_more_than_a_report_tells_of(self):
-        # A report keeps the last 16: each of 20, one a step, is told of once.
+        # A heartbeat carries the last 16 repairs: of 20, one a step, each is reported once.
         steps = range(1, 21)
         self.write_job(job__steps=22)
         undisturbed = self.losses(self.train(name="undisturbed"))
@@ -241,7 +241,7 @@ class BrokenConnections(Case):
         self.assertEqual(run.finish(), 0, run.errors)
         self.assertEqual(self.losses(run), undisturbed)
         told = self.told(run, "repair")
-        # Of the pipelines of the job each has the link.
+        # Each of the two pipelines has the link.
         self.assertEqual(sorted(step for step, _ in told), sorted([*steps, *steps]), told)
 
     def test_on_the_real_clock_with_large_messages(self):
@@ -262,7 +262,7 @@ class BrokenConnections(Case):
 
 class Disk(Case):
     def test_a_full_disk(self):
-        # A file may not grow beyond the limit: the shards do, the metrics do not.
+        # No file may grow beyond the limit: the shards would, the metrics do not.
         self.write_job(device__parameter_bytes=4 << 20, job__checkpoint_every=3)
         run = self.start(limit_file=1 << 20)
         self.assertEqual(run.finish(), 1, run.errors)
@@ -272,7 +272,7 @@ class Disk(Case):
         self.assertFalse(list(run.folder.glob("*.tmp")))
 
     def test_a_disk_that_is_full_for_the_metrics(self):
-        # The journal would be full first.
+        # Without a journal, because the journal would reach the limit first.
         run = self.start("--job.steps=5000", "--job.checkpoint_every=50",
                          "--coordinator.store=memory", limit_file=20000)
         self.assertEqual(run.finish(), 1, run.errors)
@@ -283,7 +283,7 @@ class Disk(Case):
 
 class Numbers(Case):
     def test_a_loss_that_is_no_number(self):
-        self.need_torch()  # paced devices only have whole numbers
+        self.need_torch()  # paced devices have only whole numbers
         text = self.folder / "text.txt"
         text.write_text("the note is held for its full value, and not a moment longer\n" * 400)
         self.write_job(data__paths=[str(text)], device__kind="cpu", optimizer__kind="sgd",

@@ -11,12 +11,13 @@ import time
 import unittest
 
 TENUTO = os.environ["TENUTO"]
-# Nothing here takes so long; a limit so that nothing hangs.
+# Seconds. Nothing here takes so long: a wait that reaches the limit fails instead of hanging.
 LIMIT = 120
-# The silence after which a worker counts as dead in a run that waits for that. A busy machine may
-# keep living workers from a word for seconds, and they must not be taken for dead.
+# The heartbeat timeout, in seconds, of runs that wait for it to expire. It is long because a busy
+# machine may delay the heartbeats of living workers by seconds.
 SILENCE = 10
-# Under a sanitizer every process takes seconds to start, and it looks at code, not at cases.
+# Under a sanitizer every process takes seconds to start. Sanitizers look at code, so a test that
+# runs the same code on another case is skipped there.
 SANITIZED = bool(os.environ.get("TENUTO_SANITIZE"))
 another_case = unittest.skipIf(SANITIZED, "sanitizers see the same code in the cases beside it")
 
@@ -40,7 +41,7 @@ class Run:
         except FileNotFoundError:
             return []
         lines = text.splitlines(keepends=True)
-        # While it runs, the last line may be on its way.
+        # While the run goes on, the last line may be half written.
         if lines and not lines[-1].endswith("\n") and self.process.poll() is None:
             lines.pop()
         return [json.loads(line) for line in lines]
@@ -49,11 +50,11 @@ class Run:
         text = (self.folder / "events.jsonl").read_text()
         lines = text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n") and self.process.poll() is None:
-            lines.pop()  # on its way
+            lines.pop()  # half written
         return [json.loads(line) for line in lines]
 
     def plans_in_force(self):
-        """First steps of the plans that took the place of the first one, and all that was said of
+        """The first step of each plan that replaced another one, and the reasons of all
         decisions."""
         reasons = [event["reason"] for event in self.events() if event["event"] == "decision"]
         found = [re.fullmatch(r"plan \d+ \(.*\) is in force from step (\d+)", reason)
@@ -61,12 +62,12 @@ class Run:
         return [int(change[1]) for change in found if change], reasons
 
     def account(self):
-        """What the run has told so far, for the message of a test that fails."""
+        """The number of steps and the last events, for the message of a test that fails."""
         events = [f"{event['event']}: {event['reason']}" for event in self.events()[-30:]]
         return "\n".join([f"{len(self.metrics())} steps", *events])
 
     def wait_until(self, done, what):
-        """Until done() is true of the run under way."""
+        """Waits until done() is true; fails if the run ends before, or after LIMIT."""
         end = time.monotonic() + LIMIT
         while not done():
             if self.process.poll() is not None:
@@ -79,7 +80,7 @@ class Run:
             time.sleep(0.01)
 
     def wait_for_steps(self, count):
-        """Each step has the limit for itself: on a busy machine many of them take long."""
+        """Waits for `count` steps. LIMIT is for each step: on a busy machine many are slow."""
         while (begun := len(self.metrics())) < count:
             self.wait_until(lambda: len(self.metrics()) > begun, f"step {begun} of {count}")
 
@@ -115,7 +116,7 @@ class Run:
         return found
 
     def finish(self):
-        """Waits for the end while the run makes steps; the exit code."""
+        """Waits for the end while the run makes steps; returns the exit code."""
         steps, ended = -1, False
         while not ended:
             try:
@@ -173,7 +174,7 @@ class Case(unittest.TestCase):
             "device": {"kind": "paced", "forward_ms": [2.0], "backward_input_ms": [2.0],
                        "backward_weight_ms": [2.0], "message_bytes": 4096},
             "network": {"connect_seconds": 60.0},
-            # A busy machine may keep a worker from a word for as long.
+            # A busy machine may delay a worker's heartbeat by as much.
             "resilience": {"silence_seconds": 30.0},
         }
         for name, value in more.items():
@@ -221,7 +222,7 @@ class Case(unittest.TestCase):
         return {entry.name: entry.read_text()[-2000:] for entry in run.folder.glob("worker-*.log")}
 
     def assert_gone(self, workers, limit=LIMIT):
-        """None of the processes is left; how long that took."""
+        """Waits until none of the processes is left; returns the seconds that it took."""
         begin = time.monotonic()
         while any(alive(process) for process in workers.values()):
             self.assertLess(time.monotonic() - begin, limit, f"still alive of {workers}")

@@ -13,7 +13,7 @@ from harness import long_case
 
 BUILD = pathlib.Path(os.environ["TENUTO_BUILD"])
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-# Compilers on a busy machine; a limit so that nothing hangs.
+# Seconds: enough for compilers on a busy machine. Fails a test that would hang.
 LIMIT = 1500
 
 
@@ -48,7 +48,7 @@ class Prefix(harness.Case):
 
 class Install(Prefix):
     def hidden(self, script, before=""):
-        """The script's process, in a world in which the trees of source and build are empty."""
+        """Runs the script in a mount namespace in which the source and build trees are empty."""
         empty = [SOURCE] if SOURCE in BUILD.resolve().parents else [SOURCE, BUILD.resolve()]
         hide = "".join(f"mount -t tmpfs none {shlex.quote(str(tree))}\n" for tree in empty)
         return call("unshare", "-rm", "bash", "-ec", before + hide + script, folder="/",
@@ -81,7 +81,7 @@ class Install(Prefix):
         train = (f"{self.installed} train {self.job} --device.kind=cpu --data.paths='[\"{text}\"]' "
                  "--job.steps=1 --model.layers=2 --model.width=16 --model.heads=2 "
                  "--model.sequence=16")
-        # A Python that has no torch, and one that has it where it is now.
+        # A Python without torch, and one that has torch at its new place.
         without = self.folder / "without"
         without.write_text("#!/bin/sh\necho\n")
         python = self.folder / "python"
@@ -93,7 +93,7 @@ class Install(Prefix):
         doctor = self.hidden(lost + f"{self.installed} doctor; {self.installed} --version", move)
         self.assertRegex(doctor.stdout, r"devices +poor +paced devices only")
         self.assertEqual(2, len(re.findall(sentence, doctor.stdout)), doctor.stdout)
-        # The one that it was built with comes next, then python3, which may have any torch or none.
+        # Next it asks the Python of the build, then python3, which may have any torch or none.
         doctor = self.hidden(f"{self.installed} doctor", move)
         self.assertRegex(doctor.stdout, r"there is no \S+/libtorch.so, .*|libtorch")
         run = self.folder / "run"
@@ -154,7 +154,7 @@ class Install(Prefix):
 
 
 class Package(Prefix):
-    """The libraries, for programs of others: found installed, or as a folder of their tree."""
+    """The libraries in other programs: installed (find_package), or by add_subdirectory."""
 
     def build_examples(self, source, *options):
         build = self.folder / "build"
@@ -201,7 +201,7 @@ class Package(Prefix):
                          f"add_subdirectory({SOURCE} tenuto)\n"
                          f"add_subdirectory({SOURCE}/examples examples)\n")
         self.build_examples(self.folder)
-        # It takes nothing more along than the libraries.
+        # Only the libraries are built, nothing else.
         names = {path.name for path in (self.folder / "build").rglob("*")}
         self.assertFalse(names & {"tenuto-worker", "libtenuto_app.a", "libtenuto_control.a"})
 

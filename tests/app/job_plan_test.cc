@@ -25,7 +25,8 @@ Plan plan_of(std::vector<std::string> flags) {
   return std::move(plan).value();
 }
 
-// As many micro-batches held as stages: ready dispatch takes forwards that lists would put off.
+// Memory for as many micro-batches as stages: ready dispatch may run a forward earlier than the
+// list would.
 TEST(JobPlan, ListsAreKeptToWhereMessagesThatComeALittleLateWouldCostMore) {
   EXPECT_EQ(plan_of({"parallel.order=zb-h1"}).dispatch, Dispatch::Listed);
   EXPECT_EQ(plan_of({"parallel.order=zb-h1", "parallel.dispatch=ready"}).dispatch, Dispatch::Ready);
@@ -75,7 +76,8 @@ TEST(JobPlan, OnceAllHaveComeThePlanIsThatOfARunWithEverybody) {
   }
 }
 
-// Of stage 0 all but one are absent, so others come to it; the absent then take the places left.
+// All holders of stage 0 but one are absent, so another worker moves there; the absent ones then
+// take the free places.
 TEST(JobPlan, WhoHasMovedStaysWhereItIsWhenTheAbsentCome) {
   Job job = job_of({"parallel.order=1f1b", "parallel.stages=2", "parallel.pipelines=4"});
   job.faults = {absent("1.0"), absent("2.0"), absent("3.0")};

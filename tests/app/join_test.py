@@ -1,4 +1,4 @@
-"""Workers come back to a run under way: they learn the state from a peer, and no step is lost."""
+"""Workers rejoin a live run: a peer transfers the state to them, and no step is lost."""
 import json
 import unittest
 
@@ -11,7 +11,7 @@ KNOWS = "has the state of version"
 
 class Returning(Survival):
     def wait_for(self, run, sentence, count=1):
-        """Until events.jsonl tells of a join with these words so many times."""
+        """Waits until `count` join events contain these words."""
         def told():
             return sum(sentence in reason for reason in self.told(run, "join")) >= count
 
@@ -22,7 +22,7 @@ class Returning(Survival):
         self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
 
     def assert_as_undisturbed(self, run, name="undisturbed"):
-        """A run that was stopped: each step once, with the losses of an undisturbed one."""
+        """The stopped run has each step once, with the losses of an undisturbed run."""
         steps = len(run.metrics())
         alone = self.start(name=name)
         alone.wait_for_steps(steps)
@@ -34,7 +34,7 @@ class Returning(Survival):
         self.assertEqual(answer.returncode, 0, answer.stderr)
 
     def holders(self, run):
-        """Of the newest plan."""
+        """The workers that hold a stage in the newest plan."""
         plans = sorted(run.folder.glob("plan-*.json"), key=lambda path: path.stat().st_mtime_ns)
         return sorted({worker for stage in json.loads(plans[-1].read_text())["stages"]
                        for worker in stage["holders"]})
@@ -106,14 +106,14 @@ class Join(Returning):
         self.assertIn(LEARNS, joins[2])
         self.assertIn(KNOWS, joins[3])
         self.assertEqual(len(joins), 4)
-        # The plan of the beginning is in force again, and no epoch began for it.
+        # The first plan is in force again, and the join began no epoch.
         self.assertEqual(max(line["epoch"] for line in run.metrics()), 2)
         self.assertEqual(self.holders(run), [0, 1, 2, 3])
         self.assertIn("has all of the state", self.logs(run)["worker-3.log"])
 
     def test_who_teaches_need_not_be_a_neighbour_in_the_ring(self):
-        """Of five that sum in a ring three come back, two of them at once while the first one still
-        learns: each of the two is given the state by one that is no neighbour of it."""
+        """Three of five workers in an all-reduce ring rejoin, two of them while the first still
+        receives the state: each of the two gets the state from a worker that is no neighbour."""
         self.write_job(job__steps=100000, job__checkpoint_every=0, job__validate_every=0,
                        parallel__stages=1, parallel__pipelines=5, device__forward_ms=[20.0])
         run = self.start()
@@ -163,8 +163,8 @@ class Join(Returning):
         self.stop(run)
 
     def learns_from_another(self, run):
-        """Whether the newest lesson was given up for another one. Waits until the newcomer has a
-        new donor (True), or has all of the state because nobody died early enough (False)."""
+        """Kills the donor of the newest state transfer. True if the newcomer then gets a new donor,
+        False if it had all of the state before the donor died."""
         lessons = sum(LEARNS in reason for reason in self.told(run, "join"))
 
         def since():
@@ -172,13 +172,13 @@ class Join(Returning):
             begun = [at for at, reason in enumerate(joins) if LEARNS in reason]
             return joins[begun[lessons - 1] + 1:]
 
-        self.kill(run, 1)  # the donor: the first who holds the stage
+        self.kill(run, 1)  # the donor: the first holder of the stage
         run.wait_until(lambda: any(LEARNS in reason or KNOWS in reason for reason in since()),
                        "the newcomer has a new donor, or all of the state")
         return LEARNS in next(reason for reason in since() if LEARNS in reason or KNOWS in reason)
 
     def test_newcomer_and_donor_die_while_it_learns(self):
-        # In parts of 1 MiB, then 2 or a half, and so on: several steps.
+        # The first part has 1 MiB, later ones more or less: the transfer takes several steps.
         self.write_job(job__steps=100000, device__parameter_bytes=1 << 23, parallel__pipelines=3,
                        job__checkpoint_every=0)
         run = self.start()
@@ -192,8 +192,8 @@ class Join(Returning):
         run.wait_for_steps(len(run.metrics()) + 4)
         self.inject(run, "start=5")
         self.wait_for(run, LEARNS, lessons)
-        # On a busy machine this test may be woken so late that the newcomer has all of the state
-        # before its donor dies. Then both come back, and the donor is killed in the next lesson.
+        # On a busy machine this test may run so late that the newcomer has all of the state before
+        # its donor dies. Then both rejoin, and the donor is killed in the next state transfer.
         while not self.learns_from_another(run):
             self.assertLess(deaths, 40, "the donor was never killed in time")
             known = sum(KNOWS in reason for reason in self.told(run, "join"))
@@ -259,7 +259,7 @@ class Join(Returning):
             self.assert_as_undisturbed(run, f"{name}-alone")
 
     def test_a_state_of_several_parts_is_given_bit_for_bit(self):
-        # Some 2.5 MB of state a stage: parts of 1 MiB and others, with updates in between.
+        # About 2.5 MB of state per stage: several parts, with optimizer steps in between.
         self.need_torch()
         sgd = {"optimizer__kind": "sgd", "optimizer__momentum": 0.9, "optimizer__weight_decay": 0.1}
         for name, optimizer in (("sgd", sgd),) if SANITIZED else (("adamw", {}), ("sgd", sgd)):

@@ -32,7 +32,7 @@ class Launch(Case):
         for worker, process in workers.items():
             environment = pathlib.Path(f"/proc/{process}/environ").read_bytes().decode()
             self.assertIn(f"SEAT=number {worker} of {worker}\0", environment)
-        self.assertEqual(len(processes_of(run)), 4)  # nothing stands between
+        self.assertEqual(len(processes_of(run)), 4)  # no wrapper process remains
         run.process.kill()
         self.assert_gone(workers)
 
@@ -75,7 +75,7 @@ class Launch(Case):
         run = self.train("--overwrite", expected=1)
         self.assertRegex(run.errors, r"worker (\d) \(.*\) ended with exit code 3 before its first "
                                      r"step \(it had said: no namespace vc\1\)")
-        # What another process has said before it is not what this one has said.
+        # What an earlier process wrote to the log is not reported as this one's.
         self.write_launching_job("false")
         run = self.train("--overwrite", expected=1)
         self.assertIn("ended with exit code 1 before its first step", run.errors)

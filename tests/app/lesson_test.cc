@@ -1,4 +1,4 @@
-// The state of a stage goes over in parts while both ends take updates.
+// State transfer: the state of a stage is sent in parts while both ends take optimizer steps.
 #include "app/lesson.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ struct Seat {
              .compute = compute.get()} {
     (void)compute->adopt(time.version);
   }
-  // Until the step may begin, or `limit` reports.
+  // Takes reports until the step may begin, 20 at most.
   Status settle() {
     for (int i = 0; i < 20 && !lessons.ready(); ++i) {
       const Result<Done> done = mailbox.wait(std::chrono::seconds(10));
@@ -61,13 +61,13 @@ struct Seat {
     }
     return ok();
   }
-  // Calls of this worker that have ended meanwhile.
+  // Takes the reports of calls that have ended meanwhile.
   void collect() {
     for (auto done = mailbox.wait({}); done.ok(); done = mailbox.wait({})) {
       lessons.note(done.value(), time.now);
     }
   }
-  // An update, element by element.
+  // An optimizer step that works element by element.
   void step() {
     std::vector<float> weights = compute->weights();
     for (float& weight : weights) weight = weight * 0.5F + static_cast<float>(time.version);
@@ -94,7 +94,7 @@ class Lesson : public testing::Test {
     const Result<Done> done = donor.mailbox.wait(std::chrono::seconds(10));
     CHECK(done.ok() && done.value().status.ok(), "a connection");
   }
-  // One moment between two steps at both, and the step behind it.
+  // The time between two steps, at both ends, in which parts are transferred.
   void moment() {
     ASSERT_TRUE(donor.lessons.begin(newcomers, donor.time).ok());
     ASSERT_TRUE(learner.lessons.begin(newcomers, learner.time).ok());
@@ -128,7 +128,7 @@ TEST_F(Lesson, WhatWasGivenStaysRightOverTheUpdates) {
   EXPECT_EQ(learner.lessons.voids(), 7);
   EXPECT_EQ(donor.lessons.learned(), -1);
   EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
-  moment();  // nothing more is to be said
+  moment();  // nothing is left to transfer
   step();
   EXPECT_EQ(learner.compute->weights(), donor.compute->weights());
 }
@@ -206,7 +206,7 @@ TEST_F(Lesson, APartOfAnotherVersionIsRefused) {
   donor.time.epoch = learner.time.epoch;
   moment();
   step();
-  // What was given so far is not what the donor gives next.
+  // The learner starts over, so the donor's next part is not the one it expects.
   learner.lessons.start_over();
   ASSERT_TRUE(donor.lessons.begin(newcomers, donor.time).ok());
   ASSERT_TRUE(learner.lessons.begin(newcomers, learner.time).ok());

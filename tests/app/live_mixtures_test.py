@@ -1,4 +1,4 @@
-"""Dead workers, slow workers and slow links in real runs, each period beside its price."""
+"""Dead workers, slow workers and slow links in real runs: measured against priced periods."""
 import json
 import subprocess
 import unittest
@@ -8,7 +8,7 @@ from harness import LIMIT, TENUTO
 
 class LiveMixtures(unittest.TestCase):
     def rows(self, size, only):
-        """Rows of the benchmark, those that the machine was too busy for tried again."""
+        """The rows of the benchmark, which runs up to three times if the machine is too busy."""
         for _ in range(3):
             found = subprocess.run(
                 [TENUTO, "bench", "live-mixtures", "--size", size, "--only", only, "--json"],

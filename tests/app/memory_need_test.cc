@@ -1,4 +1,4 @@
-// What a job needs of memory at least: by hand, and never more than what its workers hold.
+// The least memory that a job needs: computed by hand, and never more than what its workers hold.
 #include "app/memory_need.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ constexpr double kProcess = 64.0 * (1 << 20);
 Job small_job() {
   Job job;
   job.model.layers = 2;
-  job.model.width = 64;  // so that each stage has a block
+  job.model.width = 64;  // so that each stage has one block
   job.model.sequence = 8;
   job.parallel.stages = 2;
   job.parallel.pipelines = 2;
@@ -50,7 +50,7 @@ TEST(MemoryNeed, GoesByWhatAWorkerHoldsAndRuns) {
   job = small_job();
   const std::vector<WorkerId> all{{0}, {1}, {2}, {3}};
   const double without = need(job, all);
-  job.resilience.copies = 1;  // states of other stages, too, and nothing of their steps
+  job.resilience.copies = 1;  // adds states of other stages, but no activations
   EXPECT_GT(need(job, all), without);
   EXPECT_LT(need(job, all), without + need(job, {{0}}) + need(job, {{1}}) - 2 * kProcess);
   job = small_job();

@@ -21,7 +21,7 @@ def run(words, mebibytes, **options):
 
 
 def least_to_start():
-    """MiB with which the program starts at all; with less the system's loader refuses it."""
+    """The least memory, in MiB, with which the system's loader starts the program."""
     for mebibytes in range(40, 4000, 20):
         done = run([TENUTO, "schedule", "list"], mebibytes)
         if done.returncode == 0:
@@ -49,7 +49,7 @@ class Memory(unittest.TestCase):
                     self.expect_sentence(run([TENUTO, *words], mebibytes), mebibytes)
 
     def test_no_signal_at_any_limit(self):
-        """Whatever fails first, a library or we: an exit code of ours, or the loader's 127."""
+        """Whichever allocation fails first, the exit code is 0 or 1, or 127 from the loader."""
         least = least_to_start()
         words = [TENUTO, "simulate", "--stages", "16", "--micros", "256", "--order", "auto"]
         for mebibytes in range(least - 20, least + 60, 10):
@@ -57,7 +57,7 @@ class Memory(unittest.TestCase):
             self.assertIn(done.returncode, (0, 1, 127), (mebibytes, done.stderr))
 
     def test_jobs_larger_than_memory(self):
-        """What a run needs is compared with what is there before any process is started."""
+        """Before any process starts, the memory that a run needs is compared with what is free."""
         job = """
 [job]
 name = "large"

@@ -12,7 +12,7 @@ from harness import Case, LIMIT, SILENCE, Run, TENUTO
 
 CLUSTER = str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "virtual_cluster")
 STAGES, MICROS, OP_MS, KIB = 4, 12, 20, 256
-# A message lasts two and a half ops: a delay worth hiding, at a rate that the ops can cover.
+# Mbit/s at which a message takes 2.5 ops: a delay worth hiding, which the ops can hide.
 CAP = round(KIB * 1024 * 8e-6 * 1514 / 1448 / (2.5e-3 * OP_MS))
 
 
@@ -30,7 +30,7 @@ def obstacle():
 
 
 def setUpModule():
-    """Starts the tests again in a world whose namespaces vanish with it, whatever happens."""
+    """Starts the tests again inside namespaces that vanish with their last process."""
     if "TENUTO_ALONE" in os.environ:
         return
     reason = obstacle()
@@ -69,8 +69,8 @@ class VirtualCluster(Case):
 
     def test_refusals(self):
         self.assertIn("'none' is no number", cluster("up", 2, "none", expected=1))
-        # Names of devices end after 15 letters, a network's address after 3 numbers: a failure in
-        # the midst of it.
+        # A network of four numbers makes addresses of five: `up` fails half way, and must remove
+        # what it has made.
         cluster("up", 2, 100, expected=1, VIRTUAL_CLUSTER_NET="10.77.0.999")
         self.assertEqual(names(), [])
         self.assertIn("expected letters, ending in one",
@@ -116,7 +116,7 @@ class SlowLink(Case):
         cluster("link", 1, 2, CAP)
         cluster("link", 2, 1, CAP)
 
-    # How much is gained is measured by `tenuto bench shaped-link`.
+    # `tenuto bench shaped-link` measures how much is gained.
     def test_found_and_absorbed_over_a_shaped_link(self):
         self.shape()
         self.limit_steps(5, resilience__slow_links="off", parallel__dispatch="listed")
@@ -194,14 +194,14 @@ class CutLinks(Case):
         self.go_on_and_stop()
 
     def test_a_worker_that_two_others_cannot_reach(self):
-        """The second cut is found out when all connect anew, not after network.connect_seconds."""
+        """The second cut link is found when all reconnect, not after network.connect_seconds."""
         cluster("cut", 0, 2)
         cluster("cut", 0, 1)
 
         def deaths():
             return " ".join(e["reason"] for e in self.live.events() if e["event"] == "death")
 
-        # Worker 0, where both are known before anybody is left out, else the other two.
+        # Worker 0 is left out if both cuts are known before that, else workers 1 and 2.
         self.live.wait_until(lambda: {"0-1", "0-2"} <= set(re.findall(r"\d-\d", deaths())),
                              "both cut links are told")
         for log in self.live.folder.glob("worker-*.log"):

@@ -20,7 +20,7 @@ def tenuto(*arguments):
 
 
 def pixels(path):
-    """The rows of an 8-bit RGB or RGBA PNG as bytes, and the bytes of one pixel."""
+    """Yields each row of an 8-bit RGB or RGBA PNG, with the number of bytes of a pixel."""
     data = path.read_bytes()
     width, _, depth, colour = struct.unpack(">IIBB", data[16:26])
     assert depth == 8 and colour in (2, 6), (depth, colour)
@@ -48,9 +48,9 @@ def pixels(path):
         before = row
 
 
-# A browser without a screen draws no frames while its time is not real.
+# A headless browser draws no frames while its time is virtual: use a timer instead.
 FRAMES = "<script>window.requestAnimationFrame = (draw) => setTimeout(draw, 10);</script>"
-# What a hand would do, and what is then in view: one entry after each deed.
+# Mouse and key actions. `seen` gets one entry before the first and one after each of them.
 DEEDS = """
 <script>
 const chart = document.getElementById("chart"), place = chart.getBoundingClientRect();
@@ -100,7 +100,7 @@ class Page(Case):
         return result.stdout
 
     def opened(self, page, **more):
-        """What the script says of itself in the page that it has drawn; the page's text."""
+        """Opens the page; returns the data-* values that its script has set, and its DOM."""
         text = self.browse(page, "--dump-dom", **more)
         body = re.search(r"<body([^>]*)>", text)
         self.assertIsNotNone(body, text[:2000])
@@ -112,7 +112,7 @@ class Page(Case):
         return said, text
 
     def ops_of(self, *arguments):
-        """The forwards, backwards and weight gradients in the text of a schedule."""
+        """The number of forwards, backwards and weight gradients in the text of a schedule."""
         shown = tenuto("schedule", "show", *arguments)
         self.assertEqual(shown.returncode, 0, shown.stderr)
         lists = re.findall(r"^w\d+: (.*)$", shown.stdout, re.M)
@@ -123,7 +123,7 @@ class Page(Case):
         shape = ("--order", "zb-h1", "--stages", 4, "--micros", 12)
         done = tenuto("simulate", *shape, "--slow-link", "1:20", "--page", page)
         self.assertEqual(done.returncode, 0, done.stderr)
-        # Pointed at: the fifth op of worker 0, its first backward.
+        # The fragment points at the fifth op of worker 0, its first backward.
         said, text = self.opened(page, fragment="#messages=1&op=0.0.4")
         self.assertEqual(int(said["ops"]), self.ops_of(*shape))
         self.assertEqual(said["drawn"], said["ops"])
@@ -138,7 +138,7 @@ class Page(Case):
                                  ("weight", "1aa37a")):
                 found[name] = found.get(name, 0) + row.count(bytes.fromhex(colour) +
                                                              b"\xff" * (size - 3))
-        # Each kind fills a third of what is busy.
+        # Each kind of op fills a third of the busy time.
         for name, count in found.items():
             self.assertGreater(count, 3000, (name, found))
 
@@ -157,8 +157,8 @@ class Page(Case):
         done = tenuto("simulate", self.job, "--measured", run.folder, "--page", page)
         self.assertEqual(done.returncode, 0, done.stderr)
         said, text = self.opened(page)
-        # Two pipelines of two stages, two micro-batches each, forward and whole backward; and the
-        # norm and update of every worker. Once promised, once measured.
+        # Each of 4 workers runs a forward and a whole backward of 2 micro-batches, a norm and an
+        # update. The page shows all of them twice: as priced and as measured.
         self.assertEqual(int(said["ops"]), 2 * (4 * 2 * 2 + 4 * 2))
         self.assertEqual(said["drawn"], said["ops"])
         self.assertIn("trace-3.json", text)
@@ -182,7 +182,7 @@ class Page(Case):
         self.assertLess(wide[1], 100)
         self.assertTrue(0 < wheel[0] < wheel[1] < 150)
         self.assertEqual(whole[:2], [0, 150])
-        # 200 of the about 840 pixels that the rows are wide.
+        # The drag went over 200 of the about 840 pixels of a row.
         self.assertTrue(25 < wide[3] < 45, drag)
         self.assertAlmostEqual(right[0] - drag[0], wide[3] / 5, places=6)
         self.assertAlmostEqual(wide[5], wide[4] * 1.5, places=6)
@@ -200,7 +200,7 @@ class Page(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         numbers = re.search(r'id="data">(.*?)</script>', page.read_text(), re.S).group(1)
         lanes = json.loads(numbers)["timelines"][0]["lanes"]
-        # Whole backwards: the weight gradients that the text lists take no time and are not shown.
+        # Backwards are whole: the weight gradients in the text take no time and are not drawn.
         self.assertEqual(sum(map(len, lanes)) // 7, self.ops_of(*shape) * 2 // 3)
 
 

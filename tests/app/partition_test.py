@@ -14,7 +14,7 @@ class Partition(Survival):
                           **more})
 
     def disturbed(self, **fault):
-        """The run with the fault, whose losses are the undisturbed ones; its longest step, ms."""
+        """Trains with the fault: losses do not change. Returns the run and its longest step, ms."""
         quiet = self.train(name="quiet")
         self.add_fault(**fault)
         run = self.train(name="disturbed")

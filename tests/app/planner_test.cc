@@ -1,4 +1,4 @@
-// Plans at hand: what is kept for which situation, and what a death finds.
+// Plans made ahead: which ones are kept for which situation, and which one a death gets.
 #include "app/planner.h"
 
 #include <gtest/gtest.h>
@@ -20,14 +20,14 @@ PlanRequest request_of(const Step& it, int64_t number) {
   return {number, std::make_shared<const Plan>(it.plan), it.model, it.cluster, true};
 }
 
-// One worker is slow, so that sharing the dead's work out evenly is not the best.
+// One worker is slow, so that sharing out a dead worker's work evenly is not the best plan.
 Step uneven_step(const MixtureSize& size) {
   Step it = step_of(size, 2 * size.stages);
   it.cluster.workers[5].speed = 0.5;
   return it;
 }
 
-// What control asks when these have died.
+// The request that control makes when these workers have died.
 PlanRequest after_deaths(const Step& it, const std::vector<int32_t>& dead, int64_t number) {
   Step left = it;
   std::vector<bool> alive(left.cluster.workers.size(), true);
@@ -38,7 +38,7 @@ PlanRequest after_deaths(const Step& it, const std::vector<int32_t>& dead, int64
   return request_of(left, number);
 }
 
-// Waits for what `there` says; the test's own limit ends it.
+// Waits until there() is true; only the test's own time limit ends the wait.
 template <class There>
 void wait_until(There there) {
   while (!there()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -86,7 +86,7 @@ TEST(PlanCache, ForgetsTheOldest) {
     other.cluster.workers[at(w)].speed = 0.5;
     requests.push_back(request_of(other, w));
     cache.keep(requests.back(), requests.back().plan);
-    cache.keep(requests.back(), requests.back().plan);  // in its own place
+    cache.keep(requests.back(), requests.back().plan);  // replaces itself
   }
   EXPECT_EQ(cache.size(), 3u);
   EXPECT_EQ(cache.find(requests[1]), nullptr);
@@ -96,7 +96,7 @@ TEST(PlanCache, ForgetsTheOldest) {
   EXPECT_EQ(small.size(), 0u);
 }
 
-// Whoever dies first: the plan was there, it is that of a search, and it is right.
+// Whichever worker dies first, its plan is ready, equals that of a search, and passes check().
 TEST(Planner, ADeathFindsItsPlanMade) {
   const Step it = uneven_step({4, 3, 6});
   const auto workers = static_cast<int32_t>(it.cluster.workers.size());
@@ -122,7 +122,7 @@ TEST(Planner, ADeathFindsItsPlanMade) {
   EXPECT_GT(better, workers / 2);
 }
 
-// A second death is nothing that was made ahead; asked again, its answer is there.
+// Plans for two deaths are not made ahead; when the same is asked again, the answer is ready.
 TEST(Planner, WhatWasAskedIsKept) {
   const Step it = uneven_step({4, 3, 6});
   Planner planner([] {});
@@ -141,7 +141,7 @@ TEST(Planner, WhatWasAskedIsKept) {
   EXPECT_EQ(answer_of(planner, again).plan, nullptr);
 }
 
-// It ends while it works ahead.
+// The planner is destroyed while it makes plans ahead.
 TEST(Planner, LeavesAtAnyTime) {
   const Step it = uneven_step({8, 4, 16});
   for (int round = 0; round < 3; ++round) {

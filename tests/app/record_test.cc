@@ -1,4 +1,4 @@
-// What workers tell of a step, as text and back; what a run writes of it.
+// What workers report of a step, as text and back; what a run writes of it.
 #include "app/record.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Events, AsTextAndBack) {
   EXPECT_EQ(back.value()[0].sent, events[0].sent);
 }
 
-// A report has room for so many events; what is left out is whole lines at the end.
+// A report has limited room for events; whole lines at the end are left out.
 TEST(Events, WhatDoesNotFitIsLeftOut) {
   const std::vector<Event> events = two_events();
   const std::string all = to_text(events);
@@ -122,7 +122,7 @@ TEST(Record, FiguresGoOnFromTheMetrics) {
   std::filesystem::remove_all(folder);
 }
 
-// As after a writer was killed in the middle of a line, or of the first one.
+// A writer was killed in the middle of a line, which may be the first one.
 TEST(LineFile, AHalfLineIsTakenAway) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);
@@ -149,7 +149,7 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
             "cannot write /dev/full: No space left on device; make room there and call again");
 }
 
-// Each with the step that it follows; between two validations the older one is no news.
+// Each validation is printed once, with its step; later lines do not repeat it.
 TEST(Progress, AValidationIsToldOnceWithItsStep) {
   Job job;
   job.steps = 40;

@@ -1,5 +1,5 @@
-"""Slow links rehearsed by real processes: when they come and go, what is said of them, and that
-they change no number."""
+"""Injected slow links between real processes: when they begin and end, what the events say of
+them, and that they change no loss."""
 import json
 import subprocess
 import unittest
@@ -25,7 +25,7 @@ class Rehearsal(Case):
                  (event["ts"] + event["dur"]) / 1000) for event in events if event["ph"] == "X"]
 
     def shortest_way(self, run, step):
-        """From the start of a message's send to its arrival, over all messages of one pipeline."""
+        """The shortest time from the start of a send to its arrival, over all messages, in ms."""
         sent, arrived = {}, {}
         for name, _, start, end in self.spans(run, step):
             if "SEND_" in name:
@@ -68,7 +68,7 @@ class Rehearsal(Case):
     def test_on_the_nominal_clock(self):
         run = self.rehearse("nominal")
         self.assertIn("[[fault]]", (run.folder / "config.toml").read_text())
-        # The effective settings are a job file that does the same.
+        # config.toml, the effective settings, is a job file that gives the same run.
         self.job = run.folder / "config.toml"
         again = self.train(name="again")
         self.assertEqual(self.losses(again), self.losses(run))
@@ -105,13 +105,13 @@ class Rehearsal(Case):
                                        delta=0.01 * stretches[stretch]["step_ms"])
 
     def length(self, run, step):
-        """From the first forward of a traced step to its last backward."""
+        """From the first compute op of a traced step to the end of the last one, in ms."""
         ops = [(start, end) for name, _, start, end in self.spans(run, step)
                if name[4] in "FBIW" and name[3].isdigit()]
         return max(end for _, end in ops) - min(start for start, _ in ops)
 
     def test_blocking_messages_as_priced(self):
-        """Real processes on the nominal clock, each with its own part of the queue."""
+        """Real processes on the virtual clock; each has the device queue of its own worker."""
         for order in ("1f1b", "zb-h1", "zb-h2"):
             self.write_job(job__steps=4, job__trace_steps=[2], parallel__stages=4,
                            parallel__pipelines=1, parallel__micros=8, parallel__order=order,
@@ -124,7 +124,7 @@ class Rehearsal(Case):
             price = self.simulate()
             self.assertEqual((price["send"], price["update"]), ("blocking", False))
             offloaded = self.simulate("--send", "offloaded", "--update", "no")["makespan_ms"]
-            if order != "1f1b":  # which pays the delay for each micro-batch either way
+            if order != "1f1b":  # 1f1b pays the delay for each micro-batch either way
                 self.assertGreater(price["makespan_ms"], 1.1 * offloaded)
             measured = self.length(run, 2)
             print(f"{order}: {measured:.6f} ms, priced {price['makespan_ms']:.6f} ms, offloaded "

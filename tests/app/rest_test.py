@@ -1,4 +1,4 @@
-"""A worker dies in a step, and the others do what is left of it instead of the whole."""
+"""A worker dies in a step, and the others run only the ops that are left of that step."""
 import os
 import re
 import unittest
@@ -11,21 +11,21 @@ LEFT = re.compile(r"(\d+) ops are left of (\d+)")
 
 
 class LeftOver(Survival):
-    """Runs that lose workers, beside one without deaths, self.undisturbed."""
+    """Runs that lose workers, compared with self.undisturbed, a run without deaths."""
 
     def shares(self, run):
-        """Of each step that went on: the share of its ops that was left."""
+        """For each step that went on after a death: the share of its ops that was left to run."""
         found = [LEFT.search(reason) for reason in self.told(run, "recovery")
                  if "goes on without" in reason]
         return [int(match[1]) / int(match[2]) for match in found]
 
     def assert_went_on(self, run, deaths=1):
-        """The steps that were hit were not done again."""
+        """The steps that were hit went on and were not started again."""
         self.assertEqual(len(self.told(run, "death")), deaths, self.told(run, "death"))
         self.assertEqual(len(self.shares(run)), deaths, self.told(run, "recovery"))
         for share in self.shares(run):
             self.assertLess(share, 0.8)
-        if deaths == 1:  # a second one may come when all is summed
+        if deaths == 1:  # a second death may come when all is summed
             self.assertGreater(self.shares(run)[0], 0)
 
     def assert_same(self, run):
@@ -52,15 +52,15 @@ class Rest(LeftOver):
         self.assert_same(run)
         self.assert_went_on(run)
         hit = run.metrics()[2]
-        # Who has not run the whole of it has not told when it began.
+        # Workers that ran only the rest of the step do not report when it began.
         self.assertNotIn("iteration_ms", hit)
         periods = [line.get("period_ms") for line in run.metrics()]
-        # How much longer is for bench/death_cost.py to say: the pause is of the real clock.
+        # bench/death_cost.py measures how much longer: the pause depends on the real clock.
         self.assertGreater(hit["period_ms"], min(periods[1:2] + periods[3:]))
         self.assertIn("iteration_ms", run.metrics()[3])
 
     def test_two_die_in_one_step(self):
-        # The second has ended some of its ops before the first dies: they have ended.
+        # The second one has finished some ops before the first dies: these stay finished.
         self.add_fault(kind="kill", worker="0.1", at_step=2, at_op=10)
         self.add_fault(kind="kill", worker="2.0", at_step=2, at_op=22)
         run = self.train()
@@ -87,7 +87,7 @@ class Rest(LeftOver):
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
         self.assertEqual(len(self.told(run, "death")), 1)
         self.assert_same(run)
-        # The next one has begun an epoch, and found again what was left.
+        # The next coordinator has begun an epoch and found again what was left.
         self.assertEqual(len(self.shares(run)), 2, self.told(run, "recovery"))
         self.assertEqual(run.metrics()[2]["epoch"], 3)
 
@@ -101,7 +101,7 @@ class Rest(LeftOver):
 
 
 class Engine(LeftOver):
-    """Three pipelines of two stages learn, and lose workers."""
+    """Three pipelines of two stages train a real model and lose workers."""
 
     def setUp(self):
         super().setUp()
@@ -114,7 +114,7 @@ class Engine(LeftOver):
                        optimizer__warm_up_steps=2, resilience__numerics="reproducible")
 
     def lose(self, *arguments, deaths=1):
-        """The same run without deaths, and with the faults of the job."""
+        """Trains without faults (self.undisturbed), then with those of the job; the latter run."""
         whole = self.job.read_text()
         self.job.write_text(whole.split("[[fault]]")[0])
         self.undisturbed = self.train(*arguments, name="undisturbed")

@@ -34,7 +34,7 @@ def children_of(process):
 
 class Restart(Case):
     def coordinator(self, run, limit=LIMIT, but=None):
-        """The process of the present coordinator: a fork of the one that was started."""
+        """The process of the present coordinator, a fork of the one that was started; not `but`."""
         end = time.monotonic() + limit
         while time.monotonic() < end and run.process.poll() is None:
             for process, words in children_of(run.process.pid).items():
@@ -47,7 +47,7 @@ class Restart(Case):
         return [event["reason"] for event in run.events() if event["event"] == kind]
 
     def assert_undisturbed(self, run, steps, undisturbed):
-        """Every step once and in order, with the very losses of a run whose coordinator lived."""
+        """Every step once and in order, with the losses of a run whose coordinator lived."""
         lines = run.metrics()
         self.assertEqual([line["step"] for line in lines], list(range(steps)))
         self.assertEqual(self.losses(run), undisturbed)
@@ -55,7 +55,7 @@ class Restart(Case):
             json.loads(line)
 
     def kill_again_and_again(self, run, times, pause):
-        """Kills coordinator after coordinator, each when its predecessor's steps have gone on."""
+        """Kills one coordinator after another, each after further steps; returns how many."""
         chance = random.Random(3)
         for number in range(times):
             run.wait_for_steps(len(run.metrics()) + 1 + chance.randrange(2))
@@ -70,7 +70,7 @@ class Restart(Case):
         return number
 
     def start_etcd(self):
-        """Starts a store of one member, which ends with the test; its address."""
+        """Starts an etcd of one member, which ends with the test; returns its address."""
         if shutil.which("etcd") is None:
             self.skipTest("no etcd on this machine (package etcd-server)")
 
@@ -185,7 +185,7 @@ class Killed(Restart):
         run = self.start()
         run.wait_for_steps(3)
         first = self.coordinator(run)
-        os.kill(first, STOP)  # so that it does not hear of the wish
+        os.kill(first, STOP)  # so that it does not hear of the request
         run.send_and_wait(TERM)
         os.kill(first, KILL)
         self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
@@ -206,7 +206,7 @@ class Killed(Restart):
 
     def test_one_after_the_other_without_a_step(self):
         self.write_small_job(device__forward_ms=[400.0])
-        # The search for leaks at the very end is a child too, and whoever kills it waits for ever.
+        # The leak check at exit is a child process too: killing it would hang its parent for ever.
         without = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         run = self.start(environment={"ASAN_OPTIONS": without})
         run.wait_for_steps(1)
@@ -217,7 +217,7 @@ class Killed(Restart):
             self.assertLess(time.monotonic(), end, "it goes on and on")
             process = self.coordinator(run, but=last)
             if process is not None:
-                # The one that finds that this leads nowhere ends by itself, maybe before the kill.
+                # The coordinator that gives up ends by itself, maybe before this kill.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, KILL)
             last = process
@@ -262,7 +262,7 @@ class Rehearsed(Restart):
 
 
 class Pause(Restart):
-    """With steps of a tenth of a second nothing is to be seen of a coordinator's death."""
+    """The death of a coordinator does not lengthen steps of 0.1 s: prints both times."""
 
     @another_case
     def test_with_a_journal(self):

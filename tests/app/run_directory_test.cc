@@ -68,7 +68,7 @@ TEST_F(Runs, ARunIsNotReplacedUnasked) {
   EXPECT_EQ(refusal(Beginning::Resume), "");
 }
 
-// It goes on where it is, with or without a checkpoint, and stays one that has begun.
+// A run that has begun is continued, with or without a checkpoint, and still counts as begun.
 TEST_F(Runs, ARunThatHasBegunIsTakenUp) {
   {
     const Result<RunDirectory> first = RunDirectory::open(path_, Beginning::Fresh, {});
@@ -79,7 +79,7 @@ TEST_F(Runs, ARunThatHasBegunIsTakenUp) {
   write("metrics.jsonl", "{\"step\":0}\n");
   for (const Beginning beginning : {Beginning::Fresh, Beginning::Resume}) {
     EXPECT_NE(refusal(beginning), "");
-    EXPECT_TRUE(has_begun_in(path_));  // what was refused has changed nothing
+    EXPECT_TRUE(has_begun_in(path_));  // the refusal has changed nothing
     const Result<RunDirectory> run = RunDirectory::open(path_, beginning, {}, true);
     ASSERT_TRUE(run.ok()) << run.error().message;
     EXPECT_TRUE(run.value().has_begun());
@@ -137,10 +137,10 @@ TEST_F(Runs, ARunIsFoundByItsFolder) {
   EXPECT_EQ(found.value(), path_);
 }
 
-// A process that has the lock for itself, and says so; ended and buried by the test.
+// A process that takes the lock and reports that it has it. The test ends it and waits for it.
 class Holder {
  public:
-  // `says`: the process that the lock is said to be held by; 0 = the holder itself.
+  // `says`: the process number to write into the lock file; 0 = the holder's own.
   Holder(const std::string& path, int says) {
     int ready[2];
     CHECK(pipe(ready) == 0 && pipe(go_) == 0, "two pipes");
@@ -174,7 +174,7 @@ class Holder {
   pid_t process_ = -1;
 };
 
-// A number that no process has.
+// A process number that is not in use.
 constexpr int kNobody = 0x7ffffff0;
 
 TEST_F(Runs, ALiveHolderIsNotWaitedFor) {
@@ -203,7 +203,7 @@ TEST_F(Runs, AHolderThatIsEndingIsWaitedFor) {
   EXPECT_TRUE(run.ok());
 }
 
-// What a new run has written before its first step is not the earlier run's.
+// A file that the new run writes before its first step is not taken for the earlier run's.
 TEST_F(Runs, OverwritingLeavesWhereTheNewRunCanBeAsked) {
   write("checkpoint-5/manifest.json", "{}");
   const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite, {});
@@ -211,7 +211,7 @@ TEST_F(Runs, OverwritingLeavesWhereTheNewRunCanBeAsked) {
   write("coordinator.json", "{}");
   EXPECT_FALSE(run.value().has_begun());
   EXPECT_TRUE(run.value().spares_earlier_run());
-  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // it is not this run's
+  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // it is the earlier one's
   ASSERT_TRUE(run.value().clear(0).ok());
   EXPECT_TRUE(fs::exists(path_ + "/coordinator.json"));
   EXPECT_TRUE(run.value().has_begun());

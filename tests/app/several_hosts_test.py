@@ -13,7 +13,7 @@ from harness import Case, KILL, LIMIT, TENUTO, alive
 from namespaces_test import CLUSTER, cluster
 
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "several-hosts.md"
-FOLDER = "/srv/tenuto"  # that all hosts see, in the guide
+FOLDER = "/srv/tenuto"  # the guide's folder that all hosts see
 HOSTS = {"A": "0", "B": "1"}
 
 
@@ -25,7 +25,7 @@ def setUpModule():
 
 
 def blocks():
-    """Of the guide: host, whether it stays in the foreground, and the commands, in order."""
+    """The guide's blocks in order: host, whether it stays in the foreground, commands."""
     for block in re.findall(r"^```sh\n(.*?)^```", GUIDE.read_text(), re.M | re.S):
         first, commands = block.split("\n", 1)
         host = re.fullmatch(r"# host ([AB])(, stays in the foreground)?", first)
@@ -45,7 +45,7 @@ class Guide(Case):
         self.record = self.folder / "runs" / "pair"
 
     def shell(self, host, commands):
-        """The words that type the commands on the host."""
+        """The command line that runs the commands on the host."""
         commands = commands.replace(FOLDER, str(self.folder))
         path = f"{pathlib.Path(TENUTO).parent}:{os.environ['PATH']}"
         return [CLUSTER, "exec", host, "env", f"PATH={path}", "sh", "-ec", commands]
@@ -91,7 +91,7 @@ class Guide(Case):
                 name = re.search(r"--worker (\d)", commands)
                 name = f"worker-{name[1]}" if name else commands.split()[0]
                 started.append((name, self.stay(name, host, commands)))
-                if name == "tenuto":  # a copy of the token is there when the workers are started
+                if name == "tenuto":  # the workers need the token file
                     token = self.folder / "private" / "token"
                     self.until("a token", token.exists)
                 continue
@@ -111,7 +111,7 @@ class Guide(Case):
         run["worker-3"] = self.stay("worker-3", *self.processes["worker-3"])
         self.until("the return", lambda: self.told("has the state of version"))
 
-        # So does the launcher of the coordinator, with all that it has started.
+        # The launcher of the coordinator dies too, with all the processes it has started.
         run["tenuto"].send_signal(KILL)
         run["tenuto"].wait()
         run["tenuto"] = self.stay("tenuto", *self.processes["tenuto"])
@@ -120,7 +120,7 @@ class Guide(Case):
         for number in range(4):
             self.assertTrue(alive(run[f"worker-{number}"].pid), f"worker {number}")
 
-        # A person stops it: workers are to come again when it goes on.
+        # A user stops the run. Workers end with 75: start them again when the run is resumed.
         run["tenuto"].terminate()
         self.assertEqual(run["tenuto"].wait(timeout=LIMIT), 143)
         for number in range(4):

@@ -86,7 +86,8 @@ TEST(Simulate, LinksAndWorkers) {
   EXPECT_EQ(simulated(options)["makespan_ms"], 60.0);
 }
 
-// Workers with several stages: times are a worker's, links and workers are counted once.
+// Workers with several stages: op times are given per worker, and links and workers are counted
+// once.
 TEST(Simulate, Chunks) {
   SimulateOptions options = flags(4, 8, "interleaved");
   EXPECT_EQ(simulated(options)["makespan_ms"], 8 * 30.0 + 3 * 15.0);
@@ -101,8 +102,8 @@ TEST(Simulate, Chunks) {
   EXPECT_NE(refused(options, 2).find("3 links, 0 to 2"), std::string::npos);
 }
 
-// A worker that begins its next step when it is done waits less than for all others, and more than
-// one that does not even wait for the norm.
+// Workers that begin their next step when their own list is done: faster than a barrier, slower
+// than not waiting even for the norm.
 TEST(Simulate, StepsInTurn) {
   SimulateOptions options = flags(4, 12, "zb-h2");
   options.memory = 7;
@@ -183,9 +184,9 @@ TEST(Simulate, AnOpenOrderAbsorbsASlowLink) {
   EXPECT_EQ(simulated(options)["dispatch"], "listed");
 }
 
-// A memory holds a named order to what it needs, weight gradients that wait by their share.
-// The peers of a dead worker run what was its: with a whole backward, with a split one, and without
-// a barrier between steps, where it costs nothing against the step of 1F1B with all workers.
+// The peers of a dead worker run its micro-batches: with a whole backward, with a split one, and
+// without a barrier between steps, where the step lasts no longer than that of 1F1B with all
+// workers.
 TEST(Simulate, LostWorkers) {
   SimulateOptions options = flags(4, 6, "1f1b");
   options.pipelines = 3;
@@ -204,7 +205,7 @@ TEST(Simulate, LostWorkers) {
   options.slow_workers = {"2.1:0.5"};
   EXPECT_LT(simulated(options)["period_ms"], 330);
   EXPECT_FALSE(simulated(options).contains("moves"));
-  // All of one stage: workers of others come.
+  // All holders of one stage are lost: workers of other stages move there.
   options.slow_workers.clear();
   options.lost = {"0.2", "1.2", "2.2"};
   tree = simulated(options);
@@ -328,8 +329,8 @@ TEST(Schedule, ExitCodes) {
   EXPECT_EQ(code("{", message), 2);
 }
 
-// A step that is too long to be counted is refused by the figure that makes it so; iterations are
-// counted however long they are together.
+// A step that is too long to be counted is refused, and the error names the figure that makes it
+// so. The total of the iterations may be of any length.
 TEST(Simulate, NumbersTooLarge) {
   SimulateOptions options = flags(4, 3100, "1f1b");
   options.forward_ms = options.backward_input_ms = options.backward_weight_ms = {1e9};
@@ -345,7 +346,7 @@ TEST(Simulate, NumbersTooLarge) {
   EXPECT_NE(refused(options, 2).find("chunks is 1000000: expected 0 to 1000"), std::string::npos);
 }
 
-// Of each figure of a job: the least above what is possible, and what is none.
+// Figures of a job that are just out of range, or far: each is refused with the range.
 TEST(Simulate, FiguresOfAJob) {
   const std::string path = testing::TempDir() + cat("figures_", getpid(), ".toml");
   const auto refusal = [&](const std::string& section, const std::string& figure) {
@@ -375,7 +376,7 @@ TEST(Simulate, FiguresOfAJob) {
   std::filesystem::remove(path);
 }
 
-// The limit of a search is told where it ended one.
+// If the time limit ended a search, the reason says so.
 TEST(Simulate, SecondsOfASearch) {
   SimulateOptions options = flags(16, 512, "auto");
   options.memory = 9;

@@ -1,4 +1,4 @@
-"""A slow link in a live run: found, absorbed, healed; asked about and treated otherwise."""
+"""A slow link in a live run: detected, absorbed, healed; tenuto status and inject."""
 import json
 import os
 import re
@@ -33,7 +33,7 @@ class SlowLink(Case):
         detections = [event for event in run.events() if event["event"] == "detection"]
         self.assertRegex(detections[0]["reason"],
                          r"link 1-2 \(worker 1 to worker 2\) is slow since step 20: .*, sure \d")
-        # Found within three steps, known once the step after is committed.
+        # Detected within three steps, reported once the step after is committed.
         self.assertLessEqual(detections[0]["step"], 20 + 3 + 1)
         reasons = [event["reason"] for event in run.events() if event["event"] == "decision"]
         in_force = [re.fullmatch(r"plan (\d+) \((.*)\) is in force from step (\d+)", reason)
@@ -124,7 +124,7 @@ class Live(Case):
         self.assertEqual(run.finish(), 143)
         times = {line["step"]: line["iteration_ms"] for line in run.metrics()}
         for step, time in times.items():
-            if begin <= step < end:  # there and back
+            if begin <= step < end:  # 40 ms each way
                 self.assertGreaterEqual(time, 80, step)
             elif step > 0:
                 self.assertLess(time, 80, step)
@@ -166,11 +166,11 @@ class Replay(Case):
         self.assertEqual([(of["first_step"], of["end_step"]) for of in stretches],
                          [(0, 6), (6, 18), (18, 45), (45, 56), (56, 60)])
         for slow in (stretches[1], stretches[3]):
-            # Found by the third step, told when that is committed; planned with soon after.
+            # Detected by the third step, reported when it is committed; a plan follows soon.
             self.assertIn(slow["found_after"], range(3, 6), slow)
             self.assertGreater(slow["planned_after"], slow["found_after"])
             self.assertGreaterEqual(slow["plans"], 1)
-        # The higher estimate is planned with for another 20 steps; then the first plan returns.
+        # Plans use the higher estimate for another 20 steps; then the first plan returns.
         self.assertGreaterEqual(stretches[2]["planned_after"], 20)
         for mode in ("blocking 1f1b", "blocking zb", "offloaded zb"):
             for stretch in stretches:

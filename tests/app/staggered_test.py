@@ -1,4 +1,4 @@
-"""Runs whose stages step ahead of the norm, in processes."""
+"""Runs of real processes whose stages take optimizer steps before the global norm is known."""
 import json
 import random
 import statistics
@@ -12,7 +12,7 @@ from survive_test import Survival
 
 class Staggered(Survival):
     def priced(self, *flags):
-        """The time of a step among many by `tenuto simulate`."""
+        """What `tenuto simulate` says of the job, with optimizer steps: its JSON."""
         found = subprocess.run([TENUTO, "simulate", str(self.job), "--update", "yes", "--json",
                                 *flags], text=True, capture_output=True, timeout=LIMIT)
         self.assertEqual(found.returncode, 0, found.stderr)
@@ -44,7 +44,7 @@ class Staggered(Survival):
         period = self.priced("--optimizer", "staggered")["period_ms"]
         self.assertLess(period, barrier - 5)
         self.assert_some_as_priced(run, 5, period)
-        # Nothing is clipped, so the run finds that by itself.
+        # No step is clipped, so the run chooses staggered by itself.
         found = self.train("--parallel.optimizer=auto", name="auto")
         self.assertEqual(self.losses(found), self.losses(whole))
         plans = self.told(found, "decision")
@@ -53,14 +53,14 @@ class Staggered(Survival):
         self.assert_some_as_priced(found, 20, period)
 
     def assert_some_as_priced(self, run, first, period):
-        """Some step from the first one on takes the priced time, on the workers' own clock. A busy
-        machine makes steps late; none of those has that very time."""
+        """At least one step from `first` on takes the priced time, on the workers' virtual clock. A
+        busy machine makes some steps late: these take another time."""
         times = [line["period_ms"] for line in run.metrics()[first:-1] if "period_ms" in line]
         print(f"priced {period:.2f} ms, took {times}")
         self.assertTrue(any(abs(time - period) <= 0.001 * period for time in times), times)
 
     def test_clipped_steps_of_the_engine(self):
-        # The clip lies among the norms: some steps stand, others are taken back.
+        # The clip is the median of the norms: some steps stand, others are undone.
         self.write_engine_job(optimizer__clip=0)
         norms = [line["gradient_norm"] for line in self.train(name="norms").metrics()]
         self.job.unlink()
@@ -73,7 +73,7 @@ class Staggered(Survival):
         self.assertEqual([line.get("validation_loss") for line in run.metrics()],
                          [line.get("validation_loss") for line in whole.metrics()])
         self.assertEqual(run.checkpoints(), whole.checkpoints())
-        # Half of the steps are clipped: left to itself, a run keeps the barrier.
+        # Half of the steps are clipped: with "auto" the run keeps the barrier.
         left = self.train("--parallel.optimizer=auto", name="auto")
         self.assertEqual(self.losses(left), self.losses(whole))
         anew = (run.folder / "worker-0.log").read_text().count(" begins anew")

@@ -1,4 +1,4 @@
-"""Gradients summed while one worker is slow, in runs of real processes on the nominal clock."""
+"""All-reduce of gradients while one worker is slow: real processes on the virtual clock."""
 import json
 import subprocess
 import unittest
@@ -45,7 +45,7 @@ class Sums(Case):
         self.assertEqual(len(reasons), 1, run.events())
         self.assertRegex(reasons[0], r"sums of stage 0 wait for worker 2, \d+(\.\d+)? ms late: "
                                      r"late-one, k = \d+, saves \d+(\.\d+)? ms")
-        # Weights and gradients of paced devices are whole numbers: sums in any order are the same.
+        # Paced devices have whole numbers as weights and gradients: any order gives the same sum.
         self.assertEqual([step["loss"] for step in metrics], [step["loss"] for step in ring])
         periods = {way: [step["period_ms"] for step in steps[-12:]]
                    for way, steps in (("ring", ring), ("auto", metrics))}

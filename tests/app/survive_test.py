@@ -28,7 +28,7 @@ class Survival(Case):
                 self.assertAlmostEqual(loss, undisturbed[step], delta=1e-5 * abs(loss))
 
     def assert_same_bits(self, run, undisturbed, steps):
-        """Losses and the parameters and optimizer states of the last checkpoint."""
+        """The losses and all bytes of the checkpoint after `steps` steps are the same."""
         self.assertEqual(self.losses(run), self.losses(undisturbed))
         last = f"checkpoint-{steps}"
         shards = sorted((undisturbed.folder / last).glob("*.safetensors"))
@@ -38,7 +38,7 @@ class Survival(Case):
                              shard.name)
 
     def kill(self, run, worker, signal=KILL):
-        """False when the run has ended before."""
+        """Sends the signal to the worker; False if the worker has already ended."""
         processes = run.workers()
         if worker not in processes:
             return False
@@ -78,7 +78,7 @@ class Survive(Survival):
             before = run.workers()
             died = self.kill(run, victim)
             while died and len(run.metrics()) < 19 and run.process.poll() is None:
-                now = run.workers()  # nobody else is started, and nobody else ends
+                now = run.workers()  # no process is started
                 self.assertTrue(set(now.items()) <= set(before.items()))
                 time.sleep(0.02)
             self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
@@ -86,7 +86,7 @@ class Survive(Survival):
             self.assert_whole(run, 20, undisturbed)
             self.assertEqual(run.checkpoints()[-1], 20)
             deaths = self.told(run, "death")
-            if not deaths:  # it had done its part already
+            if not deaths:  # the worker had finished before
                 continue
             self.assertEqual(len(deaths), 1)
             self.assertRegex(deaths[0], fr"worker {victim} \(stage {victim % 2} of pipeline "
@@ -162,7 +162,7 @@ class Rehearsed(Survival):
             self.assert_whole(run, 6, undisturbed)
             self.assertEqual(len(self.told(run, "fault")), 1)
             fired = self.told(run, "death")
-            # An op that the worker has not is never reached.
+            # A worker with fewer ops never reaches this op.
             self.assertEqual(len(fired), 1 if op < 15 else len(fired), op)
 
     @another_case
@@ -196,7 +196,7 @@ class Rehearsed(Survival):
         self.assertEqual([re.search(r"worker (\d)", reason)[1] for reason in back], ["1", "7"])
 
     def learn_with_losses(self, numerics):
-        """A model that learns, undisturbed and without two of its workers."""
+        """Trains a model undisturbed, and with two workers killed; returns both runs."""
         self.need_torch()
         self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=14,
                        model__layers=2, model__width=16, model__heads=2, model__sequence=16,

@@ -1,4 +1,4 @@
-"""Certificates for the conversation with the coordinator: who has none is not heard."""
+"""TLS with the coordinator: a process without a certificate of the job gets no answer."""
 import json
 import shutil
 import subprocess

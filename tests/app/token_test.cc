@@ -1,4 +1,4 @@
-// Tokens: what they may be made of, and the files that hold them.
+// Tokens: which characters they may have, and the files that hold them.
 #include "app/token.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,8 @@ TEST_F(Token, IsOneLineOfPlainSigns) {
   }
 }
 
-// The kind is told before the rights: those of a folder or a device are not to be changed.
+// The error names the kind of file before its permissions: nobody should change those of a folder
+// or a device.
 TEST_F(Token, LiesInAPlainFile) {
   chmod(folder_.c_str(), 0755);
   EXPECT_NE(read_token(folder_).error().message.find("is a folder"), std::string::npos);

@@ -38,7 +38,7 @@ class Train(Case):
         self.assertFalse([name for name in names if name.endswith(".tmp")])
 
     def test_a_checkpoint_after_every_step(self):
-        # The manifest of one is written while workers write the next.
+        # The manifest of one checkpoint is written while workers write the next checkpoint.
         run = self.train("--job.checkpoint_every=1", "--job.keep=2", "--job.steps=40")
         self.assertEqual(run.checkpoints(), [39, 40])
         self.assertFalse(list(run.folder.glob("*.tmp")))

@@ -14,7 +14,7 @@
 namespace tenuto {
 namespace {
 
-// Known answers of the reference implementation that comes with the paper (Random123 kat_vectors).
+// Known answers from the paper's reference implementation (Random123 kat_vectors).
 TEST(Philox, KnownAnswers) {
   const std::array<uint32_t, 4> zero{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   EXPECT_EQ(philox({0, 0}, {0, 0, 0, 0}), zero);

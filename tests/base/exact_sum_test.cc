@@ -1,4 +1,4 @@
-// Sums that do not depend on the order of their terms, against whole numbers of 128 bits.
+// Compares sums that do not depend on the order of their terms with 128-bit integer sums.
 #include "base/exact_sum.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// To the nearest double, ties to even, from the definition.
+// Rounds to the nearest double, ties to even, as the definition says.
 double nearest(Wide number) {
   int dropped = 0;
   Wide digits = number;
@@ -75,7 +75,7 @@ TEST(ExactSum, HasRoomForTheSquaresOfAllSinglePrecisionNumbers) {
   EXPECT_EQ(sum.value(), least * least);
   for (int k = 0; k < 4; ++k) sum.add(most * most);
   EXPECT_EQ(sum.value(), 4 * (most * most));
-  // A tie is broken by what lies far below.
+  // A much smaller term breaks a tie.
   ExactSum tie;
   tie.add(1);
   tie.add(0x1p-53);

@@ -1,4 +1,4 @@
-// Files that are read and written: plain ones, and everything else that a name can lead to.
+// Reads and writes plain files, and everything else that a path can name.
 #include "base/file.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class Files : public testing::Test {
   }
   ~Files() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return cat(folder_, "/", name); }
-  // How many names there are: a write leaves none of its own behind.
+  // Number of names in the folder, to see that a write leaves no temporary file behind.
   size_t names() const {
     return static_cast<size_t>(
         std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
@@ -65,10 +65,10 @@ TEST_F(Files, AFileAboveTheLimitIsRefused) {
   EXPECT_EQ(read_file(path("file"), 4).error().message,
             cat("cannot read ", path("file"),
                 ": it has 5 bytes, expected at most 4: is it the right file?"));
-  // A file without blocks is refused by what it says of itself.
+  // A sparse file is refused because of the size that it reports.
   fs::resize_file(path("file"), uint64_t{1} << 40);
   EXPECT_FALSE(read_file(path("file")).ok());
-  // The files of /proc say nothing, and end where reading ends.
+  // Files in /proc report no size; they end where reading ends.
   EXPECT_NE(read_file("/proc/self/status").value().find("Name:"), std::string::npos);
   EXPECT_FALSE(read_file("/proc/self/status", 10).ok());
 }
@@ -124,7 +124,7 @@ TEST_F(Files, APipeStaysAPipe) {
 }
 
 TEST_F(Files, ADeviceStaysADevice) {
-  // A null device of our own: nothing but this test can miss it.
+  // A null device of the test's own, so that nothing else is harmed if it is lost.
   if (mknod(path("device").c_str(), S_IFCHR | 0600, makedev(1, 3)) != 0) {
     GTEST_SKIP() << "this user may not make devices";
   }
@@ -144,7 +144,7 @@ TEST_F(Files, WhatIsFullIsToldWithTheName) {
             cat("cannot write ", path("none/file"), ": No such file or directory"));
 }
 
-// The names of open descriptors stand for these, wherever they are in their files.
+// A write to the name of an open descriptor goes to the descriptor's position in its file.
 TEST_F(Files, ADescriptorIsWrittenWhereItIs) {
   const int descriptor = open(path("file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_GE(descriptor, 0);

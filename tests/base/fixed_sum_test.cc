@@ -24,7 +24,7 @@ float sum_of(const Floats& terms) {
   return total;
 }
 
-// Numbers whose sizes spread over 2^(2 spread), of either sign.
+// Numbers of either sign, of magnitudes from 2^-spread to 2^spread.
 Floats draw(size_t count, double spread, Random& random) {
   Floats terms(count);
   for (float& term : terms) {
@@ -88,7 +88,7 @@ TEST(FixedSum, LosesNothingWhereSumsCancel) {
   EXPECT_EQ(sum_of({0x1p-74F}), 0x1p-74F);
   EXPECT_EQ(sum_of({0x1p-76F}), 0.0F);
   EXPECT_EQ(sum_of({1.0F, 0x1p-24F}), 1.0F);                       // a tie, to even
-  EXPECT_EQ(sum_of({1.0F, 0x1p-24F, 0x1p-70F}), 1.0F + 0x1p-23F);  // and one that is none
+  EXPECT_EQ(sum_of({1.0F, 0x1p-24F, 0x1p-70F}), 1.0F + 0x1p-23F);  // just above a tie
 }
 
 TEST(FixedSum, HoldsAsManyTermsAsItSays) {

@@ -1,4 +1,4 @@
-// Shards and their checksum: what is written is read back, and nothing damaged is believed.
+// Shards and their checksum: what is written is read back, and damaged files are refused.
 #include "base/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Checksum, KnownAnswers) {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
   EXPECT_EQ(crc32c(bytes), 0x46dd794eU);
   EXPECT_EQ(crc32c({}), 0U);
-  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283U);  // what tables of checksums list
+  EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283U);  // the usual check value
 }
 
 TEST(Checksum, GoesOnFromPieceToPiece) {
@@ -113,8 +113,8 @@ TEST_F(Safetensors, RefusesEveryTruncation) {
   EXPECT_NE(refusal().find(path_), std::string::npos);
 }
 
-// A flipped bit in the header may give another valid header; it must never give places outside the
-// data, or sizes that do not fit.
+// A flipped bit in the header may give another valid header, but never offsets outside the data, or
+// sizes that do not fit.
 TEST_F(Safetensors, FlippedHeaderBitsNeverLeadOutsideTheFile) {
   ASSERT_TRUE(write_two().ok());
   std::ifstream in(path_, std::ios::binary);
@@ -135,7 +135,7 @@ TEST_F(Safetensors, FlippedHeaderBitsNeverLeadOutsideTheFile) {
       EXPECT_TRUE(file.value().read(name, into).ok()) << "bit " << bit;
     }
   }
-  EXPECT_LT(accepted, static_cast<int64_t>(4 * length));  // most are seen
+  EXPECT_LT(accepted, static_cast<int64_t>(4 * length));  // at least half are refused
 }
 
 TEST_F(Safetensors, RefusesWrongHeaders) {

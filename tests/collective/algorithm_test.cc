@@ -1,4 +1,5 @@
-// Every algorithm of the table: right, as long as its card says, refused where it cannot be.
+// Every algorithm of the table is right, has the rounds that its card says, and refuses shapes that
+// it does not support.
 #include "collective/algorithm.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +45,7 @@ TEST(Algorithm, EverySizeIsRight) {
   }
 }
 
-// What each member gets and sends is what the card says: 2 (n - 1) / n of the tensor.
+// Each member receives and sends 2 (n - 1) / n of the tensor, as the card says.
 TEST(Algorithm, BytesOfThoseThatAreBestForBytes) {
   for (const char* name : {"ring", "halving", "direct"}) {
     for (const int32_t count : {2, 3, 6, 7, 8, 13, 16, 33}) {
@@ -67,7 +68,7 @@ TEST(Algorithm, TreeRoundsNearTheCard) {
 }
 
 TEST(Algorithm, TogetherBeatsTheRing) {
-  // Rounds after the late ones have come, for each chunk; the ring takes 2 (n - 1) / n.
+  // Rounds per chunk after the late members have come; the ring takes 2 (n - 1) / n.
   const auto rounds = [](int32_t count, int32_t late) {
     CollectiveShape shape = shape_for({}, count);
     for (int32_t i = 0; i < late; ++i) shape.late.push_back(shape.members[static_cast<size_t>(i)]);

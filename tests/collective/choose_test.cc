@@ -1,4 +1,5 @@
-// Which all-reduce a call uses: what is said, what tips it, and that all members come to the same.
+// Which all-reduce a call uses: the reason that is given, what changes the choice, and that all
+// members choose the same.
 #include "collective/choose.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ std::vector<uint32_t> waits(int32_t members, int32_t late = 0, uint32_t late_us 
   return waited;
 }
 
-// The calls that it takes until `late` is waited for; -1: more than `most`.
+// The number of calls until the chooser waits for `late`; -1: more than `most`.
 int32_t calls_until_late(Chooser& chooser, const std::vector<uint32_t>& waited, int32_t late,
                          int32_t most) {
   for (int32_t call = 1; call <= most; ++call) {
@@ -32,7 +33,7 @@ int32_t calls_until_late(Chooser& chooser, const std::vector<uint32_t>& waited, 
   return -1;
 }
 
-// What the closed forms count is what the rounds are.
+// The closed form gives the same length as the rounds themselves.
 TEST(Choose, EarlyLengthIsThatOfTheRounds) {
   for (int32_t count = 2; count <= 70; ++count) {
     for (const int32_t asked :
@@ -66,7 +67,7 @@ TEST(Choose, TellsWhy) {
   EXPECT_EQ(said(kLarge),
             "late-one 35 3: member 3 came 12.1 ms after the others in 4 of 4 calls; late-one saves "
             "3.5 ms of 9.5 ms a call");
-  // A kilobyte: a round for each doubling is what counts, and all of it is microseconds.
+  // A kilobyte: only the number of rounds counts, and all times are microseconds.
   EXPECT_EQ(said(1024),
             "late-one 1 3: member 3 came 12.1 ms after the others in 4 of 4 calls; late-one saves "
             "0.030 ms of 0.060 ms a call");
@@ -78,7 +79,7 @@ TEST(Choose, TellsWhy) {
             "with 2 members nobody can sum up while one is late");
 }
 
-// Nobody is late: halving where rounds count, the ring where bytes do.
+// Nobody is late: halving if the rounds dominate the cost, the ring if the bytes do.
 TEST(Choose, NobodyIsLate) {
   for (const int32_t count : {1, 2, 3, 4, 7, 8, 64}) {
     Chooser chooser(count, kLink);
@@ -89,7 +90,8 @@ TEST(Choose, NobodyIsLate) {
   }
 }
 
-// From the first call on, and after a hundred calls in which nobody was late.
+// Lateness from the first call on, and lateness after a hundred calls with another member slightly
+// late.
 TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
   for (const int32_t count : {4, 5, 6, 7, 8, 16, 64}) {
     Chooser chooser(count, kLink);
@@ -97,7 +99,7 @@ TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
     for (int i = 0; i < 4; ++i) certain.note(waits(count, 2, 10'000'000), kLarge);
     const int32_t chunks = certain.choose(kLarge).chunks;
     const Duration sum = early_sum_time(count, chunks, {kLarge}, kLink);
-    // The ring is what is chosen else.
+    // Otherwise the ring would be chosen, so this is break-even.
     const Duration even = sum + late_exchange_time(count, chunks, {kLarge}, kLink) -
                           ring_time(count, {kLarge}, kLink);
     const auto us = [](Duration time) { return static_cast<uint32_t>(time.count() / 1000); };
@@ -108,7 +110,7 @@ TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
   }
 }
 
-// The count of chunks: that of the closed form, but none of less than 16 KiB.
+// The closed form gives the number of chunks, but no chunk is smaller than 16 KiB.
 TEST(Choose, ChunksOfSixteenKibibytesAtLeast) {
   for (const int32_t count : {4, 6, 7, 8, 64}) {
     Chooser chooser(count, {std::chrono::microseconds(1), 50e9});
@@ -133,7 +135,7 @@ std::vector<uint32_t> drawn_waits(Random& random, int32_t members) {
   return waited;
 }
 
-// Members that take in the same choose the same, whatever else each of them asks.
+// Members that note the same calls choose the same, whatever else each of them asks.
 TEST(Choose, AllMembersAgree) {
   const uint64_t seed = 3;
   Random random(seed);
@@ -155,7 +157,7 @@ TEST(Choose, AllMembersAgree) {
   }
 }
 
-// One number of one call, and the fingerprints stay apart for ever.
+// If one number of one call differs, the fingerprints differ from then on.
 TEST(Choose, FingerprintTellsAnyDifference) {
   const uint64_t seed = 4;
   Random random(seed);
@@ -182,7 +184,7 @@ TEST(Choose, FingerprintTellsAnyDifference) {
   EXPECT_NE(one.fingerprint(), other.fingerprint());
 }
 
-// Nothing overflows: the largest numbers, a link without a cost, tensors of no byte.
+// Nothing overflows with the largest numbers, a link without cost, or empty tensors.
 TEST(Choose, Extremes) {
   for (const AlphaBeta link : {AlphaBeta{}, AlphaBeta{Duration(1), 0.1}, AlphaBeta{{}, 1e30}}) {
     for (const int32_t count : {1, 2, 3, 6, 1024}) {

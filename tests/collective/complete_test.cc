@@ -1,5 +1,5 @@
-// What becomes of an all-reduce when members die in it, from every state that it can be in: the
-// completion is played member by member in drawn orders, and the contributions are counted.
+// Members die in an all-reduce, in every state that it can be in. Plays the completion member by
+// member in drawn orders, and counts the contributions in each sum.
 #include "collective/complete.h"
 
 #include <gtest/gtest.h>
@@ -21,9 +21,9 @@ namespace {
 using Cut = std::vector<int32_t>;  // [place] sends and receives of a chunk that are over
 using Sum = std::vector<int>;      // [place] how often a member's contribution is in it
 
-// What is in a member's memory of a chunk, in truth.
+// What a member's memory of a chunk really holds.
 struct Memory {
-  Sum own, total;  // of each what it is the sum of; none = nothing, or torn
+  Sum own, total;  // the contributions in each; none = nothing, or torn
   auto operator<=>(const Memory&) const = default;
 };
 
@@ -47,7 +47,7 @@ class ChunkFlow {
     }
   }
 
-  // Sends happen as soon as they can; which receives are over is all that differs.
+  // Sends happen as soon as they can, so states differ only in the receives that are over.
   Cut begin() const {
     Cut cut(entries_.size());
     for (size_t at = 0; at < cut.size(); ++at) pass_sends(cut, at);
@@ -73,7 +73,7 @@ class ChunkFlow {
     for (const auto& each : entries_) cut.push_back(static_cast<int32_t>(each.size()));
     return cut;
   }
-  // Every state, or nothing when there are more than `most`.
+  // Every reachable state, or none when there are more than `most`.
   std::vector<Cut> all(size_t most) const {
     std::set<Cut> seen{begin()};
     std::deque<Cut> open{begin()};
@@ -97,7 +97,8 @@ class ChunkFlow {
     }
     return cut;
   }
-  // What is in the members' memory after what is over, made message by message.
+  // What the members' memory holds after the sends and receives in `cut`, played message by
+  // message.
   std::vector<Memory> play(const Cut& cut, const std::vector<bool>& keeps) const {
     std::vector<Sum> sums;
     for (size_t at = 0; at < cut.size(); ++at) {
@@ -130,7 +131,7 @@ class ChunkFlow {
     EXPECT_EQ(over, cut);
     return memory;
   }
-  // Whether the next of `at` lands in the total.
+  // True when the next entry of member `at` is a receive that overwrites the total.
   bool may_tear(const Cut& cut, size_t at) const {
     const auto next = static_cast<size_t>(cut[at]);
     return next < entries_[at].size() && !entries_[at][next].send && !entries_[at][next].add;
@@ -156,8 +157,8 @@ class ChunkFlow {
   std::vector<std::vector<Entry>> entries_;
 };
 
-// Executes a completion knowing nothing of how it was made: each member goes along the sends and
-// receives of its chunks, and which message arrives next is drawn.
+// Executes a completion without knowing how it was made: each member runs the sends and receives
+// of its chunks in order, and the next step is drawn.
 class Execution {
  public:
   Execution(const Completion& completion, const std::vector<WorkerId>& members,
@@ -199,7 +200,7 @@ class Execution {
     }
   }
 
-  // Makes so many steps, or all.
+  // Makes `steps` steps; -1 = all.
   void run(Random& random, int64_t steps = -1) {
     for (; steps != 0 && !ready_.empty(); --steps) {
       const auto pick = static_cast<size_t>(random.below(std::ssize(ready_)));
@@ -211,7 +212,7 @@ class Execution {
     }
   }
 
-  // Contributions of each member to a chunk of the total at a place.
+  // How often each member's contribution is in a chunk of the total at a place.
   const Sum& sum(size_t at, size_t chunk) const { return sums_[at][chunk]; }
   int32_t over(size_t at, size_t chunk) const { return over_[at][chunk]; }
   bool received(size_t at, size_t chunk) const { return received_.count({at, chunk}) != 0; }
@@ -239,7 +240,7 @@ class Execution {
   };
 
   std::deque<Entry>& entries_of(Chain chain) { return chains_[chain.at][chain.chunk]; }
-  // Takes a chain among those that can go on, if it can.
+  // Adds a chain to the ready ones if it can go on.
   void offer(Chain chain) {
     const auto& entries = entries_of(chain);
     if (entries.empty()) return;
@@ -297,7 +298,7 @@ class Execution {
   std::string fault_;
 };
 
-// Whether chunks can be made of disjoint parts, by trying all of them.
+// True when disjoint parts sum up to the survivors, found by trying all combinations.
 bool coverable(const std::vector<MemberSet>& parts, const MemberSet& alive, const MemberSet& had,
                size_t from) {
   if (had == alive) return true;
@@ -317,7 +318,7 @@ MemberSet all_but(int32_t members, const std::vector<int32_t>& dead) {
   return set;
 }
 
-// The state of a group in which somebody dies.
+// The state of a group in which members have died.
 struct State {
   std::vector<WorkerId> members;
   MemberSet alive;
@@ -330,7 +331,7 @@ struct State {
   }
 };
 
-// What outcome is due by the rules, chunk for chunk; empty = none can be had.
+// The contributors that the rules require, found chunk by chunk; empty = no result is possible.
 MemberSet due(const State& state) {
   const auto members = static_cast<int32_t>(state.members.size());
   MemberSet everybody = all_but(members, {});
@@ -356,8 +357,8 @@ MemberSet due(const State& state) {
   return whole && !split ? everybody : possible ? state.alive : MemberSet(members);
 }
 
-// Some members that died may be in a sum that is there whole; then it is due in place of the
-// survivors' alone.
+// Expects the outcome that the rules require. A larger sum, which survivors have whole and which
+// also contains some dead members, is as good.
 void expect_due(const State& state, const Completion& made) {
   const MemberSet wanted = due(state);
   const auto members = static_cast<int32_t>(state.members.size());
@@ -366,7 +367,7 @@ void expect_due(const State& state, const Completion& made) {
   EXPECT_TRUE(made.whole && made.contributors.contains(state.alive)) << made.reason;
 }
 
-// Completes a state and plays that.
+// Completes a state, plays the completion, and checks the sums.
 void expect_completed(const State& state, Random& random) {
   const Completion made =
       complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
@@ -406,7 +407,8 @@ class Stopped {
   const ChunkFlow& flow(int32_t chunk) const { return flows_[static_cast<size_t>(chunk)]; }
   int32_t chunks() const { return collective_.chunk_count; }
 
-  // The state with these cuts, by chunk. Who keeps its input: nobody, everybody or a drawn part.
+  // The state with these cuts, by chunk. `keeping`: which members keep their input; 0 = none, 1 =
+  // all, 2 = drawn.
   State at(const std::vector<Cut>& cuts, const std::vector<int32_t>& dead, int64_t keeping,
            Random& random) const {
     const auto members = static_cast<int32_t>(collective_.members.size());
@@ -450,8 +452,8 @@ std::vector<std::vector<int32_t>> dead_sets(int32_t members) {
   return sets;
 }
 
-// Every state of every chunk of small all-reduces, every one and two dead members; the states of
-// the other chunks are drawn.
+// Every state of each chunk of small all-reduces, with every choice of one or two dead members. The
+// states of the other chunks are drawn.
 TEST(Complete, EveryStateOfSmallGroups) {
   int64_t states = 0, completed = 0;
   Random random(11);
@@ -472,7 +474,7 @@ TEST(Complete, EveryStateOfSmallGroups) {
           states += std::ssize(cuts);
           for (const Cut& cut : cuts) {
             for (const auto& dead : dead_sets(count)) {
-              // With thousands of states not each with each.
+              // With many states, try only about 100 for each choice of dead members.
               if (cuts.size() > 100 && random.below(std::ssize(cuts)) > 100) continue;
               std::vector<Cut> all;
               for (int32_t c = 0; c < stopped.chunks(); ++c) {
@@ -527,8 +529,8 @@ TEST(Complete, DrawnLargerGroups) {
   std::cout << rounds << " drawn, " << none << " cannot be had, " << whole << " were there whole\n";
 }
 
-// When the late member dies while it is waited for, what the others have summed up is the result,
-// and has only to be gathered: no addition is made again.
+// If the late member dies while the others wait for it, the result is the sum that the others have
+// already. It only has to be spread: no addition is made.
 TEST(Complete, ALateMemberThatNeverComes) {
   Random random(31);
   for (int32_t count = 3; count <= 17; ++count) {
@@ -540,7 +542,7 @@ TEST(Complete, ALateMemberThatNeverComes) {
       const auto late = static_cast<int32_t>(
           std::find(members.begin(), members.end(), made.value().late.front()) - members.begin());
       const Collective& moves = made.value().collective;
-      // All that can happen without a word from the late one.
+      // All rounds that need nothing from the late member.
       const auto early = moves.rounds.begin() + made.value().sections.front().round_end;
       Procedure first = made.value();
       first.collective.rounds = {moves.rounds.begin(), early};
@@ -564,8 +566,8 @@ TEST(Complete, ALateMemberThatNeverComes) {
   }
 }
 
-// Members die while a completion is under way, again and again: what each has is known from how
-// far it is, some have ended already, and whoever has is never contradicted.
+// Members die repeatedly while a completion runs. What each survivor has follows from its progress.
+// Some have ended the call already; the result never contradicts theirs.
 TEST(Complete, DeathsInCompletions) {
   const uint64_t plays = kSanitized ? 60 : 600;
   int64_t after_end = 0, attempts = 0;
@@ -629,7 +631,7 @@ TEST(Complete, DeathsInCompletions) {
   std::cout << attempts << " attempts, " << after_end << " ends\n";
 }
 
-// A member has ended with a sum; of another one, over more members, all is there, too.
+// A member has ended with a sum; a sum over more members is there too, but must not be used.
 TEST(Complete, WhoHasEndedIsNotContradicted) {
   const std::vector<WorkerId> members{{0}, {1}, {2}, {3}, {4}, {5}};
   std::vector<MemberHolding> holdings(6);

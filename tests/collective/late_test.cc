@@ -1,4 +1,5 @@
-// The late member's exchange: what it may do, in the least rounds, for every count of members.
+// The exchange with the late member keeps its rules and takes the fewest rounds, for every number
+// of members.
 #include "collective/late.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +15,9 @@
 namespace tenuto {
 namespace {
 
-// The rules of the exchange beside those that `check` knows (one message a port, only what is
-// whole is put, to who lacks it, each contribution once, all complete).
+// Checks the rules of the exchange that `check` does not know. `check` knows: one message a port
+// and round, only a whole sum is put and only where it is missing, each contribution once, all
+// complete.
 void expect_exchange(const Procedure& procedure, int32_t count, int32_t asked) {
   const Collective& collective = procedure.collective;
   const WorkerId late = procedure.late.back();
@@ -45,7 +47,7 @@ void expect_exchange(const Procedure& procedure, int32_t count, int32_t asked) {
       EXPECT_TRUE(answered) << r;
     }
   }
-  // Three members in a chain and two give the late one the whole or the part.
+  // `part` is not counted: of three members in a chain the late one gets the whole instead.
   EXPECT_EQ(raw.size(), static_cast<size_t>(chunks));
 }
 
@@ -103,7 +105,7 @@ TEST(Late, OwnersAreBalanced) {
       const auto made = late_rounds(count, chunks);
       std::vector<int32_t> owned(static_cast<size_t>(count - 1), 0);
       for (const int32_t owner : made.value().owners) ++owned[static_cast<size_t>(owner)];
-      // In 2^L - 1 the first member owns one chunk only.
+      // With 2^L - 1 members the first one may own only one chunk.
       const bool one = ((count + 1) & count) == 0;
       const int32_t least = *std::min_element(owned.begin() + (one ? 1 : 0), owned.end());
       EXPECT_LE(*std::max_element(owned.begin(), owned.end()) - least, 1) << count << " " << chunks;
@@ -111,7 +113,7 @@ TEST(Late, OwnersAreBalanced) {
   }
 }
 
-// Everybody may be the late one.
+// Any member may be the late one.
 TEST(Late, AnyMember) {
   for (int32_t count = 2; count <= 9; ++count) {
     for (int32_t late = 0; late < count; ++late) {
@@ -124,8 +126,8 @@ TEST(Late, AnyMember) {
   }
 }
 
-// With fewer chunks than members the early sum takes about a tensor through the busiest port, not
-// one for each owner.
+// With fewer chunks than members the early sum takes few rounds: the busiest port moves about one
+// tensor, not one for each owner.
 TEST(Late, FewChunksAreSummedUpInFewRounds) {
   for (const int32_t count : {16, 33, 64, 200, 512}) {
     for (const int32_t chunks : {1, 4, count / 3}) {
@@ -142,8 +144,8 @@ TEST(Late, FewChunksAreSummedUpInFewRounds) {
   }
 }
 
-// Each one who joins brings what it has to all, and takes over what is its own; then all is as with
-// one late member.
+// Each late member that joins gives its input to all and takes over its own chunks; the rest is as
+// with one late member.
 TEST(Late, Join) {
   for (int32_t count = 3; count <= (kSanitized ? 10 : 24); ++count) {
     for (int32_t late = 1; late <= count - 2; ++late) {

@@ -1,4 +1,4 @@
-// Damaged schedules: each is refused, and the seed says which was damaged how.
+// Each damaged procedure is refused; the seed determines which one is damaged and how.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -30,8 +30,8 @@ class Damage {
     index_ = pick(rounds[round_].moves.size());
   }
 
-  // Each of them takes something away that nothing else brings, or breaks a rule of procedures;
-  // nothing when this one cannot be damaged in this way.
+  // Draws a kind of damage: it removes what no other move supplies, or breaks a rule of procedures.
+  // Returns nothing if this move cannot be damaged in this way.
   std::optional<Mutant> draw() {
     const int64_t kind = random_.below(9);
     auto& rounds = collective().rounds;
@@ -49,7 +49,7 @@ class Damage {
         moves[index_].add = !old.add;
         return done(cat("add turned round ", at));
       case 3:
-        if (old.add) return {};  // whoever gets it may pass it on
+        if (old.add) return {};  // the new receiver may pass it on
         moves[index_].to = another(old.to);
         return moves[index_].to == old.from ? std::nullopt : done(cat("to another ", at));
       case 4: {
@@ -95,14 +95,14 @@ class Damage {
     }
     return false;
   }
-  // The same once more in another round.
+  // Repeats the move in another round.
   std::optional<Mutant> doubled(const Move& old, const std::string& at) {
     const size_t other = pick(collective().rounds.size());
     collective().rounds[other].moves.push_back(old);
     return done(cat("again in round ", other, " ", at));
   }
-  // Before its sender has what it sends: what arrives there last comes in the round itself or
-  // later.
+  // Moves the move to a round before its sender has the chunk: no later than the round in which the
+  // sender last receives it.
   std::optional<Mutant> earlier(const Move& old, const std::string& at) {
     if (old.add || round_ == 0) return {};
     auto& rounds = collective().rounds;

@@ -1,5 +1,6 @@
-// The board that says who is late: in drawn arrivals every word has one answer, everybody hears the
-// same of a call, and no call takes longer than by the better way by more than break-even.
+// The board that says which member is late: in drawn arrivals every arrival gets one answer, all
+// members get the same answer about a call, and the board waits for the last member no longer than
+// break-even.
 #include "collective/ready_board.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ namespace {
 using std::chrono::microseconds;
 using Kind = ReadyAnswer::Kind;
 
-// ring 100 us; the others' sums 60, the exchange 70: break-even at 30.
+// ring 100 us; early sum 60, exchange 70: break-even at 60 + 70 - 100 = 30.
 const CallCosts kCosts{false, 8, 100'000, 60'000, 70'000};
 
 MemberSet all_of(int32_t members) {
@@ -42,7 +43,7 @@ std::string text_of(const std::vector<ReadyAnswer>& answers) {
 class Board {
  public:
   explicit Board(int32_t members) : members_(members), board_(members) {}
-  // What is answered when a member comes at a moment.
+  // The answers when a member arrives at this time.
   std::string at(int64_t us, int32_t place, int64_t call, int64_t form = 0) {
     MemberSet those = members_set_ ? *members_set_ : all_of(members_);
     board_.arrive(place, {form, call, kCosts, those}, microseconds(us));
@@ -50,7 +51,7 @@ class Board {
   }
   std::string at(int64_t us) { return text_of(board_.take(microseconds(us))); }
   std::optional<Duration> due() const { return board_.due(); }
-  // From now on the group is of these.
+  // From now on the group has these members.
   void shrink(std::initializer_list<int32_t> places) {
     members_set_.emplace(members_);
     for (const int32_t place : places) members_set_->add(place);
@@ -92,7 +93,8 @@ TEST(ReadyBoard, TwoAreWaitedFor) {
   EXPECT_EQ(board.due(), microseconds(1030));
 }
 
-// Calls that are under way together: who is late in one has that one to make before the next.
+// Calls in flight at the same time: a member that is late in one must make it before the next, so
+// it is late in both.
 TEST(ReadyBoard, LateInOneIsLateInTheNext) {
   Board board(3);
   board.at(0, 0, 0);
@@ -119,8 +121,7 @@ TEST(ReadyBoard, OtherFormsOfTheGroup) {
   EXPECT_EQ(board.at(6, 1, 7, 3), "0@3.7: all, 1@3.7: all, 2@3.7: all");
 }
 
-// The patience is the best of all for the gaps that were seen, where a finger's breadth of room is
-// left, and below break-even.
+// The patience is the best one for the gaps seen so far, plus a quarter, and at most break-even.
 TEST(ReadyBoard, PatienceByWhatWasSeen) {
   const auto gaps = [](std::initializer_list<int> us) {
     std::vector<Duration> made;
@@ -161,13 +162,13 @@ TEST(ReadyBoard, PatienceAgainstEveryOther) {
     for (Duration patience{}; patience <= microseconds(30); patience += Duration(250)) {
       least = std::min(least, sum(patience));
     }
-    // The room that is left costs what it is, in the calls in which somebody comes later.
+    // The extra quarter costs its own length in each call in which a member comes later.
     ASSERT_LE(sum(taken), least + best / 4 * static_cast<int64_t>(gaps.size())) << round;
   }
 }
 
-// A drawn group: members come to calls that are under way together, and some die. What is answered
-// has to be right whatever comes.
+// A drawn group: members arrive at several calls in flight, and some die. Every answer must be
+// right.
 class DrawnGroup {
  public:
   explicit DrawnGroup(uint64_t seed)
@@ -190,7 +191,7 @@ class DrawnGroup {
     }
     now_ += microseconds(1000);
     take();
-    // With a form's first word all words of the forms before are answered.
+    // The first arrival of a new form answers all arrivals of the forms before.
     for (const auto& [key, count] : owed_) {
       const auto [place, form, call] = key;
       ASSERT_EQ(count, 1) << "place " << place << ", form " << form << ", call " << call;
@@ -206,7 +207,7 @@ class DrawnGroup {
     std::map<int32_t, Duration> came;
   };
 
-  // One dies; the calls that not all have come to begin anew, and the next one in any case.
+  // One member dies. All go back to the first call that some had not come to, or to the last call.
   void lose_one() {
     std::vector<int32_t> places;
     for (int32_t place = 0; place < members_; ++place) {
@@ -221,7 +222,7 @@ class DrawnGroup {
 
   void arrive(int32_t place) {
     const Duration step = microseconds(random_.below(20));
-    // As the service does: it looks when somebody is due, also between two arrivals.
+    // Like the service, look at each time that the board says is due, also between two arrivals.
     while (board_.due() && *board_.due() <= now_ + step) {
       now_ = std::max(now_, *board_.due());
       take();
@@ -261,7 +262,7 @@ class DrawnGroup {
   ReadyBoard board_;
   std::vector<int64_t> next_;  // the call that a member comes to next
   MemberSet alive_;
-  std::vector<int32_t> counts_;  // of who is alive, by form
+  std::vector<int32_t> counts_;  // of live members, by form
   int64_t form_ = 0;
   Duration now_{};
   std::map<std::tuple<int32_t, int64_t, int64_t>, int> owed_;  // answers, by place, form, call

@@ -1,4 +1,4 @@
-// The ring: right for every size, and wrong with anything lost or doubled.
+// The ring is right for every size, and refused if anything in it is lost or doubled.
 #include "collective/ring.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(Ring, EverySize) {
   }
 }
 
-// The sum itself, on numbers: chunk c = the members' contributions from member c on, in ring order.
+// The sum itself: chunk c adds the members' contributions in ring order, beginning with member c.
 TEST(Ring, Numbers) {
   const int32_t count = 5;
   const Collective ring = make_ring(workers(count));

@@ -22,12 +22,12 @@ inline CollectiveShape shape_for(const AlgorithmCard& card, int32_t count, int32
   return shape;
 }
 
-// Whether an algorithm is there for so many members.
+// True when an algorithm supports so many members.
 inline bool takes(const AlgorithmCard& card, int32_t count) {
   return card.late_most == 0 || count >= 2;
 }
 
-// Rounds after all members have come: all of them, or those of the last section.
+// Number of rounds after all members have come: those of the last section, or all if none is late.
 inline int32_t last_rounds(const Procedure& procedure) {
   const auto rounds = static_cast<int32_t>(procedure.collective.rounds.size());
   if (procedure.late.empty() || procedure.sections.size() < 2) return rounds;

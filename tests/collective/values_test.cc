@@ -1,5 +1,5 @@
-// The sums themselves, made without rounds: each member keeps the order of its own messages, and
-// which of the possible messages arrives next is drawn.
+// Computes the sums without rounds: each member keeps the order of its own messages, and the next
+// message that arrives is drawn from the possible ones.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -40,7 +40,7 @@ class Play {
     chains_.assign(place.size(), std::vector<std::deque<Entry>>(chunks));
     state_.assign(place.size(), std::vector<double>(chunks));
     for (auto& row : state_) {
-      // Magnitudes that make the order of additions show.
+      // Draw such magnitudes that the order of additions changes the sum.
       for (double& value : row) {
         value = std::ldexp(random_.uniform() - 0.5, static_cast<int>(random_.below(20)));
       }
@@ -81,7 +81,7 @@ class Play {
     }
   }
 
-  // False when it stands still before all has arrived.
+  // Returns false if no message can arrive before all have arrived.
   bool run() {
     for (size_t done = 0; done < messages_.size(); ++done) {
       for (size_t member = 0; member < chains_.size(); ++member) advance(member);
@@ -147,7 +147,7 @@ void expect_goal(const Procedure& procedure, const Play& play) {
     for (size_t member = 0; member < members.size(); ++member) {
       if (procedure.goal == Goal::ReduceScatter && member != owner) continue;
       const double found = play.state()[member][chunk];
-      // n - 1 additions, each off by half a unit of the sum of the magnitudes.
+      // n - 1 additions, each with a rounding error of half a unit of the sum of the magnitudes.
       EXPECT_LE(std::abs(found - sum), size * static_cast<double>(members.size()) * 2.3e-16);
       EXPECT_EQ(std::bit_cast<uint64_t>(found),
                 std::bit_cast<uint64_t>(play.state()[owner][chunk]));
@@ -177,15 +177,15 @@ TEST(Values, EveryAlgorithmInDrawnOrders) {
   }
 }
 
-// Other orders of arrival, the same bits.
+// Different orders of arrival give the same bits.
 TEST(Values, OrderOfArrivalChangesNoBit) {
   const NamedAlgorithm& algorithm = *find_algorithm("late-one");
   for (int32_t count = 2; count <= 12; ++count) {
     const auto made = make_procedure("late-one", shape_for(algorithm.card, count));
     std::vector<std::vector<double>> first;
     for (uint64_t seed = 0; seed < 5; ++seed) {
-      // The contributions are the first numbers that are drawn: a play draws them anew from the
-      // same seed, and the orders from another one.
+      // Every play draws the same contributions first. Then skip `seed` numbers, so that the orders
+      // of arrival differ.
       Random values(7);
       Play play(made.value(), values);
       for (uint64_t skipped = 0; skipped < seed; ++skipped) values.next();

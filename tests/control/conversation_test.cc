@@ -1,4 +1,4 @@
-// The conversation over real gRPC, both ends in one process.
+// The conversation of worker and coordinator over real gRPC, with both ends in one process.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -22,14 +22,14 @@
 #include "control/wire.h"
 #include "ir/text.h"
 
-// gRPC and protobuf are not built with the sanitizer, which then misses how they hand memory from
-// thread to thread; what our own code does is checked in full.
+// gRPC and protobuf are not built with the sanitizer, so it cannot see how they pass memory between
+// threads; ignore reports from them. The project's own code is checked in full.
 extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
 
 namespace tenuto {
 namespace {
 
-// Values with and without a micro-batch, in the order of values.
+// Values with and without a micro-batch, sorted.
 const std::vector<Value> kSome = {{ValueKind::Activation, -1, {0}, {0}},
                                   {ValueKind::Activation, -1, {0}, {6}},
                                   {ValueKind::Total, 1, {2}, {}},
@@ -37,7 +37,7 @@ const std::vector<Value> kSome = {{ValueKind::Activation, -1, {0}, {0}},
 
 constexpr Duration kLimit = std::chrono::seconds(20);
 
-// A plan of two workers under a name.
+// A plan of two workers, with this name of its order, as JSON.
 std::string plan_text(const std::string& order) {
   Plan plan;
   plan.order = order;
@@ -64,7 +64,8 @@ class Coordinator {
     server = std::move(made).value();
   }
 
-  // The first report of `worker` with a sequence of at least `sequence`, or the end of its stream.
+  // Waits for a report of `worker` with at least `version`, or for the end of its stream. Returns
+  // false if it does not come within kLimit.
   bool hears(int32_t worker, bool end, int64_t version = -1) {
     const Duration until = monotonic() + kLimit;
     while (monotonic() < until) {
@@ -116,7 +117,7 @@ struct Singer {
     EXPECT_TRUE(made.ok()) << made.error().message;
     if (made.ok()) client = std::move(made).value();
   }
-  // Waits until the client's state or what it was told satisfies `question`.
+  // Waits until `question` is true. Returns false if that takes too long.
   template <class Question>
   bool until(const Question& question) {
     for (int i = 0; i < 400; ++i) {
@@ -175,13 +176,14 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 3; }));
   EXPECT_EQ(singer.client->told()->instruction, instruction);
   EXPECT_EQ(singer.client->told()->plan->order, "gpipe");
-  // Who comes later gets the newest plan alone.
+  // A worker that comes later gets only the newest plan.
   Singer late(settings_for(coordinator, 0), {});
   ASSERT_TRUE(late.until([&] { return late.client->told() != nullptr; }));
   EXPECT_EQ(late.client->told()->plan->order, "gpipe");
 }
 
-// A plan of many micro-batches is longer than gRPC's own limit, and than what a worker may say.
+// A plan of many micro-batches is longer than gRPC's default limit, and than a worker's message may
+// be.
 TEST(Conversation, ALongPlanComesDown) {
   Coordinator coordinator;
   Instruction instruction;
@@ -277,7 +279,7 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
   EXPECT_EQ(from_wire(to_wire(report, {"choir", "secret"})), report);
 }
 
-// Each worker is told its own part of what is left of a step.
+// Each worker is told its own part of the rest of a step.
 TEST(Conversation, WhatIsLeftOfAStepTravelsWhole) {
   RestOfStep rest{3, 7, 2, {}, {{{kSome[2]}, {}}, {{kSome[0], kSome[1], kSome[3]}, {{2}, {4}}}}};
   for (const int32_t worker : {0, 1}) {
@@ -322,8 +324,8 @@ TEST(Conversation, StrangersAreRefusedWithASentence) {
   EXPECT_TRUE(coordinator.server->take().empty());  // none of this is heard
 }
 
-// From who knows no gRPC, from who sends more than a message may have, and from who shows the right
-// token first and another one then: the run hears nothing of it and goes on.
+// Messages of clients that do not speak gRPC, that send more than a message may have, or that
+// change from the right token to a wrong one: the run ignores them and goes on.
 TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
   Coordinator coordinator;
   Singer singer(settings_for(coordinator, 1), {.version = 1});
@@ -411,7 +413,7 @@ TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
   Singer staying(settings_for(*coordinator, 1));
   ASSERT_TRUE(coordinator->hears(0, false));
   ASSERT_TRUE(coordinator->hears(1, false));
-  leaving->client->report({.version = 42});  // the last word is not lost
+  leaving->client->report({.version = 42});  // the last report is not lost
   leaving.reset();
   EXPECT_TRUE(coordinator->hears(0, true));
   EXPECT_EQ(coordinator->last[0].version, 42);
@@ -420,7 +422,7 @@ TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
   EXPECT_NE(staying.end().find("worker 1: the coordinator at 127.0.0.1:"), std::string::npos);
 }
 
-// What is told, by a coordinator of that term.
+// An instruction of a coordinator of this term.
 Instruction instruction_of(int64_t term, int64_t committed) {
   Instruction instruction;
   instruction.sequence = 1;
@@ -440,7 +442,7 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
   ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
   for (int64_t term = 2; term <= 4; ++term) {
     coordinator.reset();
-    singer.client->report({.version = term + 10});  // while nobody hears
+    singer.client->report({.version = term + 10});  // while there is no coordinator
     coordinator = std::make_unique<Coordinator>(address);
     coordinator->server->tell(instruction_of(term, 10), plan_text("1f1b"));
     ASSERT_TRUE(coordinator->hears(1, false, term + 10));
@@ -450,7 +452,7 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
     EXPECT_FALSE(coordinator->gone[1]);
   }
   EXPECT_TRUE(singer.client->state().ok());
-  // One of an earlier term is not believed, whatever it says.
+  // The worker ignores the instructions of a coordinator of an earlier term.
   coordinator.reset();
   coordinator = std::make_unique<Coordinator>(address);
   coordinator->server->tell(instruction_of(2, 99), plan_text("1f1b"));
@@ -474,7 +476,8 @@ TEST(Conversation, NobodyIsWaitedForAfterTheEnd) {
   EXPECT_TRUE(singer.until([&] { return !singer.end().empty(); }));
 }
 
-// Its first stream is not known to have ended; it is no second claimant.
+// A process may open another stream before the coordinator knows that its first one has ended. It
+// does not count as a second process with the same number.
 TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
   Coordinator coordinator;
   const auto channel =
@@ -491,7 +494,7 @@ TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
   ASSERT_TRUE(late->Write(report));
   ASSERT_TRUE(coordinator.hears(0, false, 2));
   wire::Order order;
-  EXPECT_FALSE(early->Read(&order));  // it is ended
+  EXPECT_FALSE(early->Read(&order));  // the coordinator has ended it
   (void)early->Finish();
   EXPECT_FALSE(coordinator.gone[0]);
   report.set_instance(8);

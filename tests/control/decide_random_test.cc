@@ -1,6 +1,6 @@
-// decide against a small world of its own: workers that follow the rules, a network that loses,
-// doubles and reorders, deaths, signals and new coordinators at any moment. What must always hold
-// is checked after every input.
+// Runs decide in a small simulated world: workers that follow the rules, a network that loses,
+// doubles and reorders messages, and deaths, signals and new coordinators at any moment. After
+// every input the world checks what must always hold.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,11 +12,12 @@
 namespace tenuto {
 namespace {
 
-// Sanitizers make every play many times as long: the longest tests play a part of them there.
+// Sanitizers make every play many times as long, so the longest tests then play only a part.
 constexpr int32_t kPart = kSanitized ? 10 : 1;
 
-// Whether somebody was lost and all steps were done: they must be, while every stage has a holder
-// and no link is cut between two of whom nobody else can do the work. Then all is saved.
+// Returns true if workers were lost and all steps were done. Expects that a run ends early only if
+// a stage has no holder, or a link is cut between workers whose work nobody else can do; if every
+// stage has a holder, all committed steps must be saved.
 bool has_survived(const World& world, const Case& of, uint64_t seed) {
   const State& state = world.state();
   if (world.redone() + world.rolled_forward() == 0) return false;
@@ -93,8 +94,8 @@ TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
   EXPECT_GT(hopeless, 100 / kPart);
 }
 
-// Deaths and wrong suspicions at any moment, while reports and orders are lost, doubled and late:
-// as long as every stage has a holder all steps are committed, each of one try, with all its
+// Deaths and false suspicions at any moment, while reports and orders are lost, doubled and late:
+// as long as every stage has a holder, all steps are committed, each from one try, with all its
 // losses.
 TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   int32_t survived = 0, hopeless = 0, redone = 0, forward = 0, several = 0;
@@ -132,8 +133,8 @@ TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   EXPECT_GT(forward, 5 / kPart);
 }
 
-// Workers that live and cannot reach each other, while all reach the coordinator: one of two is
-// left out and may come back, and no step is lost.
+// Two live workers cannot reach each other, while both reach the coordinator: one of them is left
+// out and may come back, and no step is lost.
 TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
   int32_t cuts = 0, survived = 0, learned = 0;
   for (uint64_t seed = 0; seed < 600 / kPart; ++seed) {
@@ -152,8 +153,8 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
   EXPECT_GT(learned, 30 / kPart);
 }
 
-// The same while new processes come to the places of the dead, at any moment, also of donors and of
-// those who have not learned all: who has the state has that of the commits, every piece of it.
+// The same while new processes replace dead workers at any moment, also dead donors and learners:
+// every worker with a state has the committed one, in all its pieces.
 TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
   int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
@@ -182,7 +183,8 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
   EXPECT_GT(whole, 50 / kPart);
 }
 
-// Both at once: a coordinator that begins while somebody learns does not know what has been given.
+// Both at once: a coordinator that starts while a worker learns does not know which pieces the
+// worker has.
 TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
   int32_t survived = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
@@ -203,8 +205,8 @@ TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
   EXPECT_GT(restarts, 1000 / kPart);
 }
 
-// Runs that begin with fewer workers than they are planned for: the others come like those who come
-// back, also while coordinators are replaced.
+// Runs that begin with fewer workers than they are planned for. The others join later, like workers
+// that come back, also while coordinators are replaced.
 TEST(DecideRandom, RunsGrow) {
   int32_t learned = 0, grown = 0, whole = 0;
   for (uint64_t seed = 0; seed < 300 / kPart; ++seed) {
@@ -246,9 +248,9 @@ TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {
   }
 }
 
-// The coordinator dies again and again: before it has written down what it decided, between that
-// and the telling, and behind it; in quiet steps, in recoveries and while a run is saved for good.
-// Nothing that was told is lost, and all steps are committed as without it.
+// The coordinator dies repeatedly: before it has written down a decision, between writing and
+// telling it, and after that; in quiet steps, in recoveries and during a salvage. Nothing that was
+// told is lost, and all steps are committed as without these deaths.
 TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
   int32_t survived = 0, hopeless = 0, restarts = 0, recovering = 0, salvaging = 0;
   for (uint64_t seed = 0; seed < 3000 / kPart; ++seed) {
@@ -293,9 +295,9 @@ TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
   EXPECT_GT(salvaging, 30 / kPart);
 }
 
-// Workers say what they have of the open step and go on with what is left of it, while they die
-// again, come back, and coordinators are replaced: what is left is always of one try, and so is
-// every committed version.
+// Workers report what they have of the open step and run the rest of it, while workers die again
+// and come back, and coordinators are replaced: the rest is always of one try, and so is every
+// committed version.
 TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
   int32_t survived = 0, resumed = 0, redone = 0, back = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 2400 / kPart; ++seed) {
@@ -347,7 +349,7 @@ TEST(DecideRandom, BrokenRulesOfCoordinatorsAreSeen) {
   }
 }
 
-// Workers that do not tell their losses cost the run its end, but no committed step lacks them.
+// If workers do not report their losses, the run ends early, but no step is committed without them.
 TEST(DecideRandom, NoStepIsCommittedWithoutItsLosses) {
   for (uint64_t seed = 0; seed < 100 / kPart; ++seed) {
     Case of = make_case(seed);
@@ -365,7 +367,7 @@ TEST(DecideRandom, NoStepIsCommittedWithoutItsLosses) {
   }
 }
 
-// A worker that breaks a rule is found: so the plays above mean something.
+// A worker that breaks a rule is detected, so the plays above prove something.
 TEST(DecideRandom, BrokenRulesOfWorkersAreSeen) {
   for (const Bug bug : {Bug::NoUndo, Bug::LateUndo, Bug::StepsAhead}) {
     bool seen = false;

@@ -1,4 +1,4 @@
-// What control decides, case by case: each situation, each way to end, each sentence.
+// The decisions of control, case by case: each situation, each way to end, each sentence.
 #include "control/decide.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Decide, NobodyRunsBeforeAllAreConnected) {
   EXPECT_EQ(decision.reason, "all 4 workers are connected: step 0 begins");
 }
 
-// A worker that holds nothing is no member: nobody waits for it, whatever it might say.
+// A worker that holds no stage is not a member: nobody waits for it.
 TEST(Decide, ARunBeginsWithoutAnAbsentWorker) {
   Rules rules = small_rules();
   rules.stages[1].holders = {{3}};
@@ -93,10 +93,10 @@ TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
     EXPECT_EQ(run.state.epoch, 2);
     EXPECT_EQ(run.state.told.order.members.size(), 4u);
     EXPECT_EQ(run.state.told.incarnations, (std::vector<int32_t>{0, -1, -1, -1}));
-    // Of an address of the epoch before nobody is told any more.
+    // Addresses of the previous epoch are no longer told.
     EXPECT_EQ(run.state.told.addresses, std::vector<std::string>(4));
-    // A late word of the dead process counts for nothing, one of an earlier epoch for no
-    // connection.
+    // A late report of the dead process is ignored; a report of an earlier epoch does not count as
+    // connected.
     run.report(1);
     EXPECT_FALSE(run.state.members[1].heard);
     run.reports[1] = {.worker = {1}, .incarnation = 1};
@@ -113,8 +113,8 @@ TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
   }
 }
 
-// One of whom nothing has been heard is stopped, maybe: another process comes while the others
-// wait. The end of the old one's conversation, which is told late, is no other death.
+// A worker that was never heard may be stopped: another process replaces it while the others wait.
+// The end of the old process's stream comes late and does not count as another death.
 TEST(Decide, WhoDoesNotComeForwardIsStartedAgain) {
   Rules rules = small_rules();
   rules.restarts = 1;
@@ -142,7 +142,7 @@ TEST(Decide, WhoDoesNotComeForwardIsStartedAgain) {
   EXPECT_EQ(run.state.situation, Situation::Running);
 }
 
-// One that stands still is expelled; the end of its process, when it comes, is no other death.
+// A silent worker is expelled. The later end of its process does not count as another death.
 TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
   Rules rules = small_rules();
   rules.restarts = 1;
@@ -170,8 +170,8 @@ TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
                     "step, for the last time of 2"}));
 }
 
-// Who is killed may be tried again; who ends by itself would do so again; with or without anything
-// saved.
+// If a worker is killed, the run may be tried again; if it ends by itself, it would do so again.
+// This does not depend on a saved checkpoint.
 TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
   for (const int64_t saved : {-1, 4}) {
     Rules rules = small_rules();
@@ -190,8 +190,8 @@ TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
   }
 }
 
-// A death begins another epoch. Who has not heard of it yet lives on; a process of the run before
-// this one is of an epoch before all of these.
+// A death begins another epoch. A worker that has not heard of it yet stays alive. A process of the
+// previous run is in an epoch before the first one of this run, and is ignored.
 TEST(Decide, WhoIsInAnEarlierEpochOfTheBeginningIsHeard) {
   Rules rules = small_rules();
   rules.restarts = 1;
@@ -216,7 +216,7 @@ TEST(Decide, WhoIsInAnEarlierEpochOfTheBeginningIsHeard) {
   EXPECT_FALSE(run.state.ending);
 }
 
-// The next coordinator of a run that has not begun begins it, in an epoch that all may enter.
+// The next coordinator of a run that has not begun gathers the workers in the same epoch.
 TEST(Decide, ARunThatHasNotBegunIsBegunByTheNextCoordinator) {
   Rules rules = small_rules();
   rules.restarts = 1;
@@ -370,15 +370,15 @@ TEST(Decide, ASignalStopsAfterTheStepThatSomeoneMayHaveEnded) {
   Play run;
   run.connect();
   run.advance_to(2);
-  run.step(0);  // is at version 3 already
+  run.step(0);  // worker 0 is at version 3 already
   const Decision decision = run.hear(Request{Request::Kind::Stop, 15});
   ASSERT_TRUE(decision.order);
   EXPECT_EQ(decision.order->order.stop_at, 3);
   EXPECT_EQ(decision.order->save_version, 3);
   for (size_t i = 1; i < 4; ++i) run.step(i);
-  EXPECT_EQ(run.state.committed, 3);  // so that who has begun step 3 may abandon it
+  EXPECT_EQ(run.state.committed, 3);  // so that a worker that has begun step 3 may abandon it
   EXPECT_FALSE(run.state.ending);
-  run.reports[2].lost_peers = {{0}};  // which then drops its peers
+  run.reports[2].lost_peers = {{0}};  // because worker 0 abandons step 3 and drops its peers
   run.report(2);
   run.pass(kSecond);
   EXPECT_EQ(run.state.situation, Situation::Running);
@@ -416,8 +416,8 @@ TEST(Decide, AStepThatDoesNotEndInTimeIsAbandonedAtAStop) {
   EXPECT_EQ(run.state.saved, 2);
 }
 
-// Pipeline 0 has ended step 2, and so has worker 3, or it dies in it and takes its loss with it:
-// the step is then given up, though every stage has done it, for it could never be told.
+// Pipeline 0 has ended step 2. Worker 3 has ended it too, or dies in it before it reports its loss.
+// Then the step is abandoned, though every stage has done it, because its loss is lost.
 TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
   for (const bool told : {true, false}) {
     Play run;
@@ -439,7 +439,7 @@ TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
               told ? "version 3 is the newest that every stage still has"
                    : "version 2 is saved, without the step behind it: the losses of 1 of its 2 "
                      "micro-batches are known to nobody");
-    // What it tells is written with the decision that the step counts.
+    // The step's record is written when it is decided that the step counts.
     ASSERT_EQ(agreed.steps.size(), told ? 1u : 0u);
     EXPECT_EQ(run.state.committed, told ? 3 : 2);
     if (told) {
@@ -457,7 +457,7 @@ TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
   }
 }
 
-// A worker that does not tell its losses: the step is not committed, and the run says why.
+// If a worker does not report its losses, the step is not committed, and the run says why.
 TEST(Decide, AStepWithoutAllItsLossesIsNotCommitted) {
   for (const bool passes : {false, true}) {
     Play run;
@@ -509,7 +509,7 @@ TEST(Decide, WithoutAHolderTheLastCheckpointCounts) {
     run.hear(Exited{{1}, true, 9});
     const Decision last = run.hear(Exited{{3}, false, 1});
     ASSERT_TRUE(run.state.ending);
-    EXPECT_EQ(run.state.ending->exit_code, 75);          // it can be tried again, saved or not
+    EXPECT_EQ(run.state.ending->exit_code, 75);          // may be tried again, saved or not
     EXPECT_EQ(last.reason, run.state.ending->sentence);  // each cause once
     EXPECT_EQ(run.state.ending->sentence,
               cat("worker 1 (stage 1 of pipeline 0) was killed by signal 9 in step ", steps,
@@ -523,7 +523,7 @@ TEST(Decide, ALostPeerIsExplainedByItsDeath) {
   run.connect();
   run.reports[2].lost_peers = {{3}};
   run.report(2);
-  run.reports[0].lost_peers = {{2}};  // dropped by 2, which has given up
+  run.reports[0].lost_peers = {{2}};  // worker 2 has given up the step and dropped worker 0
   run.report(0);
   EXPECT_EQ(run.state.situation, Situation::Running);
   run.hear(Exited{{3}, true, 11});
@@ -658,7 +658,7 @@ TEST(Decide, AResumedRunBeginsWhereItWasSaved) {
   EXPECT_EQ(run.state.told.order.committed, 4);
   EXPECT_EQ(run.state.told.order.first_step, 4);
   EXPECT_EQ(run.state.told.save_version, 8);
-  run.hear(Exited{{0}, true, 9});  // before anything was done: nothing has to be saved
+  run.hear(Exited{{0}, true, 9});  // before the first step, so nothing has to be saved
   run.freeze();
   EXPECT_EQ(run.state.ending->exit_code, 75);
   EXPECT_EQ(run.state.saved, 4);

@@ -1,5 +1,5 @@
-// How a process comes to the place of a worker that is gone, rule by rule. J1 to J6 and C3 are the
-// rules of the join protocol, docs/decisions/027.
+// How a process takes the place of a lost worker, rule by rule. J1 to J6 and C3 are the rules of
+// the join protocol, docs/decisions/027.
 #include "control/join.h"
 
 #include <gtest/gtest.h>
@@ -30,22 +30,22 @@ class Return : public Survival {
   }
 
   Report& newcomer() { return reports[static_cast<size_t>(kDead.value)]; }
-  // The second process of worker 3 comes forward: with nothing but its name.
+  // The second process of worker 3 comes forward; it reports only its name.
   Decision come_forward(int32_t incarnation = 1) {
     newcomer() = {};
     newcomer().worker = kDead;
     newcomer().incarnation = incarnation;
     return report(3);
   }
-  // It has its device and its wire.
+  // It has its device and its transport.
   Decision make_ready() {
     newcomer().epoch = state.epoch;
     newcomer().address = "127.0.0.1:9000";
     newcomer().connected = true;
     return report(3);
   }
-  // All have connected with it, so the plan with its place comes into force, and it takes its part
-  // from there on.
+  // All workers have connected to it, so the plan with its place comes into force, and it takes
+  // part from there on.
   void take_place() {
     acknowledge();
     while (state.committed + 1 < state.planning.from) step_of({0, 1, 2});
@@ -166,14 +166,14 @@ TEST(Join, J4ItHasWorkOnlyOnceTheVersionThatItLearnedIsCommitted) {
   const int64_t from = run.state.planning.from;
   while (run.state.committed < from) run.step_of({0, 1, 2});
   run.keep(run.take(3));
-  run.learn();  // of a version that is not final yet
+  run.learn();  // a version that is not committed yet
   EXPECT_EQ(run.newcomer().learned, from + 1);
   EXPECT_EQ(run.place().joining, Joining::Learning);
   run.step_of({0, 1, 2});
   EXPECT_EQ(run.state.committed, from + 1);
   EXPECT_EQ(run.place().joining, Joining::No);
   EXPECT_TRUE(run.state.told.newcomers.empty());
-  // All are there again: the first plan returns, at a boundary as every plan does.
+  // All workers are there again: the first plan is proposed, and its step is agreed on later.
   EXPECT_EQ(run.state.planning.present, run.state.rules.plan);
   EXPECT_EQ(run.state.planning.from, -1);
   EXPECT_EQ(run.reasons.back(),
@@ -240,7 +240,7 @@ TEST(Join, J6TheDeathOfItsDonorTakesItsPlaceAndItBeginsAnew) {
   run.come_forward();
   run.make_ready();
   run.take_place();
-  // Worker 0 dies: stage 0 has worker 2, and stage 1 has its donor.
+  // Worker 0 dies: stage 0 still has worker 2, and stage 1 still has the donor, worker 1.
   const Decision decision = run.die({0});
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{1}, {2}}));
@@ -262,7 +262,7 @@ TEST(Join, I7WhoHasNotLearnedAllHoldsNoStage) {
   run.come_forward();
   run.make_ready();
   run.take_place();
-  // Its donor was the last who held stage 1: the newcomer cannot stand in for it.
+  // Its donor was the last holder of stage 1: the newcomer cannot replace it.
   const Decision decision = run.die({1});
   EXPECT_NE(run.state.situation, Situation::Recovering);
   for (const WorkerId saver : decision.state.told.savers) EXPECT_NE(saver, kDead);
@@ -323,14 +323,14 @@ TEST(Join, SeveralComeAtOnce) {
   run.keep(run.report(0));
   EXPECT_EQ(run.state.members[0].joining, Joining::Learning);
   run.keep(run.report(3));
-  // The other one waits until there is a place for another plan.
+  // The other newcomer waits until another plan may be proposed.
   EXPECT_EQ(run.state.members[3].joining, Joining::Invited);
   EXPECT_EQ(run.state.members[0].place.donors, (std::vector<WorkerId>{{2}}));
 }
 
 // --- Growing ------------------------------------------------------------------------------------
 
-// As many as `absent` of the workers of surviving_rules() are not there at the beginning.
+// The rules of surviving_rules(), without the workers in `absent` at the beginning.
 Rules growing_rules(const std::vector<WorkerId>& absent) {
   Rules rules = surviving_rules();
   rules.steps = 100;
@@ -341,13 +341,13 @@ Rules growing_rules(const std::vector<WorkerId>& absent) {
   return rules;
 }
 
-// A run that begins without some workers, one of which comes after three steps.
+// A run that begins without some workers; they may come after three steps.
 class Growth : public Survival {
  public:
   explicit Growth(const std::vector<WorkerId>& absent) : Survival(growing_rules(absent)) {
     steps(3);
   }
-  // Its process is started, is given its place, learns and has work, as far as control has a part.
+  // Control's part of a join: the worker comes forward, gets its place, learns and gets work.
   void come(WorkerId worker, int32_t incarnation = 0) {
     const auto at = static_cast<size_t>(worker.value);
     reports[at] = {};
@@ -376,7 +376,8 @@ class Growth : public Survival {
       keep(report(i));
     }
   }
-  // All who live take a step, but for `but` and those who wait for the commit of the one before.
+  // All live workers take a step, except `but` and those that wait for the commit of the step
+  // before.
   void take_but(size_t but) {
     for (size_t i = 0; i < reports.size(); ++i) {
       const bool waits = reports[i].version > state.committed;
@@ -437,7 +438,7 @@ TEST(Growth, TheNextCoordinatorKnowsThatTheRunHasGrown) {
   EXPECT_TRUE(next.grown);
   EXPECT_TRUE(is_reduced(next)) << "worker 1 is missed";
   EXPECT_TRUE(next.members[2].alive);
-  // Before anybody has come nobody is.
+  // Before any worker has come, no absent worker is missed.
   Growth young({{1}, {2}});
   const State same = take_up(rules, facts_of(young.state),
                              {young.state.rules.plan, young.state.rules.plan}, young.now);

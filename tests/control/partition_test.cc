@@ -1,5 +1,5 @@
-// Links that are cut while their ends live: who is left out, and how long the coordinator waits
-// when it is its own link.
+// Links that are cut while both ends live: which worker is left out, and how long the coordinator
+// waits when its own link is cut.
 #include "control/partition.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class Links : public Survival {
     now += kMillisecond;
     return report(i);
   }
-  // What is decided within so long.
+  // The first decision with a reason within `limit`, or an empty one.
   Decision decision(Duration limit) {
     constexpr Duration kMoment = std::chrono::milliseconds(100);
     for (Duration spent{}; spent < limit; spent += kMoment) {
@@ -47,7 +47,7 @@ const std::string kLeftOut =
 TEST(Partition, OneOfTwoIsLeftOutWhoeverTellsFirst) {
   using Told = std::vector<std::pair<size_t, int32_t>>;
   for (const Told& told : {Told{{1, 3}, {3, 1}}, Told{{3, 1}, {1, 3}}, Told{{1, 3}}, Told{{3, 1}},
-                           // Who gives up a step drops its other peers, which lose it by that.
+                           // A worker that gives up a step drops its other peers, so they lose it.
                            Told{{3, 1}, {2, 3}, {0, 1}, {1, 3}}, Told{{1, 3}, {0, 1}, {2, 3}}}) {
     Links run;
     for (const auto& [worker, peer] : told) run.lose(worker, peer);
@@ -85,7 +85,7 @@ TEST(Partition, WhoseWorkOthersCanDoIsLeftOut) {
   EXPECT_EQ(run.state.situation, Situation::Recovering);
 }
 
-// Both live and are heard: nothing that has been done is lost.
+// Both workers live and are heard, so no committed step is lost.
 TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunIsSavedAndEndsWithBothNames) {
   Rules rules = surviving_rules();
   rules.survive = false;
@@ -124,7 +124,7 @@ TEST(Partition, WhoIsSilentItselfExplainsItsLoss) {
   EXPECT_EQ(decision.reason.find("cut: link"), std::string::npos) << decision.reason;
 }
 
-// Rules of workers on other hosts than the coordinator.
+// Rules for workers on other hosts than the coordinator.
 Rules far_rules() {
   Rules rules = surviving_rules();
   rules.cut_off_limit = kReturnLimit;
@@ -140,7 +140,7 @@ TEST(Partition, ACoordinatorThatHearsNobodyWaits) {
             "for them");
   EXPECT_STREQ(alone.event, "partition");
   EXPECT_EQ(run.decision(5 * kSecond).reason, "");
-  // One after the other is heard again, the last after as long as the link was cut.
+  // The workers are heard again one after the other, the last one much later.
   const auto hear_for = [&](Duration time, size_t first, size_t end) {
     for (Duration spent{}; spent < time; spent += kSecond / 4) {
       run.now += kSecond / 4;

@@ -47,7 +47,7 @@ class Play {
     reports[worker].sequence += 1;
     return hear(reports[worker]);
   }
-  // Time passes, and nobody who lives falls silent unless `mute`; what came of the last moment.
+  // Lets time pass; all live workers keep reporting, unless `mute`. Returns the last decision.
   Decision pass(Duration time) {
     constexpr int kMoments = 16;
     Decision last;
@@ -74,7 +74,7 @@ class Play {
       report(i);
     }
   }
-  // Worker `i` has taken a step, and saved when that was asked of it.
+  // Worker `i` takes a step, and saves it if it was asked to.
   Decision step(size_t i) {
     Report& of = reports[i];
     StepSummary summary{.step = of.version, .start_ns = 100, .finish_ns = 100 + int64_t(i)};
@@ -95,7 +95,7 @@ class Play {
           {state.told.save_version, cat("stage-", stage, ".safetensors"), 7, "00", {stage}}};
     }
   }
-  // All take steps until version `version` is committed, or cannot be.
+  // All workers take steps until `version` should be committed, or the run ends.
   void advance_to(int64_t version) {
     for (int64_t left = version - state.committed; left > 0 && !state.ending; --left) {
       for (size_t i = 0; i < reports.size(); ++i) {
@@ -104,7 +104,7 @@ class Play {
       }
     }
   }
-  // The living answer the newest order: frozen, in its epoch.
+  // All live workers answer the newest order: they are frozen, in its epoch.
   Decision freeze() {
     Decision last;
     for (size_t i = 0; i < reports.size(); ++i) {
@@ -117,7 +117,7 @@ class Play {
     }
     return last;
   }
-  // The savers go to the version that is asked for and save it; what came of the last shard.
+  // The savers go to the requested version and save it. Returns the decision with the checkpoint.
   Decision save_all() {
     Decision last;
     for (const WorkerId saver : std::vector<WorkerId>(state.told.savers)) {

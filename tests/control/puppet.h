@@ -1,5 +1,5 @@
-// Those who play in a random world (random_world.h): what a worker is, what it may do wrong, and
-// how often what happens.
+// The simulated workers of a random world (random_world.h): their state, the bugs that they may
+// have, and how often each event happens.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tenuto {
 
-// A worker as it is, not as it is known.
+// A worker's true state, which the coordinator may not know yet.
 struct Puppet {
   bool alive = true;
   bool exit_told = false;
@@ -21,38 +21,38 @@ struct Puppet {
   int64_t version = 0;
   int64_t step_epoch = 0;  // the epoch in which it has taken its last step
   int64_t plan = 1;        // serial of the one in force
-  // Its state: of each step the epoch whose try made it. While it learns, of each piece that it
-  // has.
+  // Its state: for each step the epoch in which it was made. While it learns, the same for each
+  // piece that it has.
   std::vector<int64_t> state;
   std::vector<std::vector<int64_t>> pieces;
   bool newcomer = false, has_place = false;
   int64_t lesson_at = -1;  // the version at which it was given the last piece
   bool expelled = false;   // it has heard that the run goes on without it
-  // What it has of the step after its version, and of which try that is; -1 = nothing.
+  // The epoch of its try of the next step (-1 = not begun), and the values that it has of that try.
   int64_t try_of = -1;
   std::vector<Value> has;
   std::vector<int32_t> knows;  // losses of the step in which the epoch begins
-  bool resting = false;        // of that step it does what is left
+  bool resting = false;        // it runs the rest of that step
 };
 
-// What a worker or a coordinator may do wrong: the judge has to see it.
+// Bugs of a worker or a coordinator. The checks of the world must detect each.
 enum class Bug : uint8_t {
   None,
-  NoUndo,            // keeps the step of the try that is given up
-  LateUndo,          // says that it runs before it has taken that step back
-  StepsAhead,        // does not wait for the commit of the version before
+  NoUndo,            // keeps the step of an abandoned try
+  LateUndo,          // reports that it runs before it has undone that step
+  StepsAhead,        // does not wait for the commit of the previous version
   ForgetsLosses,     // reports a step without its losses
-  HalfLearned,       // says that it has all of the state when it has a piece
-  KeepsPieces,       // takes what it was given in one epoch for good in the next
-  ToldFirst,         // tells a commit before it is written down
-  TargetNotWritten,  // tells from where an epoch goes on and does not write it down
-  RestNotWritten,    // tells what is left of a step and does not write that down
+  HalfLearned,       // reports that it has all of the state when it has one piece
+  KeepsPieces,       // keeps pieces of the state from one epoch in the next
+  ToldFirst,         // tells a commit before writing it down
+  TargetNotWritten,  // tells at which version an epoch begins, without writing it down
+  RestNotWritten,    // tells the rest of a step without writing it down
 };
 
-// Links between two workers that are cut while both live.
+// Links that are cut while both of their workers live.
 class CutLinks {
  public:
-  // True.
+  // Cuts a link. Returns true.
   bool cut(size_t one, size_t other) {
     ++cuts_;
     cut_.insert(std::minmax(one, other));
@@ -64,7 +64,7 @@ class CutLinks {
   void heal(size_t worker) {
     std::erase_if(cut_, [&](const auto& of) { return of.first == worker || of.second == worker; });
   }
-  // True when the worker has found out that one more peer cannot be reached.
+  // Adds one more unreachable peer to the worker's report. Returns false if there is none.
   bool notice(size_t worker, Puppet& puppet) const {
     for (const WorkerId peer : puppet.heard.order.members) {
       auto& lost = puppet.report.lost_peers;
@@ -81,11 +81,11 @@ class CutLinks {
   std::set<std::pair<size_t, size_t>> cut_;  // the lower number first
 };
 
-// How often what happens.
+// How often each event happens.
 struct Chances {
   int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
   int32_t deaths_at_most = 0;
-  int64_t suspicion = 0;  // of somebody who lives
+  int64_t suspicion = 0;  // that a live worker counts as dead
   int64_t joining = 0;    // of a new process in the place of a dead one
   Bug bug = Bug::None;
   int64_t restart = 0;  // per mille of what the coordinator hears

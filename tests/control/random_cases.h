@@ -10,7 +10,7 @@
 
 namespace tenuto {
 
-// A run without what happens to it.
+// A run, without the faults that happen in it.
 struct Case {
   uint64_t seed = 0;
   int32_t stages = 1, pipelines = 1;
@@ -41,13 +41,13 @@ inline Case make_case(uint64_t seed) {
   return of;
 }
 
-// Deaths, and new processes in the places of the dead.
+// Chances of deaths, and of new processes in the places of dead workers.
 inline Chances with_returns(Bug bug = Bug::None) {
   return {
       .death = 2, .checkpoint = 5, .deaths_at_most = 6, .suspicion = 1, .joining = 30, .bug = bug};
 }
 
-// A run that is long enough for somebody to come back and learn the state.
+// A run that is long enough for a worker to come back and learn the state.
 inline Case make_long_case(uint64_t seed) {
   Case of = make_case(seed);
   Random random(seed * 31 + 7);

@@ -1,6 +1,6 @@
-// A small world for decide: workers that follow the rules, or break one, a network that loses,
-// doubles and reorders, deaths, returns and signals at any moment. What must always hold is checked
-// after every input.
+// A small world for decide: workers that follow the rules or break one, a network that loses,
+// doubles and reorders messages, and deaths, returns and signals at any moment. After every input
+// it checks what must always hold.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 namespace tenuto {
 
 inline constexpr Duration kMillisecond = std::chrono::milliseconds(1);
-inline constexpr int64_t kSpoilt = -2;  // no epoch: a state that is none
-// In which a newcomer is given the state: with the last one its plan has long been in force.
+inline constexpr int64_t kSpoilt = -2;  // in place of an epoch: the state is invalid
+// Pieces in which a newcomer gets the state; its plan is in force long before the last one.
 inline constexpr size_t kPieces = 3;
 
 // A run, its workers and the network between them.
@@ -43,7 +43,7 @@ class World {
     if (rules.survive) {
       rules.plan = plan_of(stages, pipelines);
       rules.model.layers.resize(static_cast<size_t>(stages));
-      for (Layer& layer : rules.model.layers) {  // what need not be done again is worth something
+      for (Layer& layer : rules.model.layers) {  // ops take time, so skipping some is faster
         layer.forward = layer.backward_input = layer.backward_weight = kMillisecond;
       }
       rules.cluster = uniform_cluster(stages * pipelines, {kMillisecond, 0});
@@ -66,7 +66,7 @@ class World {
     broadcast();
   }
 
-  // Moves at random, then fairly until the end or `limit` moves more.
+  // Makes `wild` moves with faults, then up to `limit` moves without, until the run ends.
   void run(int32_t wild, int32_t limit) {
     for (int32_t i = 0; i < wild && !state_.ending && !failed(); ++i) move(true);
     for (int32_t i = 0; i < limit && !state_.ending && !failed(); ++i) move(false);
@@ -82,7 +82,7 @@ class World {
   int32_t taken_back() const { return taken_back_; }
   int32_t rolled_forward() const { return rolled_forward_; }
   int32_t restarts() const { return restarts_; }
-  // Restarts in the middle of a recovery, and of the end.
+  // Restarts of the coordinator during a recovery, and during a salvage.
   int32_t restarts_recovering() const { return restarts_recovering_; }
   int32_t restarts_salvaging() const { return restarts_salvaging_; }
   bool stopped() const { return stopped_; }
@@ -101,7 +101,7 @@ class World {
   }
 
  private:
-  // One worker of about every second stage that has another one.
+  // Leaves out one worker of about every second stage that has another one.
   void leave_some_out(Rules& rules) {
     std::vector<bool> alive(rules.plan->schedule.lists.size(), true);
     for (const Stage& stage : rules.stages) {
@@ -168,7 +168,7 @@ class World {
 
   bool fault_move() {
     const int64_t dice = random_.below(1000);
-    // Whoever dies before the first step ends the run.
+    // A death before the first step ends the run.
     const bool begins = state_.situation == Situation::Gathering;
     if (begins && chances_.joining > 0 && random_.below(4) != 0) return false;
     if (dice < chances_.death && deaths_ < chances_.deaths_at_most) {
@@ -200,14 +200,14 @@ class World {
     return false;
   }
 
-  // Two workers that live cannot reach each other any more, until one of them is a new process.
+  // Two live workers can no longer reach each other, until a new process replaces one of them.
   bool cut(size_t a, size_t b) {
     if (a == b || !has_state(state_.members[a]) || !has_state(state_.members[b])) return false;
     ++deaths_;
     return links_.cut(a, b);
   }
 
-  // A new process in the place of one that has ended, which is known.
+  // Starts a new process in the place of a dead one; the coordinator hears of the death first.
   bool come_back(size_t worker) {
     if (puppets_[worker].alive) return false;
     const WorkerId self{static_cast<int32_t>(worker)};
@@ -250,22 +250,22 @@ class World {
     if (!doubled) orders_.erase(orders_.begin() + static_cast<int64_t>(at));
     if (wild && random_.below(5) == 0) return;
     Puppet& puppet = puppets_[worker];
-    if (incarnation != puppet.report.incarnation) return;  // of the process before
+    if (incarnation != puppet.report.incarnation) return;  // for the previous process
     const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
     if (!puppet.alive || age(order) <= age(puppet.heard)) return;
     const auto rest = puppet.heard.rest;
     puppet.heard = order;
-    if (!puppet.heard.rest) puppet.heard.rest = rest;  // what was told of an epoch stays
+    if (!puppet.heard.rest) puppet.heard.rest = rest;  // a rest once heard is kept
   }
 
-  // One thing that the worker would do now; the rules of app/worker_run.
+  // Does one thing that the worker would do now, by the rules of app/worker_run.
   void act(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
     if (!puppet.alive || order.epoch == 0 || order.phase == Phase::Out) return;
     const Newcomer* own = place_of(worker);
     if (own == nullptr && !is_member(worker)) {
-      // Who has had no place yet waits for one.
+      // A newcomer that has had no place yet waits for one; others are expelled.
       const bool waits = puppet.report.epoch == 0 && puppet.newcomer;
       puppet.expelled = !waits;
       puppet.alive = waits;
@@ -328,7 +328,7 @@ class World {
     return static_cast<int32_t>(worker) % stages_ == stages_ - 1;
   }
 
-  // A part of its own micro-batch of the next step: the forward, then all of it.
+  // Runs part of its own micro-batch of the next step: first the forward, then the backward.
   void do_some(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const bool forward = puppet.try_of < 0;
@@ -339,7 +339,7 @@ class World {
     if (!forward && !first) puppet.has.push_back(value_of(worker, ValueKind::Gradient));
   }
 
-  // Says what it has of the steps that may be open.
+  // Reports what it has of the steps that may be open.
   void hold(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const int64_t version = puppet.version;
@@ -365,7 +365,7 @@ class World {
     puppet.report.held.push_back(std::move(begun));
   }
 
-  // An epoch that begins with what is left of a step: true when that is so.
+  // Begins the rest of a step. Returns false if the epoch does not begin with one.
   bool begin_rest(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
@@ -402,7 +402,7 @@ class World {
     return true;
   }
 
-  // What is left needs all, so it ends when all are at it.
+  // Ends the rest of the step. It needs all members, so it ends only when all run it.
   void end_rest(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
@@ -434,7 +434,7 @@ class World {
     puppet.report.seen = order.committed;
   }
 
-  // Its place among those who come, as it has heard of it.
+  // Its entry among the newcomers in the order that it has heard; null if it has none.
   const Newcomer* place_of(size_t worker) const {
     for (const Newcomer& newcomer : puppets_[worker].heard.newcomers) {
       if (newcomer.worker == WorkerId{static_cast<int32_t>(worker)} &&
@@ -444,7 +444,7 @@ class World {
     }
     return nullptr;
   }
-  // Which incarnation the members have of it; none: it is no member.
+  // The incarnation under which it is a member; nothing if it is no member.
   std::optional<int32_t> listed(size_t worker) const {
     const Instruction& heard = puppets_[worker].heard;
     for (size_t i = 0; i < heard.order.members.size(); ++i) {
@@ -458,7 +458,7 @@ class World {
     return open || listed(worker) == incarnation_of(worker);
   }
 
-  // A newcomer makes itself ready in each epoch anew, and takes its part when its plan is in force.
+  // A newcomer gets ready anew in each epoch, and takes its place when its plan is in force.
   void come(size_t worker, const Newcomer& own) {
     Puppet& puppet = puppets_[worker];
     const Instruction& heard = puppet.heard;
@@ -495,7 +495,7 @@ class World {
     tell(worker);
   }
 
-  // True when it has been given its piece at this version, or needs none any more.
+  // Takes the piece of the state that is due at this version. Returns false if it must wait for it.
   bool take_lesson(size_t worker, const Newcomer& own) {
     Puppet& puppet = puppets_[worker];
     if (puppet.report.learned >= 0 || puppet.lesson_at == puppet.version) return true;
@@ -508,7 +508,7 @@ class World {
                                donor.state.begin() + static_cast<ptrdiff_t>(version));
     puppet.lesson_at = puppet.version;
     if (puppet.pieces.size() < kPieces && chances_.bug != Bug::HalfLearned) return true;
-    // A state of which a piece is missing is none.
+    // With a piece missing there is no state.
     const bool whole = puppet.pieces.size() == kPieces;
     puppet.state = whole ? puppet.pieces.front() : std::vector<int64_t>();
     puppet.pieces.clear();
@@ -523,7 +523,7 @@ class World {
     expect(puppet.version > state_.committed, cat("worker ", worker, " undoes a committed step"));
     puppet.version -= 1;
     if (!puppet.state.empty()) puppet.state.pop_back();
-    // What was given of a version is in the state, and not in what its step is taken back to.
+    // The last piece is of the version that is undone, so the learned state becomes invalid.
     if (puppet.lesson_at > puppet.version) puppet.state.assign(1, kSpoilt);
     puppet.report.version = puppet.version;
     std::erase_if(puppet.report.steps,
@@ -562,7 +562,7 @@ class World {
     return true;
   }
 
-  // A step needs something of everybody, so it ends only where all have got as far.
+  // Takes a step. It needs messages of all members, so it ends only when all have got as far.
   void take_step(size_t worker) {
     Puppet& puppet = puppets_[worker];
     const Order& order = puppet.heard.order;
@@ -600,7 +600,7 @@ class World {
     puppet.report.seen = order.committed;
   }
 
-  // True when somebody has a part in the step that a worker is about to take.
+  // True when worker `id` takes part in the step that the puppet is about to take.
   static bool has_a_part(const Puppet& puppet, WorkerId id) {
     const Instruction& heard = puppet.heard;
     for (const Newcomer& newcomer : heard.newcomers) {
@@ -611,7 +611,7 @@ class World {
     return true;
   }
 
-  // Of the micro-batches whose last stage the worker runs under the plan in force.
+  // Losses of the micro-batches whose last stage the worker runs under the plan in force.
   std::vector<LossOfMicro> losses_of(size_t worker) const {
     const auto self = static_cast<int32_t>(worker);
     if (plans_.empty()) {
@@ -668,7 +668,7 @@ class World {
     return restarts_ < chances_.restarts_at_most && random_.below(1000) < chances_.restart;
   }
 
-  // Another coordinator, which knows what is written down and hears the rest.
+  // Starts another coordinator, which knows only what is written down and what it is told.
   void restart() {
     ++restarts_;
     restarts_recovering_ += journal_.begun && journal_.target < 0 && !journal_.last_resort;
@@ -691,7 +691,7 @@ class World {
     if (stopped_) hear(Request{Request::Kind::Stop, 15});
   }
 
-  // What is told is written down before.
+  // Checks an order against the journal: what is told must have been written down before.
   void judge_facts(const Instruction& told) {
     const Facts facts = facts_of(state_);
     expect(facts.epoch == told.order.epoch && facts.committed == told.order.committed &&
@@ -709,7 +709,7 @@ class World {
     expect(facts.committed >= journal_.committed, "a commit was taken back in the journal");
   }
 
-  // All that a committed version is made of is of the same tries, also what a newcomer was given.
+  // Checks that all states of the committed version, and pieces of it, come from the same tries.
   void judge_commit() {
     std::set<std::vector<int64_t>> states;
     const auto add = [&](const std::vector<int64_t>& state) {
@@ -779,9 +779,9 @@ class World {
   State state_;
   std::vector<Puppet> puppets_;
   std::vector<Report> reports_;
-  std::vector<std::tuple<size_t, int32_t, Instruction>> orders_;  // to which process of a worker
-  std::map<int64_t, std::shared_ptr<const Plan>> plans_;          // by serial; empty: of none
-  std::map<std::string, std::shared_ptr<const Plan>> names_;      // of plans, as facts have them
+  std::vector<std::tuple<size_t, int32_t, Instruction>> orders_;  // worker, incarnation, order
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_;          // by serial; may be empty
+  std::map<std::string, std::shared_ptr<const Plan>> names_;      // by the names in facts
   Rules rules_;
   Facts journal_;
   int64_t most_told_ = -1;  // the highest commit that was told

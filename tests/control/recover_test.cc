@@ -1,5 +1,5 @@
-// How the steps go on without a worker, rule by rule. C1 to C5 are the coordinator's rules of the
-// recovery protocol, docs/decisions/020.
+// How training goes on without a dead worker, rule by rule. C1 to C5 are the coordinator's rules of
+// the recovery protocol, docs/decisions/020.
 #include "control/recover.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
   EXPECT_EQ(decision.order->order.epoch, 2);
   EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
   EXPECT_EQ(decision.order->save_version, -1);
-  // Written down before anybody is told: the epoch, who is of it, and that nothing is agreed on.
+  // Before any worker is told, this is written down: the epoch, its members, and that no version is
+  // agreed on yet.
   EXPECT_EQ(facts_of(decision.state), (Facts{.term = 1,
                                              .epoch = 2,
                                              .committed = 2,
@@ -132,7 +133,7 @@ TEST(Recover, C2AFurtherDeathWhileUndecidedBeginsAFurtherEpoch) {
   EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{1}, {2}}));
   run.reports[2].epoch = 2;
   run.reports[2].phase = Phase::Frozen;
-  run.report(2);  // of the epoch that nobody waits for any more
+  run.report(2);  // for an epoch that is over
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   run.keep(run.freeze());
   EXPECT_EQ(run.state.situation, Situation::Running);
@@ -155,7 +156,7 @@ TEST(Recover, C2WhoDoesNotAnswerIsDeadToo) {
     run.reports[i].phase = Phase::Frozen;
     run.report(i);
   }
-  run.pass(59 * kSecond);  // worker 0 speaks, of the old epoch
+  run.pass(59 * kSecond);  // worker 0 reports, but in the old epoch
   EXPECT_TRUE(run.state.members[0].alive);
   run.pass(2 * kSecond);
   EXPECT_FALSE(run.state.members[0].alive);
@@ -189,13 +190,13 @@ TEST(Recover, C4ACommitNeedsEveryMemberRunningInTheEpoch) {
   Survival run;
   run.steps(2);
   run.take(0);
-  run.take(1);  // version 3, of the try that is given up
+  run.take(1);  // version 3, from the try that is abandoned
   run.die();
   run.freeze();
   ASSERT_EQ(run.state.situation, Situation::Running);
   EXPECT_EQ(run.state.committed, 2);
-  // Worker 2 does the step before the others have taken theirs back: what they said of version 3
-  // while frozen does not count.
+  // Worker 2 does the step before the others have undone theirs. Their version 3, reported while
+  // frozen, does not count.
   run.reports[2].phase = Phase::Running;
   run.take(2);
   EXPECT_EQ(run.state.committed, 2);
@@ -247,7 +248,7 @@ TEST(Recover, C5AStepThatAllHaveDoneIsCommitted) {
   for (const size_t i : {0, 1, 3, 2}) {
     if (i != 2) run.take(i);
   }
-  run.reports[2].version = 3;  // done, and not told before the death of worker 3
+  run.reports[2].version = 3;  // done, but not reported before the death of worker 3
   run.reports[2].steps = {{.step = 2}};
   run.die();
   const Decision decision = run.freeze();

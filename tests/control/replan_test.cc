@@ -1,4 +1,5 @@
-// How a plan changes while steps run: found, asked for, told, acknowledged, in force.
+// How a plan changes while steps run: a change is detected, a plan is requested, told and
+// acknowledged, and comes into force.
 #include "control/replan.h"
 
 #include <gtest/gtest.h>
@@ -43,15 +44,15 @@ Rules adapting_rules(SlowLinks slow_links = SlowLinks::Adapt) {
   return rules;
 }
 
-// The play with messages between workers 0 and 1 that take `delay` one way, and ops of worker 3
-// that take `length`.
+// A play in which messages between workers 0 and 1 take `delay` one way, and ops of worker 3 take
+// `length`.
 class Measured : public Play {
  public:
   explicit Measured(SlowLinks slow_links = SlowLinks::Adapt)
       : Measured(adapting_rules(slow_links)) {}
   explicit Measured(const Rules& rules) : Play(rules) { connect(); }
 
-  // All take one step; what was decided meanwhile is kept.
+  // All workers take one step; the decisions are kept.
   void all_step() {
     for (size_t i = 0; i < reports.size(); ++i) {
       const auto self = static_cast<int32_t>(i);
@@ -94,7 +95,7 @@ class Measured : public Play {
     if (decision.wanted) wanted.push_back(*decision.wanted);
     if (!decision.reason.empty()) reasons.push_back(decision.reason);
   }
-  // Until detection asks for a plan, some steps at most.
+  // Takes steps until detection requests a plan, at most 10.
   void until_wanted() {
     for (int i = 0; i < 10 && wanted.empty(); ++i) all_step();
     ASSERT_EQ(wanted.size(), 1u);
@@ -105,7 +106,7 @@ class Measured : public Play {
   std::vector<std::string> verdicts, reasons;
   std::vector<PlanRequest> wanted;
 
-  // The link slows down, and the plan that is asked for is told and known.
+  // The link slows down; the requested plan is told, and all workers acknowledge it.
   void change_plan() {
     steps(20);
     delay = 40 * kMillisecond;
@@ -121,7 +122,7 @@ Rules choosing_rules() {
   return rules;
 }
 
-// The answer to the newest question: the same plan ahead of the norm.
+// The answer to the newest request: the same plan with the update ahead of the norm.
 Planned ahead_of(const Measured& run, double bearable) {
   const PlanRequest& request = run.wanted.back();
   auto plan = std::make_shared<const Plan>(with_update(*request.plan, true));
@@ -139,7 +140,7 @@ TEST(Replan, StepsGoAheadOfTheNormWhileFewAreClipped) {
   run.all_know();
   run.steps(8);
   EXPECT_TRUE(is_staggered(plan_of(run.state.planning, run.state.committed)->schedule));
-  // A clipped step now and then is borne; many in a row are not.
+  // Rare clipped steps keep the plan; many in a row change it.
   run.clipped = true;
   run.steps(1);
   run.clipped = false;
@@ -214,7 +215,7 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
   EXPECT_EQ(told.order->plan_from, -1);
   EXPECT_EQ(told.reason, "plan 2 (gpipe) is proposed: faster");
 
-  // Three of four know it: nothing happens, steps go on.
+  // Three of four workers know the plan: nothing happens, steps go on.
   for (size_t i = 0; i < 3; ++i) {
     run.reports[i].plan = 2;
     run.keep(run.report(i));
@@ -228,8 +229,8 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
   EXPECT_EQ(plan_of(run.state.planning, committed + 2)->order, "gpipe");
 }
 
-// Where routing is allowed, a slow worker alone asks for a plan, and its speed returning brings the
-// first one back; where it is not, it is only told.
+// If routing is allowed, a slow worker alone causes a request for a plan, and the first plan
+// returns with its speed. If not, the slow worker is only reported.
 TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
   for (const bool routing : {false, true}) {
     Rules rules = adapting_rules();
@@ -254,8 +255,8 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
   }
 }
 
-// So does one where groups sum as is best for the cluster: nobody's work may go elsewhere, but they
-// may sum up while they wait.
+// The same if the all-reduce follows the cluster ("auto", "late-one"): no work may move to another
+// worker, but the others may sum up while they wait for the slow one.
 TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
   for (const char* name : {"auto", "late-one", "halving"}) {
     SCOPED_TRACE(name);
@@ -282,14 +283,14 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
   }
 }
 
-// Whoever begins the step of the change has waited for a commit that was told with the change or
-// after it.
+// A worker begins the step of the change only after a commit that was told with the change or after
+// it.
 TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
   Measured run;
   run.change_plan();
   const int64_t from = run.state.told.plan_from;
   for (const Report& report : run.reports) EXPECT_LT(report.version, from);
-  // The commit that whoever begins step `from` has waited for is still to come.
+  // Step `from` begins only after commit `from` - 1, which is still to come.
   EXPECT_LT(run.state.committed, from - 1);
 }
 
@@ -336,12 +337,12 @@ TEST(Replan, AnAnswerToAnotherQuestionIsPassedOver) {
   run.delay = 40 * kMillisecond;
   run.until_wanted();
   EXPECT_FALSE(run.hear(Planned{run.wanted[0].request + 1, plan, ""}).new_plan);
-  // Of a step that was abandoned nothing is changed any more.
+  // After the run has stopped training, an answer changes nothing.
   run.hear(Exited{.worker = {1}, .signalled = true, .number = 9});
   EXPECT_FALSE(run.hear(Planned{run.wanted[0].request, plan, ""}).new_plan);
 }
 
-// The link changes again while a plan is computed: that plan is for a cluster that is no more.
+// The link changes again while a plan is computed: the plan is stale, and another one is requested.
 TEST(Replan, AStalePlanIsAskedForAgain) {
   Measured run;
   run.steps(20);
@@ -376,10 +377,10 @@ TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
   EXPECT_EQ(told.order->faults[0].at_step, 7);
   EXPECT_EQ(told.order->faults[0].until_step, -1);
   for (const Report& report : run.reports) EXPECT_LT(report.version, 7);
-  run.steps(10);  // it is told again with every commit
+  run.steps(10);  // the fault is told again with every commit
   EXPECT_EQ(run.state.told.faults, told.order->faults);
 
-  // Another delay takes its place, none ends it, and what is over is forgotten.
+  // Another delay replaces it, a delay of 0 ends it, and a fault that is over is forgotten.
   want_link(run, 0, 50);
   ASSERT_EQ(run.state.told.faults.size(), 2u);
   EXPECT_EQ(run.state.told.faults[0].until_step, 17);

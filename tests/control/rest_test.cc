@@ -1,5 +1,5 @@
-// What is left of a step when a worker is lost in it: when it is run, who is told what, and what a
-// coordinator makes of it that has not found it itself.
+// The rest of a step in which a worker was lost: when it is run, what each worker is told, and what
+// a new coordinator, which did not compute it, does with it.
 #include "control/rest.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace tenuto {
 namespace {
 
-// Ops that last something, so that doing fewer of them is worth something.
+// Ops take time, so that running fewer of them is faster.
 Rules timed_rules() {
   Rules rules = surviving_rules();
   for (Layer& layer : rules.model.layers) {
@@ -26,8 +26,8 @@ Rules timed_rules() {
   return rules;
 }
 
-// Pipeline 0 has done its micro-batch, worker 2 has sent the other one to worker 3, which dies:
-// what each says of the step when it freezes.
+// Sets what each survivor reports of the step when it freezes: pipeline 0 has done its micro-batch,
+// and worker 2 has sent the activation of the other one to worker 3, which died.
 void hold_half(Survival& run) {
   const auto value = [](ValueKind kind, int32_t stage, int32_t micro) {
     return Value{kind, -1, {stage}, {micro}};
@@ -43,7 +43,7 @@ void hold_half(Survival& run) {
   run.reports[1].held.front().losses = {0};
 }
 
-// A step that has stopped so.
+// A run that has stopped in such a step.
 struct HalfDone : Survival {
   HalfDone() : Survival(timed_rules()) {
     steps(2);
@@ -88,8 +88,8 @@ TEST(Rest, WhereSomebodyCannotResumeTheStepIsDoneAgain) {
   EXPECT_NE(run.reasons.back().find("step 2 is done again"), std::string::npos);
 }
 
-// The loss of a micro-batch whose weight gradient is in a live sum would never be known: its
-// forward runs again.
+// A micro-batch's weight gradient is in a live sum, but its loss is known to nobody: its forward
+// runs again to make the loss.
 TEST(Rest, ALossThatIsLostIsMadeAgain) {
   HalfDone run;
   run.reports[1].held.front().losses = {};
@@ -132,8 +132,8 @@ TEST(Rest, ADeathInRecoveryReadsTheInventoriesAgain) {
   EXPECT_EQ(run.state.committed, 3);
 }
 
-// All have taken their update when somebody dies: nothing has to be run, and the step need not be
-// done again for what has to follow it.
+// All workers have stepped when one dies: no op is left, and the step need not be done again to
+// save its checkpoint.
 TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
   Rules rules = timed_rules();
   rules.checkpoint_every = 3;
@@ -152,7 +152,7 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
     held.inventory.stepped = {{stage}};
     run.reports[i].held = {held};
   }
-  run.reports[1].held.front().losses = {0, 1};  // worker 3 had told of it
+  run.reports[1].held.front().losses = {0, 1};  // worker 3 had told loss 1
   run.keep(run.freeze());
   const auto rest = run.state.told.rest;
   ASSERT_TRUE(rest) << run.reasons.back();
@@ -161,8 +161,8 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
   for (const RestPart& part : rest->parts) EXPECT_TRUE(part.back.empty());
 }
 
-// A worker that had not begun yet when the others began the step anew has things of the attempt
-// before, in which the work was another one's: they are given up, its update with them.
+// The others began the step anew, but this worker still has values of the attempt before, in which
+// the work was dealt out differently. They are dropped, and its update is undone.
 TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
   HalfDone run;
   for (const size_t i : {1, 2}) run.reports[i].held.front().attempt = 2;
@@ -179,7 +179,8 @@ TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
   EXPECT_FALSE(rest->parts[1].stored.empty());
 }
 
-// The iteration began when nobody has told, and ended with the last weight gradient.
+// Nobody reported when the iteration began, so the record has no length. Its end is that of the
+// last weight gradient.
 TEST(Rest, TheRecordOfTheStepHasItsEndAndNoLength) {
   HalfDone run;
   run.keep(run.freeze());
@@ -202,8 +203,8 @@ TEST(Rest, TheRecordOfTheStepHasItsEndAndNoLength) {
   EXPECT_EQ(run.done.front().iteration_end, Duration(201));
 }
 
-// Who comes after the coordinator that has found it does not know it, and some may not have been
-// told: an epoch begins, and what is left is found again.
+// A new coordinator does not know the rest that its predecessor computed, and some workers may not
+// have been told. It begins an epoch and computes the rest again.
 TEST(Rest, ASuccessorBeginsAnEpochAndFindsWhatIsLeftAnew) {
   Rules rules = timed_rules();
   Survival run(rules);
@@ -234,7 +235,7 @@ TEST(Rest, ASuccessorBeginsAnEpochAndFindsWhatIsLeftAnew) {
   EXPECT_FALSE(facts_of(run.state).rest);
 }
 
-// Once the step is committed a new coordinator lets all run on.
+// Once the step is committed, a new coordinator begins no epoch.
 TEST(Rest, ASuccessorAfterTheStepChangesNothing) {
   Rules rules = timed_rules();
   Survival run(rules);

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that goes with its owner.
+// A temporary folder that its destructor removes.
 class Folder {
  public:
   Folder() {
@@ -144,7 +144,8 @@ TEST(Journal, OneProcessHasItAtATime) {
   EXPECT_TRUE(open_journal(folder / "journal").ok());
 }
 
-// Cut off at each byte of the last line: the line before counts, and what is written next is whole.
+// A journal that is cut off at any byte of its last line: the line before counts, and the next line
+// is written whole.
 TEST(Journal, AHalfLineIsTakenBack) {
   const Folder folder;
   const std::string path = folder / "journal";
@@ -191,7 +192,7 @@ TEST(Journal, StaysSmall) {
   auto store = open_journal(path);
   for (int64_t i = 0; i < 100; ++i) ASSERT_TRUE(store.value()->write(facts_of(i)).ok());
   store.value().reset();
-  // As after twenty thousand steps.
+  // A journal as long as after twenty thousand steps.
   std::string line = text_of(path);
   line = line.substr(line.rfind('\n', line.size() - 2) + 1);
   std::string many;
@@ -207,7 +208,7 @@ TEST(Journal, StaysSmall) {
   EXPECT_EQ(open_journal(path).value()->read(), facts_of(1001));
 }
 
-// As on a full disk: what was there stays, and the next line that fits is written.
+// As on a full disk: the old lines stay, and the next line that fits is written.
 TEST(Journal, NoRoomIsSaid) {
   const Folder folder;
   const std::string path = folder / "journal";
@@ -242,7 +243,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-// A real server with one member.
+// A real etcd server with one member.
 class EtcdServer {
  public:
   EtcdServer() : client_(cat("127.0.0.1:", free_port())), peer_(cat("127.0.0.1:", free_port())) {}
@@ -267,7 +268,7 @@ class EtcdServer {
     waitpid(process_, nullptr, 0);
     process_ = -1;
   }
-  // Ends the lease that a key goes with.
+  // Revokes the lease that a key is bound to.
   void end_office(const std::string& key) const {
     const auto channel = grpc::CreateChannel(client_, grpc::InsecureChannelCredentials());
     etcdserverpb::RangeRequest range;
@@ -335,7 +336,7 @@ TEST(Etcd, SurvivesARestartOfTheServer) {
   EXPECT_EQ(store.value()->read(), facts_of(2));
 }
 
-// As after a coordinator was away for longer than its lease.
+// A coordinator stalls for longer than its lease: it can write no more.
 TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;
@@ -353,11 +354,12 @@ TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
   EXPECT_EQ(refused.error().message,
             "the lease of this coordinator's office in etcd has run out (/tenuto/test/office): "
             "another one may lead the run by now");
-  late.value().reset();  // takes nothing from the next one
+  late.value().reset();  // does not end the office of the next one
   ASSERT_TRUE(next.value()->write(facts_of(6)).ok());
 }
 
-// A coordinator's office goes with its lease; who knows that it is dead need not wait for that.
+// A coordinator's office ends with its lease. A successor that knows that it is dead need not wait
+// for that.
 TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;

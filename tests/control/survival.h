@@ -1,4 +1,4 @@
-// A run that survives its workers, who are played by a test.
+// A run that goes on when workers die; a test plays the workers.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ class Survival : public Play {
   explicit Survival(const Rules& rules = surviving_rules()) : Play(rules) { connect(); }
 
   Decision die(WorkerId worker = kDead) { return hear(Exited{worker, true, 9, ""}); }
-  // Those who live have heard of the newest order, which lets them run.
+  // All live workers hear the newest order and run.
   void run() {
     for (size_t i = 0; i < reports.size(); ++i) {
       if (!state.members[i].alive) continue;
@@ -57,7 +57,7 @@ class Survival : public Play {
       keep(report(i));
     }
   }
-  // One worker takes a step: with the losses of the micro-batches whose last stage it runs.
+  // One worker takes a step, and reports the losses of the micro-batches whose last stage it runs.
   Decision take(size_t i) {
     Report& of = reports[i];
     StepSummary summary{.step = of.version, .start_ns = 1, .finish_ns = 2};

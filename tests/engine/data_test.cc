@@ -1,4 +1,4 @@
-// The user's data: which rows come, and what is said when they cannot.
+// The user's data: which rows a micro-batch gets, and the errors for data that does not fit.
 #include "engine/data.h"
 
 #include <gtest/gtest.h>
@@ -210,7 +210,7 @@ TEST(Parameters, StartFromSeedAndName) {
     sum += value;
     squares += double{value} * value;
   }
-  // Five deviations of the mean's and the variance's own spread.
+  // Five standard deviations of the sample mean and of the sample variance.
   EXPECT_NEAR(sum / 10100, 0, 5 * 0.02 / std::sqrt(10100.0));
   EXPECT_NEAR(squares / 10100, 0.0004, 5 * 0.0004 * std::sqrt(2.0 / 10100));
 }

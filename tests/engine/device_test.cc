@@ -1,6 +1,6 @@
-// The two paths of messages with the real engine: what they carry is the same to the bit. On the
-// CPU the staged path runs over memory that is taken for a device's own; on an accelerator both
-// run for real, over UCX.
+// The two paths of messages (staged and direct) with the real engine: both carry the same bits. On
+// the CPU the staged path treats some memory as a device's own; on an accelerator both paths run
+// for real, over UCX.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,11 +32,11 @@ T expect(Result<T> result) {
   return std::move(result).value();
 }
 
-// How the workers of a run speak to each other.
+// How the workers of a run send messages to each other.
 struct Way {
   enum class Wire : uint8_t { Plain, Memory, Ucx } wire = Wire::Plain;
   Path path = Path::Staged;
-  bool alternate = false;  // another path at each step, at each worker in turn
+  bool alternate = false;  // each worker changes its path at every step
 };
 
 struct Seat {
@@ -48,7 +48,7 @@ struct Seat {
   std::map<int64_t, std::vector<MicroLoss>> losses;
 };
 
-// What a run came to.
+// The results of a run.
 struct Outcome {
   std::vector<double> losses;            // of every micro-batch of every step
   std::vector<double> norms;             // by step

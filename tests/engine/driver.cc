@@ -35,7 +35,7 @@ Plan plan_of(const Job& job) {
 
 }  // namespace
 
-// One step on its way.
+// One step while it runs.
 class Driver::Round {
  public:
   Round(Driver& driver, const Schedule& schedule) : driver_(driver), schedule_(schedule) {
@@ -70,7 +70,7 @@ class Driver::Round {
     return false;
   }
 
-  // False when the op must wait for another worker.
+  // Runs an op. Returns false if it must wait for another worker.
   bool run_one(size_t worker, const Op& op) {
     Compute& compute = *driver_.seats_[worker].compute;
     if (op.kind == OpKind::Send) {
@@ -92,7 +92,7 @@ class Driver::Round {
     return true;
   }
 
-  // The last member to come makes the sum; the others wait for it.
+  // Makes the sum when the last member comes. Returns false until then.
   bool reduce(size_t worker, const Op& op) {
     const std::vector<WorkerId>& members =
         schedule_.groups[static_cast<size_t>(op.group.value)].members;

@@ -1,5 +1,5 @@
-// All workers of a plan on one thread: each step walks every list as far as it goes, messages are
-// copies, sums are made in member order. What the engine does is then its own doing alone.
+// Runs all workers of a plan on one thread: messages are copies, and sums are made in member order.
+// So a result depends on nothing but the engine.
 #pragma once
 
 #include <map>
@@ -14,21 +14,21 @@
 
 namespace tenuto {
 
-// What a step came to, over all workers.
+// The results of a step, over all workers.
 struct DrivenStep {
   std::map<int32_t, double> losses;   // by micro
   std::vector<StepOutcome> outcomes;  // by worker
 };
 
-// The cluster. CHECKs where an op fails.
+// The cluster. A CHECK fails if an op fails.
 class Driver {
  public:
   explicit Driver(const Job& job);
-  // Runs one step, or the held-out pass.
+  // Runs one step, or its held-out pass.
   DrivenStep run(int64_t step, bool evaluation = false);
   // Runs one compute op at one worker.
   void run_op(size_t worker, const Op& op);
-  // One shard a stage into `folder`.
+  // Saves one shard for each stage into `folder`. Returns their paths.
   std::vector<std::string> save(const std::string& folder);
   // The engine of one worker.
   Compute& engine(int32_t worker) { return *seats_[static_cast<size_t>(worker)].compute; }

@@ -1,4 +1,4 @@
-// The engine through its face: partitions, optimizers, undo, shards, skipped steps, refusals.
+// The engine through its interface: partitions, optimizers, undo, shards, skipped steps, refusals.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ class EngineTest : public testing::Test {
     return job;
   }
 
-  // Four steps; the norms and losses of each must not depend on the partition either.
+  // The results of four steps; their norms and losses must not depend on the partition either.
   struct Trained {
     std::vector<double> numbers;
     Tensors tensors;
@@ -164,12 +164,13 @@ TEST_F(EngineTest, TiedHeadIsOneWeightOnTwoStages) {
   for (const Job& other : {cut, wide}) {
     const Trained many = train(other);
     ASSERT_EQ(one.numbers.size(), many.numbers.size());
-    // Orders of addition differ: a few units of fp32, and what four steps make of them.
+    // Orders of addition differ by a few units of fp32, which four steps amplify.
     for (size_t i = 0; i < one.numbers.size(); ++i) {
       EXPECT_NEAR(one.numbers[i], many.numbers[i], 1e-5 * one.numbers[i]);
     }
   }
-  // The last stage's own copy is the first one's, bit for bit: it says the same after loading it.
+  // The last stage's copy has the bits of the first stage's weight: after loading that one, the
+  // losses are the same.
   Driver driver(cut);
   driver.run(0);
   const auto shards = driver.save(folder_.string());
@@ -204,7 +205,7 @@ TEST_F(EngineTest, UndoIsExact) {
   }
 }
 
-// A state that is read and written in parts of some units each goes on as the one that it was.
+// A state that is copied in parts of some units each trains on exactly like the original.
 TEST_F(EngineTest, TheStateGoesOverInParts) {
   for (const char* optimizer : {"adamw", "sgd"}) {
     for (const bool low : {false, true}) {
@@ -213,7 +214,7 @@ TEST_F(EngineTest, TheStateGoesOverInParts) {
       if (low) two.device.precision = "bf16";
       Driver donor(two), learner(two);
       for (int64_t step = 0; step < 3; ++step) donor.run(step);
-      learner.run(0);  // whatever it holds
+      learner.run(0);  // so that it holds another state
       for (int32_t worker = 0; worker < 2; ++worker) {
         Compute& from = donor.engine(worker);
         Compute& to = learner.engine(worker);
@@ -305,7 +306,7 @@ TEST_F(EngineTest, SaysWhyShardsDoNotFit) {
   expect_same_bits(before, read(driver.save(folder_.string())));
 }
 
-// A gradient that is not finite anywhere is skipped everywhere.
+// If the gradient of one stage is not finite, every stage skips the step.
 TEST_F(EngineTest, ANumberThatIsNoneSkipsTheStep) {
   Driver driver(job(3));
   driver.run(0);

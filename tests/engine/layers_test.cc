@@ -1,4 +1,4 @@
-// The pieces of a layer: the linear that splits its backward, and dropout's masks.
+// The parts of a layer: the linear layer that splits its backward, and dropout's masks.
 #include "engine/layers.h"
 
 #include <ATen/ATen.h>
@@ -22,8 +22,8 @@ Job small_job(const std::string& precision) {
   return job;
 }
 
-// The gradients of three micro-batches, each weight gradient when its backward ran or `late`, in
-// micro-batch order.
+// The gradients of three micro-batches. The weight gradients of a split backward are made right
+// after each backward, or, if `late`, after all of them; always in micro-batch order.
 at::Tensor gradients(const Job& job, bool split, bool late) {
   at::manual_seed(3);
   Weights weights(job, parameters_of(job.model, {}, 0, 4), at::kCPU);
@@ -58,7 +58,7 @@ TEST(SplitBackward, TiedHeadIsTheSameUpToTheOrderOfTwoTerms) {
   job.model.tied = true;
   const at::Tensor fused = gradients(job, false, false), split = gradients(job, true, true);
   // 3 micro-batches of 2 terms: two orders of 6 terms differ by at most 2 x 5 u times the sum of
-  // their magnitudes, each of which, with this seed, is below three times the largest sum.
+  // their magnitudes. With this seed each magnitude is below three times the largest sum.
   const double largest = fused.abs().max().item<double>();
   const double bound = 2 * 5 * 0x1.0p-24 * 6 * 3 * largest;
   EXPECT_LE((fused - split).abs().max().item<double>(), bound);

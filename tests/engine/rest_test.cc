@@ -1,5 +1,5 @@
-// Workers are lost in the middle of a step, and the others do what is left of it: whole clusters of
-// engines in one process come to the bits of the run in which nobody was lost.
+// Workers are lost in the middle of a step, and the others run the rest of it. Each test runs a
+// cluster of engines in one process, and expects the bits of a run in which no worker is lost.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ TestCluster::MakeDevice engines(const Job& job, const Plan& plan, bool separate_
   };
 }
 
-// Parameters and optimizer state, by stage; all who live and hold a stage have the same.
+// Parameters and optimizer state, by stage; all live holders of a stage have the same.
 using State = std::map<int32_t, std::vector<std::byte>>;
 
 State state_of(TestCluster& cluster, int64_t version) {
@@ -66,7 +66,7 @@ State state_of(TestCluster& cluster, int64_t version) {
   return all;
 }
 
-// Shards of all stages, in a folder.
+// Saves shards of all stages into a folder. Returns their paths.
 std::vector<std::string> shards_of(TestCluster& cluster, const std::string& folder) {
   fs::create_directories(folder);
   std::map<int32_t, std::string> shards;
@@ -82,7 +82,7 @@ std::vector<std::string> shards_of(TestCluster& cluster, const std::string& fold
   return paths;
 }
 
-// The run in which nobody is lost.
+// The results of the run in which no worker is lost.
 struct Undisturbed {
   State state;
   std::vector<double> norms;
@@ -119,8 +119,8 @@ class EngineRest : public testing::Test {
   std::string place(const std::string& name) const { return (folder_ / name).string(); }
   std::string text() const { return place("text.txt"); }
 
-  // Two micro-batches for each pipeline, sums that do not depend on who made them, and a clip that
-  // some norms are beyond.
+  // Two micro-batches for each pipeline, sums that do not depend on which worker made them, and a
+  // clip that some norms exceed.
   Job job(int32_t stages, int32_t pipelines, const std::string& order) const {
     Job job;
     job.steps = kSteps;
@@ -147,7 +147,7 @@ class EngineRest : public testing::Test {
   fs::path folder_;
 };
 
-// Runs to the end, and compares with the run in which nobody was lost.
+// Runs to the end, and compares with the run in which no worker is lost.
 void expect_same(TestCluster& cluster, Survivors& all, const Undisturbed& undisturbed) {
   const int64_t first = all.version(), end = static_cast<int64_t>(undisturbed.norms.size());
   const std::vector<ThreadRun> runs = all.finish(end);
@@ -166,19 +166,18 @@ void expect_same(TestCluster& cluster, Survivors& all, const Undisturbed& undist
   }
 }
 
-// A kind of cluster, and at which of its calls workers are lost.
+// A kind of cluster, and the calls at which workers are lost.
 struct Case {
   const char* name;
   Job job;
   int64_t room = kAllKept;
   bool separate_memory = false;
-  int64_t stride = 3;  // of the calls at which a worker is lost
+  int64_t stride = 3;  // from one call at which a worker is lost to the next
 };
 
-// Workers are cut off at each call, or at some, in two steps that follow one another. Returns how
-// many weight gradients that the others had were not made again: each loss is judged by what the
-// others had, but how far they have come is the machine's choice, and at a few calls they may have
-// none.
+// Loses each worker at every `stride`-th of its calls in the first two steps. Returns the number of
+// weight gradients that the survivors had and that were not made again. How far the survivors are
+// depends on the machine's timing, so at some calls they may have none.
 int64_t lose_at_calls(const Case& of) {
   const Plan plan = plan_of_model(of.job);
   const Undisturbed undisturbed = run_undisturbed(of.job, plan, kSteps);
@@ -243,7 +242,7 @@ TEST_F(EngineRest, LossOfADeviceWithMemoryOfItsOwn) {
       {.name = "separate memory", .job = job(2, 2, "zb-h1"), .separate_memory = true, .stride = 5});
 }
 
-// Two workers, the second while what the first took with it is under way.
+// Two workers are lost, the second while the others make again what the first had.
 TEST_F(EngineRest, LossesInRecovery) {
   Random random(29);
   for (const char* order : {"zb-h1", "1f1b", "zb-v"}) {
@@ -269,7 +268,7 @@ TEST_F(EngineRest, LossesInRecovery) {
   }
 }
 
-// By default sums are made in the order of who makes them: the run stays within the bound of that.
+// By default, sums depend on which worker makes them: the run stays within the error bound of that.
 TEST_F(EngineRest, PlainSumsStayWithinTheirBound) {
   for (const char* order : {"zb-h1", "1f1b"}) {
     Job own = job(2, 2, order);
@@ -286,8 +285,8 @@ TEST_F(EngineRest, PlainSumsStayWithinTheirBound) {
       ASSERT_TRUE(all.run_and_lose({victim}, at, own.steps));
       const int64_t first = all.version();
       all.finish(own.steps);
-      // Nobody was lost in the steps before, and who was stopped right behind an update has not
-      // told its losses of that step.
+      // Take the losses of the earlier steps, in which no worker was lost, from the plain run: a
+      // worker that was stopped right after an update has not reported its losses of that step.
       std::vector<double> losses(plain.losses.begin(), plain.losses.begin() + first);
       for (int64_t step = first; step < own.steps; ++step) {
         ASSERT_EQ(all.losses(step).size(), static_cast<size_t>(own.micro_count()));
@@ -309,7 +308,7 @@ struct EngineEnded {
         cluster(job, plan, engines(job, plan)),
         all(cluster, plan) {}
 
-  // All have ended the step as if nothing had been lost.
+  // All workers have ended the step as if nothing had been lost.
   void expect_same() {
     for (const ThreadRun& run : all.runs()) {
       ASSERT_TRUE(run.status.ok()) << run.status.error().message;
@@ -325,7 +324,8 @@ struct EngineEnded {
   Ended all;
 };
 
-// Nobody is lost, so each worker makes the same sums again: also plain ones have the same bits.
+// Values are lost but no workers, so each worker makes the same sums again, with the same bits also
+// in plain numerics.
 class EngineEndedRest : public EngineRest {
  protected:
   template <class Check>
@@ -344,8 +344,8 @@ class EngineEndedRest : public EngineRest {
   }
 };
 
-// The Steps are taken back, the first stage sums its gradients again, and the second one makes
-// again what that needs, with the parameters as they were.
+// The Steps are taken back. The first stage sums its gradients again, and the second stage makes
+// again what that needs, with the parameters before the Step.
 TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
   for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
@@ -354,8 +354,9 @@ TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
   });
 }
 
-// A backward for its gradient alone adds nothing to a sum, also where a whole backward would have;
-// and what it leaves of a split one is added once, by whoever takes it up.
+// A backward that runs again only for its input gradient adds nothing to a sum, even if it is a
+// whole backward. The weight work that a split one leaves is added once, when a later rest needs
+// it.
 TEST_F(EngineEndedRest, WhatAGradientAloneLeavesIsInNoSum) {
   for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
@@ -371,7 +372,7 @@ TEST_F(EngineEndedRest, WhatAGradientAloneLeavesIsInNoSum) {
   });
 }
 
-// One engine with the only stage, op by op.
+// One engine that holds the only stage, run op by op.
 class OneEngine {
  public:
   explicit OneEngine(const Job& job)
@@ -388,7 +389,7 @@ class OneEngine {
     ASSERT_TRUE(done.ok());
     ASSERT_TRUE(done.value().status.ok()) << done.value().status.error().message;
   }
-  // The backward of the micro-batch, and the norm of that alone.
+  // Runs the backward of the micro-batch, and measures the norm of this gradient alone.
   void run_to_the_norm() {
     run(OpKind::BackwardInput);
     run(OpKind::BackwardWeight);
@@ -411,8 +412,8 @@ class OneEngine {
   std::unique_ptr<Compute> engine_;
 };
 
-// What a forward has left before a Step is right when that has been taken back: the parameters are
-// what they were.
+// A stash made before a Step is right again after the Step is taken back, because the parameters
+// are the same again.
 TEST_F(EngineRest, AStashOutlivesAStepThatIsTakenBack) {
   for (const char* order : {"zb-h1", "1f1b"}) {
     SCOPED_TRACE(order);
@@ -432,7 +433,7 @@ TEST_F(EngineRest, AStashOutlivesAStepThatIsTakenBack) {
   }
 }
 
-// A sum of which the names are not those that are wanted is refused, and so is what is not here.
+// A resume that names values which the engine does not have is refused.
 TEST_F(EngineRest, RefusesWhatIsNotHere) {
   OneEngine one(job(1, 2, "zb-h1"));
   ASSERT_TRUE(one.engine().begin(0).ok());

@@ -1,5 +1,5 @@
-// Units of the state, each given to a learner that takes every update from the start on: a unit
-// that was given stays right whatever else is missing, with every optimizer.
+// Units of the state are given one after the other to a learner that takes every update from the
+// start: with every optimizer a unit that was given stays right, whatever else is missing.
 #include "engine/weights.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::vector<std::byte> whole_state(const Weights& weights) {
   return bytes;
 }
 
-// The same totals for both, as a group's members have them; the update of a clipped step, or none.
+// Updates both with the same totals, like members of a group. The step may be clipped or skipped.
 void update_both(const Job& job, Random& random, int64_t step, Weights& donor, Weights& learner) {
   std::vector<float> totals(static_cast<size_t>(
       donor.totals().defined() ? donor.totals().numel() : std::ssize(donor.fixed_totals())));
@@ -101,7 +101,7 @@ TEST(Weights, AUnitThatWasGivenStaysRightOverEveryUpdate) {
         learner.write_state(first, part);
         first += size;
         update_both(job, random, step, donor, learner);
-        // All that was given, not only the newest part.
+        // Compare all that was given, not only the newest part.
         std::vector<std::byte> there(static_cast<size_t>(first)), here(there.size());
         donor.read_state(0, there);
         learner.read_state(0, here);

@@ -1,4 +1,4 @@
-"""./run over imitated tools: what it sets up, what it does not do twice, and where it prints."""
+"""./run with fake tools: what it sets up, what it does not do twice, and where it prints."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# Each imitation writes its name and arguments down and does the least that ./run needs of it.
+# Each fake tool logs its name and arguments and does the least that ./run needs of it.
 TOOLS = {
     "dpkg-query": (
         'shift 2; for name in "$@"; do\n'
@@ -23,7 +23,7 @@ TOOLS = {
         "printf '#!/bin/sh\\necho \"$* in $PWD\"\\n' >$program\n"
         "chmod +x $program; exit ${NINJA_FAILS:-0}"
     ),
-    # With a report as ctest's: 20 tests that took 0 to 19 s.
+    # Writes a report like ctest's: 20 tests that took 0 to 19 s.
     "ctest": (
         'echo "tested"; for i in 7 8 9 10 11 12 13 14 15 16 17 18 19 0 1 2 3 4 5 6; do\n'
         '  echo "<testcase name=\\"$2/test.$i\\" time=\\"$i.25\\" status=\\"run\\">"\n'
@@ -178,7 +178,7 @@ class Run(unittest.TestCase):
         self.assertNotIn("asan", log)
 
     def test_as_many_fuzzers_at_once_as_there_are_cores(self):
-        # Each ends when all have begun: one after the other, the first would never end.
+        # Each fuzzer ends when all have begun: if they ran in turn, the first would never end.
         count = len(os.sched_getaffinity(0))
         begun = os.path.join(self.folder.name, "begun")
         os.mkdir(begun)
@@ -190,7 +190,7 @@ class Run(unittest.TestCase):
         self.assertEqual(count, done.stdout.count(" inputs"))
 
     def fuzzer(self, name, script):
-        """A fuzzer that is there before the build, as the imitated ninja makes none."""
+        """Writes a fuzzer before the build, because the fake ninja builds none."""
         folder = os.path.join(self.root, "build", "fuzz", "fuzz")
         os.makedirs(folder, exist_ok=True)
         os.makedirs(os.path.join(self.root, "fuzz"), exist_ok=True)

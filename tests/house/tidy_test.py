@@ -1,4 +1,4 @@
-"""Each rule of tools/tidy.py finds the fault that is made for it, and a clean tree has none."""
+"""Each check of tools/tidy.py finds the fault made for it, and none in a clean tree."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def faults_of(files, checks=None):
 
 class Tidy(unittest.TestCase):
     def expect(self, check, path, part, changes):
-        """`changes` to the clean tree give exactly this one fault."""
+        """`changes` to the clean tree give exactly this one fault; returns its line."""
         found = faults_of({**CLEAN, **changes})
         self.assertEqual([(check, path)], [(f[0], f[1]) for f in found], found)
         self.assertIn(part, found[0][3])

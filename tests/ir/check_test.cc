@@ -1,4 +1,4 @@
-// What check refuses, and in which words.
+// What check refuses, and its messages.
 #include "ir/check.h"
 
 #include <gtest/gtest.h>
@@ -171,7 +171,7 @@ TEST(Check, GradientOrder) {
   expect_refused(plan, "worker 1, op 9 (W1.0): it stands behind micro-batch 1");
 }
 
-// Only what is summed has an order: forwards and input gradients may stand in any.
+// Only ops that add to sums must be in order: forwards and input gradients may be in any order.
 TEST(Check, OrderOfWhatIsNotSummed) {
   Plan plan = small_plan();
   plan.dispatch = Dispatch::Ready;
@@ -219,7 +219,7 @@ TEST(Check, Rooms) {
             std::string::npos);
   plan.limits[1].room = {kMostRoom + 1, 1, 1};
   EXPECT_NE(refusal(plan).find("has a room above"), std::string::npos);
-  // Under ready dispatch a room for one lets the pipeline crawl, and for none it hangs.
+  // Under ready dispatch, with room for one micro-batch the pipeline is slow; with less it hangs.
   plan = small_plan();
   plan.dispatch = Dispatch::Ready;
   plan.limits.assign(2, {0, 0, {1000, 1000, 500}});

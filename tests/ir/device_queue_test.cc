@@ -1,4 +1,4 @@
-// The device's queue: in which order it is filled, and what starts when.
+// The device's queue: the order in which it is filled, and when its ops start.
 #include "ir/device_queue.h"
 
 #include <gtest/gtest.h>
@@ -44,8 +44,8 @@ TEST(DeviceQueue, WholeBackwardKeepsTheList) {
                                 "<a0.0@0 F1.0 B1.0 W1.0 >g1.0@0 <a0.1@0 F1.1 B1.1 W1.1 >g1.1@0"}));
 }
 
-// Two ticks after the start of the second worker its gradient goes out; then come both messages of
-// the pair, gradient first, at both ends.
+// The queue has the order of a run with equal op times: the second worker's gradient leaves two
+// ticks after that worker's start, behind the second activation at both ends.
 TEST(DeviceQueue, SplitBackwardGoesByEqualTimes) {
   EXPECT_EQ(
       words_of(plan_of("zb-h1", 2, 2, true)),
@@ -53,8 +53,8 @@ TEST(DeviceQueue, SplitBackwardGoesByEqualTimes) {
                                 "<a0.0@0 F1.0 <a0.1@0 B1.0 >g1.0@0 F1.1 B1.1 >g1.1@0 W1.0 W1.1"}));
 }
 
-// Every op but the update's once, compute ops in list order, and the messages of a pair in one
-// order at both ends: otherwise queues could wait for each other.
+// Every op except those of the update is queued once, compute ops in list order, and the messages
+// of a pair in one order at both ends: otherwise queues could deadlock.
 TEST(DeviceQueue, OrdersAgreeBetweenPairs) {
   for (const OrderCard& card : order_cards()) {
     for (int32_t stages = 2; stages <= 5; ++stages) {
@@ -102,7 +102,8 @@ TEST(DeviceQueue, AMessageLastsByTheKindOfBackward) {
   EXPECT_EQ(ends(true, 10, 20, 5), std::pair(int64_t{20}, int64_t{20}));
 }
 
-// An item waits for those before it, a message also for the pair's stream; nothing is told twice.
+// An item waits for those before it, a message also for the pair's stream; next() returns each item
+// once.
 TEST(DeviceQueue, LaunchesInOrder) {
   const Op forward{OpKind::Forward, ValueKind::None, -1, {0}, {0}, {}, {}};
   const Op first{OpKind::Send, ValueKind::Activation, -1, {0}, {0}, {1}, {}};
@@ -114,7 +115,7 @@ TEST(DeviceQueue, LaunchesInOrder) {
     const auto item = queue.next();
     return item && item->index == index ? item->start.count() : -1;
   };
-  EXPECT_FALSE(queue.next());  // nobody has said that the forward can go
+  EXPECT_FALSE(queue.next());  // the forward is not ready yet
   queue.ready(0, Duration(40));
   queue.ready(3, Duration(40));
   EXPECT_EQ(start_of(0), 100);
@@ -123,14 +124,14 @@ TEST(DeviceQueue, LaunchesInOrder) {
   queue.ready(1, Duration(107));
   queue.ready(2, Duration(107));
   EXPECT_EQ(start_of(1), 107);
-  EXPECT_FALSE(queue.next());  // the stream is taken, and the forward stands behind
+  EXPECT_FALSE(queue.next());  // the stream is busy, and the next forward waits behind
   queue.end(1, Duration(160));
   EXPECT_EQ(start_of(2), 160);
   EXPECT_EQ(start_of(3), 160);
   EXPECT_EQ(queue.head(), -1);
 }
 
-// What stands between two compute ops goes together, and the next op waits for all of it.
+// The messages between two compute ops start together, and the next compute op waits for all.
 TEST(DeviceQueue, ExchangesTogether) {
   const Op forward{OpKind::Forward, ValueKind::None, -1, {0}, {0}, {}, {}};
   const Op send{OpKind::Send, ValueKind::Activation, -1, {0}, {0}, {1}, {}};

@@ -24,13 +24,14 @@ bool every(const Value& value) {
          (value.kind == ValueKind::Total && value.part < 0);
 }
 
-// A row of ops that one thread runs. Receives are posted ahead: that lane takes what comes.
+// A row of ops that one thread runs. Receives are posted ahead, so their lane takes any of them
+// whose message has come.
 struct Lane {
   size_t worker = 0;
   bool receives = false;
   std::vector<Op> ops;   // what is left, next one first
   bool joined = false;   // its next op, a Reduce, waits for the other members
-  bool waiting = false;  // blocked, and nobody has called it
+  bool waiting = false;  // blocked, and not called yet
   std::condition_variable called;
 };
 
@@ -87,14 +88,14 @@ class Run {
     if (op.kind == OpKind::Reduce) return {worker, 4, {}};
     if (op.kind == OpKind::Validate) return {worker, 10, {}};
     if (plan_.dispatch == Dispatch::Listed) return {worker, 5, {}};
-    // Whichever of these is able may go next: the rule's choice is one of them.
+    // Under ready dispatch any of these kinds may run next: the rule's choice is one of them.
     if (op.kind == OpKind::Forward) return {worker, 6, {}};
     if (op.kind == OpKind::BackwardInput) return {worker, 7, {}};
     if (op.kind == OpKind::BackwardWeight) return {worker, 8, {}};
     return {worker, 9, {}};
   }
 
-  // A lane's thread. The lock is held but while it is blocked and where it holds back.
+  // A lane's thread. It holds the lock except while it is blocked or holds back.
   void serve(Lane& lane) {
     std::unique_lock lock(mutex_);
     while (!lane.ops.empty() && !over_) {
@@ -111,7 +112,7 @@ class Run {
       }
       lane.waiting = true;
       rest();
-      const auto limit = std::chrono::seconds(60);  // for a fault of this executor, never reached
+      const auto limit = std::chrono::seconds(60);  // reached only by a bug of this executor
       if (!lane.called.wait_for(lock, limit, [&] { return !lane.waiting || over_; })) {
         end(Ending::Hangs, "nothing happened for a minute");
       }
@@ -119,7 +120,7 @@ class Run {
     if (!over_) rest();
   }
 
-  // One thread less is awake. When it was the last, nobody is left to call the others.
+  // One thread less is awake. If it was the last one, no thread can call the others: they hang.
   void rest() {
     if (--awake_ > 0) return;
     for (const auto& lane : lanes_) {
@@ -134,7 +135,7 @@ class Run {
     for (const auto& lane : lanes_) lane->called.notify_all();
   }
 
-  // Something has changed at this worker: calls the lanes that can go on.
+  // Called when something has changed at this worker: wakes its lanes that can go on.
   void call(size_t worker) {
     for (Lane* lane : stations_[worker].lanes) {
       if (!lane->waiting || (!lane->ops.empty() && able(*lane) < 0)) continue;
@@ -173,7 +174,7 @@ class Run {
     return plan_.dispatch == Dispatch::Listed || allowed(station, op);
   }
 
-  // The limits: what ready dispatch waits for, and what a list must keep by itself.
+  // True when the op is within the limits. Ready dispatch waits for this; fixed lists must keep it.
   static bool allowed(const Station& station, const Op& op) {
     const Limit& limit = station.limit;
     if (op.kind == OpKind::Forward) {
@@ -218,7 +219,7 @@ class Run {
     }
   }
 
-  // The op has run: what it wrote, freed and counts for.
+  // Records that the op has run: what it wrote and freed, and what it counts for.
   void apply(size_t worker, const Op& op) {
     Station& station = stations_[worker];
     const WorkerId self{static_cast<int32_t>(worker)};
@@ -262,7 +263,7 @@ class Run {
     last->second = op.micro;
   }
 
-  // Every lane is at its end: what was done, against what a step is.
+  // Every lane is at its end: compares what was done with what a step must do.
   void judge_work() {
     for (const Station& station : stations_) {
       for (const Value& value : station.store) {

@@ -1,6 +1,6 @@
-// A second opinion on `check`: runs a plan's step for real, a thread for every lane of every
-// worker, each blocked until the values that its next op reads are there. It shares nothing with
-// the code under test but effect_of.
+// A second opinion on `check`: runs a plan's step with a thread for every lane of every worker. A
+// thread blocks until the values that its next op reads are there. Of the code under test it uses
+// only effect_of.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace tenuto {
 // How a run ended.
 enum class Ending {
   Right,  // every lane at its end, all work done exactly once, nothing left over
-  Hangs,  // every lane that is not at its end waits for another
+  Hangs,  // every lane that is not at its end waits
   Work,   // work or a value lost, doubled or left over
   Rules,  // order or limits of the plan broken
 };

@@ -16,8 +16,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// Which ops have ended, by number: all else follows from it, because a worker posts receives and
-// hands over messages at once.
+// The ops that have ended, one bit each. All else follows from them, because a worker posts
+// receives and sends messages as soon as it can.
 struct State {
   uint64_t low = 0, high = 0;
   bool operator==(const State&) const = default;
@@ -35,8 +35,8 @@ struct Place {
   int32_t worker = -1, index = -1;
 };
 
-// The step without what only the update needs. Validation stays where there is one: it takes the
-// compute lane before others.
+// The step without the ops that only the update needs. Validation stays if the plan has one,
+// because it runs in the compute lane before other ops.
 Plan without_update(const Plan& plan) {
   Plan left = plan;
   left.evaluation = {};
@@ -74,7 +74,7 @@ class Search {
   }
 
  private:
-  // What a way on has changed, to be taken back. Walks stay allocated from use to use.
+  // The state that one event has changed, to restore it. Walks stay allocated between uses.
   struct Frame {
     std::vector<std::pair<int32_t, Walk>> walks;
     size_t used = 0;
@@ -82,7 +82,8 @@ class Search {
     std::vector<int32_t> taken;
   };
 
-  // Ops that end at moments of their own: all but sends, which end when their message leaves.
+  // Gives a bit to every op whose end is an event of its own: all but sends, which end when their
+  // message leaves.
   void number_bits() {
     bit_.assign(at(pairing_.first.back()), -1);
     for (size_t w = 0; w < walks_.size(); ++w) {
@@ -98,7 +99,7 @@ class Search {
   int32_t number(Place place) const { return pairing_.number({place.worker}, place.index); }
   Walk& walk(int32_t worker) { return walks_[at(worker)]; }
 
-  // Keeps what the walk was before this way.
+  // Saves the walk as it was before this event, once.
   void touch(int32_t worker, size_t depth) {
     Frame& frame = frames_[depth];
     for (size_t i = 0; i < frame.used; ++i) {
@@ -113,7 +114,7 @@ class Search {
     ++frame.used;
   }
 
-  // Starts all messages that a worker can start; sends whose receive is posted leave.
+  // Starts all sends and receives that a worker can start. A send whose receive is posted leaves.
   void settle(int32_t worker, size_t depth) {
     for (bool again = true; again;) {
       again = false;
@@ -157,7 +158,7 @@ class Search {
     return arrivals_.first_come == 0 || taken_[at(recv.worker)] < arrivals_.first_come;
   }
 
-  // The op ends, and a message of which it frees the value gives its place back.
+  // Ends an op. A receive takes a shared buffer; an op that frees a received value gives one back.
   void finish(Place place, size_t depth) {
     const Op& op = walk(place.worker).op(place.index);
     int32_t places = op.kind == OpKind::Recv ? 1 : 0;
@@ -170,7 +171,7 @@ class Search {
     settle(place.worker, depth);
   }
 
-  // Every way on from here.
+  // Visits every state that can follow.
   void visit(State state, int32_t ended, size_t depth) {
     if (static_cast<int64_t>(seen_.size()) >= most_states_) {
       endings_.complete = false;

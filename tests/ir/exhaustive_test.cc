@@ -1,5 +1,5 @@
 // `check` against a search over all orders in which a small plan's ops can start and its messages
-// arrive: a plan is refused exactly when some timing makes it stand still.
+// arrive: a plan is refused exactly when some timing makes it deadlock.
 #include "ir/exhaustive.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int32_t kUnbounded = 1000;  // receives ahead: more than there are messages
 
-// How many plans came out how.
+// Counts of the plans by their result.
 struct Tally {
   int plans = 0, accepted = 0, refused = 0;
   int64_t states = 0, most_states = 0;
@@ -49,7 +49,7 @@ std::string describe(const Plan& plan) {
   return text;
 }
 
-// The check and the search say the same, and every way to run the plan ends the same.
+// Expects that check and search agree, and that all orders of events end the same.
 void judge(const Plan& plan, uint64_t seed, Tally& tally) {
   const Status status = check(plan);
   const Endings endings = search_all(plan);
@@ -72,7 +72,7 @@ const std::vector<SmallKind>& kinds_of_one_stage() {
   return kinds;
 }
 
-// The larger a kind, the fewer of it.
+// The number of plans to draw of a kind: fewer of larger ones.
 uint64_t seeds_of(const SmallKind& kind) {
   return kind.workers * kind.micros < 12 ? (kSanitized ? 20 : 60) : (kSanitized ? 3 : 8);
 }
@@ -91,23 +91,23 @@ TEST(Exhaustive, CheckRefusesWhatCanStandStill) {
   EXPECT_GT(tally.refused, 5);
 }
 
-// Without a warm-up the one order of micro-batches is enough for one stage a worker: nothing is
-// refused that has room for a micro-batch.
+// With one stage a worker and no warm-up, one global order of micro-batches is enough: no plan with
+// room for a micro-batch is refused.
 TEST(Exhaustive, OneOrderIsEnough) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Random random(mix(2, seed));
     Plan plan = small_ready_plan({2, 2, 1, 3}, MicroOrder::Global, random);
     for (Limit& limit : plan.limits) limit.warm_up = 0;
     EXPECT_TRUE(check(plan).ok());
-    // Nor does it need more than one buffer for each peer and direction.
+    // One buffer for each peer and direction is enough, too.
     for (const int32_t ahead : {1, 2}) {
       EXPECT_FALSE(search_all(plan, {ahead, 0}).stands_still) << seed << "\n" << describe(plan);
     }
   }
 }
 
-// Slots that the stages of a worker share: whether the order of the stages in the lists goes with
-// the room is for check to say.
+// The stages of a worker share its slots: check must find out whether the order of the stages in
+// the lists fits the room.
 TEST(Exhaustive, SharedSlotsOfSeveralStages) {
   Tally tally;
   for (const SmallKind& kind : {SmallKind{2, 1, 2, 3}, SmallKind{1, 2, 2, 2}, SmallKind{2, 2, 2, 2},
@@ -138,7 +138,7 @@ TEST(Exhaustive, ListedPlans) {
   EXPECT_GT(tally.refused, tally.plans / 10);
 }
 
-// As many buffers as there are slots: no message ever waits for one, in any order of events.
+// With as many buffers as slots, no message ever waits for a buffer, in any order of events.
 TEST(Exhaustive, BuffersBySlotsCostNothing) {
   int bounded = 0;
   for (const SmallKind& kind : kinds_of_one_stage()) {
@@ -154,11 +154,11 @@ TEST(Exhaustive, BuffersBySlotsCostNothing) {
       bounded += search_all(plan, {1, 0}).send_waits;
     }
   }
-  EXPECT_GT(bounded, 0);  // one buffer does make messages wait: the search can tell
+  EXPECT_GT(bounded, 0);  // with one buffer messages do wait, so the search can see it
 }
 
-// The search finds what broken rules lead to. First: micro-batches in an order of each worker's
-// own.
+// The search finds the deadlocks of broken rules. First: each worker has its own order of
+// micro-batches.
 TEST(Exhaustive, OrdersOfEachWorkersOwnStandStill) {
   int stand_still = 0, plans = 0;
   for (const SmallKind& kind : kinds_of_one_stage()) {
@@ -177,7 +177,7 @@ TEST(Exhaustive, OrdersOfEachWorkersOwnStandStill) {
   EXPECT_GT(stand_still, plans / 4);
 }
 
-// Second: one buffer of a worker for whichever message comes first, instead of one by name.
+// Second: a worker has one buffer for the message that comes first, instead of buffers by name.
 TEST(Exhaustive, FirstComeBuffersStandStill) {
   int stand_still = 0, both = 0, plans = 0;
   for (const SmallKind& kind : kinds_of_one_stage()) {
@@ -195,11 +195,11 @@ TEST(Exhaustive, FirstComeBuffersStandStill) {
       "buffers first come, first served: %d of %d plans can stand still, %d of them only"
       " under some timings\n",
       stand_still, plans, both);
-  EXPECT_GT(both, plans / 4);  // which one run would not have shown
+  EXPECT_GT(both, plans / 4);  // a single run of these may not show the deadlock
 }
 
-// The verdict on the step before comes at any moment, and whoever it finds computing judges next:
-// that changes no ending.
+// The verdict on the previous step comes at any moment, and a worker validates after its current
+// op: that changes no ending.
 TEST(Exhaustive, ValidationStandsInNobodysWay) {
   Tally tally;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -233,7 +233,7 @@ TEST(Exhaustive, MadePlans) {
         shape.dispatch = dispatch;
         shape.memory = memory;
         const auto plan = make_plan(shape);
-        if (!plan.ok()) continue;  // the order cannot have so few micro-batches or so little room
+        if (!plan.ok()) continue;  // too few micro-batches or too little room for the order
         ++plans;
         const Endings endings = search_all(plan.value());
         EXPECT_TRUE(check(plan.value()).ok());
@@ -246,14 +246,14 @@ TEST(Exhaustive, MadePlans) {
   EXPECT_GT(plans, 30);
 }
 
-// The words for what no timing can run.
+// The error message for a plan that no timing can run.
 TEST(Exhaustive, SaysWhatWaitsForWhat) {
   Shape shape;
   shape.stages = 2;
   shape.micros = 3;
   shape.dispatch = Dispatch::Ready;
   Plan plan = make_plan(shape).value();
-  // The last stage asks for two forwards before it gives a gradient, the first has room for one.
+  // The last stage needs two forwards before it makes a gradient, but the first has room for one.
   plan.limits = {{1, 0, {}}, {2, 2, {}}};
   const Status status = check(plan);
   ASSERT_FALSE(status.ok());

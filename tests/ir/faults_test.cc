@@ -1,5 +1,4 @@
-// Seven faults that validators and tools of schedules are known to have, and that ours refuses or
-// cannot have.
+// Seven faults that validators and tools for schedules are known to have. Ours does not have them.
 #include <gtest/gtest.h>
 
 #include <type_traits>
@@ -37,7 +36,8 @@ bool says(const std::string& message, std::string_view what) {
   return message.find(what) != std::string::npos;
 }
 
-// 1. The dependence rule in several places, one of which lets a weight gradient run at any time.
+// 1. The dependence rule is written in several places, one of which lets a weight gradient run at
+// any time.
 TEST(Faults, WeightGradientBeforeItsInput) {
   const std::string message = refusal("0F0,0W0,0I0\n");
   EXPECT_TRUE(says(message,
@@ -47,7 +47,7 @@ TEST(Faults, WeightGradientBeforeItsInput) {
   EXPECT_TRUE(says(message, "\nw0: F0.0 W0.0 B0.0")) << message;
 }
 
-// 2. Sets that swallow what is doubled: the counts of these come out right.
+// 2. Sets hide doubled work: here the counts of ops are right although some are doubled.
 TEST(Faults, DoubledWork) {
   EXPECT_TRUE(says(refusal("0F0,0F0,0F1,0B0,0B1\n"), "F0.0 runs twice"));
   const std::string mixed = refusal("0F0,0F1,0B0,0I0,0W0\n");
@@ -55,7 +55,7 @@ TEST(Faults, DoubledWork) {
   EXPECT_TRUE(says(refusal("0F0,0F1,0I0,0W0,0I1,0W0\n"), "W0.0 runs twice"));
 }
 
-// 3. A file that places its messages gets no less of a check.
+// 3. A file that places its messages itself is checked less. Here it is checked as fully.
 TEST(Faults, MessagesAreChecked) {
   EXPECT_EQ(plan_of("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n").ok(), true);
   EXPECT_TRUE(says(refusal("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"),
@@ -75,7 +75,7 @@ TEST(Faults, MessagesAreChecked) {
       << crossed;
 }
 
-// 4. Comparison up to the shorter list: whatever is cut off, somewhere, is missed.
+// 4. Lists are compared up to the end of the shorter one, so cut-off ops are overlooked.
 TEST(Faults, TruncatedLists) {
   Shape shape;
   shape.stages = shape.layers = 3;
@@ -92,7 +92,7 @@ TEST(Faults, TruncatedLists) {
   EXPECT_NE(to_text(plan.schedule), to_text(plan_of("0F0,0B0").value().schedule));
 }
 
-// 5. A price in two places: a whole backward that costs its input half alone.
+// 5. The price is computed in two places: in one, a whole backward costs only its input half.
 TEST(Faults, WholeBackwardCostsBothHalves) {
   Shape shape;
   shape.stages = shape.layers = shape.micros = 2;
@@ -110,14 +110,14 @@ TEST(Faults, WholeBackwardCostsBothHalves) {
   EXPECT_EQ(timeline.value().makespan, from_milliseconds(18));
 }
 
-// 6. One record for everything: an op holds what it is, and neither time nor place.
+// 6. One record holds everything. Here an op holds only what it is, neither its time nor its place.
 TEST(Faults, OpsAreSmall) {
   EXPECT_TRUE(std::is_trivially_copyable_v<Op>);
   EXPECT_LE(sizeof(Op), 24u);
 }
 
-// 7. Passes that read settings from elsewhere: ours give equal results from equal arguments,
-// whatever ran before.
+// 7. Passes read settings from elsewhere. Ours give equal results for equal arguments, whatever ran
+// before.
 TEST(Faults, PassesAreFunctions) {
   Shape shape;
   shape.stages = shape.layers = 3;
@@ -136,7 +136,8 @@ TEST(Faults, PassesAreFunctions) {
   EXPECT_EQ(bare, again);
 }
 
-// A circle over two workers is told link by link, each with who should have made what.
+// A deadlock over two workers is explained link by link, each with the op that should have come
+// first.
 TEST(Faults, CircleIsExplained) {
   const std::string message = refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
   EXPECT_TRUE(
@@ -148,7 +149,7 @@ TEST(Faults, CircleIsExplained) {
       << message;
 }
 
-// What nobody makes is told as that.
+// The message for a value that no op makes says so.
 TEST(Faults, NobodyMakesIt) {
   const std::string message = refusal("0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0\n");
   EXPECT_TRUE(says(message, "worker 0 waits at op 2 (B0.0) for g1.0, which nobody makes"))
@@ -181,7 +182,7 @@ TEST(Faults, SeveralStagesOfAWorkerAreRight) {
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
-// Micro-batches may run in any order, as breadth-first schedules do in backward; it is said.
+// Backwards may run in descending order, as in breadth-first schedules; a notice says so.
 TEST(Faults, BackwardMayDescend) {
   const auto plan = plan_of("0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n");
   ASSERT_TRUE(plan.ok());

@@ -1,5 +1,5 @@
-// Valid plans of every order are changed at random; `check` and an executor that runs them in
-// threads and shares only effect_of with it must agree on every one.
+// Changes valid plans of every order at random. `check` must agree on every one with an executor
+// that runs it in threads and shares only effect_of with check.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,15 +20,14 @@ namespace {
 // Sanitizers make every run several times as long; a quarter of them still shows every ending.
 constexpr int kMutantsOfAPlan = kSanitized ? 30 : 130;
 
-// How many mutants ended how.
+// Counts of the mutants by their ending.
 struct Tally {
   int accepted = 0, refused = 0;
   std::array<int, 4> endings{};  // by Ending
   int of(Ending ending) const { return endings[static_cast<size_t>(ending)]; }
 };
 
-// A plan of this shape, with as many more micro-batches as the order needs, and untied where the
-// order cannot have it otherwise.
+// A plan of this shape, with more micro-batches if the order needs them, and untied if it must be.
 Plan plan_of(Shape shape) {
   shape.layers = 4 * shape.stages;
   std::string refusal;
@@ -66,13 +65,13 @@ std::vector<Plan> plans_of(const OrderCard& card) {
   return plans;
 }
 
-// Another number of 0 .. end - 1 than `before`, where there is one.
+// A number of 0 .. end - 1 other than `before`, if there is one.
 int32_t another(Random& random, int32_t before, int32_t end) {
   const auto drawn = static_cast<int32_t>(random.below(std::max(end - 1, 1)));
   return drawn < before || end < 2 ? drawn : drawn + 1;
 }
 
-// Changes one op into another one; returns what was changed.
+// Changes one field of an op; returns which.
 std::string change(const Plan& plan, Op& op, Random& random) {
   const Schedule& schedule = plan.schedule;
   const int64_t choice = random.below(3);
@@ -95,7 +94,7 @@ std::string change(const Plan& plan, Op& op, Random& random) {
   return "stage";
 }
 
-// One random change of one list; returns what was done.
+// Makes one random change in one list; returns what was done.
 std::string mutate(Plan& plan, Random& random) {
   const auto worker =
       static_cast<size_t>(random.below(static_cast<int64_t>(plan.schedule.lists.size())));
@@ -179,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, MutantsOf, testing::ValuesIn(order_names()),
                            return name;
                          });
 
-// However the threads fall, a plan runs the same ops: what makes one run of `check` enough.
+// A plan ends the same however the threads are scheduled, so one walk by `check` is enough.
 TEST(Mutants, EveryRunEndsTheSame) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     Shape shape;
@@ -190,7 +189,7 @@ TEST(Mutants, EveryRunEndsTheSame) {
     shape.dispatch = Dispatch::Ready;
     Plan plan = plan_of(shape);
     EXPECT_EQ(run_in_threads(plan, seed).fault, "");
-    // A warm-up that the limits of the stages before cannot feed is stuck, always.
+    // A warm-up longer than the limits of the stages before allow always hangs.
     plan.limits[2].warm_up = 3;
     plan.limits[2].micros = 3;
     plan.limits[0].micros = 2;

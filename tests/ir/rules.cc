@@ -13,8 +13,8 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 // How far a micro-batch is at a stage.
 enum class Done : uint8_t { Nothing, Arrival, Forward, Backward, Weight };
 
-// Everything in one word: three bits for each stage and micro-batch, and two for its place among
-// the messages on their way between the same two workers.
+// The whole state in one word: for each stage and micro-batch three bits for its progress, and two
+// for its place among the messages in transit between the same two workers.
 struct State {
   uint64_t word = 0;
 
@@ -39,11 +39,11 @@ class Search {
 
  private:
   int32_t cell(int32_t stage, int32_t micro) const { return stage * network_.micros + micro; }
-  // Messages have moments of their own only where they may have to wait.
+  // True when messages may have to wait. Only then is their arrival an event of its own.
   bool waits_for_buffers() const { return rule_.buffers > 0; }
   int32_t owner(int32_t s, int32_t m) const { return network_.owners[at(s)][at(m)]; }
 
-  // True when every micro-batch of the worker that stands before `m` has come so far.
+  // True when every micro-batch of the worker before `m` has reached `so_far`.
   bool all_before(const State& state, int32_t s, int32_t m, bool own, Done so_far) const {
     const int32_t worker = owner(s, m);
     const auto& order = network_.own_orders[at(s)][at(worker)];
@@ -61,7 +61,7 @@ class Search {
     return all_before(state, s, m, rule_.taking == Taking::Own, next);
   }
 
-  // Cells of m's worker that have come to `first` and not beyond `last`.
+  // Number of micro-batches of m's worker at the stage that are between `first` and `last`.
   int32_t count(const State& state, int32_t s, int32_t m, Done first, Done last) const {
     int32_t count = 0;
     for (int32_t other = 0; other < network_.micros; ++other) {
@@ -71,7 +71,7 @@ class Search {
     return count;
   }
 
-  // Whether one of `most` places is for m, of which so many are taken.
+  // True when m may take one of `most` places, of which `taken` are taken.
   bool has_place(const State& state, int32_t s, int32_t m, int32_t most, int32_t taken,
                  bool reserves, Done next) const {
     if (taken >= most) return false;
@@ -136,7 +136,7 @@ class Search {
         if (!may(state, s, m)) continue;
         moved = true;
         if (visit(after(state, s, m))) return true;
-        // An arrival that never has to wait may as well be the next event.
+        // An arrival that never has to wait may always be the next event: try no other one.
         if (state.done(cell(s, m)) == Done::Nothing && !waits_for_buffers()) return false;
       }
     }

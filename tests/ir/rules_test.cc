@@ -1,5 +1,5 @@
-// What other rules of taking ops, slots and buffers lead to, beside ours: searched over every order
-// of events on small networks. Those that can stand still are seen to.
+// Searches every order of events on small networks under our rule of taking ops, slots and buffers,
+// and under other ones: some never deadlock, the forbidden ones must deadlock in some networks.
 #include "ir/rules.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace tenuto {
 namespace {
 
-// How many of some random networks can stand still under a rule; how many networks there were.
+// Returns how many random networks can deadlock under a rule, and how many networks there were.
 std::pair<int, int> count_standing(const Rule& rule) {
   int standing = 0, networks = 0;
   for (const auto& [stages, micros, seeds] :
@@ -38,7 +38,7 @@ TEST(Rules, TheseNeverStandStill) {
   }
 }
 
-// Each is one step away from one of the above.
+// Each differs in one point from one of the above.
 TEST(Rules, TheseAreForbidden) {
   for (const Rule& rule :
        {Rule{"an order of each worker's own", Taking::Own},

@@ -37,7 +37,7 @@ Plan frame_of(const SmallKind& kind) {
   return plan;
 }
 
-// Who runs each micro-batch at each stage: for the most part where it starts.
+// Draws the owner of each micro-batch at each stage; most stay in their pipeline.
 std::vector<std::vector<WorkerId>> draw_owners(const Plan& plan, Random& random) {
   std::vector<std::vector<WorkerId>> owners;
   for (const Stage& stage : plan.stages) {
@@ -52,8 +52,8 @@ std::vector<std::vector<WorkerId>> draw_owners(const Plan& plan, Random& random)
   return owners;
 }
 
-// One kind of op of one worker: the micro-batches of each stage in `sequence`, the stages mixed
-// at random.
+// The ops of one kind of one worker: the micro-batches of each stage in `sequence`, the stages
+// mixed at random.
 std::vector<Op> ops_of_kind(OpKind kind, WorkerId self,
                             const std::vector<std::vector<WorkerId>>& owners,
                             const std::vector<int32_t>& sequence, Random& random) {
@@ -70,7 +70,7 @@ std::vector<Op> ops_of_kind(OpKind kind, WorkerId self,
     }
     if (!ops.empty()) of_stage.push_back(std::move(ops));
   }
-  // For the most part by micro-batch, forwards down the stages and backwards up; else any mixture.
+  // Mostly by micro-batch, forwards down the stages and backwards up; else any mixture of stages.
   const bool mixed = random.below(4) == 0;
   if (kind != OpKind::Forward) std::reverse(of_stage.begin(), of_stage.end());
   std::vector<size_t> next(of_stage.size(), 0);
@@ -93,7 +93,7 @@ std::vector<Op> ops_of_kind(OpKind kind, WorkerId self,
 
 Limit draw_limit(const SmallKind& kind, Random& random) {
   Limit limit;
-  // A micro-batch of several stages may need a slot for each, or may not.
+  // With several stages a worker may have fewer slots than stages.
   const auto most = static_cast<int32_t>(kind.chunks == 1 ? 1 + random.below(2)
                                                           : kind.chunks - (random.below(4) == 0) +
                                                                 random.below(kind.chunks + 1));
@@ -130,7 +130,8 @@ Plan small_ready_plan(const SmallKind& kind, MicroOrder order, Random& random) {
 Plan small_listed_plan(const SmallKind& kind, Random& random) {
   Plan plan = frame_of(kind);
   const auto owners = draw_owners(plan, random);
-  // Some order of all ops in which each stands behind what it reads, dealt to the workers.
+  // Draw an order of all ops in which each comes after the ops that it needs, and deal it to the
+  // workers.
   std::vector<int32_t> done(at(kind.micros), 0);  // ops of each micro-batch
   const int32_t stages = plan.schedule.stage_count, last = 3 * stages - 1;
   std::vector<int32_t> open;
@@ -138,7 +139,7 @@ Plan small_listed_plan(const SmallKind& kind, Random& random) {
   while (!open.empty()) {
     const auto pick = static_cast<size_t>(random.below(static_cast<int64_t>(open.size())));
     const int32_t m = open[pick];
-    // Down the forwards, then at each stage up the two halves of the backward.
+    // First the forwards down the stages, then both halves of the backward at each stage, going up.
     const int32_t step = done[at(m)]++;
     Op op;
     op.micro = {m};
@@ -149,7 +150,7 @@ Plan small_listed_plan(const SmallKind& kind, Random& random) {
     plan.schedule.lists[at(owners[at(op.stage.value)][at(m)].value)].push_back(op);
     if (step == last) open.erase(open.begin() + static_cast<std::ptrdiff_t>(pick));
   }
-  // Half of them with two ops out of place.
+  // Swap two ops in about half of the plans.
   for (auto& list : plan.schedule.lists) {
     if (list.size() < 2 ||
         random.below(2 * static_cast<int64_t>(plan.schedule.lists.size())) != 0) {

@@ -7,7 +7,7 @@
 
 namespace tenuto {
 
-// What small plans are like.
+// The size of small plans.
 struct SmallKind {
   int32_t pipelines = 2;
   int32_t workers = 2;  // of a pipeline
@@ -21,12 +21,12 @@ enum class MicroOrder : uint8_t {
   OfAWorker,  // another permutation at each worker: breaks the rule of ready dispatch
 };
 
-// A plan for ready dispatch: each micro-batch's ops of a stage at a random holder, the stages of a
-// worker mixed at random, limits on micro-batches of 1 to 2 for each stage, or rooms that keep
-// weight gradients waiting, at times a warm-up. It may stand still.
+// A plan for ready dispatch: a random holder of each stage runs each micro-batch, and the stages of
+// a worker are mixed at random. A worker may hold 1 to 2 micro-batches for each stage, by a limit
+// or a room; some have a warm-up. The plan may deadlock.
 Plan small_ready_plan(const SmallKind& kind, MicroOrder order, Random& random);
 
-// A plan with random lists for listed dispatch; some stand still.
+// A plan with random lists for listed dispatch. It may deadlock.
 Plan small_listed_plan(const SmallKind& kind, Random& random);
 
 }  // namespace tenuto

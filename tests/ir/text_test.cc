@@ -1,4 +1,4 @@
-// Text and JSON: out and in again is the same; what is wrong is refused with its place.
+// Text and JSON: what is written is read back unchanged; wrong input is refused with its place.
 #include "ir/text.h"
 
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ TEST(Json, Refusals) {
   EXPECT_FALSE(plan_from_json(good.substr(0, good.size() / 2), "p.json").ok());
 }
 
-// Found by the fuzzer `plan`, and thought of while it ran.
+// Cases that the fuzzer `plan` found, and similar ones.
 TEST(Json, NumbersAndNestingHaveBounds) {
   const auto message = [](const std::string& text) {
     const auto plan = plan_from_json(text, "p.json");
@@ -137,8 +137,8 @@ TEST(Json, NumbersAndNestingHaveBounds) {
   }
 }
 
-// The time that judging takes grows as the plan does, also where one worker holds every stage and
-// where lines are many.
+// The time of reading and check() grows linearly with the plan, also if one worker holds every
+// stage and the text has many lines.
 TEST(Text, ManyStagesAtOneWorker) {
   constexpr int kStages = 20'000;
   std::string forward, backward, update, groups;
@@ -177,7 +177,7 @@ TEST(Text, APlanNeedsAStageAndNoMoreThanOps) {
   }
 }
 
-// Whatever the bytes, an answer comes back; what is read can be judged and written.
+// Whatever the bytes, reading returns; a plan that was read can be checked and written.
 TEST(Json, DamagedInput) {
   Random random(3);
   const Plan plan = plan_of(2, 2, 2, "1f1b", true);

@@ -1,4 +1,4 @@
-// PyTorch's schedule CSV in and out.
+// Reads and writes PyTorch's schedule CSV.
 #include "ir/torch_csv.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tenuto {
 namespace {
 
-// The lists alone, a row a line.
+// Only the lists, one line each.
 std::string rows_of(const Schedule& schedule) {
   const std::string text = to_text(schedule);
   return text.substr(text.find('\n') + 1);
@@ -121,7 +121,7 @@ TEST(TorchCsv, RefusedWithItsPlace) {
   }
 }
 
-// Cells of sharded weights do nothing here and are told; so is who reduces.
+// Cells of sharded weights do nothing here, and notes say so; notes also say which ranks reduce.
 TEST(TorchCsv, ShardsAndReductionsAreNotes) {
   const CsvSchedule csv = read(
       "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0RESHARD\n"
@@ -134,7 +134,8 @@ TEST(TorchCsv, ShardsAndReductionsAreNotes) {
   EXPECT_TRUE(read("0F0,0B0").notes.empty());
 }
 
-// Right here, and there only in an order in which cells can be taken one after the other.
+// These plans are right here. PyTorch runs a plan only if each rank can take its cells one after
+// the other.
 TEST(TorchCsv, WhatPyTorchWouldDo) {
   struct Case {
     const char* text;
@@ -161,7 +162,7 @@ TEST(TorchCsv, WhatPyTorchWouldDo) {
     const auto plan = plan_of(csv);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     EXPECT_TRUE(check(plan.value()).ok()) << it.text;
-    // Placed anew, the messages suit both.
+    // After to_csv has placed the messages anew, PyTorch runs the plan, too.
     EXPECT_EQ(read(written(plan.value(), {true, CsvBackward::Whole, -1})).torch->ending,
               TorchEnding::Runs);
   }
@@ -192,7 +193,7 @@ TEST(TorchCsv, SeveralPipelines) {
   EXPECT_FALSE(to_csv(plan, {false, CsvBackward::Whole, 2}).ok());
   EXPECT_EQ(written(plan, {false, CsvBackward::Whole, 0}),
             written(plan, {false, CsvBackward::Whole, 1}));
-  // The lists of one pipeline, laid out twice, are the plan's.
+  // The lists of one pipeline, used for two pipelines, give the same plan.
   const CsvSchedule csv = read(written(plan, {false, CsvBackward::Whole, 1}));
   shape.order = "x.csv";
   auto again = make_given_plan({csv.schedule, false}, shape);
@@ -201,7 +202,7 @@ TEST(TorchCsv, SeveralPipelines) {
   EXPECT_EQ(again.value(), plan);
 }
 
-// Work that has moved to another pipeline cannot be said in a CSV.
+// A CSV cannot express work that has moved to another pipeline.
 TEST(TorchCsv, MovedWork) {
   Shape shape;
   shape.stages = shape.layers = shape.micros = shape.pipelines = 2;
@@ -225,7 +226,7 @@ TEST(TorchCsv, StagesLieAtOneWorkerEach) {
   EXPECT_EQ(refused("0F0,0B0\n\n1F0,1B0\n"), "worker 1 lists no op of any stage: drop its list");
 }
 
-// Every order, out and in: the same plan, whichever way it is written.
+// Every order written and read gives the same plan, in every way of writing.
 TEST(TorchCsv, RoundTrip) {
   for (const OrderCard& card : order_cards()) {
     for (const int32_t stages : {1, 2, 4}) {
@@ -257,7 +258,8 @@ TEST(TorchCsv, RoundTrip) {
   }
 }
 
-// Both ranks list the messages between them in one order: there the wire takes them as they come.
+// Both ranks list the messages between them in one order, because PyTorch receives them in the
+// order of sending.
 TEST(TorchCsv, OneOrderOfMessages) {
   const CsvSchedule loop = read(
       "0F0,0F1,0F2,2F0,2F1,2F2,2B2,2B1,2B0,0B2,0B1,0B0\n"

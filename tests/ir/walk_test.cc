@@ -77,7 +77,7 @@ TEST(Walk, LastStageListed) {
   EXPECT_EQ(startable(walk), "M1 <v0@0 ");
   EXPECT_EQ(run(walk, "M1"), "");
   EXPECT_EQ(startable(walk), ">n1@0 <v0@0 ");
-  EXPECT_EQ(run(walk, ">n1@0"), "");  // another may take it too
+  EXPECT_EQ(run(walk, ">n1@0"), "");  // it may be sent to another worker too
   run(walk, "<v0@0");
   EXPECT_FALSE(walk.done());
   EXPECT_EQ(run(walk, "U1"), "total 1 partial 1.0 partial 1.1 ");
@@ -96,7 +96,7 @@ TEST(Walk, ReadyTakesBackwardThenForwardThenWeight) {
   Walk walk(plan, plan.schedule, {0});
   run(walk, "F0.0");
   run(walk, "<g1.0@1");
-  // A gradient is here, but the warm-up asks for two forwards first.
+  // A gradient is here, but the warm-up needs two forwards first.
   EXPECT_EQ(walk.startable().front(), find(walk, "F0.1"));
   run(walk, "F0.1");
   EXPECT_EQ(walk.startable().front(), find(walk, "B0.0"));
@@ -122,7 +122,7 @@ TEST(Walk, ReceivesHaveBuffers) {
   walk.start(find(walk, "<a0.1@0"));
   EXPECT_EQ(startable(walk), "");
   walk.finish(find(walk, "<a0.1@0"));
-  EXPECT_EQ(startable(walk), "");  // it lies in its buffer until its reader is done
+  EXPECT_EQ(startable(walk), "");  // the message keeps its buffer until its reader is done
   walk.finish(find(walk, "<a0.0@0"));
   run(walk, "E1.0");
   EXPECT_EQ(startable(walk), "E1.1 <a0.2@0 ");
@@ -136,8 +136,8 @@ int32_t posted_at_once(const Plan& plan, int32_t worker) {
   }));
 }
 
-// A worker posts as many activations as the stage before holds, and as many gradients as it holds;
-// of each one more, which is what the norm and the verdict are to have when their time comes.
+// A worker posts receives for as many activations as the stage before holds, and for as many
+// gradients as it holds itself, plus one each: later the verdict and the norm use these.
 TEST(Walk, ReceivesGoBySlots) {
   Shape shape;
   shape.stages = 4;
@@ -160,7 +160,8 @@ TEST(Walk, ReceivesGoBySlots) {
   EXPECT_EQ(posted_at_once(plan, 1), 14);
 }
 
-// With two gradients on their way, as many as the worker has slots, the norm is asked for as well.
+// With two gradients in transit, as many as the worker has slots, the norm's receive can be posted
+// as well.
 TEST(Walk, TheNormHasABufferOfItsOwn) {
   Shape shape;
   shape.stages = 2;
@@ -172,7 +173,7 @@ TEST(Walk, TheNormHasABufferOfItsOwn) {
   EXPECT_EQ(startable(walk), "W0.0 >a0.0@1 <g1.1@1 <g1.2@1 <n1@1 ");
 }
 
-// Two ends that take messages in different orders: slots say nothing then.
+// If both ends have the messages in different orders, the receives ahead do not follow from slots.
 TEST(Walk, ReceivesInAnotherOrderGoByTheirNumber) {
   const Plan plan = plan_of(
       "stages 2 micros 3\nw0: F0.0 >a0.0@1 <g1.0@1 B0.0 W0.0 F0.1 >a0.1@1 <g1.1@1 B0.1 W0.1\n"

@@ -1,11 +1,12 @@
-/* What the models of recovery share: two stages of two workers each, who may die or be suspected
- * wrongly, and the epochs of their membership.
+/* The common part of the models of recovery: two stages of two workers each, which may die or be
+ * wrongly suspected, and the epochs of their membership.
  *
- * Workers 0 and 1 hold the first stage, 2 and 3 the second. The network is sets that never forget:
- * what was sent may be read at once, later, or never. A slow, stopped or cut-off worker is one that
- * is not scheduled. Orders are states and read from the coordinator as it is: who hears an old one
- * could as well have heard it before the coordinator went on, since nothing that it does until then
- * comes from there. A set is emptied when nobody who lives can read it any more.
+ * Workers 0 and 1 hold the first stage, 2 and 3 the second. The network is sets: what was sent
+ * stays there, and a worker may read it at once, later, or never. A slow, stopped or cut-off worker
+ * is one that is not scheduled. Orders (directives) are no messages: a worker reads the present
+ * state of the coordinator. This covers a worker that hears an old order: it could have heard it
+ * before the coordinator went on, since until then nothing that it does comes from the coordinator.
+ * A set is emptied when no live worker can read it any more.
  *
  * Options: N micro-batches, STEPS, KILLS, WRONG suspicions, RESTARTS of the coordinator. */
 
@@ -42,14 +43,14 @@
 #define is_in(e, w) has(members[e], w)
 /* The micro-batches of a step that are routed to w in epoch e. */
 #define own(e, w) (is_in(e, peer_of(w)) -> (((w) & 1) -> ODD : EVEN) : FULL)
-/* What is sent in epoch e for a step: two steps are open at once. */
+/* Where the sets keep what is sent in epoch e for a step: two steps are open at once. */
 #define slot(e, step) ((e) * 2 + ((step) & 1))
 #define Posted 128
 
 byte members[EPOCHS] = 15;
 byte epoch[4], phase[4], version[4], seen[4];
 
-/* The coordinator's journal: the epoch, what was decided of it, the committed version. */
+/* The coordinator's journal: the epoch, the version decided for it, the committed version. */
 byte current, target, committed;
 
 byte activations[EPOCHS * 2], gradients[EPOCHS * 2]; /* sent, by slot: micro-batches */
@@ -59,7 +60,7 @@ byte part[EPOCHS * 8];                               /* posted, by slot and work
 byte kills = KILLS, wrong = WRONG;
 hidden byte i, least;
 
-/* Empties what only an epoch that nobody is in any more could read. */
+/* Empties the sets of the epochs that no live worker is in any more. */
 inline forget() {
   least = current;
   for (i : 0 .. 3) {
@@ -88,7 +89,7 @@ inline forget_step(step) {
   part_of(current, step, 2) = 0; part_of(current, step, 3) = 0
 }
 
-/* C1: whoever is dead, or is held to be, leaves the members; the epoch is undecided. */
+/* C1: a dead or suspected worker leaves the members; the new epoch is undecided. */
 inline suspect(w) {
   members[current + 1] = members[current] & (15 ^ (1 << w));
   current++;
@@ -96,7 +97,7 @@ inline suspect(w) {
 }
 #define kept_by_peer(w) (is_in(current, peer_of(w)) && lives(peer_of(w)))
 
-/* Workers die while their stage keeps another holder, and are suspected, rightly or not. */
+/* Kills workers while their stage keeps another holder; suspects workers, rightly or wrongly. */
 active [4] proctype fate() {
   byte w = _pid;
 end:

@@ -1,9 +1,9 @@
-/* A newcomer copies the state of a stage while it trains: rules J1 to J6.
+/* State transfer: a newcomer copies the state of a stage that trains on: rules J1 to J6.
  *
- * Two holders step; the newcomer takes the state in chunks from one of them, advances each chunk by
- * the totals that it is sent, and is admitted when all of it is at the committed version. A step
- * may be abandoned and tried again, which makes other bits of it: a state is right if each of its
- * steps is that of the try which was committed.
+ * Two holders take steps. The newcomer gets the state in chunks from one of them, advances each
+ * chunk by the gradient totals that it is sent, and is admitted when all chunks are at the
+ * committed version. A step may be abandoned and tried again, with other bits as its result: a
+ * state is right if each of its steps is from the try that was committed.
  *
  * Options: ABORTS, KILLS (of a holder or of the newcomer), STEPS.
  * Bugs that the search must find: UNCOMMITTED, NOTAG. */
@@ -29,11 +29,11 @@ byte made_by[3];                 /* of members ahead of `seen`: the try that mad
 byte committed, this_try;        /* the journal; the try of the step under way */
 byte winner[STEPS + 1];          /* the try that was committed, by version */
 
-/* What the newcomer has: of each chunk the version, and whether it is what was committed. */
+/* The newcomer's chunks: version, try of the last step, and whether an earlier step is wrong. */
 byte chunk[CHUNKS] = Nobody, chunk_try[CHUNKS];
 bool spoiled[CHUNKS];
-byte cut[CHUNKS] = Nobody, cut_try[CHUNKS]; /* on its way to it */
-byte totals;                     /* sent to it, of committed steps: bits */
+byte cut[CHUNKS] = Nobody, cut_try[CHUNKS]; /* on its way to the newcomer */
+byte totals;                     /* sent to the newcomer: bits of committed steps */
 byte donor;
 byte kills = KILLS, aborts = ABORTS;
 hidden byte k;
@@ -43,7 +43,7 @@ hidden byte k;
 #define others_stepped(w) \
   ((w) == 0 || !is_member(0) || version[0] > committed) && \
   ((w) == 1 || !is_member(1) || version[1] > committed)
-/* A chunk is what was committed: its own last step, and all before. */
+/* A chunk is right: its last step and all before are those that were committed. */
 #define is_true(c) (!spoiled[c] && chunk_try[c] == winner[chunk[c]])
 #ifdef NOTAG
 #define is_ready (chunk[0] != Nobody && chunk[1] != Nobody)
@@ -55,7 +55,7 @@ active [2] proctype holder() {
   byte w = _pid;
 end:
   do
-  :: d_step { /* the update, when the commit before is known */
+  :: d_step { /* the update, when the commit of the step before is known */
        works(w) && version[w] < STEPS && seen[w] >= version[w] ->
        version[w]++;
        made_by[w] = this_try;
@@ -70,7 +70,7 @@ end:
   od
 }
 
-/* J2: a chunk is cut between two steps, of the committed version: the state, or its backup. */
+/* J2: a chunk is cut between two steps, of the committed version: from the state or its backup. */
 #define COPY(c) \
   :: d_step { \
        works(donor) && !dead[J] && !is_member(J) && cut[c] == Nobody && \
@@ -138,7 +138,7 @@ end:
        version[J] = committed;
        seen[J] = committed
      }
-  :: d_step { /* the step is abandoned: early updates are taken back, J6 also in the newcomer */
+  :: d_step { /* the step is abandoned: early updates are undone, J6 also in the newcomer */
        aborts > 0 && committed < STEPS ->
        aborts--;
        for (k : 0 .. 2) {

@@ -1,13 +1,13 @@
-/* Recovery by partial replay: only what is needed and nowhere alive is made again.
+/* Recovery by partial replay: only needed values that no live worker has are made again.
  *
- * Ops as in replay.pml. Workers keep what they sent until its step is committed; after a freeze the
- * coordinator reads what each member has (its inventory: frozen workers do not change), and
+ * Ops as in replay.pml. Workers keep what they sent until its step is committed. After a freeze the
+ * coordinator reads what each member has (its inventory: frozen workers do not change). Then
  * salvage() gives each member a list: what to forward, what to add to its sum, what to make for
- * others alone, what to send again. Nobody is undone but a worker that has stepped and owes an
- * output: it takes the step back, makes it, and steps again with the total that it kept.
+ * others only, what to send again. Only a worker that has stepped and owes an output is undone: it
+ * undoes the step, makes the output, and steps again with the total that it kept.
  *
- * Members are read as they are at C4 and C5: between its report and the decision a member can only
- * die, and could as well have died after it.
+ * C4 and C5 read the members themselves, not their reports: between its report and the decision a
+ * member can only die, and could as well have died after the decision.
  *
  * Bugs that the search must find: INPLACE, TOTAL, STALE, NOKEEP, NOREDO, FREETOTAL. */
 
@@ -22,7 +22,7 @@ byte stash[8];  /* first stage: forwarded, its gradient not yet added */
 byte kept[8];   /* outputs made, kept until the commit */
 byte summed[8]; /* in this worker's sum */
 byte total[8];  /* 1: the sum of the whole stage is here */
-/* The list: forwards, or ops of the second stage; of these what is to be added to the sum. */
+/* The list: ops to run; which of them add to the sum; outputs to send again. */
 byte make[8], add[8], again[8];
 byte copies[8]; /* 1: the total is to be copied, from the holder that has it */
 bool undone[4];
@@ -40,7 +40,7 @@ inline die(w) {
 
 hidden byte p, q, m, place, lost, j;
 
-/* W6: what was kept for a committed step goes; its place is that of the next step but one. */
+/* W6: frees what was kept for the committed step; its place serves the step after the next. */
 inline hear_commit(w) {
   if
   :: seen[w] < committed ->
@@ -73,7 +73,7 @@ inline hear_commit(w) {
 #define stage_total(s, step) stage_has(total, s, step, 0)
 #endif
 
-/* The first stage's part: what its sum lacks, and activations of which the maker is lost. */
+/* The first stage adds what its sum lacks. Sets `lost` if a gradient for this is gone. */
 inline salvage_first(step) {
   if
   :: !stage_total(0, step) && !stage_has(summed, 0, step, m) ->
@@ -97,7 +97,7 @@ inline salvage_first(step) {
   fi
 }
 
-/* The second stage's part, for its own sum and for lost gradients; then the activation for it. */
+/* The second stage makes what its sum lacks, and lost gradients; it gets the activation again. */
 inline salvage_second(step) {
   j = !stage_total(1, step) && !stage_has(summed, 1, step, m);
   if
@@ -225,7 +225,7 @@ end:
        my_part(w) = Posted | summed[now(w)]
      }
 #ifdef INPLACE
-  :: d_step { /* the peer's part is added to the own sum before all have come to their end */
+  :: d_step { /* the peer's part is added to the worker's own sum before all have finished */
        at_work(w) && my_part(w) && is_in(epoch[w], peer_of(w)) && peers_part(w) &&
          summed[now(w)] != FULL ->
        summed[now(w)] = summed[now(w)] | (peers_part(w) & FULL)
@@ -252,7 +252,7 @@ end:
        total[now(w)] = 1;
        summed[now(w)] = 0
      }
-  :: d_step { /* a total that lives is copied */
+  :: d_step { /* a total that a live peer has is copied */
        at_work(w) && copies[now(w)] && peer_total(w) ->
        copies[now(w)] = 0;
        total[now(w)] = 1
@@ -294,7 +294,7 @@ end:
 #ifndef NOREDO
        if
        :: version[w] == committed + 1 && make[of(w, committed)] ->
-         assert(total[of(w, committed)]); /* to step again with */
+         assert(total[of(w, committed)]); /* it steps again with this total */
          version[w] = committed;
          undone[w] = true
        :: else

@@ -1,9 +1,9 @@
 /* Recovery by abandoning the step and replaying it: rules C1 to C6, W1 to W8.
  *
- * An op of the first stage's forward sends an activation; one op of the second stage turns it into
- * a gradient and adds to its sum; the first stage adds its own when the gradient is there. Sums are
- * posted with the mask of what is in them, and a step is taken when the sums of all members of the
- * stage are there and the version before is committed.
+ * A forward of the first stage sends an activation. One op of the second stage turns it into a
+ * gradient and adds to its sum; the first stage adds to its own sum when the gradient is there.
+ * Each sum is posted with the mask of the micro-batches in it. A worker steps when the sums of all
+ * members of the stage are there and the version before is committed.
  *
  * Bugs that the search must find: FENCE, UNDO, PHASE, FIRST, AHEAD, KEEPACC, JOURNAL, DECISION. */
 
@@ -12,9 +12,9 @@
 #endif
 
 byte forwarded[4], summed[4]; /* of the worker's step: micro-batches */
-byte report[4];               /* the newest one that has come */
+byte report[4];               /* the newest one that has arrived */
 #ifdef JOURNAL
-byte written; /* the committed version in the journal; `committed` is what is told */
+byte written; /* the committed version in the journal; `committed` is what workers hear */
 #endif
 
 inline die(w) { forwarded[w] = 0; summed[w] = 0; epoch[w] = 0; version[w] = 0; seen[w] = 0 }
@@ -46,7 +46,7 @@ byte restarts = RESTARTS;
 
 #ifdef FENCE
 hidden byte old;
-/* The newest part of any epoch up to e. */
+/* The bug reads the newest part of any epoch up to e. */
 inline find_part(e, step, w) {
   old = 0;
   for (i : 0 .. e) {
@@ -158,7 +158,7 @@ end:
 }
 
 inline commit() {
-  for (i : 0 .. 3) { /* what is committed is there */
+  for (i : 0 .. 3) { /* all live members have what is committed */
     assert(!is_in(current, i) || !lives(i) || version[i] > committed)
   }
   forget_step(committed);

@@ -3,10 +3,10 @@
 
   search.py replay [--all]
 
-An instance passes when no state is wrong, none is stuck, and, where it is asked, no way through the
-states comes back to where it was (so nothing can go on for ever). A bug is a switch that breaks one
-rule; the search must find what it leads to. --all adds the instances that take minutes or more than
-2 GiB. Without spin, or a C compiler, the exit code is 77: skipped.
+An instance passes when no assertion fails, no state is a deadlock and, if it is under "cycles", no
+execution returns to an earlier state (so none goes on for ever). A bug is a switch that breaks one
+rule; the search must find a state that the bug makes wrong. --all adds the instances that take
+minutes or more than 2 GiB. Without spin, or a C compiler, the exit code is 77: skipped.
 """
 
 import argparse
@@ -19,7 +19,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Of each model: instances, those that only --all runs, and bugs with where they must be found.
+# Of each model: instances, those that only --all runs, those searched for cycles, and bugs, each
+# with the instance in which it must be found.
 MODELS = {
     "replay": {
         "instances": [

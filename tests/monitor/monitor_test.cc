@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A job whose steps are made up: pipelines x stages, a delay per link, a factor per worker.
+// A job with synthetic steps: pipelines x stages, a delay per link, a factor per worker.
 struct Job {
   int32_t pipelines = 1, stages = 4, messages = 8;
   double op_ms = 2, jitter = 0;
@@ -71,7 +71,7 @@ struct Job {
   int32_t workers() const { return pipelines * stages; }
 };
 
-// Learning step by step, and what came of it.
+// Learns step by step, and keeps the results.
 struct Watch {
   explicit Watch(const Job& job) : state(make_monitor(uniform_cluster(job.workers(), {}))) {}
   void learn_step(const std::vector<StepSample>& samples, int64_t step) {
@@ -115,7 +115,7 @@ TEST(Learn, TellsASlowLinkAndItsHealing) {
   EXPECT_NEAR(watch.latency_ms(2, 3), 19.95, 1e-3);
   EXPECT_NEAR(watch.latency_ms(3, 2), 19.95, 1e-3);
   EXPECT_EQ(watch.cluster.link({2}, {3}).bytes_per_second, 0);
-  // Healed: told at once, planned with 20 steps later.
+  // A healed link is reported at once, but used in plans only 20 steps later.
   job.one_way_ms.clear();
   watch.run(job, 120, 142);
   EXPECT_NEAR(watch.latency_ms(2, 3), 19.95, 1e-3);
@@ -156,7 +156,7 @@ TEST(Learn, AddsToWhatIsNominal) {
   watch.state.nominal.between = {{Link{milliseconds(2), 1e9}}};
   watch.state.nominal.exceptions[{{0}, {1}}] = {milliseconds(3), 0};
   watch.state.nominal.workers[1].speed = 0.5;
-  job.factor[1] = 2;  // as it should
+  job.factor[1] = 2;  // as its nominal speed of 0.5 says
   watch.run(job, 0, 30);
   EXPECT_TRUE(watch.sentences.empty()) << watch.sentences[0];
   job.one_way_ms[{0, 1}] = 10.1;
@@ -169,7 +169,7 @@ TEST(Learn, AddsToWhatIsNominal) {
   EXPECT_EQ(watch.cluster.workers[1].speed, 0.25);
 }
 
-// A slow drift is told when it has come 20 %, and so is the way back.
+// A slow drift is reported when it reaches 20 %, and so is the drift back.
 TEST(Learn, FollowsALongDrift) {
   Job job;
   job.jitter = 0.02;
@@ -227,7 +227,8 @@ TEST(Learn, LeavesShortAndSmallSlownessOfWorkersAlone) {
   EXPECT_TRUE(watch.sentences.empty()) << watch.sentences[0];
 }
 
-// Slow from the first step on: known by its peers, or by what was profiled.
+// A worker that is slow from the first step on is found by comparison with its peers, or with
+// profiled times.
 TEST(Learn, FindsAWorkerThatWasNeverFast) {
   Job job;
   job.pipelines = 2;
@@ -252,7 +253,7 @@ TEST(Learn, FindsAWorkerThatWasNeverFast) {
   EXPECT_TRUE(unknown.verdicts.empty()) << "nothing says how fast it should be";
 }
 
-// What would not change a plan is no slow link: here a gain of 1 % of an op.
+// A delay too small to matter in a plan is not reported as a slow link: here 1 % of an op.
 TEST(Learn, MeasuresLinksByOps) {
   Job job;
   job.op_ms = 200;
@@ -311,7 +312,7 @@ TEST(Learn, OrderOfSamplesDoesNotMatterAndItIsDeterministic) {
             plain);
 }
 
-// Reports that are lost, and reports that come up to three steps late and in any order.
+// Some reports are lost, and some come up to three steps late and in any order.
 TEST(Learn, StandsMissingAndLateReports) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Job job;

@@ -67,7 +67,7 @@ std::vector<StepSample> Series::next() {
   const bool spikes = trouble_ == Trouble::Spikes || trouble_ == Trouble::StepNoisy;
   const double of_step = trouble_ == Trouble::StepJitter ? std::exp(0.1 * normal(random_)) : 1;
   double spike = 1;
-  // One-off: the next steps are as before.
+  // A spike lasts one step. There is none in the first steps of a change, or soon after another.
   const bool fresh = changed_ >= 0 && step_ >= changed_ && step_ < changed_ + 3;
   if (spikes && !fresh && step_ - last_spike_ > 3 && random_.uniform() < 0.08) {
     spike = 2 * std::pow(10, random_.uniform());

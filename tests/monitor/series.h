@@ -12,29 +12,29 @@ namespace tenuto {
 // Standard normal numbers.
 double normal(Random& random);
 
-// The messages of a connection in one step, both ways.
+// The messages between two workers in one step, both ways.
 struct Traffic {
   WorkerId first{0}, second{1};
-  Duration offset{};                  // second's clock less first's
+  Duration offset{};                  // second's clock minus first's
   int32_t messages = 24;              // each way
   std::vector<Duration> forth, back;  // delays, one a message
   Bytes size{1 << 20};
-  // Adds the events that both ends note in `step`.
+  // Adds the events that both ends record in `step`.
   void note(int64_t step, std::vector<Event>& events) const;
 };
 
-// How a series goes wrong.
+// How the delays of a series vary.
 enum class Trouble {
   Steady,      // 1 % jitter
   Jitter,      // log-normal, 10 % a message
-  StepJitter,  // log-normal, 10 % a step: all messages of a step alike
+  StepJitter,  // log-normal, 10 % a step: the same for all messages of a step
   Spikes,      // single steps and single messages 2 to 20 times as slow
   Drift,       // up or down, 10 % at the end
   StepForth,   // 15 to 400 % of the round trip, one way
   StepBack,
   StepBoth,
   StepNoisy,  // like StepBoth, with 10 % jitter a message and spikes
-  Heal,       // from a step back to where it was
+  Heal,       // like StepBoth, later back to the old delay
 };
 
 // One seeded series: a connection at either end of a pipeline of eight.
@@ -43,11 +43,11 @@ class Series {
   Series(Trouble trouble, uint64_t seed);
   // The samples of the next step, of both ends.
   std::vector<StepSample> next();
-  // The first step at which it is slow; -1 = never.
+  // The first slow step; -1 = none.
   int64_t changed() const { return changed_; }
-  // The first step at which it is well again; -1 = never.
+  // The first step that is fast again; -1 = none.
   int64_t healed() const { return healed_; }
-  // How many steps it has.
+  // Number of steps.
   static constexpr int64_t kSteps = 90;
 
  private:

@@ -1,4 +1,4 @@
-// What detection finds and what it leaves alone, over many series of each kind.
+// Which changes detection finds and which variations it ignores, over many series of each kind.
 #include "monitor/series.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kSeries = 200;
 
-// What became of the series of one kind.
+// The results over the series of one kind.
 struct Tally {
   int changes = 0, in_time = 0, late = 0, missed = 0, false_alarms = 0;
   std::map<int64_t, int> after;  // steps from the change to the verdict
@@ -77,8 +77,9 @@ Tally run(Trouble trouble) {
   return tally;
 }
 
-// False alarms that are let pass: none, but where all messages of a step jitter together, or a
-// change comes on top of jitter and spikes, three steps in a row can look like a change by chance.
+// The number of false alarms that is allowed: none, except if all messages of a step jitter
+// together, or if a change comes on top of jitter and spikes. Then three steps in a row can look
+// like a change by chance.
 int allowed(Trouble trouble) {
   return trouble == Trouble::StepJitter || trouble == Trouble::StepNoisy ? kSeries / 50 : 0;
 }

@@ -1,5 +1,5 @@
-// A production job with one slow worker, as measured: its trace, and what the what-if analysis that
-// was published with it says.
+// The measured trace of a production job with one slow worker, compared with the what-if analysis
+// that was published with it.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr int32_t kPipelines = 4, kStages = 4, kStreams = 20;
 
-// The text of a packed file; empty when it cannot be read.
+// The text of a gzip file; empty when it cannot be read.
 std::string unpacked(const std::string& path) {
   FILE* pipe = popen(("gzip -dc '" + path + "' 2>/dev/null").c_str(), "r");
   if (pipe == nullptr) return {};
@@ -31,8 +31,8 @@ std::string unpacked(const std::string& path) {
   return pclose(pipe) == 0 ? text : std::string();
 }
 
-// The trace counts its first tensor-parallel members stage by stage, 20 streams each; we count
-// pipeline by pipeline.
+// The trace numbers its first tensor-parallel members stage by stage, with 20 streams each; workers
+// here are numbered pipeline by pipeline.
 WorkerId worker_of(int64_t stream) {
   const auto member = static_cast<int32_t>(stream / kStreams);
   return {member % kPipelines * kStages + member / kPipelines};
@@ -82,7 +82,7 @@ std::map<int64_t, std::vector<Event>> events_of(const Json& rows) {
   return steps;
 }
 
-// The pipeline or the stage without whose slowness the job gains most.
+// The pipeline, or the stage, whose slowness costs the job most.
 int32_t worst_of(const Json& by_name) {
   std::pair<double, int32_t> worst{0, -1};
   for (const auto& [name, slowdown] : by_name.items()) {
@@ -123,8 +123,8 @@ TEST(Trace, NamesTheSlowWorkerAndNoLink) {
     const bool is_slow = static_cast<int32_t>(worker) == slow.value;
     EXPECT_EQ(cluster.workers[worker].speed < 1, is_slow) << worker;
   }
-  // Without its slowness the job would take 1 / 1.97 of the time: that is the speed of its slowest
-  // part, and the ops are not all of a step.
+  // The job is 1.97 times as slow as it would be without this worker's slowness. Ops are only part
+  // of a step, so the ops of the worker must be slower than that.
   EXPECT_LT(cluster.workers[static_cast<size_t>(slow.value)].speed,
             1 / result["blocking_slowdown"].get<double>());
 }

@@ -1,5 +1,5 @@
-// Copies of stages: what they take part in, who keeps them, and who runs a stage that has lost all
-// others.
+// Copies of stages: which ops they take part in, which workers keep them, and who runs a stage that
+// has lost all other holders.
 #include "plan/copies.h"
 
 #include <gtest/gtest.h>
@@ -132,10 +132,11 @@ TEST(Copies, RunTheStageThatHasLostAllOthers) {
   const Plan left = without_workers(made, alive).value();
   expect_right(left, 4);
   EXPECT_EQ(runners_of(left, 0), (std::vector<WorkerId>{keeper}));
-  // Two others of its own stage are left: they do its work there, and it keeps the state.
+  // Two other holders of the keeper's own stage are left: they do its work there, and it keeps the
+  // state.
   EXPECT_EQ(runners_of(left, 1).size(), 2U);
   EXPECT_EQ(copies_in(left)[1], (std::vector<WorkerId>{keeper}));
-  // With its first holders back all is as it was.
+  // When its first holders are back, they run the stage again.
   EXPECT_EQ(runners_of(without_workers(made, std::vector<bool>(6, true)).value(), 0),
             plan.stages[0].holders);
 }
@@ -152,7 +153,7 @@ TEST(Copies, RunTwoStagesInASinglePipeline) {
       ASSERT_EQ(runners_of(left, s).size(), 1U);
       EXPECT_NE(runners_of(left, s).front().value, dead);
     }
-    // A second one is one too many.
+    // If a second worker dies, some stage has no holder.
     alive[at((dead + 1) % 3)] = false;
     EXPECT_FALSE(without_workers(made, alive).ok());
   }

@@ -1,4 +1,4 @@
-// Plans from shapes: right, as the golden files show them, and refused in clear words.
+// Plans from shapes: right, equal to the golden files, and refused with clear messages.
 #include "plan/make_plan.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(MakePlan, Golden) {
   golden("1f1b-staggered-3x2x2", ahead);
 }
 
-// From one kind of update to the other and back again; a single stage has nobody to be ahead of.
+// Changes one kind of update into the other and back. With a single stage there is only one kind.
 TEST(MakePlan, TheUpdateCanBeChanged) {
   for (const OrderCard& card : order_cards()) {
     for (const int32_t stages : {1, 2, 3}) {
@@ -70,7 +70,7 @@ TEST(MakePlan, TheUpdateCanBeChanged) {
   }
 }
 
-// Every small shape makes a plan that check accepts, whatever else is asked for.
+// Every small shape makes a plan that check accepts, whatever the other settings.
 TEST(MakePlan, EverySmallShapeIsRight) {
   Random random(17);
   for (const OrderCard& card : order_cards()) {
@@ -101,7 +101,7 @@ TEST(MakePlan, EverySmallShapeIsRight) {
   }
 }
 
-// A micro-batch that is given to another pipeline's worker needs nothing but the same passes.
+// After a micro-batch is given to a worker of another pipeline, the same passes complete the plan.
 TEST(MakePlan, WorkMovesToAnotherWorker) {
   const auto made = make_plan(shape_of(3, 2, 3, "1f1b"));
   ASSERT_TRUE(made.ok());
@@ -150,7 +150,8 @@ TEST(MakePlan, Limits) {
   }
 }
 
-// Each algorithm by name, in tied groups too; as text, as JSON, and made anew by what was read.
+// Each all-reduce by name, also in tied groups; the plan survives text and JSON, and its update can
+// be made again from what was read.
 TEST(MakePlan, SumsAsTheShapeSays) {
   for (const char* name : {"ring", "halving", "tree", "direct", "late-one", "auto"}) {
     for (const bool tied : {false, true}) {
@@ -176,7 +177,8 @@ TEST(MakePlan, SumsAsTheShapeSays) {
   }
 }
 
-// What a group chose stays while its late member does; a shape that cannot be is the ring.
+// with_summing() sets the all-reduce of one group; a late worker that is no member, or an unknown
+// name, gives the ring.
 TEST(MakePlan, ChosenSums) {
   Shape shape = shape_of(2, 4, 2, "1f1b");
   shape.all_reduce = "auto";
@@ -205,7 +207,7 @@ TEST(MakePlan, Refusals) {
     EXPECT_EQ(plan.error().code, code);
     return plan.error().message;
   };
-  std::string known;  // whoever adds an order changes nothing here
+  std::string known;  // made from the cards, so that a new order needs no change here
   for (const OrderCard& card : order_cards()) known += (known.empty() ? "" : ", ") + card.name;
   EXPECT_EQ(message(shape_of(2, 1, 2, "1f1c"), Code::Invalid),
             "order '1f1c' is not known, did you mean 1f1b? (known: " + known + " and auto)");

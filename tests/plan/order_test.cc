@@ -1,4 +1,4 @@
-// Every order: right for every size, as long and as greedy for memory as its card says.
+// Every order is right for every size, and takes the time and memory that its card says.
 #include "plan/order/order.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ Plan plan_of(const Shape& shape) {
   return plan.ok() ? std::move(plan).value() : Plan{};
 }
 
-// Each stage with the V-th part of a worker's times.
+// The makespan of the plan; each stage takes 1 / `chunks` of a worker's times.
 double makespan_ms(const Plan& plan, const OpTimes& times, int32_t chunks,
                    const Cluster* cluster = nullptr) {
   Layer layer;
@@ -79,7 +79,7 @@ class EveryOrder : public testing::TestWithParam<std::string> {
   const OrderCard& card() const { return *find_card(GetParam()); }
 };
 
-// Each position, chunk and kind once, each kind of a chunk ascending.
+// Has every position, chunk and kind once, with ascending positions in each kind of a chunk.
 TEST_P(EveryOrder, HasEveryOpOnceInMicroBatchOrder) {
   for (int32_t workers = 1; workers <= kWorkers; ++workers) {
     for (int32_t micros = 1; micros <= kMicros; ++micros) {
@@ -165,7 +165,8 @@ std::string test_name(const testing::TestParamInfo<std::string>& of) {
 
 INSTANTIATE_TEST_SUITE_P(Order, EveryOrder, testing::ValuesIn(names()), test_name);
 
-// An unsplit backward is one op that lasts the sum: these hold whatever the shares.
+// A whole backward is one op that takes the sum of both times, so the closed forms hold for any
+// shares of the two.
 TEST(Orders, ClosedFormsOfUnequalTimes) {
   const OpTimes times{12, 24, 6};
   for (const char* name : {"gpipe", "1f1b", "interleaved", "looped-bfs"}) {
@@ -182,7 +183,7 @@ TEST(Orders, ClosedFormsOfUnequalTimes) {
   }
 }
 
-// S 4, M 12, t 10 each, a delay in both directions of link 0-1: published figures.
+// Published figures: S 4, M 12, t 10 each, a delay in both directions of link 0-1.
 TEST(Orders, ZeroBubbleUnderASlowLink) {
   const auto with_delay = [](const char* name, double delay_ms, int32_t memory) {
     Shape shape = shape_of(*find_card(name), 4, 12);

@@ -1,4 +1,4 @@
-// Routed plans: right whoever is absent and whoever runs what, priced, and refused when damaged.
+// Routed plans: right for any absent workers and any routing, priced, and refused when damaged.
 #include "plan/routed.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ Result<Timeline> price_of(const Plan& plan, const std::vector<bool>& alive, bool
   return price(plan, model_of(plan), cluster, options);
 }
 
-// Right by check, to the end in threads, priced, and nothing given to the dead.
+// Expects that the plan passes check, runs to its end in threads, has a price, and gives nothing to
+// dead workers.
 void expect_right(const Plan& plan, const std::vector<bool>& alive, uint64_t seed) {
   const Status status = check(plan, {});
   ASSERT_TRUE(status.ok()) << status.error().message;
@@ -70,8 +71,8 @@ void expect_right(const Plan& plan, const std::vector<bool>& alive, uint64_t see
   }
 }
 
-// The norm and the verdict go the way of most gradients and activations: a routing that keeps off a
-// slow link keeps the update off it, too.
+// The norm and the verdict use the links of most gradients and activations, so a routing that
+// avoids a slow link keeps the update off it, too.
 TEST(Routed, TheNormGoesTheWayOfTheGradients) {
   const Plan plan = plan_of(2, 2, 3);
   Work work{plan.schedule.lists, {{{0}, {2}}, {{1}, {3}}}};
@@ -103,14 +104,14 @@ TEST(Routed, RandomRoutingsWithDeadWorkersAreRight) {
     const Plan routed = with_work(plan, draw_work(plan, alive, random));
     SCOPED_TRACE(to_text(routed.schedule));
     expect_right(routed, alive, static_cast<uint64_t>(round));
-    // A routed plan is as good a beginning as a fresh one.
+    // without_workers() of a routed plan gives the same plan again.
     const auto again = without_workers(routed, alive);
     ASSERT_TRUE(again.ok()) << again.error().message;
     EXPECT_EQ(again.value().schedule, routed.schedule);
   }
 }
 
-// Those who come to a run take part in sums and updates, and run nothing.
+// Workers that join a run take part in sums and updates, and run no other op.
 TEST(Routed, LearnersRunNothing) {
   Random random(9);
   int learning = 0;
@@ -137,7 +138,7 @@ TEST(Routed, LearnersRunNothing) {
       EXPECT_FALSE(taught.schedule.lists[w].empty());
       for (const Op& op : taught.schedule.lists[w]) EXPECT_TRUE(is_message(op) || is_update(op));
     }
-    // Without them it is as it was.
+    // Without the learners the plan is as before.
     const auto again = without_workers(taught, alive);
     ASSERT_TRUE(again.ok()) << again.error().message;
     EXPECT_EQ(again.value().schedule, routed.schedule);
@@ -145,7 +146,7 @@ TEST(Routed, LearnersRunNothing) {
   EXPECT_GT(learning, 50);
 }
 
-// Every order, several stages a worker too.
+// Every order, also those with several stages a worker.
 TEST(Routed, TheDeadAreDoneWithoutUnderEveryOrder) {
   for (const OrderCard& card : order_cards()) {
     Shape shape;
@@ -167,7 +168,7 @@ TEST(Routed, TheDeadAreDoneWithoutUnderEveryOrder) {
   }
 }
 
-// Without an absent worker nothing moves: the lists of a plan are what with_work makes of its ops.
+// If no worker is absent, nothing moves: with_work makes the lists of the plan itself.
 TEST(Routed, WithAllAliveItIsThePlan) {
   for (const bool tied : {false, true}) {
     const Plan plan = plan_of(3, 2, 4, 0, tied);
@@ -192,7 +193,7 @@ TEST(Routed, LoadsDifferByOneAtMost) {
   }
 }
 
-// (4, 3, 6) with one dead worker: the bubble takes its work in.
+// 4 stages, 3 pipelines, 6 micro-batches: the work of one dead worker fits into the bubble.
 TEST(Routed, OneDeadWorkerFitsIntoTheBubble) {
   const Plan plan = plan_of(4, 3, 6);
   std::vector<bool> alive(12, true);
@@ -260,28 +261,28 @@ TEST(Routed, DamageIsRefused) {
     expect_refused(damaged, "worker 4 never sends n1 to worker 3");
   }
   {
-    Plan damaged = right;  // and by both ends
+    Plan damaged = right;  // the message is missing at both ends
     drop(damaged, 4, ">n1@3");
     drop(damaged, 3, "<n1@4");
     expect_refused(damaged, "nothing can move");
   }
   {
-    Plan damaged = right;  // the absent one has an op
+    Plan damaged = right;  // the absent worker has an op
     damaged.schedule.lists[1].push_back(*find(damaged, 4, "F1.0"));
     expect_refused(damaged, "worker 1 does not hold stage 1");
   }
   {
-    Plan damaged = right;  // it is a holder that does nothing
+    Plan damaged = right;  // the absent worker is a holder without ops
     damaged.stages[1].holders.push_back({1});
     expect_refused(damaged, "holds stage 1 and has no Measure of it");
   }
   {
-    Plan damaged = right;  // a sum without it
+    Plan damaged = right;  // a group lacks one holder
     damaged.schedule.groups[0].members.pop_back();
     expect_refused(damaged, "the members of group 0 are not the holders of its stages");
   }
   {
-    Plan damaged = right;  // the backward of a guest goes home
+    Plan damaged = right;  // a worker that is no holder gets a weight gradient
     const Op backward = *find(damaged, 4, "W1.0");
     drop(damaged, 4, "W1.0");
     damaged.schedule.lists[5].push_back(backward);

@@ -1,4 +1,4 @@
-// Routings at random, for tests: any holder of a stage runs any of its micro-batches.
+// Random routings for tests: any holder of a stage runs any of its micro-batches.
 #pragma once
 
 #include "base/random.h"
@@ -6,11 +6,11 @@
 
 namespace tenuto {
 
-// Which workers live: each with this chance, and of each stage at least one.
+// Draws which workers live: each with this chance, and at least one of each stage.
 std::vector<bool> draw_alive(const Plan& plan, double chance, Random& random);
 
-// The plan's work dealt out at random among those that live: for the most part a micro-batch stays
-// where it was, at times a worker gets nothing at all.
+// Deals out the plan's work at random among the live workers: most micro-batches stay in their
+// pipeline; sometimes a worker gets nothing at all.
 //
 // Requires: no worker of the plan has several stages
 Work draw_work(const Plan& plan, const std::vector<bool>& alive, Random& random);

@@ -1,4 +1,4 @@
-"""Schedules between Tenuto and PyTorch: its CSV here, ours there.
+"""Tenuto reads the schedules (CSV) that PyTorch writes, and PyTorch runs those of Tenuto.
 
 Needs TENUTO_TORCH_PYTHON, a Python that has torch; without it every case is skipped.
 """
@@ -54,12 +54,12 @@ class FromTorch(Case):
             self.assertTrue(told["ok"], name)
             order = [notice for notice in told["notices"] if "REDUCE_GRAD" not in notice]
             self.assertEqual(bool(order), name == "LoopedBFS", told)
-            # Text and JSON say the same plan; so does our own CSV of it.
+            # Text, JSON and our own CSV give the same plan.
             plain = self.run_tenuto("schedule", "convert", path, "--to", "text")
             for form in ("json", "csv", "csv-comms"):
                 other = self.folder / f"{name}.{form}"
                 self.run_tenuto("schedule", "convert", path, "--to", form, "--out", other)
-                if form != "csv-comms":  # which places messages anew
+                if form != "csv-comms":  # csv-comms places messages anew
                     again = self.run_tenuto("schedule", "convert", other, "--to", "text")
                     self.assertEqual(again, plain, f"{name} {form}")
                 self.run_tenuto("schedule", "check", other)
@@ -68,7 +68,7 @@ class FromTorch(Case):
             self.assertGreaterEqual(priced["makespan_ms"], priced["lower_bound_ms"], name)
 
     def test_every_dump_is_read_and_judged_as_pytorch_judges_it(self):
-        """All classes, with and without messages; then drawn changes of what they dump."""
+        """Dumps of all classes, with and without messages; then random changes of these dumps."""
         found = python("torch_dry_run.py", self.folder, 7, 120)[0]
         self.assertGreater(len(found["dumps"]), 30)
         for name, ends in found["dumps"].items():
@@ -82,7 +82,7 @@ class FromTorch(Case):
         endings = {}
         for name, ends in found["mutants"].items():
             told = tenuto("schedule", "check", self.folder / name, "--json")
-            if not told.stdout:  # a cell that nobody could mean
+            if not told.stdout:  # refused: a cell makes no sense
                 self.assertIn(told.returncode, (2, 3), told.stderr)
                 continue
             torch = json.loads(told.stdout)["runtimes"]["pytorch"]
@@ -95,7 +95,7 @@ class FromTorch(Case):
 
     @staticmethod
     def ending(path, ends):
-        """Of a file of which the dry run says whether it comes to the end."""
+        """How PyTorch would run the file. `ends`: whether PyTorch's dry run completes."""
         rows = path.read_text().splitlines()
         rank_of = {int(stage): rank for rank, row in enumerate(rows)
                    for stage in re.findall(r"(\d+)F\d", row)}
@@ -166,7 +166,7 @@ micros = 4
         for name in ("GPipe", "1F1B"):
             path = self.folder / f"{name}.csv"
             self.assert_same(name, self.train(name, f"--parallel.schedule={path}"), wanted)
-        # Two pipelines by the same file.
+        # Two pipelines that run the same file.
         two = self.train("own2", "--parallel.stages=2", "--parallel.pipelines=2")
         path = self.folder / "1F1B.csv"
         self.assert_same("two pipelines", self.train("file2", "--parallel.pipelines=2",

@@ -1,10 +1,10 @@
-"""Writes every schedule that PyTorch can dump, and changed ones, with what its dry run says.
+"""Writes every schedule that PyTorch can dump, and random changes of them; dry-runs each.
 
     torch_dry_run.py FOLDER SEED COUNT
 
 Dumps the schedules of all classes for several shapes, with messages (*.comms) and without (*.csv),
-and COUNT files with drawn changes (mutant-*.csv). Prints one JSON object on stdout: "dumps" and
-"mutants", file name to whether _simulate_comms_compute comes to the end.
+and COUNT files with random changes (mutant-*.csv). Prints one JSON object on stdout: "dumps" and
+"mutants" map each file name to whether _simulate_comms_compute completes.
 """
 import contextlib
 import io
@@ -33,7 +33,7 @@ def plain(row):
 
 
 def comes_to_the_end(rows, rank_of, stages):
-    # It prints where it stands, which fails where a rank has not taken a step.
+    # The dry run prints its progress; that print fails if a rank has taken no step.
     schedules._format_pipeline_order = str
     with contextlib.redirect_stdout(io.StringIO()):
         try:
@@ -45,7 +45,7 @@ def comes_to_the_end(rows, rank_of, stages):
 
 
 def with_messages(made):
-    """GPipe and 1F1B have a loop of their own and no lowering: theirs is that of their lists."""
+    """The schedule with messages. GPipe and 1F1B have none: it is made from their lists."""
     if hasattr(made, "pipeline_order_with_comms"):
         return made.pipeline_order_with_comms, made.stage_index_to_group_rank
     ranks = made._num_stages
@@ -69,7 +69,7 @@ def make(name, chunks, ranks, micros, defer):
 
 
 def mutant(rows, draw):
-    """A few cells of the rows in other places; seldom one less."""
+    """A copy of the rows in which a few cells are moved or, seldom, removed."""
     rows = {rank: list(row) for rank, row in rows.items()}
     for _ in range(draw.randint(1, 3)):
         row = rows[draw.choice(sorted(rows))]
@@ -96,7 +96,7 @@ def main(folder, seed, count):
                 stages = made._num_stages
                 try:
                     lowered, rank_of = with_messages(made)
-                except AssertionError:  # the order that this PyTorch lists for 1F1B is none
+                except AssertionError:  # this PyTorch lists an invalid order for 1F1B
                     continue
                 stem = f"{name}-{chunks}-{ranks}-{'deferred' if defer else 'early'}"
                 if hasattr(made, "_dump_csv"):

@@ -1,4 +1,4 @@
-"""Writes what PyTorch's own schedules are: one CSV for each, and their names as JSON on stdout.
+"""Writes PyTorch's own schedules, one CSV for each; prints their names as JSON on stdout.
 
     torch_orders.py FOLDER RANKS MICROS
 """
@@ -16,7 +16,7 @@ CHUNKS = {"1F1B": 1, "Interleaved1F1B": 2, "LoopedBFS": 2, "InterleavedZeroBubbl
 
 
 def stand_in(rank, ranks, stage, stages):
-    """What a schedule asks of a stage before it runs."""
+    """A stub with the attributes of a stage that a schedule reads before it runs."""
     return types.SimpleNamespace(
         group_size=ranks, group_rank=rank, num_stages=stages, stage_index=stage,
         is_first=stage == 0, is_last=stage == stages - 1, has_backward=False,
@@ -43,7 +43,7 @@ def main(folder, ranks, micros):
     names = ["GPipe"]
     for name, chunks in CHUNKS.items():
         stages = [stand_in(0, ranks, ranks * c, chunks * ranks) for c in range(chunks)]
-        # What 1F1B runs is the interleaved schedule of one stage a rank; the order that it lists
+        # 1F1B runs the interleaved schedule with one stage per rank. The order that it lists
         # itself (1F1B.order) begins with micro-batch 1 at the last rank.
         made = schedules.get_schedule_class("Interleaved1F1B" if chunks == 1 else name)(
             stages, micros, loss)

@@ -46,7 +46,7 @@ def plain(stages, micros):
 
 
 def stage_of(module, stage, count):
-    """A stage whose shapes are given: finding them out would need numpy."""
+    """A stage with given shapes: PyTorch would need numpy to find them."""
     return PipelineStage(module, stage, count, torch.device("cpu"),
                          input_args=torch.empty(ROWS, WIDTH, requires_grad=stage > 0),
                          output_args=torch.empty(ROWS, WIDTH, requires_grad=True))

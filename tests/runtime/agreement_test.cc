@@ -1,4 +1,4 @@
-// Agreement: what members tell each other, what follows from it, and what is refused.
+// Agreement: what members tell each other, what they conclude, and which messages they refuse.
 #include "runtime/agreement.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(Agreement, OtherWordsAreRefused) {
       words[static_cast<size_t>(random.below(std::ssize(words)))] =
           random.below(2) == 1 ? static_cast<int64_t>(random.next()) : random.below(20);
     }
-    const auto back = report_from_words(words, members);  // whatever it is, it ends
+    const auto back = report_from_words(words, members);  // must return, whatever the words are
     EXPECT_FALSE(shorter && back.ok()) << "seed " << seed;
     refused += !back.ok();
   }
@@ -104,18 +104,18 @@ TEST(Agreement, WhoHearsOfOtherDeadBeginsTheNextAttempt) {
     mine.hear_report(1, peer, {});
   }
   EXPECT_EQ(mine.stand(), Agreement::Stand::Agreed);
-  // One who had not heard of the death yet: it will begin the next attempt, too.
+  // A member that had not heard of the death yet begins the next attempt, too.
   Agreement other(4, 1, 3);
   other.begin({});
   other.hear_dead(1, 0, set_of(4, {3}));
   EXPECT_EQ(other.stand(), Agreement::Stand::Next);
-  // And the one who had: what another says lacks somebody.
+  // So does a member that knew of it, when the other's set of dead lacks a member.
   Agreement third(4, 2, 3);
   third.lose(3);
   third.begin({});
   third.hear_dead(1, 1, set_of(4, {}));
   EXPECT_EQ(third.stand(), Agreement::Stand::Next);
-  // Words of other attempts say nothing.
+  // Words of other attempts are ignored.
   third.begin({});
   third.hear_dead(1, 1, set_of(4, {0}));
   EXPECT_EQ(third.stand(), Agreement::Stand::Waits);
@@ -136,7 +136,7 @@ TEST(Agreement, TooFewAndGivenUpAreRefused) {
   EXPECT_EQ(out.refusal(), "the others take this member for dead");
 }
 
-// Three members of four that live, and what they tell of call 7.
+// Three survivors of four members, and their reports about call 7.
 class Decisions : public testing::Test {
  protected:
   Decisions() {

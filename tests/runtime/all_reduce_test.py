@@ -1,4 +1,4 @@
-"""The example of the collectives as a library, as real processes."""
+"""The example that uses the collectives as a library, run as real processes."""
 import os
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-// Two tensors made into one, held to definitions that are slow and plain.
+// Combining two tensors, compared with slow and plain definitions.
 #include "runtime/combine.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace tenuto {
 namespace {
 
-// fp16 by its definition.
+// The value of an fp16 number, by the definition of the format.
 double value_of_half(uint16_t bits) {
   const int exponent = (bits >> 10) & 31, digits = bits & 1023;
   const double sign = (bits >> 15) != 0 ? -1 : 1;
@@ -27,8 +27,8 @@ double value_of_half(uint16_t bits) {
   return sign * std::ldexp(1024 + digits, exponent - 25);
 }
 
-// The nearest of all 16-bit floats with `digits` binary digits behind the point and exponents from
-// `least` up, to even where two are equally near; beyond the largest it is infinite.
+// The nearest 16-bit float with `digits` binary digits behind the point and exponents from `least`
+// up; ties go to even, and beyond `largest` the result is infinite.
 double nearest_of(double number, int digits, int least, double largest) {
   if (number == 0 || !std::isfinite(number)) return number;
   int exponent = 0;
@@ -71,14 +71,14 @@ TEST(Halves, FloatsAreRoundedToTheNearest) {
   Random random(1);
   for (int i = 0; i < 200'000; ++i) {
     expect_nearest(std::bit_cast<float>(static_cast<uint32_t>(random.next())));
-    // Where halves are, and exactly between two of them.
+    // Halfway between two neighbouring halves.
     const auto half = static_cast<uint16_t>(random.next());
     const float here = float_of_half(half), there = float_of_half(half ^ 1);
     if (std::isfinite(here) && std::isfinite(there)) expect_nearest((here + there) / 2);
   }
 }
 
-// An element of drawn bits, NaNs, infinities and zeros of both signs among them often.
+// Random elements, with many NaNs, infinities and zeros of both signs.
 std::vector<std::byte> drawn(Element element, size_t count, Random& random) {
   std::vector<std::byte> bytes(count * size_of(element));
   const auto put = [&](size_t i, auto number) {
@@ -116,7 +116,7 @@ std::vector<std::byte> drawn(Element element, size_t count, Random& random) {
   return bytes;
 }
 
-// Number i as a double (floats) or as its bits with sign (integers).
+// Number i as a double; integers with their sign.
 double number_at(Element element, const std::vector<std::byte>& bytes, size_t i) {
   const auto read = [&](auto number) {
     std::memcpy(&number, bytes.data() + i * sizeof(number), sizeof(number));
@@ -157,7 +157,7 @@ double wanted_float(Element element, Operation operation, double left, double ri
   return element == Element::BFloat16 ? nearest_bfloat(sum) : sum;
 }
 
-// The sum of two integers, modulo the numbers that the element has.
+// The sum of two integers, wrapped around as the element type does.
 int64_t wrapped(Element element, uint64_t sum) {
   if (element == Element::UInt8) return static_cast<uint8_t>(sum);
   return element == Element::Int32 ? static_cast<int32_t>(static_cast<uint32_t>(sum))
@@ -178,7 +178,7 @@ void expect_combined(Element element, Operation operation, uint64_t seed) {
   SCOPED_TRACE(testing::Message() << name_of(element) << " " << name_of(operation) << ", seed "
                                   << seed);
   ASSERT_EQ(anywhere, apart) << "where it begins is in the bits";
-  // Of two that are none with unlike bits a sum of fp32 or fp64 is either.
+  // If both operands are NaNs with different bits, an fp32 or fp64 sum may be either one.
   const bool symmetric = operation == Operation::Min || operation == Operation::Max ||
                          size_of(element) < 4 || is_whole(element);
   if (symmetric) {

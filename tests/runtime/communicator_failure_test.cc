@@ -1,5 +1,5 @@
-// Members die in calls of a group, at any of their calls to the wire: the others agree, without
-// anybody else, on whose sum they end with, all have it to the bit, and go on.
+// Members die during calls of a group, at any of their calls to the wire. The survivors agree among
+// themselves on which members' sum they end with, all have the same bits, and go on.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,10 +24,10 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// A wire that does a deed at one of the calls to it.
+// A wire that runs `deed` at call number `at`.
 class TrapWire : public Transport {
  public:
-  // Each call takes `pause` more.
+  // Each call is delayed by `pause`.
   TrapWire(std::unique_ptr<Transport> under, int64_t at, std::function<void()> deed, Duration pause)
       : under_(std::move(under)), at_(at), deed_(std::move(deed)), pause_(pause) {}
   Address address() const override { return under_->address(); }
@@ -45,7 +45,7 @@ class TrapWire : public Transport {
   }
   Status drop(WorkerId peer) override { return under_->drop(peer); }
   Status close(Duration limit) override { return under_->close(limit); }
-  // From now on the deed is not done; whether it has been.
+  // From now on `deed` is not run. Returns whether it has been.
   bool disarm() { return calls_.exchange(int64_t{1} << 40) > at_ && at_ >= 0; }
 
  private:
@@ -60,7 +60,7 @@ class TrapWire : public Transport {
   std::atomic<int64_t> calls_{0};
 };
 
-// What the members of a play do, and who dies when.
+// One run of a group: what its members call, and which members die when.
 struct Play {
   int32_t members = 8;
   std::string algorithm = "ring";
@@ -68,18 +68,18 @@ struct Play {
   bool in_place = false;
   Operation operation = Operation::Sum;
   std::map<int32_t, int64_t> deaths;  // by place: at which of its calls to the wire
-  int calls = 2;                      // and one more, that lets all of these be over everywhere
-  int at_once = 1;                    // calls under way together
+  int calls = 2;                      // then one more, after which these have ended at all members
+  int at_once = 1;                    // concurrent calls
   int64_t elements = 37;
   int32_t least = 0;
-  uint64_t seed = 0;            // of who comes when; 0 = all at once
-  int32_t slow_from = 1 << 30;  // members from here on take their time
-  int32_t silent = -1;          // who makes no second call until the others are through
+  uint64_t seed = 0;            // of the members' arrival times; 0 = all at once
+  int32_t slow_from = 1 << 30;  // members from this one on are slow
+  int32_t silent = -1;          // makes its second call only when the others are done
   Duration silence_limit = std::chrono::seconds(20);
-  int32_t host = -1;  // whose process has a ready service, which dies with it; -1 = there is none
+  int32_t host = -1;  // its process runs the ready service, which dies with it; -1 = no service
 };
 
-// What a member ended a call with.
+// The result of a call at one member.
 struct Ending {
   bool ok = false;
   std::string sentence, float_sentence;
@@ -91,10 +91,10 @@ struct Ending {
 struct Member {
   std::vector<Ending> endings;
   bool died = false;
-  int asked = 0;  // changes of the way of calls for somebody who was not there
+  int asked = 0;  // calls whose algorithm was changed because a member was missing
 };
 
-// Each member's numbers show in a sum whose they are: a digit of its own.
+// Each member's numbers have digits of their own, so that a sum shows who contributed.
 int64_t number_of(int32_t place, int call, int64_t i) {
   return int64_t{1 + (call + i) % 3} << (6 * place);
 }
@@ -166,17 +166,17 @@ class Stage {
     if (ready_ != nullptr) {
       desk = ready_->desk;
       wire.ready = &*desk;
-      settings.link = AlphaBeta{Duration(10), 1e7};  // so slow that calls are worth asking for
+      settings.link = AlphaBeta{Duration(10), 1e7};  // so slow that asking the service pays
       settings.rules.least_chunk = {8};
     }
-    // What others may still lack is the group's until it is gone.
+    // Other members may still need these tensors, so they outlive the group.
     std::vector<std::unique_ptr<Open>> opens;
     auto made = Communicator::make(wire, settings);
     CHECK(made.ok(), made.error().message);
     Communicator& group = *made.value();
     Random random(mix(play_.seed, static_cast<uint64_t>(place)));
     for (int call = 0; call <= play_.calls; call += play_.at_once) {
-      // Nobody dies in the last call: who is through may leave, and has nothing for others then.
+      // Nobody dies in the last call: a member that is done leaves and can then help no other.
       if (call == play_.calls) member.died = wires_[at]->disarm();
       if (call > 0 && place == play_.silent) others_.wait();
       for (int i = 0; i < play_.at_once; ++i) {
@@ -237,7 +237,7 @@ class Stage {
   }
 
   const Play& play_;
-  std::latch others_{play_.members - (play_.silent >= 0 ? 1 : 0)};  // through with all
+  std::latch others_{play_.members - (play_.silent >= 0 ? 1 : 0)};  // done with all calls
   MemoryNetwork network_;
   std::vector<WorkerId> ids_;
   std::vector<std::unique_ptr<QueueMailbox>> mailboxes_;
@@ -249,7 +249,7 @@ struct Counts {
   int64_t plays = 0, all = 0, survivors = 0, lost = 0, asked = 0;
 };
 
-// What a play came to: all survivors the same, and right.
+// Checks a play: all survivors have the same results, and these are right.
 void judge(const Play& play, const std::vector<Member>& members, Counts& counts) {
   ++counts.plays;
   const Member* first = nullptr;
@@ -297,7 +297,7 @@ std::string say(const Play& play) {
   return text;
 }
 
-// All that members ended with, for whoever has to find out what went wrong.
+// Prints all results of all members, for debugging.
 void tell_all(const std::vector<Member>& members) {
   for (size_t m = 0; m < members.size(); ++m) {
     for (size_t call = 0; call < members[m].endings.size(); ++call) {
@@ -337,7 +337,7 @@ TEST(CommunicatorFailure, AMemberAtEachOfItsCalls) {
       play.algorithm = algorithm;
       play.chunks = chunks;
       if (algorithm == "late-one") play.late = members - 1;
-      // Members of the others are all alike.
+      // In the algorithms without a late member all members are alike.
       if (play.late < 0 && victim % 3 != 0) continue;
       die_everywhere(play, victim, kSanitized ? 7 : 1, counts);
       if (HasFatalFailure()) return;
@@ -348,7 +348,7 @@ TEST(CommunicatorFailure, AMemberAtEachOfItsCalls) {
   EXPECT_GT(counts.survivors, 0);
 }
 
-// Inputs that are not kept: it is the same error everywhere, or the same sum.
+// In place, so inputs are not kept: all survivors get the same error, or the same sum.
 TEST(CommunicatorFailure, InPlace) {
   Counts counts;
   for (const char* const algorithm : {"late-one", "ring", "halving", "tree"}) {
@@ -368,8 +368,8 @@ TEST(CommunicatorFailure, InPlace) {
   EXPECT_GT(counts.survivors, 0);
 }
 
-// Who has all of its calls behind it, some of them lost, is through long before the slow ones are,
-// and may have what these lack: it leaves after them, and the ends of calls are the same.
+// A member whose calls have all ended, some with an error, is done long before the slow members and
+// may have data that they lack. It leaves after them, and all members get the same results.
 TEST(CommunicatorFailure, WhoIsThroughEarlyHelpsTheSlow) {
   Counts counts;
   for (const char* const algorithm : {"late-one", "halving"}) {
@@ -387,8 +387,8 @@ TEST(CommunicatorFailure, WhoIsThroughEarlyHelpsTheSlow) {
   EXPECT_GT(counts.lost, 0);
 }
 
-// Several die, at drawn moments of drawn plays; members come when they like, and have some calls
-// under way at once. More than half live.
+// Several members die at random moments of random plays. Members arrive at random times and have
+// several calls under way at once. More than half survive.
 void play_drawn(uint64_t salt, uint64_t plays, bool asks, Counts& counts) {
   const std::vector<std::string> names{"late-one", "ring",      "halving",  "tree",
                                        "direct",   "late-join", "slow-one", "auto"};
@@ -426,8 +426,8 @@ TEST(CommunicatorFailure, DrawnDeaths) {
   play_drawn(51, kSanitized ? 40 : 400, false, counts);
 }
 
-// Who is late is asked for: members, and the service with the one whose process it is in, die at
-// each of their calls to the wire.
+// With a ready service that names late members: members die at each of their calls to the wire, and
+// the service dies with its host.
 TEST(CommunicatorFailure, WhileTheReadyServiceIsAsked) {
   Counts counts;
   for (const int32_t victim : {0, 1, 4}) {
@@ -454,7 +454,7 @@ TEST(CommunicatorFailure, DrawnDeathsWithAReadyService) {
   EXPECT_GT(counts.asked, 0);
 }
 
-// Who is alone may go on where the user says so, and ends with a sentence where not.
+// The last survivor goes on if the user allows it; otherwise its calls end with an error.
 TEST(CommunicatorFailure, AllButOne) {
   for (const int32_t least : {0, 1}) {
     for (int64_t at = 0; at < 40; at += 3) {
@@ -479,8 +479,8 @@ TEST(CommunicatorFailure, AllButOne) {
   }
 }
 
-// A member lives and says nothing: the others ask, wait, and go on without it, and when it comes
-// back it hears that it is out.
+// A member lives but is silent: the others ask it, wait, and go on without it. When it comes back
+// it is told that it is out.
 TEST(CommunicatorFailure, ASilentMember) {
   Play play;
   play.members = 4;
@@ -500,8 +500,8 @@ TEST(CommunicatorFailure, ASilentMember) {
   EXPECT_EQ(counts.survivors, 2);
 }
 
-// A member says in an agreement that its report has more words than any report has: the group ends
-// with a sentence, and no memory is taken for them.
+// In an agreement a member announces a report with more words than any report may have: the group
+// ends with an error, and allocates no memory for the words.
 TEST(CommunicatorFailure, MoreWordsThanAReportHas) {
   constexpr int64_t kAttempt = 1, kTooMany = (int64_t{1} << 26) + 1, kNoLimit = int64_t{1} << 40;
   for (const int64_t size : {kTooMany, kNoLimit, int64_t{-1}}) {

@@ -1,5 +1,5 @@
-// Communicators: whatever is called, in whatever order messages and members come, all end with the
-// same bits, and these are right; and whatever goes wrong, it ends with a sentence.
+// Communicators: for all calls and any order of messages and members, all members end with the
+// same, correct bits; whatever goes wrong, calls end with an error.
 #include "runtime/communicator.h"
 
 #include <gtest/gtest.h>
@@ -20,10 +20,10 @@ namespace {
 
 using Bytes8 = std::vector<std::byte>;
 
-// What the members of a run found, to be compared when all are done.
+// Results of the members of a run, compared with each other.
 class Findings {
  public:
-  // The bits of a result; all that are told under one name have to be equal.
+  // Takes the bits of a result; all results under one name must be equal.
   void tell(const std::string& name, std::span<const std::byte> bits) {
     const std::lock_guard lock(mutex_);
     const auto [place, fresh] = bits_.emplace(name, Bytes8(bits.begin(), bits.end()));
@@ -35,7 +35,7 @@ class Findings {
     const std::lock_guard lock(mutex_);
     faults_.push_back(std::move(what));
   }
-  // The first of what was found wrong, or "".
+  // The first fault, or "".
   std::string first() {
     const std::lock_guard lock(mutex_);
     return faults_.empty() ? std::string() : faults_.front();
@@ -51,7 +51,7 @@ class Findings {
 struct OpenCall {
   DrawnCall drawn;
   Bytes8 own, total;
-  Bytes8 before;  // of `own`, which a call that is not in place leaves alone
+  Bytes8 before;  // a copy of `own`, which the call must not change
   CallNumber number{};
   int index = 0;
 };
@@ -79,8 +79,8 @@ void judge(const OpenCall& call, int32_t place, const std::vector<WorkerId>& mem
                              static_cast<size_t>(range.end - range.first) * one));
 }
 
-// One member's way through `rounds` handfuls of calls, each made `times` times, with other
-// arrivals.
+// One member's calls: `rounds` batches of calls, each made `times` times with different arrival
+// times.
 struct Script {
   uint64_t seed = 0;
   int rounds = 0, times = 1;
@@ -90,8 +90,8 @@ struct Script {
 
 void play(Communicator& group, int32_t place, const std::vector<WorkerId>& members,
           const Script& script, Findings& findings) {
-  Random drawn(script.seed);                                            // as all members draw
-  Random mine(mix(script.seed, static_cast<uint64_t>(place), 0x6d65));  // when this one comes
+  Random drawn(script.seed);                                            // the same at all members
+  Random mine(mix(script.seed, static_cast<uint64_t>(place), 0x6d65));  // this member's arrivals
   int index = 0;
   for (int round = 0; round < script.rounds; ++round) {
     std::vector<DrawnCall> calls(static_cast<size_t>(1 + drawn.below(4)));
@@ -131,7 +131,7 @@ void play(Communicator& group, int32_t place, const std::vector<WorkerId>& membe
   }
 }
 
-// A group's settings as a seed has them.
+// A group's settings, drawn from a seed.
 CommunicatorSettings drawn_settings(uint64_t seed) {
   Random random(mix(seed, 0x7365));
   CommunicatorSettings settings;
@@ -143,7 +143,7 @@ CommunicatorSettings drawn_settings(uint64_t seed) {
   return settings;
 }
 
-// Of groups that measure nothing and choose nothing.
+// Settings of groups that always use the ring.
 CommunicatorSettings plain_settings() {
   CommunicatorSettings settings;
   settings.way = {"ring"};
@@ -197,8 +197,8 @@ TEST(Communicator, EveryElementAndOperationByEveryAlgorithm) {
   EXPECT_EQ(findings.first(), "");
 }
 
-// Zeros with signs and numbers that are none: the late member and the owner of a chunk make the
-// same of them in opposite order.
+// Signed zeros and NaNs: the late member and the owner of a chunk combine them in opposite order
+// and must get the same bits.
 TEST(Communicator, SignsOfZerosAndNoNumbersAreTheSameForAll) {
   const int32_t count = 6;
   Wires wires(count);
@@ -239,8 +239,8 @@ TEST(Communicator, WorksOverUcx) {
   }
 }
 
-// Two groups after one another over the same wires, the second with the first one's numbers of
-// calls: nothing of the one is taken for the other's.
+// Groups follow one another over the same wires and use the same call numbers: no message of one
+// group is taken for another's.
 TEST(Communicator, GroupsFollowOneAnother) {
   Wires wires(3);
   for (int64_t number = 1; number <= 3; ++number) {
@@ -254,7 +254,7 @@ TEST(Communicator, GroupsFollowOneAnother) {
   }
 }
 
-// One all-reduce of `floats` numbers; what it ended with.
+// Runs one all-reduce of `floats` numbers; returns its status.
 Status reduce(Communicator& group, size_t floats, const std::function<void(CallRequest&)>& change) {
   std::vector<float> numbers(floats, 1.0F);
   CallRequest request;
@@ -265,7 +265,7 @@ Status reduce(Communicator& group, size_t floats, const std::function<void(CallR
   return group.run(request);
 }
 
-// One member makes another call than the rest: it ends for everybody, with a sentence.
+// One member makes a different call from the rest: it ends with an error at all members.
 TEST(Communicator, CallsThatDoNotMatchEndWithAnError) {
   std::vector<float> more(101);
   const std::vector<std::pair<const char*, std::function<void(CallRequest&)>>> changes{
@@ -331,7 +331,7 @@ TEST(Communicator, SilenceIsNamed) {
   std::vector<std::string> said(3);
   CommunicatorSettings settings = plain_settings();
   settings.silence_limit = std::chrono::milliseconds(300);
-  std::latch given_up(2);  // until then the silent member stays
+  std::latch given_up(2);  // the silent member stays until then
   wires.run(settings, [&](Communicator& group, int32_t place) {
     if (place == 1) return given_up.wait();
     const Status status = reduce(group, 3000, [](CallRequest&) {});
@@ -342,7 +342,7 @@ TEST(Communicator, SilenceIsNamed) {
   EXPECT_NE(both.find("call 0 (all-reduce of 12000 bytes by ring), chunk "), std::string::npos)
       << both;
   EXPECT_NE(both.find("no news for 300 ms"), std::string::npos) << both;
-  // It waits for the silent member, or for one that does.
+  // The error names the silent member, or one that waits for it.
   const bool named = both.find(" worker 1: no news") != std::string::npos ||
                      both.find(" worker 2: no news") != std::string::npos ||
                      both.find(" worker 0: no news") != std::string::npos;
@@ -403,7 +403,7 @@ TEST(Communicator, AsksForWhatItNeeds) {
   }
 }
 
-// A procedure that these members cannot have is made by the ring, and that is told.
+// An algorithm that does not fit these members is replaced by the ring, with a note.
 TEST(Communicator, TakesTheRingInPlaceOfWhatCannotBe) {
   Wires wires(1);
   wires.run(plain_settings(), [&](Communicator& group, int32_t) {
@@ -434,9 +434,9 @@ TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
   });
 }
 
-// A group keeps so many procedures, so many ways to slice each, and so many calls that have ended.
-// This test needs more of each, with three calls under way at a time. The group makes again what it
-// has forgotten, and every sum is right.
+// A group keeps a limited number of procedures, of ways to slice each, and of ended calls. This
+// test needs more of each, with three calls under way at a time. The group makes again what it has
+// forgotten, and every sum is right.
 TEST(Communicator, MoreOfEverythingThanIsKept) {
   constexpr size_t kCalls = 1200, kUnderWay = 3, kSets = kUnderWay + 2;
   for (const bool survives : {false, true}) {
@@ -477,7 +477,7 @@ TEST(Communicator, MoreOfEverythingThanIsKept) {
   }
 }
 
-// The newest sentences are kept.
+// The newest notes are kept.
 TEST(Communicator, MoreNotesThanAreKept) {
   constexpr size_t kOld = 44;
   Wires wires(1);
@@ -495,7 +495,7 @@ TEST(Communicator, MoreNotesThanAreKept) {
   });
 }
 
-// A group may end while a call is under way: its memory is free then, and the others are told.
+// A group may end while a call is under way: its memory is free then, and the others get an error.
 TEST(Communicator, EndsWithCallsUnderWay) {
   for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {
     Wires wires(2, kind);
@@ -517,9 +517,9 @@ TEST(Communicator, EndsWithCallsUnderWay) {
   }
 }
 
-// Each member has a clock of its own, and is away before each call for as long as the seed says:
-// all hear exactly that, choose alike, and say the same of it. Member 2 is late in the first calls,
-// then who is late wanders.
+// Each member has its own clock and arrives at each call after a delay drawn from the seed. All
+// hear exactly these delays, choose the same algorithms and write the same notes. Member 2 is late
+// in the first calls, other members later.
 TEST(Communicator, AutoChoosesAlikeByWhatAllTold) {
   constexpr int kCalls = kSanitized ? 60 : 300;
   const int32_t count = 5;
@@ -611,7 +611,7 @@ void call_with_a_late_member(std::set<std::string>& notes) {
               return findings.fault(cat("call ", call, ": a wrong sum"));
             }
           }
-          // Too small to be worth a question, and made at once.
+          // Too small to ask the ready service: begins at once.
           request.own = request.own.first(8);
           request.total = request.total.first(8);
           if (Status end = group.run(request); !end.ok()) findings.fault(end.error().message);
@@ -632,7 +632,7 @@ TEST(Communicator, AsksWhoIsLate) {
       return note.find(cat("late-one, for worker ", late, " was not there")) != std::string::npos;
     });
   };
-  // The service may be woken as late as the late member: then the calls are made again.
+  // If the service wakes up as late as the late member, the calls are made again.
   const auto all_are_told = [&] {
     return is_told(3) && is_told(4) && is_told(5) && is_told(6) && is_told(7);
   };
@@ -644,7 +644,7 @@ TEST(Communicator, AsksWhoIsLate) {
   }
 }
 
-// Drawn calls under way together, with members that come when they like.
+// Random concurrent calls, with members that arrive at random times.
 TEST(Communicator, DrawnCallsWithAReadyService) {
   for (int32_t count = 3; count <= 7; ++count) {
     const uint64_t seed = 300 + static_cast<uint64_t>(count);
@@ -666,7 +666,7 @@ TEST(Communicator, DrawnCallsWithAReadyService) {
   }
 }
 
-// The service is lost: so is the member whose process it is in.
+// When the service is lost, so is the member whose process runs it.
 TEST(Communicator, ALostReadyServiceIsNamed) {
   Wires wires(3);
   ReadyThread ready(wires.network, wires.members, {7}, wires.members[0]);
@@ -748,8 +748,7 @@ int64_t resident_bytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Drawn calls without end. TENUTO_WHOLE=1 makes it 10,000 rounds of up to four; a round is one call
-// at least.
+// Many random calls. TENUTO_WHOLE=1 runs 10,000 rounds of one to four calls.
 TEST(Communicator, Soak) {
   const bool whole = std::getenv("TENUTO_WHOLE") != nullptr;
   const int rounds = whole ? 10'000 : kSanitized ? 60 : 300;
@@ -758,7 +757,7 @@ TEST(Communicator, Soak) {
   Findings findings;
   CommunicatorSettings settings = drawn_settings(1);
   settings.slice_bytes = 1000;
-  // The first part fills caches and pools; after it memory stays where it is.
+  // The first part fills caches and pools; after it memory use must not grow.
   wires.run(settings, [&](Communicator& group, int32_t place) {
     play(group, place, wires.members, {7, rounds / 5, 1, 2000, false}, findings);
   });

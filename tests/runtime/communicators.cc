@@ -10,7 +10,7 @@ bool is_whole(Element element) {
   return element == Element::Int32 || element == Element::Int64 || element == Element::UInt8;
 }
 
-// Half the distance of two neighbours of 1, below and above.
+// The unit roundoff of the element type.
 double unit_of(Element element) {
   switch (element) {
     case Element::Float32:
@@ -79,7 +79,7 @@ double read(Element element, const std::byte* at) {
   return 0;
 }
 
-// As the element holds it.
+// The number, rounded to the element type.
 double rounded(Element element, double number) {
   std::byte bytes[8];
   write(element, bytes, number);
@@ -174,8 +174,8 @@ std::string difference(const DrawnCall& call, std::span<const std::byte> total, 
                                                : wanted + number;
       }
       const bool sums = operation == Operation::Sum || operation == Operation::Average;
-      // Each of n - 1 additions is off by a unit of what has been added up at most, and so is the
-      // division. Twice that leaves room for the growth of the bound by the units themselves.
+      // Each of the n - 1 additions, and the division, is off by at most one unit roundoff of the
+      // sum so far. The factor of two covers the higher-order terms.
       if (sums && !is_whole(element) && !call.whole) slack = 2 * count * unit_of(element) * sizes;
       if (element == Element::UInt8) wanted = rounded(element, wanted);
       if (operation == Operation::Average) {

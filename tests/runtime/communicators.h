@@ -1,4 +1,4 @@
-// Groups of communicators, one a thread, and calls that are drawn from a seed, for tests.
+// For tests: groups of communicators, one per thread, and calls that are drawn from a seed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -56,14 +56,14 @@ class Wires {
     }
   }
   ~Wires() {
-    std::vector<std::thread> threads;  // an end closes when the other one does
+    std::vector<std::thread> threads;  // one end closes only when the other does
     for (auto& wire : wires) {
       threads.emplace_back([&] { (void)wire->close(std::chrono::seconds(5)).ok(); });
     }
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Lets every member do `what` in a thread of its own.
+  // Runs `what` for every member, each on a thread of its own, and waits for all of them.
   void run(const CommunicatorSettings& settings,
            const std::function<void(Communicator&, int32_t place)>& what,
            const ReadyThread* ready = nullptr) {
@@ -91,28 +91,28 @@ class Wires {
   std::vector<std::unique_ptr<Transport>> wires;
 };
 
-// A call as all members draw it.
+// A random call; every member draws the same one.
 struct DrawnCall {
   CallRequest request;  // without memory
   int64_t elements = 0;
-  uint64_t seed = 0;   // of the numbers
-  bool whole = false;  // numbers are small and whole: sums are exact in any order
+  uint64_t seed = 0;   // of the tensors' numbers
+  bool whole = false;  // small integers: sums are exact in any order
   bool in_place = false;
 };
 
-// Draws calls for `count` members from worker `first` on.
+// Draws a call for these members, with tensors of at most `most_elements` elements.
 DrawnCall draw_call(Random& random, const std::vector<WorkerId>& members, int64_t most_elements);
 
-// Number i that the member at `place` brings, and as bytes what it brings.
+// Number i of the tensor that the member at `place` brings, and that whole tensor as bytes.
 double number_of(const DrawnCall& call, int32_t place, int64_t i);
 std::vector<std::byte> tensor_of(const DrawnCall& call, int32_t place);
 
-// Whether `total` is what the member at `place` is to end with: exact where the order of additions
-// makes no difference, else within the bound that the orders allow. "" or what differs.
+// Compares `total` with the result that the member at `place` must end with: exactly where the
+// order of additions does not matter, else within the error bound of any order. "" or what differs.
 std::string difference(const DrawnCall& call, std::span<const std::byte> total, int32_t place,
                        const std::vector<WorkerId>& members);
 
-// The elements that the member at `place` ends with.
+// The range of elements that the member at `place` ends with.
 ElementRange result_range(const DrawnCall& call, int32_t place, int32_t count);
 
 }  // namespace tenuto

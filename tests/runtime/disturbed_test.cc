@@ -1,6 +1,6 @@
-// Whole clusters over wires that misbehave: whatever the delay, rate and jitter of the links, a
-// step ends with the numbers of one plain loop; when a link breaks or a worker freezes, every
-// thread comes back with a sentence that says who and where.
+// Whole clusters over faulty wires. With any delay, rate and jitter of the links a step ends with
+// the numbers of one plain loop. When a link breaks or a worker freezes, every thread returns with
+// an error that says who and where.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Orders whose workers hold one stage each, as a paced device does.
+// The orders whose workers hold one stage each.
 std::vector<std::string> orders() {
   std::vector<std::string> names;
   for (const OrderCard& card : order_cards()) {
@@ -32,7 +32,7 @@ std::vector<std::string> orders() {
   return names;
 }
 
-// What a seed stands for: a job, and links of all kinds.
+// A job and its links, drawn from a seed.
 struct Case {
   Job job;
   FaultSettings faults;
@@ -98,7 +98,7 @@ TEST(Disturbed, NoDelayChangesTheNumbers) {
   }
 }
 
-// On a real clock an event tells what a message took: no less than its link's latency.
+// On a real clock an event shows how long a message took: at least its link's latency.
 TEST(Disturbed, EventsShowTheLatency) {
   Job job = instant_job(3, 1, 4);
   TestCluster cluster(job, plan_of(job));
@@ -122,7 +122,7 @@ TEST(Disturbed, EventsShowTheLatency) {
   EXPECT_GE(seen, 2 * 4 * 4);
 }
 
-// At the chosen call to its device, on the worker's own thread, a worker does the deed.
+// Runs `deed` at call number `at` to the device, on the worker's own thread.
 class Trap : public ForwardingCompute {
  public:
   Trap(Compute& under, int64_t at, std::function<void()> deed)
@@ -148,7 +148,7 @@ class Trap : public ForwardingCompute {
   std::function<void()> deed_;
 };
 
-// Sets `deed` for a random moment of the step of `victim`.
+// Makes `victim` run `deed` at a random moment of its step.
 void set_trap(TestCluster& cluster, int32_t victim, Random& random, std::function<void()> deed) {
   const int64_t at = random.below(10);
   cluster.wrap_compute = [victim, at, deed](WorkerId self,
@@ -158,7 +158,7 @@ void set_trap(TestCluster& cluster, int32_t victim, Random& random, std::functio
   };
 }
 
-// True when the sentence is this worker's and tells of a link with `peer` (-1: with any).
+// True when the error is this worker's and names its link with `peer` (-1: with any worker).
 bool names_link(const TestCluster& cluster, int32_t worker, const Error& error, int32_t peer) {
   const std::string start = "worker " + std::to_string(worker) + " (stage " +
                             std::to_string(cluster.stages_of(worker).front().value) + "), step 0: ";
@@ -167,7 +167,7 @@ bool names_link(const TestCluster& cluster, int32_t worker, const Error& error, 
   return error.message.find(other, start.size()) != std::string::npos;
 }
 
-// A worker that this one has messages with.
+// A worker that this one exchanges messages with.
 int32_t peer_of(const Plan& plan, int32_t worker, Random& random) {
   std::vector<int32_t> peers;
   for (const Op& op : plan.schedule.lists[static_cast<size_t>(worker)]) {
@@ -202,7 +202,7 @@ TEST(Disturbed, ABrokenLinkIsNamed) {
       const bool at_link = w == victim || w == peer;
       if (names_link(cluster, w, error, w == victim ? peer : victim) && at_link) ++named;
     }
-    // No failure: the two had nothing more to say to each other.
+    // Without a failure, the two had no more messages for each other.
     if (failed > 0) {
       ++broken;
       EXPECT_GT(named, 0) << "nobody names the link between " << victim << " and " << peer;

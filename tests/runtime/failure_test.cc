@@ -1,5 +1,5 @@
-// What can go wrong in a step: every thread returns, the sentence says who and where, nothing is
-// left under way, and the step can be run again.
+// Failures in a step: every thread returns, the error says who and where, no call is left under
+// way, and the step can be run again.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@
 namespace tenuto {
 namespace {
 
-// A silence that only a worker has for which nothing more can come, however busy the machine is.
+// A limit of silence that is reached only if nothing more can come, however busy the machine is.
 constexpr Duration kBeyondAnyDelay = std::chrono::seconds(5);
 
 void set_trap(TestCluster& cluster, WorkerId victim, Trap& trap) {
@@ -33,8 +33,8 @@ void set_trap(TestCluster& cluster, WorkerId victim, Trap& trap) {
   };
 }
 
-// The wire of one worker is cut at each of its calls in turn: all threads come back, someone says
-// who was lost, and after taking early Steps back the same step gives the plain numbers.
+// Cuts the wire of each worker at each of its calls. All threads return, one names the lost worker,
+// and after undoing early optimizer steps the same step gives the plain loop's numbers.
 void lose_at_every_call(const Job& job) {
   const Plan plan = plan_of(job);
   const int32_t workers = job.worker_count();
@@ -87,8 +87,7 @@ void lose_at_every_call(const Job& job) {
 
 TEST(Failure, LossAtEveryCallEndsAndCanBeRunAgain) { lose_at_every_call(instant_job(2, 2, 2)); }
 
-// Also where sums are not made along the ring: a member that is lost while others wait for it, and
-// one that is lost while it is the one who comes late.
+// The same for all-reduces other than the ring: also the late member of late-one is lost.
 TEST(Failure, LossAtEveryCallOfOtherSums) {
   for (const char* name : {"halving", "late-one"}) {
     SCOPED_TRACE(name);
@@ -98,14 +97,14 @@ TEST(Failure, LossAtEveryCallOfOtherSums) {
   }
 }
 
-// A plan of which some weight gradient is summed twice, or never: no worker steps, and the sentence
-// says which one it is. check() would not let it pass; here nobody asked.
+// A plan that sums one weight gradient twice, or never: no worker takes its optimizer step, and the
+// error names the gradient. check() would refuse the plan, but is not called here.
 TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
   const Job job = instant_job(2, 2, 2);
   for (const bool twice : {false, true}) {
     SCOPED_TRACE(twice ? "one twice" : "one is missing");
     Plan plan = plan_of(job);
-    if (twice) {  // the second pipeline runs micro-batch 0 in the place of its own first one
+    if (twice) {  // the second pipeline runs micro-batch 0 instead of its own first one
       for (const size_t w : {2, 3}) {
         for (Op& op : plan.schedule.lists[w]) op.micro.value *= op.micro.value == 1 ? 0 : 1;
       }
@@ -126,7 +125,7 @@ TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
       EXPECT_EQ(cluster.device(w).version(), 0) << "a step was taken with a sum that is wrong";
       const std::string& sentence = run.status.error().message;
       if (run.status.error().code != Code::Corrupt) continue;
-      ++told;  // of two stages with such a sum the first to see it ends the step for all
+      ++told;  // the first stage to see such a sum ends the step for all
       if (sentence.find("stage 1:") != said.npos) {
         EXPECT_TRUE(sentence.find(said) != said.npos ||
                     sentence.find("micro-batch 0 of stage 1 twice") != said.npos)
@@ -137,7 +136,8 @@ TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
   }
 }
 
-// The same, and the others do the step again without the worker: the plain numbers, bit for bit.
+// After a loss at any call the others run the step again without the lost worker, and get the plain
+// loop's numbers, bit for bit.
 TEST(Failure, W8LossAtEveryCallCostsTheOthersNoNumber) {
   const Job job = instant_job(2, 2, 2);
   const Plan plan = plan_of(job);
@@ -201,7 +201,7 @@ TEST(Failure, AbandonStopsInTheMiddle) {
   cluster.connect();
   for (const ThreadRun& run : cluster.run(0, 1)) {
     ASSERT_FALSE(run.status.ok());
-    // A worker that abandons drops its peers: who hears that first sees a loss.
+    // A worker that abandons drops its peers: a peer that notices this first reports a loss.
     const Code code = run.status.error().code;
     EXPECT_TRUE(code == Code::Cancelled || code == Code::Disconnected)
         << run.status.error().message;
@@ -251,13 +251,13 @@ class KnowingMailbox : public QueueMailbox {
   int reports_;
 };
 
-// Only one worker of the pair runs: it says what it waits for and of whom.
+// Only one worker of the pair runs: its error says what it waits for, and from whom.
 TEST(Failure, SilenceShowsTheListWithArrows) {
   const Job job = instant_job(2, 1, 3);
   const Plan plan = plan_of(job);
   for (int32_t alone = 0; alone < 2; ++alone) {
     QueueMailbox other_mailbox;
-    // That the two are connected, and the two forwards that worker 0 can run.
+    // The reports to come: the connection, and at worker 0 two forwards.
     KnowingMailbox mailbox(alone == 0 ? 3 : 1);
     MemoryNetwork network;
     const auto transport =
@@ -292,7 +292,7 @@ TEST(Failure, SilenceAtTheCommitGateSaysSo) {
   expect_golden("gate.txt", runs[0].status.error().message);
 }
 
-// A message that nobody sends: its reader says which value it misses and from whom it should come.
+// A message that nobody sends: the receiver's error names the missing value and its sender.
 TEST(Failure, AMissingMessageIsNamed) {
   const Job job = instant_job(2, 1, 3);
   Plan plan = plan_of(job);
@@ -316,7 +316,7 @@ TEST(Failure, AMissingMessageIsNamed) {
   EXPECT_GT(timeouts, 0);
 }
 
-// Changes one number of one message on its way.
+// Changes one number of one message in transit.
 class MutatingTransport : public ForwardingTransport {
  public:
   explicit MutatingTransport(std::unique_ptr<Transport> under)
@@ -353,7 +353,7 @@ TEST(Failure, AMutatedMessageIsSeen) {
       << runs[1].status.error().message;
 }
 
-// A message of another size than its room ends both sides with a sentence.
+// A message whose size differs from its receive buffer ends both sides with an error.
 TEST(Failure, AMessageOfAnotherSizeIsRefused) {
   Job job = instant_job(2, 1, 1);
   const Plan plan = plan_of(job);
@@ -389,7 +389,7 @@ TEST(Failure, AMessageOfAnotherSizeIsRefused) {
   EXPECT_GT(named, 0) << runs[0].status.error().message;
 }
 
-// A wire that never ends what it was given: the memory is in use, so the process must end.
+// A wire whose receives never end: their memory stays in use, so the process must end.
 class StuckTransport : public ForwardingTransport {
  public:
   explicit StuckTransport(std::unique_ptr<Transport> under)

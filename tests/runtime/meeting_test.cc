@@ -1,4 +1,4 @@
-// Joining: members find each other, and who does not fit in hears why.
+// Joining: members find each other, and a member that does not fit in is told why.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -39,16 +39,16 @@ JoinSettings place_of(const std::string& meeting, int32_t place, int32_t count) 
   return settings;
 }
 
-// Leaving waits until all that was sent has left, which is soon. A wait for what never comes lasts
-// until this limit.
+// Leaving waits until all sent messages have left, which is soon. A wait for something that never
+// comes lasts until this limit.
 constexpr Duration kLeaveLimit = std::chrono::seconds(120);
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// What each of several processes would be told, each played by a thread. The last one comes after
-// `refused_first` of the others have been refused.
+// Joins with one thread in place of each process; returns what each was told. The last one joins
+// after `refused_first` of the others have been refused.
 std::vector<std::string> join_all(const std::vector<JoinSettings>& all, size_t refused_first = 0) {
   std::vector<std::string> said(all.size());
   std::atomic<size_t> at_the_call = 0, refused = 0;
@@ -75,8 +75,9 @@ std::vector<std::string> join_all(const std::vector<JoinSettings>& all, size_t r
         ASSERT_TRUE(group.ok()) << group.error().message;
         std::vector<int64_t> numbers(1000, all[i].place + 1);
         const bool late = all[i].ready_service && all[i].place == 0;
-        // Late means that the others have been waiting in their calls for a while. The threads of a
-        // busy machine may come to their calls at any time, so that member 0 counts them first.
+        // Late means that the others have been waiting in their calls for a while. On a busy
+        // machine threads may reach their calls at any time, so member 0 first counts those that
+        // have.
         const Duration end = monotonic_clock().now() + kLeaveLimit;
         while (late && at_the_call < all.size() - 1 && monotonic_clock().now() < end) {
           std::this_thread::yield();
@@ -116,7 +117,7 @@ TEST(Join, MembersMeetAndSum) {
   }
 }
 
-// Member 0 is late, and the service in its process says so; then all leave at once.
+// Member 0 is late, and the ready service in its process reports it; then all leave at once.
 TEST(Join, WithAReadyService) {
   for (const int32_t count : {1, 2, 5}) {
     const std::string meeting = free_address();

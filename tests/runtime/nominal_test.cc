@@ -1,5 +1,5 @@
-// The nominal clock against the price: the same plan, lengths and links must end at the same
-// nanosecond, op by op.
+// The nominal (virtual) clock against the price: with the same plan, op lengths and links every op
+// must end at the same nanosecond.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ Model model_of(const Job& job) {
   return model;
 }
 
-// Of step 0, with the faults that it has.
+// The price of step 0, with the faults of that step.
 Result<Timeline> find_price(const Job& job, const Plan& plan) {
   PriceOptions options;
   options.spans = true;
@@ -81,7 +81,7 @@ std::string difference(const std::vector<ThreadRun>& runs, const Timeline& timel
       const auto found = promised.find({event.worker, event.op});
       if (found == promised.end()) return "an op was not promised";
       const Span& span = found->second;
-      // The start of a receive is when it was posted, which has no nominal moment.
+      // A receive starts when it is posted, which has no nominal time.
       const bool start_counts =
           !is_message(event.op) || (blocking && event.op.kind == OpKind::Send);
       if (event.finish - origin == span.finish &&
@@ -99,7 +99,7 @@ std::string difference(const std::vector<ThreadRun>& runs, const Timeline& timel
   return seen == timeline.spans.size() ? "" : "ops are missing";
 }
 
-// Delays, rates and jitter of some links, whole and one way.
+// Delays, rates and jitter of some links, in both directions or one.
 std::vector<Fault> random_faults(Random& random, const Job& job, bool rated) {
   std::vector<Fault> faults;
   for (int64_t i = random.below(3); i > 0; --i) {
@@ -137,16 +137,16 @@ Job random_job(uint64_t seed) {
   job.device.message_bytes = 64 + 4 * pick(200);
   job.device.parameter_bytes = 16 * (1 + pick(100));  // whole elements per chunk for 1 to 4 members
   job.network.latency_ms = random.below(3) == 0 ? 0 : 1e-6 * pick(3'000'000);
-  // Where several stages send to one peer, the order of its messages is settled in real time: a
-  // rate would make it count.
+  // Where several stages send to one peer, the order of their messages depends on real time; with a
+  // rate that order would change the nominal times.
   const bool rated = random.below(3) != 0 && card.chunks == 1;
   job.network.megabytes_per_second = rated ? 0.1 + random.uniform() : 0;
   job.faults = random_faults(random, job, card.chunks == 1);
   return job;
 }
 
-// Listed: no choice at run time, so the clock of the test can stand still and the run takes no
-// time.
+// Listed dispatch chooses nothing at run time, so the test's clock can stand still and the run
+// takes no time.
 TEST(Nominal, EqualsThePriceOpByOp) {
   const HandClock clock;
   for (uint64_t seed = 1; seed <= 150 / kPart; ++seed) {
@@ -160,8 +160,8 @@ TEST(Nominal, EqualsThePriceOpByOp) {
   }
 }
 
-// Every all-reduce, with any member late and any count of chunks, at the nanosecond: what goes to
-// one peer goes in the order of the rounds, in the price as in the run.
+// Every all-reduce, with any late member and any number of chunks, to the nanosecond: messages to
+// one peer go in the order of the rounds, in the price as in the run.
 TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
   const HandClock clock;
   const std::vector<std::string> names = {"ring", "halving", "tree", "direct", "late-one"};
@@ -191,7 +191,7 @@ TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
                           {"late-one", members[random.below(members.size())],
                            static_cast<int32_t>(1 + random.below(20))});
     }
-    int64_t elements = 1;  // so many that every chunk has whole ones
+    int64_t elements = 1;  // enough for whole elements in every chunk
     for (const Collective& collective : plan.schedule.collectives) {
       elements = std::lcm(elements, int64_t{collective.chunk_count});
     }
@@ -205,7 +205,7 @@ TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
   for (const std::string& name : names) EXPECT_GT(compared[name], 20 / kPart) << name;
 }
 
-// The period of steps that overlap: the mean over the later half of twelve, as it is priced.
+// The period of overlapping steps: the mean over the later half of twelve, as in the price.
 TEST(Nominal, StaggeredPeriodsEqualThePrice) {
   const HandClock clock;
   constexpr size_t kSteps = 12, kFrom = 5;
@@ -243,9 +243,9 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
   EXPECT_GT(shorter, 30 / kPart);
 }
 
-// Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: the queue
-// that workers keep by notes to each other is the queue that is priced. Some orders stand still for
-// good when exchanges are waited for; the price says so.
+// Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: workers
+// that queue messages by notes to each other queue them as the price does. Some orders deadlock
+// with blocking exchanges; the price says so.
 TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
   const HandClock clock;
   int compared = 0;
@@ -280,8 +280,8 @@ TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
   EXPECT_GT(compared, 100 / kPart);
 }
 
-// Each worker goes on to the next step when its own list is done: the period of a run is that of
-// steps in turn, to the nanosecond.
+// Each worker begins the next step when its own list is done: the period of a run equals the price
+// with `in_turn`, to the nanosecond.
 TEST(Nominal, StepsInTurnLastAsPriced) {
   const HandClock clock;
   PriceOptions options;
@@ -309,8 +309,8 @@ TEST(Nominal, StepsInTurnLastAsPriced) {
   }
 }
 
-// The figures that were held against a published measurement (tests/sim/blocking_test.cc): blocking
-// costs 24 and 48 ms a step for each ms of delay on the last link.
+// The figures that tests/sim/blocking_test.cc compares with a published measurement: blocking costs
+// 24 and 48 ms a step for each ms of delay on the last link.
 TEST(Nominal, BlockingMessagesCostWhatWasMeasured) {
   const HandClock clock;
   for (const auto& [order, expected] : {std::pair("1f1b", 2218), std::pair("zb-h2", 3097)}) {
@@ -353,7 +353,7 @@ TEST(Nominal, BlockingMessagesNeedLists) {
       << runs[0].status.error().message;
 }
 
-// What a message took from its sending to its arrival, by step, sender and receiver.
+// The time from a message's sending to its arrival, by step, sender and receiver.
 std::map<std::tuple<int64_t, int32_t, int32_t>, std::set<int64_t>> passages(
     const std::vector<ThreadRun>& runs) {
   std::map<std::tuple<int64_t, int32_t, int32_t>, std::set<int64_t>> found;
@@ -370,7 +370,7 @@ std::map<std::tuple<int64_t, int32_t, int32_t>, std::set<int64_t>> passages(
   return found;
 }
 
-// A fault holds from its first step to its last, on its link, and changes no number.
+// A fault acts on its link from its first step to its last, and changes no number.
 TEST(Nominal, FaultsComeAndGoWithTheSteps) {
   const HandClock clock;
   for (const char* send : {"offloaded", "blocking"}) {
@@ -403,7 +403,7 @@ TEST(Nominal, FaultsComeAndGoWithTheSteps) {
   }
 }
 
-// Jitter is drawn for each message and repeats.
+// Jitter is drawn for each message; the same seed gives the same jitter.
 TEST(Nominal, JitterRepeatsBySeedAndVariesByStepAndMessage) {
   const HandClock clock;
   const auto drawn = [&](int64_t seed) {
@@ -457,8 +457,8 @@ TEST(Nominal, EqualsTheClosedForm) {
   }
 }
 
-// Ready dispatch chooses at run time; the patience of the links makes the nominal choice, unless
-// the machine is so busy that a message is later than that.
+// Ready dispatch chooses at run time. The links wait long enough for the choice to be the nominal
+// one, unless the machine is so busy that a message comes even later.
 void expect_chosen_as_priced(const Job& job, const Plan& plan) {
   const Timeline timeline = price_of(job, plan);
   std::string found;
@@ -503,7 +503,7 @@ TEST(Nominal, ReadyDispatchChoosesAsPriced) {
   }
 }
 
-// A worker that is absent and one at half speed are two values of the cluster that is priced.
+// A plan with an absent worker and one at half speed runs as priced on the cluster that has both.
 TEST(Nominal, ARoutedPlanRunsAsPriced) {
   Job job = uneven_job(2, "zb-h1");
   Fault slow;

@@ -1,6 +1,6 @@
-// A member of a group that outlives others: sums again and again, and says of each sum whose it is
-// and what it comes to. Members are killed by outliving_test.py. The algorithm "asked" is auto,
-// with a ready service.
+// A member of a group in which other members die. It sums again and again, and prints the
+// contributors and the result of each sum. outliving_test.py kills members. The algorithm "asked"
+// is auto, with a ready service.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -13,7 +13,7 @@ using namespace tenuto;
 
 namespace {
 
-// Ends with a sentence where there is no value.
+// Returns the value, or exits with the error's sentence.
 template <class T>
 T expect(Result<T> result) {
   if (result.ok()) return std::move(result).value();
@@ -41,7 +41,7 @@ int main(int count, char** words) {
     if (settings.way.algorithm == "late-one") settings.way.late = {{who.count - 1}};
     settings.survive_deaths = true;
     const auto group = expect(Communicator::make(joined->communicator(), settings));
-    // A call's tensors stay until the next one is over: others may lack what is in them.
+    // A call's tensors stay until the next call has ended: other members may still need them.
     std::vector<int64_t> owns[2], totals[2];
     for (int call = 0; call < std::atoi(words[5]); ++call) {
       std::vector<int64_t>&own = owns[call % 2], &total = totals[call % 2];

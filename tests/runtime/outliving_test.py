@@ -1,5 +1,5 @@
-"""Groups of real processes over UCX of which some are killed while they sum: the others agree on
-every sum, and go on."""
+"""Real processes all-reduce over UCX and some of them are killed: the survivors agree on every
+sum, and go on."""
 import os
 import random
 import signal
@@ -54,7 +54,7 @@ class Processes(unittest.TestCase):
         for member in members:
             self.addCleanup(member.end)
         for victim in victims:
-            # Somewhere in the calls behind its next line: no two plays are alike.
+            # Kill it at a random moment of its next calls: no two runs are alike.
             members[victim].wait_for(len(members[victim].lines) + rng.randrange(1, 12))
             threading.Event().wait(rng.random() * 0.01)
             members[victim].process.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-// The paced device by itself: lengths, lag, taking a Step back, files.
+// The paced device by itself: op lengths, lag, undoing an optimizer step, files.
 #include "runtime/paced.h"
 
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ TEST(Paced, UndoTakesTheLastStepBackExactly) {
   }
 }
 
-// A plain run of a model whose first and last stage share the second half of their weights.
+// A plain loop over a model whose first and last stage share the second half of their weights.
 class TiedRun {
  public:
   explicit TiedRun(const Job& job) : job_(job) {
@@ -294,7 +294,7 @@ TEST(Paced, APauseBetweenStepsSetsTheClock) {
   EXPECT_EQ(first_start(2), milliseconds(29));
 }
 
-// The moment at which the host lets a later stage begin is no part of the step.
+// A pause of the host moves the nominal clock of the first stage only, not that of later stages.
 TEST(Paced, APauseSetsTheClockOfTheFirstStageAlone) {
   Job job = instant_job(2, 1, 1);
   job.device.clock = "nominal";

@@ -1,4 +1,4 @@
-// By which path messages go, and through how many slots.
+// Which path messages take, and how many slots they have.
 #include "runtime/path.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Path, AnErrorIsLeftForTwentyCleanSteps) {
   EXPECT_EQ(state, (PathState{Path::Staged, 0}));
   for (int step = 0; step < 10; ++step) state = next_path(rule, state, {});
   EXPECT_EQ(state, (PathState{Path::Staged, 10}));
-  state = next_path(rule, state, {.errors = 1});  // it counts from here again
+  state = next_path(rule, state, {.errors = 1});  // the count starts again here
   for (int step = 1; step < 20; ++step) {
     state = next_path(rule, state, {});
     EXPECT_EQ(state, (PathState{Path::Staged, step}));

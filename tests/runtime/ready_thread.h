@@ -13,7 +13,7 @@ namespace tenuto {
 
 class ReadyThread {
  public:
-  // Reached by `members` as the worker `id`; lost together with `host`.
+  // The members reach the service as worker `id`; it is lost together with worker `host`.
   ReadyThread(MemoryNetwork& network, const std::vector<WorkerId>& members, WorkerId id,
               WorkerId host)
       : desk{id, host, members} {
@@ -23,7 +23,7 @@ class ReadyThread {
     server_ = ReadyServer::make(make_wire, members).value();
   }
 
-  // Connects a member's wire to it.
+  // Connects a member's wire to the service.
   void connect(Transport& member) const {
     const Status status = member.connect(desk.service, server_->address(), fresh_ticket());
     CHECK(status.ok(), status.error().message);

@@ -1,5 +1,5 @@
-// A reduction as a dataflow: whatever the order in which messages travel, all members end with the
-// same bits, and those are the bits of the collective's own order of additions.
+// A reduction as a dataflow: in whatever order messages arrive, all members end with the same bits,
+// those of the collective's own order of additions.
 #include "runtime/reduction.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ std::vector<WorkerId> members(int32_t count, int32_t first = 0) {
   return all;
 }
 
-// Round by round with a copy of the state before each round: what the words of ir/collective.h say.
+// Executes the collective round by round on a copy of the state before each round, as
+// ir/collective.h defines it.
 template <class Number>
 Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
   const auto chunks = static_cast<size_t>(collective.chunk_count);
@@ -59,7 +60,7 @@ Sums<Number> by_the_book(const Collective& collective, Sums<Number> state) {
   return state;
 }
 
-// How the members make it.
+// How the members execute the collective.
 struct Way {
   Operation operation = Operation::Sum;
   bool in_place = false;
@@ -72,7 +73,7 @@ struct Way {
 template <class Number>
 class Net {
  public:
-  // `tallies`: of what each member brings; empty: of nothing.
+  // `tallies`: one per member, of what it brings; empty: tallies of nothing.
   Net(const Collective& collective, Sums<Number>& own, uint64_t seed,
       const std::vector<uint64_t>& tallies = {}, const Way& way = {})
       : collective_(collective), random_(seed), way_(way) {
@@ -135,8 +136,8 @@ class Net {
     return 0;
   }
 
-  // To where it lands, or to its taker: then it begins anywhere, and nothing is where it might have
-  // landed.
+  // Copies a message to its target, or gives it to its taker. A taker's message begins at an odd
+  // address, and the target holds garbage, since nothing has landed there.
   static void bring(const Pair& pair) {
     const auto& [source, target] = std::pair(pair.out.source, pair.in.target);
     ASSERT_EQ(source.size(), target.size());
@@ -166,13 +167,13 @@ class Net {
       const ReductionCall& in = call.send ? match->second : call;
       Pair& pair = ready_.emplace_back(
           Pair{place(std::get<0>(name)), place(std::get<1>(name)), out, in, false});
-      // The wire may be ahead of what the member hears.
+      // The wire may call the taker before the member hears of the message.
       pair.taken = in.taker.take != nullptr && random_.below(2) == 0;
       if (pair.taken) bring(pair);
     }
   }
 
-  // With a limit sends leave in their turns, so many at once at most.
+  // With a limit, that many sends at most are under way, and they leave in order.
   void note_send(size_t m, const ReductionCall& call) {
     ++under_way_[m];
     if (way_.sends_at_once == 0) return;
@@ -237,7 +238,7 @@ TEST(Reduction, RingsOfEverySizeSumBitForBit) {
   }
 }
 
-// Each all-reduce of the table is executed as it is, also those with late members.
+// Executes each all-reduce of the table as it is, also those with late members.
 TEST(Reduction, EveryAlgorithmSumsBitForBit) {
   for (const NamedAlgorithm& algorithm : algorithms()) {
     if (algorithm.card.goal != Goal::AllReduce) continue;
@@ -257,8 +258,8 @@ TEST(Reduction, EveryAlgorithmSumsBitForBit) {
   }
 }
 
-// Everybody sends everything to the first, who sends the sum back: many adds into one chunk in one
-// round, more than there are scratch slots.
+// All members send everything to the first, which sends the sum back: one round has more adds into
+// one chunk than there are scratch slots.
 TEST(Reduction, StarAddsInTheOrderOfItsRound) {
   Collective star{members(8), 1, {Round{}, Round{}}};
   for (int32_t m = 1; m < 8; ++m) {
@@ -280,7 +281,8 @@ TEST(Reduction, ExchangeReadsTheStateBeforeTheRound) {
   for (uint64_t seed = 1; seed <= 50; ++seed) expect_right(exchange, 17, seed);
 }
 
-// Two members swap a chunk by plain moves, twice: neither may land on what it still sends.
+// Two members swap a chunk by plain moves, again and again: a message must not overwrite a chunk
+// that is still being sent.
 TEST(Reduction, ASwapDoesNotWaitForItself) {
   const Round both{{{{0}, {1}, {0}, false}, {{1}, {0}, {0}, false}}};
   const Collective swap{members(2), 1, {both, both, both}};
@@ -299,8 +301,8 @@ Number average_of(Number sum, size_t count) {
                                               : sum / static_cast<int64_t>(count);
 }
 
-// Any procedure, in slices or whole, each member with its own moves alone, in place or not, with
-// sends in turn or not: what each member is to end with is that of the book, bit for bit.
+// Runs a procedure sliced or whole, with each member given its own moves only, in place or not,
+// with a limit of sends or without. Each member's result is that of by_the_book(), bit for bit.
 void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t seed) {
   Random random(seed);
   const auto slices = static_cast<int32_t>(1 + random.below(4));
@@ -358,7 +360,7 @@ TEST(Reduction, EveryProcedureIsRightInEveryWay) {
   }
 }
 
-// Of a ring every sum is made where the message is: no add waits for its turn.
+// In a ring no add waits for its turn, so takers add every message where the wire has it.
 TEST(Reduction, ATakerAddsWhereverItIsTheTurn) {
   for (const bool takers : {false, true}) {
     ReductionSettings settings = settings_of(Element::Float32);
@@ -371,13 +373,12 @@ TEST(Reduction, ATakerAddsWhereverItIsTheTurn) {
       receives += !call.send;
       taken += call.taker.take != nullptr;
     }
-    EXPECT_EQ(receives, 4);  // three to add, and one that lands where it belongs
+    EXPECT_EQ(receives, 4);  // three to add, one to copy
     EXPECT_EQ(taken, takers ? 3 : 0);
   }
 }
 
-// What a member sees of a procedure that is not its own makes no difference, and one chunk of it
-// alone is that chunk.
+// A member's own moves are enough for all of its calls, and each chunk alone is a valid collective.
 TEST(Reduction, OwnMovesAndOneChunkAreParts) {
   const auto made = make_procedure("late-one", {members(7), 12, {{2}}, {}});
   ASSERT_TRUE(made.ok());
@@ -412,7 +413,7 @@ TEST(Slices, AreTheirChunkToTheElement) {
   EXPECT_EQ(slices_for(int64_t{1} << 40, 1, 0), 1);
 }
 
-// From this member's part to the whole, chunk by chunk.
+// Each chunk goes from this member's own part to the whole sum.
 TEST(Reduction, TellsWhatIsHereOfEachChunk) {
   const Collective ring = make_ring(members(3));
   const Floats own(6, 1.0F);
@@ -435,7 +436,7 @@ TEST(Reduction, TellsWhatIsHereOfEachChunk) {
     look();
   }
   ASSERT_TRUE(part.done());
-  // Member 0 passes chunk 2 on as a part, makes chunk 1 whole, and gets 0 and 2 whole.
+  // Member 0 passes on a partial sum of chunk 2, completes chunk 1, and receives 0 and 2 complete.
   EXPECT_EQ(seen, (std::vector<std::string>{"ooo", "oop", "owp", "wwp", "www"}));
 }
 
@@ -453,8 +454,7 @@ TEST(Reduction, ReceivesAheadAreBounded) {
   EXPECT_FALSE(root.done());
 }
 
-// On the nominal clock: each of the 2 (n - 1) rounds of a ring takes the 10 ns that a message
-// takes.
+// On the nominal clock each of the 2 (n - 1) rounds of a ring takes as long as a message, 10 ns.
 TEST(Reduction, PassesTheTimesOn) {
   const Collective ring = make_ring(members(4));
   auto own = random_sums<float>(4, 16, 2);
@@ -463,7 +463,7 @@ TEST(Reduction, PassesTheTimesOn) {
   for (size_t m = 0; m < 4; ++m) EXPECT_EQ(net.part(m).done_at(), Duration(60));
 }
 
-// What each member of a group brings, dealt out at random; every chunk ends with the tally of all.
+// Contributions are dealt to the members at random; every chunk ends with the tally of all.
 TEST(Reduction, W4TalliesAddUpAsTheSumsDo) {
   Random random(5);
   for (int32_t count = 1; count <= 7; ++count) {
@@ -475,7 +475,7 @@ TEST(Reduction, W4TalliesAddUpAsTheSumsDo) {
       brought[static_cast<size_t>(random.below(count))].push_back(all.back());
     }
     for (const size_t elements : {2, 9, 64}) {
-      // 0: as it is; 1: one is left out; 2: one comes in twice; 3: one in another's place.
+      // 0: no bug; 1: one is left out; 2: one is summed twice; 3: one replaces another.
       for (int bug = 0; bug < 4; ++bug) {
         SCOPED_TRACE(testing::Message() << count << " members, bug " << bug);
         std::vector<std::vector<Contribution>> faulty = brought;
@@ -507,7 +507,7 @@ TEST(Reduction, W4TalliesAddUpAsTheSumsDo) {
   }
 }
 
-// A message that counts for a part that the receiver has already: the part is in the sum twice.
+// A stale message brings a part that the receiver has already: the tally shows it twice in the sum.
 TEST(Reduction, W4AStalePartIsSeen) {
   const Collective pair{members(2), 1, {Round{{{{0}, {1}, {0}, true}, {{1}, {0}, {0}, true}}}}};
   const Floats own(4, 1.0F);

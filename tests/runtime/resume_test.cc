@@ -1,4 +1,4 @@
-// Workers are lost in the middle of a step, and the others do what is left of it: on whole clusters
+// Workers are lost in the middle of a step, and the others run its remaining ops: on whole clusters
 // in one process, with the numbers of one plain loop, bit for bit.
 #include <gtest/gtest.h>
 
@@ -63,9 +63,9 @@ struct Layout {
   const char* sums = "ring";
 };
 
-// Every worker is cut off at each of its calls in two steps that follow one another: the others end
-// the step, and the one after, with the plain numbers. Also when nothing of what was sent is kept,
-// and where workers hold several stages.
+// Cuts each worker off at each of its calls in two successive steps: the others end these and later
+// steps with the plain loop's numbers. Also when no sent messages are kept, and when workers hold
+// several stages.
 TEST(Resume, LossAtEveryCallOfSmallClusters) {
   int64_t spared = 0;
   for (const auto& [stages, pipelines, order, split, room, sums] :
@@ -103,13 +103,13 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
         static_cast<double>(ops) / static_cast<double>(points * whole),
         static_cast<long>(taken_back), static_cast<long>(copied));
   }
-  // The share depends on how far the others have come, which is the machine's choice. Each loss has
-  // been judged by what the others had (Survivors); here some of them had a sum.
+  // How much was spared depends on how far the others had come, and so on the machine. Survivors
+  // has checked each loss against what the others had; here some of them must have had a sum.
   EXPECT_GT(spared, 0);
 }
 
-// Two workers, the second while what the first took with it is under way; in a third of the rounds
-// little or no room for what was sent.
+// Two workers are lost, the second while the others make up for the first; in a third of the rounds
+// little or no memory for sent messages.
 TEST(Resume, LossesInRecovery) {
   Random random(23);
   for (int32_t round = 0; round < 120; ++round) {
@@ -137,14 +137,14 @@ TEST(Resume, LossesInRecovery) {
   }
 }
 
-// A cluster that has ended its first step, and goes on with it where something of it is lost.
+// An `Ended` cluster of paced devices, with its job.
 struct PacedEnded {
   explicit PacedEnded(bool split)
       : job(job_of(2, 2, 2, split ? "zb-h1" : "1f1b", split)),
         cluster(job, plan_of(job)),
         all(cluster, plan_of(job)) {}
 
-  // All have ended the step with the plain numbers.
+  // Checks that all workers have ended the step with the plain loop's numbers.
   void expect_plain() {
     PlainLoop plain(job);
     const StepOutcome outcome = plain.step();
@@ -161,9 +161,9 @@ struct PacedEnded {
   Ended all;
 };
 
-// The first stage has to sum its gradients again, and what came from the second is not kept. Of
-// that the total is there, and the verdict, so its Steps could be taken at once: they wait until
-// the gradients are made, with the parameters as they were.
+// The first stage must sum its gradients again, but the messages from the second stage were not
+// kept. The second stage has its total and the verdict, so it could take its optimizer step at
+// once; it must first make those gradients again, with the old parameters.
 TEST(Resume, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
   for (const bool split : {true, false}) {
     SCOPED_TRACE(split);
@@ -177,7 +177,8 @@ TEST(Resume, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
   }
 }
 
-// A backward for its gradient alone adds nothing to a sum, also where a whole backward would have.
+// A backward that is run again for its input gradient alone adds nothing to a weight gradient's
+// sum, even where backwards are whole.
 TEST(Resume, WhatAGradientAloneLeavesIsInNoSum) {
   for (const bool split : {true, false}) {
     SCOPED_TRACE(split);

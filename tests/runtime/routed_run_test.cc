@@ -1,5 +1,5 @@
-// Routed plans on whole clusters in one process: whoever is absent, whoever runs what and however
-// slow, the numbers are those of one plain loop, bit for bit (the sums of a paced device are
+// Routed plans on whole clusters in one process: with any absent workers, any routing and any
+// speeds the numbers are those of one plain loop, bit for bit (the sums of a paced device are
 // exact).
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ void expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps) {
   expect_equal_runs(cluster, cluster.run(0, steps), outcomes, plain);
 }
 
-// Shapes, routings, absences and at times memory at random, 200 of them.
+// 200 random shapes with random routings, absent workers and sometimes memory limits.
 TEST(RoutedRun, RandomMixturesComeToThePlainNumbers) {
   Random random(11);
   for (int round = 0; round < 200; ++round) {
@@ -44,8 +44,8 @@ TEST(RoutedRun, RandomMixturesComeToThePlainNumbers) {
   }
 }
 
-// Mixtures as adapt() answers them, 200 of them: dead and slow workers, slow links, memory from one
-// micro-batch to all, ready and listed.
+// The plans of adapt() for 200 random mixtures: dead and slow workers, slow links, memory for one
+// micro-batch up to all, ready and listed dispatch.
 TEST(RoutedRun, AdaptedMixturesComeToThePlainNumbers) {
   Random random(17);
   for (int round = 0; round < 200; ++round) {
@@ -85,7 +85,8 @@ TEST(RoutedRun, EveryOrderWithoutTwoWorkers) {
   }
 }
 
-// Ops of real length at workers of unequal speed, so that messages and choices fall otherwise.
+// Ops take real time at workers of unequal speed, so that messages and choices come in other
+// orders.
 TEST(RoutedRun, TimingChangesNothing) {
   Random random(3);
   for (int round = 0; round < 5; ++round) {
@@ -106,7 +107,7 @@ TEST(RoutedRun, TimingChangesNothing) {
   }
 }
 
-// A held-out pass finds its holders too.
+// A held-out pass, too, is routed to the living holders.
 TEST(RoutedRun, EvaluationSeesTheNewWeights) {
   Job job = instant_job(3, 2, 2);
   job.validate_micros = 5;

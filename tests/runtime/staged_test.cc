@@ -1,5 +1,5 @@
-// The staged wire between two workers over the memory wire. The "device's memory" is memory of the
-// test, copied by its own Copies, which can be slow, held up or refuse.
+// The staged wire between two workers over the memory wire. The "device's memory" is host memory of
+// the test. The test's own Copies copies it, and can be slow, held up or refuse.
 #include "runtime/staged.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class TestCopies : public Copies {
     return copy(host, device);
   }
 
-  // Memory of the device; before any call.
+  // Declares memory of the device; call it before any other call.
   void own(std::span<const std::byte> memory) { device_.insert(memory.data()); }
   // Copies do not end until release().
   void hold() {
@@ -101,7 +101,7 @@ struct Seat {
   }
 
   StagedTransport* staged = nullptr;
-  TestCopies copies;  // before the wire that uses them
+  TestCopies copies;  // outlives the wire that uses it
   Party party;
 };
 
@@ -111,7 +111,7 @@ Value gradient(int32_t micro) { return {ValueKind::Gradient, -1, {1}, {micro}}; 
 class StagedWire : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(left.party.connect(right.party).ok()); }
-  // Messages of the device's memory from left to right, and rooms for them.
+  // Makes messages in the left device's memory, and receive buffers in the right one's.
   void make_messages(int count) {
     for (int i = 0; i < count; ++i) {
       sources.push_back(pattern(static_cast<uint64_t>(i), kSize));
@@ -164,7 +164,7 @@ TEST_F(StagedWire, OneKindDoesNotWaitForTheOther) {
   std::vector<std::byte> back = pattern(9, kSize), room(kSize);
   right.copies.own(back);
   left.copies.own(room);
-  // The one slot of the activations waits for a receive that is not posted yet.
+  // The only slot for activations waits for a receive that is not posted yet.
   const Ticket blocked = left.send(1, activation(0), sources[0]);
   const Ticket behind = left.send(1, activation(1), sources[1]);
   const Ticket answer = left.recv(1, gradient(0), room);
@@ -179,12 +179,12 @@ TEST_F(StagedWire, OneKindDoesNotWaitForTheOther) {
 
 TEST_F(StagedWire, HostMemoryAndTheDirectPathGoAsTheyAre) {
   make_messages(2);
-  std::vector<std::byte> word = pattern(3, 16), there(16);  // nobody's device
+  std::vector<std::byte> word = pattern(3, 16), there(16);  // host memory
   const Value norm{ValueKind::Norm, -1, {0}, {}};
   left.send(1, norm, word);
   EXPECT_TRUE(right.party.end_of(right.recv(0, norm, there)).status.ok());
   EXPECT_TRUE(same(word, there));
-  left.staged->set_path({1}, Path::Direct);  // one end alone: the other one is staged
+  left.staged->set_path({1}, Path::Direct);  // this end only: the other one stays staged
   left.send(1, activation(0), sources[0]);
   EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), rooms[0])).status.ok());
   EXPECT_TRUE(same(rooms[0], sources[0]));
@@ -238,7 +238,7 @@ TEST_F(StagedWire, DropEndsWhatWaitsCopiesAndTravels) {
   set_slots(right, 0, false, 1);
   const Ticket posted = right.recv(0, activation(7), rooms[0]);
   const Ticket queued = right.recv(0, activation(8), rooms[1]);
-  const Ticket travelling = left.send(1, activation(0), sources[0]);  // wanted by nobody
+  const Ticket travelling = left.send(1, activation(0), sources[0]);  // no receive for it
   while (left.staged->counters().to_host.count() == 0) std::this_thread::yield();
   left.copies.hold();
   const Ticket copying = left.send(1, activation(1), sources[1]);

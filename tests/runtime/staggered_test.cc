@@ -1,5 +1,5 @@
-// Steps that are taken before the norm of all is known: whatever is clipped and skipped afterwards,
-// the numbers are those of one plain loop that waits for it, bit for bit.
+// Optimizer steps that are taken before the global norm is known: whatever is clipped or skipped
+// afterwards, the numbers are those of one plain loop that waits for the norm, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 namespace tenuto {
 namespace {
 
-// What became of the steps.
+// Counts of what happened to the steps.
 struct Tally {
-  int committed = 0;             // stages that had taken what was right
-  int rolled_back = 0;           // stages that took a step back
+  int committed = 0;             // early steps that stood, one per stage
+  int rolled_back = 0;           // early steps that were undone, one per stage
   int clipped = 0, skipped = 0;  // steps
 };
 
-// The clip that a share of the steps exceeds, and gradients that at times are not finite.
+// A clip limit that this share of the steps exceeds, and gradients that are sometimes not finite.
 PacedOptions troubled(const Job& job, int64_t steps, double share) {
   PlainLoop plain(job);
   std::vector<double> norms;
@@ -38,7 +38,7 @@ PacedOptions troubled(const Job& job, int64_t steps, double share) {
   return options;
 }
 
-// Runs a plan whose stages step ahead, and the plain loop beside it.
+// Runs a staggered plan and compares it with the plain loop.
 Tally expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps, double share,
                            bool settles = false) {
   Tally tally;
@@ -96,7 +96,7 @@ TEST(Staggered, FourHundredStepsAreThoseOfSynchronousClipping) {
   }
 }
 
-// Whoever wants a version to be final before the step does what the others do in it.
+// Any worker may validate a version before the step begins, while the others do it within the step.
 TEST(Staggered, AnybodyMaySettleAhead) {
   for (const int32_t pipelines : {1, 2}) {
     const Job job = staggered_job(3, pipelines, 3, true);
@@ -106,7 +106,7 @@ TEST(Staggered, AnybodyMaySettleAhead) {
   }
 }
 
-// To the barrier and back, wherever a clipped step falls.
+// The plan may change to one with a barrier and back, also at a clipped step.
 TEST(Staggered, ThePlanMayGoToTheBarrierAndBack) {
   const Job job = staggered_job(3, 2, 3, true);
   const Plan ahead = plan_of(job), waiting = with_update(ahead, false);
@@ -122,7 +122,7 @@ TEST(Staggered, ThePlanMayGoToTheBarrierAndBack) {
   expect_equal_runs(cluster, cluster.run(0, 200), outcomes, plain);
 }
 
-// Workers that hold several stages, whose verdict comes once for all of them.
+// Includes workers with several stages, which get one verdict for all of them.
 TEST(Staggered, EveryOrder) {
   for (const OrderCard& card : order_cards()) {
     for (const char* dispatch : {"listed", "ready"}) {
@@ -135,7 +135,7 @@ TEST(Staggered, EveryOrder) {
   }
 }
 
-// Any routing, with dead workers and with slow ones.
+// Random routings, with dead workers and with slow ones.
 TEST(Staggered, RoutedPlans) {
   Random random(21);
   Tally all;
@@ -143,7 +143,7 @@ TEST(Staggered, RoutedPlans) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     Job job = staggered_job(2 + static_cast<int32_t>(random.below(3)), 3, 2, round % 2 == 0);
     job.seed = round;
-    if (round < 4) {  // ops of real length, one worker at half speed
+    if (round < 4) {  // ops take real time, one worker at half speed
       job.device.forward_ms = job.device.backward_input_ms = {0.05};
       Fault slow;
       slow.kind = "slow-worker";
@@ -165,8 +165,8 @@ TEST(Staggered, RoutedPlans) {
   EXPECT_GT(all.rolled_back, 50);
 }
 
-// One clipped step of the last stage, from its StepAhead to the run that counts. A held-out pass in
-// between is of no step: it always counts.
+// Follows one clipped step of the last stage, from its StepAhead to the run that counts. A held-out
+// pass in between belongs to no step and always counts.
 TEST(Staggered, AVoidStepIsRunOnceMore) {
   AheadUpdate ahead(1.0);
   ahead.begin();
@@ -175,14 +175,14 @@ TEST(Staggered, AVoidStepIsRunOnceMore) {
   norm.squares.add(4);
   EXPECT_FALSE(ahead.decide(norm));
   EXPECT_EQ(ahead.finality().version, 0);
-  ahead.begin();  // what was not taken will not stand: nothing is worth computing
+  ahead.begin();  // the step before was not taken, so this one is void: no op need be computed
   EXPECT_FALSE(ahead.counts(OpKind::Forward));
   EXPECT_TRUE(ahead.counts(OpKind::Validate));
   EXPECT_EQ(ahead.verdict().norm, 2);
   EXPECT_EQ(ahead.judge(ahead.verdict(), 1), AheadUpdate::Ruling::Redo);
   ahead.close();
   EXPECT_EQ(ahead.finality().version, 1);
-  for (int k = 0; k < 2; ++k) {  // the verdict was passed on ahead of the step
+  for (int k = 0; k < 2; ++k) {  // the void run may begin twice before its StepAhead
     EXPECT_TRUE(ahead.finality().again);
     ahead.begin();
     EXPECT_FALSE(ahead.counts(OpKind::Forward));
@@ -195,12 +195,12 @@ TEST(Staggered, AVoidStepIsRunOnceMore) {
   EXPECT_TRUE(ahead.counts(OpKind::Forward));
 }
 
-// A version that nobody has validated is taken back, one that is final too.
+// undo() takes back the newest version, whether it is final or not yet validated.
 TEST(Staggered, AVersionCanBeTakenBack) {
   const Job job = staggered_job(3, 1, 2, false);
   const Plan plan = plan_of(job);
   PacedOptions options;
-  options.clip = 1;  // every step is clipped: nobody takes one ahead after the first stage
+  options.clip = 1;  // every step is clipped: no stage after the first takes one early
   for (const bool settled : {false, true}) {
     TestCluster cluster(job, plan, monotonic_clock(), options);
     cluster.settles_in_the_end = settled;

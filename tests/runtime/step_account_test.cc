@@ -1,4 +1,4 @@
-// Which losses a worker reports of a step that it ends after a death.
+// Which losses a worker reports for a step that it ends after another worker's death.
 #include "runtime/step_account.h"
 
 #include <gtest/gtest.h>

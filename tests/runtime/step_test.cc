@@ -1,4 +1,4 @@
-// Whole clusters in one process: every order, layout and dispatch comes to the numbers of one plain
+// Whole clusters in one process: every order, layout and dispatch gives the numbers of one plain
 // loop, bit for bit.
 #include <gtest/gtest.h>
 
@@ -59,8 +59,7 @@ INSTANTIATE_TEST_SUITE_P(All, Layouts,
                                           testing::Values("listed", "ready"), testing::Bool()),
                          layout_name);
 
-// More messages of a link are on their way than receives are posted ahead: the others wait for a
-// buffer.
+// More messages are under way on a link than receives are posted ahead: the rest wait for a buffer.
 TEST(Step, MoreMessagesComeThanReceivesArePostedAhead) {
   for (const char* dispatch : {"listed", "ready"}) {
     Job job = instant_job(3, 2, 3 * kReceivesAhead + 1);
@@ -75,8 +74,8 @@ TEST(Step, MoreMessagesComeThanReceivesArePostedAhead) {
   }
 }
 
-// Random shapes, and ops of random real length, so that messages and choices fall differently each
-// time: the numbers must not notice.
+// Random shapes, with ops that take random real times, so that messages and choices come in other
+// orders each time: the numbers must stay the same.
 TEST(Step, TimingChangesNothing) {
   for (uint64_t seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -10,7 +10,7 @@
 namespace tenuto {
 namespace {
 
-// What is left of a step, as the workers run it; the test fails where check() does not pass it.
+// Converts the rest of a step into what a cluster runs; the test fails if check() refuses it.
 TestCluster::Left left_of(const Rest& rest) {
   const Status right = check(rest.plan, {}, rest.stores);
   EXPECT_TRUE(right.ok()) << right.error().message;
@@ -22,7 +22,7 @@ TestCluster::Left left_of(const Rest& rest) {
   return left;
 }
 
-// Takes no ops of one kind at the first stage.
+// A device that refuses ops of one kind at the first stage.
 struct Refusing : ForwardingCompute {
   Refusing(Compute& under, const std::optional<OpKind>& kind)
       : ForwardingCompute(under), refused(kind) {}
@@ -79,7 +79,7 @@ std::vector<ThreadRun> Survivors::finish(int64_t end) {
   return runs;
 }
 
-// Of the steps that the worker has ended; what the dead knew of the open one is gone.
+// Collects the losses of ended steps; what dead workers knew of the open step is lost.
 void Survivors::note_losses(const std::vector<ThreadRun>& runs, int64_t first) {
   for (size_t w = 0; w < runs.size(); ++w) {
     for (size_t i = 0; i < runs[w].outcomes.size(); ++i) {
@@ -91,7 +91,7 @@ void Survivors::note_losses(const std::vector<ThreadRun>& runs, int64_t first) {
   }
 }
 
-// Of the step that is open.
+// The micro-batches of the open step whose losses no survivor knows.
 std::vector<MicroId> Survivors::unknown_losses() {
   auto known = losses_[version_];
   for (int32_t w = 0; w < cluster_.size(); ++w) {
@@ -113,9 +113,9 @@ int64_t Survivors::common_version() {
   return version;
 }
 
-// What they have, and what is left of the step that is open.
+// Collects the survivors' inventories and computes what is left of the open step.
 void Survivors::take_stock() {
-  // What all have is committed.
+  // A version that all survivors have is committed.
   cluster_.set_standing({std::max(version_, cluster_.committed()), false});
   std::vector<Inventory> inventories;
   for (int32_t w = 0; w < cluster_.size(); ++w) {

@@ -1,4 +1,4 @@
-// Clusters on threads that lose workers in the middle of a step and go on with what is left of it.
+// Clusters on threads that lose workers in the middle of a step and run the remaining ops of it.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,34 @@
 
 namespace tenuto {
 
-// A cluster, and where its steps have come to.
+// A cluster that loses workers, with the version and the losses that its survivors have reached.
 class Survivors {
  public:
-  // The cluster is the plan's, and is wrapped here; what it may keep is set by the caller.
+  // The cluster must have been made from this plan. This object sets its wrappers; the caller sets
+  // keep_bytes.
   Survivors(TestCluster& cluster, const Plan& plan);
 
-  // Runs to version `end`, losing the worker at a call to device or wire, counted from the
-  // beginning of the run. True when the call was reached.
+  // Runs up to version `end` and kills the worker at its call number `at` to device or wire,
+  // counted from the beginning of this run. True when that call was reached.
   bool run_and_lose(WorkerId victim, int64_t at, int64_t end);
-  // Runs to version `end` without losing anybody. The runs begin with the step of version() before,
-  // those of the dead are empty.
+  // Runs up to version `end` without losing a worker. The returned runs begin with the step that
+  // version() named before the call; the runs of dead workers are empty.
   std::vector<ThreadRun> finish(int64_t end);
 
-  // The version that all have.
+  // The version that all survivors have reached.
   int64_t version() const { return version_; }
   bool alive(int32_t worker) const { return alive_[static_cast<size_t>(worker)]; }
-  // The losses of a step that those who live know of, by micro-batch.
+  // The losses of a step that the survivors know, by micro-batch.
   const std::map<int32_t, double>& losses(int64_t step) { return losses_[step]; }
-  // Of all that was left of steps: the ops, the weight gradients that the sums of those who live
-  // spared, the Steps taken back, the totals copied.
+  // Counts over all resumed steps: ops that were left to run; weight gradients not computed again
+  // because survivors had them in their sums; optimizer steps undone; totals copied.
   int64_t ops() const { return ops_; }
   int64_t spared() const { return spared_; }
   int64_t taken_back() const { return taken_back_; }
   int64_t copied() const { return copied_; }
 
  private:
-  // At a call of one worker that worker is cut off.
+  // Cuts the victim off from the network at its chosen call.
   struct Cut : Trap {
     WorkerId victim;
   };
@@ -59,22 +60,22 @@ class Survivors {
   int64_t ops_ = 0, spared_ = 0, taken_back_ = 0, copied_ = 0;
 };
 
-// A cluster that has ended its first step, and goes on with it where something of it is lost.
+// A cluster that has ended its first step, then loses some of the step's values and resumes it.
 class Ended {
  public:
-  // Runs the step. Nothing of what is sent is kept.
+  // Runs the first step. Workers keep no sent messages.
   Ended(TestCluster& cluster, const Plan& plan);
 
-  // Values of this kind, and of this stage or any for -1, are nowhere any more.
+  // Removes all values of this kind and stage (-1: any stage) from every worker's inventory.
   void lose(ValueKind kind, int32_t stage);
-  // Runs what is left; with `refused` no device of the first stage takes ops of that kind, and all
-  // are at a standstill.
+  // Runs the remaining ops. With `refused`, devices of the first stage refuse ops of that kind, so
+  // that no worker can finish.
   void resume(std::optional<OpKind> refused = std::nullopt);
-  // What the runs of the newest step came to, by worker.
+  // The results of the newest run, by worker.
   const std::vector<ThreadRun>& runs() const { return runs_; }
-  // What each worker has.
+  // The inventory of each worker.
   const std::vector<Inventory>& stock() const { return stock_; }
-  // Steps that were taken back for the newest run.
+  // Optimizer steps that were undone for the newest run.
   size_t taken_back() const { return taken_back_; }
 
  private:

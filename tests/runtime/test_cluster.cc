@@ -210,7 +210,7 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   return run;
 }
 
-// As control does: a step that all have ended is committed.
+// Commits a step that all workers have ended, as control does.
 void TestCluster::note_end(int64_t step) {
   {
     const std::lock_guard lock(mutex_);
@@ -252,7 +252,7 @@ PlainLoop::PlainLoop(const Job& job, const PacedOptions& options) : job_(job), o
   }
 }
 
-// The input of every stage, then the output of the last.
+// Returns the input of every stage, then the output of the last.
 std::vector<std::vector<float>> PlainLoop::forward(MicroId micro) const {
   std::vector<std::vector<float>> values{paced_input(step_, micro, live_)};
   for (const std::vector<float>& weights : weights_) {

@@ -1,5 +1,5 @@
-// A whole cluster in one process: a thread per worker, the memory wire, paced devices whose ops
-// take no time unless the job says otherwise, or any other device.
+// A whole cluster in one process: one thread per worker, the memory wire, and paced devices, whose
+// ops take no time unless the job says otherwise, or other devices.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace tenuto {
 
-// Hands every call on: tests override what they hinder.
+// Forwards every call; a test overrides the calls that it counts, changes or refuses.
 class ForwardingCompute : public Compute {
  public:
   explicit ForwardingCompute(Compute& under) : under_(under) {}
@@ -66,7 +66,7 @@ class ForwardingCompute : public Compute {
   Compute& under_;
 };
 
-// Hands every call on: tests override what they hinder.
+// Forwards every call; a test overrides the calls that it counts, changes or refuses.
 class ForwardingTransport : public Transport {
  public:
   explicit ForwardingTransport(std::unique_ptr<Transport> under) : under_(std::move(under)) {}
@@ -88,14 +88,14 @@ class ForwardingTransport : public Transport {
   std::unique_ptr<Transport> under_;
 };
 
-// A mailbox that can deliver every report twice, and with it one that nobody asked for.
+// A mailbox that can deliver every report twice, together with a report of an unknown ticket.
 class TestMailbox : public QueueMailbox {
  public:
   void post(Done done) override;
   std::atomic<bool> doubling{false};
 };
 
-// What one worker's thread came to.
+// The result of one worker's thread.
 struct ThreadRun {
   Status status = ok();
   std::vector<std::vector<Event>> events;  // per finished step
@@ -103,7 +103,7 @@ struct ThreadRun {
   std::vector<std::pair<WorkerId, std::string>> lost;
 };
 
-// A job whose ops take no time, with a message of 256 and weights of 400 bytes.
+// A job whose ops take no time, with messages of 256 bytes and 400 bytes of weights per stage.
 Job instant_job(int32_t stages, int32_t pipelines, int32_t micros);
 
 // The plan of a job's shape; the test fails where there is none.
@@ -112,7 +112,8 @@ Plan plan_of(const Job& job);
 // All workers of a plan; those that hold no stage are absent and their runs empty.
 class TestCluster {
  public:
-  // Wraps what a worker runs on: a test may count or hinder calls. Null or empty = as it is.
+  // Wraps a worker's wire or device, so that a test can count, change or refuse calls. A null
+  // result or an empty function: not wrapped.
   using WrapTransport =
       std::function<std::unique_ptr<Transport>(WorkerId, std::unique_ptr<Transport>)>;
   using WrapCompute = std::function<std::unique_ptr<Compute>(WorkerId, Compute&)>;
@@ -128,55 +129,57 @@ class TestCluster {
   TestCluster& operator=(const TestCluster&) = delete;
 
   WrapTransport wrap_transport;
-  // When set, every worker's wire has these faults, handed over by a thread of its own.
+  // When set, every worker's wire has these faults; a thread of its own delivers the messages.
   std::optional<FaultSettings> faults;
   WrapCompute wrap_compute;
   Duration silence_limit = std::chrono::seconds(20);
   Duration retire_limit = kRetireLimit;
-  // Before which steps a worker makes its version final ahead of them; empty: none.
+  // True: the worker makes its version final before it begins this step. Empty: never.
   std::function<bool(int32_t worker, int64_t step)> settles;
-  // The plan of a step, in the place of the cluster's own; before another one all workers settle.
+  // The plan of each step, instead of the cluster's own; workers settle before the plan changes.
   std::function<const Plan&(int64_t step)> plan_at;
   bool settles_in_the_end = true;  // all workers, after the last step of a run
-  // As control does: one failure, and all abandon the step. Of this worker it hears nothing.
+  // When one worker fails, all abandon the step, as under control; a failure of this worker stays
+  // unheard.
   WorkerId mute;
 
-  // Commits each step when all have ended it; else all are committed beforehand.
+  // True: a step is committed when all workers have ended it; false: all steps are committed
+  // beforehand.
   bool commits = false;
-  // What a worker may keep of what it has sent; none: it keeps no account of what it has.
+  // How many bytes of sent messages a worker may keep; none: workers keep no inventory either.
   std::optional<int64_t> keep_bytes;
-  // What is left of a step, and each worker's part of it: the next run begins with it.
+  // The remaining ops of a step and each worker's part of them; the next run begins with these.
   struct Left {
     Plan plan;
     std::vector<Remainder> parts;
   };
   std::optional<Left> left;
 
-  // What the worker has of the step.
+  // The values of the step that the worker has.
   Inventory inventory(int32_t worker, int64_t step) const;
-  // True when the step is the one that it ran last.
+  // True when this is the newest step that the worker has begun.
   bool runs_step(int32_t worker, int64_t step) const;
-  // Of what is committed: as many steps.
+  // How many steps are committed.
   int64_t committed() const { return committed_; }
-  // Goes on without a worker, under a plan without it, when all have been connected anew. Requires:
-  // the others hold what they held.
+  // Removes a worker and takes a plan without it; call connect() before the next run. Requires: in
+  // that plan the others hold the same stages as before.
   void lose(WorkerId worker, const Plan& plan);
-  // Connects all workers anew, under the next epoch, and forgets what the mailboxes hold.
+  // Reconnects all workers under the next epoch and empties their mailboxes.
   void connect();
   // Runs steps [first, first + count) on all workers, each on its own thread, until all have
-  // returned. Outcomes are those of final versions.
+  // returned. The gradient norms in the outcomes are those of final versions.
   std::vector<ThreadRun> run(int64_t first, int64_t count, bool evaluation = false);
-  // Control's side: what standing says from now on, with news to all.
+  // In place of control: sets the standing that workers read from now on, and wakes all of them.
   void set_standing(Standing standing);
 
-  // From now on reports come twice.
+  // From now on every mailbox delivers each report twice.
   void double_reports();
 
   Compute& compute(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
   // Requires: paced devices
   PacedCompute& device(int32_t worker) { return dynamic_cast<PacedCompute&>(compute(worker)); }
   MemoryNetwork& network() { return *network_; }
-  // The wire with its faults; to be called from the worker's own thread. Requires: faults.
+  // The worker's faulty wire; call it from that worker's own thread. Requires: faults.
   FaultyTransport& faulty(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->faulty; }
   int32_t size() const { return static_cast<int32_t>(workers_.size()); }
   const std::vector<StageId>& stages_of(int32_t worker) const {
@@ -212,16 +215,17 @@ class TestCluster {
   std::map<int64_t, int32_t> ended_;  // workers that have ended a step, by step
 };
 
-// One plain loop over all stages and micro-batches: what every layout must come to.
+// One plain loop over all stages and micro-batches; every layout must reproduce its numbers.
 class PlainLoop {
  public:
-  // Of a job without a tied weight.
+  // Requires: the job has no tied weight.
   explicit PlainLoop(const Job& job, const PacedOptions& options = {});
   // One training step.
   StepOutcome step();
-  // The losses of `count` micro-batches from `first` on, on the weights as they are.
+  // The losses of `count` micro-batches from `first` on, with the present weights.
   std::vector<MicroLoss> evaluate(int32_t first, int32_t count) const;
-  // How many stages, from the first, would take the newest step by the norm up to them.
+  // How many stages would take the newest step before the global norm is known: each judges by the
+  // norm of the stages up to itself.
   int32_t taken_ahead() const { return taken_ahead_; }
   // Weights of a stage.
   const std::vector<float>& weights(int32_t stage) const {
@@ -239,7 +243,7 @@ class PlainLoop {
   std::vector<std::vector<float>> weights_;
 };
 
-// Compares a finished run with a plain one: weights of every holder, losses and norms of every
+// Compares a finished run with the plain loop: weights of every holder, losses and norms of every
 // step.
 void expect_equal_runs(TestCluster& cluster, const std::vector<ThreadRun>& runs,
                        const std::vector<StepOutcome>& plain, const PlainLoop& end);

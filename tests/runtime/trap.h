@@ -1,4 +1,4 @@
-// What happens to a worker at one of its calls to compute and wire, for tests.
+// For tests: calls a function at a chosen call of a worker to its device or wire.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace tenuto {
 
-// Counts the calls of one worker to compute and wire, and at the chosen one does the deed.
+// Counts one worker's calls to its device and wire, and runs `deed` at call number `at`.
 struct Trap {
   std::atomic<int64_t> calls{0};
   int64_t at = -1;
@@ -21,7 +21,7 @@ struct Trap {
   }
 };
 
-// Counts what is asked of a device.
+// Counts the ops that a device is asked to start.
 class TrapCompute : public ForwardingCompute {
  public:
   TrapCompute(Compute& under, Trap& trap) : ForwardingCompute(under), trap_(trap) {}
@@ -34,7 +34,7 @@ class TrapCompute : public ForwardingCompute {
   Trap& trap_;
 };
 
-// And of a wire.
+// Counts the sends and receives of a wire.
 class TrapTransport : public ForwardingTransport {
  public:
   TrapTransport(std::unique_ptr<Transport> under, Trap& trap)

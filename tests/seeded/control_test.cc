@@ -1,5 +1,5 @@
-// Rules of the coordinator, broken in the code itself: the plays of decide_random_test, which are
-// right without a bug, go wrong with it.
+// Rules of the coordinator, broken in the code itself: the plays of decide_random_test pass without
+// a bug and fail with it.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace tenuto {
 namespace {
 
-// A play by its seed: what went wrong, empty: nothing.
+// Runs a play by its seed; returns what went wrong, or "".
 using Play = std::function<std::string(uint64_t)>;
 
 std::string run_play(uint64_t seed, Case of, const Chances& chances, int32_t wild) {
@@ -29,14 +29,14 @@ std::string run_play(uint64_t seed, Case of, const Chances& chances, int32_t wil
                   : "";
 }
 
-// Deaths and wrong suspicions; workers go on with what is left of a step.
+// Deaths and wrong suspicions; workers resume interrupted steps.
 std::string disturbed(uint64_t seed) {
   const Chances chances{
       .death = 6, .checkpoint = 5, .deaths_at_most = 4, .suspicion = 3, .resumes = true};
   return run_play(seed, make_case(seed), chances, 900);
 }
 
-// Deaths without which no step is done: the newest version that is left is saved for good.
+// Deaths after which no step can be run: the newest version that survives is saved for good.
 std::string given_up(uint64_t seed) {
   const Case of = make_case(seed);
   World world(seed, of.stages, of.pipelines, of.rules,
@@ -58,12 +58,12 @@ std::string replaced(uint64_t seed) {
   return run_play(seed, make_case(seed), chances, 900);
 }
 
-// Longer runs, to which new processes come.
+// Longer runs, in which new processes join.
 std::string joined(uint64_t seed) {
   return run_play(seed, make_long_case(seed), with_returns(), 6000);
 }
 
-// Some play is wrong with the bug, and the same one right without it.
+// Expects a play that fails with the bug and passes without it.
 void expect_found(Seeded bug, const Play& play, uint64_t seeds) {
   for (uint64_t at = 0; at < seeds; ++at) {
     seed(bug);

@@ -1,5 +1,5 @@
-// A wire that never forgets: what was sent in one epoch may arrive in a later one, as in the models
-// of recovery. Around the wire of each epoch; all of a run share what was sent.
+// A wire that may deliver a message of an earlier epoch, as the models of recovery assume. It wraps
+// the wire of each epoch; all wires of a run share the record of sent messages.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace tenuto {
 
-// What was sent, by from whom to whom and by its tag.
+// The newest message sent, by sender, receiver and tag.
 struct SentBefore {
   // A message and the epoch of the wire that it was sent over.
   struct Message {
@@ -32,8 +32,8 @@ struct SentBefore {
   std::map<std::tuple<WorkerId, WorkerId, Tag>, Message> messages;
 };
 
-// A receive takes what was sent over a wire before this one under the very same tag, if there is
-// such; what is then sent over this one is taken and thrown away.
+// If a message with the same tag was sent in an earlier epoch, a receive delivers that one; the
+// message that is sent over this wire is then received and thrown away.
 class KeepingTransport : public ForwardingTransport {
  public:
   KeepingTransport(std::unique_ptr<Transport> under, const Hello& hello, SentBefore& sent,
@@ -43,7 +43,7 @@ class KeepingTransport : public ForwardingTransport {
         epoch_(hello.epoch),
         sent_(sent),
         mailbox_(mailbox) {}
-  ~KeepingTransport() override { under_.reset(); }  // before what it may still write to
+  ~KeepingTransport() override { under_.reset(); }  // destroyed before the memory it may write to
 
   Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
               Ticket ticket) override {

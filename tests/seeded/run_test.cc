@@ -1,6 +1,6 @@
-// Rules of workers, sums and the coordinator's office, broken in the code itself: whole runs, which
-// are right without a bug, go wrong with it. A run is a scenario by its seed; its threads take
-// turns as they like, so a bug that shows at one seed today may show at the next one tomorrow.
+// Rules of workers, sums and the coordinator's process, broken in the code itself: whole runs pass
+// without a bug and fail with it. A seed gives a run's scenario, but not the order in which its
+// threads run, so a bug that shows at one seed today may show at the next one tomorrow.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -20,14 +20,14 @@ namespace {
 // Sanitizers make every run many times as long.
 constexpr int32_t kPart = kSanitized ? 5 : 1;
 // A run takes some tens of milliseconds. If it has not ended after kLimit, it hangs, however busy
-// the machine is. Runs with a bug that may make them hang are given kHangs alone, to save time.
+// the machine is. A run with a bug that may make it hang gets only kHangs, to save time.
 constexpr Duration kLimit = std::chrono::seconds(60);
 constexpr Duration kHangs = std::chrono::seconds(kSanitized ? 20 : 10);
 
 using Draw = std::function<Scenario(uint64_t)>;
 
-// A worker of two stages and two pipelines dies, or is taken for dead, at one of its calls in five
-// steps; the step is done again.
+// With two stages, two pipelines and five steps, a worker dies or is taken for dead at one of its
+// calls; the step is replayed whole.
 Scenario replayed(uint64_t seed) {
   Random random(mix(seed, 5));
   Scenario drawn{.seed = seed};
@@ -39,14 +39,14 @@ Scenario replayed(uint64_t seed) {
   return drawn;
 }
 
-// The same; the others go on with what is left of the step.
+// The same, but the others resume the step.
 Scenario resumed(uint64_t seed) {
   Scenario drawn = replayed(seed);
   drawn.resumes = true;
   return drawn;
 }
 
-// Two workers of different stages.
+// Two workers of different stages fail; the others resume the step.
 Scenario resumed_twice(uint64_t seed) {
   Scenario drawn = resumed(seed);
   Random random(mix(seed, 6));
@@ -58,7 +58,7 @@ Scenario resumed_twice(uint64_t seed) {
   return drawn;
 }
 
-// Three pipelines: sums have several members also when one is gone.
+// Three pipelines, so that sums have several members also after a death.
 Scenario three_pipelines(uint64_t seed) {
   Scenario drawn = replayed(seed);
   Random random(mix(seed, 7));
@@ -67,15 +67,16 @@ Scenario three_pipelines(uint64_t seed) {
   return drawn;
 }
 
-// What is said is on its way for so long that a step may end before the commit of the one before is
-// known.
+// Control messages are so slow that a step may end before workers know that the step before is
+// committed.
 Scenario slow_words(uint64_t seed) {
   Scenario drawn = replayed(seed);
   drawn.way = std::chrono::milliseconds(20);
   return drawn;
 }
 
-// Four holders of one stage, of which the last dies: sums are a good part of each one's calls.
+// Four holders of one stage, of which the last one fails: many of each worker's calls belong to
+// sums.
 Scenario one_stage(uint64_t seed) {
   Scenario drawn = resumed(seed);
   drawn.stages = 1;
@@ -84,21 +85,22 @@ Scenario one_stage(uint64_t seed) {
   return drawn;
 }
 
-// With so few weights that a part of the sum has the same name and size with three of them.
+// With so few weights that a part of the sum has the same tag and size with three members as with
+// four.
 Scenario small_stage(uint64_t seed) {
   Scenario drawn = one_stage(seed);
   drawn.parameter_bytes = 16;
   return drawn;
 }
 
-// The same; the step is done again.
+// The same, but the step is replayed whole.
 Scenario small_stage_again(uint64_t seed) {
   Scenario drawn = small_stage(seed);
   drawn.resumes = false;
   return drawn;
 }
 
-// Three coordinators end, each before or behind a telling.
+// Three coordinators die, each just before or after a send to workers.
 Scenario replaced(uint64_t seed) {
   Scenario drawn = seed % 2 == 0 ? replayed(seed) : resumed(seed);
   Random random(mix(seed, 8));
@@ -108,7 +110,7 @@ Scenario replaced(uint64_t seed) {
   return drawn;
 }
 
-// All at once, and new processes come to the places of the dead.
+// All of these at once, and new processes replace the dead ones.
 Scenario everything(uint64_t seed) {
   Scenario drawn = resumed_twice(seed);
   drawn.falls = replaced(seed).falls;
@@ -127,9 +129,9 @@ TEST(SeededRun, WithoutABugEveryRunIsRight) {
   }
 }
 
-// Some run is wrong with the bug, and the same one right without it. `how`: what is said of it;
-// empty: anything, or the run comes to no end.
-// Draws are such that of `seeds` runs ten and more are wrong, whatever turns the threads take.
+// Expects a run that fails with the bug and passes without it. `how`: a part of its error; empty:
+// any error, or the run never ends. Scenarios are chosen so that ten or more of `seeds` runs fail,
+// in whatever order threads run.
 void expect_found(Seeded bug, const Draw& draw, uint64_t seeds, const std::string& how) {
   for (uint64_t at = 0; at < seeds; ++at) {
     seed(bug);
@@ -144,7 +146,7 @@ void expect_found(Seeded bug, const Draw& draw, uint64_t seeds, const std::strin
   ADD_FAILURE() << name_of(bug) << " is not found in " << seeds << " runs";
 }
 
-// What a wire may still deliver of an epoch before is refused by the tally of the sum.
+// The tally of the sum refuses a message that the wire still delivers from an earlier epoch.
 TEST(SeededRun, W2FenceIsDown) {
   expect_found(Seeded::Fence, small_stage_again, 200, "each once, and is not: ");
 }

@@ -1,5 +1,5 @@
-// Rules of what is left of a step, broken in the code itself: on the cluster of hashes, which
-// salvage_test finds right.
+// Rules of salvage, broken in the code itself: on the cluster of hashes of salvage_test, which
+// passes without a bug.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 namespace tenuto {
 namespace {
 
-// Random losses end wrong with the bug: `how` is what is said of the first of them.
+// Expects that random losses fail with the bug, and that the first failure says `how`.
 void expect_found(Seeded bug, int32_t runs, const std::string& how) {
   seed(bug);
   const auto [failed, first] = random_runs(runs, Broken::Nothing);
@@ -22,7 +22,7 @@ void expect_found(Seeded bug, int32_t runs, const std::string& how) {
   EXPECT_NE(first.find(how), first.npos) << first;
 }
 
-// check() refuses such a rest, and recover() then lets the step be done again whole.
+// check() refuses such a rest, and recover() then replays the whole step.
 TEST(SeededSalvage, NoKeepWhatWasLostWithItsMakerIsNotMade) {
   expect_found(Seeded::NoKeep, 200, "the rest is not right: ");
 }
@@ -35,7 +35,7 @@ TEST(SeededSalvage, NoRedoWhoHasSteppedOwesNothing) {
   expect_found(Seeded::NoRedo, 400, "has stepped with a wrong total");
 }
 
-// What came of losing each worker of a small plan after each event.
+// Counts over the losses of each worker of a small plan after each event.
 struct Sums {
   int64_t ops = 0, copied = 0, back = 0;
 };
@@ -56,8 +56,8 @@ Sums lose_each() {
   return sums;
 }
 
-// Who takes a total that is alive for none loses nothing: partials stay until the step is over, and
-// names say what is in them. So the sum is made again, which is right, and is more work.
+// Ignoring a surviving total is no error: partials stay until the step is over, and their names say
+// what is in them. So the sum is made again, correctly, with more work.
 TEST(SeededSalvage, TotalsThatAreNotSeenCostWorkAlone) {
   const Sums right = lose_each();
   seed(Seeded::Total);

@@ -7,7 +7,7 @@ namespace tenuto {
 
 namespace {
 
-std::atomic<Seeded> on{Seeded::None};  // workers on threads of their own ask for it
+std::atomic<Seeded> on{Seeded::None};  // read by the threads of all workers
 
 constexpr std::array kNames = {"none",        "FENCE",   "UNDO",    "PHASE",    "FIRST",
                                "AHEAD",       "KEEPACC", "JOURNAL", "DECISION", "INPLACE",

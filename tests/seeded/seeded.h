@@ -1,5 +1,5 @@
-// Bugs that are put into copies of the sources (seed.py) and switched on by tests: the names of
-// tests/models, then those of rules that the models do not have.
+// Bugs that seed.py puts into copies of the sources and that tests switch on: first those of
+// tests/models, under the same names, then bugs in rules that the models do not have.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,35 @@ namespace tenuto {
 enum class Seeded : uint8_t {
   None,
   // tests/models/replay.pml
-  Fence,     // parts of a sum are taken whatever their epoch
-  Undo,      // the step of the try that is given up is not taken back
-  Phase,     // what was said at a standstill counts for a commit, and the other way round
+  Fence,     // parts of a sum are accepted from any epoch
+  Undo,      // the optimizer step of an abandoned try is not undone
+  Phase,     // frozen reports count for a commit, running ones for recovery
   First,     // a commit needs one report of each stage
   Ahead,     // an update does not wait for the commit before
-  KeepAcc,   // a step that is done again begins with the sums of the try before
-  Journal,   // what is decided is told before it is written down
-  Decision,  // from where an epoch goes on is told and not written down
+  KeepAcc,   // a replayed step starts with the old sums
+  Journal,   // decisions are sent before they are written to the journal
+  Decision,  // the step an epoch resumes from is sent, not written
   // tests/models/partial.pml
-  InPlace,    // a reduction writes into the sum that it was brought
-  Total,      // a total that is alive is taken for none
-  Stale,      // as Fence, where a step goes on with what is left of it
-  NoKeep,     // what was lost with its maker is not made again
-  NoRedo,     // who has stepped owes nothing
-  FreeTotal,  // the total is given up with the update
+  InPlace,    // a reduction overwrites its input
+  Total,      // a total that a survivor has is ignored
+  Stale,      // as Fence, in a resumed step
+  NoKeep,     // a value lost with its worker is not computed again
+  NoRedo,     // a worker that took its optimizer step has no more ops
+  FreeTotal,  // the total is freed with the optimizer step
   // tests/models/join.pml
-  Uncommitted,  // what a newcomer was given of a version that is given up stays
+  Uncommitted,  // a newcomer keeps state of an abandoned version
   NoTag,        // a newcomer is a worker like the others before its state is committed
   // Rules of the code alone
-  Attempt,  // what is of an attempt that was given up counts
-  Redone,   // what is in a total that is alive is made and summed again
-  Losses,   // a version is saved for good and its step's losses are known to nobody
+  Attempt,  // values of an abandoned attempt count
+  Redone,   // gradients in a surviving total are summed again
+  Losses,   // a version is saved although nobody knows its losses
 };
 
-// Which one is on.
+// Whether this bug is on.
 bool is_seeded(Seeded bug);
-// Switches one on, and all others off.
+// Switches this bug on and all others off.
 void seed(Seeded bug);
-// The name that the models and docs/reliability.md have for it.
+// The bug's name in the models and in docs/reliability.md.
 const char* name_of(Seeded bug);
 
 }  // namespace tenuto

@@ -41,13 +41,13 @@
 namespace tenuto {
 namespace {
 
-// A coordinator ends here and now; thrown through it.
+// Thrown through a coordinator to end it at once.
 struct Fallen {};
 
 class MemoryClient;
 class MemoryServer;
 
-// What a worker comes to in the end.
+// A worker's version and weights at the end.
 struct Held {
   int64_t version = -1;
   std::vector<float> weights;
@@ -59,7 +59,7 @@ class WholeRun {
   explicit WholeRun(const Scenario& scenario);
   std::string play(const std::string& folder);
 
-  // The worker's side. Incarnations of a worker follow one another.
+  // The worker's side. A worker has one incarnation at a time.
   void enter(MemoryClient& client);
   void leave(MemoryClient& client);
   void say(const Report& report);
@@ -112,11 +112,11 @@ class WholeRun {
   std::shared_ptr<const std::string> job_toml_;
   std::optional<RunDirectory> directory_;
   Rules rules_;
-  std::pair<Post, Post> post_{Post(-1), Post(-1)};  // the launcher's end first
+  std::pair<Post, Post> post_{Post(-1), Post(-1)};  // first: the launcher's end
   MemoryNetwork network_;
   SentBefore sent_;
 
-  std::recursive_mutex mutex_;  // guards all below
+  std::recursive_mutex mutex_;  // guards what follows
   std::vector<Place> places_;
   MemoryServer* server_ = nullptr;
   std::optional<Instruction> told_;
@@ -131,7 +131,7 @@ class WholeRun {
   bool leaving_ = false;
 };
 
-WholeRun* run = nullptr;  // the only one of this process
+WholeRun* run = nullptr;  // the only run of this process
 
 thread_local WorkerId self_here;  // the worker whose thread this is
 
@@ -164,7 +164,7 @@ class MemoryClient : public Client {
 
   WorkerId self() const { return self_; }
   int32_t incarnation() const { return incarnation_; }
-  // As the real one: the newest of the highest term counts.
+  // As in the real client, the newest instruction of the highest term counts.
   void hear(Told next) {
     const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
     {
@@ -213,7 +213,7 @@ class MemoryServer : public Server {
   const std::function<void()> wake_;
 };
 
-// A device that can be said not to resume, and leaves what it holds in the end.
+// A device that can be set not to resume; at its end it records its version and weights.
 class WatchedCompute : public ForwardingCompute {
  public:
   WatchedCompute(std::unique_ptr<PacedCompute> device, WorkerId self, bool resumes)
@@ -258,7 +258,7 @@ Job job_of(const Scenario& scenario) {
   job.validate_micros = 0;
   job.parallel.order = scenario.split_backward ? "zb-h1" : "1f1b";
   job.parallel.split_backward = scenario.split_backward;
-  // What need not be done again is worth something.
+  // Ops take some time, so that resuming a step saves time.
   job.device.forward_ms = job.device.backward_input_ms = job.device.backward_weight_ms = {0.1};
   job.device.parameter_bytes = scenario.parameter_bytes;
   job.resilience.slow_links = "off";
@@ -280,7 +280,7 @@ Rules rules_of(const Job& job, const Plan& plan, const RunDirectory& directory) 
   rules.survive = true;
   rules.directory = directory.path();
   rules.start_limit = rules.silence_limit = rules.stop_limit = rules.salvage_limit = kLong;
-  rules.explain_limit = std::chrono::milliseconds(200);  // well above the ways of what is said
+  rules.explain_limit = std::chrono::milliseconds(200);  // well above the delays of messages
   return rules;
 }
 
@@ -368,7 +368,7 @@ void WholeRun::tell(const Instruction& instruction, const std::string& plan) {
   if (falls(true)) throw Fallen{};
 }
 
-// What is told comes whole, as the newest that there is then.
+// Hands a worker the newest instruction, whole.
 void WholeRun::inform(WorkerId worker) {
   MemoryClient* client = place(worker).client;
   if (client == nullptr || !told_) return;
@@ -399,7 +399,7 @@ WorkerCompute WholeRun::make_device(const Plan& plan, const std::vector<StageId>
   return made;
 }
 
-// One more call of the worker to compute or wire.
+// Counts a call of the worker to device or wire, and kills it if the scenario says so.
 void WholeRun::count(WorkerId worker) {
   const std::lock_guard lock(mutex_);
   const int64_t call = place(worker).calls++;
@@ -427,7 +427,7 @@ void WholeRun::lose_stream(WorkerId worker) {
   });
 }
 
-// As SIGKILL: nobody hears of it any more, and the launcher sees it.
+// As SIGKILL does: the worker sends nothing more, and the launcher notices its end.
 void WholeRun::kill(WorkerId worker) {
   Place& of = place(worker);
   if (!of.alive) return;
@@ -452,7 +452,7 @@ void WholeRun::later(std::function<void()> what) {
   changed_.notify_one();
 }
 
-// Brings what was said to whom it concerns.
+// Delivers control messages when their delay is over.
 void WholeRun::carry() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -486,7 +486,7 @@ void WholeRun::start(WorkerId worker) {
   });
 }
 
-// One coordinator after the other.
+// Runs the coordinators, one after the other.
 void WholeRun::lead() {
   std::FILE* const nowhere = std::fopen("/dev/null", "w");
   for (int32_t term = 0;; ++term) {
@@ -514,7 +514,7 @@ void WholeRun::lead() {
   }
 }
 
-// The launcher: does what the coordinator asks for. True when the run is over.
+// The launcher: carries out the coordinator's requests. True when the run is over.
 bool WholeRun::launch() {
   const std::lock_guard lock(mutex_);
   for (const Notice& notice : post_.first.take()) {
@@ -541,7 +541,7 @@ bool WholeRun::launch() {
   return ending_.has_value();
 }
 
-// What was said last is said again, lest somebody has not been able to hear it.
+// Sends the newest instruction to each worker again, in case one could not receive it before.
 void WholeRun::repeat() {
   const std::lock_guard lock(mutex_);
   for (size_t w = 0; w < places_.size(); ++w) hand_over({static_cast<int32_t>(w)});
@@ -590,7 +590,7 @@ std::string WholeRun::judge() {
   return {};
 }
 
-// What the child says; the parent's end.
+// The parent's end: returns what the child writes.
 std::string listen(int descriptor, Duration limit, bool& over) {
   std::string said;
   const Duration end = monotonic_clock().now() + limit;
@@ -607,7 +607,7 @@ std::string listen(int descriptor, Duration limit, bool& over) {
   return said;
 }
 
-// The end of the log that the workers of a run share.
+// Returns the end of the log that the workers of a run share.
 std::string last_words(const std::string& folder) {
   constexpr size_t kMost = 300;
   const Result<std::string> log = read_file(folder + "/log");
@@ -618,7 +618,7 @@ std::string last_words(const std::string& folder) {
 
 }  // namespace
 
-// In the place of control/client.cc, control/server.cc and app/make_compute.cc.
+// Replaces control/client.cc, control/server.cc and app/make_compute.cc.
 Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
                                                Mailbox& mailbox,
                                                std::function<void(const Error&)>) {

@@ -1,9 +1,9 @@
-// A whole run in one process: the coordinator and the workers as they are, on threads, with paced
-// devices; a conversation and wires in memory stand in for gRPC and UCX. Everything else is what
-// `tenuto train` runs: decisions, journal, plans, steps, sums, lessons.
+// A whole run in one process: the real coordinator and workers on threads, with paced devices.
+// In-memory messages and wires replace gRPC and UCX. Everything else is what `tenuto train` runs:
+// decisions, journal, plans, steps, sums, state transfers.
 //
-// A scenario says what happens to whom. Each run is played in a process of its own, so that one
-// that hangs or crashes is a result like any other.
+// A scenario lists the faults. Each run has a process of its own, so that a hang or a crash is a
+// result like any other.
 #pragma once
 
 #include <chrono>
@@ -16,36 +16,36 @@
 
 namespace tenuto {
 
-// What happens to a worker at one of its calls to compute and wire.
+// A fault of a worker at one of its calls to device or wire.
 struct Blow {
   WorkerId worker;
   int64_t at = 0;        // the call, counted from the beginning of the process
-  bool wrongly = false;  // it lives on and is taken for dead; false: its process ends
+  bool wrongly = false;  // true: it lives, but is taken for dead; false: it dies
 };
 
-// The end of a coordinator: at one of the times that it tells something, counted over all
+// The death of a coordinator at one of its sends to workers; `at` counts the sends of all
 // coordinators of the run.
 struct Fall {
   int64_t at = 0;
-  bool told = false;  // right behind the telling; false: before it
+  bool told = false;  // true: dies after the send; false: before it
 };
 
 // A run, and what happens to it.
 struct Scenario {
-  uint64_t seed = 1;  // of how long what is said is on its way
+  uint64_t seed = 1;  // of the delays of control messages
   int32_t stages = 2, pipelines = 2, micros = 2;
   int64_t steps = 5;
   bool split_backward = true;
-  bool resumes = true;  // workers go on with what is left of a step
+  bool resumes = true;  // workers resume a step; false: they replay it whole
   int64_t parameter_bytes = 400;
-  Duration way{};  // what is said is on its way for up to so long
+  Duration way{};  // the longest delay of a control message
   std::vector<Blow> blows = {};
   std::vector<Fall> falls = {};
-  bool comes_back = false;  // a new process comes to the place of each that has ended
+  bool comes_back = false;  // a new process replaces each dead one
 };
 
-// Plays it. What went wrong, in words; empty: all steps were committed, and whoever holds a stage
-// at the end has the parameters that one plain loop comes to, bit for bit.
+// Runs the scenario. Returns what went wrong, in words. Empty: all steps were committed, and at the
+// end every holder of a stage has the plain loop's parameters, bit for bit.
 //
 // Requires: no other thread in this process
 std::string play(const Scenario& scenario, Duration limit = std::chrono::seconds(20));

@@ -46,7 +46,7 @@ std::vector<double> sweep(const std::string& order, Sending sending) {
   return column;
 }
 
-// Simulated columns of a model that was held against the measurements, less the constant that was
+// Columns from a model that was compared with the measurements, without the constant that was
 // fitted to each method at delay 0.
 TEST(Blocking, SimulatedColumns) {
   EXPECT_EQ(sweep("1f1b", Sending::Blocking),
@@ -57,7 +57,8 @@ TEST(Blocking, SimulatedColumns) {
             (std::vector<double>{687, 704, 860, 1020, 1180, 1340, 1500}));
 }
 
-// The fixed zero-bubble order, S 4, M 12, t 10, a delay on link 0: what two spare forwards absorb.
+// The fixed zero-bubble order, S 4, M 12, t 10, a delay on link 0: two spare forwards absorb part
+// of it.
 TEST(Blocking, FixedZeroBubble) {
   for (const auto& [delay, expected] :
        {std::pair(0, 390), std::pair(10, 400), std::pair(20, 440)}) {
@@ -72,7 +73,7 @@ TEST(Blocking, FixedZeroBubble) {
   }
 }
 
-// The largest relative error of a column plus one constant, the constant chosen best.
+// The largest relative error of a column plus the constant that makes this error least.
 double best_error(const std::vector<double>& simulated, const std::vector<double>& measured) {
   double best = 1e9;
   for (double offset = -200; offset <= 400; offset += 0.5) {
@@ -89,7 +90,7 @@ TEST(Blocking, MeasuredSweep) {
   const std::string path = shared_data("slow_link/measured_14b_sweep.tsv");
   std::ifstream file(path);
   if (!file) GTEST_SKIP() << "the measured sweep is not here: " << path;
-  std::map<std::string, std::vector<double>> medians;  // by method, delays ascending
+  std::map<std::string, std::vector<double>> medians;  // by method, in order of delay
   std::string line;
   std::getline(file, line);
   while (std::getline(file, line)) {
@@ -137,8 +138,8 @@ Timeline staggered(const std::string& order, int32_t stages, int32_t micros, int
                   options);
 }
 
-// Without a barrier a whole backward gains nothing: the period stays (M+S-1)t, which its bound says
-// too. With a split one and room for 2S-1 micro-batches there is no bubble left.
+// With a whole backward, removing the barrier gains nothing: the period stays (M+S-1)t, as its
+// bound says too. With a split backward and memory for 2S-1 micro-batches no bubble is left.
 TEST(Staggered, Periods) {
   for (int32_t stages = 2; stages <= 6; ++stages) {
     const int32_t micros = 3 * stages;
@@ -152,8 +153,8 @@ TEST(Staggered, Periods) {
   }
 }
 
-// The whole of a staggered step, as it is run: over links without delay neither the norm's way nor
-// the verdict's costs anything, and the period is that without them.
+// The whole staggered step, as it is run: over links without delay, passing on the norm and the
+// verdict costs nothing, and the period is as without them.
 TEST(Staggered, TheWayOfTheVerdictIsPriced) {
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     for (const bool ahead : {false, true}) {
@@ -169,7 +170,7 @@ TEST(Staggered, TheWayOfTheVerdictIsPriced) {
       EXPECT_EQ(to_milliseconds(free.period), 8 * 30 + 5) << ahead;
       EXPECT_EQ(free.lower_bound, free.period);
       EXPECT_EQ(is_staggered(plan.schedule), ahead);
-      // A Step waits for the verdict on the step before: once over all links.
+      // An optimizer step waits for the verdict on the step before, which crosses every link once.
       const Timeline slow =
           price_of(plan, model, uniform_cluster(8, {std::chrono::milliseconds(200)}), options);
       EXPECT_GE(slow.period, slow.lower_bound);

@@ -1,4 +1,4 @@
-// What the tests of prices share: a model of equal stages, and a plan or the end of the test.
+// Shared by the tests of prices: models of equal layers, and plans and prices that must exist.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// The chooser in a closed loop: members compute for drawn times, the call that was chosen is priced
-// move by move, and each member goes on from when it is done. What the calls cost is compared with
-// what every single algorithm costs in the same draws.
+// The chooser in a closed loop: members compute for random times, the chosen algorithm is priced
+// move by move, and each member goes on when its part is done. The cost of the calls is compared
+// with that of each single algorithm over the same random times.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kSeed = 20;
 
-// A group of members and what it sums.
+// A group of members and the size that it sums.
 struct Group {
   int32_t members = 0;
   Bytes size;
@@ -50,7 +50,8 @@ class Run {
   void call(const std::vector<uint32_t>& waited, const Choice& choice) {
     call(waited, choice.algorithm, choice.chunks, choice.late);
   }
-  // A call of which a ready service says who is late, a message away from everybody.
+  // A call whose late member a ready service names; the service is one message away from every
+  // member.
   void ask(const std::vector<uint32_t>& waited, ReadyBoard& board) {
     const CallCosts costs = call_costs(group_.members, group_.size, group_.link, {});
     MemberSet all(group_.members);
@@ -81,7 +82,7 @@ class Run {
                                        : made("late-one", costs.chunks, late);
     free_ = price_collective(moves, arrivals, group_.size, cluster_).finish;
   }
-  // What the calls cost: all time but that of whoever computed longest before each.
+  // The cost of the calls: the total time less the longest computing time before each call.
   double cost() const {
     return static_cast<double>((*std::max_element(free_.begin(), free_.end()) - computed_).count());
   }
@@ -104,16 +105,16 @@ class Run {
   Group group_;
   int64_t asked_ = 0;
   Cluster cluster_;
-  std::vector<Duration> free_;  // when each member was done with the call before
+  std::vector<Duration> free_;  // when each member ended the call before
   Duration computed_{};
   std::map<std::tuple<std::string, int32_t, int32_t>, Collective> made_;
 };
 
-// What a loop came to.
+// The costs of a loop.
 struct Outcome {
   double chosen = 0, asked = 0, ring = 0, halving = 0;
-  std::vector<double> late_one;  // by who is waited for, always the same
-  int32_t waited_for = 0;        // calls in which somebody was
+  std::vector<double> late_one;  // by its fixed late member
+  int32_t waited_for = 0;        // calls that waited for a late member
 
   double best_late_one() const { return *std::min_element(late_one.begin(), late_one.end()); }
   double best() const { return std::min({ring, halving, best_late_one()}); }
@@ -148,7 +149,7 @@ Outcome loop(const Group& group, int32_t calls, const Draw& draw) {
   return outcome;
 }
 
-// Everybody computes for 5 ms and a little; the draws of a call depend on the call alone.
+// Each member computes for a little more than 5 ms; the times of a call depend only on the call.
 std::vector<uint32_t> computing(const Group& group, int32_t call, uint32_t spread_us) {
   Random random(mix(kSeed, static_cast<uint64_t>(call)));
   std::vector<uint32_t> waited(static_cast<size_t>(group.members), 5000);
@@ -156,7 +157,7 @@ std::vector<uint32_t> computing(const Group& group, int32_t call, uint32_t sprea
   return waited;
 }
 
-// The lateness that hides all of the others' sums, in microseconds.
+// The lateness that hides the time of the others' sums, in microseconds.
 uint32_t hiding(const Group& group) {
   const int32_t chunks = best_chunks(group.members, group.size, group.link);
   return static_cast<uint32_t>(
@@ -166,8 +167,8 @@ uint32_t hiding(const Group& group) {
 const std::vector<Group> kGroups = {{4, {1 << 20}}, {4, {64 << 20}}, {7, {16 << 20}},
                                     {8, {1 << 20}}, {8, {64 << 20}}, {16, {16 << 20}}};
 
-// Gaps of median 7 ms, p90 19 ms, 22.5 ms at most behind three who are 20 ms apart, always the same
-// member, 12.85 GB: persistent, but far from break-even (the sums of the others take 52 ms).
+// Always the same member is late, by 7 ms (median), 19 ms (p90), 22.5 ms at most, behind three that
+// are 20 ms apart; 12.85 GB. Persistent, but far from break-even (the others' sums take 52 ms).
 TEST(ChooseLoop, PublishedMotivationWantsTheRing) {
   const Group group{4, {12'850'995'000}, {std::chrono::microseconds(10), 164.1e9}};
   EXPECT_NEAR(to_milliseconds(ring_time(group.members, group.size, group.link)), 117.5, 0.1);
@@ -190,7 +191,8 @@ TEST(ChooseLoop, PublishedMotivationWantsTheRing) {
               outcome.best_late_one() / 49e6, outcome.chosen / 49e6);
 }
 
-// Late call after call by more than the others' sums take: nearly what late-one alone costs.
+// One member is always late by more than the others' sums take: the cost is nearly that of late-one
+// alone.
 TEST(ChooseLoop, PersistentLateness) {
   for (const Group& group : kGroups) {
     const int32_t calls = kSanitized ? 60 : 300;
@@ -205,11 +207,12 @@ TEST(ChooseLoop, PersistentLateness) {
   }
 }
 
-// Drawn patterns, over which the chooser loses 2 % at most against the best single algorithm, in
-// hindsight: the late one is another in each `period` of calls, or the lateness comes and goes.
+// Random patterns in which the late member changes after some calls, or the lateness comes and
+// goes. The chooser loses 2 % at most against the single algorithm that is best in hindsight.
 struct Pattern {
   std::string name;
-  // Microseconds by which a member is late in a call, where `full` hides the others' sums.
+  // Adds the lateness of members in a call, in microseconds; `full` is the lateness that hides the
+  // others' sums.
   std::function<void(std::vector<uint32_t>& waited, int32_t call, uint32_t full, Random& random)>
       add;
 };
@@ -253,7 +256,7 @@ std::vector<Pattern> patterns() {
   return all;
 }
 
-// Whether a call of the group asks.
+// Whether the group's calls ask the ready service.
 bool asks(const Group& group) {
   return worth_asking(call_costs(group.members, group.size, group.link, {}), group.link.alpha,
                       ChooserRules{}.margin_thousandths);
@@ -273,7 +276,7 @@ TEST(ChooseLoop, LosesLittleWhoeverIsLate) {
         return waited;
       });
       const double ratio = outcome.chosen / outcome.best();
-      // The calls before anything is known count for more in few calls.
+      // With few calls, the first ones, when nothing is known yet, count for more.
       EXPECT_LE(ratio, kSanitized ? 1.10 : 1.02)
           << group.members << " members, " << group.size.count << " bytes, " << pattern.name
           << ", seed " << kSeed << ", waited for somebody in " << outcome.waited_for << " of "
@@ -281,7 +284,7 @@ TEST(ChooseLoop, LosesLittleWhoeverIsLate) {
       const double asked = outcome.asked / outcome.best();
       worst_asked = std::max(worst_asked, asked);
       best_asked = std::min(best_asked, asked);
-      // Who is asked needs not guess: a late member that wanders costs nothing but is made use of.
+      // The ready service need not guess: a late member that changes costs nothing and saves time.
       const bool wanders =
           pattern.name.find("wanders") == 0 && pattern.name.find(" 6 t") == std::string::npos;
       if (asks(group)) {

@@ -41,7 +41,7 @@ TEST(ClosedForm, ZeroBubbleH1) {
   });
 }
 
-// An unsplit backward is one op that lasts the sum, whatever the shares.
+// A whole backward is one op that lasts as long as its two parts together.
 TEST(ClosedForm, UnequalTimes) {
   for (const char* order : {"gpipe", "1f1b"}) {
     for (int32_t stages = 1; stages <= 6; ++stages) {
@@ -56,7 +56,7 @@ TEST(ClosedForm, UnequalTimes) {
   }
 }
 
-// Peak micro-batches by the orders' cards.
+// Peak micro-batches, as the orders' cards promise them.
 TEST(ClosedForm, Peaks) {
   for (int32_t stages = 1; stages <= 8; ++stages) {
     for (int32_t micros : {1, 3, 8, 20}) {
@@ -75,7 +75,7 @@ TEST(ClosedForm, Peaks) {
   }
 }
 
-// Pipelines of equal workers run side by side: as long as one alone.
+// Equal pipelines run side by side and take as long as one alone.
 TEST(ClosedForm, Pipelines) {
   for (int32_t pipelines : {1, 2, 5}) {
     const Timeline timeline =

@@ -1,5 +1,5 @@
-// Figures from their whole ranges: a price is what a reference with 128-bit times says, or it is
-// refused because the step is too long to be counted. It is never an overflown number.
+// Figures from their whole ranges: a price equals that of a reference with 128-bit times, or it is
+// refused because the step is too long to be counted. It never overflows.
 #include "sim/longest.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ __extension__ using Wide = __int128;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// When the last op of a listed plan with offloaded messages ends: the lists are gone through again
-// and again until nothing is new. Nanoseconds; links one message at a time.
+// Computes when the last op of a listed plan with offloaded messages ends, in nanoseconds: goes
+// through the lists until nothing changes. A link carries one message at a time.
 class Reference {
  public:
   Reference(const Plan& plan, const Model& model, const Cluster& cluster)
@@ -103,7 +103,7 @@ class Reference {
   std::map<std::pair<size_t, bool>, Wide> wire_free_at_;
 };
 
-// From 1 to `most` with every size alike; at times nothing, at times the very most.
+// From `least` to `most`, log-uniform; sometimes 0, sometimes `most`.
 double drawn(Random& random, double least, double most) {
   const auto kind = random.below(10);
   if (kind == 0) return 0;
@@ -120,7 +120,7 @@ TEST(Longest, PricesAreTrueOrRefused) {
     const char* orders[] = {"gpipe", "1f1b", "zb-h1"};
     const Plan plan = plan_of(shape_of(stages, 1, micros, orders[random.below(3)]));
     const Bytes message{static_cast<int64_t>(drawn(random, 64, 1e12))};
-    // Beyond what a key or a flag takes, too.
+    // Includes values beyond what a key or a flag accepts.
     const Model model = equal_model(stages, drawn(random, 1e-6, 1e14), drawn(random, 1e-6, 1e14),
                                     drawn(random, 1e-6, 1e14), message);
     const Cluster cluster = uniform_cluster(
@@ -149,7 +149,7 @@ TEST(Longest, PricesAreTrueOrRefused) {
   EXPECT_GT(refused, 500);
 }
 
-// With the value that the refusal names the step fits.
+// With the value that the error suggests the step fits.
 TEST(Longest, WhatFits) {
   const Plan plan = plan_of(shape_of(4, 1, 3000, "1f1b"));
   const Cluster cluster = uniform_cluster(4, {});
@@ -180,7 +180,7 @@ TEST(Longest, FiguresStopThere) {
   EXPECT_EQ(from_milliseconds(1e9).count(), 1'000'000'000'000'000);
 }
 
-// Overlapping steps, and whatever a worker holds.
+// Overlapping steps, and the bytes that a worker holds.
 TEST(Longest, ManyStepsAndBytes) {
   const Plan plan = plan_of(shape_of(2, 1, 8, "1f1b"));
   PriceOptions options;

@@ -1,5 +1,5 @@
-// The page as text: what stands in it, what must not, and how large it gets. tests/app/page_test.py
-// opens it in a browser.
+// The page as text: what it must contain, what it must not, and how large it gets.
+// tests/app/page_test.py opens it in a browser.
 #include "sim/page.h"
 
 #include <map>
@@ -103,7 +103,7 @@ TEST(Page, HoldsTheTimeline) {
   }
 }
 
-// A run that measured what was promised makes two equal lines; a page may be asked for no network.
+// A run that measures exactly what was priced gives two equal timelines.
 TEST(Page, PromisedAndMeasured) {
   const Priced it = priced("1f1b", 2, 1, 3);
   const std::string page = page_of(it, "a title", it.timeline.spans);
@@ -159,7 +159,7 @@ TEST(TraceReader, ReadsOurTraces) {
       const auto found = known.find({span.worker.value, span.op});
       ASSERT_NE(found, known.end());
       EXPECT_EQ(span.finish, found->second.finish);
-      // Slices of one lane do not overlap: receives may start later there.
+      // Slices of one lane do not overlap, so a receive may start later there.
       if (span.op.kind != OpKind::Recv) {
         EXPECT_EQ(span.start, found->second.start);
       }

@@ -100,7 +100,7 @@ TEST(Price, WorkersThatCannot) {
   EXPECT_EQ(timeline.error().message, "worker 1 has speed 0: expected more than 0");
 }
 
-// A list that check would refuse: whoever prices it all the same is told who stands where.
+// Pricing a list that check() would refuse returns an error that says where each worker is stuck.
 TEST(Price, StandstillIsTold) {
   Plan plan = plan_of(shape_of(2, 1, 2, "1f1b"));
   auto& list = plan.schedule.lists[1];
@@ -163,8 +163,8 @@ Chance draw(Random& random, const std::string& order, bool links) {
   return chance;
 }
 
-// Ops of one compute lane follow one another, each value is there before it is read, and the work
-// is what the model says: checked on the spans, with effect_of.
+// Checks the spans, with effect_of: ops of one compute lane follow one another, each value is there
+// before it is read, and the work is what the model says.
 void expect_sound(const Plan& plan, const Chance& chance, const Timeline& timeline) {
   std::map<std::pair<WorkerId, Value>, Duration> made;
   for (const Span& span : timeline.spans) {
@@ -237,7 +237,7 @@ TEST(Price, SlowerIsNotFaster) {
   }
 }
 
-// Where links are slow, taking what is here beats the fixed list on the whole.
+// With slow links, ready dispatch is faster than the fixed lists on average.
 TEST(Price, ReadyAgainstListed) {
   Random random(31);
   double listed = 0, ready = 0;

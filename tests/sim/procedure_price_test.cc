@@ -1,4 +1,4 @@
-// The price of procedures against their closed forms, and what it says of late members.
+// The price of all-reduce algorithms against their closed forms, also with late members.
 #include "sim/procedure_price.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ CollectiveShape shape_of(int32_t count, int32_t chunks = 0, std::vector<WorkerId
   return shape;
 }
 
-// When the last is done, members at `arrivals` (all at 0 when there are none).
+// When the last member is done, if members come at `arrivals` (empty: all at 0).
 Duration finish(const std::string& name, const CollectiveShape& shape, Bytes size, AlphaBeta link,
                 std::vector<Duration> arrivals = {}) {
   const auto made = make_procedure(name, shape);
@@ -33,7 +33,7 @@ Duration finish(const std::string& name, const CollectiveShape& shape, Bytes siz
   return price_collective(made.value().collective, arrivals, size, cluster).last;
 }
 
-// Equal but for a nanosecond a round, by which transfers are rounded up, and unequal chunks.
+// Allows for unequal chunks, and for transfers that are rounded up by a nanosecond a round.
 void expect_near(Duration found, Duration wanted) {
   EXPECT_LE(std::abs(static_cast<double>((found - wanted).count())),
             1e-3 * static_cast<double>(wanted.count()) + 100);
@@ -61,8 +61,8 @@ TEST(ProcedurePrice, AgreesWithTheClosedForms) {
   }
 }
 
-// The late one comes after d: max(d, early sum) + exchange where the sum takes longest, and the
-// ring begun when it comes takes d + ring.
+// One member comes d late: late-one takes max(d, early sum) + exchange at most, and the ring, which
+// begins when that member comes, takes d + ring.
 TEST(ProcedurePrice, LatenessOfTheModel) {
   const Bytes size{int64_t{64} << 20};
   for (const int32_t count : {4, 5, 6, 7, 8, 16}) {
@@ -113,7 +113,7 @@ TEST(ProcedurePrice, BestChunks) {
   }
 }
 
-// No count of chunks near or far is better than the best one.
+// No other number of chunks is better than best_chunks().
 TEST(ProcedurePrice, BestChunksAgainstAllOfThem) {
   for (const int32_t count : {2, 3, 4, 5, 6, 7, 8, 9, 31, 64}) {
     for (const int64_t bytes : {0, 4096, 1 << 20, 1 << 24, 1 << 28}) {
@@ -127,7 +127,7 @@ TEST(ProcedurePrice, BestChunksAgainstAllOfThem) {
   }
 }
 
-// Without a cost a message, in parts of s beta: (n - 2) / (n (n - 1)) + (L - 1) / k.
+// With no fixed cost per message, in units of s beta: (n - 2) / (n (n - 1)) + (L - 1) / k.
 TEST(ProcedurePrice, BreakEven) {
   const AlphaBeta bandwidth{Duration(0), 1e9};
   const Bytes size{1'000'000'000};
@@ -141,7 +141,7 @@ TEST(ProcedurePrice, BreakEven) {
           << count << " " << chunks;
     }
   }
-  // A wrong guess costs just that: another member is late, and all sums wait for it.
+  // A wrong guess, when another member is late and all sums wait for it, costs just that.
   const int32_t count = 8;
   const Duration delay = std::chrono::milliseconds(300);
   for (const int32_t chunks : {7, 56}) {
@@ -180,8 +180,8 @@ TEST(ProcedurePrice, PublishedSetting) {
 }
 
 TEST(ProcedurePrice, SlowLinksAndOrders) {
-  // A slow link holds up only those whose messages take it: direct passes each link twice, the
-  // ring passes it in every round.
+  // A slow link delays only the algorithms that use it: direct uses each link twice, the ring in
+  // every round.
   Cluster cluster = uniform_cluster(8, {kLink.alpha, kLink.bytes_per_second});
   Link slow = cluster.link({2}, {3});
   slow.bytes_per_second /= 4;
@@ -208,8 +208,8 @@ Cluster with_slow_member(int32_t count, WorkerId member, double share, AlphaBeta
   return cluster;
 }
 
-// A member with half of the bandwidth. It has to get the tensor once and to give it once: 2 s beta
-// is the floor, and slow-one comes near it; all others are far above.
+// A member with half of the bandwidth. It must receive the tensor once and send it once, so 2 s
+// beta is the lower bound. slow-one comes near it; all other algorithms are far above.
 TEST(ProcedurePrice, SlowMember) {
   const AlphaBeta bandwidth{Duration(0), 12.5e9};
   for (const int32_t count : {4, 5, 6, 7, 8, 9, 12, 15, 16, 32, 64}) {
@@ -235,7 +235,7 @@ TEST(ProcedurePrice, SlowMember) {
       }
       EXPECT_GE(found, floor);
       EXPECT_LE(found, 0.96 * others);
-      // Powers of two leave no port idle but in the first and the last rounds.
+      // With a power of two members ports are idle only in the first and the last rounds.
       const double fine = price("slow-one", 16 * (count - 1), bandwidth);
       const bool power = (count & (count - 1)) == 0;
       EXPECT_LE(fine, (power ? 1.05 : 1.25) * floor);

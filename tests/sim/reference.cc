@@ -10,8 +10,7 @@ namespace tenuto {
 
 namespace {
 
-// A thing that a worker can have: 'a' activation, 'g' gradient, 's' stash, 'w' weight work; of a
-// stage and a micro-batch.
+// A value of a stage and a micro-batch: 'a' activation, 'g' gradient, 's' stash, 'w' weight work.
 using Thing = std::tuple<char, int, int>;
 
 struct Doing {
@@ -23,9 +22,9 @@ struct Doing {
 struct Person {
   std::vector<Doing> list;
   std::set<Thing> has;
-  std::map<Thing, int> came_from;  // things that lie in a buffer, and whose
+  std::map<Thing, int> came_from;  // values in a receive buffer, and their sender
   int forwards = 0, forwards_begun = 0, held = 0;
-  int whole = 0;  // of those held: before the end of their input gradient
+  int whole = 0;  // of those held: input gradient not ended yet
 };
 
 class Reference {
@@ -154,8 +153,8 @@ class Reference {
     return false;
   }
 
-  // A send goes when its value is here, its lane is free and its receive is posted; then it has the
-  // wire after those that asked before.
+  // A send starts when its value is here, its lane is free and its receive is posted; then it gets
+  // the wire after the sends that asked before it.
   bool try_send(size_t w, Doing& it) {
     Person& person = people_[w];
     if (!ready(person, it.op)) return false;

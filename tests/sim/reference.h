@@ -1,5 +1,6 @@
-// A second pricing of a plan, slow and plain, that shares no code with the first: its own rules of
-// what waits for what, sets in place of arrays, and a look at everything at every moment.
+// A second, slow and plain simulator of a plan. It shares no code with sim/price.h: it has its own
+// rules of what waits for what, uses sets instead of arrays, and looks at everything at every
+// event.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The prices against a second, slow and independent one; and the two ways of running a list against
-// each other.
+// Prices against a second, slow and independent simulator; and the two ways of simulating a list
+// against each other.
 #include "sim/reference.h"
 
 #include "base/random.h"
@@ -19,8 +19,8 @@ struct Chance {
   PriceOptions options;
 };
 
-// A random case of one order. Durations of many digits, so that no two things happen at once by
-// chance: who comes first at a shared wire is then not a matter of taste.
+// A random case of one order. Durations have many digits, so that no two events coincide by chance:
+// the order at a shared wire is then well defined.
 Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
   const auto below = [&](int64_t bound) { return static_cast<int32_t>(random.below(bound)); };
   Shape shape = shape_of(2 + below(3), 1 + below(2), 2 + below(7), order);
@@ -48,7 +48,7 @@ Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
   it.options.spans = true;
   it.options.half_duplex = below(3) == 0;
   it.options.per_op = Duration(below(2) * below(5000));
-  // Rooms that hold the warm-up, so that nothing hangs.
+  // Memory limits that hold the warm-up forwards, so that no order deadlocks.
   for (Limit& limit : it.plan.limits) {
     if (below(2) == 0) continue;
     limit.room = {1000 * std::max(limit.warm_up, 1) + below(2500), 1000, below(1001)};
@@ -88,7 +88,7 @@ TEST_P(EveryOrder, EqualsTheReference) {
   }
 }
 
-// What lists are run by without a clock, and with one.
+// The simulator of lists against the one with a clock: the same times and peaks.
 TEST_P(EveryOrder, ListsWithAndWithoutAClock) {
   Random random(103);
   int compared = 0;

@@ -1,4 +1,4 @@
-// Pictures and traces, compared whole.
+// Pictures and traces, compared with the whole expected text.
 #include "sim/timeline.h"
 
 #include <map>
@@ -61,7 +61,7 @@ TEST(Timeline, PictureFits) {
   EXPECT_EQ(gantt({}, it.plan), "nothing takes time\n");
 }
 
-// Two stages a worker: the second one's ops stand in small letters.
+// Two stages per worker: ops of the second stage are shown in small letters.
 TEST(Timeline, PictureTellsChunksApart) {
   Plan plan;
   plan.stages = {{0, 1, {{0}}}, {1, 2, {{1}}}, {2, 3, {{1}}}, {3, 4, {{0}}}};
@@ -92,7 +92,7 @@ TEST(Timeline, GoldenTrace) {
   expect_golden("sim/golden/1f1b-2x1x2.trace", trace(priced("1f1b", 2, 1, 2)));
 }
 
-// What Chrome and Perfetto ask of a trace.
+// What Chrome and Perfetto require of a trace.
 TEST(Timeline, TraceIsSound) {
   for (const char* order : {"gpipe", "1f1b", "zb-h1"}) {
     const Priced it = priced(order, 4, 2, 5);
@@ -128,8 +128,8 @@ TEST(Timeline, TraceIsSound) {
   }
 }
 
-// Measured events make the same trace as the promise they equal, wherever their clock starts: a
-// receive lasts from the sending of its message, though it was posted ahead.
+// Measured events give the same trace as the price that they equal, wherever their clock starts: a
+// receive lasts from the sending of its message, although it was posted earlier.
 TEST(Timeline, EventsAsSpans) {
   const Priced it = priced("zb-h1", 3, 1, 4);
   std::vector<Event> events;

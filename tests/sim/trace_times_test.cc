@@ -24,7 +24,7 @@ std::vector<int64_t> nanoseconds(const std::vector<Duration>& times) {
   return counts;
 }
 
-// Our own trace gives back the times that it was priced with, whatever the order.
+// Our own trace gives back the op times that it was priced with, for every order.
 TEST(TraceTimes, OwnTrace) {
   for (const OrderCard& card : order_cards()) {
     Shape shape;
@@ -92,7 +92,7 @@ TEST(TraceTimes, ProfilerTrace) {
   EXPECT_TRUE(times.value().splits);
 }
 
-// One trace a rank, each with its stages.
+// One trace per rank, each with its own stages.
 TEST(TraceTimes, SeveralTraces) {
   TraceSamples samples;
   ASSERT_TRUE(add_trace(R"([{"ph": "X", "name": "PP:1F0", "dur": 1},

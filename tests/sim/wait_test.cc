@@ -1,4 +1,4 @@
-// Why ops started when they did, and where a worker's time went.
+// Why each op started when it did, and how a worker spent its time.
 #include "sim/wait.h"
 
 #include <numeric>
@@ -13,7 +13,7 @@ struct Priced {
   Timeline timeline;
   std::vector<Wait> waits;
 
-  // The reason of the op that is named by kind, stage and micro-batch.
+  // The reason of the op of this kind, stage and micro-batch.
   std::string reason(OpKind kind, int32_t stage, int32_t micro) const {
     for (size_t i = 0; i < timeline.spans.size(); ++i) {
       const Op& op = timeline.spans[i].op;
@@ -59,7 +59,7 @@ TEST(Wait, Reasons) {
             "waited 26 ms for the verdict of stage 0 from worker 0 (link 0 -> 1)");
 }
 
-// A reduction of several pipelines is a reason of its own.
+// Waiting for a reduction over several pipelines has its own reason.
 TEST(Wait, Reduction) {
   const Priced it = priced("1f1b", 1, 2, 2, 5);
   EXPECT_NE(it.reason(OpKind::Measure, 0, -1).find("for the sum of stage 0's weight gradients"),
@@ -67,7 +67,7 @@ TEST(Wait, Reduction) {
       << it.reason(OpKind::Measure, 0, -1);
 }
 
-// What a worker measures starts later than it could: the difference is said, not hidden.
+// A measured op starts later than it could: the reason states the difference.
 TEST(Wait, Lateness) {
   Priced it = priced("gpipe", 2, 1, 2, 3, false);
   for (Span& span : it.timeline.spans) {
@@ -84,7 +84,8 @@ TEST(Wait, Lateness) {
             "worker busy with F1.0, then 0.25 ms until it started");
 }
 
-// Derived and said reasons lead to the same waits, and every row of uses sums up.
+// Waits derived from the spans equal the recorded ones, and each worker's uses add up to the
+// makespan.
 TEST(Wait, UsesSumUp) {
   for (const char* order : {"gpipe", "1f1b", "zb-h1"}) {
     for (const int32_t pipelines : {1, 2}) {

@@ -10,7 +10,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Two workers on the memory wire; worker 1 receives over a link that is turned by hand.
+// Two workers on the memory wire; worker 1 receives over a faulty link that the test pumps by hand.
 class FaultyTest : public testing::Test {
  protected:
   void start(const FaultSettings& settings) {
@@ -34,7 +34,7 @@ class FaultyTest : public testing::Test {
     ASSERT_TRUE(left_->connect(*right_).ok());
     clock_.advance(milliseconds(1));
   }
-  // Whether the next report at worker 1 is here now, and when its message arrived.
+  // Whether worker 1 has its next report now; sets `finish` to when its message arrived.
   bool here(Duration* finish = nullptr) {
     faulty_->pump();
     const auto done = right_->mailbox.wait(Duration::zero());
@@ -62,7 +62,7 @@ TEST_F(FaultyTest, LatencyAndRateDelayInOrder) {
   start(settings);
   const Duration sent = clock_.now();
   post_and_send(1, sent);
-  post_and_send(2, sent);  // queues behind the first
+  post_and_send(2, sent);  // waits behind the first
   EXPECT_FALSE(here());
   EXPECT_EQ(faulty_->pump(), sent + microseconds(1100));
   clock_.advance(microseconds(1099));
@@ -129,7 +129,7 @@ TEST_F(FaultyTest, WhatIsHeldArrivesInOrderWhenItsTimeIsOver) {
     EXPECT_TRUE(here(&finish));
     EXPECT_EQ(finish, until);
   }
-  faulty_->hold(WorkerId{0}, until);  // it is over
+  faulty_->hold(WorkerId{0}, until);  // this hold has ended
   post_and_send(3, clock_.now());
   EXPECT_TRUE(here());
 }

@@ -1,5 +1,5 @@
-// Connections that break while both ends live: every message arrives once, whole, and nobody is
-// lost.
+// Connections that break while both ends live: every message arrives once and whole, and no peer is
+// reported lost.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -20,7 +20,8 @@ using std::chrono::milliseconds;
 
 UcxTransport& ucx(Party& party) { return static_cast<UcxTransport&>(*party.wire); }
 
-// What one direction carries: the sender's bytes or the receiver's room, and what it should hold.
+// One message at one end: the sender's bytes or the receiver's buffer, and the seed of its right
+// contents.
 struct Message {
   std::vector<std::byte> bytes;
   uint64_t seed = 0;
@@ -29,14 +30,14 @@ struct Message {
   Taken taken;
 };
 
-// One end of the traffic. The ends are processes of their own, as workers are: what UCX keeps of
-// sockets for the whole process does not bear two that close by force.
+// One end of the traffic. Each end is a process of its own, as workers are, because UCX keeps
+// socket state for the whole process, which breaks when two ends in it close by force.
 class End {
  public:
   static constexpr int kMessages = 120;
 
-  // Eager, and UCX copies: when a connection breaks in the middle of a rendezvous, or while it
-  // sends from our memory, UCX 1.13 may end the process by an assertion of its own (decision 13).
+  // The eager protocol, so that UCX copies: if a connection breaks during a rendezvous, or while
+  // UCX sends from our memory, UCX 1.13 may abort the process by an assertion (decision 13).
   explicit End(int self)
       : self_(self),
         random_(20 + 7 * static_cast<uint64_t>(self)),
@@ -69,7 +70,7 @@ class End {
       }
       while (take(Duration::zero())) continue;
       if (next[0] < kMessages || next[1] < kMessages || open_ == 0) continue;
-      // Breaks go on while the rest is under way; a wait that long is a message that is gone.
+      // Breaks go on while calls are open; if nothing ends for this long, a message is lost.
       idle = take(milliseconds(2)) ? 0 : idle + 1;
       ASSERT_LT(idle, 8000) << open_ << " calls never ended";
     }
@@ -96,8 +97,8 @@ class End {
     ++open_;
   }
 
-  // Takes a report. A send that has ended gives its memory back: it is painted over at once. False
-  // when there was none.
+  // Reads a report; false when there was none. The memory of an ended send is free, so it is
+  // overwritten at once.
   bool take(Duration limit) {
     const auto done = party.mailbox.wait(limit);
     if (!done.ok()) return false;
@@ -134,7 +135,7 @@ class End {
   Party party;
 };
 
-// A line from the other process, within a limit; empty when it has ended.
+// Reads a line from the other process, within a limit; empty when that process has ended.
 std::string line_from(int descriptor) {
   std::string line;
   char letter = 0;
@@ -149,7 +150,7 @@ void line_to(int descriptor, const std::string& line) {
   EXPECT_EQ(write(descriptor, whole.data(), whole.size()), static_cast<ssize_t>(whole.size()));
 }
 
-// The end that is connected to: tells its address, runs, tells its counts and goes when told to.
+// The accepting end: writes its address, runs, writes its counters, and exits when it is told to.
 [[noreturn]] void run_other_end(int in, int out) {
   {
     End end(1);
@@ -265,7 +266,7 @@ TEST_F(MendPair, NamesMayComeAgainAcrossABreak) {
 TEST_F(MendPair, DropWhileBrokenEndsEverything) {
   for (const bool connector : {true, false}) {
     UcxSettings settings = ucx_settings();
-    settings.mend_limit = kPatience * 2;  // it is told, not waited for
+    settings.mend_limit = kPatience * 2;  // the other end is told, so nobody waits this long
     join(settings);
     Party& dropper = connector ? *left_ : *right_;
     Party& other = connector ? *right_ : *left_;

@@ -22,7 +22,8 @@ inline constexpr Duration kPatience = std::chrono::seconds(60);
 
 inline Hello hello_of(int worker) { return {"tale", "secret", kWireVersion, WorkerId{worker}, 0}; }
 
-// A mailbox, the wire that posts into it, and what was posted so far, by ticket.
+// A worker's mailbox, the wire that posts into it, and the reports that were read so far, by
+// ticket.
 class Party {
  public:
   using Make = std::function<std::unique_ptr<Transport>(Hello, Mailbox&)>;
@@ -30,7 +31,7 @@ class Party {
 
   Ticket fresh() { return Ticket{++last_}; }
 
-  // Reads reports until `ticket` has ended; those of others are kept.
+  // Reads reports until `ticket` has ended; reports of other tickets are kept.
   Done end_of(Ticket ticket) {
     while (!ended_.contains(ticket)) {
       const auto done = mailbox.wait(kPatience);
@@ -46,7 +47,7 @@ class Party {
     return done;
   }
 
-  // Whether that was read already.
+  // Whether the report of `ticket` has been read already.
   bool has_ended(Ticket ticket) const { return ended_.contains(ticket); }
 
   // Reads reports until one tells of a lost peer.
@@ -64,7 +65,7 @@ class Party {
     return done;
   }
 
-  // Takes what is in the mailbox until nothing came for `quiet`.
+  // Reads the mailbox until no report has come for `quiet`.
   void settle(Duration quiet) {
     while (true) {
       const auto done = mailbox.wait(quiet);
@@ -161,7 +162,7 @@ inline UcxSettings ucx_settings(UcxProtocol protocol = UcxProtocol::Automatic) {
   return settings;
 }
 
-// As for memory of a device, whose messages UCX alone unpacks: here into the host's.
+// The settings for device memory, whose messages only UCX unpacks; here into host memory.
 inline UcxSettings ucx_device_settings() {
   UcxSettings settings;
   settings.device_memory = true;

@@ -102,7 +102,7 @@ class Pair : public Wires {
     EXPECT_EQ(gone.peer, WorkerId{1});
     EXPECT_TRUE(same(sent, got)) << "the bytes of message " << name << " differ";
   }
-  // A wire that gives nothing to takers refuses them.
+  // True when the wire supports takers; otherwise checks that it refuses them.
   bool has_takers() {
     if (right_->wire->has_takers()) return true;
     Taken taken;
@@ -128,7 +128,8 @@ TEST_P(Pair, PassesMessagesOfAllSizesInBothOrdersOfPosting) {
   }
 }
 
-// More messages are on their way, and more have arrived, than one word between the two ends tells.
+// More messages are under way, and more have arrived, than one frame between the two ends can
+// report.
 TEST_P(Pair, PassesManyMessagesAtOnce) {
   join();
   constexpr size_t kCount = 4 * kFrameArrivals + 3, kBytes = 100;
@@ -143,8 +144,8 @@ TEST_P(Pair, PassesManyMessagesAtOnce) {
   EXPECT_EQ(got, sent);
 }
 
-// A message is given to its taker once, before it is reported; the sizes are those on both sides of
-// what goes in one piece.
+// A message is given to its taker once, before it is reported. The sizes lie on both sides of the
+// limit for messages that go in one piece.
 TEST_P(Pair, GivesMessagesToTakers) {
   join();
   if (!has_takers()) return;
@@ -162,7 +163,7 @@ TEST_P(Pair, GivesMessagesToTakers) {
   }
 }
 
-// What does not come, or is not what was wanted, is given to nobody.
+// A taker is not called for a message that does not come or has the wrong size.
 TEST_P(Pair, TakersAreGivenNothingElse) {
   join();
   if (!has_takers()) return;
@@ -300,7 +301,7 @@ TEST_P(Pair, DropWhileLargeMessagesAreUnderWay) {
     } else {
       expect_code(done, Code::Disconnected, Reach::Worker);
     }
-    // Whoever has the ticket owns the buffer again.
+    // The ticket has ended, so the test owns the buffer again.
     paint(got[i], 0x5a);
   }
   right_->settle(std::chrono::milliseconds(50));
@@ -392,7 +393,7 @@ TEST_P(Wires, RefusesAnotherJobTokenVersionEpochOrWorker) {
   EXPECT_TRUE(good.connect(host).ok());
 }
 
-// All to all, sizes and order by seed, every byte looked at.
+// All to all, with sizes and order by seed; every byte is checked.
 TEST_P(Wires, EightWorkersAllToAll) {
   constexpr int kWorkers = 8, kMessages = 12;
   std::vector<std::unique_ptr<Party>> all;

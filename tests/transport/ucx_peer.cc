@@ -1,5 +1,5 @@
-// The other process of ucx_test: connects as worker 1 to the address it is given and does one thing
-// until it is killed. ucx_peer ADDRESS idle|stream|listen
+// The other process of ucx_test: connects as worker 1 to the given address and does one thing until
+// it is killed. ucx_peer ADDRESS idle|stream|listen
 #include <sys/prctl.h>
 
 #include <csignal>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kCount = 8;
 constexpr size_t kSize = 16 << 20;
-constexpr size_t kSmall = 32 << 10;  // fits into what the kernel takes for who stands still
+constexpr size_t kSmall = 32 << 10;  // fits into the socket buffers of a stopped process
 
 }  // namespace
 
@@ -31,8 +31,8 @@ int main(int count, char** arguments) {
   const std::vector<std::byte> bytes(kSize);
   std::vector<std::vector<std::byte>> room(kCount, std::vector<std::byte>(kSize));
   uint64_t ticket = 1;
-  // Tells that the connection stands, then, as a stream, sends and receives for ever; who listens
-  // has granted the message before that.
+  // "listen" first grants one message. Then all modes send a word that the connection stands;
+  // "stream" goes on with large sends and receives.
   const bool listens = std::string(arguments[2]) == "listen";
   const std::span<std::byte> one(room[0].data(), kSmall);
   if (listens) static_cast<void>(wire.recv(WorkerId{0}, {0, 0, 0}, one, Ticket{++ticket}));

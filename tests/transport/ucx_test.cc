@@ -1,4 +1,4 @@
-// What only real processes and real sockets show: death of a peer, strangers, an absent listener.
+// What only real processes and sockets show: death of a peer, strangers, an absent listener.
 #include "transport/ucx.h"
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kCount = 8;
 constexpr size_t kSize = 16 << 20;
-constexpr size_t kSmall = 32 << 10;  // as ucx_peer has it
+constexpr size_t kSmall = 32 << 10;  // as in ucx_peer
 
 // The helper program in a process of its own.
 class Process {
@@ -44,7 +44,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   ~Process() { kill(); }
-  // Returns when it stands still.
+  // Returns when the process has stopped.
   void stop() {
     ::kill(pid_, SIGSTOP);
     waitpid(pid_, nullptr, WUNTRACED);
@@ -98,7 +98,7 @@ TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
   std::vector<std::vector<std::byte>> out(kCount, std::vector<std::byte>(kSize)), in = out;
   std::vector<Ticket> tickets;
   for (int i = 0; i < kCount; ++i) {
-    if (i == kCount / 2) peer.stop();  // some are half way, whatever the machine's pace
+    if (i == kCount / 2) peer.stop();  // some messages are then half way on any machine
     tickets.push_back(host.send(1, i, out[i]));
     tickets.push_back(host.recv(1, i, in[i]));
   }
@@ -112,7 +112,7 @@ TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
     expect_lost(done);
   }
   EXPECT_GT(lost, 0);
-  // The buffers are ours again: what is written now stays.
+  // The test owns the buffers again: the wire must not write to them any more.
   for (auto& buffer : in) paint(buffer, 0x33);
   host.settle(std::chrono::milliseconds(50));
   for (const auto& buffer : in) EXPECT_TRUE(painted(buffer, 0x33));
@@ -123,7 +123,7 @@ TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
   Process heir(host.wire->address().text, "idle");
   const Duration limit = monotonic_clock().now() + kPatience;
   Done done;
-  do {  // refused until the heir has said hello
+  do {  // refused until the new process has said hello
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     done = host.end_of(host.recv(1, 1000, word));
   } while (!done.status.ok() && monotonic_clock().now() < limit);
@@ -151,7 +151,8 @@ TEST_P(Death, OfAStoppedPeerIsSettledByDrop) {
   EXPECT_TRUE(host.losses.empty());
 }
 
-// The peer stands still with a message on its way to it.
+// The peer is stopped while a message is on its way to it: a send ends at arrival only with
+// `sends_end_there`.
 TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
   for (const bool there : {false, true}) {
     UcxSettings settings;
@@ -172,7 +173,7 @@ TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
   }
 }
 
-// A connection that breaks and whose other end neither comes back nor goes.
+// A connection breaks, and its other end neither reconnects nor exits.
 TEST_P(Death, OfAPeerThatDoesNotComeBackIsToldAfterTheLimit) {
   UcxSettings settings = ucx_settings(GetParam());
   settings.mend_limit = std::chrono::milliseconds(200);
@@ -262,7 +263,7 @@ TEST(Ucx, BadSettingsAreOneSentence) {
   }
 }
 
-// What opening a connection takes may come late on a busy machine; behind it the wire sleeps.
+// On a busy machine the work of opening a connection may come late; after it the wire sleeps.
 TEST(Ucx, AQuietWireSleeps) {
   Party left(make_ucx(ucx_settings()), hello_of(0)), right(make_ucx(ucx_settings()), hello_of(1));
   ASSERT_TRUE(left.connect(right).ok());
@@ -339,7 +340,7 @@ class Stranger {
 
 TEST(Ucx, StrangersAreCountedAndSentAway) {
   UcxSettings settings = ucx_settings();
-  settings.hello_limit = std::chrono::seconds(3);  // all that the stranger says comes before
+  settings.hello_limit = std::chrono::seconds(3);  // all words of the stranger come within it
   Party host(make_ucx(settings), hello_of(0));
   const auto& wire = static_cast<const UcxTransport&>(*host.wire);
   {
@@ -383,7 +384,7 @@ TEST(Ucx, MoreStrangersThanAreKept) {
   for (int i = 0; i < 5; ++i) {
     strangers.push_back(std::make_unique<Stranger>(host.wire->address().text));
   }
-  // Those that were let in are sent away for their silence; nobody waits for the others.
+  // Accepted strangers are refused for their silence; the wire waits for no other.
   const Duration limit = monotonic_clock().now() + kPatience;
   while (wire.counters().refused < 2 && monotonic_clock().now() < limit) {
     for (auto& stranger : strangers) stranger->progress();
@@ -395,8 +396,8 @@ TEST(Ucx, MoreStrangersThanAreKept) {
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
-// A worker that asks for ever more messages that nobody sends is lost, and told so: one that is
-// forgotten would be waited for until the step ends by its silence.
+// A peer that posts more and more receives for messages that nobody sends is declared lost and told
+// so. If it were just forgotten, others would wait for it until the step's limit of silence.
 TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
   UcxSettings settings = ucx_settings();
   settings.most_awaited = 8;
@@ -423,7 +424,7 @@ TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
   EXPECT_FALSE(right.end_of(awaited[1]).status.ok());
 }
 
-// What a UCX client sends first to a listener: a whole request for a connection.
+// Records what a UCX client sends first to a listener: a whole connection request.
 std::string connection_request() {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in where{};
@@ -437,7 +438,7 @@ std::string connection_request() {
   {
     Stranger stranger("127.0.0.1:" + std::to_string(ntohs(where.sin_port)));
     const int connection = ::accept(listener, nullptr, nullptr);
-    // In front of it stands a header of 16 bytes, which begins with the length of what follows.
+    // It begins with a header of 16 bytes, whose first field is the length of the rest.
     constexpr size_t kHeader = 16;
     size_t wanted = kHeader;
     std::vector<char> bytes(1 << 16);
@@ -460,7 +461,7 @@ std::string connection_request() {
   return request;
 }
 
-// How many connections of this process its listener at this address has accepted.
+// How many connections the listener at this address, in this process, has accepted.
 size_t accepted_at(const SocketAddress& listener) {
   size_t count = 0;
   std::error_code error;
@@ -474,13 +475,13 @@ size_t accepted_at(const SocketAddress& listener) {
       ++count;
     }
   }
-  return count - 1;  // the listener itself has this address, too
+  return count - 1;  // the listener itself is counted, too
 }
 
-// UCX 1.13 remembers its listener for a connection that has not said anything yet, also when the
-// listener is gone; a request that came then was answered with memory that had been given back.
-// All connections are accepted before the first request is sent: UCX may tell an event of a closed
-// connection to the next one that gets its descriptor, which is another defect.
+// UCX 1.13 keeps a pointer to its listener in a connection that has sent nothing yet, also after
+// the listener is gone; a request that came then made it use freed memory. All connections are
+// accepted before the first request is sent: UCX may tell an event of a closed connection to the
+// next one that gets its descriptor, which is another defect.
 TEST(Ucx, ARequestThatComesWhileTheWireGoesDoesNoHarm) {
   const std::string request = connection_request();
   ASSERT_FALSE(request.empty());
@@ -558,8 +559,8 @@ TEST(UcxFrame, EveryKindReadsBackAndEveryPrefixIsRefused) {
   }
 }
 
-// A longer text is cut, more arrivals are left for the next frame; a peer that sends more of either
-// is refused.
+// A longer text is cut, and further arrivals are left for the next frame. A frame with more of
+// either is refused.
 TEST(UcxFrame, TextsAndArrivalsHaveLimits) {
   Frame refusal{.kind = FrameKind::Refuse};
   for (const size_t length : {kFrameText - 1, kFrameText, kFrameText + 1, 10 * kFrameText}) {

@@ -1,4 +1,4 @@
-// How far a run may be from the plain one whose sums are made in another order, see truth_test.cc.
+// How far a run whose sums are made in another order may be from the plain run; see truth_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace tenuto {
 // Parameters by name.
 using Parameters = std::map<std::string, std::vector<float>>;
 
-// The parameters in shards, without the optimizer's state.
+// Reads the parameters from shards, without the optimizer's state.
 Parameters read_parameters(const std::vector<std::string>& shards);
 
-// How far runs may be from the plain one, and how far the moved ones were.
+// The largest differences that a run may have from the plain one.
 struct SumSpread {
   double parameters = 0, losses = 0;
 };
 
-// Of runs of the job's steps whose every gradient element is moved by the bound of a sum of so many
-// terms a micro-batch.
+// The spread of plain runs in which every gradient element is moved by the error bound of a sum
+// with this many terms per micro-batch, plus what rounding the results adds.
 SumSpread spread_of(const Job& job, const PlainResult& plain, int32_t terms_per_micro);
 
 // The test fails unless losses and parameters are within the spread of the plain run's.

@@ -38,7 +38,7 @@ struct Seat {
   std::map<int32_t, std::string> shards;  // by stage
 };
 
-// The wire of a worker, with the slow links that the job rehearses.
+// The wire of a worker, with the slow links of the job's faults.
 std::unique_ptr<Transport> make_wire(const Job& job, MemoryNetwork& network, const Hello& hello,
                                      Mailbox& mailbox) {
   FaultSettings settings;

@@ -1,5 +1,5 @@
-// A whole cluster in one process, for truth: one thread per worker, the real loop, the real engine,
-// messages through memory.
+// A whole cluster in one process, for truth_test: one thread per worker, the real loop, the real
+// engine, messages through memory.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,13 @@ struct ClusterResult {
 // The plan that the job asks for.
 Plan plan_of(const Job& job);
 
-// Trains steps [first, last) by the plan, over the slow links and with the slow workers of the
-// job's faults, from `resume` if it is not empty, and writes one shard a
-// stage into `directory`. A worker that holds nothing is absent. Ends the test program when
-// anything goes wrong.
+// Trains steps [first, last) by the plan, with the slow links and slow workers of the job's faults.
+// Begins from the shards `resume` if there are any, and writes one shard per stage into
+// `directory`. A worker that holds nothing is absent. Any failure ends the test program.
 ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64_t last,
                           const std::vector<std::string>& resume, const std::string& directory);
 
-// By the plan that the job asks for.
+// The same, by the plan that the job asks for.
 ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
                           const std::vector<std::string>& resume, const std::string& directory);
 

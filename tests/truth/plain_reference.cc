@@ -27,7 +27,7 @@ class PlainModel : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& inputs, const torch::Tensor& targets, uint64_t key);
 
   std::vector<std::pair<std::string, torch::Tensor>> named;  // in the order of the whole model
-  // Perturbed runs of a tied model: the head's own leaf, so that its terms can be told apart.
+  // Perturbed runs of a tied model: a separate leaf for the head, to tell its gradient terms apart.
   torch::Tensor head_copy;
 
  private:
@@ -116,7 +116,7 @@ torch::Tensor PlainModel::product(const torch::Tensor& x, const std::string& nam
   return torch::linear(x, weight(name + ".weight"), weight(name + ".bias"));
 }
 
-// Matrices are pulled to zero, gains and biases are not.
+// Weight decay applies to matrices, not to gains and biases.
 std::vector<torch::optim::OptimizerParamGroup> groups_of(const PlainModel& model) {
   std::vector<torch::Tensor> matrices, vectors;
   for (const auto& [name, tensor] : model.named) {
@@ -189,8 +189,8 @@ void perturb(PlainModel& model, const std::vector<torch::Tensor>& magnitudes, in
   }
 }
 
-// The sum without any error but that of its own rounding: the parts never overlap, each is the
-// rounding error of those above.
+// The exact sum, rounded once. The parts never overlap; each is the rounding error of the larger
+// ones.
 double exact_sum(const std::vector<double>& terms) {
   std::vector<double> parts;
   for (double term : terms) {
@@ -205,7 +205,7 @@ double exact_sum(const std::vector<double>& terms) {
     parts.resize(kept);
     parts.push_back(term);
   }
-  // From the largest down, until the next one is lost; then a tie looks one further.
+  // Add from the largest part down until one is rounded off; in a tie the next part decides.
   double sum = 0, low = 0;
   while (!parts.empty() && low == 0) {
     const double high = sum, part = parts.back();
@@ -220,7 +220,7 @@ double exact_sum(const std::vector<double>& terms) {
   return sum;
 }
 
-// Returns the norm as it was.
+// Clips the gradients; returns the norm before clipping.
 double clip(PlainModel& model, double limit) {
   std::vector<double> squares;
   for (const auto& [name, tensor] : model.named) {
@@ -236,7 +236,8 @@ double clip(PlainModel& model, double limit) {
   return whole;
 }
 
-// One micro-batch the way perturbed runs need it: the magnitudes of its terms beside the gradient.
+// The backward of one micro-batch for perturbed runs: also adds up the magnitudes of its gradient
+// terms.
 void backward_with_magnitudes(PlainModel& model, const torch::Tensor& loss,
                               std::vector<torch::Tensor>& magnitudes) {
   std::vector<torch::Tensor> leaves;
@@ -280,7 +281,7 @@ struct PlainRun::State {
   const std::unique_ptr<Data> data;
   PlainModel model;
   const std::unique_ptr<torch::optim::Optimizer> optimizer;
-  std::vector<torch::Tensor> magnitudes;  // perturbed runs: of each gradient's terms
+  std::vector<torch::Tensor> magnitudes;  // perturbed runs: sums of the terms' magnitudes
   double norm = 0;                        // of the newest step, before clipping
   int64_t next = 0;
 };
@@ -294,7 +295,7 @@ void PlainRun::State::clear() {
   }
 }
 
-// One micro-batch, there and back; its loss.
+// Runs forward and backward of one micro-batch; returns its loss.
 double PlainRun::State::backward(int32_t micro) {
   const Batch batch = batch_of(job, *data, data->extent(), next, micro, place);
   const torch::Tensor loss =

@@ -1,6 +1,6 @@
 // What one plain libtorch process computes for a job: modules, autograd's backward, torch::optim.
 // It shares with the engine what defines the job (data, initial values, dropout masks, learning
-// rate) and none of what is to be proved (layers, backward, sums, norm, optimizer, schedule).
+// rate) and nothing that is tested (layers, backward, sums, norm, optimizer, schedule).
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,29 @@ namespace tenuto {
 
 // Losses per step (folded in micro-batch order, divided by their count) and the final parameters.
 struct PlainResult {
-  std::vector<double> losses, norms;  // of each step; norms before clipping
+  std::vector<double> losses, norms;  // per step; norms before clipping
   std::map<std::string, std::vector<float>> parameters;
 };
 
-// Makes a plain run that is wrong by as much as another order of additions can be.
+// Makes a plain run that differs by as much as another order of additions can make it differ.
 //
 // Summing n terms g in fp32 in any order is off by at most (n - 1) u / (1 - (n - 1) u) times the
-// sum of |g|, u = 2^-24; two orders differ by at most twice that. With `terms_per_micro` terms of
-// each micro-batch (2 for a tied weight, which gathers from both its ends), every element of every
-// step's gradient is moved by exactly this bound, up or down by `seed`.
+// sum of |g|, u = 2^-24; two orders differ by at most twice that. With `terms_per_micro` terms per
+// micro-batch (2 for a tied weight, whose gradient comes from both ends), every element of every
+// step's gradient is moved by exactly this bound, up or down as `seed` says.
 struct Perturbation {
   int32_t terms_per_micro = 1;
   uint64_t seed = 0;  // 0 = an undisturbed run
 };
 
-// The plain process, step by step. Layout keys of the job matter only for the number of
+// The plain process, step by step. The job's layout keys only determine the number of
 // micro-batches.
 class PlainRun {
  public:
   explicit PlainRun(const Job& job, const Perturbation& perturbation = {});
   ~PlainRun();
-  // Trains one step; its loss, folded in micro-batch order and divided by their count.
+  // Trains one step. Returns its loss: the micro-batches' losses, added in their order and divided
+  // by their count.
   double step();
   // The norm of that step's gradients, before clipping.
   double norm() const;

@@ -2,11 +2,11 @@
 //
 // One pipeline, untied head: the same additions in the same order, so the same bits. Several
 // pipelines, or a tied weight over several stages: gradients are summed in another order. Each step
-// then computes what the plain process would with every gradient element moved by at most the bound
-// in plain_reference.h; so the run must lie within the spread of plain runs that were moved by
-// exactly that bound in random directions, plus what rounding the results adds once runs differ at
-// all: a parameter is rounded once a step in either run, each time by at most u |parameter|
-// (u = 2^-24), a loss once in either run by at most u |loss|.
+// then computes what the plain process would compute with every gradient element moved by at most
+// the bound in plain_reference.h. So the run must lie within the spread of plain runs that are
+// moved by exactly that bound in random directions, plus the rounding of the results: each run
+// rounds a parameter once a step, by at most u |parameter| (u = 2^-24), and a loss once, by at most
+// u |loss|.
 //
 // TENUTO_TRUTH_DEVICE=cuda runs all of it on an accelerator.
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSteps = 20;
 
-// A folder of its own for each test, gone at its end.
+// Each test has its own folder, removed at its end.
 class Truth : public testing::Test {
  protected:
   void SetUp() override {
@@ -51,7 +51,7 @@ class Truth : public testing::Test {
     fs::create_directories(folder_);
     text_ = folder_ / "text.txt";
     std::ofstream out(text_);
-    // Sentences of numbers: enough structure to learn, none of it random.
+    // Sentences of numbers: enough structure to learn, nothing random.
     for (int i = 0; i < 4000; ++i)
       out << i << " and " << i * 7 % 101 << " make " << i * i % 97 << ".\n";
   }
@@ -99,7 +99,7 @@ void expect_same_bits(const PlainResult& plain, const std::vector<double>& losse
 
 const char* const kOrders[] = {"gpipe", "1f1b", "zb-h1"};
 
-// The model has 5 layers: 4 workers with a stage each, or 2 with two.
+// The model has 5 layers: 4 workers with one stage each, or 2 workers with two.
 int32_t workers_of(const OrderCard& card) { return card.chunks == 1 ? 4 : 2; }
 
 TEST_F(Truth, OnePipelineIsBitwiseEqual) {
@@ -127,7 +127,7 @@ TEST_F(Truth, EveryOrderIsBitwiseEqual) {
   }
 }
 
-// Values that never leave a worker, and stages that come round more than once.
+// Values that never leave a worker, and workers that a micro-batch visits more than once.
 TEST_F(Truth, SeveralStagesOfOneWorkerAreBitwiseEqual) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   for (const auto& [stages, chunks, order] :
@@ -149,8 +149,8 @@ TEST_F(Truth, MomentumIsBitwiseEqual) {
   expect_same_bits(plain, run.losses, read_parameters(run.shards));
 }
 
-// Steps are taken ahead of the norm and taken back where it is clipped: the same bits as waiting.
-// The norms lie about the clip, so that some steps stand and others do not.
+// Optimizer steps are taken before the norm is known and undone if it is clipped: the same bits as
+// with waiting. The clip limit is the median norm, so that some steps stand and others do not.
 TEST_F(Truth, StepsAheadOfTheNormAreBitwiseEqual) {
   for (const char* kind : {"adamw", "sgd"}) {
     Job own = job(1, 1, "1f1b");
@@ -173,7 +173,7 @@ TEST_F(Truth, StepsAheadOfTheNormAreBitwiseEqual) {
       const ClusterResult run = run_cluster(own, 0, kSteps, {}, place("ahead"));
       expect_same_bits(plain, run.losses, read_parameters(run.shards));
     }
-    // Several pipelines, and one without a worker: as with the other update, bit for bit.
+    // Several pipelines, also with one worker missing: the same bits as with the barrier update.
     own.parallel.order = "zb-h1";
     own.parallel.split_backward = true;
     own.parallel.stages = own.parallel.pipelines = 2;
@@ -203,9 +203,9 @@ TEST_F(Truth, SeveralPipelinesAreWithinTheBound) {
   for (const char* order : kOrders) run_one(4, 2, order);
 }
 
-// Sums by each algorithm that a plan can sum by, with somebody late and without: of other
-// associations, within the same bound. Holders of a stage have the same bits (their shards are
-// written by any of them), and the ring by name is the ring.
+// Each all-reduce that a plan can use, with a late member and without: it adds in another order,
+// within the same bound. All holders of a stage have the same bits (any of them may write the
+// shard), and naming "ring" gives the ring.
 TEST_F(Truth, EveryAllReduceIsWithinTheBound) {
   const PlainResult plain = run_plain(job(1, 1, "1f1b"));
   const SumSpread spread = spread_of(job(1, 1, "1f1b"), plain, 1);
@@ -233,7 +233,7 @@ TEST_F(Truth, EveryAllReduceIsWithinTheBound) {
   }
 }
 
-// Whole-number sums do not know by which algorithm they were made.
+// Fixed-point sums are the same with every all-reduce.
 TEST_F(Truth, ReproducibleSumsByEveryAllReduce) {
   Job own = job(4, 1, "1f1b");
   own.resilience.numerics = "reproducible";
@@ -248,8 +248,8 @@ TEST_F(Truth, ReproducibleSumsByEveryAllReduce) {
   }
 }
 
-// Whoever is absent and whoever runs what: each micro-batch has its own data and dropout, and the
-// sums are those of all of them.
+// With any absent workers and any routing: each micro-batch has its own data and dropout, and the
+// sums include all micro-batches.
 TEST_F(Truth, RoutedPlansAreWithinTheBound) {
   Random random(7);
   for (const bool tied : {true, false}) {
@@ -270,7 +270,7 @@ TEST_F(Truth, RoutedPlansAreWithinTheBound) {
       alive.assign(alive.size(), true);
       alive.back() = false;
       Plan uneven = with_work(fresh, draw_work(fresh, alive, random));
-      uneven.limits.clear();  // warm-ups of an order that is no more
+      uneven.limits.clear();  // they are warm-up forwards of the old order
       for (const Plan& plan : {even.value(), uneven}) {
         SCOPED_TRACE(cat("2x", stages, tied ? " tied" : ""));
         ASSERT_TRUE(check(plan).ok()) << check(plan).error().message;
@@ -292,7 +292,7 @@ Fault trouble_of(const char* kind, const char* worker, double speed) {
   return fault;
 }
 
-// Dead workers, slow workers and slow links by themselves, in pairs and all at once.
+// Dead workers, slow workers and slow links: each alone, in pairs, and all at once.
 std::vector<std::pair<std::string, std::vector<Fault>>> mixtures() {
   const Fault dead = trouble_of("dead-worker", "0.1", 0);
   const Fault slow = trouble_of("slow-worker", "1.0", 0.5);
@@ -307,7 +307,7 @@ std::vector<std::pair<std::string, std::vector<Fault>>> mixtures() {
           {"dead, slow, link", {dead, slow, link}}};
 }
 
-// The plan that is found for the job on the cluster that its faults leave, if ops last a
+// The plan that adapt() finds for the job on the cluster with its faults, if ops last a
 // millisecond.
 Plan adapted_plan(const Job& job) {
   const Plan fresh = plan_of(job);
@@ -324,8 +324,8 @@ Plan adapted_plan(const Job& job) {
   return adapted.value().plan;
 }
 
-// The plans are those of the search, and the troubles are there while they run. Under sanitizers
-// all troubles at once on the smaller cluster are enough: the rest takes minutes there.
+// The plans come from the search, and the faults act while they run. Under sanitizers all troubles
+// at once on the smaller cluster are enough: the rest takes minutes there.
 TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
   std::vector<std::pair<int, int>> shapes = {{2, 2}};
   if (!kSanitized) shapes.emplace_back(3, 4);
@@ -355,8 +355,8 @@ TEST_F(Truth, MixturesOfTroublesAreWithinTheBound) {
   }
 }
 
-// With sums in fixed point nothing of the numbers depends on the layout, the order, nor on who runs
-// which micro-batch.
+// With sums in fixed point no number depends on the layout, the order, or the routing of
+// micro-batches.
 TEST_F(Truth, ReproducibleSumsHaveTheSameBitsEverywhere) {
   Random random(7);
   Job own = job(1, 1, "1f1b");
@@ -387,7 +387,7 @@ TEST_F(Truth, ReproducibleSumsHaveTheSameBitsEverywhere) {
   }
 }
 
-// The shared weight's two gradients are summed apart.
+// The two gradients of the tied weight are summed separately.
 TEST_F(Truth, ReproducibleSumsOfATiedHead) {
   Job own = job(2, 2, "zb-h1");
   own.model.tied = true;

@@ -42,7 +42,7 @@ TEST(Chaos, LeavesAHolderOfEveryStage) {
     const std::vector<Fault> faults = draw_chaos(chaos_of(seed, 1 + seed % 9), job);
     EXPECT_FALSE(faults.empty());
     std::vector<std::set<int32_t>> hit(static_cast<size_t>(stages));
-    std::map<int32_t, int64_t> back;  // of a worker that is gone: the step in which it starts
+    std::map<int32_t, int64_t> back;  // of a dead worker: the step in which it starts again
     int64_t before = 0;
     for (const Fault& fault : faults) {
       ++kinds[fault.kind];
@@ -111,7 +111,7 @@ TEST(Chaos, AJobFileHasWhatItComesTo) {
   expected.insert(expected.begin(), job.faults.front());
   EXPECT_EQ(job.faults, expected);
   EXPECT_EQ(read.value().origin.at("fault[1]"), "chaos 4");
-  // It reads back, and flags change what is drawn.
+  // The printed job reads back with the same faults, and flags change what is drawn.
   const auto again = job_from_toml(to_toml(job), "again");
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again.value().faults, job.faults);

@@ -1,4 +1,4 @@
-// Rehearsed faults: what they come to in a step, and how they are read.
+// Injected faults: their effect in a step, and how they are read.
 #include "world/fault.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(Fault, FaultsOnOneLinkAddUpAndTheLowestRateCounts) {
   Fault one = slow_link(0, 2);
   one.megabytes_per_second = 3;
   one.jitter_ms = 1;
-  Fault other;  // one direction alone
+  Fault other;  // one direction only
   other.from = 1;
   other.to = 0;
   other.latency_ms = 5;
@@ -82,7 +82,7 @@ TEST(Fault, ChangesAndWords) {
   EXPECT_EQ(describe(fault), "20 ms more from worker 4 to worker 5");
 }
 
-// Between two changes nothing changes, whatever the faults.
+// Links change only at the steps that change_steps() names, whatever the faults.
 TEST(Fault, StatesChangeAtChangeStepsOnly) {
   Random random(1);
   for (int round = 0; round < 100; ++round) {
@@ -158,7 +158,7 @@ TEST(FaultTrace, RefusesWithLineAndColumn) {
 
 constexpr char kJob[] = "[device]\nkind = 'paced'\n[parallel]\nstages = 4\npipelines = 2\n";
 
-// What is said of a job with these faults; its first five lines are kJob.
+// The error of a job with these faults, or "accepted"; the job's first five lines are kJob.
 std::string refusal(const std::string& faults, const std::vector<std::string>& flags = {}) {
   const File file(kJob + faults);
   const auto loaded = load_job(file.path(), flags);
@@ -182,7 +182,7 @@ TEST(FaultTable, IsReadAndWritten) {
   expected[4].jitter_ms = 0.5;
   expected[4].megabytes_per_second = 9;
   EXPECT_EQ(loaded.value().job.faults, expected);
-  // Whoever gets the text needs no trace.
+  // The printed job contains the faults of the trace, so its reader does not need the trace.
   const std::string text = to_toml(loaded.value().job, &loaded.value().origin);
   EXPECT_NE(text.find(cat("# ", trace.path(),
                           ":3\nkind = \"slow-link\"\nlink = 0\nlatency_ms = "
@@ -262,7 +262,7 @@ TEST(FaultTable, RefusesUnknownLinksAndWorkers) {
                 "links 0 to 2"));
 }
 
-// The job with these tables, which reads back from its own text.
+// Loads a job with these tables, and checks that its printed text reads back.
 Job job_with(const std::string& tables) {
   const File file(kJob + tables);
   const auto loaded = load_job(file.path(), {});

@@ -18,7 +18,7 @@
 namespace tenuto {
 namespace {
 
-// What load_job says of a text, with the name of the file cut off.
+// The error of load_job for a text, without the file's name.
 std::string refusal(const std::string& text, const std::vector<std::string>& flags = {}) {
   const File file(text);
   const auto loaded = load_job(file.path(), flags);
@@ -130,7 +130,7 @@ TEST(Load, RefusesWhatIsNotToml) {
   EXPECT_NE(load_job("/tmp", {}).error().message.find("not a file"), std::string::npos);
 }
 
-// What the parser itself would not survive: found by the fuzzers `job` and `flags`.
+// Inputs that would crash the parser itself; the fuzzers `job` and `flags` found them.
 TEST(Load, RefusesWhatTheParserCannotBear) {
   EXPECT_EQ(refusal("[job]\n größe = 1\n").substr(0, 14), "2:4: not TOML:");
   EXPECT_EQ(refusal("[job]\nsteps = 1\"é\"\n").substr(0, 2), "2:");
@@ -261,7 +261,7 @@ TEST(Load, TextOfAJobReadsBackEqual) {
     Random random(seed);
     std::string text;
     for (const Key& key : job_keys()) {
-      // Values that would not fit together are left at their defaults.
+      // Keys whose random values would not fit together keep their defaults.
       static const std::set<std::string_view> kTied = {
           "job.name",        "data.kind",         "model.kind",         "model.width",
           "model.heads",     "model.tied",        "parallel.stages",    "parallel.pipelines",
@@ -294,7 +294,7 @@ TEST(Load, OriginsAreCommentsThatReadBack) {
   EXPECT_EQ(to_toml(again.value()), to_toml(loaded.value().job));
 }
 
-// Mutations of a good file: accepted or refused with a place, never worse.
+// Mutations of a good file are either accepted or refused with a place.
 TEST(Load, DamagedFilesAreRefusedWithAPlace) {
   Job job;
   job.data.paths = {"a"};
@@ -329,7 +329,7 @@ TEST(Keys, AreUniqueAndDescribed) {
   for (const Key& key : job_keys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
     EXPECT_FALSE(key.help.empty()) << key.name;
-    // The default is a value that the key takes.
+    // The key accepts its own default.
     EXPECT_TRUE(
         job_from_toml(cat("device.kind = 'paced'\n",
                           key.name == "device.kind" ? std::string()
