@@ -101,8 +101,8 @@ int32_t most_messages(const Collective& collective) {
 }
 
 // When all members have the sum; nothing if they cannot sum in this way. With steps in turn, a
-// member that came early may have it later by that much, since the next step's sums wait for the
-// last member again.
+// member that came x earlier than the last one may get the sum x later, because the sums of the
+// next step wait for the last member again.
 std::optional<Duration> finish_of(const Group& group, const GroupSums& sums, const Cluster& now,
                                   const Summing& summing) {
   CollectiveShape shape;

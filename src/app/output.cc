@@ -56,8 +56,8 @@ int start(const std::vector<std::string>& command, int to, pid_t& child) {
   return failed;
 }
 
-// Waits for the end of a program that has closed its output, which it may do and live on. False:
-// the limit ran out.
+// Waits until a program that has closed its output ends, since it may live on. False: the limit ran
+// out.
 bool ends_until(Duration until, pid_t child, int& status) {
   while (::waitpid(child, &status, WNOHANG) != child) {
     if (monotonic_clock().now() >= until) return false;

@@ -19,8 +19,8 @@ class LinkRate {
   static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones would measure latency alone
   static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
 
-  // Whether a message of `size` that starts now should ask for an acknowledgement: not while
-  // another is awaited, each time at first, and later once in a while.
+  // Whether a message of `size` that starts now should ask for an acknowledgement. Never while one
+  // is awaited. The first kEarlySamples messages ask, later ones once per kProbePause.
   bool wants_probe(Bytes size, Duration now) const {
     if (size < kProbeMessage || awaited_) return false;
     return samples_ < kEarlySamples || now - last_ >= kProbePause;

@@ -68,7 +68,7 @@ TEST_F(Files, AFileAboveTheLimitIsRefused) {
   // A sparse file is refused because of the size that it reports.
   fs::resize_file(path("file"), uint64_t{1} << 40);
   EXPECT_FALSE(read_file(path("file")).ok());
-  // Files in /proc report no size; they end where reading ends.
+  // Files in /proc report a size of 0, so they are read to their end.
   EXPECT_NE(read_file("/proc/self/status").value().find("Name:"), std::string::npos);
   EXPECT_FALSE(read_file("/proc/self/status", 10).ok());
 }

@@ -396,13 +396,12 @@ TEST(Ucx, MoreStrangersThanAreKept) {
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
-// A peer that posts more and more receives for messages that nobody sends is declared lost and told
-// so. If it were just forgotten, others would wait for it until the step's limit of silence.
-TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
+// `right` waits for eight messages of `left`, which is as many as it may, then for more.
+void await_too_many(bool right_connects) {
   UcxSettings settings = ucx_settings();
   settings.most_awaited = 8;
   Party left(make_ucx(settings), hello_of(0)), right(make_ucx(ucx_settings()), hello_of(1));
-  ASSERT_TRUE(left.connect(right).ok());
+  ASSERT_TRUE((right_connects ? right.connect(left) : left.connect(right)).ok());
   std::array<std::byte, 9> bytes{};
   const auto byte = [&](uint64_t name) { return std::span(bytes).subspan(name, 1); };
   std::vector<Ticket> awaited;
@@ -422,6 +421,15 @@ TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
             "worker 1 is lost: it waits for more than 8 messages that worker 0 has not sent");
   EXPECT_FALSE(right.end_of(beyond).status.ok());
   EXPECT_FALSE(right.end_of(awaited[1]).status.ok());
+}
+
+// A worker that waits for more messages than it may, which nobody sends, is lost, and both ends are
+// told. If its request were only forgotten, it would wait until the step ends by silence.
+TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
+  for (const bool right_connects : {false, true}) {
+    SCOPED_TRACE(right_connects);
+    await_too_many(right_connects);
+  }
 }
 
 // Records what a UCX client sends first to a listener: a whole connection request.
