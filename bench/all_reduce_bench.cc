@@ -3,7 +3,7 @@
 //   --theory    what the price says of them for many counts of members, as a speed-up over the ring
 //               begun when the last member comes, beside the published row; what making, checking
 //               and choosing takes
-//   --nominal   executed as the runtime does, on a clock of its own, beside the price
+//   --virtual   executed as the runtime does, on a clock of its own, beside the price
 //   --loopback  between processes over loopback TCP, nobody late, beside Gloo and Open MPI
 //   --shaped    between network namespaces with links of 200 Mbit/s, one member late (needs ip, tc
 //               and the right to make namespaces: tools/virtual_cluster alone ./run bench ...)
@@ -22,7 +22,7 @@
 #include "base/text.h"
 #include "bench/all_reduce_live.h"
 #include "bench/all_reduce_member.h"
-#include "bench/nominal_all_reduce.h"
+#include "bench/virtual_all_reduce.h"
 #include "collective/choose.h"
 #include "ir/procedure.h"
 #include "sim/procedure_price.h"
@@ -154,11 +154,11 @@ void print_choices() {
               choosing / kCalls * 1e3, noting / kCalls * 1e3, static_cast<int>(waited_for), kCalls);
 }
 
-constexpr AlphaBeta kNominalLink{std::chrono::microseconds(10), 3.125e9};
-const std::vector<int64_t> kNominalMib = {1, 64};
-constexpr Bytes kNominalReal{64 << 10};
+constexpr AlphaBeta kVirtualLink{std::chrono::microseconds(10), 3.125e9};
+const std::vector<int64_t> kVirtualMib = {1, 64};
+constexpr Bytes kVirtualReal{64 << 10};
 
-Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, Duration late,
+Duration virtual_time(const std::string& name, int32_t members, int32_t chunks, Duration late,
                       Bytes size, double& beside_price) {
   CollectiveShape shape;
   for (int32_t i = 0; i < members; ++i) shape.members.push_back({i});
@@ -166,31 +166,31 @@ Duration nominal_time(const std::string& name, int32_t members, int32_t chunks, 
   if (find_algorithm(name)->card.late_most != 0) shape.late = {{members - 1}};
   const auto made = make_procedure(name, shape);
   CHECK(made.ok(), made.error().message);
-  NominalCall call;
+  VirtualCall call;
   call.procedure = &made.value();
   call.arrivals.resize(shape.members.size());
   call.arrivals.back() = late;
   call.size = size;
-  call.real = kNominalReal;
-  call.link = kNominalLink;
-  const Duration took = nominal_finish(call) - late;
+  call.real = kVirtualReal;
+  call.link = kVirtualLink;
+  const Duration took = virtual_finish(call) - late;
   const Cluster cluster =
-      uniform_cluster(members, {kNominalLink.alpha, kNominalLink.bytes_per_second});
+      uniform_cluster(members, {kVirtualLink.alpha, kVirtualLink.bytes_per_second});
   const Duration price =
       price_collective(made.value().collective, call.arrivals, size, cluster).last - late;
   beside_price = static_cast<double>(took.count()) / static_cast<double>(price.count());
   return took;
 }
 
-void print_nominal(int32_t members, Bytes size) {
-  const Duration whole = ring_time(members, size, kNominalLink);
-  const int32_t best = best_chunks(members, size, kNominalLink);
+void print_virtual(int32_t members, Bytes size) {
+  const Duration whole = ring_time(members, size, kVirtualLink);
+  const int32_t best = best_chunks(members, size, kVirtualLink);
   for (const double lateness : {0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 3.0}) {
     const Duration late(static_cast<int64_t>(lateness * static_cast<double>(whole.count())));
     double ring_price = 0, own_price = 0, best_price = 0;
-    const Duration ring = nominal_time("ring", members, 0, late, size, ring_price);
-    const Duration own = nominal_time("late-one", members, members - 1, late, size, own_price);
-    const Duration free = nominal_time("late-one", members, best, late, size, best_price);
+    const Duration ring = virtual_time("ring", members, 0, late, size, ring_price);
+    const Duration own = virtual_time("late-one", members, members - 1, late, size, own_price);
+    const Duration free = virtual_time("late-one", members, best, late, size, best_price);
     const auto faster = [&](Duration than) {
       return fixed(static_cast<double>(ring.count()) / static_cast<double>(than.count()), 3);
     };
@@ -203,14 +203,14 @@ void print_nominal(int32_t members, Bytes size) {
   }
 }
 
-void print_nominal() {
+void print_virtual() {
   std::printf(
-      "Executed on a nominal clock, 10 us a message, 25 Gbit/s: ms after the late member came, "
+      "Executed on a virtual clock, 10 us a message, 25 Gbit/s: ms after the late member came, "
       "times the price, times faster than the ring\n");
   std::printf("%3s%9s%7s%10s%7s%10s%7s%7s%5s%10s%7s%7s\n", "n", "size", "late", "ring", "price",
               "k=n-1", "price", "ring", "k", "best k", "price", "ring");
   for (int32_t members = 4; members <= 8; ++members) {
-    for (const int64_t mib : kNominalMib) print_nominal(members, Bytes{mib << 20});
+    for (const int64_t mib : kVirtualMib) print_virtual(members, Bytes{mib << 20});
   }
 }
 
@@ -220,7 +220,7 @@ void print_nominal() {
 int main(int count, char** arguments) {
   using namespace tenuto;
   CLI::App app("all-reduce algorithms beside each other");
-  bool theory = false, nominal = false, loopback = false, shaped = false;
+  bool theory = false, on_virtual = false, loopback = false, shaped = false;
   LiveSettings settings;
   settings.source = TENUTO_SOURCE_DIR;
   settings.python = TENUTO_PYTHON;
@@ -228,7 +228,7 @@ int main(int count, char** arguments) {
   MemberPlace place{-1, 0};
   int32_t most_mib = 0, slice_kib = 0;
   app.add_flag("--theory", theory, "prices for up to 1,024 members");
-  app.add_flag("--nominal", nominal, "executed on a clock of its own");
+  app.add_flag("--virtual", on_virtual, "executed on a clock of its own");
   app.add_flag("--loopback", loopback, "real processes over the loopback");
   app.add_flag("--shaped", shaped, "real processes over shaped links");
   app.add_option("--rounds", settings.rounds, "in which all take turns; medians are printed");
@@ -254,9 +254,9 @@ int main(int count, char** arguments) {
   place.sends = settings.sends;
   place.receives = settings.receives;
   if (place.self >= 0) return run_member(place);
-  if (!theory && !nominal && !loopback && !shaped) {
+  if (!theory && !on_virtual && !loopback && !shaped) {
     std::fprintf(stderr,
-                 "all_reduce_bench: expected --theory, --nominal, --loopback or --shaped\n");
+                 "all_reduce_bench: expected --theory, --virtual, --loopback or --shaped\n");
     return 2;
   }
   if (theory) {
@@ -264,7 +264,7 @@ int main(int count, char** arguments) {
     print_speed();
     print_choices();
   }
-  if (nominal) print_nominal();
+  if (on_virtual) print_virtual();
   if (loopback) print_loopback(settings);
   if (shaped) print_shaped(settings);
   return 0;

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/text.h"
-#include "runtime/communicator.h"
+#include "communicator/communicator.h"
 #include "transport/ucx.h"
 
 namespace tenuto {

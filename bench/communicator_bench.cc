@@ -19,8 +19,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "runtime/communicator.h"
-#include "runtime/join.h"
+#include "communicator/communicator.h"
+#include "communicator/join.h"
 #include "runtime/worker.h"
 #include "transport/ucx.h"
 

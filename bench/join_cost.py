@@ -18,7 +18,7 @@ from paced_runs import Lost, begin, finish, lines_of, toml_of
 
 STEPS, LIMIT = 90, 600
 KILLED, STARTED = 5, 25
-PLACE = re.compile(r"plan (\d+) .* is proposed: .* learns the state")
+PLACE = re.compile(r"plan (\d+) .* is proposed: .* receives the state")
 FORCE = re.compile(r"plan (\d+) .* is in force from step (\d+)")
 KNOWS = re.compile(r"has the state of version (\d+)")
 
@@ -35,8 +35,8 @@ def job_text(folder, op_ms, state_mib):
                            {"kind": "start", "worker": "1.2", "at_step": STARTED}])
 
 
-def learning_of(reasons):
-    """The first step under the plan with the newcomer, and the version at which it had all."""
+def receiving_of(reasons):
+    """The first step under the plan with the joiner, and the version at which it had all."""
     place = next((match[1] for match in map(PLACE.search, reasons) if match), None)
     first = next((int(match[2]) for match in map(FORCE.search, reasons)
                   if match and match[1] == place), None)
@@ -51,7 +51,7 @@ def measure(program, job, name):
     steps in which it learned."""
     run, folder = begin(program, job, name), job.parent / name
     finish(run, folder, STEPS, LIMIT)
-    first, last = learning_of([line["reason"] for line in lines_of(folder / "events.jsonl")])
+    first, last = receiving_of([line["reason"] for line in lines_of(folder / "events.jsonl")])
     times = [line["step_ms"] for line in lines_of(folder / "metrics.jsonl")]
     parts = times[KILLED + 5:STARTED], times[first:last + 1], times[last + 8:]
     return [statistics.median(part) for part in parts] + [len(parts[1])]

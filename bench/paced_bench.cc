@@ -1,5 +1,5 @@
 // The measured iteration time over the priced one, with eight paced worker processes on this
-// machine over loopback: on the nominal (virtual) clock (target: within 1 %, lag valid) and in real
+// machine over loopback: on the virtual clock (target: within 1 %, lag valid) and in real
 // time (within 5 %).
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 
 #include "base/text.h"
 #include "plan/make_plan.h"
-#include "runtime/paced.h"
+#include "rehearsal/paced.h"
 #include "runtime/worker.h"
 #include "sim/price.h"
 #include "transport/ucx.h"
@@ -39,12 +39,12 @@ struct Telling {
   int32_t iterations = 0;
   int64_t lag_median = 0, lag_p99 = 0, lag_worst = 0;
   int32_t lag_valid = 0;
-  int64_t finishes[256] = {};  // when each step had ended, on the machine's monotonic clock
-  int64_t nominal[256] = {};   // the end of each step's last op on the worker's clock
+  int64_t finishes[256] = {};     // when each step had ended, on the machine's monotonic clock
+  int64_t virtual_end[256] = {};  // the end of each step's last op on the worker's clock
 };
 
 struct Outcome {
-  double priced_ms = 0, measured_ms = 0, worst_ms = 0, nominal_ms = 0;
+  double priced_ms = 0, measured_ms = 0, worst_ms = 0, virtual_ms = 0;
   Telling slowest;  // the lag of the worker with the largest p99
 };
 
@@ -158,9 +158,9 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
     const StageId stage{self % job.parallel.stages};
     const auto device = make_paced(job, plan, {stage}, monotonic_clock(), mailbox);
     LinkClock links = make_link_clock(job);
-    const bool nominal = job.device.clock == "nominal";
+    const bool on_virtual = job.device.clock == "virtual";
     Runner runner(
-        {&transport, device.get(), &mailbox, &monotonic_clock(), nominal ? &links : nullptr});
+        {&transport, device.get(), &mailbox, &monotonic_clock(), on_virtual ? &links : nullptr});
     StepInput input;
     input.plan = &plan;
     input.self = {self};
@@ -171,7 +171,7 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
       const auto events = runner.run_step(input);
       if (!events.ok()) give_up(events.error().message);
       telling.finishes[step] = monotonic_clock().now().count();
-      telling.nominal[step] = events.value().back().finish.count();
+      telling.virtual_end[step] = events.value().back().finish.count();
     }
     telling.iterations = iterations + kWarmUp;
     const Lag lag = device->lag();
@@ -232,15 +232,15 @@ Outcome measure(const Case& of, int32_t micros, int iterations) {
   }
   Outcome outcome;
   outcome.priced_ms = to_milliseconds(price_of(job, plan));
-  std::vector<double> real, nominal;
+  std::vector<double> real, on_virtual;
   for (int step = kWarmUp; step < tellings[0].iterations; ++step) {
     const auto& finishes = tellings[0].finishes;
     real.push_back(to_milliseconds(Duration(finishes[step] - finishes[step - 1])));
-    const auto& ends = tellings[0].nominal;
-    nominal.push_back(to_milliseconds(Duration(ends[step] - ends[step - 1])));
+    const auto& ends = tellings[0].virtual_end;
+    on_virtual.push_back(to_milliseconds(Duration(ends[step] - ends[step - 1])));
   }
   outcome.measured_ms = median(real);
-  outcome.nominal_ms = median(nominal);
+  outcome.virtual_ms = median(on_virtual);
   outcome.worst_ms = *std::max_element(real.begin(), real.end());
   outcome.slowest = *std::max_element(
       tellings.begin(), tellings.end(),
@@ -250,17 +250,17 @@ Outcome measure(const Case& of, int32_t micros, int iterations) {
 
 void print_row(const Case& of, const Outcome& outcome, bool json, bool first) {
   const double ratio = outcome.measured_ms / outcome.priced_ms;
-  const bool nominal = of.clock == "nominal";
+  const bool on_virtual = of.clock == "virtual";
   const Telling& lag = outcome.slowest;
-  const char* verdict = !nominal ? "-" : lag.lag_valid != 0 ? "valid" : "invalid";
+  const char* verdict = !on_virtual ? "-" : lag.lag_valid != 0 ? "valid" : "invalid";
   if (json) {
     std::printf(
         "%s{\"pipelines\": %d, \"stages\": %d, \"order\": \"%s\", \"clock\": \"%s\", "
         "\"op_ms\": %g, \"priced_ms\": %.6f, \"measured_ms\": %.6f, \"worst_ms\": %.6f, "
-        "\"nominal_ms\": %.6f, \"ratio\": %.6f, \"lag_median_us\": %.1f, "
+        "\"virtual_ms\": %.6f, \"ratio\": %.6f, \"lag_median_us\": %.1f, "
         "\"lag_p99_us\": %.1f, \"lag_worst_us\": %.1f, \"lag\": \"%s\"}",
         first ? "" : ",\n ", of.pipelines, of.stages, of.order.c_str(), of.clock.c_str(), of.op_ms,
-        outcome.priced_ms, outcome.measured_ms, outcome.worst_ms, outcome.nominal_ms, ratio,
+        outcome.priced_ms, outcome.measured_ms, outcome.worst_ms, outcome.virtual_ms, ratio,
         static_cast<double>(lag.lag_median) / 1e3, static_cast<double>(lag.lag_p99) / 1e3,
         static_cast<double>(lag.lag_worst) / 1e3, verdict);
     return;
@@ -287,13 +287,13 @@ int main(int count, char** arguments) {
       ->check(CLI::Range(1, 250));
   app.add_option("--micros", micros, "micro-batches per pipeline")->check(CLI::Range(1, 1024));
   app.add_option("--clock", clock, "which clock")
-      ->check(CLI::IsMember({"nominal", "real", "both"}));
+      ->check(CLI::IsMember({"virtual", "real", "both"}));
   CLI11_PARSE(app, count, arguments);
   std::vector<tenuto::Case> cases;
   for (const std::string order : {"1f1b", "zb-h1"}) {
     for (const auto& [pipelines, stages] : {std::pair{2, 4}, std::pair{1, 8}}) {
-      if (clock != "real") cases.push_back({pipelines, stages, "nominal", 5, order});
-      if (clock != "nominal") cases.push_back({pipelines, stages, "real", 10, order});
+      if (clock != "real") cases.push_back({pipelines, stages, "virtual", 5, order});
+      if (clock != "virtual") cases.push_back({pipelines, stages, "real", 10, order});
     }
   }
   std::stable_sort(cases.begin(), cases.end(),

@@ -1,5 +1,5 @@
 // All-reduces of gradients while one worker is slow, in real runs: one process for each of several
-// pipelines of one stage, with paced devices on the nominal (virtual) clock. The worker is slow
+// pipelines of one stage, with paced devices on the virtual clock. The worker is slow
 // from the first step on. Each row is a size of gradients, each column an all-reduce. A figure is
 // the mean time of a step over the run; the steps of each plan count with their median, because a
 // busy machine makes single steps long. Late-one knows the slow worker from the start. Auto must

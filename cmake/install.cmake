@@ -7,7 +7,7 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tenuto)
 # Schedules and prices need no wire; communicators need UCX. Apart, so that a machine without UCX
 # can use the former.
 set(tenuto_plan_folders base ir world collective sim monitor plan adapt)
-set(tenuto_runtime_folders transport runtime)
+set(tenuto_runtime_folders transport runtime communicator)
 foreach(component plan runtime)
   foreach(folder ${tenuto_${component}_folders})
     install(TARGETS tenuto_${folder} EXPORT tenuto-${component}

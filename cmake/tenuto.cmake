@@ -70,6 +70,32 @@ function(tenuto_library folder)
   endif()
 endfunction()
 
+# tenuto_proto(TARGET FOLDER NAME.proto) makes the library TARGET of the code that protoc generates
+# from src/FOLDER/NAME.proto, to be included as FOLDER/NAME.pb.h. It is not held to our warnings.
+function(tenuto_proto target folder proto)
+  find_package(Protobuf REQUIRED)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET GLOBAL grpc++)
+  # Not protobuf::libprotobuf: torch's package defines an empty target of that name.
+  pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET GLOBAL protobuf)
+  find_program(TENUTO_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+  set(generated ${PROJECT_BINARY_DIR}/generated)
+  string(REPLACE .proto "" name ${proto})
+  set(files ${name}.pb.cc ${name}.pb.h ${name}.grpc.pb.cc ${name}.grpc.pb.h)
+  list(TRANSFORM files PREPEND ${generated}/${folder}/)
+  add_custom_command(
+    OUTPUT ${files}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${generated}
+    COMMAND ${Protobuf_PROTOC_EXECUTABLE} -I ${PROJECT_SOURCE_DIR}/src --cpp_out=${generated}
+            --grpc_out=${generated} --plugin=protoc-gen-grpc=${TENUTO_GRPC_PLUGIN}
+            ${folder}/${proto}
+    DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/${proto} VERBATIM)
+  add_library(${target} STATIC ${files})
+  target_include_directories(${target} SYSTEM PUBLIC ${generated})
+  target_link_libraries(${target} PUBLIC tenuto_options PkgConfig::PROTOBUF PkgConfig::GRPCPP)
+  target_compile_options(${target} PRIVATE -w)
+endfunction()
+
 # The programs of the tests with label threads: all that the thread sanitizer's run needs.
 add_custom_target(thread_tests)
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "runtime/communicator.h"
-#include "runtime/join.h"
+#include "communicator/communicator.h"
+#include "communicator/join.h"
 
 using namespace tenuto;
 

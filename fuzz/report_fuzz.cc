@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "control/decide.h"
-#include "control/wire.h"
 #include "plan/make_plan.h"
+#include "protocol/wire.h"
 #include "target.h"
 
 using namespace tenuto;

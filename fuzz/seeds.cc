@@ -8,10 +8,10 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "control/store.h"
-#include "control/wire.h"
 #include "ir/text.h"
 #include "ir/torch_csv.h"
 #include "plan/make_plan.h"
+#include "protocol/wire.h"
 #include "world/keys.h"
 #include "world/load.h"
 

@@ -21,12 +21,17 @@ SEES = {
     "sim": "world collective ir base",
     "monitor": "world ir base",
     "runtime": "world collective ir transport base",
+    "communicator": "runtime world collective ir transport base",
+    "rehearsal": "runtime world collective ir transport base",
+    "protocol": "world ir base",
+    "worker": "protocol rehearsal runtime world collective ir transport base",
     "plan": "sim collective world ir base",
     "engine": "runtime world ir base",
     "adapt": "plan sim collective world ir base",
     "sync": "sim world ir base",
-    "control": "adapt sync plan monitor sim world ir transport base",
-    "app": "control sync adapt engine plan runtime monitor sim collective world transport ir base",
+    "control": "protocol adapt sync plan monitor sim world ir transport base",
+    "app": "worker control protocol rehearsal communicator sync adapt engine plan runtime monitor "
+    "sim collective world transport ir base",
 }
 # Torch's headers: of src/, only src/engine may include them, even though src/app links src/engine.
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")

@@ -144,8 +144,8 @@ void Search::find_totals() {
   if (style_.tied) whole_.front() = whole_.back() = whole_.front() && whole_.back();
   for (size_t s = 0; s < base_.stages.size(); ++s) {
     for (const WorkerId holder : base_.stages[s].holders) {
-      const Value verdict{ValueKind::Verdict, -1, {0}, {}};
-      if (has(holder, verdict)) use(holder, verdict);
+      const Value clip_decision{ValueKind::ClipDecision, -1, {0}, {}};
+      if (has(holder, clip_decision)) use(holder, clip_decision);
       if (!whole_[s] || !has_totals(holder, s)) continue;
       for (const int16_t part : parts_[s]) {
         use(holder, {ValueKind::Total, part, {static_cast<int32_t>(s)}, {}});

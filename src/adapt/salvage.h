@@ -53,7 +53,8 @@ struct Rest {
 //           partial is in one inventory, and totals come from reductions that all had brought
 //           their partials to
 // Errors:   Infeasible/Job   a stage has no live holder
-//           Infeasible/Call  a staggered plan with anything in an inventory: its verdict is on the
+//           Infeasible/Call  a staggered plan with anything in an inventory: its clip decision is
+//           on the
 //                            previous step, which only a replay leaves as it is
 // Cost:     O(stages x micro-batches x holders of a stage)
 Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories,

@@ -77,7 +77,7 @@ class Divisions {
 };
 
 // A stage's holders, those that would stay longest first: live ones, slow before others, then the
-// missing ones, as if workers of nominal speed had come for them.
+// missing ones, as if workers at full speed had come for them.
 struct Staff {
   std::vector<WorkerId> stay;
   int32_t missing = 0;

@@ -14,10 +14,10 @@
 #include "base/file.h"
 #include "base/sentence.h"
 #include "base/text.h"
-#include "control/client.h"
 #include "control/join.h"
 #include "control/replan.h"
-#include "control/tls.h"
+#include "protocol/client.h"
+#include "protocol/tls.h"
 #include "world/fault.h"
 
 namespace tenuto {
@@ -105,7 +105,7 @@ void print_status(const Json& status) {
     const std::string joining = worker["joining"].get<std::string>();
     const bool alive = worker["alive"].get<bool>();
     if (alive && joining == "no" && !worker["slow"].get<bool>()) continue;
-    const char* what = joining == "learning"        ? "learns the state"
+    const char* what = joining == "learning"        ? "receives the state"
                        : joining == "invited"       ? "makes itself ready to join"
                        : alive                      ? "is slow"
                        : worker["came"].get<bool>() ? "is gone"
@@ -154,7 +154,7 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
   if (!can_rehearse_links(job)) {
     return invalid(
         "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., that"
-        " is, paced devices on the nominal clock, or a job with [[fault]] tables");
+        " is, paced devices on the virtual clock, or a job with [[fault]] tables");
   }
   const int32_t stages = job.parallel.stages;
   if (before < 0 || behind != before + 1 || behind >= stages) {

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "base/checksum.h"
 #include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "protocol/saved_shard.h"
 #include "world/fit.h"
 #include "world/load.h"
 
@@ -28,12 +28,6 @@ constexpr const char* kManifestName = "manifest.json";
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".tmp";
 constexpr const char* kAside = ".aside";
-
-std::string hexadecimal(uint32_t value) {
-  char text[9];
-  std::snprintf(text, sizeof(text), "%08x", value);
-  return text;
-}
 
 Error corrupt(std::string message) { return {Code::Corrupt, Reach::Job, std::move(message)}; }
 
@@ -195,25 +189,6 @@ Status verify_file(const std::string& path, const SavedShard& expected) {
 }
 
 }  // namespace
-
-Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
-                                  int64_t version) {
-  const std::string path = cat(directory, "/", file);
-  const auto opened = InputFile::open(path);
-  if (!opened.ok()) return opened.error();
-  SavedShard shard{version, file, 0, ""};
-  std::vector<std::byte> buffer(1 << 20);
-  uint32_t checksum = 0;
-  while (true) {
-    const auto count = opened.value().read(shard.bytes, buffer);
-    if (!count.ok()) return count.error();
-    if (count.value() == 0) break;
-    checksum = crc32c(std::span(buffer).first(count.value()), checksum);
-    shard.bytes += static_cast<int64_t>(count.value());
-  }
-  shard.checksum = hexadecimal(checksum);
-  return shard;
-}
 
 std::string checkpoint_path(const std::string& run, int64_t step) {
   return cat(run, "/", kPrefix, step);

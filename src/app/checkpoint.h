@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "control/report.h"
 #include "ir/plan.h"
+#include "protocol/report.h"
 
 namespace tenuto {
 
@@ -23,10 +23,6 @@ struct Manifest {
   std::vector<Stage> partition;   // layers of each stage (holders are not kept)
   std::vector<SavedShard> files;  // one a stage
 };
-
-// Size and checksum of a shard that has just been written to `directory`/`file`.
-Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
-                                  int64_t version);
 
 // Writes the manifest into RUN/checkpoint-STEP.tmp, makes all of it durable and renames the folder
 // to checkpoint-STEP; returns that path.

@@ -76,7 +76,7 @@ class Coordinator {
   void answer(const Question& question);
   void rehearse_death(const Question& question, const Request& request);
   void rehearse_own_death(const Question& question, const Request& request);
-  // Ends this process if a rehearsed kill of the coordinator is due with this decision.
+  // Ends this process if a injected kill of the coordinator is due with this decision.
   void die_if_due(const Decision& decision, bool begins);
   void hear(decltype(Input::what) what);
   // Does what was decided; returns the inputs that follow from it, to be heard next.
@@ -158,14 +158,14 @@ Status Coordinator::start() {
   if (!input_.starts_workers && input_.office.before == 0 &&
       state_.situation == Situation::Gathering) {
     const bool in_file = !input_.token_file.empty();
-    input_.progress->event(
-        cat("waiting for ", state_.told.order.members.size(), " workers at ", server_->address(),
-            ": start each with `tenuto worker --job ", job.name, " --coordinator ",
-            server_->address(), " --worker N", in_file ? " --token-file FILE" : "",
-            job.coordinator.tls.empty() ? "" : " --tls FOLDER", "`",
-            in_file ? cat(", FILE being a copy of ", input_.token_file)
-                    : std::string(" and the same token in TENUTO_TOKEN"),
-            job.coordinator.tls.empty() ? "" : ", FOLDER the certificates of its host"));
+    input_.progress->event(cat(
+        "waiting for ", state_.told.directive.members.size(), " workers at ", server_->address(),
+        ": start each with `tenuto worker --job ", job.name, " --coordinator ", server_->address(),
+        " --worker N", in_file ? " --token-file FILE" : "",
+        job.coordinator.tls.empty() ? "" : " --tls FOLDER", "`",
+        in_file ? cat(", FILE being a copy of ", input_.token_file)
+                : std::string(" and the same token in TENUTO_TOKEN"),
+        job.coordinator.tls.empty() ? "" : ", FOLDER the certificates of its host"));
   }
   return ok();
 }
@@ -368,9 +368,10 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   }
   if (!write_down(check)) return follows;
   die_if_due(decision, begins);
-  if (decision.order) {
+  if (decision.instruction) {
     const Planning& planning = state_.planning;
-    server_->tell(*decision.order, decision.new_plan ? to_json(*planning.present) : std::string());
+    server_->tell(*decision.instruction,
+                  decision.new_plan ? to_json(*planning.present) : std::string());
   }
   for (const WorkerId worker : decision.cut_off) cut_off_.insert(worker);
   for (const WorkerId worker : decision.expelled) {
@@ -435,7 +436,7 @@ void Coordinator::die_if_due(const Decision& decision, bool begins) {
     for (const StepRecord& step : decision.steps) due = due || fault.at_step == step.step + 1;
     if (!due || fault.at_step >= input_.job->steps) continue;
     say("fault", fault.at_step,
-        cat("rehearsed fault: in step ", fault.at_step, " ", describe(fault)));
+        cat("injected fault: in step ", fault.at_step, " ", describe(fault)));
     std::raise(SIGKILL);
   }
 }

@@ -14,8 +14,8 @@
 #include "app/supervise.h"
 #include "base/result.h"
 #include "control/decide.h"
-#include "control/tls.h"
 #include "ir/plan.h"
+#include "protocol/tls.h"
 #include "world/job.h"
 
 namespace tenuto {

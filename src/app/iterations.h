@@ -1,4 +1,4 @@
-// The price of many steps under rehearsed faults: of each stretch of steps with the same links.
+// The price of many steps under injected faults: of each stretch of steps with the same links.
 #pragma once
 
 #include <string>

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "app/trace.h"
 #include "base/contains.h"
 #include "base/text.h"
+#include "protocol/event_text.h"
+#include "sim/timeline.h"
 
 namespace tenuto {
 namespace {
@@ -131,7 +132,10 @@ Status Record::trace(const StepRecord& step) const {
     if (!of.ok()) return of.error();
     events.insert(events.end(), of.value().begin(), of.value().end());
   }
-  return write_file(cat(directory_, "/trace-", step.step, ".json"), trace_of(events, *step.plan));
+  // All times are taken to be of one clock, and count from the first event's start.
+  std::ostringstream trace;
+  write_trace(trace, spans_of(events), *step.plan);
+  return write_file(cat(directory_, "/trace-", step.step, ".json"), trace.str());
 }
 
 }  // namespace tenuto

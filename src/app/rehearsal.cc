@@ -12,14 +12,14 @@ void Rehearsal::look(const Fault& fault, int64_t committed, std::vector<FaultNew
       first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
   if (begins && fault.at_step < steps_) {
     news.push_back({fault.at_step,
-                    cat("rehearsed fault: ", lasts(fault) ? "from" : "in", " step ", fault.at_step,
+                    cat("injected fault: ", lasts(fault) ? "from" : "in", " step ", fault.at_step,
                         lasts(fault) ? " on " : " ", describe(fault)),
                     fault.kind == "start" ? fault.worker : std::string()});
   }
   const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
   if (ends && fault.until_step < steps_) {
-    news.push_back({fault.until_step, cat("rehearsed fault: over at step ", fault.until_step, ": ",
-                                          describe(fault))});
+    news.push_back({fault.until_step,
+                    cat("injected fault: over at step ", fault.until_step, ": ", describe(fault))});
   }
 }
 

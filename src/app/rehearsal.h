@@ -1,4 +1,4 @@
-// The coordinator's side of rehearsed faults: when each begins and ends, in a sentence.
+// The coordinator's side of injected faults: when each begins and ends, in a sentence.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,6 @@
 #include "app/job_model.h"
 #include "app/launch.h"
 #include "app/make_job_plan.h"
-#include "app/memory_need.h"
 #include "app/progress.h"
 #include "app/supervise.h"
 #include "app/token.h"
@@ -26,12 +25,13 @@
 #include "base/host.h"
 #include "base/sentence.h"
 #include "base/text.h"
-#include "control/message_size.h"
 #include "ir/check.h"
 #include "ir/text.h"
+#include "protocol/message_size.h"
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/load.h"
+#include "world/memory_need.h"
 
 namespace tenuto {
 namespace {
@@ -268,7 +268,7 @@ void print_figures(const Figures& figures, const Job& job) {
   if (figures.duration.count() > 0) {
     std::printf("tokens/s         %s\n", fixed(figures.tokens_per_second(), 0).c_str());
   }
-  if (job.device.kind == "paced" && job.device.clock == "nominal" && !figures.lag_valid) {
+  if (job.device.kind == "paced" && job.device.clock == "virtual" && !figures.lag_valid) {
     std::printf(
         "the paced devices lagged behind their clock by more than a fifth of an op: this "
         "machine is too busy, the times of this run mean nothing\n");

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "app/flags.h"
-#include "app/make_compute.h"
-#include "app/worker_run.h"
+#include "app/real_device.h"
 #include "base/last_words.h"
 #include "base/standard_output.h"
+#include "worker/worker_run.h"
 
 namespace {
 
@@ -100,7 +100,7 @@ void come_forward_again(const tenuto::WorkerSettings& worker) {
 }
 
 int run_worker(const tenuto::WorkerSettings& worker, int parent) {
-  const tenuto::WorkerEnd end = tenuto::run_worker(worker);
+  const tenuto::WorkerEnd end = tenuto::run_worker(worker, tenuto::real_device());
   const int exit_code = say(end.sentence, end.exit_code);
   // A worker that a launcher has started is started again by the coordinator beside that launcher.
   if (end.left_out && parent == 0) {

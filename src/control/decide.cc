@@ -67,10 +67,10 @@ class Turn {
   void note_repairs(const Report& report);
   void suspect(WorkerId worker, const std::string& why);
   // `exit_early`: the exit code if the run ends of it before its first step.
-  void bury(WorkerId worker, const std::string& fate, const std::string& last_words = {},
-            int exit_early = 75);
+  void declare_dead(WorkerId worker, const std::string& fate, const std::string& last_words = {},
+                    int exit_early = 75);
   void lose_early(WorkerId worker, const std::string& sentence, int exit_code);
-  void bury_the_missing();
+  void declare_the_missing_dead();
   bool survive(WorkerId worker, const std::string& cause);
   void abandon(LastResort why);
   void end(int exit_code, const std::string& sentence);
@@ -146,7 +146,7 @@ void Turn::note_repairs(const Report& report) {
 }
 
 void Turn::hear(const Report& report) {
-  if (known(report.worker) && hear_newcomer(out_, report, now_)) return;
+  if (known(report.worker) && hear_joiner(out_, report, now_)) return;
   if (overtaken(report)) return;
   Member& of = member(report.worker);
   of.heard_at = now_;
@@ -175,7 +175,7 @@ void Turn::hear(const StreamEnded& ended) {
   if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
   if (ended.incarnation < member(ended.worker).least_incarnation) return;  // of a process given up
   if (state().situation == Situation::Ended) return;
-  forget_newcomer(out_, ended.worker, "its conversation has ended");
+  forget_joiner(out_, ended.worker, "its conversation has ended");
   Member& of = member(ended.worker);
   of.stream_ended = true;
   of.suspicion = "lost its connection to the coordinator";
@@ -187,13 +187,13 @@ void Turn::hear(const Exited& exited) {
   Member& of = member(exited.worker);
   const std::string fate = exited.signalled ? cat("was killed by signal ", exited.number)
                                             : cat("ended with exit code ", exited.number);
-  forget_newcomer(out_, exited.worker, cat("its process ", fate));
+  forget_joiner(out_, exited.worker, cat("its process ", fate));
   if (std::exchange(of.expelled, false)) return;  // the next process is awaited already
   of.exited = true;
   if (!of.alive || state().situation == Situation::Ended) return;
   // A process that ends by itself before its first step would do so again, unless it exits with 75.
   const bool may_succeed = exited.signalled || exited.number == 75;
-  bury(exited.worker, fate, exited.last_words, may_succeed ? 75 : 1);
+  declare_dead(exited.worker, fate, exited.last_words, may_succeed ? 75 : 1);
 }
 
 void Turn::hear(const Request& request) {
@@ -249,8 +249,8 @@ void Turn::suspect(WorkerId worker, const std::string& why) {
   of.suspicion = why;
 }
 
-void Turn::bury(WorkerId worker, const std::string& fate, const std::string& last_words,
-                int exit_early) {
+void Turn::declare_dead(WorkerId worker, const std::string& fate, const std::string& last_words,
+                        int exit_early) {
   State& s = state();
   Member& of = member(worker);
   if (!of.exited) out_.expelled.push_back(worker);
@@ -263,7 +263,7 @@ void Turn::bury(WorkerId worker, const std::string& fate, const std::string& las
   if (s.situation == Situation::Gathering) return lose_early(worker, sentence, exit_early);
   of.alive = false;
   of.joining = Joining::No;
-  send_back_learners(s);
+  send_back_joiners(s);
   if (s.situation != Situation::Salvaging && survive(worker, sentence)) return;
   LastResort why{.cause = sentence};
   if (s.situation == Situation::Salvaging) {
@@ -315,17 +315,17 @@ bool Turn::survive(WorkerId worker, const std::string& cause) {
   return true;
 }
 
-void Turn::bury_the_missing() {
+void Turn::declare_the_missing_dead() {
   State& s = state();
   if (hears_nobody(out_, now_, silence())) return;
-  // Bury the worker that was suspected first: the others may only have been dropped because of it.
-  // But a worker whose stream has ended goes before one that only peers have lost.
+  // Declare dead the worker that was suspected first: the others may only have been dropped because
+  // of it. But a worker whose stream has ended goes before one that only peers have lost.
   const Member* first = nullptr;
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
     if (!of.alive) continue;
     if (of.heard && now_ - of.heard_at >= silence()) {
-      return bury(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
+      return declare_dead(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
     }
     if (!of.suspect_since || now_ - *of.suspect_since < s.rules.explain_limit) continue;
     // A worker that is still heard is not at fault when a peer lost it: see the links below.
@@ -337,7 +337,7 @@ void Turn::bury_the_missing() {
     if (first == nullptr || urgency(of) < urgency(*first)) first = &of;
   }
   if (first != nullptr) {
-    return bury(id(static_cast<size_t>(first - s.members.data())), first->suspicion);
+    return declare_dead(id(static_cast<size_t>(first - s.members.data())), first->suspicion);
   }
   const bool together = s.situation == Situation::Gathering || s.situation == Situation::Running;
   const std::optional<LeftOut> left_out = together ? find_left_out(s, now_) : std::nullopt;
@@ -345,14 +345,14 @@ void Turn::bury_the_missing() {
   if (left_out->needed && s.situation == Situation::Running) {
     return abandon({.cause = cat(name_of(s.rules, left_out->worker), " ", left_out->fate)});
   }
-  bury(left_out->worker, left_out->fate);
+  declare_dead(left_out->worker, left_out->fate);
   if (s.situation == Situation::Recovering) out_.cut_off.push_back(left_out->worker);
 }
 
 // Begins a new epoch in which nothing runs. The workers' next reports show what can be saved.
 void Turn::abandon(LastResort why) {
   State& s = state();
-  send_back_learners(s);
+  send_back_joiners(s);
   s.situation = Situation::Salvaging;
   s.epoch += 1;
   s.salvage = {std::move(why), -1, now_ + s.rules.salvage_limit};
@@ -479,7 +479,7 @@ void Turn::start_the_late_again() {
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
     if (of.absent || of.heard || of.deaths >= s.rules.restarts) continue;
-    bury(id(worker), cat("did not come forward within ", seconds(waited), " s"));
+    declare_dead(id(worker), cat("did not come forward within ", seconds(waited), " s"));
   }
 }
 
@@ -500,7 +500,7 @@ void Turn::gather() {
     ready += here ? 1 : 0;
     if (!here) missing += cat(missing.empty() ? "" : ", ", "worker ", worker);
   }
-  bury_the_missing();
+  declare_the_missing_dead();
   if (s.situation == Situation::Gathering) start_the_late_again();
   if (s.situation != Situation::Gathering) return;
   if (ready == wanted) {
@@ -523,7 +523,7 @@ void Turn::run() {
     if (saved && s.committed < s.stop_at) store(s.committed);
   }
   store_what_is_left();
-  bury_the_missing();
+  declare_the_missing_dead();
   if (s.situation != Situation::Running) return;
   if (const std::string begun = note_resumption(out_, now_); !begun.empty()) {
     out_.event = "recovery";
@@ -574,10 +574,10 @@ void Turn::recover() {
     for (size_t worker = 0; worker < s.members.size(); ++worker) {
       const Member& of = s.members[worker];
       const bool answered = of.report.epoch == s.epoch && of.report.phase == Phase::Frozen;
-      if (of.alive && !answered) return bury(id(worker), "did not answer");
+      if (of.alive && !answered) return declare_dead(id(worker), "did not answer");
     }
   }
-  bury_the_missing();
+  declare_the_missing_dead();
 }
 
 // Commits the step that was under way if all survivors have done it.
@@ -645,11 +645,11 @@ void Turn::salvage() {
     if (target >= 0) return end_salvage("saving took too long");
     for (size_t worker = 0; worker < s.members.size(); ++worker) {
       const Member& of = s.members[worker];
-      if (of.alive && of.report.epoch != s.epoch) bury(id(worker), "did not answer");
+      if (of.alive && of.report.epoch != s.epoch) declare_dead(id(worker), "did not answer");
     }
     return;
   }
-  bury_the_missing();
+  declare_the_missing_dead();
 }
 
 void Turn::advance() {
@@ -691,7 +691,7 @@ Decision Turn::finish() {
   if (next != state().told) {
     next.sequence += 1;
     state().told = next;
-    out_.order = std::move(next);
+    out_.instruction = std::move(next);
   }
   return std::move(out_);
 }
@@ -749,7 +749,7 @@ Facts facts_of(const State& state) {
               .epoch = state.epoch,
               .committed = state.committed,
               .target = salvaged ? state.salvage.target : state.target,
-              .members = state.told.order.members,
+              .members = state.told.directive.members,
               .rest = state.told.rest != nullptr,
               .begun = state.begun,
               .grown = state.grown,
@@ -762,7 +762,7 @@ Facts facts_of(const State& state) {
   for (const WorkerId member : facts.members) {
     const Member& of = state.members[static_cast<size_t>(member.value)];
     facts.incarnations.push_back(of.report.incarnation);
-    if (of.joining == Joining::Learning) facts.learners.push_back(member);
+    if (of.joining == Joining::Receiving) facts.joiners.push_back(member);
   }
   if (salvaged) facts.last_resort = state.salvage;
   return facts;

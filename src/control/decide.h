@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "base/unit.h"
-#include "control/report.h"
 #include "control/store.h"
 #include "control/update_choice.h"
 #include "monitor/monitor.h"
+#include "protocol/report.h"
 #include "world/cluster.h"
 #include "world/fault.h"
 #include "world/model.h"
@@ -97,7 +97,7 @@ struct Member {
   std::map<WorkerId, Duration> lost;      // peers that it has lost in this epoch, and since when
   int64_t repairs = 0;                    // serial of its newest RepairNote that was passed on
   Joining joining = Joining::No;
-  Newcomer place;     // Learning: what the workers are told of it
+  Joiner place;       // Learning: what the workers are told of it
   int64_t since = 0;  // versions above this one need it for their commit
   // Before the first step: how often it has died, the lowest incarnation that may take its place,
   // and whether it was expelled and the end of its process has not been reported yet.
@@ -275,17 +275,18 @@ struct PlanRequest {
 // What follows from an input.
 struct Decision {
   State state;
-  std::optional<Instruction> order;  // what all workers are to be told now; none = nothing new
-  std::string reason;                // one sentence; empty = nothing was decided
-  const char* event = "decision";    // kind of the reason: also "death", "recovery", "join", ...
-  std::vector<WorkerId> expelled;    // no longer in the run, though their processes may live
-  std::vector<WorkerId> cut_off;     // those of them that may come back when a link works again
-  std::vector<StepRecord> steps;     // newly committed
+  std::optional<Instruction>
+      instruction;                 // what all workers are to be told now; none = nothing new
+  std::string reason;              // one sentence; empty = nothing was decided
+  const char* event = "decision";  // kind of the reason: also "death", "recovery", "join", ...
+  std::vector<WorkerId> expelled;  // no longer in the run, though their processes may live
+  std::vector<WorkerId> cut_off;   // those of them that may come back when a link works again
+  std::vector<StepRecord> steps;   // newly committed
   std::optional<CheckpointRecord> checkpoint;
   std::vector<Verdict> verdicts;  // what detection has found
   std::vector<Repaired> repaired;
   std::optional<PlanRequest> wanted;
-  bool new_plan = false;  // `order` is the first one with state.planning.present
+  bool new_plan = false;  // `instruction` is the first one with state.planning.present
 };
 
 // The state before anything was heard, at `now`.
@@ -296,7 +297,7 @@ State begin(const Rules& rules, Duration now);
 // Requires: state came from begin(), take_up.h or decide()
 Decision decide(const State& state, const Input& input);
 
-// The part of the state that must be in the store before its order is sent.
+// The part of the state that must be in the store before its instruction is sent.
 Facts facts_of(const State& state);
 
 // "worker 3 (stage 1 of pipeline 1)".

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "control/connect.h"
 #include "control/etcd.grpc.pb.h"
+#include "protocol/connect.h"
 
 namespace tenuto {
 namespace {

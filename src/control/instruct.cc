@@ -54,18 +54,18 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
 
 Instruction instruction_of(const State& state) {
   Instruction all;
-  Order& order = all.order;
-  order.term = state.rules.term;
-  order.epoch = state.epoch;
-  order.committed = state.committed;
-  order.first_step = state.rules.first_step;
-  order.stop_at = state.stop_at;
-  order.phase = phase_of(state.situation);
+  Directive& directive = all.directive;
+  directive.term = state.rules.term;
+  directive.epoch = state.epoch;
+  directive.committed = state.committed;
+  directive.first_step = state.rules.first_step;
+  directive.stop_at = state.stop_at;
+  directive.phase = phase_of(state.situation);
   all.plan_serial = state.planning.serial;
   all.plan_from = state.planning.from;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     if (!state.members[worker].alive) continue;
-    order.members.push_back({static_cast<int32_t>(worker)});
+    directive.members.push_back({static_cast<int32_t>(worker)});
     const Member& member = state.members[worker];
     // Before the first step an address of an earlier epoch belongs to a transport that is closed or
     // about to close.
@@ -74,7 +74,7 @@ Instruction instruction_of(const State& state) {
     all.addresses.push_back(stale ? std::string() : member.report.address);
     all.incarnations.push_back(member.heard ? member.report.incarnation : -1);
   }
-  all.newcomers = newcomers_of(state);
+  all.joiners = joiners_of(state);
   all.save_version = state.situation == Situation::Recovering ? -1 : next_save(state);
   all.savers = choose_savers(state, all.save_version);
   if (all.save_version >= 0) {

@@ -46,43 +46,43 @@ bool is_ready(const State& state, const Member& member) {
 
 // The holder of the stage that is the donor of the fewest stages so far, of equals the lower
 // number.
-WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& lessons) {
+WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& transfers) {
   WorkerId chosen;
   for (const WorkerId holder : state.rules.stages[static_cast<size_t>(stage.value)].holders) {
     const Member& member = state.members[static_cast<size_t>(holder.value)];
     if (!has_state(member)) continue;
-    if (chosen.value < 0 || lessons[holder] < lessons[chosen]) chosen = holder;
+    if (chosen.value < 0 || transfers[holder] < transfers[chosen]) chosen = holder;
   }
-  if (chosen.value >= 0) ++lessons[chosen];
+  if (chosen.value >= 0) ++transfers[chosen];
   return chosen;
 }
 
 // Gives places to all who are ready, under a plan in which they run nothing.
 std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Duration now) {
   State& state = out.state;
-  std::vector<std::vector<WorkerId>> learners(state.rules.stages.size());
-  std::map<WorkerId, int> lessons;
+  std::vector<std::vector<WorkerId>> joiners(state.rules.stages.size());
+  std::map<WorkerId, int> transfers;
   for (const WorkerId worker : ready) {
     Member& of = member_of(state, worker);
     of.place = {worker, of.report.incarnation, stages_of(state.rules.stages, worker), {}, -1};
     for (const StageId stage : of.place.stages) {
-      of.place.donors.push_back(choose_donor(state, stage, lessons));
-      learners[static_cast<size_t>(stage.value)].push_back(worker);
+      of.place.donors.push_back(choose_donor(state, stage, transfers));
+      joiners[static_cast<size_t>(stage.value)].push_back(worker);
     }
   }
   // This plan has a barrier: a step ahead of the norm may be undone, and with it the state that was
   // given since.
   const auto plan = std::make_shared<const Plan>(
-      with_learners(with_update(*state.planning.present, false), learners));
+      with_joiners(with_update(*state.planning.present, false), joiners));
   if (const Status right = check(*plan); !right.ok()) {
-    for (const WorkerId worker : ready) forget_newcomer(out, worker, right.error().message);
+    for (const WorkerId worker : ready) forget_joiner(out, worker, right.error().message);
     return {};
   }
-  const std::string told = propose(out, plan, cat(names_of(state, ready), " learns the state"));
+  const std::string told = propose(out, plan, cat(names_of(state, ready), " receives the state"));
   for (const WorkerId worker : ready) {
     Member& of = member_of(state, worker);
     of.alive = true;
-    of.joining = Joining::Learning;
+    of.joining = Joining::Receiving;
     of.place.plan_serial = state.planning.serial;
     of.since = kNotYet;
     of.heard_at = now;
@@ -96,7 +96,7 @@ std::string give_places(Decision& out, const std::vector<WorkerId>& ready, Durat
 void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
   MonitorState monitor = *planning.monitor;
   const auto at = static_cast<size_t>(worker.value);
-  for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
+  for (Cluster* cluster : {&monitor.healthy, &monitor.cluster}) {
     if (at >= cluster->workers.size()) continue;
     cluster->workers[at] = rules.cluster.workers[at];
     cluster->workers[at].alive = true;
@@ -135,7 +135,7 @@ std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
     plan = std::make_shared<const Plan>(std::move(reduced).value());
   }
   const std::string reason = cat(names_of(state, learned), " has the state of version ",
-                                 member_of(state, learned.front()).report.learned);
+                                 member_of(state, learned.front()).report.received);
   const std::string told = propose(out, std::move(plan), reason);
   planning.stale = true;
   return told;
@@ -147,21 +147,21 @@ bool has_state(const Member& member) { return member.alive && member.joining == 
 
 bool has_come(const Member& member) { return member.report.incarnation >= 0; }
 
-bool is_learning(const State& state) { return !all_who(state, Joining::Learning).empty(); }
+bool is_receiving(const State& state) { return !all_who(state, Joining::Receiving).empty(); }
 
-std::vector<Newcomer> newcomers_of(const State& state) {
-  std::vector<Newcomer> all;
+std::vector<Joiner> joiners_of(const State& state) {
+  std::vector<Joiner> all;
   for (const WorkerId worker : all_who(state, Joining::Invited)) {
     const Member& of = state.members[static_cast<size_t>(worker.value)];
     all.push_back({worker, of.report.incarnation, stages_of(state.rules.stages, worker)});
   }
-  for (const WorkerId worker : all_who(state, Joining::Learning)) {
+  for (const WorkerId worker : all_who(state, Joining::Receiving)) {
     all.push_back(state.members[static_cast<size_t>(worker.value)].place);
   }
   return all;
 }
 
-bool hear_newcomer(Decision& out, const Report& report, Duration now) {
+bool hear_joiner(Decision& out, const Report& report, Duration now) {
   State& state = out.state;
   Member& of = member_of(state, report.worker);
   if (of.alive || stages_of(state.rules.stages, report.worker).empty()) return false;
@@ -170,7 +170,7 @@ bool hear_newcomer(Decision& out, const Report& report, Duration now) {
     of.heard_at = now;
     if (report.sequence <= of.report.sequence) return true;
     of.report = report;
-    if (!report.failure.empty()) forget_newcomer(out, report.worker, report.failure);
+    if (!report.failure.empty()) forget_joiner(out, report.worker, report.failure);
     return true;
   }
   const bool running = state.situation == Situation::Running && state.committed < state.stop_at;
@@ -192,7 +192,7 @@ bool hear_newcomer(Decision& out, const Report& report, Duration now) {
   return true;
 }
 
-void forget_newcomer(Decision& out, WorkerId worker, const std::string& why) {
+void forget_joiner(Decision& out, WorkerId worker, const std::string& why) {
   Member& of = member_of(out.state, worker);
   if (of.joining != Joining::Invited) return;
   of.joining = Joining::No;
@@ -202,8 +202,8 @@ void forget_newcomer(Decision& out, WorkerId worker, const std::string& why) {
                     " does not come back after all: ", why);
 }
 
-void send_back_learners(State& state) {
-  for (const WorkerId worker : all_who(state, Joining::Learning)) {
+void send_back_joiners(State& state) {
+  for (const WorkerId worker : all_who(state, Joining::Receiving)) {
     Member& of = member_of(state, worker);
     of.alive = false;
     of.joining = Joining::Invited;
@@ -217,10 +217,9 @@ std::string advance_joining(Decision& out, Duration now) {
   if (state.situation != Situation::Running || state.committed >= state.stop_at) return {};
   for (const WorkerId worker : all_who(state, Joining::Invited)) {
     const Member& of = member_of(state, worker);
-    if (now - of.heard_at >= state.rules.silence_limit)
-      forget_newcomer(out, worker, "it is silent");
+    if (now - of.heard_at >= state.rules.silence_limit) forget_joiner(out, worker, "it is silent");
   }
-  const std::vector<WorkerId> learning = all_who(state, Joining::Learning);
+  const std::vector<WorkerId> learning = all_who(state, Joining::Receiving);
   for (const WorkerId worker : learning) {
     Member& of = member_of(state, worker);
     if (of.since == kNotYet && of.place.plan_serial == state.planning.serial) {
@@ -231,7 +230,7 @@ std::string advance_joining(Decision& out, Duration now) {
   if (!learning.empty()) {
     const bool all = std::all_of(learning.begin(), learning.end(), [&](WorkerId worker) {
       const Report& report = member_of(state, worker).report;
-      return report.learned >= 0 && report.learned <= state.committed;
+      return report.received >= 0 && report.received <= state.committed;
     });
     if (!all) return {};
     out.event = "join";

@@ -27,24 +27,24 @@ bool has_state(const Member& member);
 bool has_come(const Member& member);
 
 // True when some member does not have the whole state yet.
-bool is_learning(const State& state);
+bool is_receiving(const State& state);
 
-// The newcomers that the workers are told of: those that are invited, and those with a place.
-std::vector<Newcomer> newcomers_of(const State& state);
+// The joiners that the workers are told of: those that are invited, and those with a place.
+std::vector<Joiner> joiners_of(const State& state);
 
 // Handles a report of a process that wants the place of a lost worker. True when it was one: it
 // then says nothing about the members.
-bool hear_newcomer(Decision& out, const Report& report, Duration now);
+bool hear_joiner(Decision& out, const Report& report, Duration now);
 
 // Drops the process that was invited to the place of `worker`, if there is one: it has ended, has
 // gone silent or has failed. `why`: a clause for the reason.
-void forget_newcomer(Decision& out, WorkerId worker, const std::string& why);
+void forget_joiner(Decision& out, WorkerId worker, const std::string& why);
 
 // Takes the place from each member that does not have the whole state, and invites it anew: it has
 // no part in the epoch that begins.
-void send_back_learners(State& state);
+void send_back_joiners(State& state);
 
-// Gives places to newcomers that are ready, and work to those that have the whole state.
+// Gives places to joiners that are ready, and work to those that have the whole state.
 // Returns the sentence about it; empty when nothing was done.
 std::string advance_joining(Decision& out, Duration now);
 

@@ -15,7 +15,7 @@ namespace {
 
 void leave_out(MonitorState& monitor, WorkerId worker) {
   const auto at = static_cast<size_t>(worker.value);
-  for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
+  for (Cluster* cluster : {&monitor.healthy, &monitor.cluster}) {
     if (at < cluster->workers.size()) cluster->workers[at].alive = false;
   }
 }
@@ -31,7 +31,7 @@ void leave_out(Planning& planning, WorkerId worker) {
 void forget_worker(Planning& planning, WorkerId worker) {
   MonitorState monitor = forget(*planning.monitor, worker);
   leave_out(monitor, worker);
-  for (Cluster* cluster : {&monitor.nominal, &monitor.cluster}) {
+  for (Cluster* cluster : {&monitor.healthy, &monitor.cluster}) {
     std::erase_if(cluster->exceptions, [&](const auto& link) {
       return link.first.first == worker || link.first.second == worker;
     });
@@ -145,7 +145,7 @@ std::string begin_again(Decision& out, bool redone) {
   if (step >= state.stop_at) return cat(agreed, ", the last");
   const char* how = recovery.rest ? " goes on" : redone ? " is done again" : " begins";
   return cat(agreed, ": step ", step, how, " without ", names_of(recovery.dead), ", under plan ",
-             planning.serial, " (", planning.present->order, ")");
+             planning.serial, " (", planning.present->directive, ")");
 }
 
 std::string note_resumption(Decision& out, Duration now) {

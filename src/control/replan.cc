@@ -102,7 +102,8 @@ std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::
   planning.from = -1;
   planning.update.ask_at = UpdateChoice::kCalmSteps;
   out.new_plan = true;
-  return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
+  return cat("plan ", planning.serial, " (", planning.present->directive,
+             ") is proposed: ", reason);
 }
 
 bool is_settled(const State& state) {
@@ -165,10 +166,10 @@ std::string advance_plan(Decision& out) {
   if (planning.from < 0) {
     if (!all_know(state)) return {};
     planning.from = state.committed + kStepsAhead;
-    return cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
-               planning.from);
+    return cat("plan ", planning.serial, " (", planning.present->directive,
+               ") is in force from step ", planning.from);
   }
-  if (!planning.answered || !is_settled(state) || is_learning(state)) return {};
+  if (!planning.answered || !is_settled(state) || is_receiving(state)) return {};
   if (!planning.stale || planning.slow_links != SlowLinks::Adapt) {
     return state.rules.chooses_update ? advance_update(out) : std::string();
   }
@@ -213,7 +214,7 @@ std::string take_planned(Decision& out, const Planned& planned) {
     return planned.reason;
   }
   if (out.state.situation != Situation::Running) return {};
-  if (is_learning(out.state)) planning.stale = true;
+  if (is_receiving(out.state)) planning.stale = true;
   const bool of_update = planned.bearable > 0;
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return {};
   if (planning.stale) return {};  // made for a cluster that is no more: another one follows

@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "base/text.h"
-#include "control/message.grpc.pb.h"
-#include "control/message_size.h"
-#include "control/quiet.h"
-#include "control/wire.h"
 #include "ir/text.h"
+#include "protocol/message.grpc.pb.h"
+#include "protocol/message_size.h"
+#include "protocol/quiet.h"
+#include "protocol/wire.h"
 
 namespace tenuto {
 namespace {
@@ -51,7 +51,7 @@ struct Asking {
 // One worker's stream. Lives until none of its calls is pending.
 struct Stream {
   grpc::ServerContext context;
-  grpc::ServerAsyncReaderWriter<wire::Order, wire::Report> call{&context};
+  grpc::ServerAsyncReaderWriter<wire::Instruction, wire::Report> call{&context};
   Token opened{this, Happening::Opened}, read{this, Happening::Read},
       written{this, Happening::Written}, finished{this, Happening::Finished};
   wire::Report incoming;
@@ -320,13 +320,13 @@ class GrpcServer : public Server {
   bool has_place(const Stream& stream) const {
     if (!instruction_) return true;
     const WorkerId worker = stream.last->worker;
-    const auto& members = instruction_->order.members;
+    const auto& members = instruction_->directive.members;
     for (size_t i = 0; i < members.size() && i < instruction_->incarnations.size(); ++i) {
       const int32_t incarnation = instruction_->incarnations[i];
       if (members[i] == worker) return incarnation < 0 || incarnation == stream.last->incarnation;
     }
-    return std::any_of(instruction_->newcomers.begin(), instruction_->newcomers.end(),
-                       [&](const Newcomer& of) {
+    return std::any_of(instruction_->joiners.begin(), instruction_->joiners.end(),
+                       [&](const Joiner& of) {
                          return of.worker == worker && of.incarnation == stream.last->incarnation;
                        });
   }
@@ -363,10 +363,10 @@ class GrpcServer : public Server {
       stream.call.Finish(grpc::Status(grpc::PERMISSION_DENIED, refusal.sentence), &stream.finished);
       return;
     }
-    wire::Order order;
-    order.set_refusal(refusal.sentence);
-    order.set_refused_for_now(refusal.for_now);
-    stream.call.WriteAndFinish(order, grpc::WriteOptions(), grpc::Status::OK, &stream.finished);
+    wire::Instruction message;
+    message.set_refusal(refusal.sentence);
+    message.set_refused_for_now(refusal.for_now);
+    stream.call.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &stream.finished);
   }
 
   bool hung_up(Stream& stream) {
@@ -385,20 +385,20 @@ class GrpcServer : public Server {
     if (!stream.last || stream.finishing || closing_ || !instruction_) return;
     stream.due = stream.writing;
     if (stream.writing) return;
-    wire::Order order = to_wire(*instruction_);
-    if (!stream.settings_told) order.set_job_toml(settings_.job_toml);
+    wire::Instruction message = to_wire(*instruction_);
+    if (!stream.settings_told) message.set_job_toml(settings_.job_toml);
     if (stream.plan_told != instruction_->plan_serial) {
-      order.set_plan(plan_);
+      message.set_plan(plan_);
       if (instruction_->rest) {
-        order.mutable_rest()->set_plan(rest_plan_);
-        write_rest(*instruction_->rest, stream.last->worker, order.mutable_rest());
+        message.mutable_rest()->set_plan(rest_plan_);
+        write_rest(*instruction_->rest, stream.last->worker, message.mutable_rest());
       }
     }
     stream.settings_told = true;
     stream.plan_told = instruction_->plan_serial;
     stream.writing = true;
     stream.pending += 1;
-    stream.call.Write(order, &stream.written);
+    stream.call.Write(message, &stream.written);
   }
 
   const ServerSettings settings_;

@@ -11,8 +11,8 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "control/decide.h"
-#include "control/report.h"
-#include "control/tls.h"
+#include "protocol/report.h"
+#include "protocol/tls.h"
 
 namespace tenuto {
 

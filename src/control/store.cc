@@ -114,7 +114,7 @@ std::string to_json(const Facts& facts) {
                {"target", facts.target},
                {"members", numbers(facts.members)},
                {"incarnations", facts.incarnations},
-               {"learners", numbers(facts.learners)},
+               {"learners", numbers(facts.joiners)},
                {"begun", facts.begun},
                {"first_plan", facts.first_plan},
                {"plan", facts.plan},
@@ -149,8 +149,8 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
     facts.members.push_back({member});
   }
   facts.incarnations = fields.read_list("incarnations", "numbers of starts", kMostStarts);
-  for (const int32_t learner : fields.read_list("learners", "numbers of workers", kMostMembers)) {
-    facts.learners.push_back({learner});
+  for (const int32_t joiner : fields.read_list("learners", "numbers of workers", kMostMembers)) {
+    facts.joiners.push_back({joiner});
   }
   if (fields.part("rest") != nullptr) fields.read("rest", facts.rest);
   fields.read("begun", facts.begun);

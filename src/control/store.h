@@ -38,7 +38,7 @@ struct Facts {
   int64_t target = -1;
   std::vector<WorkerId> members = {};      // of the epoch
   std::vector<int32_t> incarnations = {};  // of the members: how often each has been started
-  std::vector<WorkerId> learners = {};     // members that do not have the whole state yet
+  std::vector<WorkerId> joiners = {};      // members that do not have the whole state yet
   // The members run only what is left of the step after `target`; that is not written down.
   bool rest = false;
   bool begun = false;      // the workers have been told to run

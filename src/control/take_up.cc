@@ -34,12 +34,12 @@ void take_up_members(State& state, const Facts& facts, Duration now) {
     member.heard_at = now;
     member.report.incarnation = facts.incarnations[i];
     member.report.version = facts.committed;
-    if (std::find(facts.learners.begin(), facts.learners.end(), facts.members[i]) !=
-        facts.learners.end()) {
-      member.joining = Joining::Learning;
+    if (std::find(facts.joiners.begin(), facts.joiners.end(), facts.members[i]) !=
+        facts.joiners.end()) {
+      member.joining = Joining::Receiving;
     }
   }
-  send_back_learners(state);
+  send_back_joiners(state);
 }
 
 void take_up_planning(State& state, const Facts& facts, const PlansOfFacts& plans) {
@@ -96,7 +96,7 @@ State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans,
     state.ending = facts.ending;
   } else if (facts.last_resort) {
     state.situation = Situation::Salvaging;
-  } else if (facts.target < 0 || !facts.learners.empty() || facts.rest) {
+  } else if (facts.target < 0 || !facts.joiners.empty() || facts.rest) {
     state.epoch += facts.target < 0 ? 0 : 1;
     state.target = -1;
     state.situation = Situation::Recovering;

@@ -257,7 +257,7 @@ Status Engine::check_stored(const std::vector<Value>& stored) const {
     if (value.kind == ValueKind::Total) {
       here = value.stage != stage_ || sums_.has(value);
     } else if (value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient ||
-               value.kind == ValueKind::Verdict) {
+               value.kind == ValueKind::ClipDecision) {
       here = store_->get(value).tensor.defined();
     }
     if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
@@ -300,7 +300,7 @@ Result<std::span<std::byte>> Engine::room(const Value& value) {
   at::Tensor room;
   if (value.kind == ValueKind::Norm) {
     room = at::empty({static_cast<int64_t>(sizeof(RunningNorm))}, at::kByte);
-  } else if (value.kind == ValueKind::Verdict) {
+  } else if (value.kind == ValueKind::ClipDecision) {
     room = at::empty({static_cast<int64_t>(sizeof(WholeNorm))}, at::kByte);
   } else {
     room = blank();
@@ -635,7 +635,7 @@ Status Engine::measure(OpKind kind) {
   divide();
   so_far = weights_.measure(so_far);
   if (!ahead && first_stage()) {
-    put_form({ValueKind::Verdict, -1, stage_, {}}, whole_of(so_far));
+    put_form({ValueKind::ClipDecision, -1, stage_, {}}, whole_of(so_far));
   } else {
     put_form({ValueKind::Norm, -1, stage_, {}}, so_far);
   }
@@ -661,17 +661,18 @@ void Engine::take(double clip, bool kept) {
 }
 
 Status Engine::step() {
-  const Result<WholeNorm> verdict = take_form<WholeNorm>({ValueKind::Verdict, -1, {0}, {}});
-  if (!verdict.ok()) return verdict.error();
-  const double norm = verdict.value().norm;
-  note(verdict.value(), account_.step());
+  const Result<WholeNorm> clip_decision =
+      take_form<WholeNorm>({ValueKind::ClipDecision, -1, {0}, {}});
+  if (!clip_decision.ok()) return clip_decision.error();
+  const double norm = clip_decision.value().norm;
+  note(clip_decision.value(), account_.step());
   undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
   ++version_;
-  if (verdict.value().skip == 0) {
-    divide();  // a resumed step may begin with the verdict and run no Measure
+  if (clip_decision.value().skip == 0) {
+    divide();  // a resumed step may begin with the clip decision and run no Measure
     take(clip_factor(norm, job_.optimizer.clip), false);
   }
-  ahead_.set_stepped(verdict.value(), version_);
+  ahead_.set_stepped(clip_decision.value(), version_);
   return ok();
 }
 
@@ -687,16 +688,16 @@ Status Engine::step_ahead() {
 }
 
 Status Engine::validate() {
-  const Value name{ValueKind::Verdict, -1, {stage_count_ - 1}, {}};
-  if (last_stage()) put_form(name, ahead_.verdict());
-  const Result<WholeNorm> verdict = take_form<WholeNorm>(name);
-  if (!verdict.ok()) return verdict.error();
-  const AheadUpdate::Ruling ruling = ahead_.judge(verdict.value(), version_);
+  const Value name{ValueKind::ClipDecision, -1, {stage_count_ - 1}, {}};
+  if (last_stage()) put_form(name, ahead_.clip_decision());
+  const Result<WholeNorm> clip_decision = take_form<WholeNorm>(name);
+  if (!clip_decision.ok()) return clip_decision.error();
+  const AheadUpdate::Ruling ruling = ahead_.judge(clip_decision.value(), version_);
   if (ruling == AheadUpdate::Ruling::Stands) return ok();
   if (undo_ == Undo::Kept) weights_.take_back();
   undo_ = Undo::Skipped;
   if (ruling == AheadUpdate::Ruling::Redo) {
-    take(clip_factor(verdict.value().norm, job_.optimizer.clip), true);
+    take(clip_factor(clip_decision.value().norm, job_.optimizer.clip), true);
   }
   ahead_.close();
   return ok();

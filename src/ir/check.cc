@@ -35,7 +35,7 @@ struct Place {
 
 bool can_travel(ValueKind kind) {
   return kind == ValueKind::Activation || kind == ValueKind::Gradient || kind == ValueKind::Norm ||
-         kind == ValueKind::Verdict;
+         kind == ValueKind::ClipDecision;
 }
 
 // One pass over one schedule of a plan: the step, or the held-out pass.
@@ -401,7 +401,7 @@ Fault Checker::check_once(OpKind kind) const {
     for (size_t slot = 0; slot < found.size(); ++slot) {
       const StageId stage = held_[at(w)][slot];
       if (found[slot] >= 0) continue;
-      // A stored verdict needs no norms; a holder with a total has taken its step already.
+      // A stored clip decision needs no norms; a holder with a total has taken its step already.
       if (resumed() && (kind == OpKind::Measure || has_total(w, stage))) continue;
       return fault({{w}, static_cast<int32_t>(ops.size())},
                    cat("holds stage ", stage, " and has no ", name, " of it: add one"));

@@ -25,7 +25,7 @@ class ComputeLane {
   // The op (its index in the list) to begin next; -1 when an op is running or none can begin.
   // missing[i] = how many values that op i reads are not present.
   //
-  // Validate runs first, as soon as its verdict is present, wherever it is in the list. Then,
+  // Validate runs first, as soon as its clip decision is present, wherever it is in the list. Then,
   // Listed: the next op of the list. Ready: the first op whose inputs are all present, in the order
   // update, backward, forward, weight gradient, each kind in list order, forwards and backwards
   // under the limit. A Step runs only after every forward and backward of the list has begun: in

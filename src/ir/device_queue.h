@@ -6,7 +6,7 @@
 // queue has the order of an undisturbed run with equal op times; at equal times a message goes
 // before a compute op, a gradient before an activation. An item starts when its inputs are present
 // and all items before it have started. Messages between two workers, in either direction, go one
-// at a time. Ops of the update (reductions, norm, verdict, step) are not in the queue.
+// at a time. Ops of the update (reductions, norm, clip decision, step) are not in the queue.
 //
 // The result does not depend on the order in which the caller visits workers: each start is the
 // maximum of times that are final.

@@ -39,10 +39,12 @@ bool has_micro(const Op& op) {
   }
 }
 
-bool lives_to_end(ValueKind kind) { return kind == ValueKind::Norm || kind == ValueKind::Verdict; }
+bool lives_to_end(ValueKind kind) {
+  return kind == ValueKind::Norm || kind == ValueKind::ClipDecision;
+}
 
 bool is_validation(const Op& op) {
-  return op.kind == OpKind::Validate || (is_message(op) && op.moved == ValueKind::Verdict);
+  return op.kind == OpKind::Validate || (is_message(op) && op.moved == ValueKind::ClipDecision);
 }
 
 bool is_staggered(const Schedule& schedule) {
@@ -81,7 +83,7 @@ void backward_input(const Op& op, bool first, bool last, Effect& effect) {
 void measure(const Op& op, bool first, bool last, Effect& effect) {
   effect.read.push({ValueKind::Total, -1, op.stage, {}});
   if (!last) effect.read.push({ValueKind::Norm, -1, {op.stage.value + 1}, {}});
-  effect.write.push({first ? ValueKind::Verdict : ValueKind::Norm, -1, op.stage, {}});
+  effect.write.push({first ? ValueKind::ClipDecision : ValueKind::Norm, -1, op.stage, {}});
 }
 
 void measure_ahead(const Op& op, bool first, Effect& effect) {
@@ -95,7 +97,7 @@ void update(const Op& op, StageId judge, Effect& effect) {
   const Value partials{ValueKind::Partial, -1, op.stage, {}};
   effect.read.push(totals);
   if (op.kind == OpKind::StepAhead) effect.read.push({ValueKind::Norm, -1, op.stage, {}});
-  effect.read.push({ValueKind::Verdict, -1, judge, {}});
+  effect.read.push({ValueKind::ClipDecision, -1, judge, {}});
   effect.free.push(totals);
   effect.free.push(partials);
 }
@@ -148,8 +150,8 @@ Effect effect_of(const Op& op, int32_t stage_count) {
       update(op, {stage_count - 1}, effect);
       break;
     case OpKind::Validate: {
-      const Value verdict{ValueKind::Verdict, -1, {stage_count - 1}, {}};
-      last ? effect.write.push(verdict) : effect.read.push(verdict);
+      const Value clip_decision{ValueKind::ClipDecision, -1, {stage_count - 1}, {}};
+      last ? effect.write.push(clip_decision) : effect.read.push(clip_decision);
       break;
     }
   }

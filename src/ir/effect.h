@@ -50,12 +50,13 @@ struct Effect {
 // Recv                 writes its value
 // Reduce (s,part)      reads every partial of the list; writes the total of the part
 // Measure (s)          reads every total and norm s+1; writes norm s (at the first stage the
-//                      verdict instead)
-// Step (s)             reads and frees every total; frees every partial; reads the verdict
+//                      clip decision instead)
+// Step (s)             reads and frees every total; frees every partial; reads the clip decision
 // MeasureAhead (s)     reads every total and norm s-1; writes norm s
 // StepAhead (s)        reads and frees every total; frees every partial; reads norm s and the
-//                      verdict on the previous step
-// Validate (s)         at the last stage writes the verdict on the previous step, elsewhere reads
+//                      clip decision on the previous step
+// Validate (s)         at the last stage writes the clip decision on the previous step, elsewhere
+// reads
 //                      it
 // Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
@@ -66,11 +67,11 @@ bool means_every(const Value& value);
 
 // True for values that no op frees, so that they live until the step ends, because any number of
 // ops may read them: the norm, which several holders of the neighbouring stage may take from this
-// worker, and the verdict, which is forwarded to other workers and read by Step.
+// worker, and the clip decision, which is forwarded to other workers and read by Step.
 bool lives_to_end(ValueKind kind);
 
 // True for ops of a staggered step that concern the previous step: Validate, and the messages of
-// its verdict. Only for ops of a staggered schedule.
+// its clip decision. Only for ops of a staggered schedule.
 bool is_validation(const Op& op);
 
 // True when each stage steps as soon as it can (StepAhead), false when each waits for the norm of

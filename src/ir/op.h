@@ -32,17 +32,18 @@ enum class OpKind : uint8_t {
 // sender and at the receiver.
 enum class ValueKind : uint8_t {
   None,
-  Activation,  // output of Forward or Evaluate (stage, micro); the next stage reads it
-  Gradient,    // output of BackwardInput (stage, micro); the stage before reads it
-  Stash,       // kept by Forward for its BackwardInput
-  WeightWork,  // kept by BackwardInput for its BackwardWeight
-  Partial,     // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
-  Total,       // weight gradient of the step, reduced over the group
-  Norm,        // running squared norm. Measure's covers this stage to the last and travels in the
-               // direction of gradients, so that a slow link delays both at once; MeasureAhead's
-               // covers the first stage to this one
-  Verdict,  // the whole norm, or "skip". The first stage's Measure makes it, and it travels in the
-            // direction of activations; or the last stage's Validate, for the previous step
+  Activation,    // output of Forward or Evaluate (stage, micro); the next stage reads it
+  Gradient,      // output of BackwardInput (stage, micro); the stage before reads it
+  Stash,         // kept by Forward for its BackwardInput
+  WeightWork,    // kept by BackwardInput for its BackwardWeight
+  Partial,       // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
+  Total,         // weight gradient of the step, reduced over the group
+  Norm,          // running squared norm. Measure's covers this stage to the last and travels in the
+                 // direction of gradients, so that a slow link delays both at once; MeasureAhead's
+                 // covers the first stage to this one
+  ClipDecision,  // the whole norm, or "skip". The first stage's Measure makes it, and it travels in
+                 // the direction of activations; or the last stage's Validate, for the previous
+                 // step
 };
 inline constexpr int kValueKindCount = 9;
 
@@ -75,7 +76,7 @@ inline bool is_message(const Op& op) { return is_message(op.kind); }
 // True for an op of one micro-batch, which names it; false for an op of the whole step.
 bool has_micro(const Op& op);
 
-// True for ops that only the update needs: reductions, norm, verdict, step.
+// True for ops that only the update needs: reductions, norm, clip decision, step.
 bool is_update(const Op& op);
 
 // True for a Step or a StepAhead.

@@ -100,25 +100,4 @@ struct Sizes {
   std::vector<std::array<Bytes, kValueKindCount>> of;
 };
 
-// Whether workers run steps or wait.
-enum class Phase : uint8_t { Frozen, Running, Out };
-
-// What the coordinator tells the workers: a state, sent again until a newer one replaces it; never
-// an event.
-//
-// Step i turns version i of the parameters into version i+1. A worker may run the ops of step i
-// before version i is committed, except its Step op: so the workers' versions differ by at most
-// one, and undoing one step is enough.
-struct Order {
-  int64_t term = 0;        // of the coordinator
-  int64_t epoch = 0;       // of the membership
-  int64_t committed = 0;   // this version is final: every member has it
-  int64_t first_step = 0;  // the first step that runs `plan`
-  int64_t stop_at = -1;    // the version to stop at; -1 = none
-  Phase phase = Phase::Frozen;
-  std::vector<WorkerId> members;
-  Plan plan;
-  auto operator<=>(const Order&) const = default;
-};
-
 }  // namespace tenuto

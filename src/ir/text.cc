@@ -19,7 +19,7 @@ struct Letter {
 constexpr Letter kMoved[] = {{'a', ValueKind::Activation, true},
                              {'g', ValueKind::Gradient, true},
                              {'n', ValueKind::Norm, false},
-                             {'v', ValueKind::Verdict, false},
+                             {'v', ValueKind::ClipDecision, false},
                              {'t', ValueKind::Total, false}};
 
 // The letter of each kind of op on the compute lane.

@@ -9,8 +9,8 @@
 //     collective 1: members 1 chunks 1
 //
 // F B W E stage.micro; > and < a message with its kind (a activation, g gradient, n norm, v
-// verdict), name and peer; R stage:group (R stage/part:group for a bucket); M measure; U update
-// (Step). A collective's rounds follow its line, indented, one a line: "from>to.chunk" puts,
+// clip decision), name and peer; R stage:group (R stage/part:group for a bucket); M measure; U
+// update (Step). A collective's rounds follow its line, indented, one a line: "from>to.chunk" puts,
 // "from>to.chunk+" adds. Lists, groups and collectives are numbered in order from 0. Blank lines
 // and what follows a # are ignored. A group that does not sum by the ring says so after its
 // collective: "by late-one chunks 7 late 3". If Schedule::all_reduce is not "ring", it ends the

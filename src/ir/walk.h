@@ -34,7 +34,7 @@ LaneKind lane_of(const Op& op);
 // A lane whose two ends list its messages in the same order needs fewer buffers: an activation is
 // in transit or in its buffer only while its sender holds the micro-batch, a gradient only while
 // its receiver does. So no message ever waits for its buffer if there are most_in_flight() of that
-// worker, plus one for each norm or verdict.
+// worker, plus one for each norm or clip decision.
 inline constexpr int32_t kReceivesAhead = 32;
 
 // The most micro-batches that, at any timing, can be between the start of their forward and the end

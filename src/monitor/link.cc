@@ -42,7 +42,7 @@ LinkExtra higher(const LinkExtra& left, const LinkExtra& right) {
   LinkExtra extra;
   extra.latency = std::max(left.latency, right.latency);
   for (size_t i = 0; i < 2; ++i) {
-    // 0 is the nominal rate, which is the highest.
+    // 0 is the healthy rate, which is the highest.
     const double a = left.rate[i], b = right.rate[i];
     extra.rate[i] = a == 0 ? b : b == 0 ? a : std::min(a, b);
   }
@@ -96,7 +96,7 @@ std::optional<Verdict> LinkWatch::add_round_trip(const Reading& reading, double 
   if (series_.kept_back()) return std::nullopt;
   if (!slow_ && (series_.readings() <= kUsual || usual_.readings == 0)) {
     usual_ = series_.level();
-    believed_ = usual_;
+    fingerprints_ = usual_;
     return std::nullopt;
   }
   return follow_drift(reading, floor);
@@ -120,8 +120,9 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
     drift.level.beside[i] += (reading.beside[i] - drift.level.beside[i]) * share;
   }
   drift.level.readings = std::min(drift.readings, kUsual);
-  const double gap = drift.level.value - believed_.value;
-  const bool outside = std::abs(gap) > std::max(options_.drift / 2 * believed_.value, floor / 2);
+  const double gap = drift.level.value - fingerprints_.value;
+  const bool outside =
+      std::abs(gap) > std::max(options_.drift / 2 * fingerprints_.value, floor / 2);
   if (!outside) drift.outside = false;
   if (outside && !drift.outside) {
     drift.outside = true;
@@ -132,12 +133,12 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
   const double ratio =
       std::max(slow_ && gap < 0 ? options_.drift / 2 : options_.drift, series_.spread());
   if (drift.readings < kDriftReadings || !outside || std::abs(gap) <= floor ||
-      std::abs(gap) < ratio * std::min(believed_.value, drift.level.value) ||
-      !least_moved(believed_, drift.level, floor)) {
+      std::abs(gap) < ratio * std::min(fingerprints_.value, drift.level.value) ||
+      !least_moved(fingerprints_, drift.level, floor)) {
     return std::nullopt;
   }
   drift.level.since = drift.left;
-  const Change change{believed_, drift.level, reading.at, 0.99};
+  const Change change{fingerprints_, drift.level, reading.at, 0.99};
   drift_ = {};
   return believe(change, floor);
 }
@@ -149,7 +150,7 @@ std::optional<Verdict> LinkWatch::believe(const Change& change, double floor) {
   const bool better = -above > std::max(options_.change.ratio * change.after.value, floor);
   if (!slow && !slow_ && !better) return std::nullopt;  // still the usual level
   const Level before = change.before;
-  believed_ = change.after;
+  fingerprints_ = change.after;
   if (better) usual_ = change.after;
   slow_ = slow;
   const LinkExtra next = slow ? extra_of(change.after) : LinkExtra{};
@@ -188,6 +189,6 @@ LinkExtra LinkWatch::extra(int64_t step) const {
   return step < held_until_ ? higher(present_, held_) : present_;
 }
 
-Duration LinkWatch::round_trip() const { return duration(believed_.value); }
+Duration LinkWatch::round_trip() const { return duration(fingerprints_.value); }
 
 }  // namespace tenuto

@@ -9,7 +9,7 @@
 // sought in the medians. The least delays must have moved the same way; otherwise the first
 // messages of a step are as fast as ever, and only jitter or the wait at a worker has grown.
 //
-// What to plan with (`extra`): the nominal link until a change is verified; then a higher estimate
+// What to plan with (`extra`): the healthy link until a change is verified; then a higher estimate
 // at once, and a lower one only after another 20 steps. Planning a link as fast that soon becomes
 // slow again costs more than planning it too slow, which costs nothing as long as memory allows.
 // The verdict that a link is healed comes as soon as it is certain.
@@ -22,17 +22,17 @@
 
 #include "base/id.h"
 #include "monitor/change.h"
-#include "monitor/sample.h"
 #include "monitor/verdict.h"
 #include "world/cluster.h"
+#include "world/sample.h"
 
 namespace tenuto {
 
-// What a slow link adds to the nominal one.
+// What a slow link adds to the healthy one.
 struct LinkExtra {
   Duration latency{};  // for each direction: half of the growth of the round trip
-  // Bytes per second that are left, to the higher-numbered worker and back; 0 = as nominal. Known
-  // only when messages of several sizes pass and large ones are delayed more than small ones.
+  // Bytes per second that are left, to the higher-numbered worker and back; 0 = as when healthy.
+  // Known only when messages of several sizes pass and large ones are delayed more than small ones.
   std::array<double, 2> rate{};
   bool operator==(const LinkExtra&) const = default;
 };
@@ -55,7 +55,7 @@ class LinkWatch {
   // before the newest complete one, and duplicates, are ignored.
   std::optional<Verdict> add(const LinkSample& sample, int64_t step, Duration floor);
 
-  // What plans add to the nominal link at `step`; see above.
+  // What plans add to the healthy link at `step`; see above.
   LinkExtra extra(int64_t step) const;
   // True from the verdict that the link is slow until the verdict that it is healed.
   bool slow() const { return slow_; }
@@ -83,8 +83,8 @@ class LinkWatch {
   LinkOptions options_;
   std::array<std::vector<Half>, 2> waiting_;  // samples without the other direction's, by direction
   ChangeSeries series_;
-  Level usual_;     // the link's level while it is not slow
-  Level believed_;  // the usual level, or the one of the last verdict
+  Level usual_;         // the link's level while it is not slow
+  Level fingerprints_;  // the usual level, or the one of the last verdict
   Drift drift_;
   std::array<double, 2> largest_{};  // bytes of the largest message, each way
   int64_t newest_ = -1;

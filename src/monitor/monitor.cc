@@ -24,7 +24,7 @@ struct Step {
 };
 
 bool known(const MonitorState& state, WorkerId worker) {
-  return worker.value >= 0 && static_cast<size_t>(worker.value) < state.nominal.workers.size();
+  return worker.value >= 0 && static_cast<size_t>(worker.value) < state.healthy.workers.size();
 }
 
 bool sensible(const MonitorState& state, const LinkSample& sample) {
@@ -56,7 +56,7 @@ std::map<int64_t, Step> by_step(const MonitorState& state, std::span<const StepS
 }
 
 double speed_of(const MonitorState& state, WorkerId worker) {
-  const double speed = state.nominal.workers[static_cast<size_t>(worker.value)].speed;
+  const double speed = state.healthy.workers[static_cast<size_t>(worker.value)].speed;
   return speed > 0 ? speed : 1;
 }
 
@@ -84,7 +84,7 @@ Duration should_last(StageTimes& stage, Duration middle, size_t holders) {
     const Duration median = quantile(latest, 0.5);
     if (stage.least.count() == 0 || median < stage.least) stage.least = median;
   }
-  if (stage.nominal.count() > 0) return stage.nominal;
+  if (stage.profiled.count() > 0) return stage.profiled;
   if (holders < 2) return stage.least;
   return stage.least.count() == 0 ? middle : std::min(stage.least, middle);
 }
@@ -144,13 +144,13 @@ Link slowed(Link link, const LinkExtra& extra, size_t way) {
 }
 
 Cluster cluster_of(const MonitorState& state, int64_t step) {
-  Cluster cluster = state.nominal;
+  Cluster cluster = state.healthy;
   for (const auto& [name, watch] : state.links) {
     const LinkExtra extra = watch.extra(step);
     if (extra == LinkExtra{}) continue;
     const auto& [first, second] = name;
-    cluster.exceptions[{first, second}] = slowed(state.nominal.link(first, second), extra, 0);
-    cluster.exceptions[{second, first}] = slowed(state.nominal.link(second, first), extra, 1);
+    cluster.exceptions[{first, second}] = slowed(state.healthy.link(first, second), extra, 0);
+    cluster.exceptions[{second, first}] = slowed(state.healthy.link(second, first), extra, 1);
   }
   for (const auto& [worker, watch] : state.workers) {
     cluster.workers[static_cast<size_t>(worker.value)].speed *= watch.speed();
@@ -172,17 +172,17 @@ bool same(const Cluster& left, const Cluster& right) {
 
 }  // namespace
 
-MonitorState make_monitor(Cluster nominal, const MonitorOptions& options) {
+MonitorState make_monitor(Cluster healthy, const MonitorOptions& options) {
   MonitorState state;
-  state.cluster = nominal;
-  state.nominal = std::move(nominal);
+  state.cluster = healthy;
+  state.healthy = std::move(healthy);
   state.options = options;
   return state;
 }
 
-void set_nominal(MonitorState& state, StageId stage, OpKind kind, Duration time) {
+void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time) {
   CHECK(time.count() >= 0, "an op cannot last less than no time");
-  state.stages[{stage, kind}].nominal = time;
+  state.stages[{stage, kind}].profiled = time;
 }
 
 Learned learn(MonitorState state, std::span<const StepSample> samples, int64_t step) {

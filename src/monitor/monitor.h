@@ -4,7 +4,7 @@
 // call, and returns its new state, the cluster to plan with and its verdicts. It is a pure
 // function: no clock, no I/O, and the order of the samples does not matter.
 //
-//   MonitorState state = make_monitor(nominal_cluster);
+//   MonitorState state = make_monitor(healthy_cluster);
 //   for each committed step:
 //     Learned learned = learn(std::move(state), samples, step);
 //     state = std::move(learned.state);
@@ -25,10 +25,10 @@
 #include "base/unit.h"
 #include "ir/op.h"
 #include "monitor/link.h"
-#include "monitor/sample.h"
 #include "monitor/speed.h"
 #include "monitor/verdict.h"
 #include "world/cluster.h"
+#include "world/sample.h"
 
 namespace tenuto {
 
@@ -41,16 +41,16 @@ struct MonitorOptions {
   double least_op_share = 0.02;  // of the typical op
 };
 
-// How long the ops of one kind of one stage last on a worker of nominal speed.
+// How long the ops of one kind of one stage last on a worker of healthy speed.
 struct StageTimes {
-  Duration nominal{};            // as profiled; zero = not known, then use what was measured
+  Duration profiled{};           // as profiled; zero = not known, then use what was measured
   Duration least{};              // lowest median of `latest` that was measured; zero = none yet
   std::vector<Duration> latest;  // of the last steps: the time of the median holder
 };
 
 // The state of detection. A value; its size is linear in the links that carry messages.
 struct MonitorState {
-  Cluster nominal;  // when nothing is slow
+  Cluster healthy;  // when nothing is slow
   MonitorOptions options;
   std::map<std::pair<WorkerId, WorkerId>, LinkWatch> links;  // first < second
   std::map<WorkerId, SpeedWatch> workers;
@@ -62,18 +62,18 @@ struct MonitorState {
 // What one call has learned.
 struct Learned {
   MonitorState state;
-  Cluster cluster;                // to plan with: nominal, with the slow links and slow workers
+  Cluster cluster;                // to plan with: healthy, with the slow links and slow workers
   bool changed = false;           // `cluster` differs from that of the call before
   std::vector<Verdict> verdicts;  // by link, then worker
 };
 
-// The state before the first step. `nominal`: the cluster when nothing is slow, with its workers'
+// The state before the first step. `healthy`: the cluster when nothing is slow, with its workers'
 // speeds as profiled.
-MonitorState make_monitor(Cluster nominal, const MonitorOptions& options = {});
+MonitorState make_monitor(Cluster healthy, const MonitorOptions& options = {});
 
 // Sets how long an op of this kind and stage lasts on a worker of speed 1. Workers are then
 // compared with this time instead of with measured times.
-void set_nominal(MonitorState& state, StageId stage, OpKind kind, Duration time);
+void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time);
 
 // Learns from the samples that have come since the last call; `step` is the newest committed step.
 // Samples may be of other steps, in any order, and some workers' may be missing: a link is judged

@@ -1,7 +1,7 @@
 // Decides whether a worker is slower than it should be, since when, and with which speed to plan.
 //
 // A worker's factor in one step is the time that its ops took, by their medians, divided by the
-// time that they should take. Factors within a dead band count as nominal, and speeds are rounded,
+// time that they should take. Factors within a dead band count as healthy, and speeds are rounded,
 // because a plan that follows noise is worse than one that ignores it. Only a change that lasts for
 // several steps counts.
 #pragma once
@@ -33,7 +33,7 @@ class SpeedWatch {
   // Takes the factor of `step`; steps that are not newer than the newest are ignored.
   std::optional<Verdict> add(double factor, int64_t step);
 
-  // The speed to plan with, as a share of the nominal one: 1 unless slow.
+  // The speed to plan with, as a share of the healthy one: 1 unless slow.
   double speed() const;
   // True from the verdict that the worker is slow until the verdict that it is healed.
   bool slow() const { return slow_; }
@@ -44,7 +44,7 @@ class SpeedWatch {
   double sure() const;
 
   SpeedOptions options_;
-  double believed_ = 1;  // factor
+  double fingerprints_ = 1;  // factor
   bool slow_ = false;
   int64_t newest_ = -1;
   double last_ = 0;  // logarithm of the last factor

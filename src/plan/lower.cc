@@ -172,10 +172,11 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
-// From which holder of the previous stage a worker takes the norm or the verdict.
+// From which holder of the previous stage a worker takes the norm or the clip decision.
 class Givers {
  public:
-  // While it is used, only messages of norms and verdicts may be added to the schedule's lists.
+  // While it is used, only messages of norms and clip decisions may be added to the schedule's
+  // lists.
   explicit Givers(const Schedule& schedule)
       : schedule_(schedule), counts_(schedule.lists.size()), known_(schedule.lists.size(), false) {}
 
@@ -264,12 +265,13 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
   }
 }
 
-// The messages of the verdict, a list for each worker. The holders of the first stage of `order`
-// make it. It is passed on from stage to stage, once to each worker, which keeps it for its stages.
+// The messages of the clip decision, a list for each worker. The holders of the first stage of
+// `order` make it. It is passed on from stage to stage, once to each worker, which keeps it for its
+// stages.
 std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
                                               const std::vector<Stage>& stages,
                                               const std::vector<int32_t>& order) {
-  const Value verdict{ValueKind::Verdict, -1, {order.front()}, {}};
+  const Value clip_decision{ValueKind::ClipDecision, -1, {order.front()}, {}};
   std::vector<std::vector<Op>> lists(schedule.lists.size());
   std::vector<WorkerId> givers = stages[at(order.front())].holders;  // who passes it on
   std::vector<bool> told(schedule.lists.size(), false);
@@ -285,15 +287,15 @@ std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
       next.push_back(told[at(self.value)] ? giver : self);
       if (told[at(self.value)]) continue;
       told[at(self.value)] = true;
-      lists[at(self.value)].push_back(message(OpKind::Recv, verdict, giver));
-      lists[at(giver.value)].push_back(message(OpKind::Send, verdict, self));
+      lists[at(self.value)].push_back(message(OpKind::Recv, clip_decision, giver));
+      lists[at(giver.value)].push_back(message(OpKind::Send, clip_decision, self));
     }
     givers = std::move(next);
   }
   return lists;
 }
 
-// Puts at the front of each list the verdict on the previous step, and the Validate ops.
+// Puts at the front of each list the clip decision on the previous step, and the Validate ops.
 void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
                         std::vector<int32_t> order) {
   std::reverse(order.begin(), order.end());
@@ -302,7 +304,8 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
     for (const WorkerId holder : stages[at(s)].holders) {
       std::vector<Op>& front = fronts[at(holder.value)];
       const Op validate = of_stage(OpKind::Validate, {s});
-      // The makers of the verdict validate before they send it, the others after they receive it.
+      // The makers of the clip decision validate before they send it, the others after they receive
+      // it.
       const auto place = s == order.front() ? front.begin() : front.end();
       front.insert(place, validate);
     }
@@ -312,7 +315,8 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
   }
 }
 
-// Appends the measures, and the messages from the last stage on the way, which makes the verdict.
+// Appends the measures, and the messages from the last stage on the way, which makes the clip
+// decision.
 void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
   append_norms(schedule, stages, way);
   std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
@@ -447,7 +451,7 @@ void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
                         const std::vector<std::vector<bool>>& stepped) {
   append_reductions(schedule, stages, style, copy_totals(schedule, stages, stores));
   const auto steps_at = [&](size_t s, WorkerId holder) { return !stepped[s][at(holder.value)]; };
-  const WorkerId giver = first_with(stores, {ValueKind::Verdict, -1, {0}, {}});
+  const WorkerId giver = first_with(stores, {ValueKind::ClipDecision, -1, {0}, {}});
   if (giver.value < 0) {
     append_verdict(schedule, stages, norm_way(static_cast<int32_t>(stages.size()), false));
   } else {
@@ -457,7 +461,7 @@ void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
         if (steps_at(s, holder)) needs[at(holder.value)] = true;
       }
     }
-    spread(schedule, stores, {ValueKind::Verdict, -1, {0}, {}}, needs);
+    spread(schedule, stores, {ValueKind::ClipDecision, -1, {0}, {}}, needs);
   }
   for (size_t s = 0; s < stages.size(); ++s) {
     for (const WorkerId holder : stages[s].holders) {

@@ -46,25 +46,25 @@ Status check_all_reduce(const std::string& name);
 
 // Appends the update to each holder's list: a Reduce for each of its stages (over the stage's
 // holders, by the style's collective); a Measure for each, with the norm passed from the last stage
-// to the first; the verdict, passed in the other direction, once to each worker; and a Step for
-// each stage. So on a slow link the norm travels right behind the last gradient, and the verdict
-// arrives before the next step's first activation. Stages may have different numbers of holders: a
-// holder takes the norm from the worker that sends it most gradients, and the verdict from the one
-// that sends it most activations; on a tie senders take turns. All of them have the same value, bit
-// for bit. `staggered`, with at least two stages: a MeasureAhead and a StepAhead for each stage,
-// with the norm passed from the first stage to the last; and at the front of the lists a Validate
-// for each, with the verdict passed from the last stage to the first. With `tied`, and at least two
-// stages, the first and the last stage reduce in two buckets: 0 = what is theirs alone, 1 = the
-// shared weight, over the holders of both. If the members of a group cannot sum as the style says,
-// they sum by the ring.
+// to the first; the clip decision, passed in the other direction, once to each worker; and a Step
+// for each stage. So on a slow link the norm travels right behind the last gradient, and the clip
+// decision arrives before the next step's first activation. Stages may have different numbers of
+// holders: a holder takes the norm from the worker that sends it most gradients, and the clip
+// decision from the one that sends it most activations; on a tie senders take turns. All of them
+// have the same value, bit for bit. `staggered`, with at least two stages: a MeasureAhead and a
+// StepAhead for each stage, with the norm passed from the first stage to the last; and at the front
+// of the lists a Validate for each, with the clip decision passed from the last stage to the first.
+// With `tied`, and at least two stages, the first and the last stage reduce in two buckets: 0 =
+// what is theirs alone, 1 = the shared weight, over the holders of both. If the members of a group
+// cannot sum as the style says, they sum by the ring.
 //
 // Requires: with `tied`, no worker holds both the first and the last stage
 void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style);
 
 // The same for the rest of a step. A total that some worker has is copied to the holders of its
-// stage; only stages without a total are reduced. If a verdict is in some store, nothing is
-// measured, and the verdict is sent from there to the workers that need it. `stepped`: by stage and
-// worker, true if the worker has taken the stage's Step already; the others step.
+// stage; only stages without a total are reduced. If a clip decision is in some store, nothing is
+// measured, and the clip decision is sent from there to the workers that need it. `stepped`: by
+// stage and worker, true if the worker has taken the stage's Step already; the others step.
 //
 // Requires: a total of a stage is in the store of every part or of none
 void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,

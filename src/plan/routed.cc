@@ -278,8 +278,8 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders) 
   return with_runners(plan, std::move(holders), runners);
 }
 
-Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners) {
-  CHECK(learners.size() == plan.stages.size(), "learners for each stage");
+Plan with_joiners(const Plan& plan, const std::vector<std::vector<WorkerId>>& joiners) {
+  CHECK(joiners.size() == plan.stages.size(), "joiners for each stage");
   Work work;
   work.idle = copies_in(plan);
   for (const auto& list : plan.schedule.lists) {
@@ -287,10 +287,10 @@ Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& l
     std::copy_if(list.begin(), list.end(), std::back_inserter(kept),
                  [](const Op& op) { return !is_message(op) && has_micro(op); });
   }
-  for (size_t s = 0; s < learners.size(); ++s) {
+  for (size_t s = 0; s < joiners.size(); ++s) {
     work.holders.push_back(plan.stages[s].holders);
-    work.holders.back().insert(work.holders.back().end(), learners[s].begin(), learners[s].end());
-    work.idle[s].insert(work.idle[s].end(), learners[s].begin(), learners[s].end());
+    work.holders.back().insert(work.holders.back().end(), joiners[s].begin(), joiners[s].end());
+    work.idle[s].insert(work.idle[s].end(), joiners[s].begin(), joiners[s].end());
   }
   return with_work(plan, std::move(work));
 }

@@ -30,8 +30,8 @@ struct Placed {
 std::vector<Op> merge(std::vector<Placed> placed);
 
 // The plan with `work` in place of its lists and holders, under ready dispatch and the plan's
-// limits. Messages, reductions, norm, verdict, updates and the held-out pass are made anew; layers,
-// shared weights and the kind of backward stay.
+// limits. Messages, reductions, norm, clip decision, updates and the held-out pass are made anew;
+// layers, shared weights and the kind of backward stay.
 //
 // The held-out micro-batches are dealt out so evenly that no worker has more than the stage with
 // the fewest holders makes unavoidable; within that limit each stays in its pipeline, as in `plan`.
@@ -56,11 +56,11 @@ void share_out(std::vector<int32_t>& owners, int32_t holders);
 // Requires: check(plan) is ok; holders for each stage, none twice
 Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
 
-// The plan with `learners` of each stage as further holders. They run no micro-batch and only take
+// The plan with `joiners` of each stage as further holders. They run no micro-batch and only take
 // part in the sums and the updates, so that they can receive the stage's state while steps go on.
 //
-// Requires: check(plan) is ok; learners for each stage, who hold nothing in the plan
-Plan with_learners(const Plan& plan, const std::vector<std::vector<WorkerId>>& learners);
+// Requires: check(plan) is ok; joiners for each stage, who hold nothing in the plan
+Plan with_joiners(const Plan& plan, const std::vector<std::vector<WorkerId>>& joiners);
 
 // with_holders() without the workers that are not `alive`. A worker with a copy of a stage
 // (copies.h) keeps the copy. If no live worker runs that stage, the worker with the copy runs it

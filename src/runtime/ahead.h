@@ -46,25 +46,25 @@ class AheadUpdate {
     pending_ = take ? Pending::Taken : Pending::Held;
     return take;
   }
-  // The verdict that the last stage's Validate sends.
-  WholeNorm verdict() const { return open() ? whole_of(so_far_) : WholeNorm{}; }
-  // Validate: what the verdict asks for. `version` is the one that is held.
-  Ruling judge(const WholeNorm& verdict, int64_t version) {
+  // The clip decision that the last stage's Validate sends.
+  WholeNorm clip_decision() const { return open() ? whole_of(so_far_) : WholeNorm{}; }
+  // Validate: what the clip decision asks for. `version` is the one that is held.
+  Ruling judge(const WholeNorm& clip_decision, int64_t version) {
     if (!open()) return Ruling::Stands;
-    finality_ = finality_of(verdict, version);
-    if (is_plain(verdict, clip_)) {
+    finality_ = finality_of(clip_decision, version);
+    if (is_plain(clip_decision, clip_)) {
       pending_ = Pending::None;
       return Ruling::Stands;
     }
     again_ = void_ = true;
-    return verdict.skip != 0 ? Ruling::Skip : Ruling::Redo;
+    return clip_decision.skip != 0 ? Ruling::Skip : Ruling::Redo;
   }
   // The device has done what judge asked for.
   void close() { pending_ = Pending::None; }
 
-  // The version was reached by a Step with this verdict.
-  void set_stepped(const WholeNorm& verdict, int64_t version) {
-    set_final(finality_of(verdict, version));
+  // The version was reached by a Step with this clip decision.
+  void set_stepped(const WholeNorm& clip_decision, int64_t version) {
+    set_final(finality_of(clip_decision, version));
   }
   // The version was reached in another way: an undo, a load. Nothing is open any more.
   void set_final(const Finality& finality) {
@@ -84,8 +84,9 @@ class AheadUpdate {
  private:
   enum class Pending : uint8_t { None, Taken, Held };
 
-  Finality finality_of(const WholeNorm& verdict, int64_t version) const {
-    return {version, false, verdict.norm, verdict.skip == 0, !is_plain(verdict, clip_)};
+  Finality finality_of(const WholeNorm& clip_decision, int64_t version) const {
+    return {version, false, clip_decision.norm, clip_decision.skip == 0,
+            !is_plain(clip_decision, clip_)};
   }
 
   double clip_;

@@ -23,7 +23,8 @@ struct MicroLoss {
   double loss = 0;
 };
 
-// The outcome of a step by its Verdict; before Validate, by the norm up to the worker's own stage.
+// The outcome of a step by its ClipDecision; before Validate, by the norm up to the worker's own
+// stage.
 struct StepOutcome {
   double gradient_norm = 0;       // global, before clipping
   double learning_rate = 0;       // that the step used
@@ -40,7 +41,8 @@ struct Remainder {
   std::vector<Value> unsummed;
 };
 
-// The newest version that no verdict can change any more, and what the verdict on its step was.
+// The newest version that no clip decision can change any more, and what the clip decision on its
+// step was.
 struct Finality {
   int64_t version = 0;
   bool again = false;        // Validate has changed the parameters that the step under way began
@@ -60,13 +62,14 @@ struct Finality {
 // case the step under way is void (Finality::again): its other ops end at once, with values of the
 // right size and any content, so that every message is still sent and received; its StepAhead does
 // nothing. The next begin() begins the same step again. A version is final before it is evaluated
-// or saved and before a Step is taken: the verdict can be passed on ahead of a step
+// or saved and before a Step is taken: the clip decision can be passed on ahead of a step
 // (Runner::settle).
 class Compute {
  public:
   virtual ~Compute() = default;
   // Begins step `step` (version `step` of the parameters is here): sums are zero, no value is
-  // stored. Void from the start if the verdict on the step before, passed on ahead, was not plain.
+  // stored. Void from the start if the clip decision on the step before, passed on ahead, was not
+  // plain.
   virtual Status begin(int64_t step) = 0;
   // True when resume() may be called, and kept values stay.
   virtual bool resumes() const { return false; }
@@ -87,23 +90,23 @@ class Compute {
     return invalid(cat("this device cannot go on with what is left of step ", step));
   }
   // Starts an op and returns at once; its report carries start and finish. `inputs_at` is when the
-  // op's inputs were here on the nominal clock; a device with a real clock ignores it. At most one
+  // op's inputs were here on the virtual clock; a device with a real clock ignores it. At most one
   // op is under way at a time.
   virtual Status start(const Op& op, Duration inputs_at, Ticket ticket) = 0;
   // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
   // = unchanged. Requires speed in (0, 1].
   virtual void set_speed(double speed) = 0;
-  // The moment on the nominal clock before which no op starts; zero on a real clock.
-  virtual Duration nominal() const { return {}; }
+  // The moment on the virtual clock before which no op starts; zero on a real clock.
+  virtual Duration virtual_now() const { return {}; }
   // The bytes of a value that is in the store, to send or to reduce: Activation, Gradient, Norm,
-  // Verdict. A Partial without a micro-batch is the worker's sum of the bucket, of sum_elements().
-  // Valid until discard.
+  // ClipDecision. A Partial without a micro-batch is the worker's sum of the bucket, of
+  // sum_elements(). Valid until discard.
   virtual Result<std::span<const std::byte>> bytes(const Value& value) = 0;
   // Copies values between the device's memory and the host's; nullptr: bytes and room are the
   // host's memory. It lives as long as this.
   virtual Copies* copies() { return nullptr; }
-  // Makes room for a value that will be received (Activation, Gradient, Norm, Verdict) or reduced
-  // (Total, of sum_elements()). Valid until discard.
+  // Makes room for a value that will be received (Activation, Gradient, Norm, ClipDecision) or
+  // reduced (Total, of sum_elements()). Valid until discard.
   virtual Result<std::span<std::byte>> room(const Value& value) = 0;
   // The element type of a Partial and a Total.
   virtual Element sum_elements() const { return Element::Float32; }
@@ -116,7 +119,7 @@ class Compute {
   virtual StepOutcome outcome() = 0;
   // Version of the parameters that is held: the number of steps taken since initialisation.
   virtual int64_t version() const = 0;
-  // The newest final version and the verdict on its step.
+  // The newest final version and the clip decision on its step.
   virtual Finality finality() = 0;
   // No step is void any more: a new epoch, in which all members begin with what is final.
   virtual void start_over() = 0;

@@ -44,7 +44,7 @@ std::vector<Value> Holding::keep(const Value& value, int64_t bytes) {
   now_.kept.push_back({value, bytes});
   now_.bytes += bytes;
   std::vector<Value> gone;
-  // Only values of a micro-batch can be made again: totals and verdicts stay.
+  // Only values of a micro-batch can be made again: totals and clip decisions stay.
   const auto may_go = [](const Kept& each) { return each.value.micro.value >= 0; };
   while (now_.bytes > limit_) {
     const auto oldest = std::find_if(now_.kept.begin(), now_.kept.end(), may_go);

@@ -45,7 +45,7 @@ LinkClock make_link_clock(const Job& job) {
   Link link;
   link.latency = from_milliseconds(job.network.latency_ms);
   link.bytes_per_second = job.network.megabytes_per_second * 1e6;
-  // An op that begins late by the patience still ends at its nominal moment.
+  // An op that begins late by the patience still ends at its virtual moment.
   Duration shortest = Duration::max();
   const DeviceSettings& device = job.device;
   for (const auto* lengths :

@@ -1,4 +1,4 @@
-// Links on the nominal clock: when a message would arrive over links of a given latency and rate,
+// Links on the virtual clock: when a message would arrive over links of a given latency and rate,
 // while the bytes themselves go at once.
 #pragma once
 
@@ -25,8 +25,8 @@ struct Passage {
 class LinkClock {
  public:
   // `every` holds for each link without one of its own. `patience`: how long, in real time, a
-  // choice between ops waits for messages that are nominally here already (Dispatch::Ready).
-  // `blocking`: messages leave through the device's queue (ir/device_queue.h).
+  // choice between ops waits for messages that are here already on the virtual clock
+  // (Dispatch::Ready). `blocking`: messages leave through the device's queue (ir/device_queue.h).
   LinkClock(Link every, Duration patience, bool blocking = false)
       : every_{every, {}}, patience_(patience), blocking_(blocking) {}
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
@@ -55,7 +55,7 @@ class LinkClock {
   std::unordered_map<WorkerId, Duration> free_;
 };
 
-// The links of a paced run on the nominal clock: [network] latency_ms, megabytes_per_second and
+// The links of a paced run on the virtual clock: [network] latency_ms, megabytes_per_second and
 // send, without faults; the patience is half of the shortest op that takes time, 1 ms
 // if none does.
 LinkClock make_link_clock(const Job& job);

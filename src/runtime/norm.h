@@ -16,14 +16,14 @@ struct RunningNorm {
   int64_t bad = 0;
 };
 
-// What a Verdict carries. All zeros: there is nothing against the step.
+// What a ClipDecision carries. All zeros: there is nothing against the step.
 struct WholeNorm {
   double norm = 0;
   int64_t skip = 0;  // not 0: the gradients are not finite, the step is not taken
 };
 static_assert(sizeof(RunningNorm) == 96 && sizeof(WholeNorm) == 16);
 
-// The norm over the stages so far; over all stages it is the verdict.
+// The norm over the stages so far; over all stages it is the clip decision.
 inline WholeNorm whole_of(const RunningNorm& running) {
   return {std::sqrt(running.squares.value()), running.bad > 0 ? 1 : 0};
 }

@@ -1,7 +1,7 @@
 // For a step whose messages leave through the device's queue: the queue of one worker, and what is
 // known here of the other ends of its messages.
 //
-// The bytes go at once; only the nominal times obey the queue (ir/device_queue.h). For these both
+// The bytes go at once; only the virtual times obey the queue (ir/device_queue.h). For these both
 // ends must know when the other has started the message: the bytes carry the start of the send in
 // their stamp, and a note of eight bytes goes back with the start of the receive.
 #pragma once

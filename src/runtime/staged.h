@@ -6,7 +6,7 @@
 // copied to the device; the message has come when the copy has ended. Slots come in rings, one for
 // each peer, direction, kind of value and stage (runtime/path.h), so that neither direction nor
 // kind ever waits for the other; a message that finds no free slot of its ring waits for one, in
-// the order of the calls. Values in the host's memory (norm, verdict, sums) go as they are.
+// the order of the calls. Values in the host's memory (norm, clip decision, sums) go as they are.
 //
 // Each end of a link has a path of its own: the bytes and names on the wire are the same with both
 // paths. So each end changes its path by itself, between two steps, and they need not agree.

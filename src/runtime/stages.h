@@ -55,7 +55,7 @@ class Stages : public Face {
   void set_speed(double speed) override {
     for (const auto& part : parts_) part.compute->set_speed(speed);
   }
-  Duration nominal() const override { return first().nominal(); }
+  Duration virtual_now() const override { return first().virtual_now(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return part_of(value).bytes(value);
   }

@@ -70,7 +70,7 @@ Result<std::vector<Event>> StepRun::run() {
   }
   if (order_ != nullptr) {
     queue_ = std::make_unique<QueuedMessages>(list_, *order_, input_.plan->split_backward,
-                                              machine_.compute->nominal());
+                                              machine_.compute->virtual_now());
   }
   deadline_ = machine_.clock->now() + input_.silence_limit;
   while (true) {
@@ -102,7 +102,7 @@ Status StepRun::begin() {
   Remainder rest = *input_.rest;
   rest.unsummed = unsummed_ = gradients_alone(list_);
   const Status resumed = machine_.compute->resume(input_.step, rest);
-  if (machine_.links != nullptr) resumed_at_ = machine_.compute->nominal();
+  if (machine_.links != nullptr) resumed_at_ = machine_.compute->virtual_now();
   return resumed;
 }
 
@@ -160,7 +160,7 @@ Result<bool> StepRun::start_queued() {
   return ended_ != before;
 }
 
-// A receive is posted ahead of need, whatever the queue says: here only its nominal start becomes
+// A receive is posted ahead of need, whatever the queue says: here only its virtual start becomes
 // known, and is sent to its sender.
 Status StepRun::start_item(const DeviceQueue::Item& item) {
   if (op(item.index).kind != OpKind::Recv) return start(item.index);
@@ -216,9 +216,9 @@ bool StepRun::may_start(int32_t index) {
   return !choosing_ || may_choose(it);
 }
 
-// On the nominal clock under ready dispatch the choice belongs to a nominal moment, but a message
-// that is nominally here may still be on its real way. So a choice that such a message could change
-// is put off for the patience of the links; the op's nominal start does not suffer.
+// On the virtual clock under ready dispatch the choice belongs to a virtual moment, but a message
+// that is here on the virtual clock may still be on its real way. So a choice that such a message
+// could change is put off for the patience of the links; the op's virtual start does not suffer.
 bool StepRun::may_choose(const Op& it) {
   const bool changeable = it.kind == OpKind::Forward || it.kind == OpKind::BackwardWeight;
   if (!changeable || awaited_ == 0) return true;
@@ -228,7 +228,7 @@ bool StepRun::may_choose(const Op& it) {
   return false;
 }
 
-// Nothing can be computed at the moment of the choice: moves it on to the next nominal arrival.
+// Nothing can be computed at the moment of the choice: moves it on to the next virtual arrival.
 // True when it has moved.
 bool StepRun::look_ahead() {
   if (held_.empty()) return false;
@@ -242,7 +242,7 @@ bool StepRun::look_ahead() {
   return true;
 }
 
-// Hands over the receives that are nominally here at the moment of the choice.
+// Hands over the receives that are here on the virtual clock at the moment of the choice.
 void StepRun::release_held() {
   while (!held_.empty() && held_.top().first <= choice_at_.count()) {
     const int32_t index = held_.top().second;
@@ -495,7 +495,7 @@ void StepRun::close_holding() {
   // The step after takes the store over, so keep what other workers may need.
   for (const Value& value : stored) {
     const bool shared = feeds_compute(value.kind) || value.kind == ValueKind::Total ||
-                        value.kind == ValueKind::Verdict;
+                        value.kind == ValueKind::ClipDecision;
     if (all && shared) keep(value);
   }
   if (all) stored.clear();

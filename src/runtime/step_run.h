@@ -45,7 +45,7 @@ class StepRun {
     int64_t bytes = 0;
     bool done = false;
   };
-  using Arrival = std::pair<int64_t, int32_t>;  // nominal arrival, place of the Recv
+  using Arrival = std::pair<int64_t, int32_t>;  // virtual arrival, place of the Recv
 
   Status begin();
   Status start_ready();
@@ -105,7 +105,7 @@ class StepRun {
   std::vector<Row> rows_;
   std::vector<Call> calls_;
   int32_t under_way_ = 0;
-  std::vector<Duration> left_;  // nominal clock: when the last byte of a sent chunk left, by call
+  std::vector<Duration> left_;  // virtual clock: when the last byte of a sent chunk left, by call
   std::vector<std::unique_ptr<Reduction>> reductions_;  // by place in the list; mostly null
   std::vector<int32_t> heads_;                          // a copy of what the walk says
   const std::vector<int32_t>* const order_;  // messages through the device's queue; null: not so
@@ -120,13 +120,13 @@ class StepRun {
   size_t ended_ = 0;        // ops
   int64_t judgements_ = 0;  // Validates that have not ended
 
-  // Ready dispatch on the nominal clock: receives that nominally arrive later than the moment of
+  // Ready dispatch on the virtual clock: receives that arrive later on it than the moment of
   // the next choice, and that moment.
   const bool choosing_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> held_;
   Duration choice_at_{};
-  Duration resumed_at_{};   // nominal clock: what was stored before is here since
-  Duration reduced_at_{};   // nominal clock: the end of the last reduction
+  Duration resumed_at_{};   // virtual clock: what was stored before is here since
+  Duration reduced_at_{};   // virtual clock: the end of the last reduction
   Duration wake_at_{};      // zero = no reason to wake before a report
   int32_t awaited_ = 0;     // receives for compute ops that are posted and not here
   bool computing_ = false;  // a compute op is under way

@@ -47,7 +47,7 @@ Tag tag_of_note(const Value& value, int64_t epoch, int64_t step) {
   return tag_of_kind(kValueKindCount + static_cast<int32_t>(value.kind), value, epoch, step);
 }
 
-Tag tag_of_lesson(StageId stage, bool body, int64_t epoch, int64_t step) {
+Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step) {
   uint64_t name = 0;
   append(name, stage.value, kTagStages);
   append(name, body ? 1 : 0, 2);

@@ -38,6 +38,6 @@ Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64
 
 // The tag of a message of a state transfer: the head or the body of a part of the state of `stage`,
 // for a worker that receives it between two steps. Bit 62, which no value's tag has.
-Tag tag_of_lesson(StageId stage, bool body, int64_t epoch, int64_t step);
+Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step);
 
 }  // namespace tenuto

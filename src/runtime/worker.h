@@ -31,7 +31,7 @@ struct Machine {
   Compute* compute = nullptr;
   Mailbox* mailbox = nullptr;
   const Clock* clock = nullptr;
-  LinkClock* links = nullptr;  // nominal clock: stamps every message's arrival; null: real clock
+  LinkClock* links = nullptr;  // virtual clock: stamps every message's arrival; null: real clock
 };
 
 // What control says at this moment; read whenever the mailbox reports news from control.

@@ -254,7 +254,7 @@ void Program::read(const Class& kind, const Op& op, int32_t number) {
   }
 }
 
-// Values of the step: norm, verdict, and every partial or total of a stage.
+// Values of the step: norm, clip decision, and every partial or total of a stage.
 void Program::read_whole(const Op& op, int32_t number) {
   const Effect effect = effect_of(op, schedule_->stage_count);
   for (const Value& value : effect.read) {

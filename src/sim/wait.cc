@@ -112,7 +112,7 @@ std::string moved_name(const Op& op) {
     case ValueKind::Norm:
       return cat("the norm of stage ", op.stage);
     default:
-      return cat("the verdict of stage ", op.stage);
+      return cat("the clip decision of stage ", op.stage);
   }
 }
 

@@ -42,7 +42,7 @@ enum class Use : uint8_t {
   Busy,        // ran ops
   Activation,  // waited for an activation
   Gradient,    // waited for a gradient
-  Update,      // waited for a reduction, a norm or a verdict
+  Update,      // waited for a reduction, a norm or a clip decision
   Sending,     // waited for a message of its own to leave
   Other,       // everything was there and the op did not start: the worker's own slowness
   Done,        // had no more ops

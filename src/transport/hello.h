@@ -24,7 +24,7 @@ Error closed_error(WorkerId self);
 // A tag as text for people.
 std::string to_text(const Tag& tag);
 
-// The report of a received message. It arrived at its nominal moment, or `now` when it has none.
+// The report of a received message. It arrived at its virtual moment, or `now` when it has none.
 Done received(Ticket ticket, WorkerId from, const Stamp& stamp, Duration now);
 
 }  // namespace tenuto

@@ -50,11 +50,11 @@ struct Hello {
 // Version of the wire format, hello included; raised with every change of the format.
 inline constexpr int32_t kWireVersion = 5;
 
-// What is sent along with a message: its times (runtime/paced.h has the nominal clock) and, if it
+// What is sent along with a message: its times (rehearsal/paced.h has the virtual clock) and, if it
 // is part of a sum, a tally of what is in that part (runtime/tally.h).
 struct Stamp {
   Duration sent{};     // when it was sent, on the sender's clock
-  Duration arrival{};  // nominal arrival; zero = when it really arrives
+  Duration arrival{};  // virtual arrival; zero = when it really arrives
   uint64_t tally = 0;
 };
 

@@ -33,8 +33,8 @@ void worsen(const Fault& fault, LinkState& state) {
   if (most > 0 && (rate == 0 || most < rate)) rate = most;
 }
 
-bool on_nominal_clock(const Job& job) {
-  return job.device.kind == "paced" && job.device.clock == "nominal";
+bool on_virtual_clock(const Job& job) {
+  return job.device.kind == "paced" && job.device.clock == "virtual";
 }
 
 // True when the fault changes links, for a time or for a moment.
@@ -196,12 +196,12 @@ Cluster cluster_of(const Job& job) {
 
 bool can_rehearse_links(const Job& job) {
   const NetworkSettings& network = job.network;
-  return on_nominal_clock(job) || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
+  return on_virtual_clock(job) || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
          std::any_of(job.faults.begin(), job.faults.end(), is_of_links);
 }
 
 bool can_cut_off(const Job& job) {
-  return (can_rehearse_links(job) && !on_nominal_clock(job)) ||
+  return (can_rehearse_links(job) && !on_virtual_clock(job)) ||
          std::any_of(job.faults.begin(), job.faults.end(),
                      [](const Fault& fault) { return fault.kind == "partition"; });
 }

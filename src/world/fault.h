@@ -1,4 +1,4 @@
-// Rehearsed faults: what a job does to its own workers, step by step. The faults are a list of
+// Injected faults: what a job does to its own workers, step by step. The faults are a list of
 // values, and the functions below say what they do in a step; the worker, the faulty transport and
 // the price all call these.
 //
@@ -120,7 +120,7 @@ Cluster with_links(const Cluster& base, const LinkStates& states);
 // The workers of a job and the links of [network], without faults.
 Cluster cluster_of(const Job& job);
 
-// True when the workers of the job can be given slow links: with paced devices on the nominal
+// True when the workers of the job can be given slow links: with paced devices on the virtual
 // clock, and in jobs that set a latency, a rate or a fault of links from the beginning.
 bool can_rehearse_links(const Job& job);
 

@@ -92,14 +92,14 @@ Found misfit_of_paced(const Job& job) {
 
 Found misfit_of_send(const Job& job) {
   if (job.network.send != "blocking") return {};
-  const char* needs = "is a rehearsal on a nominal clock, in the order of the lists: ";
+  const char* needs = "is a rehearsal on a virtual clock, in the order of the lists: ";
   if (job.device.kind != "paced") {
     return Misfit{"network.send", cat("\"blocking\" ", needs, "it needs device.kind = \"paced\", ",
                                       "found \"", job.device.kind, "\"")};
   }
-  if (job.device.clock != "nominal") {
+  if (job.device.clock != "virtual") {
     return Misfit{"network.send",
-                  cat("\"blocking\" ", needs, "it needs device.clock = \"nominal\", ", "found \"",
+                  cat("\"blocking\" ", needs, "it needs device.clock = \"virtual\", ", "found \"",
                       job.device.clock, "\"")};
   }
   if (job.parallel.dispatch == "ready") {

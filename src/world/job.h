@@ -67,7 +67,7 @@ struct DeviceSettings {
   int32_t threads = 1;             // CPU threads of one worker
   // paced: the length of each op, one number per stage or one for all
   std::vector<double> forward_ms = {5}, backward_input_ms = {5}, backward_weight_ms = {5};
-  std::string clock = "nominal";   // paced: nominal | real
+  std::string clock = "virtual";   // paced: virtual | real
   int64_t message_bytes = 65536;   // paced: size of an activation and of a gradient
   int64_t parameter_bytes = 4096;  // paced: weights of one stage
 };
@@ -80,7 +80,7 @@ struct NetworkSettings {
   std::string path = "auto";        // accelerators: auto | direct | staged
   double latency_ms = 0;            // paced: one way, of every link
   double megabytes_per_second = 0;  // paced: of every link; 0 = unlimited
-  std::string send = "offloaded";   // paced, nominal clock: offloaded | blocking
+  std::string send = "offloaded";   // paced, virtual clock: offloaded | blocking
   double connect_seconds = 30;      // limit for all peers to be connected
   double silence_seconds = 60;      // a step without progress for this long ends the run
 };

@@ -33,6 +33,8 @@ struct Key {
   Range range;                            // of a number, or of each number of a list
   std::vector<std::string_view> choices;  // of a string; empty = any text
   std::string_view help;                  // one line
+  // Choices of earlier versions, each with what it is called now. They are read, and not listed.
+  std::vector<std::pair<std::string_view, std::string_view>> renamed = {};
 };
 
 // Every key, by section, in the order in which a job is written.

@@ -92,10 +92,14 @@ bool take(const toml::node& node, const Key&, bool& value) {
 bool take(const toml::node& node, const Key& key, std::string& value) {
   const auto* found = node.as_string();
   if (found == nullptr || found->get().find('\0') != std::string::npos) return false;
+  std::string_view text = found->get();
+  for (const auto& [before, now] : key.renamed) {
+    if (text == before) text = now;
+  }
   const auto& choices = key.choices;
-  if (!choices.empty() && std::find(choices.begin(), choices.end(), found->get()) == choices.end())
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end())
     return false;
-  value = found->get();
+  value = text;
   return true;
 }
 
@@ -583,7 +587,7 @@ Status read_override(Reading& reading, const std::string& flag) {
   const Key* known = find_key(body.substr(0, equals));
   if (known == nullptr && (section == "fault" || section.starts_with("fault["))) {
     return error_of(
-        {place, "rehearsed faults have no flags: write [[fault]] tables into the job file"});
+        {place, "injected faults have no flags: write [[fault]] tables into the job file"});
   }
   if (known == nullptr) {
     const auto sections = section_names();

@@ -10,7 +10,8 @@ namespace tenuto {
 
 namespace {
 
-// Norm and Verdict are a few numbers, whatever the model: a sum and a count, a norm and a word.
+// Norm and ClipDecision are a few numbers, whatever the model: a sum and a count, a norm and a
+// word.
 constexpr Bytes kNorm{sizeof(ExactSum) + sizeof(int64_t)};
 constexpr Bytes kVerdict{16};
 
@@ -47,7 +48,7 @@ Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weig
         {std::llround(static_cast<double>(cost.stash.count) * weight_share)});
     set(ValueKind::Total, cost.parameters);
     set(ValueKind::Norm, kNorm);
-    set(ValueKind::Verdict, kVerdict);
+    set(ValueKind::ClipDecision, kVerdict);
     before = cost.activation;
   }
   return sizes;

@@ -47,7 +47,7 @@ class Copies(Returning):
     @another_case
     def test_they_take_no_time_of_a_step(self):
         """If copies took time, each step would be longer; a busy machine lengthens only some."""
-        self.write_job(job__steps=12, job__checkpoint_every=0, device__clock="nominal",
+        self.write_job(job__steps=12, job__checkpoint_every=0, device__clock="virtual",
                        device__forward_ms=[20, 10], device__backward_input_ms=[20],
                        device__backward_weight_ms=[20])
         for name, flags in (("plain", []), ("copied", ["--resilience.copies=1"])):

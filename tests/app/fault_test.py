@@ -222,7 +222,7 @@ class BrokenConnections(Case):
         pairs = [(step, sentence.split(" broke")[0][-1]) for step, sentence in repairs]
         self.assertEqual(sorted(pairs), [(3, "1"), (3, "3"), (7, "1"), (7, "3"), (9, "3")])
         self.assertEqual([step for step, _ in self.told(run, "fault")], [3, 7, 9])
-        self.assertIn("rehearsed fault: in step 3 the connection of link 0 breaks", run.output)
+        self.assertIn("injected fault: in step 3 the connection of link 0 breaks", run.output)
         return run
 
     def test_the_run_goes_on_with_the_same_losses(self):

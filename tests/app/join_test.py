@@ -5,7 +5,7 @@ import unittest
 from harness import KILL, SANITIZED, SILENCE, STOP, another_case
 from survive_test import Survival
 
-LEARNS = "learns the state"
+LEARNS = "receives the state"
 KNOWS = "has the state of version"
 
 
@@ -162,28 +162,28 @@ class Join(Returning):
         self.assertNotEqual(run.workers()[2], before[2])
         self.stop(run)
 
-    def learns_from_another(self, run):
-        """Kills the donor of the newest state transfer. True if the newcomer then gets a new donor,
+    def receives_from_another(self, run):
+        """Kills the donor of the newest state transfer. True if the joiner then gets a new donor,
         False if it had all of the state before the donor died."""
-        lessons = sum(LEARNS in reason for reason in self.told(run, "join"))
+        transfers = sum(LEARNS in reason for reason in self.told(run, "join"))
 
         def since():
             joins = self.told(run, "join")
             begun = [at for at, reason in enumerate(joins) if LEARNS in reason]
-            return joins[begun[lessons - 1] + 1:]
+            return joins[begun[transfers - 1] + 1:]
 
         self.kill(run, 1)  # the donor: the first holder of the stage
         run.wait_until(lambda: any(LEARNS in reason or KNOWS in reason for reason in since()),
-                       "the newcomer has a new donor, or all of the state")
+                       "the joiner has a new donor, or all of the state")
         return LEARNS in next(reason for reason in since() if LEARNS in reason or KNOWS in reason)
 
-    def test_newcomer_and_donor_die_while_it_learns(self):
+    def test_joiner_and_donor_die_while_it_learns(self):
         # The first part has 1 MiB, later ones more or less: the transfer takes several steps.
         self.write_job(job__steps=100000, device__parameter_bytes=1 << 23, parallel__pipelines=3,
                        job__checkpoint_every=0)
         run = self.start()
         run.wait_for_steps(2)
-        deaths, lessons = 3, 2
+        deaths, transfers = 3, 2
         self.kill(run, 5)
         run.wait_for_steps(len(run.metrics()) + 2)
         self.inject(run, "start=5")
@@ -191,10 +191,10 @@ class Join(Returning):
         self.kill(run, 5)
         run.wait_for_steps(len(run.metrics()) + 4)
         self.inject(run, "start=5")
-        self.wait_for(run, LEARNS, lessons)
-        # On a busy machine this test may run so late that the newcomer has all of the state before
+        self.wait_for(run, LEARNS, transfers)
+        # On a busy machine this test may run so late that the joiner has all of the state before
         # its donor dies. Then both rejoin, and the donor is killed in the next state transfer.
-        while not self.learns_from_another(run):
+        while not self.receives_from_another(run):
             self.assertLess(deaths, 40, "the donor was never killed in time")
             known = sum(KNOWS in reason for reason in self.told(run, "join"))
             self.inject(run, "start=1")
@@ -202,11 +202,11 @@ class Join(Returning):
             self.kill(run, 5)
             run.wait_for_steps(len(run.metrics()) + 4)
             self.inject(run, "start=5")
-            deaths, lessons = deaths + 2, lessons + 2
-            self.wait_for(run, LEARNS, lessons)
+            deaths, transfers = deaths + 2, transfers + 2
+            self.wait_for(run, LEARNS, transfers)
         last = max(at for at, reason in enumerate(self.told(run, "join")) if LEARNS in reason)
         run.wait_until(lambda: any(KNOWS in reason for reason in self.told(run, "join")[last:]),
-                       f"'{KNOWS}' after the last lesson")
+                       f"'{KNOWS}' after the last transfer")
         run.wait_for_steps(len(run.metrics()) + 10)
         self.stop(run)
         self.assert_as_undisturbed(run)
@@ -236,7 +236,7 @@ class Join(Returning):
         run = self.train()
         self.assert_whole(run, 120, undisturbed)
         self.assertEqual(run.checkpoints()[-1], 120)
-        self.assertIn("rehearsed fault: in step 8 worker 0.1 is started",
+        self.assertIn("injected fault: in step 8 worker 0.1 is started",
                       self.told(run, "fault"))
         self.assertTrue(any(KNOWS in reason for reason in self.told(run, "join")))
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "app/trace.h"
 #include "base/text.h"
+#include "protocol/event_text.h"
 
 namespace tenuto {
 namespace {

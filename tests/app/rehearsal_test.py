@@ -55,8 +55,8 @@ class Rehearsal(Case):
         run = self.train(*QUIET)
         self.assertEqual(self.losses(run), undisturbed)
         self.assertEqual(len(undisturbed), 9)
-        told = [(3, "rehearsed fault: from step 3 on 40 ms more each way on link 0"),
-                (6, "rehearsed fault: over at step 6: 40 ms more each way on link 0")]
+        told = [(3, "injected fault: from step 3 on 40 ms more each way on link 0"),
+                (6, "injected fault: over at step 6: 40 ms more each way on link 0")]
         self.assertEqual(self.faults_told(run), told)
         for _, sentence in told:
             self.assertIn(sentence + "\n", run.output)
@@ -65,8 +65,8 @@ class Rehearsal(Case):
         self.assertLess(self.shortest_way(run, 7), 40)
         return run
 
-    def test_on_the_nominal_clock(self):
-        run = self.rehearse("nominal")
+    def test_on_the_virtual_clock(self):
+        run = self.rehearse("virtual")
         self.assertIn("[[fault]]", (run.folder / "config.toml").read_text())
         # config.toml, the effective settings, is a job file that gives the same run.
         self.job = run.folder / "config.toml"
@@ -145,7 +145,7 @@ class Rehearsal(Case):
         self.assertIn("fault[0].link 1 would join stages 1 and 2: 2 stages have the links 0 to 0",
                       run.errors)
         self.write_job(network__send="blocking", device__clock="real")
-        self.assertIn('it needs device.clock = "nominal", found "real"',
+        self.assertIn('it needs device.clock = "virtual", found "real"',
                       self.train(expected=2).errors)
 
 

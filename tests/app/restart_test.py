@@ -236,7 +236,7 @@ class Rehearsed(Restart):
         self.assert_undisturbed(run, 20, undisturbed)
         self.assertEqual(run.checkpoints(), [10, 15, 20])
         self.assertEqual(self.told(run, "fault"), [
-            f"rehearsed fault: in step {step} the coordinator is killed"
+            f"injected fault: in step {step} the coordinator is killed"
             for step in (0, 3, 5, 10, 19)])
         self.assertEqual(len(self.told(run, "coordinator")), 5)
         self.assertEqual(len(self.told(run, "start")), 0)  # it died before it could say so

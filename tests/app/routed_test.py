@@ -145,7 +145,7 @@ class Absent(Case):
         # late step cannot fail the test.
         self.assertGreater(statistics.median(times[12:20]), 1.3 * min(times[3:10]))
         self.assertLess(min(times[22:]), 1.1 * statistics.median(times[3:10]))
-        self.assertIn("rehearsed fault: from step 10 on worker 1.1 at 0.5 of its speed", run.output)
+        self.assertIn("injected fault: from step 10 on worker 1.1 at 0.5 of its speed", run.output)
 
     @another_case
     def test_a_slow_worker_is_answered_and_the_plan_returns(self):

@@ -131,8 +131,8 @@ class Live(Case):
         faults = [(event["step"], event["reason"]) for event in run.events()
                   if event["event"] == "fault"]
         self.assertEqual(faults, [
-            (begin, f"rehearsed fault: from step {begin} on 40 ms more each way on link 1"),
-            (end, f"rehearsed fault: over at step {end}: 40 ms more each way on link 1")])
+            (begin, f"injected fault: from step {begin} on 40 ms more each way on link 1"),
+            (end, f"injected fault: over at step {end}: 40 ms more each way on link 1")])
 
     def test_real_links_are_not_slowed(self):
         run = self.start("--job.steps=5000", "--job.checkpoint_every=0", "--device.clock=real")

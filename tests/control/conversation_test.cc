@@ -16,11 +16,11 @@
 #include "base/mailbox.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "control/client.h"
-#include "control/message.grpc.pb.h"
 #include "control/server.h"
-#include "control/wire.h"
 #include "ir/text.h"
+#include "protocol/client.h"
+#include "protocol/message.grpc.pb.h"
+#include "protocol/wire.h"
 
 // gRPC and protobuf are not built with the sanitizer, so it cannot see how they pass memory between
 // threads; ignore reports from them. The project's own code is checked in full.
@@ -33,7 +33,7 @@ namespace {
 const std::vector<Value> kSome = {{ValueKind::Activation, -1, {0}, {0}},
                                   {ValueKind::Activation, -1, {0}, {6}},
                                   {ValueKind::Total, 1, {2}, {}},
-                                  {ValueKind::Verdict, -1, {0}, {}}};
+                                  {ValueKind::ClipDecision, -1, {0}, {}}};
 
 constexpr Duration kLimit = std::chrono::seconds(20);
 
@@ -140,10 +140,10 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   Coordinator coordinator;
   Instruction instruction;
   instruction.sequence = 1;
-  instruction.order.members = {{0}, {1}};
+  instruction.directive.members = {{0}, {1}};
   instruction.addresses = {"", "here:1"};
   instruction.incarnations = {-1, 2};
-  instruction.newcomers = {{{0}, 3, {{0}, {2}}, {{4}, {5}}, 6}};
+  instruction.joiners = {{{0}, 3, {{0}, {2}}, {{4}, {5}}, 6}};
   coordinator.server->tell(instruction, plan_text("1f1b"));
   Singer singer(settings_for(coordinator, 1), {.version = 3, .address = "here:1"});
   ASSERT_TRUE(coordinator.hears(1, false, 3));
@@ -155,7 +155,7 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
   EXPECT_EQ(first->plan->order, "1f1b");
   EXPECT_EQ(*first->job_toml, "# settings");
   instruction.sequence = 2;
-  instruction.order.committed = 7;
+  instruction.directive.committed = 7;
   instruction.save_version = 8;
   instruction.savers = {{1}};
   instruction.save_directory = "runs/choir/checkpoint-8.tmp";
@@ -188,7 +188,7 @@ TEST(Conversation, ALongPlanComesDown) {
   Coordinator coordinator;
   Instruction instruction;
   instruction.sequence = 1;
-  instruction.order.members = {{0}, {1}};
+  instruction.directive.members = {{0}, {1}};
   const std::string plan = plan_text("1f1b");
   const std::string space(size_t{80} << 20, ' ');  // as in a text of so many ops
   coordinator.server->tell(instruction, plan + space);
@@ -349,7 +349,7 @@ TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
   const auto stub = wire::Coordinator::NewStub(
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), large));
   wire::Report report = to_wire(Report{.worker = {0}, .version = 7}, {"choir", "secret"});
-  wire::Order order;
+  wire::Instruction order;
   {
     grpc::ClientContext context;
     const auto stream = stub->Converse(&context);
@@ -398,7 +398,7 @@ TEST(Conversation, AnotherVersionIsRefused) {
   wire::Report report = to_wire(Report{.worker = {0}}, {"choir", "secret"});
   report.set_protocol(99);
   ASSERT_TRUE(stream->Write(report));
-  wire::Order order;
+  wire::Instruction order;
   ASSERT_TRUE(stream->Read(&order));
   EXPECT_EQ(order.refusal(),
             "worker speaks protocol 99, the coordinator 7: install the same version of tenuto on "
@@ -426,9 +426,9 @@ TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
 Instruction instruction_of(int64_t term, int64_t committed) {
   Instruction instruction;
   instruction.sequence = 1;
-  instruction.order.term = term;
-  instruction.order.committed = committed;
-  instruction.order.phase = Phase::Running;
+  instruction.directive.term = term;
+  instruction.directive.committed = committed;
+  instruction.directive.phase = Phase::Running;
   return instruction;
 }
 
@@ -447,7 +447,7 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
     coordinator->server->tell(instruction_of(term, 10), plan_text("1f1b"));
     ASSERT_TRUE(coordinator->hears(1, false, term + 10));
     EXPECT_TRUE(
-        singer.until([&] { return singer.client->told()->instruction.order.term == term; }));
+        singer.until([&] { return singer.client->told()->instruction.directive.term == term; }));
     EXPECT_EQ(coordinator->last[1].version, term + 10);
     EXPECT_FALSE(coordinator->gone[1]);
   }
@@ -460,13 +460,13 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
   EXPECT_EQ(coordinator->last[1].term, 4);
   coordinator->server->repeat();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(singer.client->told()->instruction.order.committed, 10);
+  EXPECT_EQ(singer.client->told()->instruction.directive.committed, 10);
 }
 
 TEST(Conversation, NobodyIsWaitedForAfterTheEnd) {
   auto coordinator = std::make_unique<Coordinator>();
   Instruction last = instruction_of(1, 10);
-  last.order.phase = Phase::Out;
+  last.directive.phase = Phase::Out;
   coordinator->server->tell(last, plan_text("1f1b"));
   ClientSettings settings = settings_for(*coordinator, 1);
   settings.return_limit = std::chrono::hours(1);
@@ -493,7 +493,7 @@ TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
   const auto late = stub->Converse(&second);
   ASSERT_TRUE(late->Write(report));
   ASSERT_TRUE(coordinator.hears(0, false, 2));
-  wire::Order order;
+  wire::Instruction order;
   EXPECT_FALSE(early->Read(&order));  // the coordinator has ended it
   (void)early->Finish();
   EXPECT_FALSE(coordinator.gone[0]);

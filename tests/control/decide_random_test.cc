@@ -145,7 +145,7 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
     ASSERT_EQ(world.fault(), "") << "seed " << seed;
     ASSERT_TRUE(world.state().ending) << "seed " << seed;
     cuts += world.cuts();
-    learned += world.learned();
+    learned += world.received();
     survived += has_survived(world, of, seed);
   }
   EXPECT_GT(cuts, 300 / kPart);  // the cases must have been met at all
@@ -153,7 +153,7 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
   EXPECT_GT(learned, 30 / kPart);
 }
 
-// The same while new processes replace dead workers at any moment, also dead donors and learners:
+// The same while new processes replace dead workers at any moment, also dead donors and joiners:
 // every worker with a state has the committed one, in all its pieces.
 TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
   int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
@@ -164,7 +164,7 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
     ASSERT_EQ(world.fault(), "") << "seed " << seed;
     ASSERT_TRUE(world.state().ending) << "seed " << seed;
     const State& state = world.state();
-    learned += world.learned();
+    learned += world.received();
     if (world.redone() + world.rolled_forward() == 0) continue;
     if (!state.salvage.cause.empty()) {
       ++hopeless;
@@ -172,7 +172,7 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
       continue;
     }
     ++survived;
-    whole += world.learned() > 0 && !is_reduced(state);
+    whole += world.received() > 0 && !is_reduced(state);
     EXPECT_EQ(*state.ending, (Ending{0, ""})) << "seed " << seed;
     EXPECT_EQ(state.committed, of.rules.steps) << "seed " << seed;
     EXPECT_EQ(state.saved, of.rules.steps) << "seed " << seed;
@@ -185,7 +185,7 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
 
 // Both at once: a coordinator that starts while a worker learns does not know which pieces the
 // worker has.
-TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
+TEST(DecideRandom, JoinersLearnWhileCoordinatorsAreReplaced) {
   int32_t survived = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
     const Case of = make_long_case(seed);
@@ -196,7 +196,7 @@ TEST(DecideRandom, NewcomersLearnWhileCoordinatorsAreReplaced) {
     world.run(6000, 80000);
     ASSERT_EQ(world.fault(), "") << "seed " << seed;
     ASSERT_TRUE(world.state().ending) << "seed " << seed;
-    learned += world.learned();
+    learned += world.received();
     restarts += world.restarts();
     survived += has_survived(world, of, seed) ? 1 : 0;
   }
@@ -222,7 +222,7 @@ TEST(DecideRandom, RunsGrow) {
     ASSERT_EQ(world.fault(), "") << "seed " << seed;
     const State& state = world.state();
     ASSERT_TRUE(state.ending) << "seed " << seed;
-    learned += world.learned();
+    learned += world.received();
     if (!state.grown || !state.salvage.cause.empty()) continue;
     ++grown;
     whole += !is_reduced(state);
@@ -235,8 +235,8 @@ TEST(DecideRandom, RunsGrow) {
   EXPECT_GT(whole, 15 / kPart);
 }
 
-TEST(DecideRandom, BrokenRulesOfNewcomersAreSeen) {
-  for (const Bug bug : {Bug::HalfLearned, Bug::KeepsPieces}) {
+TEST(DecideRandom, BrokenRulesOfJoinersAreSeen) {
+  for (const Bug bug : {Bug::HalfReceived, Bug::KeepsPieces}) {
     bool seen = false;
     for (uint64_t seed = 0; seed < 1000 && !seen; ++seed) {
       const Case of = make_long_case(seed);
@@ -314,7 +314,7 @@ TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
     resumed += world.resumed();
     redone += world.redone() - world.resumed();
     back += world.taken_back();
-    learned += world.learned();
+    learned += world.received();
     restarts += world.restarts();
     survived += has_survived(world, of, seed) ? 1 : 0;
   }

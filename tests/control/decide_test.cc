@@ -17,19 +17,19 @@ namespace {
 
 TEST(Decide, NobodyRunsBeforeAllAreConnected) {
   Play run;
-  EXPECT_EQ(run.state.told.order.phase, Phase::Frozen);
+  EXPECT_EQ(run.state.told.directive.phase, Phase::Frozen);
   for (size_t i = 0; i < 3; ++i) {
     run.reports[i].address = cat("host:", i);
     run.reports[i].connected = true;
     const Decision decision = run.report(i);
-    ASSERT_TRUE(decision.order);
-    EXPECT_EQ(decision.order->addresses[i], cat("host:", i));
-    EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
+    ASSERT_TRUE(decision.instruction);
+    EXPECT_EQ(decision.instruction->addresses[i], cat("host:", i));
+    EXPECT_EQ(decision.instruction->directive.phase, Phase::Frozen);
   }
   run.reports[3].connected = true;
   const Decision decision = run.report(3);
-  ASSERT_TRUE(decision.order);
-  EXPECT_EQ(decision.order->order.phase, Phase::Running);
+  ASSERT_TRUE(decision.instruction);
+  EXPECT_EQ(decision.instruction->directive.phase, Phase::Running);
   EXPECT_EQ(decision.reason, "all 4 workers are connected: step 0 begins");
 }
 
@@ -40,7 +40,7 @@ TEST(Decide, ARunBeginsWithoutAnAbsentWorker) {
   rules.pipelines = 2;
   rules.micro_count = 1;  // worker 1 tells no loss
   Play run(rules);
-  EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{0}, {2}, {3}}));
+  EXPECT_EQ(run.state.told.directive.members, (std::vector<WorkerId>{{0}, {2}, {3}}));
   EXPECT_EQ(name_of(rules, {3}), "worker 3 (stage 1 of pipeline 1)");
   run.connect();
   EXPECT_EQ(run.state.situation, Situation::Running);
@@ -91,7 +91,7 @@ TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
         "worker 1 (stage 1 of pipeline 0) was killed by signal 9 before its first step: it is "
         "awaited again (1 of 2 resilience.restarts)");
     EXPECT_EQ(run.state.epoch, 2);
-    EXPECT_EQ(run.state.told.order.members.size(), 4u);
+    EXPECT_EQ(run.state.told.directive.members.size(), 4u);
     EXPECT_EQ(run.state.told.incarnations, (std::vector<int32_t>{0, -1, -1, -1}));
     // Addresses of the previous epoch are no longer told.
     EXPECT_EQ(run.state.told.addresses, std::vector<std::string>(4));
@@ -233,7 +233,7 @@ TEST(Decide, ARunThatHasNotBegunIsBegunByTheNextCoordinator) {
   const State over = take_up_beginning(rules, facts_of(run.state), {});
   EXPECT_EQ(over.situation, Situation::Ended);
   EXPECT_EQ(over.ending, run.state.ending);
-  EXPECT_EQ(over.told.order.phase, Phase::Out);
+  EXPECT_EQ(over.told.directive.phase, Phase::Out);
 }
 
 TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsSentence) {
@@ -244,7 +244,7 @@ TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsSentence) {
   ASSERT_TRUE(run.state.ending);
   EXPECT_EQ(*run.state.ending,
             (Ending{2, "worker 1 (stage 1 of pipeline 0): there is no file a.txt"}));
-  EXPECT_EQ(run.state.told.order.phase, Phase::Out);
+  EXPECT_EQ(run.state.told.directive.phase, Phase::Out);
 }
 
 TEST(Decide, AStepIsCommittedWhenEveryMemberHasReportedIt) {
@@ -256,8 +256,8 @@ TEST(Decide, AStepIsCommittedWhenEveryMemberHasReportedIt) {
   }
   const Decision decision = run.step(3);
   EXPECT_EQ(run.state.committed, 1);
-  ASSERT_TRUE(decision.order);
-  EXPECT_EQ(decision.order->order.committed, 1);
+  ASSERT_TRUE(decision.instruction);
+  EXPECT_EQ(decision.instruction->directive.committed, 1);
   ASSERT_EQ(decision.steps.size(), 1u);
   const StepRecord& step = decision.steps[0];
   EXPECT_EQ(step.step, 0);
@@ -372,9 +372,9 @@ TEST(Decide, ASignalStopsAfterTheStepThatSomeoneMayHaveEnded) {
   run.advance_to(2);
   run.step(0);  // worker 0 is at version 3 already
   const Decision decision = run.hear(Request{Request::Kind::Stop, 15});
-  ASSERT_TRUE(decision.order);
-  EXPECT_EQ(decision.order->order.stop_at, 3);
-  EXPECT_EQ(decision.order->save_version, 3);
+  ASSERT_TRUE(decision.instruction);
+  EXPECT_EQ(decision.instruction->directive.stop_at, 3);
+  EXPECT_EQ(decision.instruction->save_version, 3);
   for (size_t i = 1; i < 4; ++i) run.step(i);
   EXPECT_EQ(run.state.committed, 3);  // so that a worker that has begun step 3 may abandon it
   EXPECT_FALSE(run.state.ending);
@@ -427,10 +427,10 @@ TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
     run.step(1);
     if (told) run.step(3);
     const Decision decision = run.hear(Exited{{3}, true, 9});
-    ASSERT_TRUE(decision.order);
-    EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
-    EXPECT_EQ(decision.order->order.epoch, 2);
-    EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+    ASSERT_TRUE(decision.instruction);
+    EXPECT_EQ(decision.instruction->directive.phase, Phase::Frozen);
+    EXPECT_EQ(decision.instruction->directive.epoch, 2);
+    EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
     const Decision agreed = run.freeze();
     // Stage 1 is left to worker 1, which has version 3; so has worker 0 of stage 0.
     EXPECT_EQ(run.state.told.save_version, told ? 3 : 2);
@@ -655,8 +655,8 @@ TEST(Decide, AResumedRunBeginsWhereItWasSaved) {
   Play run(rules);
   EXPECT_EQ(run.state.told.resume_shards.size(), 2u);
   run.connect();
-  EXPECT_EQ(run.state.told.order.committed, 4);
-  EXPECT_EQ(run.state.told.order.first_step, 4);
+  EXPECT_EQ(run.state.told.directive.committed, 4);
+  EXPECT_EQ(run.state.told.directive.first_step, 4);
   EXPECT_EQ(run.state.told.save_version, 8);
   run.hear(Exited{{0}, true, 9});  // before the first step, so nothing has to be saved
   run.freeze();

@@ -29,19 +29,19 @@ class Return : public Survival {
     steps(3);
   }
 
-  Report& newcomer() { return reports[static_cast<size_t>(kDead.value)]; }
+  Report& joiner() { return reports[static_cast<size_t>(kDead.value)]; }
   // The second process of worker 3 comes forward; it reports only its name.
   Decision come_forward(int32_t incarnation = 1) {
-    newcomer() = {};
-    newcomer().worker = kDead;
-    newcomer().incarnation = incarnation;
+    joiner() = {};
+    joiner().worker = kDead;
+    joiner().incarnation = incarnation;
     return report(3);
   }
   // It has its device and its transport.
   Decision make_ready() {
-    newcomer().epoch = state.epoch;
-    newcomer().address = "127.0.0.1:9000";
-    newcomer().connected = true;
+    joiner().epoch = state.epoch;
+    joiner().address = "127.0.0.1:9000";
+    joiner().connected = true;
     return report(3);
   }
   // All workers have connected to it, so the plan with its place comes into force, and it takes
@@ -49,8 +49,8 @@ class Return : public Survival {
   void take_place() {
     acknowledge();
     while (state.committed + 1 < state.planning.from) step_of({0, 1, 2});
-    newcomer().version = state.planning.from;
-    newcomer().phase = Phase::Running;
+    joiner().version = state.planning.from;
+    joiner().phase = Phase::Running;
     keep(report(3));
   }
   void acknowledge() {
@@ -64,21 +64,21 @@ class Return : public Survival {
     for (const size_t i : workers) keep(take(i));
   }
   Decision learn() {
-    newcomer().learned = newcomer().version;
+    joiner().received = joiner().version;
     return report(3);
   }
   const Member& place() const { return state.members[static_cast<size_t>(kDead.value)]; }
 };
 
-TEST(Join, J1ANewcomerIsInvitedAndIsInNoPlanAndNoCommit) {
+TEST(Join, J1AJoinerIsInvitedAndIsInNoPlanAndNoCommit) {
   Return run;
   const int64_t serial = run.state.planning.serial, epoch = run.state.epoch;
   const Decision decision = run.come_forward();
   EXPECT_STREQ(decision.event, "join");
   EXPECT_EQ(decision.reason, "worker 3 (stage 1 of pipeline 1) comes back");
-  ASSERT_TRUE(decision.order);
-  EXPECT_EQ(decision.order->newcomers, (std::vector<Newcomer>{{kDead, 1, {{1}}, {}, -1}}));
-  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  ASSERT_TRUE(decision.instruction);
+  EXPECT_EQ(decision.instruction->joiners, (std::vector<Joiner>{{kDead, 1, {{1}}, {}, -1}}));
+  EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
   EXPECT_EQ(run.state.planning.serial, serial);
   EXPECT_EQ(run.state.epoch, epoch);
   const int64_t before = run.state.committed;
@@ -88,7 +88,7 @@ TEST(Join, J1ANewcomerIsInvitedAndIsInNoPlanAndNoCommit) {
 
 TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
   Return run;
-  EXPECT_FALSE(run.come_forward(0).order) << "the dead speaks on";
+  EXPECT_FALSE(run.come_forward(0).directive) << "the dead speaks on";
   EXPECT_EQ(run.place().joining, Joining::No);
   // A second process for a worker that lives is not heard.
   Report second = run.reports[1];
@@ -96,21 +96,21 @@ TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
   second.sequence = 1000;
   second.version = 1;
   const Report before = run.state.members[1].report;
-  EXPECT_FALSE(run.hear(second).order);
+  EXPECT_FALSE(run.hear(second).directive);
   EXPECT_EQ(run.state.members[1].report, before);
   EXPECT_EQ(run.state.members[1].joining, Joining::No);
 }
 
-TEST(Join, C3WhoeverComesLaterTakesThePlaceOfTheNewcomerBefore) {
+TEST(Join, C3WhoeverComesLaterTakesThePlaceOfTheJoinerBefore) {
   Return run;
   run.come_forward(1);
   run.come_forward(2);
-  ASSERT_EQ(run.state.told.newcomers.size(), 1U);
-  EXPECT_EQ(run.state.told.newcomers[0].incarnation, 2);
-  Report first = run.newcomer();
+  ASSERT_EQ(run.state.told.joiners.size(), 1U);
+  EXPECT_EQ(run.state.told.joiners[0].incarnation, 2);
+  Report first = run.joiner();
   first.incarnation = 1;
   first.sequence = 50;
-  EXPECT_FALSE(run.hear(first).order);
+  EXPECT_FALSE(run.hear(first).directive);
 }
 
 TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
@@ -119,14 +119,14 @@ TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
   const Decision decision = run.make_ready();
   EXPECT_STREQ(decision.event, "join");
   EXPECT_EQ(decision.reason,
-            "plan 3 (1f1b) is proposed: worker 3 (stage 1 of pipeline 1) learns the state");
-  ASSERT_TRUE(decision.order);
+            "plan 3 (1f1b) is proposed: worker 3 (stage 1 of pipeline 1) receives the state");
+  ASSERT_TRUE(decision.instruction);
   EXPECT_TRUE(decision.new_plan);
-  EXPECT_EQ(decision.order->newcomers, (std::vector<Newcomer>{{kDead, 1, {{1}}, {{1}}, 3}}));
-  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}, {3}}));
-  EXPECT_EQ(decision.order->addresses[3], "127.0.0.1:9000");
-  EXPECT_EQ(decision.order->incarnations, (std::vector<int32_t>{0, 0, 0, 1}));
-  EXPECT_EQ(facts_of(run.state).members, decision.order->order.members);
+  EXPECT_EQ(decision.instruction->joiners, (std::vector<Joiner>{{kDead, 1, {{1}}, {{1}}, 3}}));
+  EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}, {3}}));
+  EXPECT_EQ(decision.instruction->addresses[3], "127.0.0.1:9000");
+  EXPECT_EQ(decision.instruction->incarnations, (std::vector<int32_t>{0, 0, 0, 1}));
+  EXPECT_EQ(facts_of(run.state).members, decision.instruction->directive.members);
   const Plan& plan = *run.plan_of_now();
   EXPECT_TRUE(check(plan).ok());
   EXPECT_EQ(plan.stages[1].holders, (std::vector<WorkerId>{{1}, {3}}));
@@ -134,7 +134,7 @@ TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
     const bool shared =
         op.kind == OpKind::Reduce || op.kind == OpKind::Measure || op.kind == OpKind::Step;
     const bool tells = (op.kind == OpKind::Send || op.kind == OpKind::Recv) &&
-                       (op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict);
+                       (op.moved == ValueKind::Norm || op.moved == ValueKind::ClipDecision);
     EXPECT_TRUE(shared || tells) << static_cast<int>(op.kind);
   }
   EXPECT_TRUE(plan.evaluation.lists[3].empty());
@@ -167,12 +167,12 @@ TEST(Join, J4ItHasWorkOnlyOnceTheVersionThatItLearnedIsCommitted) {
   while (run.state.committed < from) run.step_of({0, 1, 2});
   run.keep(run.take(3));
   run.learn();  // a version that is not committed yet
-  EXPECT_EQ(run.newcomer().learned, from + 1);
-  EXPECT_EQ(run.place().joining, Joining::Learning);
+  EXPECT_EQ(run.joiner().received, from + 1);
+  EXPECT_EQ(run.place().joining, Joining::Receiving);
   run.step_of({0, 1, 2});
   EXPECT_EQ(run.state.committed, from + 1);
   EXPECT_EQ(run.place().joining, Joining::No);
-  EXPECT_TRUE(run.state.told.newcomers.empty());
+  EXPECT_TRUE(run.state.told.joiners.empty());
   // All workers are there again: the first plan is proposed, and its step is agreed on later.
   EXPECT_EQ(run.state.planning.present, run.state.rules.plan);
   EXPECT_EQ(run.state.planning.from, -1);
@@ -206,7 +206,7 @@ TEST(Join, J6ItsDeathBeforeItHasAPlaceConcernsNobody) {
   const Decision decision = run.die();
   EXPECT_EQ(run.state.situation, Situation::Running);
   EXPECT_EQ(run.state.epoch, 2);
-  EXPECT_TRUE(run.state.told.newcomers.empty());
+  EXPECT_TRUE(run.state.told.joiners.empty());
   EXPECT_EQ(decision.reason,
             "worker 3 (stage 1 of pipeline 1) does not come back after all: its process was killed "
             "by signal 9");
@@ -224,8 +224,8 @@ TEST(Join, J6ItsDeathInItsPlaceBeginsAnEpochWithoutIt) {
   const Decision decision = run.die();
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   EXPECT_EQ(run.state.epoch, 3);
-  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
-  EXPECT_TRUE(decision.order->newcomers.empty());
+  EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  EXPECT_TRUE(decision.instruction->joiners.empty());
   run.freeze();
   run.run();
   EXPECT_EQ(run.state.situation, Situation::Running);
@@ -243,9 +243,9 @@ TEST(Join, J6TheDeathOfItsDonorTakesItsPlaceAndItBeginsAnew) {
   // Worker 0 dies: stage 0 still has worker 2, and stage 1 still has the donor, worker 1.
   const Decision decision = run.die({0});
   EXPECT_EQ(run.state.situation, Situation::Recovering);
-  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{1}, {2}}));
-  ASSERT_EQ(decision.order->newcomers.size(), 1U);
-  EXPECT_TRUE(decision.order->newcomers[0].donors.empty());
+  EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{1}, {2}}));
+  ASSERT_EQ(decision.instruction->joiners.size(), 1U);
+  EXPECT_TRUE(decision.instruction->joiners[0].donors.empty());
   EXPECT_EQ(run.place().joining, Joining::Invited);
   run.freeze();
   run.run();
@@ -253,25 +253,25 @@ TEST(Join, J6TheDeathOfItsDonorTakesItsPlaceAndItBeginsAnew) {
   run.step_of({1, 2});
   EXPECT_TRUE(run.plan_of_now()->schedule.lists[3].empty());
   run.make_ready();  // in the new epoch, with a new wire
-  EXPECT_EQ(run.place().joining, Joining::Learning);
+  EXPECT_EQ(run.place().joining, Joining::Receiving);
   EXPECT_EQ(run.place().place.donors, (std::vector<WorkerId>{{1}}));
 }
 
-TEST(Join, I7WhoHasNotLearnedAllHoldsNoStage) {
+TEST(Join, I7WhoHasNotReceivedAllHoldsNoStage) {
   Return run;
   run.come_forward();
   run.make_ready();
   run.take_place();
-  // Its donor was the last holder of stage 1: the newcomer cannot replace it.
+  // Its donor was the last holder of stage 1: the joiner cannot replace it.
   const Decision decision = run.die({1});
   EXPECT_NE(run.state.situation, Situation::Recovering);
   for (const WorkerId saver : decision.state.told.savers) EXPECT_NE(saver, kDead);
-  EXPECT_EQ(
-      std::count(run.state.told.order.members.begin(), run.state.told.order.members.end(), kDead),
-      0);
+  EXPECT_EQ(std::count(run.state.told.directive.members.begin(),
+                       run.state.told.directive.members.end(), kDead),
+            0);
 }
 
-TEST(Join, I7WhoHasNotLearnedAllSavesNothing) {
+TEST(Join, I7WhoHasNotReceivedAllSavesNothing) {
   Rules rules = surviving_rules();
   rules.checkpoint_every = 1;
   Return run(rules);
@@ -283,7 +283,7 @@ TEST(Join, I7WhoHasNotLearnedAllSavesNothing) {
 TEST(Join, WhoeverFailsToMakeItselfReadyIsForgotten) {
   Return run;
   run.come_forward();
-  run.newcomer().failure = "there is no such device";
+  run.joiner().failure = "there is no such device";
   const Decision decision = run.report(3);
   EXPECT_EQ(run.state.situation, Situation::Running);
   EXPECT_EQ(run.place().joining, Joining::No);
@@ -292,7 +292,7 @@ TEST(Join, WhoeverFailsToMakeItselfReadyIsForgotten) {
             "device");
 }
 
-TEST(Join, ASilentNewcomerIsForgotten) {
+TEST(Join, ASilentJoinerIsForgotten) {
   Return run;
   run.come_forward();
   for (int i = 0; i < 8; ++i) run.pass(8 * kSecond);
@@ -321,9 +321,9 @@ TEST(Join, SeveralComeAtOnce) {
   }
   run.reports[0].connected = run.reports[3].connected = true;
   run.keep(run.report(0));
-  EXPECT_EQ(run.state.members[0].joining, Joining::Learning);
+  EXPECT_EQ(run.state.members[0].joining, Joining::Receiving);
   run.keep(run.report(3));
-  // The other newcomer waits until another plan may be proposed.
+  // The other joiner waits until another plan may be proposed.
   EXPECT_EQ(run.state.members[3].joining, Joining::Invited);
   EXPECT_EQ(run.state.members[0].place.donors, (std::vector<WorkerId>{{2}}));
 }
@@ -363,7 +363,7 @@ class Growth : public Survival {
     reports[at].version = state.planning.from;
     reports[at].phase = Phase::Running;
     keep(report(at));
-    reports[at].learned = reports[at].version;
+    reports[at].received = reports[at].version;
     keep(report(at));
     for (int step = 0; step < 4; ++step) take_but(reports.size());
     acknowledge();
@@ -389,7 +389,7 @@ class Growth : public Survival {
 TEST(Growth, WhoWasNotThereAtTheBeginningComesAndTheRunHasEverybody) {
   Growth run({kDead});
   EXPECT_FALSE(is_reduced(run.state)) << "it is not missed";
-  EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  EXPECT_EQ(run.state.told.directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
   EXPECT_FALSE(facts_of(run.state).grown);
   run.come(kDead);
   EXPECT_EQ(run.reasons.at(0), "worker 3 (stage 1 of pipeline 1) comes");
@@ -411,7 +411,7 @@ TEST(Growth, WhoHasComeIsMissedWhenItDies) {
   run.freeze();
   run.run();
   EXPECT_EQ(run.state.situation, Situation::Running);
-  EXPECT_FALSE(run.hear(run.reports[3]).order) << "the dead speaks on";
+  EXPECT_FALSE(run.hear(run.reports[3]).directive) << "the dead speaks on";
 }
 
 TEST(Growth, OneOfTwoComesAndTheOtherOneIsMissedFromThenOn) {
@@ -454,7 +454,7 @@ TEST(Growth, NobodyComesWhereThereIsNoPlace) {
   run.steps(2);
   run.reports[3] = {};
   run.reports[3].worker = kDead;
-  EXPECT_FALSE(run.report(3).order);
+  EXPECT_FALSE(run.report(3).directive);
   EXPECT_EQ(run.state.members[3].joining, Joining::No);
 }
 

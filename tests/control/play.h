@@ -109,7 +109,7 @@ class Play {
     Decision last;
     for (size_t i = 0; i < reports.size(); ++i) {
       if (!state.members[i].alive) continue;
-      reports[i].epoch = state.told.order.epoch;
+      reports[i].epoch = state.told.directive.epoch;
       reports[i].phase = Phase::Frozen;
       reports[i].lost_peers.clear();
       reports[i].failure.clear();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/report.h"
+#include "protocol/report.h"
 
 namespace tenuto {
 
@@ -25,9 +25,9 @@ struct Puppet {
   // piece that it has.
   std::vector<int64_t> state;
   std::vector<std::vector<int64_t>> pieces;
-  bool newcomer = false, has_place = false;
-  int64_t lesson_at = -1;  // the version at which it was given the last piece
-  bool expelled = false;   // it has heard that the run goes on without it
+  bool joiner = false, has_place = false;
+  int64_t transfer_at = -1;  // the version at which it was given the last piece
+  bool expelled = false;     // it has heard that the run goes on without it
   // The epoch of its try of the next step (-1 = not begun), and the values that it has of that try.
   int64_t try_of = -1;
   std::vector<Value> has;
@@ -42,7 +42,7 @@ enum class Bug : uint8_t {
   LateUndo,          // reports that it runs before it has undone that step
   StepsAhead,        // does not wait for the commit of the previous version
   ForgetsLosses,     // reports a step without its losses
-  HalfLearned,       // reports that it has all of the state when it has one piece
+  HalfReceived,      // reports that it has all of the state when it has one piece
   KeepsPieces,       // keeps pieces of the state from one epoch in the next
   ToldFirst,         // tells a commit before writing it down
   TargetNotWritten,  // tells at which version an epoch begins, without writing it down
@@ -66,7 +66,7 @@ class CutLinks {
   }
   // Adds one more unreachable peer to the worker's report. Returns false if there is none.
   bool notice(size_t worker, Puppet& puppet) const {
-    for (const WorkerId peer : puppet.heard.order.members) {
+    for (const WorkerId peer : puppet.heard.directive.members) {
       auto& lost = puppet.report.lost_peers;
       if (!is_cut(worker, static_cast<size_t>(peer.value))) continue;
       if (std::find(lost.begin(), lost.end(), peer) != lost.end()) continue;

@@ -26,7 +26,7 @@ namespace tenuto {
 
 inline constexpr Duration kMillisecond = std::chrono::milliseconds(1);
 inline constexpr int64_t kSpoilt = -2;  // in place of an epoch: the state is invalid
-// Pieces in which a newcomer gets the state; its plan is in force long before the last one.
+// Pieces in which a joiner gets the state; its plan is in force long before the last one.
 inline constexpr size_t kPieces = 3;
 
 // A run, its workers and the network between them.
@@ -76,7 +76,7 @@ class World {
   int32_t deaths() const { return deaths_; }
   int32_t cuts() const { return links_.cuts(); }
   int32_t returns() const { return returns_; }
-  int32_t learned() const { return learned_; }
+  int32_t received() const { return received_; }
   int32_t redone() const { return redone_; }
   int32_t resumed() const { return resumed_; }
   int32_t taken_back() const { return taken_back_; }
@@ -135,7 +135,7 @@ class World {
   }
   void post(size_t worker) { reports_.push_back(puppets_[worker].report); }
   void broadcast() {
-    most_told_ = std::max(most_told_, state_.told.order.committed);
+    most_told_ = std::max(most_told_, state_.told.directive.committed);
     for (size_t i = 0; i < puppets_.size(); ++i)
       orders_.push_back({i, incarnation_of(i), state_.told});
   }
@@ -216,7 +216,7 @@ class World {
     fresh.exit_told = false;
     fresh.report.worker = self;
     fresh.report.incarnation = incarnation_of(worker) + 1;
-    fresh.newcomer = true;
+    fresh.joiner = true;
     links_.heal(worker);
     puppets_[worker] = std::move(fresh);
     ++returns_;
@@ -251,7 +251,9 @@ class World {
     if (wild && random_.below(5) == 0) return;
     Puppet& puppet = puppets_[worker];
     if (incarnation != puppet.report.incarnation) return;  // for the previous process
-    const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
+    const auto age = [](const Instruction& of) {
+      return std::pair(of.directive.term, of.sequence);
+    };
     if (!puppet.alive || age(order) <= age(puppet.heard)) return;
     const auto rest = puppet.heard.rest;
     puppet.heard = order;
@@ -261,22 +263,22 @@ class World {
   // Does one thing that the worker would do now, by the rules of app/worker_run.
   void act(size_t worker) {
     Puppet& puppet = puppets_[worker];
-    const Order& order = puppet.heard.order;
-    if (!puppet.alive || order.epoch == 0 || order.phase == Phase::Out) return;
-    const Newcomer* own = place_of(worker);
+    const Directive& directive = puppet.heard.directive;
+    if (!puppet.alive || directive.epoch == 0 || directive.phase == Phase::Out) return;
+    const Joiner* own = place_of(worker);
     if (own == nullptr && !is_member(worker)) {
-      // A newcomer that has had no place yet waits for one; others are expelled.
-      const bool waits = puppet.report.epoch == 0 && puppet.newcomer;
+      // A joiner that has had no place yet waits for one; others are expelled.
+      const bool waits = puppet.report.epoch == 0 && puppet.joiner;
       puppet.expelled = !waits;
       puppet.alive = waits;
       return;
     }
-    if (own != nullptr && (puppet.report.epoch != order.epoch || !puppet.has_place)) {
+    if (own != nullptr && (puppet.report.epoch != directive.epoch || !puppet.has_place)) {
       return come(worker, *own);
     }
-    if (puppet.report.epoch != order.epoch) {
-      puppet.report.epoch = order.epoch;
-      puppet.report.term = order.term;
+    if (puppet.report.epoch != directive.epoch) {
+      puppet.report.epoch = directive.epoch;
+      puppet.report.term = directive.term;
       puppet.report.phase = Phase::Frozen;
       puppet.report.lost_peers.clear();
       puppet.report.version = puppet.version;
@@ -287,12 +289,12 @@ class World {
       if (chances_.resumes) hold(worker);
       return tell(worker);
     }
-    if (order.phase == Phase::Frozen) return frozen(worker);
+    if (directive.phase == Phase::Frozen) return frozen(worker);
     if (puppet.report.phase != Phase::Running && begin_rest(worker)) return tell(worker);
     if (puppet.report.phase != Phase::Running) {
       puppet.try_of = -1;
       puppet.has.clear();
-      const bool ahead = puppet.version == order.committed + 1;
+      const bool ahead = puppet.version == directive.committed + 1;
       if (ahead && chances_.bug == Bug::LateUndo) {
         puppet.report.phase = Phase::Running;
         puppet.report.plan = puppet.heard.plan_serial;
@@ -309,13 +311,13 @@ class World {
     }
     if (links_.notice(worker, puppet)) return tell(worker);
     if (puppet.resting) return end_rest(worker);
-    if (own != nullptr && !take_lesson(worker, *own)) return;
+    if (own != nullptr && !receive_part(worker, *own)) return;
     if (save(worker)) return;
     if (puppet.report.version != puppet.version) {
       puppet.report.version = puppet.version;
       return tell(worker);
     }
-    if (order.stop_at >= 0 && puppet.version >= order.stop_at) return;
+    if (directive.stop_at >= 0 && puppet.version >= directive.stop_at) return;
     if (chances_.resumes && own == nullptr && random_.below(2) == 0) return do_some(worker);
     take_step(worker);
   }
@@ -368,9 +370,9 @@ class World {
   // Begins the rest of a step. Returns false if the epoch does not begin with one.
   bool begin_rest(size_t worker) {
     Puppet& puppet = puppets_[worker];
-    const Order& order = puppet.heard.order;
+    const Directive& directive = puppet.heard.directive;
     const auto& rest = puppet.heard.rest;
-    if (!rest || rest->epoch != order.epoch || rest->step != order.committed) return false;
+    if (!rest || rest->epoch != directive.epoch || rest->step != directive.committed) return false;
     Report& report = puppet.report;
     const RestPart& part = rest->parts[worker];
     expect(puppet.version == rest->step || puppet.version == rest->step + 1,
@@ -405,19 +407,19 @@ class World {
   // Ends the rest of the step. It needs all members, so it ends only when all run it.
   void end_rest(size_t worker) {
     Puppet& puppet = puppets_[worker];
-    const Order& order = puppet.heard.order;
+    const Directive& directive = puppet.heard.directive;
     const RestOfStep& rest = *puppet.heard.rest;
-    for (const WorkerId peer : order.members) {
+    for (const WorkerId peer : directive.members) {
       const Puppet& other = puppets_[static_cast<size_t>(peer.value)];
       if (links_.is_cut(worker, static_cast<size_t>(peer.value))) return;
-      if (other.report.epoch != order.epoch || other.report.phase != Phase::Running) return;
-      if (!other.alive && other.step_epoch != order.epoch) return;
+      if (other.report.epoch != directive.epoch || other.report.phase != Phase::Running) return;
+      if (!other.alive && other.step_epoch != directive.epoch) return;
     }
     if (puppet.version == rest.step) {
       puppet.version += 1;
       puppet.state.push_back(rest.attempt);
     }
-    puppet.step_epoch = order.epoch;
+    puppet.step_epoch = directive.epoch;
     puppet.plan = puppet.heard.plan_serial;
     puppet.resting = false;
     puppet.try_of = -1;
@@ -431,15 +433,15 @@ class World {
     for (const int32_t micro : losses) summary.losses.push_back({micro, 1.0});
     puppet.knows.assign(losses.begin(), losses.end());
     puppet.report.steps.push_back(summary);
-    puppet.report.seen = order.committed;
+    puppet.report.seen = directive.committed;
   }
 
-  // Its entry among the newcomers in the order that it has heard; null if it has none.
-  const Newcomer* place_of(size_t worker) const {
-    for (const Newcomer& newcomer : puppets_[worker].heard.newcomers) {
-      if (newcomer.worker == WorkerId{static_cast<int32_t>(worker)} &&
-          newcomer.incarnation == incarnation_of(worker)) {
-        return &newcomer;
+  // Its entry among the joiners in the order that it has heard; null if it has none.
+  const Joiner* place_of(size_t worker) const {
+    for (const Joiner& joiner : puppets_[worker].heard.joiners) {
+      if (joiner.worker == WorkerId{static_cast<int32_t>(worker)} &&
+          joiner.incarnation == incarnation_of(worker)) {
+        return &joiner;
       }
     }
     return nullptr;
@@ -447,27 +449,27 @@ class World {
   // The incarnation under which it is a member; nothing if it is no member.
   std::optional<int32_t> listed(size_t worker) const {
     const Instruction& heard = puppets_[worker].heard;
-    for (size_t i = 0; i < heard.order.members.size(); ++i) {
-      if (heard.order.members[i].value == static_cast<int32_t>(worker))
+    for (size_t i = 0; i < heard.directive.members.size(); ++i) {
+      if (heard.directive.members[i].value == static_cast<int32_t>(worker))
         return heard.incarnations[i];
     }
     return {};
   }
   bool is_member(size_t worker) const {
-    const bool open = listed(worker) == -1 && !puppets_[worker].newcomer;
+    const bool open = listed(worker) == -1 && !puppets_[worker].joiner;
     return open || listed(worker) == incarnation_of(worker);
   }
 
-  // A newcomer gets ready anew in each epoch, and takes its place when its plan is in force.
-  void come(size_t worker, const Newcomer& own) {
+  // A joiner gets ready anew in each epoch, and takes its place when its plan is in force.
+  void come(size_t worker, const Joiner& own) {
     Puppet& puppet = puppets_[worker];
     const Instruction& heard = puppet.heard;
     Report& report = puppet.report;
-    if (report.epoch != heard.order.epoch) {
-      report.epoch = heard.order.epoch;
-      report.term = heard.order.term;
+    if (report.epoch != heard.directive.epoch) {
+      report.epoch = heard.directive.epoch;
+      report.term = heard.directive.term;
       report.phase = Phase::Frozen;
-      report.version = report.learned = -1;
+      report.version = report.received = -1;
       report.connected = true;
       report.address = cat("worker-", worker);
       report.steps.clear();
@@ -480,7 +482,7 @@ class World {
       report.plan = heard.plan_serial;
       if (chances_.bug != Bug::KeepsPieces) puppet.pieces.clear();
       puppet.has_place = false;
-      puppet.lesson_at = -1;
+      puppet.transfer_at = -1;
       return tell(worker);
     }
     if (own.plan_serial < 0) return;
@@ -488,7 +490,7 @@ class World {
       report.plan = heard.plan_serial;
       return tell(worker);
     }
-    if (heard.plan_from < 0 || heard.order.committed + 1 < heard.plan_from) return;
+    if (heard.plan_from < 0 || heard.directive.committed + 1 < heard.plan_from) return;
     puppet.has_place = true;
     puppet.version = report.version = heard.plan_from;
     report.phase = Phase::Running;
@@ -496,9 +498,9 @@ class World {
   }
 
   // Takes the piece of the state that is due at this version. Returns false if it must wait for it.
-  bool take_lesson(size_t worker, const Newcomer& own) {
+  bool receive_part(size_t worker, const Joiner& own) {
     Puppet& puppet = puppets_[worker];
-    if (puppet.report.learned >= 0 || puppet.lesson_at == puppet.version) return true;
+    if (puppet.report.received >= 0 || puppet.transfer_at == puppet.version) return true;
     const Puppet& donor = puppets_[static_cast<size_t>(own.donors.front().value)];
     const auto version = static_cast<size_t>(puppet.version);
     const bool gives = donor.alive && donor.report.epoch == puppet.report.epoch &&
@@ -506,14 +508,14 @@ class World {
     if (!gives) return false;
     puppet.pieces.emplace_back(donor.state.begin(),
                                donor.state.begin() + static_cast<ptrdiff_t>(version));
-    puppet.lesson_at = puppet.version;
-    if (puppet.pieces.size() < kPieces && chances_.bug != Bug::HalfLearned) return true;
+    puppet.transfer_at = puppet.version;
+    if (puppet.pieces.size() < kPieces && chances_.bug != Bug::HalfReceived) return true;
     // With a piece missing there is no state.
     const bool whole = puppet.pieces.size() == kPieces;
     puppet.state = whole ? puppet.pieces.front() : std::vector<int64_t>();
     puppet.pieces.clear();
-    puppet.report.learned = puppet.version;
-    ++learned_;
+    puppet.report.received = puppet.version;
+    ++received_;
     tell(worker);
     return true;
   }
@@ -524,7 +526,7 @@ class World {
     puppet.version -= 1;
     if (!puppet.state.empty()) puppet.state.pop_back();
     // The last piece is of the version that is undone, so the learned state becomes invalid.
-    if (puppet.lesson_at > puppet.version) puppet.state.assign(1, kSpoilt);
+    if (puppet.transfer_at > puppet.version) puppet.state.assign(1, kSpoilt);
     puppet.report.version = puppet.version;
     std::erase_if(puppet.report.steps,
                   [&](const StepSummary& of) { return of.step >= puppet.version; });
@@ -565,47 +567,48 @@ class World {
   // Takes a step. It needs messages of all members, so it ends only when all have got as far.
   void take_step(size_t worker) {
     Puppet& puppet = puppets_[worker];
-    const Order& order = puppet.heard.order;
-    if (order.committed < puppet.version && chances_.bug != Bug::StepsAhead) return;
+    const Directive& directive = puppet.heard.directive;
+    if (directive.committed < puppet.version && chances_.bug != Bug::StepsAhead) return;
     for (size_t peer = 0; peer < puppets_.size(); ++peer) {
       const Puppet& other = puppets_[peer];
       const WorkerId id{static_cast<int32_t>(peer)};
-      if (std::find(order.members.begin(), order.members.end(), id) == order.members.end()) {
+      if (std::find(directive.members.begin(), directive.members.end(), id) ==
+          directive.members.end()) {
         continue;
       }
       if (!has_a_part(puppet, id)) continue;
       if (links_.is_cut(worker, peer)) return;
-      const bool has_sent = other.version > puppet.version && other.step_epoch == order.epoch;
+      const bool has_sent = other.version > puppet.version && other.step_epoch == directive.epoch;
       const bool sends =
-          other.alive && other.version == puppet.version && other.report.epoch == order.epoch &&
-          other.heard.order.phase == Phase::Running && (!other.newcomer || other.has_place);
+          other.alive && other.version == puppet.version && other.report.epoch == directive.epoch &&
+          other.heard.directive.phase == Phase::Running && (!other.joiner || other.has_place);
       if (!has_sent && !sends) return;
     }
     const int64_t step = puppet.version;
     const Instruction& heard = puppet.heard;
     if (heard.plan_from >= 0 && step >= heard.plan_from) puppet.plan = heard.plan_serial;
     puppet.version += 1;
-    puppet.step_epoch = order.epoch;
-    puppet.state.push_back(order.epoch);
+    puppet.step_epoch = directive.epoch;
+    puppet.state.push_back(directive.epoch);
     puppet.try_of = -1;
     puppet.has.clear();
     puppet.knows.clear();
-    for (auto& piece : puppet.pieces) piece.push_back(order.epoch);
+    for (auto& piece : puppet.pieces) piece.push_back(directive.epoch);
     expect(puppet.version <= state_.committed + 1, "a worker is two versions ahead");
     std::erase_if(puppet.report.steps,
-                  [&](const StepSummary& of) { return of.step < order.committed; });
+                  [&](const StepSummary& of) { return of.step < directive.committed; });
     StepSummary summary{.step = step, .start_ns = 1, .finish_ns = 2};
     if (chances_.bug != Bug::ForgetsLosses) summary.losses = losses_of(worker);
     puppet.report.steps.push_back(summary);
-    puppet.report.seen = order.committed;
+    puppet.report.seen = directive.committed;
   }
 
   // True when worker `id` takes part in the step that the puppet is about to take.
   static bool has_a_part(const Puppet& puppet, WorkerId id) {
     const Instruction& heard = puppet.heard;
-    for (const Newcomer& newcomer : heard.newcomers) {
-      if (newcomer.worker != id) continue;
-      return heard.plan_serial >= newcomer.plan_serial && heard.plan_from >= 0 &&
+    for (const Joiner& joiner : heard.joiners) {
+      if (joiner.worker != id) continue;
+      return heard.plan_serial >= joiner.plan_serial && heard.plan_from >= 0 &&
              puppet.version >= heard.plan_from;
     }
     return true;
@@ -645,8 +648,8 @@ class World {
         plans_[state_.planning.serial] = state_.planning.present;
         names_[state_.planning.present_name] = state_.planning.present;
       }
-      if (decision.order) judge_facts(*decision.order);
-      if (decision.order && chances_.bug == Bug::ToldFirst) {
+      if (decision.instruction) judge_facts(*decision.instruction);
+      if (decision.instruction && chances_.bug == Bug::ToldFirst) {
         broadcast();
         if (dies()) return restart();
       }
@@ -656,7 +659,7 @@ class World {
       }
       if (chances_.bug == Bug::RestNotWritten) journal_.rest = false;
       if (dies()) return restart();
-      if (decision.order) broadcast();
+      if (decision.instruction) broadcast();
       if (dies()) return restart();
       if (!decision.checkpoint) continue;
       on_disk_ = decision.checkpoint->version;
@@ -694,13 +697,13 @@ class World {
   // Checks an order against the journal: what is told must have been written down before.
   void judge_facts(const Instruction& told) {
     const Facts facts = facts_of(state_);
-    expect(facts.epoch == told.order.epoch && facts.committed == told.order.committed &&
-               facts.members == told.order.members,
+    expect(facts.epoch == told.directive.epoch && facts.committed == told.directive.committed &&
+               facts.members == told.directive.members,
            "an order tells what is not written down");
-    const bool runs = told.order.phase == Phase::Running;
+    const bool runs = told.directive.phase == Phase::Running;
     expect(!runs || (facts.target >= 0 && facts.target <= facts.committed),
            "an epoch runs from a version that is not written down");
-    const bool same = facts.epoch == journal_.epoch && told.order.phase != Phase::Out;
+    const bool same = facts.epoch == journal_.epoch && told.directive.phase != Phase::Out;
     expect(!same || std::includes(facts.members.begin(), facts.members.end(),
                                   journal_.members.begin(), journal_.members.end()),
            "a member is gone in the same epoch");
@@ -788,7 +791,7 @@ class World {
   int64_t on_disk_ = -1;    // the newest checkpoint
   int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
   int32_t resumed_ = 0, taken_back_ = 0;
-  int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0, learned_ = 0;
+  int32_t deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0, received_ = 0;
   CutLinks links_;
   bool stopped_ = false;
   std::string fault_;

@@ -26,11 +26,11 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
   EXPECT_EQ(decision.reason,
             "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2: the run goes on "
             "without it, epoch 2");
-  ASSERT_TRUE(decision.order);
-  EXPECT_EQ(decision.order->order.phase, Phase::Frozen);
-  EXPECT_EQ(decision.order->order.epoch, 2);
-  EXPECT_EQ(decision.order->order.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
-  EXPECT_EQ(decision.order->save_version, -1);
+  ASSERT_TRUE(decision.instruction);
+  EXPECT_EQ(decision.instruction->directive.phase, Phase::Frozen);
+  EXPECT_EQ(decision.instruction->directive.epoch, 2);
+  EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  EXPECT_EQ(decision.instruction->save_version, -1);
   // Before any worker is told, this is written down: the epoch, its members, and that no version is
   // agreed on yet.
   EXPECT_EQ(facts_of(decision.state), (Facts{.term = 1,
@@ -130,7 +130,7 @@ TEST(Recover, C2AFurtherDeathWhileUndecidedBeginsAFurtherEpoch) {
   run.die({0});  // stage 0 is left to worker 2, stage 1 to worker 1
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   EXPECT_EQ(run.state.epoch, 3);
-  EXPECT_EQ(run.state.told.order.members, (std::vector<WorkerId>{{1}, {2}}));
+  EXPECT_EQ(run.state.told.directive.members, (std::vector<WorkerId>{{1}, {2}}));
   run.reports[2].epoch = 2;
   run.reports[2].phase = Phase::Frozen;
   run.report(2);  // for an epoch that is over
@@ -225,12 +225,12 @@ TEST(Recover, C5TheLeastVersionIsWhereTheEpochBegins) {
             "all that are left agree on version 2: step 2 is done again without worker 3, under "
             "plan 2 (1f1b)");
   EXPECT_TRUE(decision.steps.empty());
-  ASSERT_TRUE(decision.order);
+  ASSERT_TRUE(decision.instruction);
   EXPECT_TRUE(decision.new_plan);
-  EXPECT_EQ(decision.order->order.phase, Phase::Running);
-  EXPECT_EQ(decision.order->order.committed, 2);
-  EXPECT_EQ(decision.order->plan_serial, 2);
-  EXPECT_EQ(decision.order->plan_from, 2);
+  EXPECT_EQ(decision.instruction->directive.phase, Phase::Running);
+  EXPECT_EQ(decision.instruction->directive.committed, 2);
+  EXPECT_EQ(decision.instruction->plan_serial, 2);
+  EXPECT_EQ(decision.instruction->plan_from, 2);
   EXPECT_EQ(facts_of(decision.state).target, 2);
   EXPECT_EQ(decision.state.planning.present->schedule.lists[3].size(), 0u);
   run.run();

@@ -148,7 +148,7 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
     const auto stage = static_cast<int32_t>(i % 2);
     run.reports[i].resumes = true;
     StepInventory held{2, 1, {}, {static_cast<int32_t>(i / 2)}};
-    held.inventory.values = {value(ValueKind::Total, stage), value(ValueKind::Verdict, 0)};
+    held.inventory.values = {value(ValueKind::Total, stage), value(ValueKind::ClipDecision, 0)};
     held.inventory.stepped = {{stage}};
     run.reports[i].held = {held};
   }
@@ -221,7 +221,7 @@ TEST(Rest, ASuccessorBeginsAnEpochAndFindsWhatIsLeftAnew) {
   run.state = take_up(rules, facts, plans, run.now);
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   EXPECT_EQ(run.state.epoch, facts.epoch + 1);
-  EXPECT_EQ(run.state.told.order.phase, Phase::Frozen);
+  EXPECT_EQ(run.state.told.directive.phase, Phase::Frozen);
   EXPECT_FALSE(facts_of(run.state).rest);
   EXPECT_EQ(facts_of(run.state).target, -1);
   hold_half(run);

@@ -51,7 +51,7 @@ class Survival : public Play {
         of.version = state.committed;
         of.steps.clear();
       }
-      of.epoch = state.told.order.epoch;
+      of.epoch = state.told.directive.epoch;
       of.plan = state.told.plan_serial;
       of.phase = Phase::Running;
       keep(report(i));

@@ -212,12 +212,12 @@ TEST_F(EngineTest, TheStateGoesOverInParts) {
       Job two = job(2);
       two.optimizer.kind = optimizer;
       if (low) two.device.precision = "bf16";
-      Driver donor(two), learner(two);
+      Driver donor(two), joiner(two);
       for (int64_t step = 0; step < 3; ++step) donor.run(step);
-      learner.run(0);  // so that it holds another state
+      joiner.run(0);  // so that it holds another state
       for (int32_t worker = 0; worker < 2; ++worker) {
         Compute& from = donor.engine(worker);
-        Compute& to = learner.engine(worker);
+        Compute& to = joiner.engine(worker);
         const StageId stage{worker};
         const int64_t bytes = from.state_bytes(stage);
         ASSERT_EQ(bytes, to.state_bytes(stage));
@@ -235,9 +235,9 @@ TEST_F(EngineTest, TheStateGoesOverInParts) {
         }
       }
       for (int64_t step = 3; step < 5; ++step) {
-        EXPECT_EQ(learner.run(step).losses, donor.run(step).losses) << optimizer;
+        EXPECT_EQ(joiner.run(step).losses, donor.run(step).losses) << optimizer;
       }
-      const Tensors taught = read(learner.save(folder_.string()));
+      const Tensors taught = read(joiner.save(folder_.string()));
       expect_same_bits(read(donor.save(folder_.string())), taught);
     }
   }

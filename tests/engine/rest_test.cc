@@ -360,7 +360,7 @@ TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
 TEST_F(EngineEndedRest, WhatAGradientAloneLeavesIsInNoSum) {
   for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
-    engine.all.lose(ValueKind::Verdict, -1);
+    engine.all.lose(ValueKind::ClipDecision, -1);
     engine.all.resume(OpKind::Measure);
     for (const Inventory& inventory : engine.all.stock()) {
       for (const Value& value : inventory.values) {

@@ -1,4 +1,4 @@
-// Units of the state are given one after the other to a learner that takes every update from the
+// Units of the state are given one after the other to a joiner that takes every update from the
 // start: with every optimizer a unit that was given stays right, whatever else is missing.
 #include "engine/weights.h"
 
@@ -58,13 +58,13 @@ std::vector<std::byte> whole_state(const Weights& weights) {
 }
 
 // Updates both with the same totals, like members of a group. The step may be clipped or skipped.
-void update_both(const Job& job, Random& random, int64_t step, Weights& donor, Weights& learner) {
+void update_both(const Job& job, Random& random, int64_t step, Weights& donor, Weights& joiner) {
   std::vector<float> totals(static_cast<size_t>(
       donor.totals().defined() ? donor.totals().numel() : std::ssize(donor.fixed_totals())));
   for (float& total : totals) total = static_cast<float>(2 * random.uniform() - 1);
-  if (random.below(5) == 0) return;  // the step is skipped: the verdict is the same for both
+  if (random.below(5) == 0) return;  // the step is skipped: the clip decision is the same for both
   const double clip = random.below(3) == 0 ? 0.25 : 1;
-  for (Weights* one : {&donor, &learner}) {
+  for (Weights* one : {&donor, &joiner}) {
     if (one->fixed()) {
       FixedSum refused{};
       for (size_t i = 0; i < totals.size(); ++i) {
@@ -86,8 +86,8 @@ TEST(Weights, AUnitThatWasGivenStaysRightOverEveryUpdate) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const Job job = job_of(settings, 1);
       const auto cards = parameters_of(job.model, {}, 1, 3);
-      Weights donor(job, cards, at::kCPU), learner(job_of(settings, 2), cards, at::kCPU);
-      ASSERT_EQ(donor.state_bytes(), learner.state_bytes());
+      Weights donor(job, cards, at::kCPU), joiner(job_of(settings, 2), cards, at::kCPU);
+      ASSERT_EQ(donor.state_bytes(), joiner.state_bytes());
       Random random(seed);
       int64_t step = 0, first = 0;
       // The donor has trained before.
@@ -98,17 +98,17 @@ TEST(Weights, AUnitThatWasGivenStaysRightOverEveryUpdate) {
         const int64_t size = std::min(units * donor.state_unit(), donor.state_bytes() - first);
         std::vector<std::byte> part(static_cast<size_t>(size));
         donor.read_state(first, part);
-        learner.write_state(first, part);
+        joiner.write_state(first, part);
         first += size;
-        update_both(job, random, step, donor, learner);
+        update_both(job, random, step, donor, joiner);
         // Compare all that was given, not only the newest part.
         std::vector<std::byte> there(static_cast<size_t>(first)), here(there.size());
         donor.read_state(0, there);
-        learner.read_state(0, here);
+        joiner.read_state(0, here);
         ASSERT_TRUE(there == here) << settings.name << ", seed " << seed << ", step " << step;
       }
       EXPECT_GT(step, 8) << "it goes over in several parts";
-      EXPECT_TRUE(whole_state(donor) == whole_state(learner)) << settings.name;
+      EXPECT_TRUE(whole_state(donor) == whole_state(joiner)) << settings.name;
     }
   }
 }

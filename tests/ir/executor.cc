@@ -82,7 +82,7 @@ class Run {
  private:
   // Ops of one worker with the same key share a lane.
   std::tuple<size_t, int, WorkerId> lane_key(size_t worker, const Op& op) const {
-    const bool down = op.moved == ValueKind::Activation || op.moved == ValueKind::Verdict;
+    const bool down = op.moved == ValueKind::Activation || op.moved == ValueKind::ClipDecision;
     if (op.kind == OpKind::Send) return {worker, down ? 0 : 1, op.peer};
     if (op.kind == OpKind::Recv) return {worker, down ? 2 : 3, op.peer};
     if (op.kind == OpKind::Reduce) return {worker, 4, {}};
@@ -267,7 +267,7 @@ class Run {
   void judge_work() {
     for (const Station& station : stations_) {
       for (const Value& value : station.store) {
-        if (value.kind != ValueKind::Norm && value.kind != ValueKind::Verdict) {
+        if (value.kind != ValueKind::Norm && value.kind != ValueKind::ClipDecision) {
           return end(Ending::Work, "left over: " + to_text(value));
         }
       }

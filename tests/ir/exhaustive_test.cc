@@ -198,8 +198,8 @@ TEST(Exhaustive, FirstComeBuffersStandStill) {
   EXPECT_GT(both, plans / 4);  // a single run of these may not show the deadlock
 }
 
-// The verdict on the previous step comes at any moment, and a worker validates after its current
-// op: that changes no ending.
+// The clip decision on the previous step comes at any moment, and a worker validates after its
+// current op: that changes no ending.
 TEST(Exhaustive, ValidationStandsInNobodysWay) {
   Tally tally;
   for (uint64_t seed = 0; seed < 40; ++seed) {

@@ -137,7 +137,7 @@ int32_t posted_at_once(const Plan& plan, int32_t worker) {
 }
 
 // A worker posts receives for as many activations as the stage before holds, and for as many
-// gradients as it holds itself, plus one each: later the verdict and the norm use these.
+// gradients as it holds itself, plus one each: later the clip decision and the norm use these.
 TEST(Walk, ReceivesGoBySlots) {
   Shape shape;
   shape.stages = 4;

@@ -1,11 +1,11 @@
-/* State transfer: a newcomer copies the state of a stage that trains on: rules J1 to J6.
+/* State transfer: a joiner copies the state of a stage that trains on: rules J1 to J6.
  *
- * Two holders take steps. The newcomer gets the state in chunks from one of them, advances each
+ * Two holders take steps. The joiner gets the state in chunks from one of them, advances each
  * chunk by the gradient totals that it is sent, and is admitted when all chunks are at the
  * committed version. A step may be abandoned and tried again, with other bits as its result: a
  * state is right if each of its steps is from the try that was committed.
  *
- * Options: ABORTS, KILLS (of a holder or of the newcomer), STEPS.
+ * Options: ABORTS, KILLS (of a holder or of the joiner), STEPS.
  * Bugs that the search must find: UNCOMMITTED, NOTAG. */
 
 #ifndef STEPS
@@ -19,7 +19,7 @@
 #endif
 
 #define CHUNKS 2
-#define J 2 /* the newcomer */
+#define J 2 /* the joiner */
 #define Nobody 7
 
 bool dead[3];
@@ -29,11 +29,11 @@ byte made_by[3];                 /* of members ahead of `seen`: the try that mad
 byte committed, this_try;        /* the journal; the try of the step under way */
 byte winner[STEPS + 1];          /* the try that was committed, by version */
 
-/* The newcomer's chunks: version, try of the last step, and whether an earlier step is wrong. */
+/* The joiner's chunks: version, try of the last step, and whether an earlier step is wrong. */
 byte chunk[CHUNKS] = Nobody, chunk_try[CHUNKS];
 bool spoiled[CHUNKS];
-byte cut[CHUNKS] = Nobody, cut_try[CHUNKS]; /* on its way to the newcomer */
-byte totals;                     /* sent to the newcomer: bits of committed steps */
+byte cut[CHUNKS] = Nobody, cut_try[CHUNKS]; /* on its way to the joiner */
+byte totals;                     /* sent to the joiner: bits of committed steps */
 byte donor;
 byte kills = KILLS, aborts = ABORTS;
 hidden byte k;
@@ -61,7 +61,7 @@ end:
        made_by[w] = this_try;
        assert(version[w] <= committed + 1)
      }
-  :: d_step { /* J3: the total of the committed step goes to the newcomer before it is freed */
+  :: d_step { /* J3: the total of the committed step goes to the joiner before it is freed */
        works(w) && seen[w] < committed ->
        seen[w] = committed;
        assert(version[w] >= committed);
@@ -103,7 +103,7 @@ end:
        chunk_try[c] = winner[chunk[c]] \
      }
 
-active proctype newcomer() {
+active proctype joiner() {
 end:
   do
   COPY(0)
@@ -138,7 +138,7 @@ end:
        version[J] = committed;
        seen[J] = committed
      }
-  :: d_step { /* the step is abandoned: early updates are undone, J6 also in the newcomer */
+  :: d_step { /* the step is abandoned: early updates are undone, J6 also in the joiner */
        aborts > 0 && committed < STEPS ->
        aborts--;
        for (k : 0 .. 2) {
@@ -155,7 +155,7 @@ end:
        }
        this_try++
      }
-  :: d_step { /* a holder or the newcomer dies; a chunk that misses a total is copied again */
+  :: d_step { /* a holder or the joiner dies; a chunk that misses a total is copied again */
        kills > 0 && !dead[0] && (!dead[1] || works(J)) ->
        kills--; dead[0] = true
      }
@@ -169,7 +169,7 @@ end:
 
 #define is_done(w) (dead[w] || version[w] == STEPS)
 
-/* When nothing can move, every step is committed and the newcomer is a member. */
+/* When nothing can move, every step is committed and the joiner is a member. */
 active proctype watch() {
   timeout ->
     assert(committed == STEPS && is_done(0) && is_done(1) && is_done(J) &&

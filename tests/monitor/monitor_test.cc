@@ -150,13 +150,13 @@ TEST(Learn, PlansWithTheHigherEstimate) {
   EXPECT_NEAR(to_milliseconds(watch.verdicts[2].after), 10.2, 1e-3);
 }
 
-TEST(Learn, AddsToWhatIsNominal) {
+TEST(Learn, AddsToTheHealthyLink) {
   Job job;
   Watch watch(job);
-  watch.state.nominal.between = {{Link{milliseconds(2), 1e9}}};
-  watch.state.nominal.exceptions[{{0}, {1}}] = {milliseconds(3), 0};
-  watch.state.nominal.workers[1].speed = 0.5;
-  job.factor[1] = 2;  // as its nominal speed of 0.5 says
+  watch.state.healthy.between = {{Link{milliseconds(2), 1e9}}};
+  watch.state.healthy.exceptions[{{0}, {1}}] = {milliseconds(3), 0};
+  watch.state.healthy.workers[1].speed = 0.5;
+  job.factor[1] = 2;  // as its healthy speed of 0.5 says
   watch.run(job, 0, 30);
   EXPECT_TRUE(watch.sentences.empty()) << watch.sentences[0];
   job.one_way_ms[{0, 1}] = 10.1;
@@ -243,7 +243,7 @@ TEST(Learn, FindsAWorkerThatWasNeverFast) {
   job.factor = {{1, 1.6}};
   Watch profiled(job);
   for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
-    set_nominal(profiled.state, {1}, kind, milliseconds(2));
+    set_profiled(profiled.state, {1}, kind, milliseconds(2));
   }
   profiled.run(job, 0, 10);
   ASSERT_EQ(profiled.verdicts.size(), 1u);
@@ -384,11 +384,11 @@ TEST(Learn, ForgetsAWorker) {
 
 // Messages of two sizes over a link that loses rate one way, or that gains latency.
 TEST(Learn, TellsRateFromLatency) {
-  const double nominal = 1e9, slowed = 5e7;
+  const double full = 1e9, slowed = 5e7;
   for (const bool by_rate : {true, false}) {
     Job job;
     Watch watch(job);
-    watch.state.nominal.between = {{Link{{}, nominal}}};
+    watch.state.healthy.between = {{Link{{}, full}}};
     const auto sample = [&](int32_t from, int32_t to, double rate, Duration latency) {
       LinkSample link;
       link.from = {from};
@@ -408,15 +408,15 @@ TEST(Learn, TellsRateFromLatency) {
     for (int64_t step = 0; step < 60; ++step) {
       const bool slow = step >= 30;
       std::vector<StepSample> samples = {
-          sample(0, 1, slow && by_rate ? slowed : nominal, milliseconds(slow && !by_rate ? 20 : 1)),
-          sample(1, 0, nominal, milliseconds(1))};
+          sample(0, 1, slow && by_rate ? slowed : full, milliseconds(slow && !by_rate ? 20 : 1)),
+          sample(1, 0, full, milliseconds(1))};
       for (StepSample& each : samples) each.step = step;
       watch.learn_step(samples, step);
     }
     ASSERT_EQ(watch.verdicts.size(), 1u);
     EXPECT_EQ(watch.verdicts[0].found_step, 32);
-    EXPECT_NEAR(watch.cluster.link({0}, {1}).bytes_per_second, by_rate ? slowed : nominal, 1e3);
-    EXPECT_EQ(watch.cluster.link({1}, {0}).bytes_per_second, nominal);
+    EXPECT_NEAR(watch.cluster.link({0}, {1}).bytes_per_second, by_rate ? slowed : full, 1e3);
+    EXPECT_EQ(watch.cluster.link({1}, {0}).bytes_per_second, full);
     EXPECT_NEAR(watch.latency_ms(0, 1), by_rate ? 0 : 9.5, 1e-2);
     EXPECT_NEAR(watch.latency_ms(1, 0), by_rate ? 0 : 9.5, 1e-2);
   }

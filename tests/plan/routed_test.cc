@@ -71,7 +71,7 @@ void expect_right(const Plan& plan, const std::vector<bool>& alive, uint64_t see
   }
 }
 
-// The norm and the verdict use the links of most gradients and activations, so a routing that
+// The norm and the clip decision use the links of most gradients and activations, so a routing that
 // avoids a slow link keeps the update off it, too.
 TEST(Routed, TheNormGoesTheWayOfTheGradients) {
   const Plan plan = plan_of(2, 2, 3);
@@ -86,7 +86,7 @@ TEST(Routed, TheNormGoesTheWayOfTheGradients) {
     for (const Op& op : twisted.schedule.lists[w]) {
       if (op.kind != OpKind::Send && op.kind != OpKind::Recv) continue;
       EXPECT_EQ(op.peer.value, 3 - static_cast<int32_t>(w)) << to_text(op);
-      messages += op.moved == ValueKind::Norm || op.moved == ValueKind::Verdict ? 1 : 0;
+      messages += op.moved == ValueKind::Norm || op.moved == ValueKind::ClipDecision ? 1 : 0;
     }
   }
   EXPECT_EQ(messages, 8);
@@ -112,7 +112,7 @@ TEST(Routed, RandomRoutingsWithDeadWorkersAreRight) {
 }
 
 // Workers that join a run take part in sums and updates, and run no other op.
-TEST(Routed, LearnersRunNothing) {
+TEST(Routed, JoinersRunNothing) {
   Random random(9);
   int learning = 0;
   for (int round = 0; round < 60; ++round) {
@@ -121,14 +121,14 @@ TEST(Routed, LearnersRunNothing) {
     const Plan plan = plan_of(stages, pipelines, static_cast<int32_t>(1 + random.below(4)), 0,
                               stages > 1 && random.below(3) == 0, round % 2 == 1);
     const std::vector<bool> alive = draw_alive(plan, 0.7, random);
-    std::vector<std::vector<WorkerId>> learners(plan.stages.size());
-    for (size_t s = 0; s < learners.size(); ++s) {
+    std::vector<std::vector<WorkerId>> joiners(plan.stages.size());
+    for (size_t s = 0; s < joiners.size(); ++s) {
       for (const WorkerId holder : plan.stages[s].holders) {
-        if (!alive[at(holder.value)]) learners[s].push_back(holder);
+        if (!alive[at(holder.value)]) joiners[s].push_back(holder);
       }
     }
     const Plan routed = with_work(plan, draw_work(plan, alive, random));
-    const Plan taught = with_learners(routed, learners);
+    const Plan taught = with_joiners(routed, joiners);
     SCOPED_TRACE(to_text(taught.schedule));
     expect_right(taught, std::vector<bool>(alive.size(), true), static_cast<uint64_t>(round));
     for (size_t w = 0; w < alive.size(); ++w) {
@@ -138,7 +138,7 @@ TEST(Routed, LearnersRunNothing) {
       EXPECT_FALSE(taught.schedule.lists[w].empty());
       for (const Op& op : taught.schedule.lists[w]) EXPECT_TRUE(is_message(op) || is_update(op));
     }
-    // Without the learners the plan is as before.
+    // Without the joiners the plan is as before.
     const auto again = without_workers(taught, alive);
     ASSERT_TRUE(again.ok()) << again.error().message;
     EXPECT_EQ(again.value().schedule, routed.schedule);

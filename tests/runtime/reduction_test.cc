@@ -454,7 +454,7 @@ TEST(Reduction, ReceivesAheadAreBounded) {
   EXPECT_FALSE(root.done());
 }
 
-// On the nominal clock each of the 2 (n - 1) rounds of a ring takes as long as a message, 10 ns.
+// On the virtual clock each of the 2 (n - 1) rounds of a ring takes as long as a message, 10 ns.
 TEST(Reduction, PassesTheTimesOn) {
   const Collective ring = make_ring(members(4));
   auto own = random_sums<float>(4, 16, 2);

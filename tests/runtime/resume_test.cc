@@ -162,8 +162,8 @@ struct PacedEnded {
 };
 
 // The first stage must sum its gradients again, but the messages from the second stage were not
-// kept. The second stage has its total and the verdict, so it could take its optimizer step at
-// once; it must first make those gradients again, with the old parameters.
+// kept. The second stage has its total and the clip decision, so it could take its optimizer step
+// at once; it must first make those gradients again, with the old parameters.
 TEST(Resume, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
   for (const bool split : {true, false}) {
     SCOPED_TRACE(split);
@@ -185,7 +185,7 @@ TEST(Resume, WhatAGradientAloneLeavesIsInNoSum) {
     PacedEnded paced(split);
     Ended& all = paced.all;
     all.lose(ValueKind::Total, 0);
-    all.lose(ValueKind::Verdict, -1);
+    all.lose(ValueKind::ClipDecision, -1);
     all.resume(OpKind::Measure);
     for (const Inventory& inventory : all.stock()) {
       for (const Value& value : inventory.values) {

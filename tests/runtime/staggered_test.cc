@@ -122,7 +122,7 @@ TEST(Staggered, ThePlanMayGoToTheBarrierAndBack) {
   expect_equal_runs(cluster, cluster.run(0, 200), outcomes, plain);
 }
 
-// Includes workers with several stages, which get one verdict for all of them.
+// Includes workers with several stages, which get one clip decision for all of them.
 TEST(Staggered, EveryOrder) {
   for (const OrderCard& card : order_cards()) {
     for (const char* dispatch : {"listed", "ready"}) {
@@ -170,7 +170,8 @@ TEST(Staggered, RoutedPlans) {
 TEST(Staggered, AVoidStepIsRunOnceMore) {
   AheadUpdate ahead(1.0);
   ahead.begin();
-  EXPECT_EQ(ahead.judge(ahead.verdict(), 0), AheadUpdate::Ruling::Stands);  // nothing to judge
+  EXPECT_EQ(ahead.judge(ahead.clip_decision(), 0),
+            AheadUpdate::Ruling::Stands);  // nothing to judge
   RunningNorm norm;
   norm.squares.add(4);
   EXPECT_FALSE(ahead.decide(norm));
@@ -178,8 +179,8 @@ TEST(Staggered, AVoidStepIsRunOnceMore) {
   ahead.begin();  // the step before was not taken, so this one is void: no op need be computed
   EXPECT_FALSE(ahead.counts(OpKind::Forward));
   EXPECT_TRUE(ahead.counts(OpKind::Validate));
-  EXPECT_EQ(ahead.verdict().norm, 2);
-  EXPECT_EQ(ahead.judge(ahead.verdict(), 1), AheadUpdate::Ruling::Redo);
+  EXPECT_EQ(ahead.clip_decision().norm, 2);
+  EXPECT_EQ(ahead.judge(ahead.clip_decision(), 1), AheadUpdate::Ruling::Redo);
   ahead.close();
   EXPECT_EQ(ahead.finality().version, 1);
   for (int k = 0; k < 2; ++k) {  // the void run may begin twice before its StepAhead

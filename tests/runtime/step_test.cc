@@ -138,9 +138,9 @@ TEST(Step, EventsNameEveryOpOnceWithItsBytes) {
       EXPECT_EQ(event.worker.value, static_cast<int32_t>(w));
       EXPECT_EQ(event.step, 0);
       EXPECT_LE(event.start, event.finish);
-      const int64_t size = event.op.moved == ValueKind::Norm      ? sizeof(RunningNorm)
-                           : event.op.moved == ValueKind::Verdict ? sizeof(WholeNorm)
-                                                                  : 256;
+      const int64_t size = event.op.moved == ValueKind::Norm           ? sizeof(RunningNorm)
+                           : event.op.moved == ValueKind::ClipDecision ? sizeof(WholeNorm)
+                                                                       : 256;
       EXPECT_EQ(event.moved.count, is_message(event.op) ? size : 0);
       if (event.op.kind == OpKind::Recv) {
         EXPECT_GT(event.sent.count(), 0);

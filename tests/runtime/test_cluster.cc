@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/exact_sum.h"
-#include "runtime/paced_math.h"
+#include "rehearsal/paced_math.h"
 #include "runtime/path.h"
 #include "runtime/staged.h"
 
@@ -81,7 +81,7 @@ void TestCluster::make_workers(const MakeDevice& make) {
       worker->stages.push_back({static_cast<int32_t>(s)});
     }
     if (!worker->stages.empty()) worker->device = make(worker->stages, worker->mailbox);
-    if (job_.device.kind == "paced" && job_.device.clock == "nominal") {
+    if (job_.device.kind == "paced" && job_.device.clock == "virtual") {
       worker->links = std::make_unique<LinkClock>(make_link_clock(job_));
     }
     workers_.push_back(std::move(worker));

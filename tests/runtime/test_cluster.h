@@ -13,7 +13,7 @@
 
 #include "ir/plan.h"
 #include "plan/make_plan.h"
-#include "runtime/paced.h"
+#include "rehearsal/paced.h"
 #include "runtime/worker.h"
 #include "transport/faulty.h"
 #include "transport/memory.h"
@@ -34,7 +34,7 @@ class ForwardingCompute : public Compute {
   void drop(const Value& value) override { under_.drop(value); }
   Status resume(int64_t step, const Remainder& rest) override { return under_.resume(step, rest); }
   void set_speed(double speed) override { under_.set_speed(speed); }
-  Duration nominal() const override { return under_.nominal(); }
+  Duration virtual_now() const override { return under_.virtual_now(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return under_.bytes(value);
   }

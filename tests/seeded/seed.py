@@ -55,11 +55,11 @@ BUGS = {
   if (decision.order && !is_seeded(Seeded::Journal)) {
 """),
     ],
-    "app/worker_steps.cc": [
+    "worker/worker_steps.cc": [
         ("Undo", """\
-    const Status back = take_back(now.instruction.order.committed);
+    const Status back = take_back(now.instruction.directive.committed);
 """, """\
-    const int64_t committed = now.instruction.order.committed;
+    const int64_t committed = now.instruction.directive.committed;
     const Status back = is_seeded(Seeded::Undo) ? ok() : take_back(committed);
 """),
     ],
@@ -102,15 +102,15 @@ of.report.epoch != s.epoch ||
     ],
     "control/join.cc": [
         ("Uncommitted", """\
-void send_back_learners(State& state) {
+void send_back_joiners(State& state) {
 """, """\
-void send_back_learners(State& state) {
+void send_back_joiners(State& state) {
   if (is_seeded(Seeded::Uncommitted)) return;
 """),
         ("NoTag", """\
-return report.learned >= 0 && report.learned <= state.committed;
+return report.received >= 0 && report.received <= state.committed;
 """, """\
-return report.learned >= 0 && (report.learned <= state.committed || is_seeded(Seeded::NoTag));
+return report.received >= 0 && (report.received <= state.committed || is_seeded(Seeded::NoTag));
 """),
     ],
     "control/recover.cc": [
@@ -129,7 +129,7 @@ return report.learned >= 0 && (report.learned <= state.committed || is_seeded(Se
     if (old && !is_seeded(Seeded::Attempt)) inventory.values.clear();
 """),
     ],
-    "runtime/paced.cc": [
+    "rehearsal/paced.cc": [
         ("KeepAcc", """\
   account_.begin(step);
 """, """\

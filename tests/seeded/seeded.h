@@ -26,8 +26,8 @@ enum class Seeded : uint8_t {
   NoRedo,     // a worker that took its optimizer step has no more ops
   FreeTotal,  // the total is freed with the optimizer step
   // tests/models/join.pml
-  Uncommitted,  // a newcomer keeps state of an abandoned version
-  NoTag,        // a newcomer is a worker like the others before its state is committed
+  Uncommitted,  // a joiner keeps state of an abandoned version
+  NoTag,        // a joiner is a worker like the others before its state is committed
   // Rules of the code alone
   Attempt,  // values of an abandoned attempt count
   Redone,   // gradients in a surviving total are summed again

@@ -25,17 +25,16 @@
 
 #include "app/coordinate.h"
 #include "app/job_model.h"
-#include "app/make_compute.h"
-#include "app/worker_run.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "control/client.h"
 #include "control/server.h"
 #include "ir/text.h"
+#include "protocol/client.h"
 #include "runtime/test_cluster.h"
 #include "seeded/keeping_wire.h"
 #include "transport/memory.h"
+#include "worker/worker_run.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -149,7 +148,7 @@ class MemoryClient : public Client {
     report.worker = self_;
     report.incarnation = incarnation_;
     report.sequence = ++sequence_;
-    if (const auto now = told(); now) report.term = now->instruction.order.term;
+    if (const auto now = told(); now) report.term = now->instruction.directive.term;
     run->say(report);
   }
   void cut_off(Duration) override {}
@@ -166,7 +165,9 @@ class MemoryClient : public Client {
   int32_t incarnation() const { return incarnation_; }
   // As in the real client, the newest instruction of the highest term counts.
   void hear(Told next) {
-    const auto age = [](const Instruction& of) { return std::pair(of.order.term, of.sequence); };
+    const auto age = [](const Instruction& of) {
+      return std::pair(of.directive.term, of.sequence);
+    };
     {
       const std::lock_guard lock(mutex_);
       if (told_ && age(next.instruction) <= age(told_->instruction)) return;
@@ -480,7 +481,7 @@ void WholeRun::start(WorkerId worker) {
                                 .incarnation = of.incarnation};
   of.thread = std::thread([this, settings] {
     self_here = settings.self;
-    (void)run_worker(settings);
+    (void)run_worker(settings, {});
     const std::lock_guard lock(mutex_);
     place(settings.self).ended = true;
   });
@@ -575,7 +576,7 @@ std::string WholeRun::judge() {
     bool held = false;
     for (const WorkerId holder : plan_.stages[s].holders) {
       const Place& of = place(holder);
-      const bool knows = of.incarnation == 0 || (of.newest && of.newest->learned >= 0);
+      const bool knows = of.incarnation == 0 || (of.newest && of.newest->received >= 0);
       if (!of.alive || !knows) continue;
       held = true;
       if (of.held.version != job_.steps) {
@@ -618,7 +619,7 @@ std::string last_words(const std::string& folder) {
 
 }  // namespace
 
-// Replaces control/client.cc, control/server.cc and app/make_compute.cc.
+// Replaces protocol/client.cc, control/server.cc and worker/machine.cc.
 Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
                                                Mailbox& mailbox,
                                                std::function<void(const Error&)>) {
@@ -634,13 +635,14 @@ Result<std::unique_ptr<Server>> start_server(const ServerSettings&, std::functio
   return std::unique_ptr<Server>(std::make_unique<MemoryServer>(std::move(wake)));
 }
 
-Result<WorkerWire> make_worker_wire(const Job&, const Hello& hello, Mailbox& mailbox) {
+Result<WorkerWire> make_worker_wire(const Job&, const Hello& hello, Mailbox& mailbox,
+                                    const RealDevice&) {
   if (!run->lives(hello.self)) return Error{Code::Cancelled, Reach::Worker, "it has ended"};
   return run->make_wire(hello, mailbox);
 }
 
 Result<WorkerCompute> make_compute(const Job&, const Plan& plan, const std::vector<StageId>& stages,
-                                   Mailbox& mailbox) {
+                                   Mailbox& mailbox, const RealDevice&) {
   return run->make_device(plan, stages, mailbox);
 }
 

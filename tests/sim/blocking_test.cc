@@ -154,7 +154,7 @@ TEST(Staggered, Periods) {
 }
 
 // The whole staggered step, as it is run: over links without delay, passing on the norm and the
-// verdict costs nothing, and the period is as without them.
+// clip decision costs nothing, and the period is as without them.
 TEST(Staggered, TheWayOfTheVerdictIsPriced) {
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     for (const bool ahead : {false, true}) {
@@ -170,7 +170,8 @@ TEST(Staggered, TheWayOfTheVerdictIsPriced) {
       EXPECT_EQ(to_milliseconds(free.period), 8 * 30 + 5) << ahead;
       EXPECT_EQ(free.lower_bound, free.period);
       EXPECT_EQ(is_staggered(plan.schedule), ahead);
-      // An optimizer step waits for the verdict on the step before, which crosses every link once.
+      // An optimizer step waits for the clip decision on the step before, which crosses every link
+      // once.
       const Timeline slow =
           price_of(plan, model, uniform_cluster(8, {std::chrono::milliseconds(200)}), options);
       EXPECT_GE(slow.period, slow.lower_bound);

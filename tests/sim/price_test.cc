@@ -26,7 +26,7 @@ TEST(Price, SlowLink) {
   };
   EXPECT_EQ(with_delay("1f1b", 0), 450);
   EXPECT_EQ(with_delay("zb-h1", 0), 390);
-  EXPECT_EQ(with_delay("gpipe", 20), 450 + 2 * 20 + 20);  // there and back, verdict
+  EXPECT_EQ(with_delay("gpipe", 20), 450 + 2 * 20 + 20);  // there and back, clip decision
 }
 
 TEST(Price, UpdateIsAPart) {
@@ -42,8 +42,8 @@ TEST(Price, UpdateIsAPart) {
   // Stage 1 has its first input at 11, then two times forward 10 and backward 20 without a pause;
   // its last gradient is at stage 0 at 72, where the backward lasts 20.
   EXPECT_EQ(to_milliseconds(part.makespan), 92);
-  // Two rounds of 500 bytes: 1.5 each. The norm of stage 1 is there before; the verdict has 16
-  // bytes: 1.016. Step 5.
+  // Two rounds of 500 bytes: 1.5 each. The norm of stage 1 is there before; the clip decision has
+  // 16 bytes: 1.016. Step 5.
   EXPECT_EQ(to_milliseconds(whole.makespan), 92 + 3 + 1.016 + 5);
 }
 

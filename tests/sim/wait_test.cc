@@ -56,7 +56,7 @@ TEST(Wait, Reasons) {
   // The norm of stage 1 came while B0.1 ran.
   EXPECT_EQ(it.reason(OpKind::Step, 0, -1), "worker busy with M0");
   EXPECT_EQ(it.reason(OpKind::Step, 1, -1),
-            "waited 26 ms for the verdict of stage 0 from worker 0 (link 0 -> 1)");
+            "waited 26 ms for the clip decision of stage 0 from worker 0 (link 0 -> 1)");
 }
 
 // Waiting for a reduction over several pipelines has its own reason.

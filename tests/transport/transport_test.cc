@@ -243,7 +243,7 @@ TEST_P(Pair, OneNameTwiceIsAnErrorOfTheSecond) {
   EXPECT_TRUE(left_->end_of(waiting).status.ok());
 }
 
-TEST_P(Pair, TheNominalArrivalIsTheSenders) {
+TEST_P(Pair, TheVirtualArrivalIsTheSenders) {
   join();
   const auto sent = pattern(1, 10);
   std::vector<std::byte> got(10);

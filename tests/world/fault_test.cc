@@ -366,7 +366,7 @@ TEST(FaultTable, HasNoFlags) {
   for (const char* flag : {"fault.link=1", "fault[0].link=1"}) {
     EXPECT_EQ(refusal("", {flag}),
               cat("--", flag,
-                  ": rehearsed faults have no flags: write [[fault]] tables into the job file"));
+                  ": injected faults have no flags: write [[fault]] tables into the job file"));
   }
 }
 

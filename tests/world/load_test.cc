@@ -164,19 +164,19 @@ TEST(Load, RefusesFlags) {
   EXPECT_NE(said("--sync.x=1").find("later version"), std::string::npos);
 }
 
-TEST(Load, BlockingMessagesNeedANominalClockAndLists) {
+TEST(Load, BlockingMessagesNeedAVirtualClockAndLists) {
   const auto said = [](std::vector<std::string> flags) {
     flags.insert(flags.begin(),
                  {"network.send=blocking", "device.kind=paced", "parallel.dispatch=listed"});
     return refusal(kData, flags);
   };
   const std::string start =
-      "--network.send=blocking: network.send \"blocking\" is a rehearsal on a nominal clock, in "
+      "--network.send=blocking: network.send \"blocking\" is a rehearsal on a virtual clock, in "
       "the "
       "order of the lists: it needs ";
   EXPECT_EQ(said({}), "accepted");
   EXPECT_EQ(said({"device.kind=cpu"}), start + "device.kind = \"paced\", found \"cpu\"");
-  EXPECT_EQ(said({"device.clock=real"}), start + "device.clock = \"nominal\", found \"real\"");
+  EXPECT_EQ(said({"device.clock=real"}), start + "device.clock = \"virtual\", found \"real\"");
   EXPECT_EQ(said({"parallel.dispatch=ready"}),
             start + "parallel.dispatch = \"listed\", found \"ready\"");
 }

@@ -14,7 +14,7 @@
   const WORDS = {
     F: "forward", B: data.split ? "backward for the input" : "backward",
     W: "backward for the weights", U: "update", M: "norm", E: "held-out forward",
-    a: "activation", g: "gradient", n: "norm", v: "verdict", R: "sum of weight gradients",
+    a: "activation", g: "gradient", n: "norm", v: "clip decision", R: "sum of weight gradients",
   };
 
   // ---- The numbers ----------------------------------------------------------------------------

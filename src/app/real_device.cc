@@ -1,0 +1,83 @@
+#include "app/real_device.h"
+
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "app/checkpoint.h"
+#include "base/text.h"
+#include "world/load.h"
+
+#if TENUTO_TORCH
+#include "engine/engine.h"
+#endif
+
+namespace tenuto {
+namespace {
+
+#if !TENUTO_TORCH
+Error no_torch(const std::string& what) {
+  return {
+      Code::Invalid, Reach::Job,
+      cat(what,
+          " needs torch, and this worker has none: `tenuto doctor` says whether tenuto was built "
+          "without it or cannot find it; or use device.kind = \"paced\"")};
+}
+#endif
+
+Result<std::unique_ptr<Compute>> make_device(const Job& job, const Plan& plan,
+                                             const std::vector<StageId>& stages, Mailbox& mailbox) {
+#if TENUTO_TORCH
+  return make_engine(job, plan, stages, mailbox);
+#else
+  (void)plan, (void)stages, (void)mailbox;
+  return no_torch(cat("device.kind = \"", job.device.kind, "\""));
+#endif
+}
+
+}  // namespace
+
+RealDevice real_device() {
+#if TENUTO_TORCH
+  return {make_device, bind_device};
+#else
+  return {make_device, nullptr};
+#endif
+}
+
+Status print_sample(const SampleRequest& request) {
+  const Result<Manifest> manifest = find_checkpoint(request.run, request.step, "--step");
+  if (!manifest.ok()) return manifest.error();
+  const std::string path = checkpoint_path(request.run, manifest.value().step);
+  const Result<Job> job = job_from_toml(manifest.value().job, path + "/manifest.json");
+  if (!job.ok()) return job.error();
+  if (job.value().device.kind == "paced" || job.value().model.kind != "gpt") {
+    return invalid(cat(request.run, " has trained no text model (model.kind = \"",
+                       job.value().model.kind, "\", device.kind = \"", job.value().device.kind,
+                       "\"): there is nothing to sample"));
+  }
+  std::vector<std::string> shards;
+  for (const SavedShard& file : manifest.value().files) {
+    shards.push_back(cat(path, "/", file.file));
+  }
+#if TENUTO_TORCH
+  if (request.prompt != "\n") std::fwrite(request.prompt.data(), 1, request.prompt.size(), stdout);
+  return sample(job.value(), shards, request.prompt, request.bytes, request.temperature,
+                request.seed, [](const std::string& text) {
+                  std::fwrite(text.data(), 1, text.size(), stdout);
+                  std::fflush(stdout);
+                });
+#else
+  return no_torch("tenuto sample");
+#endif
+}
+
+std::string device_description() {
+#if TENUTO_TORCH
+  return engine_description();
+#else
+  return "no torch in this build: paced devices only";
+#endif
+}
+
+}  // namespace tenuto

@@ -1,0 +1,34 @@
+// What needs torch: real devices, and text from a trained model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "worker/machine.h"
+
+namespace tenuto {
+
+// The devices that compute with torch. In a build without torch, making one is an error that says
+// so.
+RealDevice real_device();
+
+// What `tenuto sample` is asked for.
+struct SampleRequest {
+  std::string run;  // its folder
+  std::string prompt;
+  int64_t bytes = 500;
+  double temperature = 0.8;
+  int64_t seed = 1;
+  int64_t step = -1;  // of the checkpoint; -1 = the newest
+};
+
+// Prints text from the model of a run on stdout.
+//
+// Errors: as find_checkpoint and the engine say; Invalid/Call without torch
+Status print_sample(const SampleRequest& request);
+
+// Version of torch and the devices it can use; a sentence when this build has none.
+std::string device_description();
+
+}  // namespace tenuto

@@ -1,0 +1,63 @@
+// How processes become a group, without a job: the member at place 0 listens where all know, the
+// others tell it where they listen and get the list of all, and every two connect.
+//
+// All waits have one limit together. The wire's hello refuses a process that has another group,
+// count or token, or that claims a place that is taken.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "communicator/communicator.h"
+#include "communicator/ready_server.h"
+#include "transport/ucx.h"
+
+namespace tenuto {
+
+// Who comes, and where they meet. The same for all but `place`, `host` and `wire`.
+struct JoinSettings {
+  std::string group = "group", token;
+  int32_t place = 0, count = 1;
+  std::string meeting;  // "host:port" at which the member at place 0 is to listen
+  std::string host;     // where this member listens; empty = as the meeting is reached from here
+  Duration limit = std::chrono::seconds(30);
+  UcxSettings wire;  // device, protocol; what says where it listens is overwritten
+  // Calls by auto ask a service who is late (ready_service.h), a thread of the process at place 0.
+  bool ready_service = false;
+};
+
+// A wire to all members: the worker at place p is worker p.
+class Joined {
+ public:
+  // What a communicator works over. The communicator must end before this does.
+  CommunicatorWire communicator() {
+    return {wire_.get(), &mailbox_, &monotonic_clock(), desk_ ? &*desk_ : nullptr};
+  }
+  // Settings for a communicator, with members and self filled in.
+  const CommunicatorSettings& settings() const { return settings_; }
+  // Waits until all that was sent has left, `limit` at most, and closes the wire. If a member ends
+  // without this, its last messages may be lost.
+  Status leave(Duration limit);
+
+ private:
+  friend Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
+  QueueMailbox mailbox_;  // must outlive the wire
+  std::unique_ptr<UcxTransport> wire_;
+  CommunicatorSettings settings_;
+  std::unique_ptr<ReadyServer> server_;  // at place 0, if there is to be one
+  std::optional<ReadyDesk> desk_;
+};
+
+// Joins the group; returns when every two members are connected.
+//
+// Errors: Invalid        place and count do not fit, the meeting is no address; refused at the
+//                        meeting, with its words
+//         Timeout/Job    not all came within the limit; at place 0 the sentence names the places
+//         Disconnected   somebody was lost meanwhile, or nobody can listen there
+Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
+
+}  // namespace tenuto

@@ -1,0 +1,123 @@
+// What a member of a group does when others die in its calls: it stops the calls, agrees with the
+// other survivors on who lives and on what becomes of each call (agreement.h), completes the calls,
+// and goes on in the group of the survivors.
+//
+// Messages of stopped calls stay in the wires of the survivors, and hold memory there. So members
+// also tell each other which messages these are. A member that has not handed over the other end of
+// one does so now, with bytes that nobody reads. After that nothing is under way, no link between
+// survivors has been dropped, and the tensors can be used again. The messages that complete a call
+// have the number of the attempt in their names. A member that needs nothing more of the others
+// says that it is through, and no member leaves the group before all have said so: a call that is
+// over here may still need data from here at another member.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "communicator/agreement.h"
+#include "communicator/call_tag.h"
+#include "communicator/communicator.h"
+
+namespace tenuto {
+
+// The recovery of one member's group, for as long as the group lives.
+class Communicator::Recovery {
+ public:
+  // For a group that is being made, before the first call of the program.
+  explicit Recovery(Communicator& group);
+  Recovery(const Recovery&) = delete;
+  Recovery& operator=(const Recovery&) = delete;
+
+  // Whether calls are stopped now.
+  bool active() const { return phase_ != Phase::Idle; }
+  // Whether no message of this is under way.
+  bool quiet() const { return recovery_messages_.empty(); }
+  // The time until which the awaited messages must come. Requires active()
+  Duration limit() const;
+  // The attempt after which the group began in its present form, and the one under way.
+  int64_t generation() const { return generation_; }
+  int64_t attempt_number() const { return agreement_.attempt(); }
+  // A call has ended as it should, so members that were silent before were only late.
+  void note_end() { silent_ = 0; }
+
+  // A member is dead. After defer(true) an attempt begins only with defer(false).
+  void lose(WorkerId peer);
+  void defer(bool on);
+  // Nothing has been heard for too long: begins an attempt, which shows who is there.
+  void ask_all(const Error& why);
+  // If the limit has passed: takes members whose words are missing for dead, and begins the next
+  // attempt.
+  void look(Duration now);
+  // A report of the wire: true when it was for this, and the group need not look at it.
+  bool handle(const Done& done);
+  // Whether the last report only said that a member is through with an attempt. Such a report must
+  // not extend a wait: members that give up a silent one at different times would else keep each
+  // other waiting.
+  bool heard_no_news() { return std::exchange(no_news_, false); }
+  // A message of a stopped call has ended.
+  void end_stopped(const Flight& flight, const Status& status);
+  // Messages of a call's completion have ended: closes the call if these were the last.
+  void finish(int64_t number, Call& call);
+  // The members with which it has messages under way.
+  std::set<WorkerId> peers() const;
+
+ private:
+  enum class Phase : uint8_t {
+    Idle,
+    Agree,  // words are awaited
+    Drain,  // messages of stopped calls are awaited
+    Make,   // completions are made
+  };
+  struct RecoveryMessage {  // a message of this
+    enum class Kind : uint8_t { Dead, Report, Through, Drain, Sent } kind = Kind::Sent;
+    WorkerId peer;
+    int64_t attempt = 0;
+    std::vector<int64_t> words;
+    std::vector<std::byte> nothing;  // Drain
+  };
+
+  int32_t place_of(WorkerId member) const;
+  void attempt();
+  void drop_dead();
+  void stop_calls();
+  void take_stock(int64_t number, Call& call);
+  std::vector<MemberHolding> holdings_of(int64_t number) const;
+  void stop_part(int64_t number, Call& call, Part part);
+  MemberReport report() const;
+  CallReport report_of(int64_t number, const Call& call) const;
+  void tell();
+  void send(WorkerId to, std::vector<int64_t> words, Saying what);
+  void expect(WorkerId from, int64_t attempt, size_t words, RecoveryMessage::Kind kind);
+  void say_through();
+  void post(RecoveryMessage recovery_message, bool send, const Tag& tag);
+  void take_words(const RecoveryMessage& recovery_message);
+  void drain(WorkerId peer, const std::vector<OpenMessage>& messages);
+  bool handed(WorkerId peer, bool send, const Tag& tag) const;
+  bool drained() const;
+  void advance();
+  void apply_verdicts();
+  void complete(int64_t number, Call& call);
+  static void divide_chunk(const Call& call, int32_t chunk, int64_t count);
+  void lose_call(int64_t number, const std::string& reason);
+  void end();
+
+  Communicator& group_;
+  const std::vector<WorkerId> all_;  // who the members were at first: places in sets
+  Agreement agreement_;
+  Phase phase_ = Phase::Idle;
+  int64_t generation_ = 0;
+  int silent_ = 0;  // attempts without a new death, one after the other
+  bool deferred_ = false, due_ = false, advancing_ = false, no_news_ = false;
+  Duration began_{};             // the attempt
+  std::vector<WorkerId> asked_;  // members to which this attempt has been told
+  std::map<uint64_t, RecoveryMessage> recovery_messages_;
+  std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step of tags
+  std::set<std::tuple<WorkerId, bool, Tag>> drained_;
+  std::map<int64_t, Completion> making_;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,75 @@
+// A worker's end of the stream to the coordinator. Threads of its own repeat the worker's report,
+// keep the newest instruction, and post news to the worker's mailbox.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "protocol/report.h"
+#include "protocol/tls.h"
+
+namespace tenuto {
+
+// What a client is made with.
+struct ClientSettings {
+  std::string coordinator;  // host:port
+  std::string job, token;
+  WorkerId self;
+  int32_t incarnation = 0;
+  Duration connect_limit{};  // for the coordinator to answer
+  Duration heartbeat{};      // between repeated reports
+  Duration silence_limit{};  // without a word from the coordinator
+  // How long after its last word the coordinator, or another one in its place, may come back; 0 =
+  // it does not.
+  Duration return_limit{};
+  std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
+};
+
+// What the coordinator has told this worker.
+struct Told {
+  Instruction instruction;
+  std::shared_ptr<const Plan> plan;             // of instruction.plan_serial
+  std::shared_ptr<const RestOfStep> rest;       // the newest, with this worker's part alone
+  std::shared_ptr<const std::string> job_toml;  // from the first message on
+};
+
+// Keeps one stream open for as long as the worker lives; when it breaks, opens another one to the
+// same address. Each stream begins with the last report. Of the instructions that arrive, the
+// newest of the highest term counts.
+class Client {
+ public:
+  // Closes the stream.
+  virtual ~Client() = default;
+  // Replaces the report that is repeated; fills in worker, incarnation and sequence.
+  virtual void report(Report report) = 0;
+  // Rehearses a partition: for so long nothing is sent and nothing is taken in.
+  virtual void cut_off(Duration limit) = 0;
+  // The newest that was told; null before the first.
+  virtual std::shared_ptr<const Told> told() const = 0;
+  // Why the conversation is over; ok while it is not.
+  virtual Status state() const = 0;
+};
+
+// Connects and begins to report `first`. News is posted to `mailbox` as a Done without ticket and
+// peer; when the conversation ends, one with the error is posted, then `ended` is called with that
+// error from the client's thread. The error is Invalid/Job when the coordinator has refused this
+// worker for good, Timeout/Job when it has refused it for now, and Disconnected/Job when the
+// coordinator is gone and nobody has come back in its place.
+//
+// Errors: Disconnected/Job  nobody answers within connect_limit
+Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
+                                               Mailbox& mailbox,
+                                               std::function<void(const Error& error)> ended);
+
+// Sends one question or request to the coordinator at `address`; returns the answer's text.
+//
+// Errors: Disconnected/Job  nobody answers within the limit
+//         Invalid/Call      it was refused; the coordinator's sentence
+Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
+                                    const std::string& token, const std::string& text,
+                                    Duration limit, const Tls* tls = nullptr);
+
+}  // namespace tenuto

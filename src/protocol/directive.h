@@ -1,0 +1,32 @@
+// What the coordinator tells all workers about the run: which steps are final, and whether steps
+// run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/id.h"
+
+namespace tenuto {
+
+// Whether workers run steps or wait.
+enum class Phase : uint8_t { Frozen, Running, Out };
+
+// What the coordinator tells the workers: a state, sent again until a newer one replaces it; never
+// an event.
+//
+// Step i turns version i of the parameters into version i+1. A worker may run the ops of step i
+// before version i is committed, except its Step op: so the workers' versions differ by at most
+// one, and undoing one step is enough.
+struct Directive {
+  int64_t term = 0;        // of the coordinator
+  int64_t epoch = 0;       // of the membership
+  int64_t committed = 0;   // this version is final: every member has it
+  int64_t first_step = 0;  // the first step of the run
+  int64_t stop_at = -1;    // the version to stop at; -1 = none
+  Phase phase = Phase::Frozen;
+  std::vector<WorkerId> members;
+  auto operator<=>(const Directive&) const = default;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,163 @@
+// What workers report and what they are told, as plain values without protobuf (message.proto).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "ir/inventory.h"
+#include "ir/plan.h"
+#include "protocol/directive.h"
+#include "world/fault.h"
+#include "world/sample.h"
+
+namespace tenuto {
+
+// How long a worker waits for a coordinator that has fallen silent. A coordinator that hears none
+// of its workers waits as long for them.
+inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
+
+// The loss of one micro-batch, in nats per target.
+struct LossOfMicro {
+  int32_t micro = 0;
+  double loss = 0;
+  auto operator<=>(const LossOfMicro&) const = default;
+};
+
+// What one worker says of one step that it has finished.
+struct StepSummary {
+  int64_t step = 0;
+  std::vector<LossOfMicro> losses;      // of the micro-batches whose last stage this worker ran
+  std::vector<LossOfMicro> evaluation;  // held-out, with the parameters after the step
+  double gradient_norm = 0;             // global, before clipping
+  double learning_rate = 0;
+  bool finite = true;       // false: the step was skipped, parameters are unchanged
+  bool clipped = false;     // the gradients were scaled down, or are not finite
+  bool broken_off = false;  // the held-out pass after it was not finished
+  int64_t start_ns = 0;     // on the worker's clock
+  int64_t finish_ns = 0;    // of the training step, without the held-out pass
+  // From the first op's start to the last weight gradient's end, on the device's clock: the virtual
+  // clock of a paced device does not show how busy the host is. Paced device only.
+  int64_t device_start_ns = 0, device_finish_ns = 0;
+  int64_t lag_p99_ns = 0;  // paced device only
+  bool lag_valid = true;   // paced device only
+  // Accelerators only: time of the copies between device and host, and messages by path.
+  int64_t to_host_ns = 0, to_device_ns = 0;
+  int64_t staged_messages = 0, direct_messages = 0;
+  StepSample sample;   // how long its ops and its messages took
+  std::string events;  // of a traced step: JSON lines, see docs/formats.md
+  auto operator<=>(const StepSummary&) const = default;
+};
+
+// One file of a checkpoint.
+struct SavedShard {
+  int64_t version = 0;
+  std::string file;  // inside the checkpoint's folder
+  int64_t bytes = 0;
+  std::string checksum;  // crc32c of the whole file, 8 hexadecimal digits
+  StageId stage = {};    // whose state it holds
+  auto operator<=>(const SavedShard&) const = default;
+};
+
+// A connection between two workers that broke and has been made again.
+struct RepairNote {
+  int64_t serial = 0;  // counts up with each, from 1
+  WorkerId peer;
+  int64_t step = 0;  // that was under way
+  int64_t took_ns = 0;
+  auto operator<=>(const RepairNote&) const = default;
+};
+
+// What a worker has of a step that is not committed.
+struct StepInventory {
+  int64_t step = 0;
+  int64_t attempt = 0;  // the epoch in which this attempt at the step began from its start
+  Inventory inventory;
+  std::vector<int32_t> losses;  // micro-batches whose loss it knows
+  auto operator<=>(const StepInventory&) const = default;
+};
+
+// A process that joins a run under way, in the place of a lost worker (join.h).
+struct Joiner {
+  WorkerId worker;
+  int32_t incarnation = 0;
+  std::vector<StageId> stages;  // that it is to hold, ascending
+  // For each stage the worker that sends it the state, between any two steps once the plan of that
+  // serial is in force; empty and -1 while it has no place in a plan.
+  std::vector<WorkerId> donors = {};
+  int64_t plan_serial = -1;
+  auto operator<=>(const Joiner&) const = default;
+};
+
+// A worker's state, repeated until a newer one replaces it.
+struct Report {
+  WorkerId worker;
+  int32_t incarnation = 0;  // how often this worker number has been started
+  int64_t sequence = 0;     // counts up with each change
+  int64_t term = 0, epoch = 0;
+  Phase phase = Phase::Frozen;
+  int64_t version = -1;            // of the parameters that it holds; -1 = none yet
+  int64_t received = -1;           // joiner: the version at which it had all of the state
+  int64_t seen = -1;               // last committed version it has heard of
+  std::string address;             // where its transport listens; empty = not yet
+  bool connected = false;          // to every peer of its plan, parameters in place
+  std::vector<StepSummary> steps;  // from step `seen` on
+  // Of checkpoints not yet complete; for each version one per stage that it holds, ascending.
+  std::vector<SavedShard> shards;
+  int64_t plan = 1;  // serial of the newest plan that it has
+  std::vector<WorkerId> lost_peers;
+  std::vector<RepairNote> repairs;  // the newest few; only one end of each pair reports
+  bool resumes = false;             // it can go on with what is left of a step
+  std::vector<StepInventory> held;  // frozen: of the steps that may not be finished
+  std::string failure;              // one sentence; empty = all is well
+  Code failure_code = Code::Invalid;
+  auto operator<=>(const Report&) const = default;
+};
+
+// A worker's part of what is left of a step.
+struct RestPart {
+  std::vector<Value> stored;  // values that it keeps; its list begins with them
+  std::vector<StageId> back;  // stages whose optimizer step it undoes
+  auto operator<=>(const RestPart&) const = default;
+};
+
+// What is left of the step with which an epoch begins: the workers run only this part of it.
+struct RestOfStep {
+  int64_t epoch = 0, step = 0;
+  int64_t attempt = 0;  // of which this is the rest, see StepInventory
+  Plan plan;
+  std::vector<RestPart> parts;  // of each worker
+  bool operator==(const RestOfStep&) const = default;
+};
+
+// What all workers are told: the directive and what goes with it. Each plan is sent once per
+// stream.
+struct Instruction {
+  int64_t sequence = 0;  // counts up with each change
+  Directive directive;
+  std::vector<std::string> addresses;  // of directive.members; empty text = not known yet
+  std::vector<int32_t> incarnations;   // of directive.members; -1 = no process has come forward yet
+  std::vector<Joiner> joiners;
+  // The newest plan, and the step that it is in force from; -1 = not yet, it is to be acknowledged
+  // (Report::plan). A worker that has heard of the commit of version v has heard of every plan that
+  // is in force from step v + 1 on: both come in one sequence.
+  int64_t plan_serial = 1, plan_from = 0;
+  int64_t save_version = -1;     // the savers save this version when they hold it; -1 = none
+  std::vector<WorkerId> savers;  // by stage: the holder that saves it; none where no holder can
+  std::string save_directory;    // for the shards of save_version
+  std::vector<std::string> resume_shards;  // to be loaded before the first step
+  // Faults requested while the run goes on, beside those of the job. Each begins and ends with a
+  // step that no worker can have begun when the instruction is sent, as plans do.
+  std::vector<Fault> faults;
+  // Each worker is told its own part, with the plan of the epoch; null: the step is run whole.
+  std::shared_ptr<const RestOfStep> rest;
+  // With Phase::Out: the exit code of the run and why it ended; empty = the job is done.
+  int exit_code = 0;
+  std::string ending;
+  auto operator<=>(const Instruction&) const = default;
+};
+
+}  // namespace tenuto

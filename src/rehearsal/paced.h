@@ -1,0 +1,66 @@
+// The paced device: real tensors, real messages, tiny real mathematics, but each op lasts the time
+// it is given, as a GPU would while its host waits. With it eight devices are rehearsed on two
+// cores.
+//
+// Virtual clock: the device keeps its own time T. An op starts at s = max(T, when its inputs were
+// here on the virtual clock), sleeps until the absolute moment s + d, and sets T = s + d, so that a
+// late wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls;
+// therefore the lag (real finish - virtual finish) of every op that takes time is recorded, and a
+// run whose 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts
+// when start() is called; its lag is the time by which it lasts too long, and the step's time has
+// it in.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "ir/plan.h"
+#include "rehearsal/lag.h"
+#include "runtime/compute.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// A Compute that also tells its lag.
+class PacedCompute : public Compute {
+ public:
+  // Over the ops since construction, the last million of them.
+  virtual Lag lag() const = 0;
+  // Whether ops that end from here on count for the lag: those of a step to which peers come late
+  // for good reasons say nothing of the host.
+  virtual void count_lag(bool counts) = 0;
+  // Virtual clock: it shows `moment` at the next begin, so that several devices start a rehearsal
+  // together. Without it a device starts at the moment of its first begin.
+  virtual void set_clock(Duration moment) = 0;
+  // The weights of its stages, one after the other, as they are between two steps: to compare with
+  // a plain run.
+  virtual std::vector<float> weights() const = 0;
+};
+
+// What only tests choose: norms that are clipped, gradients that are not finite.
+struct PacedOptions {
+  double clip = 0;  // to this norm; 0 = never, whatever the job's optimizer says
+  std::function<bool(int64_t step, StageId stage)> bad = nullptr;  // not finite there; empty: never
+};
+
+// A paced device that holds `stages` of `job`, one or several. Its numbers are those of
+// paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
+// name its value: a message that holds another value ends the op with Corrupt/Link. A pause
+// between two steps that is longer than a typical op (set-up, a checkpoint) sets the virtual clock
+// of a device that holds the first stage to the present moment; the others' clocks follow with the
+// messages.
+//
+// Requires: at least one stage, all of them the plan's and of one worker
+std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
+                                         const std::vector<StageId>& stages, const Clock& clock,
+                                         Mailbox& mailbox, const PacedOptions& options = {});
+
+// The length of an op of a paced job at worker `place` of a pipeline. Each of the worker's `chunks`
+// stages takes an equal part of the worker's time; a backward that is not split lasts as long as
+// both halves.
+Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
+                      int32_t chunks = 1);
+
+}  // namespace tenuto

@@ -1,0 +1,74 @@
+// Parts of a paced device beside its mathematics: the labels of messages, the weight buckets of a
+// stage, and what the stages of one worker share. Private to paced.cc.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "ir/plan.h"
+#include "rehearsal/lag.h"
+#include "runtime/kept_values.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// Numbers of a message, of weights, of sums.
+using Floats = std::vector<float>;
+
+// The numbers of a Norm or a ClipDecision in its message.
+template <class Form>
+Form read_form(const Floats& from) {
+  Form form;
+  std::memcpy(&form, std::as_bytes(std::span(from)).data(), sizeof(form));
+  return form;
+}
+
+// And into it.
+template <class Form>
+void write_form(Floats& to, const Form& form) {
+  std::memcpy(to.data(), &form, sizeof(form));
+}
+
+// Elements of a message that name its value; behind them come its numbers, then ballast.
+inline constexpr size_t kLabel = 4;
+
+// Writes at the begin of the message which value its `numbers` are.
+void write_label(Floats& message, std::span<const float> numbers, const Value& whose);
+// Errors: Corrupt/Link  it is another value, or its numbers are not those that were sent
+Status check_label(const Floats& message, std::span<const float> numbers, const Value& whose);
+
+// One weight bucket: a run of the stage's weights that is reduced by itself.
+struct Bucket {
+  int16_t part = -1;
+  StageId owner;  // whose initial weights it has: its stage, or the first one of a tied pair
+  size_t first = 0, end = 0;
+};
+
+// The buckets of a stage with so many weights: as many as the plan reduces it in.
+std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights);
+
+// What all stages of a worker have in common: the values, the device's own time, its lag. The
+// worker's thread owns the first two.
+struct PacedCommon {
+  // A step begins: the store is empty, see also KeptValues.
+  void begin(int64_t next);
+  // Forgets the values; message buffers are used again.
+  void give_up(std::map<Value, Floats>& values);
+
+  std::map<Value, Floats> store;
+  std::vector<Floats> spare;  // message buffers to use again
+  KeptValues<Floats> kept;
+  Duration now{-1};
+  double speed = 1;
+
+  std::mutex mutex;  // guards what follows; nothing else is locked while it is held
+  LagRecord lags;
+  bool counts_lag = true;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,151 @@
+#include "worker/machine.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "transport/ucx.h"
+
+namespace tenuto {
+namespace {
+
+// The IPv4 address of a network device; empty when it has none.
+std::string address_of(const std::string& device) {
+  ifaddrs* all = nullptr;
+  std::string address;
+  if (getifaddrs(&all) != 0) return address;
+  for (const ifaddrs* of = all; of != nullptr; of = of->ifa_next) {
+    if (of->ifa_addr == nullptr || of->ifa_addr->sa_family != AF_INET || device != of->ifa_name) {
+      continue;
+    }
+    char text[INET_ADDRSTRLEN] = {};
+    const auto* in = reinterpret_cast<const sockaddr_in*>(of->ifa_addr);
+    if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text)) != nullptr) address = text;
+    break;
+  }
+  freeifaddrs(all);
+  return address;
+}
+
+bool on_virtual_clock(const Job& job) {
+  return job.device.kind == "paced" && job.device.clock == "virtual";
+}
+
+Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, bool direct,
+                                            Mailbox& mailbox, const RealDevice& real) {
+  const NetworkSettings& network = job.network;
+  UcxSettings settings;
+  settings.device = network.device;
+  settings.listen_host = address_of(network.device);
+  if (settings.listen_host.empty()) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("network.device = \"", network.device,
+                     "\" is no network device of this "
+                     "machine that is up and has an IPv4 address: `ip -4 address` lists them")};
+  }
+  if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
+  if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
+  settings.device_memory = direct;
+  if (direct && real.bind_thread) {
+    settings.on_thread = [bind = real.bind_thread, device = job.device] { bind(device); };
+  }
+  settings.connect_limit = from_milliseconds(network.connect_seconds * 1000);
+  // A step that waits for a connection must not be taken for one that hangs.
+  settings.mend_limit = std::min(settings.mend_limit,
+                                 Duration(from_milliseconds(network.silence_seconds * 1000) / 2));
+  Result<std::unique_ptr<UcxTransport>> made = make_ucx_transport(settings, hello, mailbox);
+  if (!made.ok()) return made.error();
+  return std::unique_ptr<Transport>(std::move(made).value());
+}
+
+// The transport without paths: UCX, inside a faulty one where links or partitions are rehearsed.
+Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
+                                   Mailbox& mailbox, const RealDevice& real) {
+  FaultSettings settings;
+  settings.seed = static_cast<uint64_t>(job.seed);
+  const NetworkSettings& network = job.network;
+  if (!on_virtual_clock(job)) {  // there the link clock has them
+    settings.others.latency = from_milliseconds(network.latency_ms);
+    settings.others.bytes_per_second = network.megabytes_per_second * 1e6;
+  }
+  WorkerWire wire;
+  if (!can_cut_off(job)) {
+    auto made = make_ucx(job, hello, direct, mailbox, real);
+    if (!made.ok()) return made.error();
+    wire.transport = std::move(made).value();
+    return wire;
+  }
+  auto made = make_faulty_transport(
+      settings, hello.self, mailbox, monotonic_clock(), FaultDrive::Thread,
+      [&](Mailbox& gate) { return make_ucx(job, hello, direct, gate, real); });
+  if (!made.ok()) return made.error();
+  wire.faulty = made.value().get();
+  wire.transport = std::move(made).value();
+  return wire;
+}
+
+// The rule that chooses the path of the job's messages, if its device has memory of its own.
+Result<PathRule> make_path_rule(const Job& job) {
+  PathRule rule;
+  const std::string& path = job.network.path;
+  rule.wish = path == "direct"   ? PathWish::Direct
+              : path == "staged" ? PathWish::Staged
+                                 : PathWish::Automatic;
+  rule.direct_possible = rule.wish != PathWish::Staged && ucx_device_memory();
+  if (rule.wish != PathWish::Direct || rule.direct_possible) return rule;
+  return Error{Code::Invalid, Reach::Job,
+               cat("network.path = \"direct\" needs a UCX that reaches the device's memory, and "
+                   "UCX ",
+                   ucx_version(), " cannot here (`ucx_info -d` shows no cuda_copy): take \"auto\" ",
+                   "or \"staged\", or install UCX with CUDA")};
+}
+
+}  // namespace
+
+Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
+                                    const RealDevice& real) {
+  if (job.device.kind != "cuda") return make_plain_wire(job, hello, false, mailbox, real);
+  const Result<PathRule> rule = make_path_rule(job);
+  if (!rule.ok()) return rule.error();
+  WorkerWire wire;
+  wire.paths = rule.value();
+  const bool direct = wire.paths.direct_possible;
+  auto made = make_staged_transport(
+      mailbox, monotonic_clock(), [&](Mailbox& gate) -> Result<std::unique_ptr<Transport>> {
+        Result<WorkerWire> plain = make_plain_wire(job, hello, direct, gate, real);
+        if (!plain.ok()) return plain.error();
+        wire.faulty = plain.value().faulty;
+        return std::move(plain.value().transport);
+      });
+  if (!made.ok()) return made.error();
+  wire.staged = made.value().get();
+  wire.transport = std::move(made).value();
+  return wire;
+}
+
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
+                                   const std::vector<StageId>& stages, Mailbox& mailbox,
+                                   const RealDevice& real) {
+  WorkerCompute made;
+  if (job.device.kind == "paced") {
+    sharpen_timer();
+    std::unique_ptr<PacedCompute> paced = make_paced(job, plan, stages, monotonic_clock(), mailbox);
+    made.paced = paced.get();
+    made.compute = std::move(paced);
+    if (on_virtual_clock(job)) {
+      made.links = std::make_unique<LinkClock>(make_link_clock(job));
+    }
+    return made;
+  }
+  Result<std::unique_ptr<Compute>> compute = real.make(job, plan, stages, mailbox);
+  if (!compute.ok()) return compute.error();
+  made.compute = std::move(compute).value();
+  return made;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,62 @@
+// What a worker of a job runs on: its device and its transport.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "ir/plan.h"
+#include "rehearsal/paced.h"
+#include "runtime/compute.h"
+#include "runtime/link_clock.h"
+#include "runtime/staged.h"
+#include "transport/faulty.h"
+#include "transport/transport.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// A worker's device.
+struct WorkerCompute {
+  std::unique_ptr<Compute> compute;
+  PacedCompute* paced = nullptr;     // the same, when it is a paced device
+  std::unique_ptr<LinkClock> links;  // paced on the virtual clock
+};
+
+// How devices that compute with numbers are made. The program supplies this, so that a worker with
+// a paced device needs no torch.
+struct RealDevice {
+  // Makes the device of the job, holding `stages`.
+  std::function<Result<std::unique_ptr<Compute>>(
+      const Job& job, const Plan& plan, const std::vector<StageId>& stages, Mailbox& mailbox)>
+      make;
+  // Lets the calling thread reach the device's memory.
+  std::function<void(const DeviceSettings& device)> bind_thread;
+};
+
+// The device that the job asks for, holding `stages`.
+//
+// Errors: Invalid/Job  no such device in this build or on this machine, or as `real` says
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
+                                   const std::vector<StageId>& stages, Mailbox& mailbox,
+                                   const RealDevice& real);
+
+// A worker's transport.
+struct WorkerWire {
+  std::unique_ptr<Transport> transport;
+  FaultyTransport* faulty = nullptr;  // the same or below it, when it rehearses links
+  StagedTransport* staged = nullptr;  // the same, when the device has memory of its own
+  PathRule paths;                     // then: the rule that chooses the path of messages
+};
+
+// The transport that the job asks for: UCX; inside a faulty one where links are rehearsed on the
+// real clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all);
+// that inside a staged one where the device has memory of its own.
+//
+// Errors: Invalid/Job  network.path = "direct" and UCX cannot reach the device's memory
+Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
+                                    const RealDevice& real);
+
+}  // namespace tenuto

@@ -1,0 +1,51 @@
+#include "worker/worker_rest.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "ir/effect.h"
+
+namespace tenuto {
+
+std::optional<WorkerRest> rest_of(const Told& told) {
+  const Directive& directive = told.instruction.directive;
+  const auto& rest = told.rest;
+  if (!rest || rest->epoch != directive.epoch || rest->step != directive.committed)
+    return std::nullopt;
+  const RestPart& part = rest->parts.front();
+  return WorkerRest{rest, {part.stored, part.back, {}}};
+}
+
+bool can_resume(const Job& job, const Plan& plan, const Compute& compute, const LinkClock* links) {
+  const bool survives = job.resilience.dead_workers == "continue" &&
+                        std::any_of(plan.stages.begin(), plan.stages.end(),
+                                    [](const Stage& stage) { return stage.holders.size() > 1; });
+  const bool blocking = links != nullptr && links->blocking();
+  return survives && compute.resumes() && !blocking && !is_staggered(plan.schedule);
+}
+
+std::vector<StepInventory> inventories_of(const Holding& holding, int64_t version, const Plan& plan,
+                                          const std::vector<MicroLoss>& losses,
+                                          const std::vector<StepSummary>& before) {
+  std::vector<StepInventory> all;
+  for (const int64_t step : {version - 1, version}) {
+    StepInventory held{
+        step, holding.attempt(step), holding.inventory(step, !plan.split_backward), {}};
+    if (held.inventory == Inventory{}) continue;
+    std::set<int32_t> known;
+    if (holding.step() == step) {
+      for (const MicroLoss& loss : losses) known.insert(loss.micro.value);
+    }
+    for (const StepSummary& summary : before) {
+      for (const LossOfMicro& loss : summary.losses) {
+        if (summary.step == step) known.insert(loss.micro);
+      }
+    }
+    held.losses.assign(known.begin(), known.end());
+    all.push_back(std::move(held));
+  }
+  return all;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,55 @@
+// One worker's measurements of one step, small enough to be sent every step: how long messages took
+// to arrive, and how long ops lasted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/id.h"
+#include "base/unit.h"
+#include "ir/op.h"
+#include "world/event.h"
+
+namespace tenuto {
+
+// The messages that came over one link in one direction during one step. A delay is the arrival on
+// the receiver's clock minus the stamp on the sender's clock, so it contains the difference of the
+// two clocks and may be negative. Use only the sum of both directions, or differences within one
+// direction.
+struct LinkSample {
+  WorkerId from, to;
+  int32_t messages = 0;
+  Duration least{}, median{}, upper{};   // of the delays; upper: 75 % are below
+  Bytes smallest, largest;               // of the messages
+  Duration of_smallest{}, of_largest{};  // least delay among the messages of that size
+  auto operator<=>(const LinkSample&) const = default;
+};
+
+// The ops of one kind of one stage that one worker ran during one step.
+struct OpSample {
+  WorkerId worker;
+  StageId stage;
+  OpKind kind = OpKind::Forward;  // Forward, BackwardInput or BackwardWeight
+  int32_t ops = 0;
+  Duration median{};
+  auto operator<=>(const OpSample&) const = default;
+};
+
+// All measurements of one worker in one step.
+struct StepSample {
+  WorkerId worker;
+  int64_t step = 0;
+  std::vector<LinkSample> links;  // by sender; `to` is the worker
+  std::vector<OpSample> ops;      // by stage, then kind
+  auto operator<=>(const StepSample&) const = default;
+};
+
+// The samples of all workers and steps in `events`, by worker, then step. They cover activations
+// and gradients that carry a sender's stamp, and the three compute ops. Other messages (norm,
+// clip decision) and ops (reductions, updates, the held-out pass) wait for others and are left out.
+//
+// Cost: O(n log n) for n events
+std::vector<StepSample> make_samples(std::span<const Event> events);
+
+}  // namespace tenuto
