@@ -80,8 +80,8 @@ struct Rules {
 };
 
 // How far a process has come that takes the place of a lost worker (join.h). Invited: it gets
-// ready, and is not a member yet. Learning: a member that runs no ops and receives the state.
-enum class Joining : uint8_t { No, Invited, Learning };
+// ready, and is not a member yet. Receiving: a member that runs no ops and receives the state.
+enum class Joining : uint8_t { No, Invited, Receiving };
 
 // What the coordinator knows of one worker.
 struct Member {
@@ -97,7 +97,7 @@ struct Member {
   std::map<WorkerId, Duration> lost;      // peers that it has lost in this epoch, and since when
   int64_t repairs = 0;                    // serial of its newest RepairNote that was passed on
   Joining joining = Joining::No;
-  Joiner place;       // Learning: what the workers are told of it
+  Joiner place;       // Receiving: what the workers are told of it
   int64_t since = 0;  // versions above this one need it for their commit
   // Before the first step: how often it has died, the lowest incarnation that may take its place,
   // and whether it was expelled and the end of its process has not been reported yet.

@@ -145,7 +145,7 @@ std::string begin_again(Decision& out, bool redone) {
   if (step >= state.stop_at) return cat(agreed, ", the last");
   const char* how = recovery.rest ? " goes on" : redone ? " is done again" : " begins";
   return cat(agreed, ": step ", step, how, " without ", names_of(recovery.dead), ", under plan ",
-             planning.serial, " (", planning.present->directive, ")");
+             planning.serial, " (", planning.present->order, ")");
 }
 
 std::string note_resumption(Decision& out, Duration now) {

@@ -102,8 +102,7 @@ std::string propose(Decision& out, std::shared_ptr<const Plan> plan, const std::
   planning.from = -1;
   planning.update.ask_at = UpdateChoice::kCalmSteps;
   out.new_plan = true;
-  return cat("plan ", planning.serial, " (", planning.present->directive,
-             ") is proposed: ", reason);
+  return cat("plan ", planning.serial, " (", planning.present->order, ") is proposed: ", reason);
 }
 
 bool is_settled(const State& state) {
@@ -166,8 +165,8 @@ std::string advance_plan(Decision& out) {
   if (planning.from < 0) {
     if (!all_know(state)) return {};
     planning.from = state.committed + kStepsAhead;
-    return cat("plan ", planning.serial, " (", planning.present->directive,
-               ") is in force from step ", planning.from);
+    return cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
+               planning.from);
   }
   if (!planning.answered || !is_settled(state) || is_receiving(state)) return {};
   if (!planning.stale || planning.slow_links != SlowLinks::Adapt) {

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "protocol/saved_shard.h"
 
 namespace tenuto {
 namespace {

@@ -88,7 +88,7 @@ TEST(Join, J1AJoinerIsInvitedAndIsInNoPlanAndNoCommit) {
 
 TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
   Return run;
-  EXPECT_FALSE(run.come_forward(0).directive) << "the dead speaks on";
+  EXPECT_FALSE(run.come_forward(0).instruction) << "the dead speaks on";
   EXPECT_EQ(run.place().joining, Joining::No);
   // A second process for a worker that lives is not heard.
   Report second = run.reports[1];
@@ -96,7 +96,7 @@ TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
   second.sequence = 1000;
   second.version = 1;
   const Report before = run.state.members[1].report;
-  EXPECT_FALSE(run.hear(second).directive);
+  EXPECT_FALSE(run.hear(second).instruction);
   EXPECT_EQ(run.state.members[1].report, before);
   EXPECT_EQ(run.state.members[1].joining, Joining::No);
 }
@@ -110,7 +110,7 @@ TEST(Join, C3WhoeverComesLaterTakesThePlaceOfTheJoinerBefore) {
   Report first = run.joiner();
   first.incarnation = 1;
   first.sequence = 50;
-  EXPECT_FALSE(run.hear(first).directive);
+  EXPECT_FALSE(run.hear(first).instruction);
 }
 
 TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
@@ -411,7 +411,7 @@ TEST(Growth, WhoHasComeIsMissedWhenItDies) {
   run.freeze();
   run.run();
   EXPECT_EQ(run.state.situation, Situation::Running);
-  EXPECT_FALSE(run.hear(run.reports[3]).directive) << "the dead speaks on";
+  EXPECT_FALSE(run.hear(run.reports[3]).instruction) << "the dead speaks on";
 }
 
 TEST(Growth, OneOfTwoComesAndTheOtherOneIsMissedFromThenOn) {
@@ -454,7 +454,7 @@ TEST(Growth, NobodyComesWhereThereIsNoPlace) {
   run.steps(2);
   run.reports[3] = {};
   run.reports[3].worker = kDead;
-  EXPECT_FALSE(run.report(3).directive);
+  EXPECT_FALSE(run.report(3).instruction);
   EXPECT_EQ(run.state.members[3].joining, Joining::No);
 }
 

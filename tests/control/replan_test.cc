@@ -210,9 +210,9 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
   const auto better = std::make_shared<const Plan>(plan_of_order("gpipe"));
   const Decision told = run.hear(Planned{request.request, better, "faster"});
   EXPECT_TRUE(told.new_plan);
-  ASSERT_TRUE(told.directive);
-  EXPECT_EQ(told.directive->plan_serial, 2);
-  EXPECT_EQ(told.directive->plan_from, -1);
+  ASSERT_TRUE(told.instruction);
+  EXPECT_EQ(told.instruction->plan_serial, 2);
+  EXPECT_EQ(told.instruction->plan_from, -1);
   EXPECT_EQ(told.reason, "plan 2 (gpipe) is proposed: faster");
 
   // Three of four workers know the plan: nothing happens, steps go on.
@@ -225,8 +225,8 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
   const int64_t committed = run.state.committed;
   EXPECT_EQ(run.state.told.plan_from, committed + 2);
   EXPECT_EQ(run.reasons.back(), cat("plan 2 (gpipe) is in force from step ", committed + 2));
-  EXPECT_EQ(plan_of(run.state.planning, committed + 1)->directive, "1f1b");
-  EXPECT_EQ(plan_of(run.state.planning, committed + 2)->directive, "gpipe");
+  EXPECT_EQ(plan_of(run.state.planning, committed + 1)->order, "1f1b");
+  EXPECT_EQ(plan_of(run.state.planning, committed + 2)->order, "gpipe");
 }
 
 // If routing is allowed, a slow worker alone causes a request for a plan, and the first plan
@@ -300,7 +300,7 @@ TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
   run.delay = kMillisecond;
   for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
   EXPECT_EQ(run.state.planning.serial, 3);
-  EXPECT_EQ(run.state.planning.present->directive, "1f1b");
+  EXPECT_EQ(run.state.planning.present->order, "1f1b");
   EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all links are well again");
   run.all_know();
   EXPECT_EQ(run.state.told.plan_from, run.state.committed + 2);
@@ -372,13 +372,13 @@ TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
   run.steps(5);
   const Decision told = want_link(run, 0, 30);
   EXPECT_EQ(told.reason, "asked to: 30 ms more each way on link 0 from step 7");
-  ASSERT_TRUE(told.directive);
-  ASSERT_EQ(told.directive->faults.size(), 1u);
-  EXPECT_EQ(told.directive->faults[0].at_step, 7);
-  EXPECT_EQ(told.directive->faults[0].until_step, -1);
+  ASSERT_TRUE(told.instruction);
+  ASSERT_EQ(told.instruction->faults.size(), 1u);
+  EXPECT_EQ(told.instruction->faults[0].at_step, 7);
+  EXPECT_EQ(told.instruction->faults[0].until_step, -1);
   for (const Report& report : run.reports) EXPECT_LT(report.version, 7);
   run.steps(10);  // the fault is told again with every commit
-  EXPECT_EQ(run.state.told.faults, told.directive->faults);
+  EXPECT_EQ(run.state.told.faults, told.instruction->faults);
 
   // Another delay replaces it, a delay of 0 ends it, and a fault that is over is forgotten.
   want_link(run, 0, 50);
