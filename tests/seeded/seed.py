@@ -44,15 +44,15 @@ BUGS = {
         ("Journal", """\
   if (!write_down(check)) return follows;
   die_if_due(decision, begins);
-  if (decision.order) {
+  if (decision.instruction) {
 """, """\
-  if (is_seeded(Seeded::Journal) && decision.order) {
-    server_->tell(*decision.order,
+  if (is_seeded(Seeded::Journal) && decision.instruction) {
+    server_->tell(*decision.instruction,
                   decision.new_plan ? to_json(*state_.planning.present) : std::string());
   }
   if (!write_down(check)) return follows;
   die_if_due(decision, begins);
-  if (decision.order && !is_seeded(Seeded::Journal)) {
+  if (decision.instruction && !is_seeded(Seeded::Journal)) {
 """),
     ],
     "worker/worker_steps.cc": [
