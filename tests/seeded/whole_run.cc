@@ -530,7 +530,7 @@ bool WholeRun::launch() {
     Place& of = places_[w];
     if (of.ended && of.thread.joinable()) of.thread.join();
     all_ended = all_ended && of.ended;
-    const bool over = told_ && told_->order.phase == Phase::Out;
+    const bool over = told_ && told_->directive.phase == Phase::Out;
     if (!of.ended || over) continue;
     const WorkerId worker{static_cast<int32_t>(w)};
     kill(worker);  // it has left by itself
