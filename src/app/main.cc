@@ -20,11 +20,9 @@
 #include "app/config.h"
 #include "app/doctor.h"
 #include "app/flags.h"
-#include "app/run_directory.h"
 #include "app/schedule.h"
 #include "app/shell_files.h"
 #include "app/simulate.h"
-#include "app/token.h"
 #include "app/train.h"
 #include "app/worker_program.h"
 #include "base/last_words.h"
@@ -32,6 +30,8 @@
 #include "base/sentence.h"
 #include "base/standard_output.h"
 #include "base/text.h"
+#include "run/run_directory.h"
+#include "run/token.h"
 #include "world/load.h"
 
 namespace tenuto {

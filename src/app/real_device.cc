@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/checkpoint.h"
 #include "base/text.h"
+#include "run/checkpoint.h"
 #include "world/load.h"
 
 #if TENUTO_TORCH

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/run_directory.h"
+#include "run/run_directory.h"
 
 namespace CLI {
 class App;

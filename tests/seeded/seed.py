@@ -40,7 +40,7 @@ BUGS = {
       if (!runs || is_seeded(Seeded::NoRedo)) continue;
 """),
     ],
-    "app/coordinate.cc": [
+    "run/coordinate.cc": [
         ("Journal", """\
   if (!write_down(check)) return follows;
   die_if_due(decision, begins);

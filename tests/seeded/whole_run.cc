@@ -23,7 +23,6 @@
 #include <utility>
 #include <variant>
 
-#include "app/coordinate.h"
 #include "app/job_model.h"
 #include "base/file.h"
 #include "base/random.h"
@@ -31,6 +30,7 @@
 #include "control/server.h"
 #include "ir/text.h"
 #include "protocol/client.h"
+#include "run/coordinate.h"
 #include "runtime/test_cluster.h"
 #include "seeded/keeping_wire.h"
 #include "transport/memory.h"

@@ -1,4 +1,4 @@
-#include "app/checkpoint.h"
+#include "run/checkpoint.h"
 
 #include <algorithm>
 #include <charconv>

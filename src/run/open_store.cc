@@ -1,4 +1,4 @@
-#include "app/open_store.h"
+#include "run/open_store.h"
 
 #include <unistd.h>
 

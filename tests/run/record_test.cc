@@ -1,5 +1,5 @@
 // What workers report of a step, as text and back; what a run writes of it.
-#include "app/record.h"
+#include "run/record.h"
 
 #include <gtest/gtest.h>
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "app/notice.h"
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/plan.h"
+#include "run/notice.h"
 #include "world/job.h"
 
 namespace tenuto {

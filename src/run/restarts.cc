@@ -1,4 +1,4 @@
-#include "app/restarts.h"
+#include "run/restarts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "app/record.h"
+#include "run/record.h"
 
 #include <algorithm>
 #include <chrono>

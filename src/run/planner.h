@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "adapt/adapt.h"
-#include "app/plan_cache.h"
 #include "control/decide.h"
+#include "run/plan_cache.h"
 
 namespace tenuto {
 

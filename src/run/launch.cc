@@ -1,4 +1,4 @@
-#include "app/launch.h"
+#include "run/launch.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -18,10 +18,10 @@
 #include <string_view>
 #include <utility>
 
-#include "app/descriptor.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "run/descriptor.h"
 
 extern char** environ;
 

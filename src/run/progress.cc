@@ -1,4 +1,4 @@
-#include "app/progress.h"
+#include "run/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/record.h"
 #include "base/text.h"
+#include "run/record.h"
 
 namespace tenuto {
 namespace {

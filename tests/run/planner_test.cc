@@ -1,5 +1,5 @@
 // Plans made ahead: which ones are kept for which situation, and which one a death gets.
-#include "app/planner.h"
+#include "run/planner.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "app/run_directory.h"
+#include "run/run_directory.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "app/checkpoint.h"
 #include "base/clock.h"
 #include "base/contains.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "run/checkpoint.h"
 
 namespace tenuto {
 namespace {

@@ -9,13 +9,13 @@
 #include <memory>
 #include <string>
 
-#include "app/progress.h"
-#include "app/run_directory.h"
-#include "app/supervise.h"
 #include "base/result.h"
 #include "control/decide.h"
 #include "ir/plan.h"
 #include "protocol/tls.h"
+#include "run/progress.h"
+#include "run/run_directory.h"
+#include "run/supervise.h"
 #include "world/job.h"
 
 namespace tenuto {

@@ -1,4 +1,4 @@
-#include "app/rehearsal.h"
+#include "run/fault_news.h"
 
 #include <algorithm>
 
@@ -6,7 +6,8 @@
 
 namespace tenuto {
 
-void Rehearsal::look(const Fault& fault, int64_t committed, std::vector<FaultNews>& news) const {
+void FaultAnnouncer::look(const Fault& fault, int64_t committed,
+                          std::vector<FaultNews>& news) const {
   const bool first = told_ < 0;
   const bool begins =
       first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
@@ -23,7 +24,8 @@ void Rehearsal::look(const Fault& fault, int64_t committed, std::vector<FaultNew
   }
 }
 
-std::vector<FaultNews> Rehearsal::advance(int64_t committed, const std::vector<Fault>& wanted) {
+std::vector<FaultNews> FaultAnnouncer::advance(int64_t committed,
+                                               const std::vector<Fault>& wanted) {
   std::vector<FaultNews> news;
   for (const Fault& fault : faults_) look(fault, committed, news);
   for (const Fault& fault : wanted) look(fault, committed, news);

@@ -1,4 +1,4 @@
-#include "app/plan_cache.h"
+#include "run/plan_cache.h"
 
 #include <algorithm>
 #include <cstdlib>

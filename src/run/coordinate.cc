@@ -1,4 +1,4 @@
-#include "app/coordinate.h"
+#include "run/coordinate.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -15,15 +15,6 @@
 #include <vector>
 
 #include "adapt/spread.h"
-#include "app/ask.h"
-#include "app/checkpoint.h"
-#include "app/descriptor.h"
-#include "app/open_store.h"
-#include "app/planner.h"
-#include "app/record.h"
-#include "app/rehearsal.h"
-#include "app/restarts.h"
-#include "app/steps_picture.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -33,6 +24,17 @@
 #include "control/server.h"
 #include "control/take_up.h"
 #include "ir/text.h"
+#include "run/checkpoint.h"
+#include "run/descriptor.h"
+#include "run/fault_news.h"
+#include "run/open_store.h"
+#include "run/planner.h"
+#include "run/record.h"
+#include "run/request.h"
+#include "run/restarts.h"
+#include "run/status.h"
+#include "run/steps_picture.h"
+#include "run/whereabouts.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -59,7 +61,7 @@ class Coordinator {
   explicit Coordinator(const RunInput& input)
       : input_(input),
         launcher_(*input.office.launcher),
-        rehearsal_(input.job->faults, input.job->steps),
+        announcer_(input.job->faults, input.job->steps),
         restarts_(input.job->resilience.restarts),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
@@ -104,7 +106,7 @@ class Coordinator {
 
   const RunInput& input_;
   const Post& launcher_;
-  Rehearsal rehearsal_;
+  FaultAnnouncer announcer_;
   Restarts restarts_;
   const Descriptor wake_;
   std::optional<Record> record_;
@@ -210,7 +212,7 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   if (!figures.ok()) return figures.error();
   input_.progress->take_up(figures.value());
   state_ = take_up(rules, facts, {present.value(), previous.value()}, monotonic_clock().now());
-  rehearsal_.take_up(facts.committed);
+  announcer_.take_up(facts.committed);
   say("coordinator", facts.committed,
       cat("another coordinator has taken up the run in step ", facts.committed, ", term ",
           rules.term));
@@ -448,7 +450,7 @@ Status Coordinator::write_plan() const {
 }
 
 void Coordinator::tell_faults() {
-  for (const FaultNews& news : rehearsal_.advance(state_.committed, state_.faults)) {
+  for (const FaultNews& news : announcer_.advance(state_.committed, state_.faults)) {
     say("fault", news.step, news.sentence);
     if (news.starts.empty()) continue;
     Fault start;

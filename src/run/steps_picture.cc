@@ -1,4 +1,4 @@
-#include "app/steps_picture.h"
+#include "run/steps_picture.h"
 
 #include <algorithm>
 #include <cmath>

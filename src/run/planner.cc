@@ -1,4 +1,4 @@
-#include "app/planner.h"
+#include "run/planner.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // Checkpoints on disk: each is complete, or it is refused.
-#include "app/checkpoint.h"
+#include "run/checkpoint.h"
 
 #include <gtest/gtest.h>
 

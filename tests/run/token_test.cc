@@ -1,5 +1,5 @@
 // Tokens: which characters they may have, and the files that hold them.
-#include "app/token.h"
+#include "run/token.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "app/supervise.h"
+#include "run/supervise.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -19,11 +19,11 @@
 #include <optional>
 #include <utility>
 
-#include "app/descriptor.h"
-#include "app/launch.h"
 #include "base/clock.h"
 #include "base/standard_output.h"
 #include "base/text.h"
+#include "run/descriptor.h"
+#include "run/launch.h"
 
 namespace tenuto {
 namespace {

@@ -1,5 +1,5 @@
 // Run directories: one holder, nothing lost silently.
-#include "app/run_directory.h"
+#include "run/run_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "app/token.h"
+#include "run/token.h"
 
 #include <sys/random.h>
 #include <sys/stat.h>

@@ -18,11 +18,12 @@ struct FaultNews {
 
 // Announces a job's faults, each once. The workers themselves apply the faults, at the steps that
 // the faults name; this only reports it.
-class Rehearsal {
+class FaultAnnouncer {
  public:
   // `steps`: of the run; what would begin with a later one never does. `faults`: of the job; must
   // outlive it.
-  Rehearsal(const std::vector<Fault>& faults, int64_t steps) : faults_(faults), steps_(steps) {}
+  FaultAnnouncer(const std::vector<Fault>& faults, int64_t steps)
+      : faults_(faults), steps_(steps) {}
   // A previous coordinator has announced all up to this step.
   void take_up(int64_t committed) { told_ = committed; }
   // What is new when `committed` is the next step to be run, in the order of the steps. `wanted`:

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "app/progress.h"
 #include "base/file.h"
 #include "base/result.h"
 #include "base/unit.h"
 #include "control/decide.h"
 #include "ir/plan.h"
+#include "run/progress.h"
 #include "world/job.h"
 
 namespace tenuto {

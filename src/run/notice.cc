@@ -1,4 +1,4 @@
-#include "app/notice.h"
+#include "run/notice.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

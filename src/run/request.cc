@@ -1,0 +1,172 @@
+#include "run/request.h"
+
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <optional>
+#include <string_view>
+
+#include "base/text.h"
+#include "control/replan.h"
+#include "world/fault.h"
+
+namespace tenuto {
+namespace {
+
+constexpr const char* kWish = "resilience.slow_links";
+constexpr double kMostMilliseconds = 1e9;
+
+// Reads a number from the front of `text`, then `mark`, and removes both.
+template <class Number>
+bool take(std::string_view& text, Number& number, std::string_view mark) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  if (!text.starts_with(mark)) return false;
+  text.remove_prefix(mark.size());
+  return true;
+}
+
+// `wish`: what follows "link=".
+Result<Request> link_request_of(std::string_view wish, const Job& job) {
+  std::string_view rest = wish;
+  int32_t before = 0, behind = 0;
+  double milliseconds = 0;
+  const bool read = take(rest, before, "-") && take(rest, behind, ":") &&
+                    take(rest, milliseconds, "ms") && rest.empty();
+  if (!read || !(milliseconds >= 0 && milliseconds <= kMostMilliseconds)) {
+    return invalid(cat("'link=", wish, "' is no slow link: expected the two workers that it joins",
+                       " and what it takes more, one way, such as link=0-1:30ms; 0ms = no more"));
+  }
+  if (!can_rehearse_links(job)) {
+    return invalid(
+        "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., that"
+        " is, paced devices on the virtual clock, or a job with [[fault]] tables");
+  }
+  const int32_t stages = job.parallel.stages;
+  if (before < 0 || behind != before + 1 || behind >= stages) {
+    return invalid(stages == 1
+                       ? cat("there is no link ", before, "-", behind, ": one stage has no link")
+                       : cat("there is no link ", before, "-", behind, ": the links are 0-1 to ",
+                             stages - 2, "-", stages - 1));
+  }
+  Request request{Request::Kind::Fault, 0};
+  request.fault.link = before;
+  request.fault.latency_ms = milliseconds;
+  return request;
+}
+
+// The worker of that name, which must have a place in the run.
+Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
+  const WorkerId worker = worker_of(fault, job.parallel.stages);
+  if (worker.value >= 0 && worker.value < job.worker_count()) return worker;
+  return invalid(cat("there is no worker ", fault.worker, " in this run of ",
+                     job.parallel.pipelines, " pipelines with ", job.parallel.stages,
+                     " workers each"));
+}
+
+// `wish`: what follows "kill=", "stop=", "resume=" or "start=", which is `kind`.
+Result<Request> death_request_of(const std::string& kind, std::string_view wish, const Job& job) {
+  const int number = kind == "kill"     ? SIGKILL
+                     : kind == "stop"   ? SIGSTOP
+                     : kind == "resume" ? SIGCONT
+                                        : 0;
+  Request request{Request::Kind::Signal, number};
+  request.fault.kind = kind;
+  request.fault.worker = wish;
+  if (wish == "coordinator" && (kind == "kill" || kind == "stop")) {
+    request.fault.kind += "-coordinator";
+    return request;
+  }
+  const Result<WorkerId> worker = known_worker(request.fault, job);
+  if (!worker.ok()) return worker.error();
+  return request;
+}
+
+// `wish`: what follows "worker=".
+Result<Request> worker_request_of(std::string_view wish, const Job& job) {
+  const size_t colon = wish.find(':');
+  Request request{Request::Kind::Fault, 0};
+  Fault& fault = request.fault;
+  fault.kind = "slow-worker";
+  fault.worker = wish.substr(0, colon);
+  std::string_view rest = colon == std::string_view::npos ? "" : wish.substr(colon + 1);
+  if (!take(rest, fault.speed, "") || !rest.empty() || !(fault.speed > 0 && fault.speed <= 1)) {
+    return invalid(cat("'worker=", wish,
+                       "' is no slow worker: expected PIPELINE.STAGE or its number",
+                       " and what is left of its speed, such as worker=0.1:0.5; 1 = all of it"));
+  }
+  const Result<WorkerId> worker = known_worker(fault, job);
+  if (!worker.ok()) return worker.error();
+  fault.worker = cat(worker.value());  // one name for each
+  return request;
+}
+
+// `wish`: what follows "partition=" or "clock-skew=", which is `kind`.
+Result<Request> time_request_of(const std::string& kind, std::string_view wish, const Job& job) {
+  const bool cuts = kind == "partition";
+  const size_t colon = wish.find(':');
+  Request request{Request::Kind::Fault, 0};
+  Fault& fault = request.fault;
+  fault.kind = kind;
+  fault.worker = wish.substr(0, colon);
+  std::string_view rest = colon == std::string_view::npos ? "" : wish.substr(colon + 1);
+  double milliseconds = 0;
+  const bool read = take(rest, milliseconds, "ms") && rest.empty();
+  if (!read || !(std::abs(milliseconds) <= kMostMilliseconds) || (cuts && milliseconds <= 0)) {
+    return invalid(cuts ? cat("'partition=", wish,
+                              "' cuts nobody off: expected PIPELINE.STAGE or its number and for how"
+                              " long, such as partition=0.1:500ms")
+                        : cat("'clock-skew=", wish,
+                              "' is no skew: expected PIPELINE.STAGE or its number and how far its"
+                              " clock is ahead, such as clock-skew=0.1:-20ms; 0ms = no more"));
+  }
+  (cuts ? fault.for_ms : fault.skew_ms) = milliseconds;
+  const Result<WorkerId> worker = known_worker(fault, job);
+  if (!worker.ok()) return worker.error();
+  fault.worker = cat(worker.value());  // one name for each
+  if (!cuts || can_cut_off(job)) return request;
+  return invalid(
+      "the wires of this run hold nothing back: only a rehearsal takes partition=..., that is, a "
+      "job with a [[fault]] of kind \"partition\", or one on a real clock with faults of links");
+}
+
+}  // namespace
+
+Result<Request> request_of(const std::string& wish, const Job& job) {
+  if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
+  const size_t equals = wish.find('=');
+  if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
+  if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
+  const auto wants = [&](const std::string& kind) {
+    return equals != std::string::npos && wish.substr(0, equals) == kind;
+  };
+  for (const std::string kind : {"kill", "stop", "resume", "start"}) {
+    if (wants(kind)) return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
+  }
+  for (const std::string kind : {"partition", "clock-skew"}) {
+    if (wants(kind)) return time_request_of(kind, std::string_view(wish).substr(equals + 1), job);
+  }
+  if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
+    const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
+    if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
+  }
+  return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
+                     "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
+                     "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
+                     "start=P.S, kill=coordinator or stop=coordinator"));
+}
+
+std::string answer_of(const Request& request, const State& after) {
+  if (request.kind != Request::Kind::Fault) return "done";
+  for (const Fault& fault : after.faults) {
+    const bool begins = !ends_slowness(request.fault) && fault.until_step < 0;
+    const int64_t step = begins ? fault.at_step : fault.until_step;
+    if (concern_one_thing(fault, request.fault) && step > after.committed) {
+      return lasts(fault) ? cat("from step ", step, " on") : cat("in step ", step);
+    }
+  }
+  return ends_slowness(request.fault) ? "nothing was wanted of it" : "the run has ended";
+}
+
+}  // namespace tenuto

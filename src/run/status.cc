@@ -1,0 +1,73 @@
+#include "run/status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "control/join.h"
+
+namespace tenuto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* name_of(Situation situation) {
+  switch (situation) {
+    case Situation::Gathering:
+      return "gathering";
+    case Situation::Running:
+      return "running";
+    case Situation::Recovering:
+      return "recovering";
+    case Situation::Salvaging:
+      return "salvaging";
+    case Situation::Ended:
+      break;
+  }
+  return "ended";
+}
+
+const char* name_of(Joining how) {
+  if (how == Joining::No) return "no";
+  return how == Joining::Invited ? "invited" : "learning";
+}
+
+}  // namespace
+
+std::string status_text(const State& state) {
+  const Planning& planning = state.planning;
+  Json links = Json::array(), workers = Json::array();
+  for (const auto& [ends, watch] : planning.monitor->links) {
+    if (!watch.slow()) continue;
+    links.push_back({{"first", ends.first.value},
+                     {"second", ends.second.value},
+                     {"round_trip_ms", to_milliseconds(watch.round_trip())}});
+  }
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    const auto watch = planning.monitor->workers.find(worker);
+    workers.push_back({{"worker", w},
+                       {"alive", state.members[w].alive},
+                       {"came", has_come(state.members[w])},
+                       {"joining", name_of(state.members[w].joining)},
+                       {"version", state.members[w].report.version},
+                       {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});
+  }
+  const auto members = std::count_if(state.members.begin(), state.members.end(),
+                                     [](const Member& member) { return member.alive; });
+  const Json json = {{"situation", name_of(state.situation)},
+                     {"step", state.committed},
+                     {"steps", state.rules.steps},
+                     {"epoch", state.epoch},
+                     {"members", members},
+                     {"saved", state.saved},
+                     {"plan", planning.present->order},
+                     {"plan_serial", planning.serial},
+                     {"plan_from", planning.from},
+                     {"slow_links", name_of(planning.slow_links)},
+                     {"links", std::move(links)},
+                     {"workers", std::move(workers)}};
+  return json.dump();
+}
+
+}  // namespace tenuto

@@ -1,0 +1,32 @@
+// How to reach a live run's coordinator; kept in RUN/coordinator.json, readable by its owner alone,
+// while the run lasts.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace tenuto {
+
+// What the file holds.
+struct Whereabouts {
+  std::string address, job, token;
+  std::string tls;  // folder with certificates; empty = none
+};
+
+// Reads it.
+//
+// Errors: Invalid/Call       the run is not live, says how it has ended; or the file is another
+//                            user's
+//         Disconnected/Call  a process works in the folder, but the file is missing or damaged
+Result<Whereabouts> read_whereabouts(const std::string& run);
+
+// Writes it into the folder of a run.
+Status write_whereabouts(const std::string& run, const Whereabouts& where);
+// Removes it again.
+void remove_whereabouts(const std::string& run);
+
+// Why the run in that folder cannot be asked; `otherwise` while a process works there.
+Error not_live(const std::string& run, const std::string& otherwise);
+
+}  // namespace tenuto
