@@ -20,6 +20,7 @@
 #include "transport/hello.h"
 #include "transport/link_rate.h"
 #include "transport/ucx.h"
+#include "transport/ucx_address.h"
 #include "transport/ucx_frame.h"
 
 namespace tenuto {
@@ -38,19 +39,6 @@ struct UcxTally {
   std::mutex mutex;  // guards repairs; nothing else is locked while it is held
   std::vector<Repair> repairs;
 };
-
-// An address that the kernel understands.
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-};
-
-// Resolves "host:port" or "[host]:port". Host names only with `names`, because a look-up may take
-// long. Errors: Invalid.
-Result<SocketAddress> resolve(const std::string& address, bool names = true);
-
-// The network device that owns `host`. Errors: Invalid when none does.
-Result<std::string> device_of(const std::string& host);
 
 // Owns the UCX context, worker, listener and endpoints.
 class UcxEngine {

@@ -1,0 +1,52 @@
+// What `tenuto simulate` prices: a plan, a model and a cluster, made from its flags. A part of
+// simulate.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "adapt/adapt.h"
+#include "app/iterations.h"
+#include "app/simulate.h"
+#include "base/result.h"
+#include "ir/plan.h"
+#include "sim/price.h"
+#include "sim/timeline.h"
+#include "world/cluster.h"
+#include "world/fault.h"
+#include "world/model.h"
+
+namespace tenuto {
+
+// What is to be priced.
+struct Case {
+  Plan plan;
+  Model model;
+  Cluster cluster;
+  bool update = false;
+  std::string reason;
+  bool routed = false;  // it was left open which worker runs which micro-batch
+  std::vector<StageMove> moves{};
+  std::string send = "offloaded";
+  std::vector<Fault> faults;         // rehearsed, on top of the cluster
+  int32_t stages = 1;                // workers of a pipeline
+  std::vector<Stretch> stretches{};  // of the iterations, when there are faults
+};
+
+// The case that the flags describe, with the order and the all-reduces that they leave open chosen.
+//
+// Errors: Invalid/Call  wrong flags or an unreadable file
+//         others        the plan is refused, or as the search says
+Result<Case> case_of(const SimulateOptions& options, Watch& watch);
+
+// How the case is priced.
+PriceOptions price_options_of(const SimulateOptions& options, const Case& it);
+
+// The price of a step; where the routing was left open, with the lower bound of all routings.
+Result<Timeline> priced(const SimulateOptions& options, const Case& it);
+
+// The exit code of an error: a refusal of the plan, or one of the flags.
+int exit_code_of(const Error& error);
+
+}  // namespace tenuto

@@ -1,0 +1,305 @@
+#include "world/job_reading.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+std::string type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "a whole number";
+    case toml::node_type::floating_point:
+      return "a number with a point";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a date or time";
+  }
+}
+
+// What was found, for an error: the value, cut short; of a table, a list or a date its type.
+std::string found_text(const toml::node& node) {
+  if (const auto* text = node.as_string()) {
+    const std::string& value = text->get();
+    return value.size() <= 40 ? toml_string(value) : toml_string(value.substr(0, 37)) + "...";
+  }
+  if (const auto* number = node.as_integer()) return piece(number->get());
+  if (const auto* number = node.as_floating_point()) return piece(number->get());
+  if (const auto* value = node.as_boolean()) return piece(value->get());
+  return type_name(node);
+}
+
+// Reads one value from a TOML node. False when it has another type or is out of range.
+bool take(const toml::node& node, const Key&, bool& value) {
+  const auto* found = node.as_boolean();
+  if (found != nullptr) value = found->get();
+  return found != nullptr;
+}
+
+bool take(const toml::node& node, const Key& key, std::string& value) {
+  const auto* found = node.as_string();
+  if (found == nullptr || found->get().find('\0') != std::string::npos) return false;
+  std::string_view text = found->get();
+  for (const auto& [before, now] : key.renamed) {
+    if (text == before) text = now;
+  }
+  const auto& choices = key.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end())
+    return false;
+  value = text;
+  return true;
+}
+
+bool take(const toml::node& node, const Key& key, double& value) {
+  const auto* whole = node.as_integer();
+  const auto* number = node.as_floating_point();
+  if (whole == nullptr && number == nullptr) return false;
+  const double found = whole != nullptr ? static_cast<double>(whole->get()) : number->get();
+  if (key.range.contains(found)) value = found;
+  return key.range.contains(found);
+}
+
+// A whole number may also be written with a point or an exponent: 1e3.
+bool take(const toml::node& node, const Key& key, int64_t& value) {
+  constexpr double kMostExact = 9007199254740992;
+  const auto* whole = node.as_integer();
+  const auto* number = node.as_floating_point();
+  if (whole == nullptr && number == nullptr) return false;
+  const double found = whole != nullptr ? static_cast<double>(whole->get()) : number->get();
+  if (!key.range.contains(found)) return false;
+  if (number != nullptr && (std::floor(found) != found || std::abs(found) > kMostExact))
+    return false;
+  value = whole != nullptr ? whole->get() : static_cast<int64_t>(found);
+  return true;
+}
+
+bool take(const toml::node& node, const Key& key, int32_t& value) {
+  int64_t wide = 0;
+  if (!take(node, key, wide) || wide > std::numeric_limits<int32_t>::max()) return false;
+  value = static_cast<int32_t>(wide);
+  return true;
+}
+
+// A list; a single value stands for a list of one.
+template <class T>
+bool take(const toml::node& node, const Key& key, std::vector<T>& values) {
+  std::vector<T> found;
+  const auto take_one = [&](const toml::node& item) {
+    T value{};
+    if (!take(item, key, value)) return false;
+    found.push_back(std::move(value));
+    return true;
+  };
+  if (const auto* list = node.as_array()) {
+    for (const toml::node& item : *list) {
+      if (!take_one(item)) return false;
+    }
+  } else if (!take_one(node)) {
+    return false;
+  }
+  values = std::move(found);
+  return true;
+}
+
+// The first item of a list that does not fit, or the node itself, as text.
+std::string misfit_text(const Key& key, const toml::node& node) {
+  const auto* list = node.as_array();
+  Job job;
+  const Slot slot = key.slot(job);
+  const bool wants_list = std::holds_alternative<std::vector<std::string>*>(slot) ||
+                          std::holds_alternative<std::vector<int64_t>*>(slot) ||
+                          std::holds_alternative<std::vector<double>*>(slot);
+  if (list == nullptr || !wants_list) return found_text(node);
+  for (size_t i = 0; i < list->size(); ++i) {
+    const toml::node& item = *list->get(i);
+    const bool fits = std::visit([&](auto* value) { return take(item, key, *value); }, slot);
+    if (!fits) return cat(found_text(item), " as item ", i);
+  }
+  return found_text(node);
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& names) {
+  const std::string best = nearest(word, names.data(), names.size());
+  return best.empty() ? std::string() : cat(", did you mean ", best, "?");
+}
+
+void read_section(Reading& reading, const std::string& section, const toml::table& table,
+                  const std::string& source) {
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const Key* known = find_key(section + "." + name);
+    if (known != nullptr) {
+      take_value(reading, *known, section + "." + name, node, place_of(source, node.source()));
+    } else {
+      reading.flaws.push_back({place_of(source, key.source()), unknown_key(section, name)});
+    }
+  }
+}
+
+std::string unknown_fault_key(const std::string& key) {
+  std::vector<std::string_view> keys;
+  std::string all;
+  for (const Key& known : fault_keys()) {
+    keys.push_back(known.name.substr(known.name.find('.') + 1));
+    all += cat(all.empty() ? "" : ", ", keys.back());
+  }
+  const std::string hint = did_you_mean(key, keys);
+  return cat("[[fault]] has no key ", key, hint.empty() ? cat("; it has ", all) : hint);
+}
+
+// Appends a fault to the job for each [[fault]] table and then reads the table's keys into it.
+void read_faults(Reading& reading, const toml::node& node, const Place& place,
+                 const std::string& source) {
+  const toml::array* tables = node.as_array();
+  if (tables == nullptr) {
+    reading.flaws.push_back(
+        {place, cat("fault is a list of tables: expected [[fault]], found ", type_name(node))});
+    return;
+  }
+  std::vector<Fault>& faults = reading.loaded.job.faults;
+  for (const toml::node& item : *tables) {
+    const Place here = place_of(source, item.source());
+    const toml::table* table = item.as_table();
+    if (table == nullptr) {
+      reading.flaws.push_back(
+          {here, cat("fault is a list of tables: expected [[fault]], found ", type_name(item))});
+      continue;
+    }
+    const std::string name = fault_name(faults.size());
+    faults.emplace_back();
+    reading.places[name] = here;
+    reading.loaded.origin[name] = cat(here.source, ":", here.line);
+    for (const auto& [key, value] : *table) {
+      const std::string word(key.str());
+      const Key* known = find_fault_key("fault." + word);
+      if (known != nullptr) {
+        take_value(reading, *known, cat(name, ".", word), value, place_of(source, value.source()));
+      } else {
+        reading.flaws.push_back({place_of(source, key.source()), unknown_fault_key(word)});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Place place_of(const std::string& source, const toml::source_region& region) {
+  return {source, static_cast<int64_t>(region.begin.line),
+          static_cast<int64_t>(region.begin.column)};
+}
+
+void take_value(Reading& reading, const Key& key, const std::string& name, const toml::node& node,
+                const Place& place) {
+  const bool fits = std::visit([&](auto* value) { return take(node, key, *value); },
+                               key.slot(reading.loaded.job));
+  if (fits) {
+    reading.places[name] = place;
+    reading.loaded.origin[name] =
+        place.line == 0 ? std::string("flag") : cat(place.source, ":", place.line);
+    return;
+  }
+  std::string hint;
+  if (const auto* text = node.as_string(); text != nullptr && !key.choices.empty()) {
+    hint = did_you_mean(text->get(), key.choices);
+  }
+  reading.flaws.push_back(
+      {place, cat(name, " expects ", expected(key), ", found ", misfit_text(key, node), hint)});
+}
+
+std::vector<std::string_view> section_names() {
+  std::vector<std::string_view> names;
+  for (const Key& key : job_keys()) {
+    const std::string_view section = key.name.substr(0, key.name.find('.'));
+    if (names.empty() || names.back() != section) names.push_back(section);
+  }
+  return names;
+}
+
+std::string unknown_key(const std::string& section, const std::string& key) {
+  const std::string name = section + "." + key;
+  const std::string_view later = later_sentence(name);
+  if (!later.empty()) return cat(name, " ", later);
+  std::vector<std::string_view> keys;
+  std::string elsewhere;
+  for (const Key& known : job_keys()) {
+    const size_t dot = known.name.find('.');
+    if (known.name.substr(0, dot) == section) keys.push_back(known.name.substr(dot + 1));
+    if (known.name.substr(dot + 1) == key) elsewhere = std::string(known.name.substr(0, dot));
+  }
+  if (!elsewhere.empty()) {
+    return cat("[", section, "] has no key ", key, ": it belongs to [", elsewhere, "]");
+  }
+  std::string all;
+  for (const std::string_view known : keys) all += cat(all.empty() ? "" : ", ", known);
+  const std::string hint = did_you_mean(key, keys);
+  return cat("[", section, "] has no key ", key, hint.empty() ? cat("; it has ", all) : hint);
+}
+
+std::string unknown_section(const std::string& section) {
+  const std::string_view later = later_sentence(section);
+  if (!later.empty()) return cat("[", section, "] ", later);
+  std::vector<std::string_view> names = section_names();
+  names.push_back("fault");
+  const std::string hint = did_you_mean(section, names);
+  if (!hint.empty()) return cat("there is no section [", section, "]", hint);
+  for (const Key& key : job_keys()) {
+    const size_t dot = key.name.find('.');
+    if (key.name.substr(dot + 1) == section) {
+      return cat("the key ", section, " stands outside its section; it belongs to [",
+                 key.name.substr(0, dot), "]");
+    }
+  }
+  std::string all;
+  for (const std::string_view name : names) all += cat(all.empty() ? "[" : ", [", name, "]");
+  return cat("there is no section [", section, "]; there are ", all);
+}
+
+std::string fault_name(size_t index) { return cat("fault[", index, "]"); }
+
+void read_table(Reading& reading, const toml::table& root, const std::string& source) {
+  const std::vector<std::string_view> sections = section_names();
+  for (const auto& [key, node] : root) {
+    const std::string name(key.str());
+    const Place place = place_of(source, key.source());
+    if (name == "fault") {
+      read_faults(reading, node, place, source);
+    } else if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
+      reading.flaws.push_back({place, unknown_section(name)});
+    } else if (const toml::table* table = node.as_table()) {
+      read_section(reading, name, *table, source);
+    } else {
+      reading.flaws.push_back(
+          {place, cat(name, " is a section: expected [", name, "], found ", type_name(node))});
+    }
+  }
+}
+
+Error error_of(const Flaw& flaw) { return invalid(cat(flaw.place.text(), ": ", flaw.sentence)); }
+
+std::optional<Error> first_flaw(const Reading& reading) {
+  if (reading.flaws.empty()) return {};
+  Flaw first = *std::min_element(reading.flaws.begin(), reading.flaws.end(),
+                                 [](const Flaw& left, const Flaw& right) {
+                                   return std::pair(left.place.line, left.place.column) <
+                                          std::pair(right.place.line, right.place.column);
+                                 });
+  const size_t others = reading.flaws.size() - 1;
+  if (others > 0)
+    first.sentence += cat(" (and ", others, others == 1 ? " fault" : " faults", " more)");
+  return error_of(first);
+}
+
+}  // namespace tenuto

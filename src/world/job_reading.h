@@ -1,0 +1,69 @@
+// The reading of a job's TOML, value by value: each flaw is kept with its place, so that the first
+// one in the order of the file can be told. A part of load.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/text.h"
+#include "world/keys.h"
+#include "world/load.h"
+#include "world/toml.h"
+
+namespace tenuto {
+
+// Where a value stands: the file or the flag, and its line and column when it has them.
+struct Place {
+  std::string source;
+  int64_t line = 0, column = 0;
+  // "FILE:LINE:COLUMN", or the source alone.
+  std::string text() const { return line == 0 ? source : cat(source, ":", line, ":", column); }
+};
+
+// What is wrong, and where.
+struct Flaw {
+  Place place;
+  std::string sentence;
+};
+
+// A job while it is read. `places` is for error messages that come later, `origin` for the user.
+struct Reading {
+  LoadedJob loaded;
+  std::map<std::string, Place> places;
+  std::vector<Flaw> flaws;
+};
+
+// The place of a part of a parsed text.
+Place place_of(const std::string& source, const toml::source_region& region);
+
+// `name` is the key's name; for a key of a [[fault]] it has the table's number: fault[2].link.
+void take_value(Reading& reading, const Key& key, const std::string& name, const toml::node& node,
+                const Place& place);
+
+// The names of the sections of a job.
+std::vector<std::string_view> section_names();
+
+// The error for a name that is no key here: of a later version, misspelt, or of another section.
+std::string unknown_key(const std::string& section, const std::string& key);
+
+// The same for an unknown section.
+std::string unknown_section(const std::string& section);
+
+// "fault[2]": the name of the fault that is read or written as number `index`.
+std::string fault_name(size_t index);
+
+// Reads a parsed text into the job; what is wrong with it is added to the flaws.
+void read_table(Reading& reading, const toml::table& root, const std::string& source);
+
+// The error that tells a flaw with its place.
+Error error_of(const Flaw& flaw);
+
+// The first flaw in the order of the file, with the count of the others.
+std::optional<Error> first_flaw(const Reading& reading);
+
+}  // namespace tenuto
