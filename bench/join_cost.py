@@ -47,8 +47,8 @@ def receiving_of(reasons):
 
 
 def measure(program, job, name):
-    """Median times of a step in ms without the worker, while it learned, and with it; the number of
-    steps in which it learned."""
+    """Median times of a step in ms without the worker, during the state transfer, and with it; the
+    number of steps of the transfer."""
     run, folder = begin(program, job, name), job.parent / name
     finish(run, folder, STEPS, LIMIT)
     first, last = receiving_of([line["reason"] for line in lines_of(folder / "events.jsonl")])

@@ -43,7 +43,7 @@ std::vector<double> layer_costs(const Job& job) {
 
 int32_t layers_of(const Job& job) {
   const int32_t layers = cut_layers(job.model);
-  // A paced stage is a length of time: any number of stages can be rehearsed.
+  // A paced stage is a length of time: any number of stages can be paced.
   const OrderCard* card = find_card(job.parallel.order);
   const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks
                          : card != nullptr       ? card->chunks

@@ -135,7 +135,7 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
-// Sets links and workers of the first step and prices all steps, when the job rehearses faults.
+// Sets links and workers of the first step and prices all steps, when the job injects faults.
 Status rehearse(const SimulateOptions& options, Case& it) {
   if (it.faults.empty()) return ok();
   auto stretches = price_steps(it.plan, it.model, it.cluster, it.faults, it.stages,

@@ -29,7 +29,7 @@ struct Case {
   bool routed = false;  // it was left open which worker runs which micro-batch
   std::vector<StageMove> moves{};
   std::string send = "offloaded";
-  std::vector<Fault> faults;         // rehearsed, on top of the cluster
+  std::vector<Fault> faults;         // injected, on top of the cluster
   int32_t stages = 1;                // workers of a pipeline
   std::vector<Stretch> stretches{};  // of the iterations, when there are faults
 };

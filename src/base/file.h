@@ -86,7 +86,7 @@ Status write_file(const std::string& path, std::string_view text, unsigned mode 
 // Makes the names in a folder durable.
 Status sync_directory(const std::string& path);
 
-// The error of a write that failed with `number` (an errno): Exhausted/Job when there is no room.
+// The error of a write that failed with `number` (an errno): Exhausted/Job when the disk is full.
 Error write_error(const std::string& path, int number);
 
 // A file that only grows, a line at a time; each line is handed to the system at once.

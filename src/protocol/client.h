@@ -45,7 +45,7 @@ class Client {
   virtual ~Client() = default;
   // Replaces the report that is repeated; fills in worker, incarnation and sequence.
   virtual void report(Report report) = 0;
-  // Rehearses a partition: for so long nothing is sent and nothing is taken in.
+  // Injects a partition: for so long nothing is sent and nothing is received.
   virtual void cut_off(Duration limit) = 0;
   // The newest that was told; null before the first.
   virtual std::shared_ptr<const Told> told() const = 0;

@@ -7,7 +7,7 @@ namespace tenuto {
 
 // A report: the most that a worker, or a peer that has not shown the token yet, may send at once.
 inline constexpr int64_t kMostReport = int64_t{64} << 20;
-// The events of a traced step are the longest part of a report. This leaves room for the others.
+// The events of a traced step are the longest part of a report: the rest gets a quarter.
 inline constexpr int64_t kMostTraceText = kMostReport / 4 * 3;
 // A plan as JSON.
 inline constexpr int64_t kMostPlanText = int64_t{256} << 20;

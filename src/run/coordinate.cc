@@ -556,7 +556,7 @@ void Coordinator::leave() {
   }
   remove_whereabouts(input_.directory->path());
   draw();
-  // An unfinished checkpoint only takes room.
+  // An unfinished checkpoint only takes space on the disk.
   remove_unfinished(input_.directory->path(), std::numeric_limits<int64_t>::max());
 }
 

@@ -13,7 +13,7 @@ namespace tenuto {
 bool same_situation(const Cluster& a, const Cluster& b);
 
 // A situation is a cluster (which workers live, their speeds, the links), a model, and what a plan
-// may not change: which worker holds which layers, how many micro-batches, the room for memory. The
+// may not change: which worker holds which layers, how many micro-batches, the memory limits. The
 // lists of the present plan are no part of it. When all kept plans together have too many ops, the
 // oldest ones are dropped.
 class PlanCache {

@@ -105,7 +105,7 @@ class Transport {
   // The connections that were repaired since the last call, listed only at the end that called
   // connect(). A wire without connections has none.
   virtual std::vector<Repair> take_repairs() { return {}; }
-  // For rehearsal: breaks the connection with `peer` by force, right after the next `after`
+  // For injected faults: breaks the connection with `peer` by force, right after the next `after`
   // messages to it have been handed over (0: at once). A wire without connections does nothing.
   virtual Status break_connection(WorkerId peer, int64_t after) {
     (void)peer, (void)after;

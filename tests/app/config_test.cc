@@ -66,7 +66,7 @@ TEST(Config, AScheduleFileIsRunAsItIsListed) {
   std::remove(path.c_str());
 }
 
-// A sum in fixed point has room for a limited number of terms.
+// A sum in fixed point holds a limited number of terms.
 TEST(Config, ReproducibleSumsHaveRoomForSoManyMicroBatches) {
   const std::string numerics = "resilience.numerics=reproducible",
                     pipelines = "parallel.pipelines=4";

@@ -43,7 +43,7 @@ TEST(Events, AsTextAndBack) {
   EXPECT_EQ(back.value()[0].sent, events[0].sent);
 }
 
-// A report has limited room for events; whole lines at the end are left out.
+// The events of a report have a limited size; whole lines at the end are left out.
 TEST(Events, WhatDoesNotFitIsLeftOut) {
   const std::vector<Event> events = two_events();
   const std::string all = to_text(events);
