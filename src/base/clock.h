@@ -39,7 +39,8 @@ const Clock& monotonic_clock();
 // sharpen_timer once in the thread for microseconds).
 void sleep_until(Duration moment);
 
-// Asks the kernel to wake the calling thread without slack (Linux: timer slack 1 ns).
+// Asks the kernel to wake the calling thread at the exact moment instead of up to 50 us later, as
+// it may do by default (Linux: timer slack 1 ns).
 void sharpen_timer();
 
 }  // namespace tenuto

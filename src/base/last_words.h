@@ -1,5 +1,5 @@
-// Ends a program that gets no memory, or has an exception that nobody catches, with a sentence and
-// exit code 1, whichever thread it happens in, and never by a signal.
+// When an allocation fails, or nobody catches an exception, in whichever thread: prints one
+// sentence and ends the program with exit code 1, instead of letting it die by a signal.
 #pragma once
 
 namespace tenuto {

@@ -16,8 +16,9 @@ namespace tenuto {
 enum class Ticket : uint64_t {};
 inline constexpr Ticket kNoTicket{0};
 
-// A report. With a ticket: that call has ended with `status`. Without a ticket: `peer` is lost and
-// `status` says why; if `peer` is none, too, control has news.
+// A report. With a ticket: that call has ended with `status`. Without a ticket, but with a peer:
+// that peer is lost, and `status` says why. With neither: something new has come from the
+// coordinator.
 struct Done {
   Ticket ticket = kNoTicket;
   Status status = ok();

@@ -1,5 +1,5 @@
-// Decides whether the connection of two workers has become slower, since when, and with which link
-// to plan.
+// Decides whether the connection of two workers has become slower, since when, and which latency
+// and rate plans should use for it.
 //
 // Only round trips are judged: the delays of both directions in one step, added, so that the
 // difference of the two clocks cancels. A delay costs a pipeline the same in either direction, so
@@ -9,10 +9,10 @@
 // sought in the medians. The least delays must have moved the same way; otherwise the first
 // messages of a step are as fast as ever, and only jitter or the wait at a worker has grown.
 //
-// What to plan with (`extra`): the healthy link until a change is verified; then a higher estimate
-// at once, and a lower one only after another 20 steps. Planning a link as fast that soon becomes
-// slow again costs more than planning it too slow, which costs nothing as long as memory allows.
-// The verdict that a link is healed comes as soon as it is certain.
+// Until a change is verified, plans use the healthy link. Then they use a higher estimate (`extra`)
+// at once, but a lower one only after another 20 steps. A plan that takes a link for slower than it
+// is costs nothing as long as memory allows; one that takes a link for healthy that soon becomes
+// slow again costs time. The verdict that a link is healed comes as soon as it is certain.
 #pragma once
 
 #include <array>

@@ -10,9 +10,9 @@
 //     state = std::move(learned.state);
 //     report learned.verdicts; if (learned.changed) weigh a plan for learned.cluster
 //
-// A slow worker and a slow link are told apart by what is measured: for a link the time from a
-// message's stamp to its arrival, which contains no computing; for a worker how long its ops last,
-// which contains no messages.
+// A slow worker does not look like a slow link, nor the other way round. Links are judged by the
+// time from a message's stamp to its arrival, which contains no computing; workers are judged by
+// how long their ops last, which contains no messages.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Decides whether a worker is slower than it should be, since when, and with which speed to plan.
+// Decides whether a worker is slower than it should be, since when, and which speed plans should
+// use.
 //
 // A worker's factor in one step is the time that its ops took, by their medians, divided by the
 // time that they should take. Factors within a dead band count as healthy, and speeds are rounded,
@@ -44,7 +45,7 @@ class SpeedWatch {
   double sure() const;
 
   SpeedOptions options_;
-  double fingerprints_ = 1;  // factor
+  double fingerprints_ = 1;  // the factor of the last verdict; 1 while healthy
   bool slow_ = false;
   int64_t newest_ = -1;
   double last_ = 0;  // logarithm of the last factor

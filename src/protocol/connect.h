@@ -1,4 +1,5 @@
-// One try to connect, where the caller has other places to try. Private to control/.
+// One attempt to connect, for callers that have other addresses to try. Only protocol/ and control/
+// use this.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -1,4 +1,4 @@
-// What gRPC writes to stderr by itself. Private to control/.
+// What gRPC writes to stderr by itself. Only protocol/ and control/ use this.
 #pragma once
 
 namespace tenuto {

@@ -16,8 +16,8 @@
 
 namespace tenuto {
 
-// How long a worker waits for a coordinator that has fallen silent. A coordinator that hears none
-// of its workers waits as long for them.
+// How long a worker waits for a coordinator that has fallen silent, and how long a coordinator that
+// hears none of its workers waits for them.
 inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
 
 // The loss of one micro-batch, in nats per target.
@@ -142,8 +142,8 @@ struct Instruction {
   std::vector<int32_t> incarnations;   // of directive.members; -1 = no process has come forward yet
   std::vector<Joiner> joiners;
   // The newest plan, and the step that it is in force from; -1 = not yet, it is to be acknowledged
-  // (Report::plan). A worker that has heard of the commit of version v has heard of every plan that
-  // is in force from step v + 1 on: both come in one sequence.
+  // (Report::plan). Commits and plans come in one sequence of instructions, so a worker that knows
+  // of the commit of version v knows every plan that is in force from step v + 1 on.
   int64_t plan_serial = 1, plan_from = 0;
   int64_t save_version = -1;     // the savers save this version when they hold it; -1 = none
   std::vector<WorkerId> savers;  // by stage: the holder that saves it; none where no holder can
@@ -152,7 +152,8 @@ struct Instruction {
   // Faults requested while the run goes on, beside those of the job. Each begins and ends with a
   // step that no worker can have begun when the instruction is sent, as plans do.
   std::vector<Fault> faults;
-  // Each worker is told its own part, with the plan of the epoch; null: the step is run whole.
+  // What is left of the step with which the epoch begins; each worker receives its own part only.
+  // Null: the workers run the whole step.
   std::shared_ptr<const RestOfStep> rest;
   // With Phase::Out: the exit code of the run and why it ended; empty = the job is done.
   int exit_code = 0;

@@ -1,5 +1,6 @@
-// Runs the coordinator: takes the workers' reports and, from the launcher, the ends of processes
-// and the user's signals, asks decide, and does what it says, until the run has ended.
+// Runs the coordinator until the run has ended. It receives the workers' reports, and from the
+// launcher the ends of processes and the user's signals; `decide` says what follows, and the
+// coordinator does it.
 //
 // For each decision it first writes its other files (metrics, plans), then the store, and only then
 // tells the workers; the files count once the store has the decision. So it may die at any moment:

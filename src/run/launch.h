@@ -38,8 +38,9 @@ class Launcher {
 
   // Starts the workers; on an error none is left.
   Status start(const LaunchSettings& settings);
-  // One descriptor per living worker that becomes readable when it ends; may be fewer where the
-  // kernel has none to give: call reap() now and then anyhow.
+  // One descriptor for each live worker, which becomes readable when that worker ends. When the
+  // kernel has no more descriptors to give, some workers have none: so call reap() from time to
+  // time as well.
   std::vector<int> descriptors() const;
   // The processes that have ended since the last call.
   std::vector<Exited> reap();

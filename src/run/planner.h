@@ -1,5 +1,5 @@
-// Searches for better plans in threads of its own, so that no step waits for it, and makes plans
-// ahead for deaths that may come.
+// Searches for better plans in threads of its own, so that no step waits for a search. Also makes
+// in advance a plan for the death of each worker.
 #pragma once
 
 #include <condition_variable>

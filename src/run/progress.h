@@ -1,4 +1,5 @@
-// What a person sees while a run goes on: one living line on a terminal, plain lines elsewhere.
+// What a person sees while a run goes on: on a terminal one line that is rewritten in place,
+// elsewhere plain lines.
 #pragma once
 
 #include <cstdio>
@@ -18,7 +19,7 @@ struct Figures {
   int64_t validation_step = -1;  // how many steps had been done at validation_loss
   int64_t tokens = 0;            // of the timed steps
   Duration duration{};           // of the timed steps
-  bool lag_valid = true;         // paced device: the times mean something
+  bool lag_valid = true;         // paced device; false: its ops lagged too much
   // Tokens per second over all timed steps; 0 before the first.
   double tokens_per_second() const;
 };

@@ -1,4 +1,5 @@
-// What a run leaves to be read: metrics.jsonl, events.jsonl and traces (docs/formats.md).
+// Writes the files that a run leaves to its user: metrics.jsonl, events.jsonl and traces
+// (docs/formats.md).
 #pragma once
 
 #include <optional>

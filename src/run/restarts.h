@@ -10,8 +10,9 @@
 
 namespace tenuto {
 
-// Each worker's process is started again a few times: a second after its end, the next time two
-// seconds, and so on twice as long, since one that ends again at once would disturb the others.
+// Each worker's process is started again at most `most` times: one second after its first end, two
+// seconds after the second, and so on, each time twice as long. A process that ends again at once
+// would otherwise disturb the others all the time.
 class Restarts {
  public:
   // `most`: for each worker.

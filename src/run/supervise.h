@@ -19,9 +19,9 @@ namespace tenuto {
 
 // What a coordinator is started with.
 struct Office {
-  const Post* launcher = nullptr;  // to hear from and to speak to
+  const Post* launcher = nullptr;  // the connection with the launcher
   std::string listen;              // host:port, the same for all coordinators of a run
-  int before = 0;                  // the process of the one before, which is dead; 0 = the first
+  int before = 0;  // process id of the previous coordinator, which is dead; 0 = none
 };
 
 // What is supervised. All of it must outlive the run.
@@ -41,9 +41,10 @@ struct SuperviseInput {
 // before any thread is started.
 void claim_signals();
 
-// Runs it to the end. The exit code; with a sentence when no coordinator has said how the run ended
-// (75). A coordinator that stands still for long is killed. When the store is in memory, or when
-// several die with no step committed between them, the run ends.
+// Runs it to the end. Returns the run's exit code; if no coordinator has said how the run ended,
+// this is 75, with a sentence. A coordinator that stalls for long is killed. If the store is in
+// memory, the first death of a coordinator ends the run; otherwise several deaths do between which
+// no step was committed.
 //
 // Requires: the process's main thread and no other one, see launch.h; claimed signals
 // Errors: what keeps a run from beginning: no coordinator or worker can be started

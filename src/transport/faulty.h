@@ -1,4 +1,5 @@
-// Any wire with faults added: latency, rate and jitter of a link, loss of a peer, a frozen worker.
+// A wire around another wire that adds faults: latency, rate and jitter of a link, loss of a peer,
+// a frozen worker.
 //
 // It sits between the wire and the worker's mailbox. A link's delay is realised at its receiver:
 // the report of a message is held back until the message would have arrived,

@@ -6,8 +6,8 @@
 namespace tenuto {
 
 // The estimate for one direction of one link. Some messages ask to be acknowledged; the time from
-// their start to the acknowledgement contains the transfer, the queue before it and the way back,
-// that is, all that a hand-shake would wait for. So a link with high latency counts as slow too.
+// their start to the acknowledgement contains the transfer, the queue before it and the way back. A
+// hand-shake would wait for all of these, so a link with high latency counts as slow, too.
 //
 // Rendezvous is chosen for messages of more than kOnePiece bytes on links that carried at least
 // kFastLink bytes/s; all others are eager, also the first messages of a new link. An eager message

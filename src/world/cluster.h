@@ -1,4 +1,5 @@
-// The cluster as it is now. A straggler, a slow link and a dead worker are values here, not cases.
+// The cluster as it is now. Stragglers, slow links and dead workers are all described by these
+// values: a lower speed, another latency or rate, `alive` = false.
 #pragma once
 
 #include <map>

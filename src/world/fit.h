@@ -8,7 +8,8 @@
 
 namespace tenuto {
 
-// A misfit: the key to blame (for the place in the file) and the sentence after the key's name.
+// Values that do not fit together: the key whose place in the file the error names, and the
+// sentence that follows the key's name.
 struct Misfit {
   std::string key;
   std::string sentence;

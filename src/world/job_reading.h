@@ -1,5 +1,5 @@
-// The reading of a job's TOML, value by value: each flaw is kept with its place, so that the first
-// one in the order of the file can be told. A part of load.h.
+// Reads a job's TOML, value by value. Each flaw is kept with its place, so that the error can name
+// the one that comes first in the file. A part of load.h.
 #pragma once
 
 #include <cstdint>
