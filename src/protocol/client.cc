@@ -137,7 +137,7 @@ class GrpcClient : public Client {
     }
   }
 
-  // Waits while a injected partition lasts.
+  // Waits while an injected partition lasts.
   void wait_for_partition(std::unique_lock<std::mutex>& lock) {
     while (!leaving_ && monotonic_clock().now() < cut_until_) {
       changed_.wait_for(lock, cut_until_ - monotonic_clock().now());
@@ -293,7 +293,7 @@ class GrpcClient : public Client {
   Report report_;
   bool fresh_ = false, leaving_ = false, written_ = false;
   Duration heard_at_{};
-  Duration cut_until_{};  // the end of a injected partition
+  Duration cut_until_{};  // the end of an injected partition
   std::shared_ptr<const Told> told_;
   Status state_ = ok();
   std::thread thread_;  // the last member: it uses all of the others

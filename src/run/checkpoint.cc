@@ -96,7 +96,7 @@ class ManifestReader {
   }
   int64_t number(const Json& json, const char* key, const std::string& field, int64_t least) {
     const bool has = json.is_object() && json.contains(key) && json[key].is_number_integer();
-    // This is right for unsigned numbers as well that are too large for any field.
+    // The comparison is also right for unsigned numbers that are too large for any field.
     const bool fits = has && json[key] >= least && json[key] <= kMostNumber;
     expect(fits, field, cat("to be a whole number from ", least, " to ", kMostNumber),
            found_in(json, key));

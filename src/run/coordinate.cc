@@ -78,7 +78,7 @@ class Coordinator {
   void answer(const Question& question);
   void rehearse_death(const Question& question, const Request& request);
   void rehearse_own_death(const Question& question, const Request& request);
-  // Ends this process if a injected kill of the coordinator is due with this decision.
+  // Ends this process if an injected kill of the coordinator is due with this decision.
   void die_if_due(const Decision& decision, bool begins);
   void hear(decltype(Input::what) what);
   // Does what was decided; returns the inputs that follow from it, to be heard next.
@@ -133,7 +133,7 @@ Status Coordinator::start() {
   store_ = std::move(store).value();
   const Status found = find_state();
   if (!found.ok()) return found;
-  const Status term = store_->write(facts_of(state_));  // before anybody hears of it
+  const Status term = store_->write(facts_of(state_));  // before it tells any worker
   if (!term.ok()) return term;
   ServerSettings settings{.listen = input_.office.listen,
                           .job = job.name,
@@ -296,8 +296,8 @@ void Coordinator::answer(const Question& question) {
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }
 
-// Has the launcher send the signal or start the process. A death that follows is heard of like any
-// other.
+// Has the launcher send the signal or start the process. The coordinator
+// learns of a death that follows as of any other.
 void Coordinator::rehearse_death(const Question& question, const Request& request) {
   if (is_of_coordinator(request.fault)) return rehearse_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);

@@ -38,7 +38,7 @@ constexpr Duration kStandstill = std::chrono::seconds(5);
 constexpr Duration kBeginning = std::chrono::seconds(60);
 // The run ends when so many coordinators die with no step committed between them.
 constexpr int kMostDeaths = 6;
-// Before the third of those is started; twice as long before each later one.
+// The pause before the third of these is started; it doubles before each later one.
 constexpr Duration kPause = std::chrono::milliseconds(50);
 
 sigset_t claimed_signals() {
@@ -263,8 +263,8 @@ void Supervisor::tell_exits() {
   }
 }
 
-// Kills a coordinator that has stalled: it keeps its successor from the store, and the workers from
-// their next update.
+// Kills a coordinator that has stalled: while it lives, no successor can write to the store, and
+// the workers wait for the commit that permits their next update.
 void Supervisor::watch() {
   const Duration silence = from_milliseconds(1000 * input_.job->resilience.silence_seconds);
   const Duration limit = listening_ ? std::max(silence, kStandstill) : kBeginning;
