@@ -54,8 +54,7 @@ struct Rest {
 //           their partials to
 // Errors:   Infeasible/Job   a stage has no live holder
 //           Infeasible/Call  a staggered plan with anything in an inventory: its clip decision is
-//           on the
-//                            previous step, which only a replay leaves as it is
+//                            on the previous step, which only a replay leaves as it is
 // Cost:     O(stages x micro-batches x holders of a stage)
 Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories,
                      const std::vector<bool>& alive, const std::vector<MicroId>& losses = {});

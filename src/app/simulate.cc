@@ -27,7 +27,8 @@ constexpr double kMostSeed = 9007199254740991;  // of what a flag gives
 
 // From the first iteration's start to the last one's end, in milliseconds: a billion steps may be
 // longer than a Duration.
-double total_of(const SimulateOptions& options, const Case& it, const Timeline& timeline) {
+double total_of(const SimulateOptions& options, const SimulationCase& it,
+                const Timeline& timeline) {
   __extension__ using Wide = __int128;
   Wide total = 0;
   for (const Stretch& stretch : it.stretches) {
@@ -39,7 +40,7 @@ double total_of(const SimulateOptions& options, const Case& it, const Timeline& 
   return static_cast<double>(total) / 1e6;
 }
 
-void print_json(const SimulateOptions& options, const Case& it, const Timeline& timeline,
+void print_json(const SimulateOptions& options, const SimulationCase& it, const Timeline& timeline,
                 Duration planning, std::ostream& out) {
   nlohmann::ordered_json tree = {
       {"makespan_ms", to_milliseconds(timeline.makespan)},
@@ -95,7 +96,7 @@ void print_path(const Timeline& timeline, std::ostream& out) {
                                 : std::string("\n"));
 }
 
-void print_text(const SimulateOptions& options, const Case& it, const Timeline& timeline,
+void print_text(const SimulateOptions& options, const SimulationCase& it, const Timeline& timeline,
                 std::ostream& out) {
   const double bound = to_milliseconds(timeline.lower_bound);
   const double period = to_milliseconds(timeline.period);
@@ -136,7 +137,7 @@ void print_text(const SimulateOptions& options, const Case& it, const Timeline& 
 }
 
 // Sets links and workers of the first step and prices all steps, when the job injects faults.
-Status rehearse(const SimulateOptions& options, Case& it) {
+Status rehearse(const SimulateOptions& options, SimulationCase& it) {
   if (it.faults.empty()) return ok();
   auto stretches = price_steps(it.plan, it.model, it.cluster, it.faults, it.stages,
                                options.iterations, price_options_of(options, it));
@@ -153,8 +154,8 @@ Status rehearse(const SimulateOptions& options, Case& it) {
 }
 
 // Returns the exit code.
-int write_page_of(const SimulateOptions& options, const Case& it, const Timeline& timeline,
-                  std::ostream& errors) {
+int write_page_of(const SimulateOptions& options, const SimulationCase& it,
+                  const Timeline& timeline, std::ostream& errors) {
   const std::string file = options.file.substr(options.file.rfind('/') + 1);
   PageContent content{cat("Tenuto: ", file, file.empty() ? "" : ", ", it.plan.order),
                       it.reason,
@@ -195,7 +196,7 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
     errors << "tenuto simulate: " << told(timeline.error().message) << "\n";
     return exit_code_of(timeline.error());
   }
-  const Case& it = found.value();
+  const SimulationCase& it = found.value();
   if (!options.trace.empty()) {
     std::ostringstream text;
     write_trace(text, timeline.value().spans, it.plan);

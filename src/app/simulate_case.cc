@@ -151,21 +151,22 @@ bool gives_shape(const SimulateOptions& options) {
          options.dispatch || options.split_backward || options.chunks;
 }
 
-Result<Case> case_of_flags(const SimulateOptions& options) {
+Result<SimulationCase> case_of_flags(const SimulateOptions& options) {
   const auto shape = shape_of(options);
   if (!shape.ok()) return shape.error();
   auto plan = make_plan(shape.value());
   if (!plan.ok()) return plan.error();
   const auto times = times_of(options, shape.value().stages);
   if (!times.ok()) return times.error();
-  Case it{std::move(plan).value(), {}, {}, false, cat("order ", shape.value().order, " as asked")};
+  SimulationCase it{
+      std::move(plan).value(), {}, {}, false, cat("order ", shape.value().order, " as asked")};
   it.model = model_of(it.plan, times.value());
   const Link link{from_milliseconds(options.link_ms.value_or(0)), 0};
   it.cluster = uniform_cluster(shape.value().stages * shape.value().pipelines, link);
   return it;
 }
 
-Result<Case> case_of_plan(const SimulateOptions& options) {
+Result<SimulationCase> case_of_plan(const SimulateOptions& options) {
   auto plan = plan_from_file(options.file);
   if (!plan.ok()) return plan.error();
   if (const Status status = check(plan.value()); !status.ok()) {
@@ -175,14 +176,14 @@ Result<Case> case_of_plan(const SimulateOptions& options) {
   }
   const auto times = times_of(options, workers_of_pipeline(plan.value()));
   if (!times.ok()) return times.error();
-  Case it{std::move(plan).value(), {}, {}, false, cat("the plan of ", options.file)};
+  SimulationCase it{std::move(plan).value(), {}, {}, false, cat("the plan of ", options.file)};
   it.model = model_of(it.plan, times.value());
   const Link link{from_milliseconds(options.link_ms.value_or(0)), 0};
   it.cluster = uniform_cluster(static_cast<int32_t>(it.plan.schedule.lists.size()), link);
   return it;
 }
 
-Result<Case> case_of_job(const SimulateOptions& options, Watch& watch) {
+Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch) {
   const auto loaded = load_effective_job(options.file, {});
   if (!loaded.ok()) return loaded.error();
   const Job& job = loaded.value().job;
@@ -200,7 +201,7 @@ Result<Case> case_of_job(const SimulateOptions& options, Watch& watch) {
   WorkerTimes stage_times = std::move(times).value();
   stage_times.message = {job.device.message_bytes};
   stage_times.parameters = {job.device.parameter_bytes};
-  Case it{
+  SimulationCase it{
       std::move(plan).value(),
       {},
       {},
@@ -242,7 +243,7 @@ Error named_twice(const char* flag, const std::string& what) {
   return invalid(cat(flag, " names ", what, " twice: which of the two counts? Name it once"));
 }
 
-Status slow_links(const SimulateOptions& options, Case& it) {
+Status slow_links(const SimulateOptions& options, SimulationCase& it) {
   if (options.link_ms && !(*options.link_ms >= 0 && *options.link_ms <= 1e9)) {
     return invalid(cat("--link-ms ", *options.link_ms, ": expected milliseconds from 0 to 1e9"));
   }
@@ -289,7 +290,7 @@ Result<WorkerId> take_worker(const char* flag, const std::string& given, const c
   return plan.stages[at(stage)].holders[at(pipeline)];
 }
 
-Status slow_workers(const SimulateOptions& options, Case& it) {
+Status slow_workers(const SimulateOptions& options, SimulationCase& it) {
   constexpr const char* kForm = "PIPELINE.STAGE:FACTOR, such as 0.2:0.5 for half speed";
   std::set<WorkerId> named;
   for (const std::string& given : options.slow_workers) {
@@ -308,7 +309,7 @@ Status slow_workers(const SimulateOptions& options, Case& it) {
   return ok();
 }
 
-Status lost_workers(const SimulateOptions& options, Case& it) {
+Status lost_workers(const SimulateOptions& options, SimulationCase& it) {
   constexpr const char* kForm = "PIPELINE.STAGE, such as 0.2";
   std::set<WorkerId> named;
   for (const std::string& given : options.lost) {
@@ -323,7 +324,7 @@ Status lost_workers(const SimulateOptions& options, Case& it) {
 }
 
 // Measured times take the place of the given ones.
-Status measured_times(const SimulateOptions& options, Case& it) {
+Status measured_times(const SimulateOptions& options, SimulationCase& it) {
   if (options.times.empty()) return ok();
   if (!options.forward_ms.empty() || !options.backward_input_ms.empty() ||
       !options.backward_weight_ms.empty()) {
@@ -365,7 +366,7 @@ bool lacks_workers(const Plan& plan) {
 }
 
 // An order and a routing made for the times, links and lost workers of the case.
-Result<Case> order_of(const SimulateOptions& options, Watch& watch, Case it) {
+Result<SimulationCase> order_of(const SimulateOptions& options, Watch& watch, SimulationCase it) {
   AdaptOptions adapting;
   adapting.price = price_options_of(options, it);
   if (adapting.price.sending == Sending::Blocking) {
@@ -393,7 +394,7 @@ Result<Case> order_of(const SimulateOptions& options, Watch& watch, Case it) {
 }
 
 // Makes all-reduces as the flag says; where it leaves that open, as is best in the first step.
-Status choose_all_reduce(const SimulateOptions& options, Case& it) {
+Status choose_all_reduce(const SimulateOptions& options, SimulationCase& it) {
   if (!options.all_reduce) return ok();
   if (const Status known = check_all_reduce(*options.all_reduce); !known.ok()) return known;
   if (!it.update) {
@@ -416,7 +417,7 @@ int exit_code_of(const Error& error) {
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
-Result<Timeline> priced(const SimulateOptions& options, const Case& it) {
+Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it) {
   const PriceOptions pricing = price_options_of(options, it);
   auto timeline = price(it.plan, it.model, it.cluster, pricing);
   if (!timeline.ok() || !it.routed) return timeline;
@@ -428,16 +429,16 @@ Result<Timeline> priced(const SimulateOptions& options, const Case& it) {
   return timeline;
 }
 
-Result<Case> case_of(const SimulateOptions& options, Watch& watch) {
+Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch) {
   if (const Status status = check_flags(options); !status.ok()) return status.error();
   if (!options.file.empty() && gives_shape(options)) {
     return invalid(cat(options.file, " says stages, order and the like: leave those flags out"));
   }
   const bool job = ends_with(options.file, ".toml");
   watch.begin("making the plan");
-  Result<Case> it = options.file.empty() ? case_of_flags(options)
-                    : job                ? case_of_job(options, watch)
-                                         : case_of_plan(options);
+  Result<SimulationCase> it = options.file.empty() ? case_of_flags(options)
+                              : job                ? case_of_job(options, watch)
+                                                   : case_of_plan(options);
   if (!it.ok()) return it;
   if (options.update) {
     const auto update = yes_or_no("--update", *options.update);
@@ -465,7 +466,7 @@ Result<Case> case_of(const SimulateOptions& options, Watch& watch) {
   return it;
 }
 
-PriceOptions price_options_of(const SimulateOptions& options, const Case& it) {
+PriceOptions price_options_of(const SimulateOptions& options, const SimulationCase& it) {
   PriceOptions price_options;
   price_options.update = it.update;
   price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;

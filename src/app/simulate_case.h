@@ -20,7 +20,7 @@
 namespace tenuto {
 
 // What is to be priced.
-struct Case {
+struct SimulationCase {
   Plan plan;
   Model model;
   Cluster cluster;
@@ -38,13 +38,13 @@ struct Case {
 //
 // Errors: Invalid/Call  wrong flags or an unreadable file
 //         others        the plan is refused, or as the search says
-Result<Case> case_of(const SimulateOptions& options, Watch& watch);
+Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch);
 
 // How the case is priced.
-PriceOptions price_options_of(const SimulateOptions& options, const Case& it);
+PriceOptions price_options_of(const SimulateOptions& options, const SimulationCase& it);
 
 // The price of a step; where the routing was left open, with the lower bound of all routings.
-Result<Timeline> priced(const SimulateOptions& options, const Case& it);
+Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it);
 
 // The exit code of an error: a refusal of the plan, or one of the flags.
 int exit_code_of(const Error& error);

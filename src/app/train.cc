@@ -268,7 +268,7 @@ void print_figures(const Figures& figures, const Job& job) {
   if (figures.duration.count() > 0) {
     std::printf("tokens/s         %s\n", fixed(figures.tokens_per_second(), 0).c_str());
   }
-  if (job.device.kind == "paced" && job.device.clock == "virtual" && !figures.lag_valid) {
+  if (on_virtual_clock(job) && !figures.lag_valid) {
     std::printf(
         "the paced devices lagged behind their clock by more than a fifth of an op: this "
         "machine is too busy, the times of this run mean nothing\n");

@@ -223,9 +223,9 @@ bool fits(const Told& told) {
 
 }  // namespace
 
-Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
-                const std::vector<MemberReport>& reports) {
-  Verdicts outcomes;
+CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive,
+                    const std::vector<MemberReport>& reports) {
+  CallOutcomes outcomes;
   std::set<int64_t> numbers;
   for (size_t place = 0; place < reports.size(); ++place) {
     if (!alive.has(static_cast<int32_t>(place))) continue;
@@ -233,7 +233,7 @@ Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
   }
   for (const int64_t number : numbers) {
     const Told told = told_of(number, alive, reports);
-    // Over everywhere. A lost call needs a outcome as long as some member has not started it.
+    // Over everywhere. A lost call needs an outcome as long as some member has not started it.
     if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
       outcomes.broken =

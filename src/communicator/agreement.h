@@ -124,14 +124,14 @@ struct CallOutcome {
 };
 
 // What becomes of all calls that are not over everywhere.
-struct Verdicts {
+struct CallOutcomes {
   std::map<int64_t, CallOutcome> calls;
   // Why the group cannot go on: some have a result that others cannot have.
   std::optional<std::string> broken;
 };
 
 // Decides from the reports of all live members. Equal reports give equal outcomes.
-Verdicts decide(const std::vector<WorkerId>& members, const MemberSet& alive,
-                const std::vector<MemberReport>& reports);
+CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive,
+                    const std::vector<MemberReport>& reports);
 
 }  // namespace tenuto

@@ -275,9 +275,8 @@ struct PlanRequest {
 // What follows from an input.
 struct Decision {
   State state;
-  std::optional<Instruction>
-      instruction;                 // what all workers are to be told now; none = nothing new
-  std::string reason;              // one sentence; empty = nothing was decided
+  std::optional<Instruction> instruction;  // to be told to all workers now; none = nothing new
+  std::string reason;                      // one sentence; empty = nothing was decided
   const char* event = "decision";  // kind of the reason: also "death", "recovery", "join", ...
   std::vector<WorkerId> expelled;  // no longer in the run, though their processes may live
   std::vector<WorkerId> cut_off;   // those of them that may come back when a link works again

@@ -116,11 +116,11 @@ void grow(State& state) {
   for (Member& member : state.members) member.absent = false;
 }
 
-// Gives work to the workers that have learned the whole state.
-std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
+// Gives work to the workers that have received the whole state.
+std::string give_work(Decision& out, const std::vector<WorkerId>& complete) {
   State& state = out.state;
   Planning& planning = state.planning;
-  for (const WorkerId worker : learned) {
+  for (const WorkerId worker : complete) {
     Member& of = member_of(state, worker);
     if (of.absent) grow(state);
     of.joining = Joining::No;
@@ -134,8 +134,8 @@ std::string give_work(Decision& out, const std::vector<WorkerId>& learned) {
     CHECK(reduced.ok(), "a plan for those who live");
     plan = std::make_shared<const Plan>(std::move(reduced).value());
   }
-  const std::string reason = cat(names_of(state, learned), " has the state of version ",
-                                 member_of(state, learned.front()).report.received);
+  const std::string reason = cat(names_of(state, complete), " has the state of version ",
+                                 member_of(state, complete.front()).report.received);
   const std::string told = propose(out, std::move(plan), reason);
   planning.stale = true;
   return told;
@@ -219,22 +219,22 @@ std::string advance_joining(Decision& out, Duration now) {
     const Member& of = member_of(state, worker);
     if (now - of.heard_at >= state.rules.silence_limit) forget_joiner(out, worker, "it is silent");
   }
-  const std::vector<WorkerId> learning = all_who(state, Joining::Receiving);
-  for (const WorkerId worker : learning) {
+  const std::vector<WorkerId> receiving = all_who(state, Joining::Receiving);
+  for (const WorkerId worker : receiving) {
     Member& of = member_of(state, worker);
     if (of.since == kNotYet && of.place.plan_serial == state.planning.serial) {
       if (state.planning.from >= 0) of.since = state.planning.from;
     }
   }
   if (!is_settled(state) || state.recovery.waiting) return {};
-  if (!learning.empty()) {
-    const bool all = std::all_of(learning.begin(), learning.end(), [&](WorkerId worker) {
+  if (!receiving.empty()) {
+    const bool all = std::all_of(receiving.begin(), receiving.end(), [&](WorkerId worker) {
       const Report& report = member_of(state, worker).report;
       return report.received >= 0 && report.received <= state.committed;
     });
     if (!all) return {};
     out.event = "join";
-    return give_work(out, learning);
+    return give_work(out, receiving);
   }
   std::vector<WorkerId> ready = all_who(state, Joining::Invited);
   std::erase_if(ready, [&](WorkerId worker) { return !is_ready(state, member_of(state, worker)); });

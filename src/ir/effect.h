@@ -56,8 +56,7 @@ struct Effect {
 // StepAhead (s)        reads and frees every total; frees every partial; reads norm s and the
 //                      clip decision on the previous step
 // Validate (s)         at the last stage writes the clip decision on the previous step, elsewhere
-// reads
-//                      it
+//                      reads it
 // Evaluate (s,m)       reads and frees activation s-1; writes activation s (none at the last stage)
 Effect effect_of(const Op& op, int32_t stage_count);
 

@@ -96,7 +96,7 @@ std::optional<Verdict> LinkWatch::add_round_trip(const Reading& reading, double 
   if (series_.kept_back()) return std::nullopt;
   if (!slow_ && (series_.readings() <= kUsual || usual_.readings == 0)) {
     usual_ = series_.level();
-    fingerprints_ = usual_;
+    last_level_ = usual_;
     return std::nullopt;
   }
   return follow_drift(reading, floor);
@@ -120,9 +120,8 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
     drift.level.beside[i] += (reading.beside[i] - drift.level.beside[i]) * share;
   }
   drift.level.readings = std::min(drift.readings, kUsual);
-  const double gap = drift.level.value - fingerprints_.value;
-  const bool outside =
-      std::abs(gap) > std::max(options_.drift / 2 * fingerprints_.value, floor / 2);
+  const double gap = drift.level.value - last_level_.value;
+  const bool outside = std::abs(gap) > std::max(options_.drift / 2 * last_level_.value, floor / 2);
   if (!outside) drift.outside = false;
   if (outside && !drift.outside) {
     drift.outside = true;
@@ -133,12 +132,12 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
   const double ratio =
       std::max(slow_ && gap < 0 ? options_.drift / 2 : options_.drift, series_.spread());
   if (drift.readings < kDriftReadings || !outside || std::abs(gap) <= floor ||
-      std::abs(gap) < ratio * std::min(fingerprints_.value, drift.level.value) ||
-      !least_moved(fingerprints_, drift.level, floor)) {
+      std::abs(gap) < ratio * std::min(last_level_.value, drift.level.value) ||
+      !least_moved(last_level_, drift.level, floor)) {
     return std::nullopt;
   }
   drift.level.since = drift.left;
-  const Change change{fingerprints_, drift.level, reading.at, 0.99};
+  const Change change{last_level_, drift.level, reading.at, 0.99};
   drift_ = {};
   return believe(change, floor);
 }
@@ -150,7 +149,7 @@ std::optional<Verdict> LinkWatch::believe(const Change& change, double floor) {
   const bool better = -above > std::max(options_.change.ratio * change.after.value, floor);
   if (!slow && !slow_ && !better) return std::nullopt;  // still the usual level
   const Level before = change.before;
-  fingerprints_ = change.after;
+  last_level_ = change.after;
   if (better) usual_ = change.after;
   slow_ = slow;
   const LinkExtra next = slow ? extra_of(change.after) : LinkExtra{};
@@ -189,6 +188,6 @@ LinkExtra LinkWatch::extra(int64_t step) const {
   return step < held_until_ ? higher(present_, held_) : present_;
 }
 
-Duration LinkWatch::round_trip() const { return duration(fingerprints_.value); }
+Duration LinkWatch::round_trip() const { return duration(last_level_.value); }
 
 }  // namespace tenuto

@@ -83,8 +83,8 @@ class LinkWatch {
   LinkOptions options_;
   std::array<std::vector<Half>, 2> waiting_;  // samples without the other direction's, by direction
   ChangeSeries series_;
-  Level usual_;         // the link's level while it is not slow
-  Level fingerprints_;  // the usual level, or the one of the last verdict
+  Level usual_;       // the link's level while it is not slow
+  Level last_level_;  // the usual level, or the one of the last verdict
   Drift drift_;
   std::array<double, 2> largest_{};  // bytes of the largest message, each way
   int64_t newest_ = -1;

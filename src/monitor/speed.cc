@@ -18,8 +18,8 @@ SpeedWatch::SpeedWatch(SpeedOptions options) : options_(options), spread_(option
 SpeedWatch::Where SpeedWatch::where(double factor) const {
   if (!slow_) return factor > 1 + options_.band ? Where::Slower : Where::AsBelieved;
   if (factor < 1 + options_.healed) return Where::Well;
-  if (factor > fingerprints_ * (1 + kSameLevel)) return Where::Slower;
-  if (factor < fingerprints_ * (1 - kSameLevel)) return Where::Faster;
+  if (factor > last_factor_ * (1 + kSameLevel)) return Where::Slower;
+  if (factor < last_factor_ * (1 - kSameLevel)) return Where::Faster;
   return Where::AsBelieved;
 }
 
@@ -27,7 +27,7 @@ SpeedWatch::Where SpeedWatch::where(double factor) const {
 // nothing changed and the streak is noise.
 double SpeedWatch::sure() const {
   const double spread = std::max(spread_, options_.spread);
-  const double gap = (mean_ - std::log(fingerprints_)) / spread;
+  const double gap = (mean_ - std::log(last_factor_)) / spread;
   const double evidence = lasted_ * gap * gap / 2;
   return 1 / (1 + (1 / options_.hazard - 1) * std::exp(-evidence));
 }
@@ -61,7 +61,7 @@ std::optional<Verdict> SpeedWatch::add(double factor, int64_t step) {
   std::sort(sorted.begin(), sorted.end());
   const double before = speed();
   slow_ = now != Where::Well;
-  fingerprints_ = slow_ ? sorted[sorted.size() / 2] : 1;
+  last_factor_ = slow_ ? sorted[sorted.size() / 2] : 1;
   streak_ = Where::AsBelieved;
   if (speed() == before && slow_) return std::nullopt;
   Verdict verdict;
@@ -75,7 +75,7 @@ std::optional<Verdict> SpeedWatch::add(double factor, int64_t step) {
 
 double SpeedWatch::speed() const {
   if (!slow_) return 1;
-  const double steps = std::round(1 / fingerprints_ / options_.step);
+  const double steps = std::round(1 / last_factor_ / options_.step);
   // Round to decimals, so that 3 x 0.05 is exactly the number written 0.15.
   return std::round(std::max(steps, 1.0) * options_.step * 1e6) / 1e6;
 }

@@ -45,7 +45,7 @@ class SpeedWatch {
   double sure() const;
 
   SpeedOptions options_;
-  double fingerprints_ = 1;  // the factor of the last verdict; 1 while healthy
+  double last_factor_ = 1;  // the factor of the last verdict; 1 while healthy
   bool slow_ = false;
   int64_t newest_ = -1;
   double last_ = 0;  // logarithm of the last factor

@@ -47,7 +47,7 @@ struct Node {
 };
 
 // Work that was decided under the lock and is done after it: copies first, then reports.
-struct RecoveryMessage {
+struct Deferred {
   struct Copy {
     Node *from, *to;
     Sending sending;
@@ -84,13 +84,13 @@ class MemoryNetwork::State {
  private:
   Node* find(const std::string& name);
   Status agree(Node& node, WorkerId peer, const Address& address);
-  void match_all(Node& from, Node& to, RecoveryMessage& recovery_message);
-  void sever(Node& node, WorkerId peer, const Error& error, RecoveryMessage& recovery_message);
+  void match_all(Node& from, Node& to, Deferred& deferred);
+  void sever(Node& node, WorkerId peer, const Error& error, Deferred& deferred);
   void part(Node& node, const Error& mine, const std::string& theirs, bool report,
-            RecoveryMessage& recovery_message);
-  void run(std::unique_lock<std::mutex>& lock, RecoveryMessage& recovery_message);
+            Deferred& deferred);
+  void run(std::unique_lock<std::mutex>& lock, Deferred& deferred);
   static void meet(Node& from, Node& to, const Tag& tag, const Sending& sending,
-                   const Receiving& receiving, RecoveryMessage& recovery_message);
+                   const Receiving& receiving, Deferred& deferred);
 
   std::mutex mutex_;  // guards every Node; nothing else is locked while it is held
   std::condition_variable changed_;
@@ -123,15 +123,14 @@ Node* MemoryNetwork::State::find(const std::string& name) {
   return nullptr;
 }
 
-void MemoryNetwork::State::run(std::unique_lock<std::mutex>& lock,
-                               RecoveryMessage& recovery_message) {
-  for (const auto& copy : recovery_message.copies) {
+void MemoryNetwork::State::run(std::unique_lock<std::mutex>& lock, Deferred& deferred) {
+  for (const auto& copy : deferred.copies) {
     ++copy.from->busy;
     ++copy.to->busy;
   }
-  for (const auto& [node, done] : recovery_message.reports) ++node->busy;
+  for (const auto& [node, done] : deferred.reports) ++node->busy;
   lock.unlock();
-  for (const auto& copy : recovery_message.copies) {
+  for (const auto& copy : deferred.copies) {
     const auto bytes = copy.sending.bytes;
     if (!bytes.empty()) std::memcpy(copy.receiving.bytes.data(), bytes.data(), bytes.size());
     copy.to->mailbox->post(received(copy.receiving.ticket, copy.from->hello.self,
@@ -141,30 +140,30 @@ void MemoryNetwork::State::run(std::unique_lock<std::mutex>& lock,
     sent.peer = copy.to->hello.self;
     copy.from->mailbox->post(std::move(sent));
   }
-  for (auto& [node, done] : recovery_message.reports) node->mailbox->post(std::move(done));
+  for (auto& [node, done] : deferred.reports) node->mailbox->post(std::move(done));
   lock.lock();
-  for (const auto& copy : recovery_message.copies) {
+  for (const auto& copy : deferred.copies) {
     --copy.from->busy;
     --copy.to->busy;
   }
-  for (const auto& [node, done] : recovery_message.reports) --node->busy;
+  for (const auto& [node, done] : deferred.reports) --node->busy;
   changed_.notify_all();
 }
 
 void MemoryNetwork::State::meet(Node& from, Node& to, const Tag& tag, const Sending& sending,
-                                const Receiving& receiving, RecoveryMessage& recovery_message) {
+                                const Receiving& receiving, Deferred& deferred) {
   if (sending.bytes.size() == receiving.bytes.size()) {
-    recovery_message.copies.push_back({&from, &to, sending, receiving});
+    deferred.copies.push_back({&from, &to, sending, receiving});
     return;
   }
   const Error error =
       size_error(from.hello.self, to.hello.self, tag, {static_cast<int64_t>(sending.bytes.size())},
                  {static_cast<int64_t>(receiving.bytes.size())});
-  recovery_message.report(from, sending.ticket, to.hello.self, error);
-  recovery_message.report(to, receiving.ticket, from.hello.self, error);
+  deferred.report(from, sending.ticket, to.hello.self, error);
+  deferred.report(to, receiving.ticket, from.hello.self, error);
 }
 
-void MemoryNetwork::State::match_all(Node& from, Node& to, RecoveryMessage& recovery_message) {
+void MemoryNetwork::State::match_all(Node& from, Node& to, Deferred& deferred) {
   auto& sends = from.peers[to.hello.self].sends;
   auto& receives = to.peers[from.hello.self].receives;
   for (auto it = sends.begin(); it != sends.end();) {
@@ -173,7 +172,7 @@ void MemoryNetwork::State::match_all(Node& from, Node& to, RecoveryMessage& reco
       ++it;
       continue;
     }
-    meet(from, to, it->first, it->second, receive->second, recovery_message);
+    meet(from, to, it->first, it->second, receive->second, deferred);
     receives.erase(receive);
     it = sends.erase(it);
   }
@@ -211,75 +210,73 @@ Status MemoryNetwork::State::agree(Node& node, WorkerId peer, const Address& add
 void MemoryNetwork::State::connect(Node& node, WorkerId peer, const Address& address,
                                    Ticket ticket) {
   std::unique_lock lock(mutex_);
-  RecoveryMessage recovery_message;
+  Deferred deferred;
   Status status = node.open ? agree(node, peer, address) : closed_error(node.hello.self);
   const bool connected = status.ok();
-  recovery_message.report(node, ticket, peer, std::move(status));
+  deferred.report(node, ticket, peer, std::move(status));
   if (connected) {
     Node& other = *node.peers[peer].node;
-    match_all(node, other, recovery_message);
-    match_all(other, node, recovery_message);
+    match_all(node, other, deferred);
+    match_all(other, node, deferred);
   }
-  run(lock, recovery_message);
+  run(lock, deferred);
 }
 
 Status MemoryNetwork::State::send(Node& node, WorkerId to, Tag tag, const Sending& sending) {
   std::unique_lock lock(mutex_);
   if (!node.open) return closed_error(node.hello.self);
-  RecoveryMessage recovery_message;
+  Deferred deferred;
   Peer& peer = node.peers[to];
   if (peer.lost) {
-    recovery_message.report(node, sending.ticket, to, lost_error(to, *peer.lost));
+    deferred.report(node, sending.ticket, to, lost_error(to, *peer.lost));
   } else if (peer.sends.contains(tag)) {
-    recovery_message.report(node, sending.ticket, to, twice_error("send", to, tag));
+    deferred.report(node, sending.ticket, to, twice_error("send", to, tag));
   } else {
     peer.sends.emplace(tag, sending);
     if (peer.node != nullptr) {
       auto& receives = peer.node->peers[node.hello.self].receives;
       if (const auto found = receives.find(tag); found != receives.end()) {
-        meet(node, *peer.node, tag, sending, found->second, recovery_message);
+        meet(node, *peer.node, tag, sending, found->second, deferred);
         receives.erase(found);
         peer.sends.erase(tag);
       }
     }
   }
-  run(lock, recovery_message);
+  run(lock, deferred);
   return ok();
 }
 
 Status MemoryNetwork::State::recv(Node& node, WorkerId from, Tag tag, const Receiving& receiving) {
   std::unique_lock lock(mutex_);
   if (!node.open) return closed_error(node.hello.self);
-  RecoveryMessage recovery_message;
+  Deferred deferred;
   Peer& peer = node.peers[from];
   if (peer.lost) {
-    recovery_message.report(node, receiving.ticket, from, lost_error(from, *peer.lost));
+    deferred.report(node, receiving.ticket, from, lost_error(from, *peer.lost));
   } else if (peer.receives.contains(tag)) {
-    recovery_message.report(node, receiving.ticket, from, twice_error("receive", from, tag));
+    deferred.report(node, receiving.ticket, from, twice_error("receive", from, tag));
   } else {
     peer.receives.emplace(tag, receiving);
     if (peer.node != nullptr) {
       auto& sends = peer.node->peers[node.hello.self].sends;
       if (const auto found = sends.find(tag); found != sends.end()) {
-        meet(*peer.node, node, tag, found->second, receiving, recovery_message);
+        meet(*peer.node, node, tag, found->second, receiving, deferred);
         sends.erase(found);
         peer.receives.erase(tag);
       }
     }
   }
-  run(lock, recovery_message);
+  run(lock, deferred);
   return ok();
 }
 
 // Ends this side's calls with `peer` and forgets the connection.
 void MemoryNetwork::State::sever(Node& node, WorkerId peer, const Error& error,
-                                 RecoveryMessage& recovery_message) {
+                                 Deferred& deferred) {
   Peer& side = node.peers[peer];
   side.node = nullptr;
-  for (const auto& [tag, sending] : side.sends)
-    recovery_message.report(node, sending.ticket, peer, error);
-  for (const auto& [tag, posted] : side.receives)
-    recovery_message.report(node, posted.ticket, peer, error);
+  for (const auto& [tag, sending] : side.sends) deferred.report(node, sending.ticket, peer, error);
+  for (const auto& [tag, posted] : side.receives) deferred.report(node, posted.ticket, peer, error);
   side.sends.clear();
   side.receives.clear();
 }
@@ -287,43 +284,43 @@ void MemoryNetwork::State::sever(Node& node, WorkerId peer, const Error& error,
 // Disconnects `node` from all its peers. Its own calls end with `mine`, the peers' calls with
 // `theirs`. With `report` the peers also get a report of the loss; an orderly close has none.
 void MemoryNetwork::State::part(Node& node, const Error& mine, const std::string& theirs,
-                                bool report, RecoveryMessage& recovery_message) {
+                                bool report, Deferred& deferred) {
   node.open = false;
   const WorkerId self = node.hello.self;
   for (auto& [id, peer] : node.peers) {
     if (Node* other = peer.node; other != nullptr) {
       const Error error = lost_error(self, theirs);
       other->peers[self].lost = theirs;
-      if (report) recovery_message.report(*other, kNoTicket, self, error);
-      sever(*other, self, error, recovery_message);
+      if (report) deferred.report(*other, kNoTicket, self, error);
+      sever(*other, self, error, deferred);
     }
-    sever(node, id, mine, recovery_message);
+    sever(node, id, mine, deferred);
   }
 }
 
 void MemoryNetwork::State::drop(Node& node, WorkerId peer) {
   std::unique_lock lock(mutex_);
-  RecoveryMessage recovery_message;
+  Deferred deferred;
   if (Node* other = node.peers[peer].node; other != nullptr) {
     const WorkerId self = node.hello.self;
     const Error error = lost_error(self, "it dropped the link");
     other->peers[self].lost = "it dropped the link";
-    recovery_message.report(*other, kNoTicket, self, error);
-    sever(*other, self, error, recovery_message);
+    deferred.report(*other, kNoTicket, self, error);
+    sever(*other, self, error, deferred);
   }
-  sever(node, peer, dropped_error(peer), recovery_message);
+  sever(node, peer, dropped_error(peer), deferred);
   node.peers[peer].lost.reset();
-  run(lock, recovery_message);
+  run(lock, deferred);
 }
 
 void MemoryNetwork::State::lose(WorkerId worker) {
   std::unique_lock lock(mutex_);
   Node* node = find(name_of(worker));
   if (node == nullptr) return;
-  RecoveryMessage recovery_message;
+  Deferred deferred;
   part(*node, lost_error(worker, "its wire was cut"), "its end of the wire is gone", true,
-       recovery_message);
-  run(lock, recovery_message);
+       deferred);
+  run(lock, deferred);
 }
 
 Status MemoryNetwork::State::close(Node& node, Duration limit) {
@@ -337,9 +334,9 @@ Status MemoryNetwork::State::close(Node& node, Duration limit) {
   const bool flushed = changed_.wait_for(
       lock, limit, [&] { return !node.open || (waiting() == 0 && node.busy == 0); });
   const size_t left = waiting();
-  RecoveryMessage recovery_message;
-  part(node, closed_error(node.hello.self), "it closed its wire", false, recovery_message);
-  run(lock, recovery_message);
+  Deferred deferred;
+  part(node, closed_error(node.hello.self), "it closed its wire", false, deferred);
+  run(lock, deferred);
   if (flushed) return ok();
   return Error{Code::Timeout, Reach::Call,
                cat("worker ", node.hello.self, " closed its wire with ", left,

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "transport/ucx.h"
+#include "world/fault.h"
 
 namespace tenuto {
 namespace {
@@ -30,10 +31,6 @@ std::string address_of(const std::string& device) {
   }
   freeifaddrs(all);
   return address;
-}
-
-bool on_virtual_clock(const Job& job) {
-  return job.device.kind == "paced" && job.device.clock == "virtual";
 }
 
 Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, bool direct,

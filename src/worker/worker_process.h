@@ -132,9 +132,9 @@ class WorkerRun {
   bool in_step_ = false;                // a step is under way
   Holding holding_{kKeptBytes};
   std::optional<WorkerRest> rest_;  // of the step in which the epoch begins, until it is done
-  // The last step in which a injected fault ends or stops this process, and how many of its ops
+  // The last step in which an injected fault ends or stops this process, and how many of its ops
   // have ended.
-  std::pair<int64_t, int64_t> rehearsed_{-1, 0};
+  std::pair<int64_t, int64_t> injected_{-1, 0};
   bool begun_ = false;      // it has been told to run
   std::string unreached_;   // what was said last of a member that a joiner cannot reach
   bool joiner_ = false;     // it joins, or has joined, a run under way

@@ -187,9 +187,9 @@ void WorkerRun::break_connections(int64_t step) {
 std::function<void(int64_t)> WorkerRun::injected_end(int64_t step) {
   const Fault* fault = end_at(job_.faults, step, settings_.self, job_.parallel.stages);
   if (fault == nullptr) return nullptr;
-  const int64_t before = rest_ && rehearsed_.first == step ? rehearsed_.second : 0;
+  const int64_t before = rest_ && injected_.first == step ? injected_.second : 0;
   const auto end = [this, fault, step, before](int64_t ended) {
-    rehearsed_ = {step, before + ended};
+    injected_ = {step, before + ended};
     if (before + ended != fault->at_op) return;
     if (fault->for_ms > 0) return stand_still(from_milliseconds(fault->for_ms));
     std::raise(fault->kind == "kill" ? SIGKILL : SIGSTOP);

@@ -33,14 +33,14 @@ void worsen(const Fault& fault, LinkState& state) {
   if (most > 0 && (rate == 0 || most < rate)) rate = most;
 }
 
-bool on_virtual_clock(const Job& job) {
-  return job.device.kind == "paced" && job.device.clock == "virtual";
-}
-
 // True when the fault changes links, for a time or for a moment.
 bool is_of_links(const Fault& fault) { return !is_of_worker(fault) && !is_of_coordinator(fault); }
 
 }  // namespace
+
+bool on_virtual_clock(const Job& job) {
+  return job.device.kind == "paced" && job.device.clock == "virtual";
+}
 
 bool is_of_coordinator(const Fault& fault) {
   return fault.kind == "kill-coordinator" || fault.kind == "stop-coordinator";

@@ -120,6 +120,9 @@ Cluster with_links(const Cluster& base, const LinkStates& states);
 // The workers of a job and the links of [network], without faults.
 Cluster cluster_of(const Job& job);
 
+// True when the devices of the job are paced and keep the virtual clock.
+bool on_virtual_clock(const Job& job);
+
 // True when the workers of the job can be given slow links: with paced devices on the virtual
 // clock, and in jobs that set a latency, a rate or a fault of links from the beginning.
 bool can_rehearse_links(const Job& job);

@@ -136,7 +136,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string_vi
   return best.empty() ? std::string() : cat(", did you mean ", best, "?");
 }
 
-void read_section(Reading& reading, const std::string& section, const toml::table& table,
+void read_section(JobReading& reading, const std::string& section, const toml::table& table,
                   const std::string& source) {
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
@@ -161,7 +161,7 @@ std::string unknown_fault_key(const std::string& key) {
 }
 
 // Appends a fault to the job for each [[fault]] table and then reads the table's keys into it.
-void read_faults(Reading& reading, const toml::node& node, const Place& place,
+void read_faults(JobReading& reading, const toml::node& node, const TextPlace& place,
                  const std::string& source) {
   const toml::array* tables = node.as_array();
   if (tables == nullptr) {
@@ -171,7 +171,7 @@ void read_faults(Reading& reading, const toml::node& node, const Place& place,
   }
   std::vector<Fault>& faults = reading.loaded.job.faults;
   for (const toml::node& item : *tables) {
-    const Place here = place_of(source, item.source());
+    const TextPlace here = place_of(source, item.source());
     const toml::table* table = item.as_table();
     if (table == nullptr) {
       reading.flaws.push_back(
@@ -196,13 +196,13 @@ void read_faults(Reading& reading, const toml::node& node, const Place& place,
 
 }  // namespace
 
-Place place_of(const std::string& source, const toml::source_region& region) {
+TextPlace place_of(const std::string& source, const toml::source_region& region) {
   return {source, static_cast<int64_t>(region.begin.line),
           static_cast<int64_t>(region.begin.column)};
 }
 
-void take_value(Reading& reading, const Key& key, const std::string& name, const toml::node& node,
-                const Place& place) {
+void take_value(JobReading& reading, const Key& key, const std::string& name,
+                const toml::node& node, const TextPlace& place) {
   const bool fits = std::visit([&](auto* value) { return take(node, key, *value); },
                                key.slot(reading.loaded.job));
   if (fits) {
@@ -269,11 +269,11 @@ std::string unknown_section(const std::string& section) {
 
 std::string fault_name(size_t index) { return cat("fault[", index, "]"); }
 
-void read_table(Reading& reading, const toml::table& root, const std::string& source) {
+void read_table(JobReading& reading, const toml::table& root, const std::string& source) {
   const std::vector<std::string_view> sections = section_names();
   for (const auto& [key, node] : root) {
     const std::string name(key.str());
-    const Place place = place_of(source, key.source());
+    const TextPlace place = place_of(source, key.source());
     if (name == "fault") {
       read_faults(reading, node, place, source);
     } else if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
@@ -287,15 +287,15 @@ void read_table(Reading& reading, const toml::table& root, const std::string& so
   }
 }
 
-Error error_of(const Flaw& flaw) { return invalid(cat(flaw.place.text(), ": ", flaw.sentence)); }
+Error error_of(const JobFlaw& flaw) { return invalid(cat(flaw.place.text(), ": ", flaw.sentence)); }
 
-std::optional<Error> first_flaw(const Reading& reading) {
+std::optional<Error> first_flaw(const JobReading& reading) {
   if (reading.flaws.empty()) return {};
-  Flaw first = *std::min_element(reading.flaws.begin(), reading.flaws.end(),
-                                 [](const Flaw& left, const Flaw& right) {
-                                   return std::pair(left.place.line, left.place.column) <
-                                          std::pair(right.place.line, right.place.column);
-                                 });
+  JobFlaw first = *std::min_element(reading.flaws.begin(), reading.flaws.end(),
+                                    [](const JobFlaw& left, const JobFlaw& right) {
+                                      return std::pair(left.place.line, left.place.column) <
+                                             std::pair(right.place.line, right.place.column);
+                                    });
   const size_t others = reading.flaws.size() - 1;
   if (others > 0)
     first.sentence += cat(" (and ", others, others == 1 ? " fault" : " faults", " more)");

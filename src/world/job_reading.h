@@ -18,7 +18,7 @@
 namespace tenuto {
 
 // Where a value stands: the file or the flag, and its line and column when it has them.
-struct Place {
+struct TextPlace {
   std::string source;
   int64_t line = 0, column = 0;
   // "FILE:LINE:COLUMN", or the source alone.
@@ -26,24 +26,24 @@ struct Place {
 };
 
 // What is wrong, and where.
-struct Flaw {
-  Place place;
+struct JobFlaw {
+  TextPlace place;
   std::string sentence;
 };
 
 // A job while it is read. `places` is for error messages that come later, `origin` for the user.
-struct Reading {
+struct JobReading {
   LoadedJob loaded;
-  std::map<std::string, Place> places;
-  std::vector<Flaw> flaws;
+  std::map<std::string, TextPlace> places;
+  std::vector<JobFlaw> flaws;
 };
 
 // The place of a part of a parsed text.
-Place place_of(const std::string& source, const toml::source_region& region);
+TextPlace place_of(const std::string& source, const toml::source_region& region);
 
 // `name` is the key's name; for a key of a [[fault]] it has the table's number: fault[2].link.
-void take_value(Reading& reading, const Key& key, const std::string& name, const toml::node& node,
-                const Place& place);
+void take_value(JobReading& reading, const Key& key, const std::string& name,
+                const toml::node& node, const TextPlace& place);
 
 // The names of the sections of a job.
 std::vector<std::string_view> section_names();
@@ -58,12 +58,12 @@ std::string unknown_section(const std::string& section);
 std::string fault_name(size_t index);
 
 // Reads a parsed text into the job; what is wrong with it is added to the flaws.
-void read_table(Reading& reading, const toml::table& root, const std::string& source);
+void read_table(JobReading& reading, const toml::table& root, const std::string& source);
 
 // The error that tells a flaw with its place.
-Error error_of(const Flaw& flaw);
+Error error_of(const JobFlaw& flaw);
 
 // The first flaw in the order of the file, with the count of the others.
-std::optional<Error> first_flaw(const Reading& reading);
+std::optional<Error> first_flaw(const JobReading& reading);
 
 }  // namespace tenuto

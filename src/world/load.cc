@@ -64,38 +64,40 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
 }
 
 // Checks that a fault of a worker has the keys that it needs. Returns the first flaw, or none.
-std::optional<Flaw> flaw_of_worker(const Fault& fault, const Place& table,
-                                   const std::string& name) {
+std::optional<JobFlaw> flaw_of_worker(const Fault& fault, const TextPlace& table,
+                                      const std::string& name) {
   if (fault.worker.empty()) {
-    return Flaw{table, cat(name, ".worker is missing: expected \"PIPELINE.STAGE\", or a number")};
+    return JobFlaw{table,
+                   cat(name, ".worker is missing: expected \"PIPELINE.STAGE\", or a number")};
   }
   if (fault.kind == "slow-worker" && fault.speed == 0) {
-    return Flaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
+    return JobFlaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
   }
   if (fault.kind == "partition" && fault.for_ms == 0) {
-    return Flaw{table, cat(name, ".for_ms is missing: expected how long the worker is cut off")};
+    return JobFlaw{table, cat(name, ".for_ms is missing: expected how long the worker is cut off")};
   }
   if (fault.kind == "clock-skew" && fault.skew_ms == 0) {
-    return Flaw{table, cat(name, ".skew_ms is missing: expected how far the clock is ahead")};
+    return JobFlaw{table, cat(name, ".skew_ms is missing: expected how far the clock is ahead")};
   }
   if (fault.kind == "dead-worker" && fault.at_step > 0) {
-    return Flaw{table, cat(name, ".at_step ", fault.at_step,
-                           ": a worker can be absent from the start of a run (0) only; to lose one "
-                           "later, take kind = \"kill\"")};
+    return JobFlaw{table,
+                   cat(name, ".at_step ", fault.at_step,
+                       ": a worker can be absent from the start of a run (0) only; to lose one "
+                       "later, take kind = \"kill\"")};
   }
   return {};
 }
 
 // Checks that the keys of a fault go together. Returns the first flaw, or none.
-std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
-                                  const std::string& name) {
+std::optional<JobFlaw> flaw_of_fault(const JobReading& reading, const Fault& fault,
+                                     const std::string& name) {
   const auto place_of_key = [&](const std::string& key) {
     const auto found = reading.places.find(cat(name, ".", key));
-    return found == reading.places.end() ? std::optional<Place>() : found->second;
+    return found == reading.places.end() ? std::optional<TextPlace>() : found->second;
   };
-  const Place& table = reading.places.at(name);
+  const TextPlace& table = reading.places.at(name);
   if (!place_of_key("kind")) {
-    return Flaw{table, cat(name, ".kind is missing: expected ", expected(fault_keys().front()))};
+    return JobFlaw{table, cat(name, ".kind is missing: expected ", expected(fault_keys().front()))};
   }
   const bool trace = fault.kind == "slow-link-trace", breaks = !lasts(fault);
   for (const Key& key : fault_keys()) {
@@ -104,14 +106,14 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
     if (word == "kind" || !place) continue;
     const std::vector<std::string_view> kinds = kinds_with(word);
     if (std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end()) continue;
-    return Flaw{*place, cat(name, ".", word, " belongs to kind = \"", kinds.front(), "\", found \"",
-                            fault.kind, "\": leave it out")};
+    return JobFlaw{*place, cat(name, ".", word, " belongs to kind = \"", kinds.front(),
+                               "\", found \"", fault.kind, "\": leave it out")};
   }
-  const auto until = [&]() -> std::optional<Flaw> {
+  const auto until = [&]() -> std::optional<JobFlaw> {
     if (fault.until_step < 0 || fault.until_step > fault.at_step) return {};
-    return Flaw{*place_of_key("until_step"),
-                cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
-                    fault.at_step, ")")};
+    return JobFlaw{*place_of_key("until_step"),
+                   cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
+                       fault.at_step, ")")};
   };
   if (is_of_coordinator(fault)) return {};
   if (fault.kind == "chaos") return until();
@@ -121,18 +123,18 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
   }
   if (trace) {
     if (!fault.file.empty()) return {};
-    return Flaw{table, cat(name, ".file is missing: expected the file of the trace")};
+    return JobFlaw{table, cat(name, ".file is missing: expected the file of the trace")};
   }
   const bool link = place_of_key("link").has_value();
   const bool from = place_of_key("from").has_value(), to = place_of_key("to").has_value();
   if (link ? from || to : !from || !to) {
-    return Flaw{table, cat(name, " expects either link, or from and to")};
+    return JobFlaw{table, cat(name, " expects either link, or from and to")};
   }
   if (breaks) return {};
   if (fault.latency_ms == 0 && fault.jitter_ms == 0 && fault.megabytes_per_second == 0) {
-    return Flaw{table, cat(name,
-                           " changes nothing: expected latency_ms, jitter_ms or "
-                           "megabytes_per_second above 0")};
+    return JobFlaw{table, cat(name,
+                              " changes nothing: expected latency_ms, jitter_ms or "
+                              "megabytes_per_second above 0")};
   }
   return until();
 }
@@ -140,7 +142,7 @@ std::optional<Flaw> flaw_of_fault(const Reading& reading, const Fault& fault,
 // Builds the new list of a job's faults, in which traces and chaos are replaced by their faults.
 class FaultList {
  public:
-  explicit FaultList(Reading& reading) : reading_(reading) {}
+  explicit FaultList(JobReading& reading) : reading_(reading) {}
 
   // Keeps the job's fault number `index`.
   void keep(size_t index) {
@@ -158,7 +160,7 @@ class FaultList {
     faults_.push_back(fault);
   }
   // The same; errors about the fault or its link name that place.
-  void add(const Fault& fault, const std::string& origin, const Place& of_link) {
+  void add(const Fault& fault, const std::string& origin, const TextPlace& of_link) {
     const std::string name = fault_name(faults_.size());
     places_[name] = places_[name + ".link"] = of_link;
     add(fault, origin);
@@ -174,14 +176,14 @@ class FaultList {
   }
 
  private:
-  Reading& reading_;
+  JobReading& reading_;
   std::vector<Fault> faults_;
-  std::map<std::string, Place> places_;
+  std::map<std::string, TextPlace> places_;
   std::map<std::string, std::string> origins_;
 };
 
 // Checks the keys of each fault and replaces each trace by its faults.
-Status read_traces(Reading& reading) {
+Status read_traces(JobReading& reading) {
   const std::vector<Fault>& faults = reading.loaded.job.faults;
   FaultList list(reading);
   for (size_t i = 0; i < faults.size(); ++i) {
@@ -208,7 +210,7 @@ Status read_traces(Reading& reading) {
 }
 
 // Replaces each chaos by the faults that it draws. The job's size must be known.
-Status draw_faults(Reading& reading) {
+Status draw_faults(JobReading& reading) {
   const Job& job = reading.loaded.job;
   FaultList list(reading);
   for (size_t i = 0; i < job.faults.size(); ++i) {
@@ -225,7 +227,7 @@ Status draw_faults(Reading& reading) {
                            kMostDrawn, " faults up to step ", end,
                            "; expected a larger number, or an earlier until_step")});
     }
-    const Place place = reading.places.at(fault_name(i));
+    const TextPlace place = reading.places.at(fault_name(i));
     for (const Fault& drawn : draw_chaos(fault, job)) {
       list.add(drawn, cat("chaos ", fault.seed), place);
     }
@@ -234,7 +236,7 @@ Status draw_faults(Reading& reading) {
   return ok();
 }
 
-Status read_text(Reading& reading, const std::string& text, const std::string& source) {
+Status read_text(JobReading& reading, const std::string& text, const std::string& source) {
   if (const auto deep = find_deep_name(text)) {
     return error_of({{source, deep->line, deep->column}, cat("not TOML: ", deep->sentence)});
   }
@@ -263,10 +265,10 @@ std::string flag_toml(const Key& key, const std::string& text) {
   return numbers && !bracket ? cat("[", text, "]") : text;
 }
 
-Status read_override(Reading& reading, const std::string& flag) {
+Status read_override(JobReading& reading, const std::string& flag) {
   const size_t start = flag.find_first_not_of('-');
   const std::string body = start == std::string::npos ? std::string() : flag.substr(start);
-  const Place place{"--" + body, 0, 0};
+  const TextPlace place{"--" + body, 0, 0};
   const size_t equals = body.find('='), dot = body.find('.');
   if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
     return invalid(cat("\"", flag, "\" is no setting: expected --section.key=value"));
@@ -297,7 +299,7 @@ Status read_override(Reading& reading, const std::string& flag) {
   return ok();
 }
 
-Status check_fit(const Reading& reading) {
+Status check_fit(const JobReading& reading) {
   const auto misfit = find_misfit(reading.loaded.job);
   if (!misfit) return ok();
   const auto place = reading.places.find(misfit->key);
@@ -307,14 +309,14 @@ Status check_fit(const Reading& reading) {
 }
 
 // Does what needs the whole job, after every text and every flag has been read.
-Status finish(Reading& reading) {
+Status finish(JobReading& reading) {
   if (const Status fits = check_fit(reading); !fits.ok()) return fits;
   if (const Status drawn = draw_faults(reading); !drawn.ok()) return drawn;
   return check_fit(reading);
 }
 
-Reading fresh_reading() {
-  Reading reading;
+JobReading fresh_reading() {
+  JobReading reading;
   for (const Key& key : job_keys()) reading.loaded.origin[std::string(key.name)] = "default";
   return reading;
 }
@@ -336,7 +338,7 @@ std::string fault_toml(const Fault& fault) {
 }  // namespace
 
 Result<LoadedJob> load_job(const std::string& path, const std::vector<std::string>& overrides) {
-  Reading reading = fresh_reading();
+  JobReading reading = fresh_reading();
   if (!path.empty()) {
     const auto text = file_text(path, "a job in TOML (see examples/)");
     if (!text.ok()) return text.error();
@@ -382,7 +384,7 @@ std::string to_toml(const Job& job, const std::map<std::string, std::string>* or
 }
 
 Result<Job> job_from_toml(const std::string& text, const std::string& source) {
-  Reading reading = fresh_reading();
+  JobReading reading = fresh_reading();
   const Status read = read_text(reading, text, source);
   if (!read.ok()) return read.error();
   const Status finished = finish(reading);

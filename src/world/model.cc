@@ -13,7 +13,7 @@ namespace {
 // Norm and ClipDecision are a few numbers, whatever the model: a sum and a count, a norm and a
 // word.
 constexpr Bytes kNorm{sizeof(ExactSum) + sizeof(int64_t)};
-constexpr Bytes kVerdict{16};
+constexpr Bytes kClipDecision{16};
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weig
         {std::llround(static_cast<double>(cost.stash.count) * weight_share)});
     set(ValueKind::Total, cost.parameters);
     set(ValueKind::Norm, kNorm);
-    set(ValueKind::ClipDecision, kVerdict);
+    set(ValueKind::ClipDecision, kClipDecision);
     before = cost.activation;
   }
   return sizes;

@@ -153,9 +153,9 @@ class Decisions : public testing::Test {
   }
   CallReport& call(size_t place) { return reports_[place].calls.front(); }
   void end(size_t place) { call(place).holding = {{}, true, set_of(4, {0, 1, 2, 3})}; }
-  Verdicts decided() { return decide(members_, set_of(4, {0, 1, 2}), reports_); }
+  CallOutcomes decided() { return decide(members_, set_of(4, {0, 1, 2}), reports_); }
   CallOutcome::Kind kind() {
-    const Verdicts outcomes = decided();
+    const CallOutcomes outcomes = decided();
     EXPECT_FALSE(outcomes.broken) << *outcomes.broken;
     return outcomes.calls.at(7).kind;
   }
@@ -202,14 +202,14 @@ TEST_F(Decisions, WhatIsLostForOneIsLostForAll) {
 
 TEST_F(Decisions, WhoNeedsWhatAnotherLetGoOfIsTold) {
   reports_[0].calls.clear();
-  const Verdicts outcomes = decided();
+  const CallOutcomes outcomes = decided();
   ASSERT_TRUE(outcomes.broken);
   EXPECT_NE(outcomes.broken->find("memory is no longer the call's"), std::string::npos);
 }
 
 TEST_F(Decisions, OtherFingerprintsEndTheGroup) {
   call(2).fingerprint = 6;
-  const Verdicts outcomes = decided();
+  const CallOutcomes outcomes = decided();
   ASSERT_TRUE(outcomes.broken);
   EXPECT_NE(outcomes.broken->find("take call 7 for different ones"), std::string::npos);
 }
