@@ -67,10 +67,9 @@ Instruction instruction_of(const State& state) {
     if (!state.members[worker].alive) continue;
     directive.members.push_back({static_cast<int32_t>(worker)});
     const Member& member = state.members[worker];
-    // Before the first step an address of an earlier epoch belongs to a transport that is closed or
-    // about to close.
-    const bool stale =
-        state.situation == Situation::Gathering && member.report.epoch != state.epoch;
+    // An address of an earlier epoch belongs to a transport that is closed or about to close. Who
+    // connects to it is refused.
+    const bool stale = member.report.epoch != state.epoch;
     all.addresses.push_back(stale ? std::string() : member.report.address);
     all.incarnations.push_back(member.heard ? member.report.incarnation : -1);
   }

@@ -376,6 +376,7 @@ Status WorkerRun::enter(const Told& now) {
     return ok();
   }
   if (!report_.connected && report_.version < 0 && invited == nullptr) {  // it has nothing yet
+    report_.address.clear();  // its transport is of an earlier epoch: nobody can connect to it now
     tell();
     return ok();
   }

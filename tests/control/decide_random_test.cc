@@ -371,7 +371,7 @@ TEST(DecideRandom, NoStepIsCommittedWithoutItsLosses) {
 TEST(DecideRandom, BrokenRulesOfWorkersAreSeen) {
   for (const Bug bug : {Bug::NoUndo, Bug::LateUndo, Bug::StepsAhead}) {
     bool seen = false;
-    for (uint64_t seed = 0; seed < 1000 && !seen; ++seed) {
+    for (uint64_t seed = 0; seed < 10000 && !seen; ++seed) {
       Case of = make_case(seed);
       of.rules.survive = true;
       World world(seed, of.stages, of.pipelines, of.rules,

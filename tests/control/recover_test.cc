@@ -30,6 +30,8 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
   EXPECT_EQ(decision.instruction->directive.phase, Phase::Frozen);
   EXPECT_EQ(decision.instruction->directive.epoch, 2);
   EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
+  // All make a new transport in the new epoch: the addresses of the old ones are not told any more.
+  EXPECT_EQ(decision.instruction->addresses, std::vector<std::string>(3));
   EXPECT_EQ(decision.instruction->save_version, -1);
   // Before any worker is told, this is written down: the epoch, its members, and that no version is
   // agreed on yet.

@@ -84,7 +84,7 @@ TEST(SeededControl, C4FirstReportOfAStageIsEnough) { expect_found(Seeded::First,
 TEST(SeededControl, C5DecisionIsNotWrittenDown) { expect_found(Seeded::Decision, replaced, 100); }
 
 TEST(SeededControl, WhatIsOfAnAttemptThatWasGivenUpCounts) {
-  expect_found(Seeded::Attempt, disturbed, 2000);
+  expect_found(Seeded::Attempt, disturbed, 10000);
 }
 
 TEST(SeededControl, LossesOfTheLastStepAreNotMissed) {
