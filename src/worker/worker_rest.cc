@@ -17,12 +17,10 @@ std::optional<WorkerRest> rest_of(const Told& told) {
   return WorkerRest{rest, {part.stored, part.back, {}}};
 }
 
-bool can_resume(const Job& job, const Plan& plan, const Compute& compute, const LinkClock* links) {
-  const bool survives = job.resilience.dead_workers == "continue" &&
-                        std::any_of(plan.stages.begin(), plan.stages.end(),
-                                    [](const Stage& stage) { return stage.holders.size() > 1; });
-  const bool blocking = links != nullptr && links->blocking();
-  return survives && compute.resumes() && !blocking && !is_staggered(plan.schedule);
+bool can_resume(const Job& job, const Plan& plan) {
+  return job.resilience.dead_workers == "continue" && !is_staggered(plan.schedule) &&
+         std::any_of(plan.stages.begin(), plan.stages.end(),
+                     [](const Stage& stage) { return stage.holders.size() > 1; });
 }
 
 std::vector<StepInventory> inventories_of(const Holding& holding, int64_t version, const Plan& plan,

@@ -9,7 +9,6 @@
 #include "protocol/client.h"
 #include "runtime/compute.h"
 #include "runtime/holding.h"
-#include "runtime/link_clock.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -23,10 +22,9 @@ struct WorkerRest {
 // The rest that is told for this epoch and not yet done; none when the step is run whole.
 std::optional<WorkerRest> rest_of(const Told& told);
 
-// True when what is left of a step of this plan can be run here: steps go on without the dead, some
-// stage has more than one holder, the device supports it, sends do not block, and no stage steps
-// ahead of the norm. `links`: of a virtual clock; null: there is none.
-bool can_resume(const Job& job, const Plan& plan, const Compute& compute, const LinkClock* links);
+// True when what is left of a step of this plan can be run, if the device supports it: steps go on
+// without the dead, some stage has more than one holder, and no stage steps ahead of the norm.
+bool can_resume(const Job& job, const Plan& plan);
 
 // What this worker holds of the steps that may not be finished while it is at `version`: of step
 // `version` and of the one before. `losses`: of the step that was begun last; `before`: the

@@ -55,12 +55,11 @@ BUGS = {
   if (decision.instruction && !is_seeded(Seeded::Journal)) {
 """),
     ],
-    "worker/worker_steps.cc": [
+    "worker/decide_step.cc": [
         ("Undo", """\
-    const Status back = take_back(now.instruction.directive.committed);
+  } else if (s_.device.version == directive().committed + 1) {
 """, """\
-    const int64_t committed = now.instruction.directive.committed;
-    const Status back = is_seeded(Seeded::Undo) ? ok() : take_back(committed);
+  } else if (s_.device.version == directive().committed + 1 && !is_seeded(Seeded::Undo)) {
 """),
     ],
     "control/decide.cc": [

@@ -1,0 +1,272 @@
+// What a worker does within an epoch: saves, changes its plan, and runs steps.
+#include <algorithm>
+#include <utility>
+
+#include "base/contains.h"
+#include "base/text.h"
+#include "worker/worker_parts.h"
+#include "worker/worker_turn.h"
+
+namespace tenuto {
+
+// Nothing runs; at most the version that is asked for is saved.
+bool WorkerTurn::freeze() {
+  const int64_t version = heard().save_version;
+  if (version >= 0 && s_.device.version == version + 1 && !saved_by_me().empty()) {
+    return act(WorkerSituation::Undoing, Undo{});
+  }
+  save();
+  return false;
+}
+
+bool WorkerTurn::run_steps() {
+  if (s_.place == Place::Waits) return take_place();
+  if (s_.report.phase != Phase::Running) return begin_running();
+  if (s_.rest) {
+    if (!s_.report.lost_peers.empty() || !connect_to(s_.rest->told->plan, {})) return false;
+    // No part of a state is transferred before the rest of a step.
+    return take_plan() && begin_step(false);
+  }
+  if (must_be_final()) return finalize();
+  if (s_.device.is_final()) {
+    if (save()) return false;
+    if (s_.report.version < s_.device.version) {
+      s_.report.version = s_.device.version;
+      tell();
+    }
+  }
+  const bool there = directive().stop_at >= 0 && s_.device.version >= directive().stop_at;
+  if (there || !s_.report.lost_peers.empty() || !take_plan()) return false;
+  s_.deadline = now_ + from_milliseconds(s_.job->network.silence_seconds * 1000);
+  return act(WorkerSituation::Transferring, TransferState{});
+}
+
+// An epoch begins at the committed version: a step beyond it is undone before this worker reports
+// that it runs, so that it is not taken for a step of this epoch. If only the rest of that step is
+// run, no worker counts as having done the step until its rest is done.
+bool WorkerTurn::begin_running() {
+  s_.rest = rest_of(*s_.told);
+  if (s_.rest) {
+    drop_beyond(s_.rest->told->step);
+    s_.report.version = s_.rest->told->step;
+  } else if (s_.device.version == directive().committed + 1) {
+    return act(WorkerSituation::Undoing, Undo{});
+  }
+  s_.report.held.clear();
+  s_.begun = true;
+  s_.report.phase = Phase::Running;
+  tell();
+  return true;
+}
+
+// The stages that this worker is to save.
+std::vector<StageId> WorkerTurn::saved_by_me() const {
+  std::vector<StageId> mine;
+  for (const StageId stage : s_.stages) {
+    const auto at = static_cast<size_t>(stage.value);
+    if (at < heard().savers.size() && heard().savers[at] == s_.rules.self) mine.push_back(stage);
+  }
+  return mine;
+}
+
+// True when it has begun to save what it is asked for.
+bool WorkerTurn::save() {
+  const int64_t version = s_.device.version;
+  std::vector<StageId> mine = saved_by_me();
+  if (heard().save_version != version || mine.empty()) return false;
+  for (const SavedShard& shard : s_.report.shards) {
+    if (shard.version == version) return false;
+  }
+  act(WorkerSituation::Saving, Save{version, std::move(mine), heard().save_directory});
+  return true;
+}
+
+bool WorkerTurn::on(const Saved& done) {
+  if (!done.status.ok()) {
+    fail(done.status.error());
+    return true;
+  }
+  s_.report.shards = done.shards;
+  s_.report.version = s_.device.version;
+  tell();
+  return true;
+}
+
+// Connects with those of the plan's peers, and of `more`, that it has no connection with yet. False
+// while it waits for them, or when one cannot be reached.
+bool WorkerTurn::connect_to(const Plan& plan, const std::set<WorkerId>& more) {
+  std::set<WorkerId> missing = peers_of(plan, s_.rules.self);
+  missing.insert(more.begin(), more.end());
+  std::erase_if(
+      missing, [&](WorkerId peer) { return peer <= s_.rules.self || s_.connected.contains(peer); });
+  if (missing.empty()) return true;
+  const double limit = s_.job->network.connect_seconds;
+  s_.deadline = deadline_before_ ? deadline_before_ : now_ + from_milliseconds(limit * 1000);
+  s_.situation = WorkerSituation::Connecting;
+  for (size_t i = 0; i < directive().members.size(); ++i) {
+    const WorkerId peer = directive().members[i];
+    const std::string& address = heard().addresses[i];
+    if (address.empty() || !missing.contains(peer) || s_.calling.contains(peer)) continue;
+    s_.calling.emplace(peer, now_);
+    actions_.push_back(Connect{peer, address});
+  }
+  if (now_ < *s_.deadline) return false;
+  const WorkerId peer = *missing.begin();
+  s_.deadline.reset();
+  s_.situation = WorkerSituation::Ready;
+  unreachable(peer,
+              {Code::Timeout, Reach::Link,
+               cat("no connection to worker ", peer, " (", names_of(stages_of(plan.stages, peer)),
+                   ") within ", fixed(limit, 1), " s (network.connect_seconds)")});
+  return false;
+}
+
+// Acknowledges a new plan once its peers can be reached; false until then.
+bool WorkerTurn::acknowledge_plan() {
+  if (heard().plan_serial == s_.report.plan) return true;
+  // Donor and joiner need not be neighbours in a ring of many members, so connect them as well.
+  if (!connect_to(*s_.told->plan, transfer_peers(heard(), s_.rules.self))) return false;
+  s_.report.plan = heard().plan_serial;
+  tell();
+  return true;
+}
+
+// Changes to a new plan at the step from which it is in force. False when the step must not begin.
+bool WorkerTurn::take_plan() {
+  if (!acknowledge_plan()) return false;
+  const bool due = heard().plan_from >= 0 && s_.device.version >= heard().plan_from;
+  if (due && heard().plan_serial != s_.plan_serial) {
+    s_.plan = s_.told->plan;
+    s_.plan_serial = heard().plan_serial;
+  }
+  return true;
+}
+
+// The step begins once the parts of the state are there that are due before it. The loss of a peer
+// that gives or takes one is reported by itself.
+bool WorkerTurn::on(const TransferMoved& moved) {
+  if (s_.situation != WorkerSituation::Transferring) return false;
+  if (!moved.status.ok()) {
+    s_.situation = WorkerSituation::Ready;
+    const Code code = moved.status.error().code;
+    if (code != Code::Cancelled && code != Code::Disconnected) fail(moved.status.error());
+    return false;
+  }
+  if (!moved.ready) return false;
+  const bool receives = joins() && s_.report.received < 0;
+  if (receives && moved.received >= 0) {
+    s_.report.received = moved.received;
+    say(cat(name(), ": has all of the state, as of version ", moved.received));
+    tell();
+  }
+  return begin_step(receives);
+}
+
+bool WorkerTurn::begin_step(bool counts_voids) {
+  s_.running = s_.rest ? s_.rest->told->step : s_.device.version;
+  return act(WorkerSituation::Stepping, RunStep{s_.running, counts_voids});
+}
+
+bool WorkerTurn::on(const Validated& validated) {
+  s_.device.finality = validated.finality;
+  if (!halts()) conclude();
+  return false;
+}
+
+bool WorkerTurn::on(const StepEnded& ended) {
+  note_repairs(ended.repairs);
+  if (!ended_well(ended.status)) return true;
+  s_.situation = WorkerSituation::Ready;
+  s_.rest.reset();
+  s_.fresh = false;
+  s_.pending = ended.summary;
+  return after_step();
+}
+
+bool WorkerTurn::finalize() {
+  s_.running = s_.device.version;
+  return act(WorkerSituation::Finalizing, Finalize{});
+}
+
+bool WorkerTurn::on(const Finalized& done) {
+  s_.situation = WorkerSituation::Ready;
+  return ended_well(done.status) ? after_step() : true;
+}
+
+// Reports the step, after the held-out pass that may be due. If its version is not final yet, that
+// comes with the next step, or ahead of it when a held-out pass is due.
+bool WorkerTurn::after_step() {
+  if (!s_.pending) return true;
+  const int64_t version = s_.pending->step + 1;
+  const bool due = s_.job->validate_every > 0 && version % s_.job->validate_every == 0;
+  const bool evaluates = !s_.plan->evaluation.lists.empty() && s_.job->validate_micros > 0 &&
+                         (due || version == s_.job->steps);
+  if (!s_.device.is_final()) return evaluates ? finalize() : true;
+  if (halts()) return true;
+  if (!evaluates) return conclude();
+  s_.running = version;
+  return act(WorkerSituation::Evaluating, Evaluate{});
+}
+
+bool WorkerTurn::on(const Evaluated& done) {
+  s_.situation = WorkerSituation::Ready;
+  if (ended_well(done.status)) {
+    s_.pending->evaluation = done.losses;
+    return conclude();
+  }
+  s_.pending->broken_off = true;
+  s_.report.steps.push_back(std::move(*s_.pending));
+  s_.pending.reset();
+  return true;
+}
+
+// True when the version held is not final and has to be before anything else is done: it is to be
+// saved or stopped at, or the next step runs by another plan.
+bool WorkerTurn::must_be_final() const {
+  if (s_.device.is_final()) return false;
+  const int64_t version = s_.device.version;
+  const bool stops = directive().stop_at >= 0 && version >= directive().stop_at;
+  const bool changes = heard().plan_serial != s_.plan_serial && heard().plan_from >= 0 &&
+                       version >= heard().plan_from;
+  return stops || changes || heard().save_version == version;
+}
+
+// Called when the version of the step that is not reported yet is final: puts the clip decision
+// into its summary. True when a number is not finite; then control decides what becomes of the run.
+bool WorkerTurn::halts() {
+  if (!s_.pending) return false;
+  const Finality& now = s_.device.finality;
+  s_.pending->gradient_norm = now.gradient_norm;
+  s_.pending->finite = now.finite;
+  s_.pending->clipped = now.clipped;
+  if (now.again && now.finite) {
+    say(cat(name(), ": step ", now.version, " begins anew: the gradients of step ", now.version - 1,
+            " were to be clipped, their norm is ", now.gradient_norm));
+  }
+  if (is_finite(*s_.pending)) return false;
+  s_.halted = true;
+  s_.report.steps.push_back(std::move(*s_.pending));
+  s_.pending.reset();
+  tell();
+  return true;
+}
+
+// Reports the step whose version is final now. A worker that is to save this version reports it
+// once it is saved; in the middle of a step it cannot save, so it reports it at once.
+bool WorkerTurn::conclude() {
+  if (!s_.pending) return true;
+  const int64_t seen = directive().committed;
+  const int64_t version = s_.pending->step + 1;
+  std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step < seen; });
+  std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version < seen; });
+  s_.report.seen = seen;
+  s_.report.steps.push_back(std::move(*s_.pending));
+  s_.pending.reset();
+  const bool between = s_.situation == WorkerSituation::Ready && s_.device.version == version;
+  if (between && heard().save_version == version && !saved_by_me().empty()) return true;
+  s_.report.version = version;
+  tell();
+  return true;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,300 @@
+// A worker's logic as one pure function: from its state and one input to the next state and the
+// actions that follow. The process around it (worker_process.h) executes the actions, one after the
+// other, and feeds their outcomes back as inputs. It is the counterpart of control/decide.h.
+//
+// A worker repeats its report; the coordinator answers with instructions, and the newest one
+// counts. In every epoch a worker opens a transport of its own, reports what it holds and waits,
+// frozen, to be told to run. Then it undoes a step that does not count, connects to the peers of
+// its plan, and runs step after step. Between two steps it saves, transfers state and changes its
+// plan.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "protocol/client.h"
+#include "protocol/report.h"
+#include "runtime/compute.h"
+#include "runtime/worker.h"
+#include "worker/worker_rest.h"
+#include "world/job.h"
+
+namespace tenuto {
+
+// The inputs. What the coordinator has told last.
+struct Heard {
+  std::shared_ptr<const Told> told;
+};
+// The conversation with the coordinator is over, and why.
+struct ConversationOver {
+  Error why;
+};
+// A peer is lost. While a step runs, `message` says more.
+struct PeerLost {
+  WorkerId peer;
+  std::string message = {};
+};
+// Nothing has happened for a while.
+struct Tick {};
+// The outcome of Prepare: the job that was read, and where the transport listens.
+struct Prepared {
+  Status status = ok();
+  std::shared_ptr<const Job> job;
+  std::string address;
+};
+// The outcome of MakeDevice.
+struct DeviceMade {
+  Status status = ok();
+  bool resumes = false;  // it can go on with what is left of a step, see device_can_resume()
+};
+// The outcome of RenewTransport: where the new one listens, and what this worker has of the steps
+// that may not be finished.
+struct Renewed {
+  Status status = ok();
+  std::string address;
+  std::vector<StepInventory> held;
+};
+// The outcome of Connect.
+struct Connected {
+  WorkerId peer;
+  Status status = ok();
+};
+// The outcome of Probe.
+struct Probed {
+  WorkerId peer;
+  std::string address;
+  bool reachable = false;
+};
+// The outcomes of Load, Adopt, Undo and Finalize.
+struct Loaded {
+  Status status = ok();
+};
+struct Adopted {
+  Status status = ok();
+};
+struct Undone {
+  Status status = ok();
+};
+struct Finalized {
+  Status status = ok();
+};
+// The outcome of Save.
+struct Saved {
+  Status status = ok();
+  std::vector<SavedShard> shards;
+};
+// How far the transfers are that TransferState has begun. Ready: the step may begin.
+struct TransferMoved {
+  Status status = ok();
+  bool ready = false;
+  int64_t received = -1;  // joiner: the version at which it had all of the state; -1 = not yet
+};
+// In the middle of a step: the version with which the step began is final.
+struct Validated {
+  Finality finality;
+};
+// The outcome of RunStep; a summary only if the step was done.
+struct StepEnded {
+  Status status = ok();
+  StepSummary summary = {};
+  std::vector<Repair> repairs = {};
+};
+// The outcome of Evaluate.
+struct Evaluated {
+  Status status = ok();
+  std::vector<LossOfMicro> losses;
+};
+
+// What the device holds.
+struct DeviceState {
+  int64_t version = -1;  // -1 = there is no device yet
+  Finality finality;
+  // True when no clip decision can change the version that is held any more.
+  bool is_final() const { return finality.version == version; }
+};
+
+// One thing that has happened, when, and what the device holds since.
+struct WorkerInput {
+  // All of them.
+  using What = std::variant<Heard, ConversationOver, PeerLost, Tick, Prepared, DeviceMade, Renewed,
+                            Connected, Probed, Loaded, Adopted, Undone, Finalized, Saved,
+                            TransferMoved, Validated, StepEnded, Evaluated>;
+  Duration now{};
+  DeviceState device;
+  What what;
+};
+
+// The actions. Replaces the report that is repeated to the coordinator.
+struct Tell {
+  Report report;
+};
+// Reads the job that was told and opens a transport for the epoch.
+struct Prepare {
+  std::vector<StageId> stages;
+};
+// Makes the device, with the initial parameters.
+struct MakeDevice {};
+// Replaces the transport by one for this epoch. Connections and messages under way end with the old
+// one, and so do the transfers of state.
+struct RenewTransport {
+  int64_t epoch = 0;
+};
+// Begins to connect to a peer. Of each pair the lower number connects.
+struct Connect {
+  WorkerId peer;
+  std::string address;
+};
+// Asks the host at a peer's address for an answer within the limit.
+struct Probe {
+  WorkerId peer;
+  std::string address;
+  Duration limit{};
+};
+// Loads this version from the shards; no shards: it is the initial one, and is there.
+struct Load {
+  std::vector<std::string> shards;
+  int64_t version = 0;
+};
+// What the device holds counts as this version from here on.
+struct Adopt {
+  int64_t version = 0;
+};
+// Undoes the newest optimizer step.
+struct Undo {};
+// Runs step `step`; what is left of it when WorkerState::rest is set.
+struct RunStep {
+  int64_t step = 0;
+  bool counts_voids = false;  // joiner: counts void runs as its donor does from here on
+};
+// Makes the version that is held final, ahead of the next step.
+struct Finalize {};
+// Runs the held-out pass with the parameters that are held.
+struct Evaluate {};
+// Writes the version that is held: a file for each of these stages, in that folder.
+struct Save {
+  int64_t version = 0;
+  std::vector<StageId> stages;
+  std::string directory;
+};
+// Begins the state transfers that are due before the next step.
+struct TransferState {};
+// Writes a line to the worker's log.
+struct Say {
+  std::string sentence;
+};
+// Ends this process's part in the run, see WorkerEnd.
+struct Leave {
+  int exit_code = 0;
+  std::string sentence;
+  bool left_out = false;
+};
+
+using WorkerAction =
+    std::variant<Tell, Prepare, MakeDevice, RenewTransport, Connect, Probe, Load, Adopt, Undo,
+                 RunStep, Finalize, Evaluate, Save, TransferState, Say, Leave>;
+
+// An action as one line, for tests and for people.
+std::string to_text(const WorkerAction& action);
+
+// What is fixed for a process.
+struct WorkerRules {
+  std::string job;  // its name
+  std::string coordinator;
+  WorkerId self;
+  int32_t incarnation = 0;
+  int process = 0;
+  std::string host;
+  Duration answer_limit{};  // for the coordinator to say its first word
+  Duration mend_limit{};    // for a peer's host to answer while a connection to it is made
+};
+
+// What a worker does now. In all but the first five it waits for the outcome of one action.
+enum class WorkerSituation : uint8_t {
+  Starting,      // it has no place in the run yet
+  Ready,         // it waits for news
+  Connecting,    // to peers of its plan, or of what is left of a step
+  Transferring,  // it waits for a part of the state
+  Leaving,       // its part is over
+  Preparing,
+  MakingDevice,
+  Renewing,
+  Loading,
+  Probing,  // a joiner looks whether it can reach the members
+  Adopting,
+  Undoing,
+  Saving,
+  Stepping,
+  Finalizing,
+  Evaluating,
+};
+
+// How a process has come to the run: it was there at its beginning; it joins the run under way and
+// waits for its part in the steps; its part in the steps has begun.
+enum class Place : uint8_t { First, Waits, Joined };
+
+// All that a worker knows.
+struct WorkerState {
+  WorkerRules rules;
+  WorkerSituation situation = WorkerSituation::Starting;
+  Place place = Place::First;
+  Report report;                     // what it repeats to the coordinator
+  std::shared_ptr<const Told> told;  // the newest; null: nothing yet
+  Status conversation = ok();        // not ok: it is over
+  Status memory = ok();              // not ok: it may still be in use, so the process must end
+  std::shared_ptr<const Plan> plan;  // in force
+  int64_t plan_serial = 1;           // of `plan`
+  std::shared_ptr<const std::string> job_toml;
+  std::shared_ptr<const Job> job;  // read from it; null: not prepared yet
+  std::vector<StageId> stages;     // that it holds
+  DeviceState device;
+  bool has_device = false, device_resumes = false;
+  bool begun = false;   // it has been told to run
+  bool halted = false;  // a number is not finite: no further step in this epoch
+  bool fresh = false;   // no step of this epoch has been done, and it is not the first
+  // When what it waits for must have come: the first word, connections, a part of the state.
+  std::optional<Duration> deadline;
+  std::set<WorkerId> connected;          // peers that it has connected to
+  std::map<WorkerId, Duration> calling;  // to which it connects, and when their host answered last
+  std::set<WorkerId> reached;            // members that a joiner has found reachable
+  std::string unreached;                 // what was said last of a member that it cannot reach
+  std::optional<StepSummary> pending;    // of the newest step, until its version is final
+  std::optional<WorkerRest> rest;        // of the step in which the epoch begins, until it is done
+  int64_t running = -1;                  // the version that the newest step or pass began with
+};
+
+// What follows from an input.
+struct WorkerDecision {
+  WorkerState state;
+  std::vector<WorkerAction> actions;
+};
+
+// The state before anything was heard, at `now`.
+WorkerState begin_worker(const WorkerRules& rules, Duration now);
+
+// The next state, and what is to be done because of it, in this order. Deterministic.
+//
+// Requires: state came from begin_worker() or decide_worker(); each action but Tell and Say is
+//           followed by its outcome, and by no other input before it than Heard, ConversationOver,
+//           PeerLost and Validated
+WorkerDecision decide_worker(WorkerState state, const WorkerInput& input);
+
+// What the coordinator says of the step or pass at hand; read while it runs.
+Standing standing_of(const WorkerState& state);
+
+// The plan that the step at hand runs by: that of what is left of it, or the one in force.
+const Plan& plan_at_hand(const WorkerState& state);
+
+// True when what is left of a step of the plan in force can be run here.
+bool resumes(const WorkerState& state);
+
+// The exit code that says whether another process may do better later: 75, otherwise 1.
+int exit_code_of(const Error& error);
+
+}  // namespace tenuto

@@ -1,0 +1,291 @@
+#include "worker/worker_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/text.h"
+#include "protocol/saved_shard.h"
+#include "transport/ucx.h"
+#include "worker/worker_parts.h"
+#include "world/load.h"
+#include "world/memory_need.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kIdle = std::chrono::seconds(1);
+constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
+constexpr Duration kAnswerLimit = std::chrono::seconds(20);  // for the coordinator to answer
+// From the end of the conversation to the end of the process, which may be in a long op then.
+constexpr Duration kLeaveLimit = std::chrono::seconds(1);
+constexpr Duration kCloseLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const WorkerSettings& settings, RealDevice device)
+    : settings_(settings), device_(std::move(device)) {
+  state_ = begin_worker({.job = settings.job,
+                         .coordinator = settings.coordinator,
+                         .self = settings.self,
+                         .incarnation = settings.incarnation,
+                         .process = getpid(),
+                         .host = host_name(),
+                         .answer_limit = kAnswerLimit,
+                         .mend_limit = kMendLimit},
+                        monotonic_clock().now());
+}
+
+Status WorkerProcess::connect_control() {
+  const auto tls = read_tls(settings_.tls);
+  if (!tls.ok()) return tls.error();
+  const ClientSettings settings{.coordinator = settings_.coordinator,
+                                .job = settings_.job,
+                                .token = settings_.token,
+                                .self = settings_.self,
+                                .incarnation = settings_.incarnation,
+                                .connect_limit = kAnswerLimit,
+                                .heartbeat = kHeartbeat,
+                                .silence_limit = kReturnLimit,
+                                .return_limit = kReturnLimit,
+                                .tls = tls.value()};
+  Result<std::unique_ptr<Client>> client =
+      connect_client(settings, state_.report, mailbox_, [](const Error& error) {
+        say(error.message);
+        std::this_thread::sleep_for(kLeaveLimit);
+        _exit(exit_code_of(error));
+      });
+  if (!client.ok()) return client.error();
+  client_ = std::move(client).value();
+  state_.deadline = monotonic_clock().now() + kAnswerLimit;
+  return ok();
+}
+
+WorkerEnd WorkerProcess::run() {
+  const Status connected = connect_control();
+  if (!connected.ok()) return {exit_code_of(connected.error()), connected.error().message};
+  while (!end_) {
+    hear();
+    if (end_) break;
+    if (outcomes_.empty()) {
+      wait();
+      continue;
+    }
+    WorkerInput::What what = std::move(outcomes_.front());
+    outcomes_.pop_front();
+    decide(std::move(what));
+  }
+  // Peers may still wait for what is on its way.
+  if (transport_) {
+    const Status closed = transport_->close(kCloseLimit);
+    if (!closed.ok()) say(cat(name(), ": ", closed.error().message));
+  }
+  return *end_;
+}
+
+// Passes on what the coordinator says, if it is new.
+void WorkerProcess::hear() {
+  auto told = client_->told();
+  if (told && told != state_.told) decide(Heard{std::move(told)});
+  const Status conversation = client_->state();
+  if (!conversation.ok() && state_.conversation.ok()) {
+    decide(ConversationOver{conversation.error()});
+  }
+}
+
+// Waits for one message in the mailbox. News from control is read from the client.
+void WorkerProcess::wait() {
+  Duration limit = kIdle;
+  if (state_.deadline) limit = std::min(limit, *state_.deadline - monotonic_clock().now());
+  const Result<Done> done = mailbox_.wait(std::max(limit, Duration{}));
+  if (done.ok()) return note(done.value());
+  outcomes_.push_back(Tick{});
+}
+
+// What belongs to an abandoned call is dropped.
+void WorkerProcess::note(const Done& done) {
+  if (transfers_.note(done, monotonic_clock().now())) return move_transfers(ok());
+  if (const auto call = calls_.find(done.ticket); call != calls_.end()) {
+    outcomes_.push_back(Connected{call->second, done.status});
+    calls_.erase(call);
+  } else if (done.ticket == kNoTicket && done.peer.value >= 0) {
+    outcomes_.push_back(PeerLost{done.peer});
+  }
+}
+
+// Decides what follows from the input, and does it. While a step runs, the device is not asked.
+void WorkerProcess::decide(WorkerInput::What what) {
+  DeviceState device = state_.device;
+  if (compute_.compute && !in_step_) {
+    device = {compute_.compute->version(), compute_.compute->finality()};
+  }
+  WorkerDecision decision = decide_worker(
+      std::move(state_), {monotonic_clock().now(), std::move(device), std::move(what)});
+  state_ = std::move(decision.state);
+  for (WorkerAction& action : decision.actions) {
+    std::visit([this](auto& each) { execute(each); }, action);
+  }
+}
+
+void WorkerProcess::execute(Tell& tell) { client_->report(std::move(tell.report)); }
+
+void WorkerProcess::execute(const Say& line) { say(line.sentence); }
+
+void WorkerProcess::execute(const Leave& leave) {
+  end_ = WorkerEnd{leave.exit_code, leave.sentence, leave.left_out};
+}
+
+Result<std::shared_ptr<const Job>> WorkerProcess::read_job(
+    const std::vector<StageId>& stages) const {
+  Result<Job> job = job_from_toml(*state_.job_toml, "the coordinator's settings");
+  if (!job.ok()) return job.error();
+  if (stages.empty()) return invalid("the plan gives no stage to this worker");
+  const Status fits = check_memory_of(job.value(), *state_.plan, {self()});
+  if (!fits.ok()) return fits.error();
+  return std::make_shared<const Job>(std::move(job).value());
+}
+
+void WorkerProcess::execute(const Prepare& prepare) {
+  auto read = read_job(prepare.stages);
+  if (!read.ok()) return outcomes_.push_back(Prepared{read.error(), nullptr, {}});
+  state_.job = read.value();
+  const Status wired = make_wire(state_.report.epoch);
+  const std::string address = wired.ok() ? transport_->address().text : std::string();
+  outcomes_.push_back(Prepared{wired, read.value(), address});
+}
+
+void WorkerProcess::execute(const MakeDevice&) {
+  Result<WorkerCompute> made = make_compute(job(), *state_.plan, state_.stages, mailbox_, device_);
+  if (!made.ok()) return outcomes_.push_back(DeviceMade{made.error()});
+  compute_ = std::move(made).value();
+  join_parts();
+  const bool blocking = compute_.links != nullptr && compute_.links->blocking();
+  outcomes_.push_back(DeviceMade{ok(), compute_.compute->resumes() && !blocking});
+}
+
+// Makes a transport for this epoch alone. The address, the connections and all messages under way
+// of another epoch have ended with the transport of that epoch.
+Status WorkerProcess::make_wire(int64_t epoch) {
+  const Hello hello{settings_.job, settings_.token, kWireVersion, self(), epoch};
+  Result<WorkerWire> wire = make_worker_wire(job(), hello, mailbox_, device_);
+  if (!wire.ok()) return wire.error();
+  transport_ = std::move(wire.value().transport);
+  faulty_ = wire.value().faulty;
+  staged_ = wire.value().staged;
+  path_rule_ = wire.value().paths;
+  paths_.clear();
+  slots_of_plan_ = 0;
+  copied_ = {};
+  return ok();
+}
+
+void WorkerProcess::join_parts() {
+  if (staged_ != nullptr) staged_->use(compute_.compute->copies());
+  runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
+                          compute_.links.get()});
+}
+
+// Nothing is heard any more from the transport of the epoch before.
+void WorkerProcess::execute(const RenewTransport& renew) {
+  std::vector<StepInventory> held =
+      inventories_of(holding_, compute_.compute->version(), *state_.plan,
+                     compute_.compute->outcome().losses, state_.report.steps);
+  runner_.reset();
+  transport_.reset();
+  transfers_.start_over();
+  calls_.clear();
+  while (mailbox_.wait(Duration{}).ok()) {
+  }
+  const Status wired = make_wire(renew.epoch);
+  if (!wired.ok()) return outcomes_.push_back(Renewed{wired, {}, {}});
+  join_parts();
+  outcomes_.push_back(Renewed{ok(), transport_->address().text, std::move(held)});
+}
+
+void WorkerProcess::execute(const Connect& connect) {
+  const Ticket ticket = fresh_ticket();
+  const Status begun = transport_->connect(connect.peer, {connect.address}, ticket);
+  if (!begun.ok()) return outcomes_.push_back(Connected{connect.peer, begun});
+  calls_.emplace(ticket, connect.peer);
+}
+
+void WorkerProcess::execute(const Probe& probe) {
+  outcomes_.push_back(Probed{probe.peer, probe.address, is_reachable(probe.address, probe.limit)});
+}
+
+void WorkerProcess::execute(const Load& load) {
+  Status loaded = ok();
+  if (!load.shards.empty()) loaded = compute_.compute->load(load.shards, load.version);
+  if (!loaded.ok()) {
+    Error error = loaded.error();
+    const std::string folder = std::filesystem::path(load.shards.front()).parent_path().string();
+    error.message = cat(folder, " cannot be loaded: ", error.message);
+    loaded = error;
+  }
+  outcomes_.push_back(Loaded{loaded});
+}
+
+void WorkerProcess::execute(const Adopt& adopt) {
+  outcomes_.push_back(Adopted{compute_.compute->adopt(adopt.version)});
+}
+
+void WorkerProcess::execute(const Undo&) { outcomes_.push_back(Undone{compute_.compute->undo()}); }
+
+void WorkerProcess::execute(const Save& save) {
+  std::error_code failure;
+  std::filesystem::create_directories(save.directory, failure);
+  Saved saved;
+  for (const StageId stage : save.stages) {
+    Result<SavedShard> shard = save_stage(save, stage);
+    if (!shard.ok()) {
+      saved.status = shard.error();
+      break;
+    }
+    saved.shards.push_back(std::move(shard).value());
+  }
+  outcomes_.push_back(std::move(saved));
+}
+
+Result<SavedShard> WorkerProcess::save_stage(const Save& save, StageId stage) const {
+  const std::string file = cat("stage-", stage, ".safetensors");
+  const Status saved = compute_.compute->save(stage, cat(save.directory, "/", file));
+  if (!saved.ok()) return saved.error();
+  Result<SavedShard> shard = describe_shard(save.directory, file, save.version);
+  if (shard.ok()) shard.value().stage = stage;
+  return shard;
+}
+
+void WorkerProcess::execute(const TransferState&) {
+  move_transfers(transfers_.begin(state_.told->instruction.joiners, transfer_moment()));
+}
+
+// Goes on with the transfers before the next step, if that waits for them.
+void WorkerProcess::move_transfers(const Status& before) {
+  if (state_.situation != WorkerSituation::Transferring) return;
+  const Status status = before.ok() ? transfers_.advance(transfer_moment()) : before;
+  outcomes_.push_back(TransferMoved{status, transfers_.ready(), transfers_.received()});
+}
+
+TransferMoment WorkerProcess::transfer_moment() {
+  return {.self = self(),
+          .epoch = state_.report.epoch,
+          .version = compute_.compute->version(),
+          .plan_serial = state_.plan_serial,
+          .voids = runner_->voids(),
+          .now = monotonic_clock().now(),
+          .transport = transport_.get(),
+          .compute = compute_.compute.get()};
+}
+
+std::string WorkerProcess::name() const { return cat("worker ", self()); }
+
+WorkerEnd run_worker(const WorkerSettings& settings, RealDevice device) {
+  return WorkerProcess(settings, std::move(device)).run();
+}
+
+}  // namespace tenuto
