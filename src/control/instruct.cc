@@ -38,7 +38,17 @@ int64_t next_save(const State& state) {
 std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
   std::vector<WorkerId> savers;
   if (version < 0) return savers;
+  // While steps run, the savers of a version stay: of two workers that are told so one after the
+  // other, each might have gone on from that version while the other one was to save it.
+  const Instruction& told = state.told;
+  const bool stay = state.situation == Situation::Running && told.save_version == version &&
+                    told.directive.epoch == state.epoch;
   for (const Stage& stage : state.rules.stages) {
+    const WorkerId before = stay ? told.savers[savers.size()] : WorkerId{};
+    if (before.value >= 0 && has_state(state.members[static_cast<size_t>(before.value)])) {
+      savers.push_back(before);
+      continue;
+    }
     WorkerId chosen;
     for (const WorkerId holder : stage.holders) {
       const Member& member = state.members[static_cast<size_t>(holder.value)];
