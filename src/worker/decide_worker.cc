@@ -101,7 +101,7 @@ bool WorkerTurn::on(const PeerLost& lost) {
   return is_listening();
 }
 
-bool WorkerTurn::on(const Tick&) {
+bool WorkerTurn::on(const Idle&) {
   if (s_.situation == WorkerSituation::Connecting && s_.report.connected) {
     const auto& members = directive().members;
     for (const auto& [peer, answered] : s_.calling) {

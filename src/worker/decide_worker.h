@@ -42,7 +42,7 @@ struct PeerLost {
   std::string message = {};
 };
 // Nothing has happened for a while.
-struct Tick {};
+struct Idle {};
 // The outcome of Prepare: the job that was read, and where the transport listens.
 struct Prepared {
   Status status = ok();
@@ -72,16 +72,19 @@ struct Probed {
   std::string address;
   bool reachable = false;
 };
-// The outcomes of Load, Adopt, Undo and Finalize.
+// The outcome of Load.
 struct Loaded {
   Status status = ok();
 };
+// The outcome of Adopt.
 struct Adopted {
   Status status = ok();
 };
+// The outcome of Undo.
 struct Undone {
   Status status = ok();
 };
+// The outcome of Finalize.
 struct Finalized {
   Status status = ok();
 };
@@ -123,7 +126,7 @@ struct DeviceState {
 // One thing that has happened, when, and what the device holds since.
 struct WorkerInput {
   // All of them.
-  using What = std::variant<Heard, ConversationOver, PeerLost, Tick, Prepared, DeviceMade, Renewed,
+  using What = std::variant<Heard, ConversationOver, PeerLost, Idle, Prepared, DeviceMade, Renewed,
                             Connected, Probed, Loaded, Adopted, Undone, Finalized, Saved,
                             TransferMoved, Validated, StepEnded, Evaluated>;
   Duration now{};
@@ -196,6 +199,7 @@ struct Leave {
   bool left_out = false;
 };
 
+// One thing to be done.
 using WorkerAction =
     std::variant<Tell, Prepare, MakeDevice, RenewTransport, Connect, Probe, Load, Adopt, Undo,
                  RunStep, Finalize, Evaluate, Save, TransferState, Say, Leave>;

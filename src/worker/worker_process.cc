@@ -104,7 +104,7 @@ void WorkerProcess::wait() {
   if (state_.deadline) limit = std::min(limit, *state_.deadline - monotonic_clock().now());
   const Result<Done> done = mailbox_.wait(std::max(limit, Duration{}));
   if (done.ok()) return note(done.value());
-  outcomes_.push_back(Tick{});
+  outcomes_.push_back(Idle{});
 }
 
 // What belongs to an abandoned call is dropped.

@@ -17,6 +17,7 @@ class WorkerTurn {
   WorkerTurn(WorkerState state, Duration now) : s_(std::move(state)), now_(now) {}
   // Absorbs the input and goes on.
   void take(const WorkerInput& input);
+  // What follows from it.
   WorkerDecision decision() && { return {std::move(s_), std::move(actions_)}; }
 
  private:
@@ -24,7 +25,7 @@ class WorkerTurn {
   bool on(const Heard& heard);
   bool on(const ConversationOver& over);
   bool on(const PeerLost& lost);
-  bool on(const Tick& tick);
+  bool on(const Idle& idle);
   bool on(const Prepared& done);
   bool on(const DeviceMade& done);
   bool on(const Renewed& done);

@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 #include "control/decide.h"
-#include "control/puppet.h"
+#include "control/sim_worker.h"
 
 namespace tenuto {
 
