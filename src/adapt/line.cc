@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "ir/dispatch.h"
+
 namespace tenuto {
 
 namespace {
 
 constexpr Duration kNever = Duration::max();
+
+constexpr int32_t kWait = kNoOp - 1;  // no op, though another kind could begin
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -16,6 +20,10 @@ struct Seat {
   Duration free_at{};
   Duration left{};  // work that it has not begun
   Duration down_free_at{}, up_free_at{};
+  int32_t warm_up = 0;  // forwards before the first backward
+  HeldLimit limit;
+
+  HeldMicros held() const { return {forwards - backwards, backwards - weights}; }
 };
 
 class Player {
@@ -34,7 +42,17 @@ class Player {
     look_at_[0] = {};
     for (size_t s = 0; s < seats_.size(); ++s) {
       const Leg& leg = line.legs[s];
-      seats_[s].left = line.micros * (leg.forward + leg.backward + leg.weight);
+      Seat& seat = seats_[s];
+      seat.left = line.micros * (leg.forward + leg.backward + leg.weight);
+      if (!policy.most.empty()) seat.limit.micros = policy.most[s];
+      seat.limit.room = leg.room;
+      seat.warm_up = std::min(policy.warm_up[s], line.micros);
+      // A strict warm-up ends early when no more forwards fit: so a worker that only counts the
+      // forwards before its first backward runs the same ops.
+      if (policy.strict) {
+        seat.warm_up =
+            std::min({seat.warm_up, seat.limit.micros, leg.room.most_whole(line.micros)});
+      }
     }
     result_.sequences.resize(seats_.size());
     for (Sequence& sequence : result_.sequences) sequence.reserve(3 * at(line.micros));
@@ -85,53 +103,44 @@ class Player {
     const Seat& seat = seats_[at(stage)];
     return seat.backwards < seat.forwards ? gradient_at_[cell(stage, seat.backwards)] : kNever;
   }
-  bool has_room(int32_t stage) const {
-    const Seat& seat = seats_[at(stage)];
-    const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
-    if (!policy_.most.empty() && whole + late >= policy_.most[at(stage)]) return false;
-    return line_.legs[at(stage)].room.fits(whole + 1, late);
-  }
-
   // The op that a free stage runs now; if there is none, sets when it looks again.
   std::optional<OpKind> choose(int32_t stage) {
     const Seat& seat = seats_[at(stage)];
     const Leg& leg = line_.legs[at(stage)];
-    const Duration now = look_at_[at(stage)];
-    const Duration gradient = next_gradient(stage);
-    const Duration activation = has_room(stage) ? next_activation(stage) : kNever;
-    const auto wait_until = [&](Duration moment) {
-      look_at_[at(stage)] = moment;
-      return std::nullopt;
-    };
+    Duration& look_at = look_at_[at(stage)];
+    const Duration now = look_at;
+    const bool warms_up = seat.forwards < seat.warm_up;
+    const bool prefers_forward = warms_up && !policy_.strict && seat.limit.fits(seat.held());
+    const bool weighs = seat.weights < seat.backwards;
     const auto soon = [&](Duration arrival, Duration op) {
       return arrival > now && arrival != kNever && arrival - now <= op * policy_.look_ahead / 2;
     };
-    // A strict warm-up ends with the first backward, even if the room ended it early: so a worker
-    // that only counts the forwards before its first backward runs the same ops.
-    const bool warming = (!policy_.strict || seat.backwards == 0) &&
-                         seat.forwards < std::min(policy_.warm_up[at(stage)], line_.micros) &&
-                         has_room(stage);
-    if (warming && policy_.strict) {
-      return activation <= now ? std::optional(OpKind::Forward) : wait_until(activation);
-    }
-    if (warming && activation <= now) return OpKind::Forward;
-    if (gradient <= now) return OpKind::BackwardInput;
-    if (warming) return wait_until(std::min(activation, gradient));
-    const bool weight = seat.weights < seat.backwards;
-    if (activation <= now) {
-      if (soon(gradient, leg.forward)) return wait_until(gradient);
-      const int32_t in_flight = seat.forwards - seat.backwards;
-      if (policy_.weights_before_forwards && weight && in_flight >= policy_.warm_up[at(stage)]) {
-        return OpKind::BackwardWeight;
-      }
-      return OpKind::Forward;
-    }
-    if (weight) {
-      const Duration next = std::min(gradient, activation);
-      return soon(next, leg.weight) ? wait_until(next) : std::optional(OpKind::BackwardWeight);
-    }
-    return wait_until(std::min(gradient, activation));
+    Duration gradient = kNever, activation = kNever, until = kNever;
+    if (prefers_forward && next_activation(stage) <= now) return OpKind::Forward;
+    const int32_t choice = first_ready(
+        warms_up && policy_.strict, seat,
+        [&] {
+          gradient = next_gradient(stage);
+          return gradient <= now ? number(OpKind::BackwardInput) : kNoOp;
+        },
+        [&] {
+          activation = next_activation(stage);
+          if (activation > now) return kNoOp;
+          if (soon(gradient, leg.forward)) return until = gradient, kWait;
+          const bool full = seat.forwards - seat.backwards >= policy_.warm_up[at(stage)];
+          if (policy_.weights_before_forwards && weighs && full) return kNoOp;
+          return number(OpKind::Forward);
+        },
+        [&] {
+          until = std::min(gradient, activation);
+          const bool waits = !weighs || prefers_forward || soon(until, leg.weight);
+          return waits ? kWait : number(OpKind::BackwardWeight);
+        });
+    if (choice >= 0) return static_cast<OpKind>(choice);
+    look_at = until;
+    return std::nullopt;
   }
+  static int32_t number(OpKind kind) { return static_cast<int32_t>(kind); }
 
   void begin(int32_t stage, OpKind kind) {
     Seat& seat = seats_[at(stage)];

@@ -78,7 +78,7 @@ MeshPlayer::MeshPlayer(const Mesh& mesh) : mesh_(mesh), window_(window_of(mesh))
       seat.place = first_[at(s)] + i;
       seat.stage = s;
       seat.row = at(s) * at(mesh.micros);
-      seat.room = seat.own->room;
+      seat.limit.room = seat.own->room;
       seat.lasts[0] = seat.own->forward;
       seat.lasts[1] = seat.own->backward;
       seat.lasts[2] = seat.own->weight;
@@ -108,7 +108,7 @@ MeshPlayer::MeshPlayer(const Mesh& mesh) : mesh_(mesh), window_(window_of(mesh))
 }
 
 void MeshPlayer::set_most(const std::vector<int32_t>& most) {
-  for (Seat& seat : seats_) seat.most = most.empty() ? INT32_MAX : most[at(seat.stage)];
+  for (Seat& seat : seats_) seat.limit.micros = most.empty() ? INT32_MAX : most[at(seat.stage)];
 }
 
 void MeshPlayer::set_routing(const Routing& routing) {
@@ -277,7 +277,7 @@ int64_t MeshPlayer::clear(Mode mode) {
     seat.forwards = seat.backwards = seat.weights = seat.first_open = 0;
     look_at_[at(seat.place)] = seat.stage == 0 ? seat.free_at : kNever;
     look_next_ = std::min(look_next_, look_at_[at(seat.place)]);
-    const int32_t late = std::min(seat.most, seat.room.most_late(seat.micros));
+    const int32_t late = std::min(seat.limit.micros, seat.limit.room.most_late(seat.micros));
     seat.left = seat.micros * (seat.lasts[0] + seat.lasts[1] + seat.lasts[2]) +
                 std::max(Duration{}, seat.turn - late * seat.lasts[2]);
     ops += int64_t{3} * seat.micros;
@@ -313,7 +313,7 @@ bool MeshPlayer::run_as(Duration most) {
       Duration& look_at = look_at_[at(seat.place)];
       while (look_at < until) {
         const Choice choice = choose<kMode>(seat, look_at);
-        if (choice == kNothing) continue;
+        if (choice < 0) continue;
         if (look_at + seat.left > most) return false;
         begin<kMode>(seat, look_at, choice);
         ++played_ops_;
@@ -371,78 +371,88 @@ MeshPlayer::Choice MeshPlayer::choose_listed(const Seat& seat, Duration& look_at
     if (here <= look_at) return choice_of(task);
   }
   look_at = here;
-  return kNothing;
-}
-
-bool MeshPlayer::has_room(const Seat& seat, int32_t more) {
-  const int32_t whole = seat.forwards - seat.backwards, late = seat.backwards - seat.weights;
-  return whole + late + more <= seat.most && seat.room.fits(whole + more, late);
+  return kNoOp;
 }
 
 MeshPlayer::Choice MeshPlayer::choose_in_order(const Seat& seat, Duration& look_at) const {
   const Duration now = look_at;
   Duration next = kNever;
-  if (seat.backwards < seat.forwards) {
+  const auto backward = [&] {
+    if (seat.backwards >= seat.forwards) return kNoOp;
     const int32_t micro = seat.order[1][seat.backwards];
     next = gradient_at_[seat.row + at(micro)];
-    if (next <= now) return backward_of(micro);
-  }
-  if (seat.forwards < seat.micros && has_room(seat, 1)) {
+    return next <= now ? backward_of(micro) : kNoOp;
+  };
+  const auto forward = [&] {
+    if (seat.forwards >= seat.micros) return kNoOp;
     const int32_t micro = seat.order[0][seat.forwards];
     const Duration arrival = activation_at_[seat.row + at(micro)];
     if (arrival <= now) return forward_of(micro);
     next = std::min(next, arrival);
-  }
-  if (seat.weights < seat.backwards) {
-    const int32_t micro = seat.order[2][seat.weights];
-    if (went_[seat.row + at(micro)] == 2) return weight_of(micro);
-  }
-  look_at = next;
-  return kNothing;
+    return kNoOp;
+  };
+  const auto weight = [&] {
+    if (seat.weights < seat.backwards) {
+      const int32_t micro = seat.order[2][seat.weights];
+      if (went_[seat.row + at(micro)] == 2) return weight_of(micro);
+    }
+    look_at = next;
+    return kNoOp;
+  };
+  return first_ready(false, seat, backward, forward, weight);
 }
 
 MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at) {
   const Duration now = look_at;
   Duration gradient_next = kNever, next = kNever;
-  if (mesh_.split_backward) {
-    seat.gradients.settle(now);
-    const int32_t rank = seat.gradients.first();
-    if (rank >= 0) return backward_of(seat.by_rank[rank]);
-    gradient_next = seat.gradients.next;
-  } else if (seat.backwards < seat.micros) {
-    const int32_t micro = seat.order[1][seat.backwards];
-    gradient_next = gradient_at_[seat.row + at(micro)];
-    if (gradient_next <= now) return backward_of(micro);
-  }
-  const auto soon = [&](Duration op) {
-    return gradient_next != kNever && gradient_next - now <= op * patience_.look_ahead / 2;
+  const auto backward = [&] {
+    if (mesh_.split_backward) {
+      seat.gradients.settle(now);
+      const int32_t rank = seat.gradients.first();
+      if (rank >= 0) return backward_of(seat.by_rank[rank]);
+      gradient_next = seat.gradients.next;
+    } else if (seat.backwards < seat.micros) {
+      const int32_t micro = seat.order[1][seat.backwards];
+      gradient_next = gradient_at_[seat.row + at(micro)];
+      if (gradient_next <= now) return backward_of(micro);
+    }
+    return kNoOp;
+  };
+  const int32_t late = seat.backwards - seat.weights;
+  // The weight gradient that can begin.
+  const auto next_weight = [&] {
+    if (late == 0) return kNoOp;
+    const int32_t micro = seat.order[2][seat.weights];
+    return went_[seat.row + at(micro)] == 2 ? weight_of(micro) : kNoOp;
   };
   const auto wait_until = [&](Duration moment) {
     look_at = moment;
-    return kNothing;
+    return kWait;
   };
-  const int32_t late = seat.backwards - seat.weights;
-  const int32_t weight = late > 0 ? seat.order[2][seat.weights] : -1;
-  const bool weighs = weight >= 0 && went_[seat.row + at(weight)] == 2;
-  const bool weighs_first = weighs && patience_.weights > 0 && late >= patience_.weights;
-  if (!weighs_first && has_room(seat, 1)) {
+  // True when a gradient comes so soon that the holder waits for it.
+  const auto soon = [&](Duration lasts) {
+    return gradient_next != kNever && gradient_next - now <= lasts * patience_.look_ahead / 2;
+  };
+  const auto forward = [&] {
+    if (patience_.weights > 0 && late >= patience_.weights && next_weight() != kNoOp) return kNoOp;
     seat.activations.settle(now);
     int32_t rank = seat.activations.first();
-    if (rank >= 0 && !has_room(seat, 2)) {
+    if (rank >= 0 && !seat.limit.fits(seat.held(), 2)) {
       const int32_t first = rank_[seat.row + at(seat.order[0][seat.first_open])];
       rank = seat.activations.has(first) ? first : -1;
     }
     if (rank >= 0) {
-      if (soon(seat.lasts[0])) return wait_until(gradient_next);
-      return forward_of(seat.by_rank[rank]);
+      return soon(seat.lasts[0]) ? wait_until(gradient_next) : forward_of(seat.by_rank[rank]);
     }
     next = seat.activations.next;
-  }
-  if (weighs) {
-    if (soon(seat.lasts[2])) return wait_until(gradient_next);
-    return weight_of(weight);
-  }
-  return wait_until(std::min(next, gradient_next));
+    return kNoOp;
+  };
+  const auto weight = [&] {
+    const Choice op = next_weight();
+    if (op == kNoOp) return wait_until(std::min(next, gradient_next));
+    return soon(seat.lasts[2]) ? wait_until(gradient_next) : op;
+  };
+  return first_ready(false, seat, backward, forward, weight);
 }
 
 template <MeshPlayer::Mode kMode>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "adapt/mesh.h"
+#include "ir/dispatch.h"
 
 namespace tenuto {
 
@@ -119,8 +120,7 @@ class MeshPlayer {
     size_t row = 0;  // of its stage in what is kept by stage and micro-batch
     int32_t micros = 0;
     int32_t forwards = 0, backwards = 0, weights = 0;  // begun; a free holder has ended them
-    int32_t most = INT32_MAX;                          // that it holds
-    Room room;
+    HeldLimit limit;
     Duration lasts[3] = {};  // forward, input gradient, weight gradient
     Duration free_at{};
     Duration turn{};  // least time from its last input gradient to the end of a step with a barrier
@@ -130,14 +130,14 @@ class MeshPlayer {
     int32_t first_open = 0;  // place of its first micro-batch whose forward has not begun
     Inbox activations, gradients;
     const Holder* own = nullptr;
+
+    HeldMicros held() const { return {forwards - backwards, backwards - weights}; }
   };
   // One direction of a way.
   struct Lane {
     Duration latency{}, busy{}, free_at{};
   };
 
-  // True when so many more forwards have room.
-  static bool has_room(const Seat& seat, int32_t more);
   void set_routing(const Routing& routing);
   void set_orders(const Orders& orders);
   void set_ranks();
@@ -156,7 +156,7 @@ class MeshPlayer {
   // An op of a holder: three times the micro-batch, plus the kind. It fits into one register, since
   // one is passed for every op that is played.
   using Choice = int32_t;
-  static constexpr Choice kNothing = -1;
+  static constexpr Choice kWait = kNoOp - 1;  // no op, though another kind could begin
   static Choice forward_of(int32_t micro) { return 3 * micro; }
   static Choice backward_of(int32_t micro) { return 3 * micro + 1; }
   static Choice weight_of(int32_t micro) { return 3 * micro + 2; }

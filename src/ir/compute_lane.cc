@@ -28,7 +28,8 @@ ComputeLane::Queue ComputeLane::queue_of(OpKind kind) const {
 
 ComputeLane::ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limit,
                          bool (*keep)(const Op&))
-    : list_(list), dispatch_(dispatch), limit_(limit) {
+    : list_(list), dispatch_(dispatch), holder_{HeldLimit(limit), {}} {
+  int32_t forwards = 0;
   const auto mine = [&](const Op& op) {
     return is_compute(op.kind) && (keep == nullptr || keep(op));
   };
@@ -37,8 +38,10 @@ ComputeLane::ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limi
   for (const Op& op : list) {
     if (!mine(op)) continue;
     ++count[queue(op)];
-    if (op.kind == OpKind::Forward) ++forwards_;
+    if (op.kind == OpKind::Forward) ++forwards;
   }
+  warm_up_ = std::min(limit.warm_up, forwards);
+  if (forwards == 0) holder_.limit = {};  // Evaluate holds nothing
   int32_t place = 0;
   for (size_t q = 0; q < kQueueCount; ++q) {
     runs_[q] = {place, place, place};
@@ -52,23 +55,14 @@ ComputeLane::ComputeLane(std::span<const Op> list, Dispatch dispatch, Limit limi
 }
 
 int32_t ComputeLane::ready_candidate(const int32_t* missing) const {
-  for (const Queue queue : {Update, Backward, Ahead, Weight}) {
-    const int32_t index = head(queue, missing);
-    if (index < 0) continue;
-    if (queue == Backward && forwards_begun_ < std::min(limit_.warm_up, forwards_)) continue;
-    const OpKind kind = list_[static_cast<size_t>(index)].kind;
-    if (kind == OpKind::Forward && !has_room()) continue;
-    // Outputs for other workers must be computed with the parameters before the step.
-    if (kind == OpKind::Step && owes_outputs()) continue;
-    return index;
+  const int32_t update = head(Update, missing);
+  // Outputs for other workers must be computed with the parameters before the step.
+  if (update >= 0 && (list_[static_cast<size_t>(update)].kind != OpKind::Step || !owes_outputs())) {
+    return update;
   }
-  return -1;
-}
-
-// True when one more forward keeps the limits.
-bool ComputeLane::has_room() const {
-  if (limit_.micros > 0 && held() >= limit_.micros) return false;
-  return limit_.room.fits(whole_ + 1, late_);
+  return first_ready(
+      forwards_begun_ < warm_up_, holder_, [&] { return head(Backward, missing); },
+      [&] { return head(Ahead, missing); }, [&] { return head(Weight, missing); });
 }
 
 void ComputeLane::heads(std::vector<int32_t>& into) const {

@@ -1,5 +1,5 @@
-// The compute lane of one worker: which op it takes next. The dispatch rule is implemented only
-// here; the walk (check, runtime) and the price both call it.
+// The compute lane of one worker: which op it takes next, by the rule of ir/dispatch.h. The walk
+// (check, runtime) and the price both call it.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "ir/plan.h"
+#include "ir/dispatch.h"
 
 namespace tenuto {
 
@@ -41,7 +41,7 @@ class ComputeLane {
     busy_ = true;
     ++runs_[queue_of(kind)].next;
     if (kind == OpKind::Forward) {
-      ++whole_;
+      ++holder_.micros.whole;
       ++forwards_begun_;
     }
   }
@@ -49,14 +49,15 @@ class ComputeLane {
   void end(OpKind kind) {
     busy_ = false;
     ++ended_;
-    if (kind == OpKind::BackwardInput) --whole_, ++late_;
-    if (kind == OpKind::BackwardWeight) --late_;
+    if (kind == OpKind::BackwardInput) --holder_.micros.whole, ++holder_.micros.late;
+    if (kind == OpKind::BackwardWeight) --holder_.micros.late;
   }
   // Appends the ops that the lane would take next if their inputs were there.
   void heads(std::vector<int32_t>& into) const;
-  // Counts micro-batches that the worker already holds before the list begins: `whole` of them
-  // before the end of their input gradient, `late` before the end of their weight gradient.
-  void hold(int32_t whole, int32_t late) { whole_ += whole, late_ += late; }
+  // Counts micro-batches that the worker already holds before the list begins.
+  void hold(HeldMicros more) {
+    holder_.micros.whole += more.whole, holder_.micros.late += more.late;
+  }
   // True while an op runs.
   bool busy() const { return busy_; }
   // True when every op has ended.
@@ -65,7 +66,7 @@ class ComputeLane {
   void restart();
   // Micro-batches (of all the worker's stages) between the start of a forward and the end of its
   // weight gradient.
-  int32_t held() const { return whole_ + late_; }
+  int32_t held() const { return holder_.micros.count(); }
 
  private:
   // The queues, highest priority first. Dispatch::Listed uses Judgement, and Listed for the rest.
@@ -73,6 +74,13 @@ class ComputeLane {
   static constexpr Queue Listed = Update;
   struct Run {
     int32_t first = 0, next = 0, end = 0;  // into ops_
+  };
+
+  // What the worker holds, and may hold.
+  struct Holder {
+    HeldLimit limit;
+    HeldMicros micros;
+    HeldMicros held() const { return micros; }
   };
 
   // The head of a queue; -1 when it cannot begin or there is none.
@@ -87,16 +95,15 @@ class ComputeLane {
   bool owes_outputs() const {
     return runs_[Backward].next != runs_[Backward].end || runs_[Ahead].next != runs_[Ahead].end;
   }
-  bool has_room() const;
   Queue queue_of(OpKind kind) const;
 
   std::span<const Op> list_;
   Dispatch dispatch_;
-  Limit limit_;
+  Holder holder_;
   std::vector<int32_t> ops_;  // indices into the list; under Ready queue by queue
   std::array<Run, kQueueCount> runs_;
-  int32_t forwards_ = 0, forwards_begun_ = 0;
-  int32_t whole_ = 0, late_ = 0;  // micro-batches held, before and after their input gradient
+  int32_t warm_up_ = 0;  // forwards before the first backward
+  int32_t forwards_begun_ = 0;
   int32_t ended_ = 0;
   bool busy_ = false;
 };

@@ -264,7 +264,7 @@ void Walk::store(std::span<const Value> stored) {
       --missing_[at(reader_[at(k)])];
     }
   }
-  compute_.hold(whole, late);
+  compute_.hold({whole, late});
 }
 
 void Walk::insert_offer(int32_t index, int32_t lane_index) {

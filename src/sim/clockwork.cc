@@ -332,7 +332,7 @@ void Clockwork::set_compute_lanes() {
       return static_cast<int32_t>(std::count_if(store.begin(), store.end(),
                                                 [&](const Value& it) { return it.kind == kind; }));
     };
-    compute_.back().hold(stored(ValueKind::Stash), stored(ValueKind::WeightWork));
+    compute_.back().hold({stored(ValueKind::Stash), stored(ValueKind::WeightWork)});
   }
 }
 
