@@ -8,18 +8,13 @@
 #include <span>
 #include <tuple>
 
-#include "base/text.h"
+#include "ir/checker.h"
 #include "ir/effect.h"
-#include "ir/pairing.h"
-#include "ir/standstill.h"
-#include "ir/text.h"
 #include "ir/walk.h"
 
 namespace tenuto {
 
 namespace {
-
-using Fault = std::optional<Error>;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -27,111 +22,11 @@ Fault job_fault(std::string message) {
   return Error{Code::Invalid, Reach::Job, std::move(message)};
 }
 
-// Where an op stands.
-struct Place {
-  WorkerId worker;
-  int32_t index = -1;
-};
-
 bool can_travel(ValueKind kind) {
   return kind == ValueKind::Activation || kind == ValueKind::Gradient || kind == ValueKind::Norm ||
          kind == ValueKind::ClipDecision;
 }
-
-// One pass over one schedule of a plan: the step, or the held-out pass.
-class Checker {
- public:
-  Checker(const Plan& plan, const Schedule& schedule, bool evaluation, const Sizes& sizes,
-          const Stores& stores)
-      : plan_(plan), schedule_(schedule), evaluation_(evaluation), sizes_(sizes), stores_(stores) {}
-
-  Fault run() {
-    if (Fault fault = check_counts()) return fault;
-    if (Fault fault = check_fields()) return fault;
-    if (Fault fault = check_work()) return fault;
-    if (Fault fault = check_order()) return fault;
-    if (!evaluation_) {
-      if (Fault fault = check_update()) return fault;
-    }
-    auto pairing = pair_messages(schedule_);
-    if (!pairing.ok()) return prefixed(pairing.error());
-    pairing_ = std::move(pairing).value();
-    if (Fault fault = check_memory()) return fault;
-    return check_progress();
-  }
-
- private:
-  const std::vector<Op>& list(WorkerId worker) const { return schedule_.lists[at(worker.value)]; }
-  int32_t worker_count() const { return static_cast<int32_t>(schedule_.lists.size()); }
-  // The place of `stage` among those that the worker holds, -1 when it does not.
-  int32_t slot_of(WorkerId worker, StageId stage) const {
-    const auto& stages = held_[at(worker.value)];
-    const auto found = std::lower_bound(stages.begin(), stages.end(), stage);
-    if (found == stages.end() || *found != stage) return -1;
-    return static_cast<int32_t>(found - stages.begin());
-  }
-  // True when the lists are what is left of a step.
-  bool resumed() const { return !stores_.empty(); }
-  std::span<const Value> store(int32_t worker) const {
-    return resumed() ? std::span<const Value>(stores_[at(worker)]) : std::span<const Value>();
-  }
-  // True when the worker, or any for -1, has a total of the stage before its list begins.
-  bool has_total(int32_t worker, StageId stage) const {
-    const auto here = [&](const Value& value) {
-      return value.kind == ValueKind::Total && value.stage == stage;
-    };
-    for (int32_t w = worker < 0 ? 0 : worker; resumed() && w < worker_count(); ++w) {
-      if (std::any_of(store(w).begin(), store(w).end(), here)) return true;
-      if (worker >= 0) break;
-    }
-    return false;
-  }
-  // The first number of this schedule's micro-batches.
-  int32_t micro_first() const { return evaluation_ ? plan_.schedule.micro_count : 0; }
-
-  Error prefixed(Error error) const {
-    if (evaluation_) error.message = "evaluation: " + error.message;
-    return error;
-  }
-  Fault fault(Place place, const std::string& what, Code code = Code::Invalid,
-              Reach reach = Reach::Job) const {
-    const auto& ops = list(place.worker);
-    const std::string where = at(place.index) < ops.size() ? cat(", op ", place.index, " (",
-                                                                 to_text(ops[at(place.index)]), ")")
-                                                           : std::string();
-    return prefixed({code, reach,
-                     cat("worker ", place.worker, where, ": ", what, "\n",
-                         table(schedule_, {{place.worker, place.index}}))});
-  }
-  Fault plain(const std::string& what) const { return prefixed({Code::Invalid, Reach::Job, what}); }
-
-  Fault check_counts();
-  Fault check_fields();
-  Fault check_op(Place place, const Op& op) const;
-  Fault check_work();
-  Fault check_kind(OpKind kind, std::vector<Place>& owner) const;
-  Fault check_rest() const;
-  Fault check_twice(OpKind kind) const;
-  Fault check_order() const;
-  Fault check_update() const;
-  Fault check_once(OpKind kind) const;
-  Fault check_one_update() const;
-  Fault check_reductions() const;
-  Fault check_group(GroupId group, const std::vector<StageId>& users) const;
-  Fault check_memory() const;
-  Fault check_progress();
-  Fault stuck(const Standstill& standstill, int64_t count, int64_t total) const;
-  Fault check_room(WorkerId worker, const Room& room) const;
-  Fault too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
-
-  const Plan& plan_;
-  const Schedule& schedule_;
-  bool evaluation_;
-  const Sizes& sizes_;
-  const Stores& stores_;
-  Pairing pairing_;
-  std::vector<std::vector<StageId>> held_;  // stages of each worker, ascending
-};
+}  // namespace
 
 Fault Checker::check_counts() {
   if (at(schedule_.stage_count) != plan_.stages.size()) {
@@ -348,182 +243,6 @@ Fault Checker::check_order() const {
   return {};
 }
 
-// The kinds of ops of an update: after the norm of all stages is known, or ahead of it.
-constexpr OpKind kBarrier[] = {OpKind::Measure, OpKind::Step};
-constexpr OpKind kAhead[] = {OpKind::MeasureAhead, OpKind::StepAhead, OpKind::Validate};
-
-const char* name_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::Measure:
-      return "Measure";
-    case OpKind::MeasureAhead:
-      return "MeasureAhead";
-    case OpKind::StepAhead:
-      return "StepAhead";
-    case OpKind::Validate:
-      return "Validate";
-    default:
-      return "Step";
-  }
-}
-
-// Either all stages step after the norm of all is known, or all step ahead of it.
-Fault Checker::check_one_update() const {
-  const bool staggered = is_staggered(schedule_);
-  for (int32_t w = 0; w < worker_count(); ++w) {
-    const auto& ops = list({w});
-    for (size_t i = 0; i < ops.size(); ++i) {
-      const auto among = [&](const auto& kinds) {
-        return std::find(std::begin(kinds), std::end(kinds), ops[i].kind) != std::end(kinds);
-      };
-      if (staggered ? !among(kBarrier) : !among(kAhead)) continue;
-      return fault({{w}, static_cast<int32_t>(i)},
-                   staggered ? "the plan steps ahead of the norm: this op waits for it"
-                             : "the plan steps with the norm of all: this op is ahead of it");
-    }
-  }
-  return {};
-}
-
-// Every holder of every stage has exactly one op of `kind`.
-Fault Checker::check_once(OpKind kind) const {
-  const std::string name = name_of(kind);
-  for (int32_t w = 0; w < worker_count(); ++w) {
-    const auto& ops = list({w});
-    std::vector<int32_t> found(held_[at(w)].size(), -1);
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (ops[i].kind != kind) continue;
-      int32_t& first = found[at(slot_of({w}, ops[i].stage))];
-      const Place here{{w}, static_cast<int32_t>(i)};
-      if (first >= 0) return fault(here, cat("it runs twice, also as op ", first));
-      first = here.index;
-    }
-    for (size_t slot = 0; slot < found.size(); ++slot) {
-      const StageId stage = held_[at(w)][slot];
-      if (found[slot] >= 0) continue;
-      // A stored clip decision needs no norms; a holder with a total has taken its step already.
-      if (resumed() && (kind == OpKind::Measure || has_total(w, stage))) continue;
-      return fault({{w}, static_cast<int32_t>(ops.size())},
-                   cat("holds stage ", stage, " and has no ", name, " of it: add one"));
-    }
-  }
-  return {};
-}
-
-// One use of a group by a worker.
-struct Use {
-  StageId stage;
-  int16_t part = -1;
-  WorkerId worker;
-  GroupId group;
-  int32_t index = 0;
-};
-
-Fault Checker::check_reductions() const {
-  std::vector<Use> uses;
-  for (int32_t w = 0; w < worker_count(); ++w) {
-    const auto& ops = list({w});
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (ops[i].kind != OpKind::Reduce) continue;
-      uses.push_back({ops[i].stage, ops[i].part, {w}, ops[i].group, static_cast<int32_t>(i)});
-    }
-  }
-  std::stable_sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
-    return std::tie(a.stage, a.part, a.worker) < std::tie(b.stage, b.part, b.worker);
-  });
-  std::vector<std::vector<StageId>> users(schedule_.groups.size());
-  std::vector<bool> reduced(plan_.stages.size(), false), whole(plan_.stages.size(), false);
-  for (size_t i = 0; i < uses.size();) {
-    size_t end = i;
-    const Use& head = uses[i];
-    const auto& holders = plan_.stages[at(head.stage.value)].holders;
-    for (; end < uses.size() && uses[end].stage == head.stage && uses[end].part == head.part;
-         ++end) {
-      const Place here{uses[end].worker, uses[end].index};
-      if (end > i && uses[end].worker == uses[end - 1].worker) {
-        return fault(here, cat("it runs twice, also as op ", uses[end - 1].index));
-      }
-      if (uses[end].group != head.group) {
-        return fault(here, cat("worker ", head.worker, " sums this gradient in group ", head.group,
-                               ": all holders must do it in one group"));
-      }
-    }
-    for (const WorkerId holder : end - i < holders.size() ? holders : std::vector<WorkerId>{}) {
-      const bool there = std::any_of(uses.begin() + static_cast<std::ptrdiff_t>(i),
-                                     uses.begin() + static_cast<std::ptrdiff_t>(end),
-                                     [&](const Use& use) { return use.worker == holder; });
-      if (there) continue;
-      return fault({holder, static_cast<int32_t>(list(holder).size())},
-                   cat("does not take part in the reduction ",
-                       to_text(list(head.worker)[at(head.index)]), " of its stage: add it"));
-    }
-    if (reduced[at(head.stage.value)] && whole[at(head.stage.value)]) {
-      return fault({head.worker, head.index}, "the whole gradient was reduced already");
-    }
-    if (has_total(-1, head.stage)) {
-      return fault({head.worker, head.index}, "the total is there already: copy it");
-    }
-    reduced[at(head.stage.value)] = true;
-    whole[at(head.stage.value)] = head.part < 0;
-    users[at(head.group.value)].push_back(head.stage);
-    i = end;
-  }
-  for (size_t s = 0; s < reduced.size(); ++s) {
-    if (reduced[s] || has_total(-1, {static_cast<int32_t>(s)})) continue;
-    return plain(cat("nobody reduces the gradient of stage ", s, ": add Reduce"));
-  }
-  for (size_t g = 0; g < users.size(); ++g) {
-    if (Fault found = check_group({static_cast<int32_t>(g)}, users[g])) return found;
-  }
-  return {};
-}
-
-// A group's members are the holders of its stages, and it is used once for each of them.
-Fault Checker::check_group(GroupId id, const std::vector<StageId>& users) const {
-  const Group& group = schedule_.groups[at(id.value)];
-  std::vector<StageId> stages = group.stages;
-  std::sort(stages.begin(), stages.end());
-  if (stages != users) {
-    return plain(cat("group ", id, " is for ", stages.size(), " stages and is used for ",
-                     users.size(), ": each of its stages must reduce in it once, no other"));
-  }
-  std::vector<WorkerId> holders, members = group.members;
-  for (const StageId stage : stages) {
-    const auto& more = plan_.stages[at(stage.value)].holders;
-    holders.insert(holders.end(), more.begin(), more.end());
-  }
-  std::sort(holders.begin(), holders.end());
-  std::sort(members.begin(), members.end());
-  if (holders != members) {
-    return plain(cat("the members of group ", id, " are not the holders of its stages, each once:",
-                     " every contribution must be in the sum exactly once"));
-  }
-  if (group.collective.value < 0 || at(group.collective.value) >= schedule_.collectives.size()) {
-    return plain(cat("group ", id, " names collective ", group.collective.value, " of ",
-                     schedule_.collectives.size()));
-  }
-  if (schedule_.collectives[at(group.collective.value)].members != group.members) {
-    return plain(
-        cat("group ", id, " and its collective ", group.collective, " have different members"));
-  }
-  return {};
-}
-
-Fault Checker::check_update() const {
-  if (Fault found = check_one_update()) return found;
-  const bool staggered = is_staggered(schedule_);
-  for (const OpKind kind : staggered ? std::span<const OpKind>(kAhead) : std::span(kBarrier)) {
-    if (Fault found = check_once(kind)) return found;
-  }
-  if (Fault found = check_reductions()) return found;
-  for (size_t c = 0; c < schedule_.collectives.size(); ++c) {
-    const Status status = check(schedule_.collectives[c]);
-    if (status.ok()) continue;
-    return plain(cat("collective ", c, ": ", status.error().message));
-  }
-  return {};
-}
-
 // The op at which a worker holds most, with the bytes of its stashes when they are known.
 Fault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
   std::vector<int64_t> held;  // of each stage, in bytes and in the order of forwards
@@ -678,6 +397,8 @@ Fault Checker::check_progress() {
   }
   return {};
 }
+
+namespace {
 
 // Layers without gap, holders and limits that exist.
 Fault check_stages(const Plan& plan) {
