@@ -77,7 +77,7 @@ struct Seat {
     return to_milliseconds(done.finish - done.start);
   }
   QueueMailbox mailbox;
-  std::unique_ptr<Compute> compute;
+  std::unique_ptr<Device> compute;
 };
 
 // A variant and the one that it is compared with; `unit` names their unit.
@@ -127,7 +127,8 @@ Row engine_over_plain(const GptShape& of, const std::string& text, int rounds) {
   MemoryNetwork network;
   const auto transport =
       make_memory_transport(network, {"bench", "", kWireVersion, {0}, 0}, mailbox);
-  Runner runner({transport.get(), compute.get(), &mailbox, &monotonic_clock(), nullptr});
+  Runner runner(
+      {transport.get(), compute.get(), compute.get(), &mailbox, &monotonic_clock(), nullptr});
   StepInput input;
   input.plan = &plan;
   input.self = {0};

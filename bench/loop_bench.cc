@@ -17,10 +17,10 @@ namespace tenuto {
 namespace {
 
 // Every op ends in the call that starts it; all values share one small buffer each way.
-class InstantCompute : public Compute {
+class InstantDevice : public Device {
  public:
-  explicit InstantCompute(Mailbox& mailbox) : mailbox_(mailbox) {}
-  Status begin(int64_t) override { return ok(); }
+  explicit InstantDevice(Mailbox& mailbox) : mailbox_(mailbox) {}
+  Result<Duration> begin(int64_t) override { return Duration(0); }
   Status start(const Op&, Duration, Ticket ticket) override {
     Done done;
     done.ticket = ticket;
@@ -32,7 +32,7 @@ class InstantCompute : public Compute {
   Result<std::span<const std::byte>> bytes(const Value&) override {
     return std::span<const std::byte>(out_);
   }
-  Result<std::span<std::byte>> room(const Value&) override { return std::span<std::byte>(in_); }
+  Result<std::span<std::byte>> allocate(const Value&) override { return std::span<std::byte>(in_); }
   Status reduced(const Value&) override { return ok(); }
   void discard(const Value&) override {}
   StepOutcome outcome() override { return {}; }
@@ -71,7 +71,7 @@ Row measure(int32_t stages, int32_t micros, Dispatch dispatch, int steps) {
   struct Part {
     QueueMailbox mailbox;
     std::unique_ptr<Transport> transport;
-    std::unique_ptr<InstantCompute> compute;
+    std::unique_ptr<InstantDevice> compute;
     std::vector<int64_t> times;
   };
   MemoryNetwork network;
@@ -80,7 +80,7 @@ Row measure(int32_t stages, int32_t micros, Dispatch dispatch, int steps) {
     auto part = std::make_unique<Part>();
     part->transport =
         make_memory_transport(network, {"bench", "", kWireVersion, {w}, 0}, part->mailbox);
-    part->compute = std::make_unique<InstantCompute>(part->mailbox);
+    part->compute = std::make_unique<InstantDevice>(part->mailbox);
     parts.push_back(std::move(part));
   }
   for (int32_t w = 0; w + 1 < stages; ++w) {
@@ -93,8 +93,8 @@ Row measure(int32_t stages, int32_t micros, Dispatch dispatch, int steps) {
   for (int32_t w = 0; w < stages; ++w) {
     threads.emplace_back([&, w] {
       Part& part = *parts[static_cast<size_t>(w)];
-      Runner runner(
-          {part.transport.get(), part.compute.get(), &part.mailbox, &monotonic_clock(), nullptr});
+      Runner runner({part.transport.get(), part.compute.get(), part.compute.get(), &part.mailbox,
+                     &monotonic_clock(), nullptr});
       StepInput input;
       input.plan = &plan.value();
       input.self = {w};

@@ -159,8 +159,8 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
     const auto device = make_paced(job, plan, {stage}, monotonic_clock(), mailbox);
     LinkClock links = make_link_clock(job);
     const bool on_virtual = job.device.clock == "virtual";
-    Runner runner(
-        {&transport, device.get(), &mailbox, &monotonic_clock(), on_virtual ? &links : nullptr});
+    Runner runner({&transport, device.get(), device.get(), &mailbox, &monotonic_clock(),
+                   on_virtual ? &links : nullptr});
     StepInput input;
     input.plan = &plan;
     input.self = {self};

@@ -25,8 +25,8 @@ Error no_torch(const std::string& what) {
 }
 #endif
 
-Result<std::unique_ptr<Compute>> make_device(const Job& job, const Plan& plan,
-                                             const std::vector<StageId>& stages, Mailbox& mailbox) {
+Result<std::unique_ptr<Device>> make_device(const Job& job, const Plan& plan,
+                                            const std::vector<StageId>& stages, Mailbox& mailbox) {
 #if TENUTO_TORCH
   return make_engine(job, plan, stages, mailbox);
 #else

@@ -35,7 +35,7 @@ Status guarded(const char* what, const Call& call) {
 
 class TorchCopies : public Copies {
  public:
-  TorchCopies(const Device& device, std::shared_ptr<ValueStore> store)
+  TorchCopies(const TorchDevice& device, std::shared_ptr<ValueStore> store)
       : device_(device), store_(std::move(store)) {}
 
   bool holds(const std::byte* memory) const override { return store_->holds(memory); }
@@ -43,7 +43,7 @@ class TorchCopies : public Copies {
   Result<std::shared_ptr<std::byte>> pinned(Bytes size) override {
     std::shared_ptr<std::byte> memory;
     const Status made = guarded("beside", [&]() -> Status {
-      auto tensor = std::make_shared<at::Tensor>(device_.host_room({size.count}, at::kByte));
+      auto tensor = std::make_shared<at::Tensor>(device_.allocate_host({size.count}, at::kByte));
       memory = {tensor, static_cast<std::byte*>(tensor->mutable_data_ptr())};
       return ok();
     });
@@ -65,10 +65,10 @@ class TorchCopies : public Copies {
 
   Status to_device(std::span<const std::byte> host, std::span<std::byte> device) override {
     return guarded("to", [&]() -> Status {
-      const HeldValue room = store_->at(device.data());
-      if (!fits(room, device)) return gone();
+      const HeldValue value = store_->at(device.data());
+      if (!fits(value, device)) return gone();
       store_->mark(device.data(),
-                   device_.to_device(view_of(host.data(), host.size()), as_bytes(room.tensor)));
+                   device_.to_device(view_of(host.data(), host.size()), as_bytes(value.tensor)));
       return ok();
     });
   }
@@ -82,13 +82,13 @@ class TorchCopies : public Copies {
                  "a message names memory of the device that holds no value"};
   }
 
-  const Device device_;
+  const TorchDevice device_;
   const std::shared_ptr<ValueStore> store_;
 };
 
 }  // namespace
 
-std::unique_ptr<Copies> make_copies(const Device& device, std::shared_ptr<ValueStore> store) {
+std::unique_ptr<Copies> make_copies(const TorchDevice& device, std::shared_ptr<ValueStore> store) {
   return std::make_unique<TorchCopies>(device, std::move(store));
 }
 

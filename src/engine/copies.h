@@ -10,6 +10,6 @@
 namespace tenuto {
 
 // The copies of the values in `store`, which are on `device`.
-std::unique_ptr<Copies> make_copies(const Device& device, std::shared_ptr<ValueStore> store);
+std::unique_ptr<Copies> make_copies(const TorchDevice& device, std::shared_ptr<ValueStore> store);
 
 }  // namespace tenuto

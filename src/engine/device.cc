@@ -28,23 +28,23 @@ int accelerator_count() { return cuda_count(); }
 // A device becomes a thread's current one with the thread's first work there; naming it is not
 // enough.
 void bind_device(const DeviceSettings& settings) {
-  const Result<Device> device = Device::open(settings);
+  const Result<TorchDevice> device = TorchDevice::open(settings);
   if (!device.ok() || !device.value().accelerator()) return;
   at::zeros({1}, at::TensorOptions().device(device.value().place()));
   device.value().finish();
 }
 
-Device::Device(at::Device place) : place_(place) {
+TorchDevice::TorchDevice(at::Device place) : place_(place) {
   if (!accelerator()) return;
   const c10::impl::VirtualGuardImpl guard(place.type());
   out_ = guard.getStreamFromGlobalPool(place, true);
   in_ = guard.getStreamFromGlobalPool(place, true);
 }
 
-Result<Device> Device::open(const DeviceSettings& settings) {
-  if (settings.kind == "cpu") return Device(at::Device(at::kCPU));
+Result<TorchDevice> TorchDevice::open(const DeviceSettings& settings) {
+  if (settings.kind == "cpu") return TorchDevice(at::Device(at::kCPU));
   if (settings.kind == "cuda" && cuda_count() > 0) {
-    return Device(at::Device(at::kCUDA, 0));
+    return TorchDevice(at::Device(at::kCUDA, 0));
   }
   return Error{
       Code::Invalid, Reach::Job,
@@ -54,18 +54,18 @@ Result<Device> Device::open(const DeviceSettings& settings) {
 
 // Every engine computes on the device's default stream: one op at a time, and the stages of a
 // worker in turn.
-c10::Stream Device::compute() const {
+c10::Stream TorchDevice::compute() const {
   return c10::impl::VirtualGuardImpl(place_.type()).getDefaultStream(place_);
 }
 
-at::Tensor Device::host_room(at::IntArrayRef sizes, at::ScalarType type) const {
+at::Tensor TorchDevice::allocate_host(at::IntArrayRef sizes, at::ScalarType type) const {
   return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(accelerator()));
 }
 
 // Memory that is allocated on the compute stream may still be in use by work queued there. So rooms
 // are allocated on the stream of the copies into them, which is idle when nothing comes. The
-// compute stream's use of a room is recorded, so that its memory is reused only after that.
-at::Tensor Device::room(at::IntArrayRef sizes) const {
+// compute stream's use of the memory is recorded, so that its memory is reused only after that.
+at::Tensor TorchDevice::allocate(at::IntArrayRef sizes) const {
   const auto options = at::TensorOptions().dtype(at::kFloat).device(place_);
   if (!accelerator()) return at::empty(sizes, options);
   const c10::StreamGuard guard(*in_);
@@ -74,18 +74,18 @@ at::Tensor Device::room(at::IntArrayRef sizes) const {
   return there;
 }
 
-std::shared_ptr<c10::Event> Device::mark() const {
+std::shared_ptr<c10::Event> TorchDevice::mark() const {
   if (!accelerator()) return nullptr;
   auto event = std::make_shared<c10::Event>(place_.type());
   event->record(compute());
   return event;
 }
 
-void Device::await(const HeldValue& value) const {
+void TorchDevice::await(const HeldValue& value) const {
   if (value.made) value.made->block(compute());
 }
 
-void Device::to_host(const HeldValue& value, const at::Tensor& host) const {
+void TorchDevice::to_host(const HeldValue& value, const at::Tensor& host) const {
   if (!accelerator()) {
     host.copy_(value.tensor);
     return;
@@ -98,8 +98,8 @@ void Device::to_host(const HeldValue& value, const at::Tensor& host) const {
   copied.synchronize();
 }
 
-std::shared_ptr<c10::Event> Device::to_device(const at::Tensor& host,
-                                              const at::Tensor& there) const {
+std::shared_ptr<c10::Event> TorchDevice::to_device(const at::Tensor& host,
+                                                   const at::Tensor& there) const {
   if (!accelerator()) {
     there.copy_(host);
     return nullptr;
@@ -112,7 +112,7 @@ std::shared_ptr<c10::Event> Device::to_device(const at::Tensor& host,
   return copied;
 }
 
-void Device::finish() const {
+void TorchDevice::finish() const {
   if (!accelerator()) return;
   c10::impl::VirtualGuardImpl(place_.type()).synchronizeStream(compute());
 }

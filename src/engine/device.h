@@ -23,33 +23,34 @@ struct HeldValue {
 };
 
 // The device of an engine. Streams do nothing on the CPU, where copies end before they return.
-class Device {
+class TorchDevice {
  public:
   // Opens the job's device. Invalid/Job when it is not there; the error names the devices that are.
-  static Result<Device> open(const DeviceSettings& settings);
+  static Result<TorchDevice> open(const DeviceSettings& settings);
   // Where tensors live.
   at::Device place() const { return place_; }
   // False on the CPU.
   bool accelerator() const { return !place_.is_cpu(); }
   // Uninitialised memory of the host, pinned for an accelerator. Any thread.
-  at::Tensor host_room(at::IntArrayRef sizes, at::ScalarType type) const;
+  at::Tensor allocate_host(at::IntArrayRef sizes, at::ScalarType type) const;
   // Uninitialised fp32 memory of the device for a value that comes from another worker: no work
   // that is still queued on the device touches it. Any thread.
-  at::Tensor room(at::IntArrayRef sizes) const;
+  at::Tensor allocate(at::IntArrayRef sizes) const;
   // An event after all work that was started on the compute stream so far; none on the CPU.
   std::shared_ptr<c10::Event> mark() const;
   // Makes all work that is started on the compute stream from now on wait for the value.
   void await(const HeldValue& value) const;
-  // Copies into `host`, which host_room gave, on a separate stream; returns when the copy has
+  // Copies into `host`, which allocate_host gave, on a separate stream; returns when the copy has
   // ended.
   void to_host(const HeldValue& value, const at::Tensor& host) const;
-  // Copies into `there`, which room gave, likewise; returns the event after which it is complete.
+  // Copies into `there`, which allocate gave, likewise; returns the event after which it is
+  // complete.
   std::shared_ptr<c10::Event> to_device(const at::Tensor& host, const at::Tensor& there) const;
   // Blocks until what was started on the compute stream has ended.
   void finish() const;
 
  private:
-  explicit Device(at::Device place);
+  explicit TorchDevice(at::Device place);
   c10::Stream compute() const;
   at::Device place_;
   std::optional<c10::Stream> out_, in_;  // of an accelerator: one for each way

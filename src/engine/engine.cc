@@ -53,23 +53,23 @@ struct Stash {
 
 Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
 
-class Engine : public Compute {
+class Engine : public Device {
  public:
-  Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
+  Engine(const Job& job, const Plan& plan, StageId stage, TorchDevice device, DataExtent extent,
          std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store,
          std::shared_ptr<Copies> copies, Mailbox& mailbox);
   ~Engine() override;
 
-  Status begin(int64_t step) override;
+  Result<Duration> begin(int64_t step) override;
   bool resumes() const override { return true; }
   void keep(const Value& value) override;
   void drop(const Value& value) override;
-  Status resume(int64_t step, const Remainder& rest) override;
+  Result<Duration> resume(int64_t step, const Remainder& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   void set_speed(double speed) override { speed_ = speed; }
   Copies* copies() override { return copies_.get(); }
-  Result<std::span<std::byte>> room(const Value& value) override;
+  Result<std::span<std::byte>> allocate(const Value& value) override;
   Element sum_elements() const override {
     return weights_.fixed() ? Element::Int64 : Element::Float32;
   }
@@ -119,7 +119,7 @@ class Engine : public Compute {
   at::Tensor inputs_of(const Op& op) const;
   at::Tensor targets_of(const Op& op) const;
   void clear_once();
-  Status settle();
+  Status await_idle();
   Status check_stored(const std::vector<Value>& stored) const;
 
   void put(const Value& value, const at::Tensor& source);
@@ -133,7 +133,7 @@ class Engine : public Compute {
   const StageId stage_;
   const int32_t stage_count_, micro_count_;
   const bool split_, keeps_back_up_;
-  const Device device_;
+  const TorchDevice device_;
   const std::shared_ptr<Data> data_;         // of the worker's stages, one of which runs at a time
   const std::shared_ptr<ValueStore> store_;  // of the worker's stages
   const std::shared_ptr<Copies> copies_;     // of the store; none where it is the host's memory
@@ -162,8 +162,8 @@ class Engine : public Compute {
   std::thread thread_;  // last: it uses all of the above
 };
 
-Engine::Engine(const Job& job, const Plan& plan, StageId stage, Device device, DataExtent extent,
-               std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store,
+Engine::Engine(const Job& job, const Plan& plan, StageId stage, TorchDevice device,
+               DataExtent extent, std::shared_ptr<Data> data, std::shared_ptr<ValueStore> store,
                std::shared_ptr<Copies> copies, Mailbox& mailbox)
     : job_(job),
       stage_(stage),
@@ -202,7 +202,7 @@ Engine::~Engine() {
 
 // Waits for the op under way. An op waits for nothing but the device, so it always ends; the limit
 // is for a device that has stopped.
-Status Engine::settle() {
+Status Engine::await_idle() {
   constexpr std::chrono::minutes kLimit(10);
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, kLimit, [this] { return !busy_; })) return ok();
@@ -211,8 +211,8 @@ Status Engine::settle() {
                    " minutes: the device has stopped")};
 }
 
-Status Engine::begin(int64_t step) {
-  if (Status settled = settle(); !settled.ok()) return settled;
+Result<Duration> Engine::begin(int64_t step) {
+  if (Status idle = await_idle(); !idle.ok()) return idle.error();
   store_->begin(step);
   sums_.begin(step);
   stashes_.clear();
@@ -220,10 +220,10 @@ Status Engine::begin(int64_t step) {
   account_.begin(step);
   ahead_.begin();
   sums_clear_ = divided_ = false;
-  return ok();
+  return Duration(0);
 }
 
-// A total needs nothing here: it stays in its room.
+// A total needs nothing here: it stays in its memory.
 void Engine::keep(const Value& value) {
   if (value.kind != ValueKind::Total) store_->keep(value);
 }
@@ -232,9 +232,9 @@ void Engine::drop(const Value& value) {
   value.kind == ValueKind::Total ? discard(value) : store_->drop(value);
 }
 
-Status Engine::resume(int64_t step, const Remainder& rest) {
-  if (Status settled = settle(); !settled.ok()) return settled;
-  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level;
+Result<Duration> Engine::resume(int64_t step, const Remainder& rest) {
+  if (Status idle = await_idle(); !idle.ok()) return idle.error();
+  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level.error();
   if (step != account_.step()) {
     stashes_.clear();
     work_.clear();
@@ -242,12 +242,14 @@ Status Engine::resume(int64_t step, const Remainder& rest) {
   store_->resume(step, rest.stored);
   sums_.resume(step);
   ahead_.begin();
-  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed;
+  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed.error();
   sums_clear_ = account_.has_sum();
   divided_ = false;
   Status there = keep_wanted(ValueKind::Stash, stage_, rest.stored, stashes_);
   if (there.ok()) there = keep_wanted(ValueKind::WeightWork, stage_, rest.stored, work_);
-  return there.ok() ? check_stored(rest.stored) : there;
+  if (there.ok()) there = check_stored(rest.stored);
+  if (!there.ok()) return there.error();
+  return Duration(0);
 }
 
 // Checks that the stored values are here. Of the totals each stage checks only its own.
@@ -292,32 +294,32 @@ Result<std::span<const std::byte>> Engine::bytes(const Value& value) {
                    held.tensor.nbytes());
 }
 
-Result<std::span<std::byte>> Engine::room(const Value& value) {
+Result<std::span<std::byte>> Engine::allocate(const Value& value) {
   if (value.kind == ValueKind::Total) {
     divided_ = false;
-    return sums_.room(value);
+    return sums_.allocate(value);
   }
-  at::Tensor room;
+  at::Tensor memory;
   if (value.kind == ValueKind::Norm) {
-    room = at::empty({static_cast<int64_t>(sizeof(RunningNorm))}, at::kByte);
+    memory = at::empty({static_cast<int64_t>(sizeof(RunningNorm))}, at::kByte);
   } else if (value.kind == ValueKind::ClipDecision) {
-    room = at::empty({static_cast<int64_t>(sizeof(WholeNorm))}, at::kByte);
+    memory = at::empty({static_cast<int64_t>(sizeof(WholeNorm))}, at::kByte);
   } else {
-    room = blank();
+    memory = blank();
   }
-  store_->put(value, {room, nullptr});
-  return std::span(static_cast<std::byte*>(room.mutable_data_ptr()), room.nbytes());
+  store_->put(value, {memory, nullptr});
+  return std::span(static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes());
 }
 
 // Memory of an activation or a gradient.
 at::Tensor Engine::blank() const {
   if (job_.model.kind == "gpt") {
-    return device_.room({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
+    return device_.allocate({job_.parallel.micro_rows, job_.model.sequence, job_.model.width});
   }
-  return device_.room({job_.parallel.micro_rows, job_.model.width});
+  return device_.allocate({job_.parallel.micro_rows, job_.model.width});
 }
 
-// The compute thread divides by the micro-batch count later: the room keeps the sum, which may be
+// The compute thread divides by the micro-batch count later: the memory keeps the sum, which may be
 // sent to others as a total.
 Status Engine::reduced(const Value&) { return ok(); }
 
@@ -326,12 +328,12 @@ void Engine::discard(const Value& value) {
 }
 
 StepOutcome Engine::outcome() {
-  if (!settle().ok()) return {};
+  if (!await_idle().ok()) return {};
   return account_.sorted_outcome();
 }
 
 Status Engine::undo() {
-  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
   if (undo_ == Undo::None) {
     return failed(cat("stage ", stage_, " has no step to take back at version ", version()));
   }
@@ -343,22 +345,22 @@ Status Engine::undo() {
 }
 
 void Engine::start_over() {
-  if (settle().ok()) ahead_.start_over();
+  if (await_idle().ok()) ahead_.start_over();
 }
 
 Finality Engine::finality() {
-  if (!settle().ok()) return {};
+  if (!await_idle().ok()) return {};
   return ahead_.finality();
 }
 
 Status Engine::save(StageId stage, const std::string& path) {
   CHECK(stage == stage_, cat("a shard of stage ", stage_, ", not of ", stage));
-  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
   return weights_.save(path, version_);
 }
 
 Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
-  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
   const Status loaded = weights_.load(paths, version);
   if (!loaded.ok()) return loaded;
   return adopt(version);
@@ -366,21 +368,21 @@ Status Engine::load(const std::vector<std::string>& paths, int64_t version) {
 
 Status Engine::read_state(StageId stage, int64_t first, std::span<std::byte> to) {
   CHECK(stage == stage_, cat("the state of stage ", stage_, ", not of ", stage));
-  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
   weights_.read_state(first, to);
   return ok();
 }
 
 Status Engine::write_state(StageId stage, int64_t first, std::span<const std::byte> from) {
   CHECK(stage == stage_, cat("the state of stage ", stage_, ", not of ", stage));
-  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
   weights_.write_state(first, from);
   undo_ = Undo::None;  // the back-up from before the last update does not have this part
   return ok();
 }
 
 Status Engine::adopt(int64_t version) {
-  if (Status settled = settle(); !settled.ok()) return settled;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
   version_ = version;
   undo_ = Undo::None;
   ahead_.set_final({.version = version_});
@@ -720,9 +722,9 @@ int32_t layer_count(const ModelSettings& model) {
   return model.layers + (model.kind == "gpt" ? 2 : 1);
 }
 
-Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
-                                             const std::vector<StageId>& stages, Mailbox& mailbox,
-                                             EngineOptions options) {
+Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
+                                            const std::vector<StageId>& stages, Mailbox& mailbox,
+                                            EngineOptions options) {
   const auto count = static_cast<int32_t>(plan.stages.size());
   CHECK(!stages.empty(), "an engine holds a stage");
   CHECK(plan.stages.back().layer_end == layer_count(job.model), "a plan of this model's layers");
@@ -733,13 +735,13 @@ Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
   }
   std::shared_ptr<Data> data;
   const auto store = std::make_shared<ValueStore>();
-  const Result<Device> device = Device::open(job.device);
+  const Result<TorchDevice> device = TorchDevice::open(job.device);
   if (!device.ok()) return device.error();
   std::shared_ptr<Copies> copies;
   if (device.value().accelerator() || options.separate_memory) {
     copies = make_copies(device.value(), store);
   }
-  std::vector<StagePart<Compute>> parts;
+  std::vector<StagePart<Device>> parts;
   for (const StageId stage : stages) {
     CHECK(stage.value >= 0 && stage.value < count, cat("a stage of ", count, ", not ", stage));
     const bool reads = stage.value == 0 || stage.value == count - 1;
@@ -753,8 +755,8 @@ Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
                                          reads ? data->extent() : DataExtent{},
                                          reads ? data : nullptr, store, copies, mailbox)});
   }
-  if (parts.size() == 1) return std::move(parts.front().compute);
-  return std::unique_ptr<Compute>(std::make_unique<Stages<Compute>>(std::move(parts)));
+  if (parts.size() == 1) return std::move(parts.front().device);
+  return std::unique_ptr<Device>(std::make_unique<Stages<Device>>(std::move(parts)));
 }
 
 }  // namespace tenuto

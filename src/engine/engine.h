@@ -12,7 +12,7 @@
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "ir/plan.h"
-#include "runtime/compute.h"
+#include "runtime/device.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -27,15 +27,15 @@ struct EngineOptions {
   bool separate_memory = false;
 };
 
-// A Compute that holds `stages` of the job's model, one or several, on the job's device. Reads the
+// A Device that holds `stages` of the job's model, one or several, on the job's device. Reads the
 // data that they need; parameters are initialised from (seed, parameter name), whatever the
 // partition.
 //
 // Requires: at least one stage, all of them the plan's and of one worker
 // Errors: Invalid/Job for a missing file, too little text, no such device.
-Result<std::unique_ptr<Compute>> make_engine(const Job& job, const Plan& plan,
-                                             const std::vector<StageId>& stages, Mailbox& mailbox,
-                                             EngineOptions options = {});
+Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
+                                            const std::vector<StageId>& stages, Mailbox& mailbox,
+                                            EngineOptions options = {});
 
 // Makes the job's device the current one of the calling thread, for libraries that ask for it. Does
 // nothing on the CPU, nor when there is no such device.

@@ -59,7 +59,7 @@ Status sample(const Job& job, const std::vector<std::string>& shards, const std:
   if (job.model.kind != "gpt") {
     return invalid(cat("model.kind = \"", job.model.kind, "\" writes no text: only gpt does"));
   }
-  const Result<Device> device = Device::open(job.device);
+  const Result<TorchDevice> device = TorchDevice::open(job.device);
   if (!device.ok()) return device.error();
   try {
     const at::NoGradGuard guard;

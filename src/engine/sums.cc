@@ -36,7 +36,7 @@ std::span<const std::byte> Sums::own(int part) {
   if (weights_.fixed()) return std::as_bytes(fixed_part(weights_.fixed_sums(), part));
   const at::Tensor& sums = weights_.gradients();
   if (device_.accelerator() && !own_.defined()) {
-    own_ = device_.host_room(sums.sizes(), at::kFloat);
+    own_ = device_.allocate_host(sums.sizes(), at::kFloat);
     own_.copy_(sums);
   }
   const auto [first, end] = weights_.bucket(part);
@@ -44,7 +44,7 @@ std::span<const std::byte> Sums::own(int part) {
   return {static_cast<const std::byte*>(bucket.const_data_ptr()), bucket.nbytes()};
 }
 
-std::span<std::byte> Sums::room(const Value& total) {
+std::span<std::byte> Sums::allocate(const Value& total) {
   here_.insert(total);
   return part_of(total.part);
 }
@@ -52,7 +52,7 @@ std::span<std::byte> Sums::room(const Value& total) {
 std::span<std::byte> Sums::part_of(int part) {
   if (weights_.fixed()) return std::as_writable_bytes(fixed_part(weights_.fixed_totals(), part));
   if (device_.accelerator() && !total_.defined()) {
-    total_ = device_.host_room(weights_.totals().sizes(), at::kFloat);
+    total_ = device_.allocate_host(weights_.totals().sizes(), at::kFloat);
   }
   const auto [first, end] = weights_.bucket(part);
   const at::Tensor& totals = total_.defined() ? total_ : weights_.totals();

@@ -18,20 +18,20 @@ namespace tenuto {
 // The gradient sums of the weights, in the host's memory; on an accelerator they are copies. Called
 // by the worker's thread, except upload().
 //
-// Until it is discarded, a total stays in its room after its step's update, and also when the next
-// step has begun: the totals of the next step then have rooms of their own.
+// Until it is discarded, a total stays in its memory after its step's update, and also when the
+// next step has begun: the totals of the next step then have memory of their own.
 class Sums {
  public:
   // Both outlive this.
-  Sums(Weights& weights, const Device& device) : weights_(weights), device_(device) {}
+  Sums(Weights& weights, const TorchDevice& device) : weights_(weights), device_(device) {}
   // Begins step `step` without any total. Calling it again changes nothing.
   void begin(int64_t step);
   // Begins the rest of a step that was begun here before: its totals are here again.
   void resume(int64_t step);
   // The worker's own sum of a bucket (Weights::bucket), as it is now.
   std::span<const std::byte> own(int part);
-  // The room of a total. The total counts as here from now on.
-  std::span<std::byte> room(const Value& total);
+  // The memory of a total. The total counts as here from now on.
+  std::span<std::byte> allocate(const Value& total);
   // True when the total is here.
   bool has(const Value& total) const { return here_.contains(total); }
   // A total that is here.
@@ -47,7 +47,7 @@ class Sums {
   std::span<FixedSum> fixed_part(std::span<FixedSum> all, int part) const;
 
   Weights& weights_;
-  const Device& device_;
+  const TorchDevice& device_;
   int64_t step_ = -1;
   std::set<Value> here_, before_;          // of this step and of the one before
   at::Tensor own_, total_, total_before_;  // copies for an accelerator, made when needed

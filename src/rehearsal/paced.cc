@@ -50,7 +50,7 @@ struct Work {
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
 };
 
-class Paced : public PacedCompute {
+class Paced : public PacedDevice {
  public:
   Paced(const Job& job, const Plan& plan, StageId stage, const Clock& clock, Mailbox& mailbox,
         const PacedOptions& options, std::shared_ptr<PacedCommon> common);
@@ -58,17 +58,14 @@ class Paced : public PacedCompute {
   Paced(const Paced&) = delete;
   Paced& operator=(const Paced&) = delete;
 
-  Status begin(int64_t step) override;
+  Result<Duration> begin(int64_t step) override;
   bool resumes() const override { return true; }
   void keep(const Value& value) override;
   void drop(const Value& value) override;
-  Status resume(int64_t step, const Remainder& rest) override;
+  Result<Duration> resume(int64_t step, const Remainder& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
-  Duration virtual_now() const override {
-    return virtual_clock_ ? std::max(common_->now, Duration(0)) : Duration(0);
-  }
   Result<std::span<const std::byte>> bytes(const Value& value) override;
-  Result<std::span<std::byte>> room(const Value& value) override;
+  Result<std::span<std::byte>> allocate(const Value& value) override;
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
   StepOutcome outcome() override { return account_.sorted_outcome(); }
@@ -100,7 +97,7 @@ class Paced : public PacedCompute {
   std::vector<float> weights() const override { return weights_; }
 
  private:
-  void set_clock_on(bool leads);
+  Duration set_clock_on(bool leads);
   Status prepare(Work& work);
   Status prepare_backward(Work& work);
   Status prepare_update(Work& work);
@@ -207,7 +204,7 @@ void Paced::count_lag(bool counts) {
   common_->counts_lag = counts;
 }
 
-Status Paced::begin(int64_t step) {
+Result<Duration> Paced::begin(int64_t step) {
   if (step != version_) {
     return invalid(cat("step ", step, " begins on version ", version_, " of the parameters"));
   }
@@ -219,18 +216,19 @@ Status Paced::begin(int64_t step) {
   std::fill(sums_.begin(), sums_.end(), 0.0F);
   // The stages after the first have nothing to do before its messages come; the virtual arrival of
   // these moves their clocks on. The moment at which the host lets them begin must not count.
-  set_clock_on(stage_.value == 0);
-  return ok();
+  return set_clock_on(stage_.value == 0);
 }
 
-// After a pause sets the virtual clock of a device that `leads` to the present moment.
-void Paced::set_clock_on(bool leads) {
+// After a pause sets the virtual clock of a device that `leads` to the present moment. Returns what
+// the virtual clock shows then; zero without one.
+Duration Paced::set_clock_on(bool leads) {
   const Duration now = clock_.now();
   const Duration pause =
       paced_length(device_, split_, OpKind::Forward, share_.place, share_.chunks);
   if (common_->now.count() < 0 || (leads && now - common_->now > pause)) {
     common_->now = now;
   }
+  return virtual_clock_ ? std::max(common_->now, Duration(0)) : Duration(0);
 }
 
 void Paced::keep(const Value& value) {
@@ -245,27 +243,27 @@ void Paced::drop(const Value& value) {
   if (held && held->size() == elements_) common_->spare.push_back(std::move(*held));
 }
 
-Status Paced::resume(int64_t step, const Remainder& rest) {
-  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level;
+Result<Duration> Paced::resume(int64_t step, const Remainder& rest) {
+  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level.error();
   if (account_.step() != step) {
     kept_.clear();
     late_.clear();
   }
   ahead_.begin();
   common_->kept.resume(step, rest.stored, common_->store);
-  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed;
+  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed.error();
   if (!account_.has_sum()) std::fill(sums_.begin(), sums_.end(), 0.0F);
   for (const auto& [kind, held] :
        {std::pair(ValueKind::Stash, &kept_), std::pair(ValueKind::WeightWork, &late_)}) {
-    if (Status there = keep_wanted(kind, stage_, rest.stored, *held); !there.ok()) return there;
+    const Status there = keep_wanted(kind, stage_, rest.stored, *held);
+    if (!there.ok()) return there.error();
   }
   for (const Value& value : rest.stored) {
     const bool here = common_->store.contains(value) || value.kind == ValueKind::Partial ||
                       value.kind == ValueKind::Stash || value.kind == ValueKind::WeightWork;
     if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
   }
-  set_clock_on(true);
-  return ok();
+  return set_clock_on(true);
 }
 
 size_t Paced::size_of(const Value& value) const {
@@ -331,16 +329,16 @@ Result<std::span<const std::byte>> Paced::bytes(const Value& value) {
   return std::as_bytes(std::span<const float>(*found.value()));
 }
 
-Result<std::span<std::byte>> Paced::room(const Value& value) {
+Result<std::span<std::byte>> Paced::allocate(const Value& value) {
   if (size_of(value) == 0 && (value.kind != ValueKind::Total || bucket(value.part) == nullptr)) {
-    return invalid(cat("there is no room for ", to_text(value), " at stage ", stage_));
+    return invalid(cat(to_text(value), " has no size at stage ", stage_));
   }
   return std::as_writable_bytes(std::span(*make(value)));
 }
 
 Status Paced::reduced(const Value& total) {
   const auto found = common_->store.find(total);
-  if (found == common_->store.end()) return invalid(cat(to_text(total), " was never given room"));
+  if (found == common_->store.end()) return invalid(cat(to_text(total), " was never allocated"));
   for (float& element : found->second) element /= static_cast<float>(micro_count_);
   return ok();
 }
@@ -387,7 +385,7 @@ Status Paced::adopt(int64_t version) {
   return ok();
 }
 
-// Finds what the op reads and makes room for what it writes.
+// Finds what the op reads and allocates what it writes.
 Status Paced::prepare(Work& work) {
   const Op& op = work.op;
   switch (op.kind) {
@@ -437,7 +435,7 @@ Status Paced::prepare_update(Work& work) {
   return ok();
 }
 
-// Makes room for the values of a void op, which only need the right size.
+// Allocates the values of a void op, which only need the right size.
 void Paced::prepare_void(Work& work) {
   for (const Value& value : effect_of(work.op, stage_count_).write) {
     const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
@@ -699,7 +697,7 @@ void Paced::compute_void(Work& work) {
 }
 
 // Several stages on one paced device.
-class PacedStages : public Stages<PacedCompute> {
+class PacedStages : public Stages<PacedDevice> {
  public:
   using Stages::Stages;
   Lag lag() const override { return first().lag(); }
@@ -708,7 +706,7 @@ class PacedStages : public Stages<PacedCompute> {
   std::vector<float> weights() const override {
     std::vector<float> all;
     for (const auto& part : parts()) {
-      const std::vector<float> own = part.compute->weights();
+      const std::vector<float> own = part.device->weights();
       all.insert(all.end(), own.begin(), own.end());
     }
     return all;
@@ -717,17 +715,17 @@ class PacedStages : public Stages<PacedCompute> {
 
 }  // namespace
 
-std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
-                                         const std::vector<StageId>& stages, const Clock& clock,
-                                         Mailbox& mailbox, const PacedOptions& options) {
+std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,
+                                        const std::vector<StageId>& stages, const Clock& clock,
+                                        Mailbox& mailbox, const PacedOptions& options) {
   CHECK(!stages.empty(), "a paced device holds a stage");
   const auto common = std::make_shared<PacedCommon>();
-  std::vector<StagePart<PacedCompute>> parts;
+  std::vector<StagePart<PacedDevice>> parts;
   for (const StageId stage : stages) {
     parts.push_back(
         {stage, std::make_unique<Paced>(job, plan, stage, clock, mailbox, options, common)});
   }
-  if (parts.size() == 1) return std::move(parts.front().compute);
+  if (parts.size() == 1) return std::move(parts.front().device);
   return std::make_unique<PacedStages>(std::move(parts));
 }
 

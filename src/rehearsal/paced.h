@@ -18,13 +18,13 @@
 #include "base/clock.h"
 #include "ir/plan.h"
 #include "rehearsal/lag.h"
-#include "runtime/compute.h"
+#include "runtime/device.h"
 #include "world/job.h"
 
 namespace tenuto {
 
-// A Compute that also tells its lag.
-class PacedCompute : public Compute {
+// A Device that also tells its lag.
+class PacedDevice : public Device {
  public:
   // Over the ops since construction, the last million of them.
   virtual Lag lag() const = 0;
@@ -53,9 +53,9 @@ struct PacedOptions {
 // messages.
 //
 // Requires: at least one stage, all of them the plan's and of one worker
-std::unique_ptr<PacedCompute> make_paced(const Job& job, const Plan& plan,
-                                         const std::vector<StageId>& stages, const Clock& clock,
-                                         Mailbox& mailbox, const PacedOptions& options = {});
+std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,
+                                        const std::vector<StageId>& stages, const Clock& clock,
+                                        Mailbox& mailbox, const PacedOptions& options = {});
 
 // The length of an op of a paced job at worker `place` of a pipeline. Each of the worker's `chunks`
 // stages takes an equal part of the worker's time; a backward that is not split lasts as long as

@@ -4,8 +4,9 @@
 
 #include <cstdint>
 
-#include "runtime/compute.h"
+#include "ir/op.h"
 #include "runtime/norm.h"
+#include "runtime/optimizer.h"
 
 namespace tenuto {
 
@@ -72,9 +73,9 @@ class AheadUpdate {
     pending_ = Pending::None;
     start_over();
   }
-  // No step is void any more; see Compute::start_over.
+  // No step is void any more; see Optimizer::start_over.
   void start_over() { again_ = over_ = void_ = false; }
-  // See Compute::finality.
+  // See Optimizer::finality.
   Finality finality() const {
     Finality now = finality_;
     now.again = again_;

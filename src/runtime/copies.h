@@ -1,5 +1,5 @@
 // Copies the values of a device with memory of its own to the host and back. The other half of the
-// Compute interface, for devices whose memory the processor cannot read (engine/).
+// Device interface, for devices whose memory the processor cannot read (engine/).
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace tenuto {
 class Copies {
  public:
   virtual ~Copies() = default;
-  // True when `memory` is the first byte of a value in the device's memory: what Compute gave as
-  // bytes or room and has not discarded. Any thread.
+  // True when `memory` is the first byte of a value in the device's memory: what StageCompute gave
+  // as bytes or room and has not discarded. Any thread.
   virtual bool holds(const std::byte* memory) const = 0;
   // Memory of the host that the device copies from and to by itself (pinned). Any thread.
   // Errors: Exhausted/Worker

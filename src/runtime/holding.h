@@ -16,7 +16,8 @@
 
 namespace tenuto {
 
-// The values that one worker holds. Written by its StepRun; what the values are is with Compute.
+// The values that one worker holds. Written by its StepRun; the values themselves are with
+// StageCompute.
 class Holding {
  public:
   // At most `limit` bytes of what was sent are kept of a step.

@@ -52,7 +52,7 @@ class KeptValues {
     before_.clear();
     Values all;
     for (const Value& value : stored) {
-      // A kept value is whole; in the store there may be a room whose message has not come.
+      // A kept value is whole; in the store there may be memory whose message has not come.
       for (Values* place : {&now_, &store}) {
         if (const auto found = place->find(value); found != place->end()) {
           all.insert(place->extract(found));

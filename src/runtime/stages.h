@@ -1,4 +1,4 @@
-// A worker that holds several stages: one Compute for each, which share a store of values, so that
+// A worker that holds several stages: one Device for each, which share a store of values, so that
 // what one stage makes the next one takes without a message.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "runtime/compute.h"
+#include "runtime/device.h"
 
 namespace tenuto {
 
@@ -17,10 +17,10 @@ namespace tenuto {
 template <class Face>
 struct StagePart {
   StageId stage;
-  std::unique_ptr<Face> compute;
+  std::unique_ptr<Face> device;
 };
 
-// The parts as one Compute. A call that concerns a stage goes to its part; a value that travels
+// The parts as one device. A call that concerns a stage goes to its part; a value that travels
 // lies in the store that the parts share, so any of them can answer for it.
 //
 // Between two steps all parts have the same version. If a step was abandoned, some parts may have
@@ -33,60 +33,59 @@ class Stages : public Face {
     CHECK(!parts_.empty(), "a worker holds a stage");
   }
 
-  Status begin(int64_t step) override {
-    if (Status level = take_back_early(); !level.ok()) return level;
-    return each([&](Face& part) { return part.begin(step); });
+  Result<Duration> begin(int64_t step) override {
+    if (Status level = take_back_early(); !level.ok()) return level.error();
+    return latest([&](Face& part) { return part.begin(step); });
   }
   bool resumes() const override {
     return std::all_of(parts_.begin(), parts_.end(),
-                       [](const auto& part) { return part.compute->resumes(); });
+                       [](const auto& part) { return part.device->resumes(); });
   }
   void keep(const Value& value) override { part_of(value).keep(value); }
   void drop(const Value& value) override { part_of(value).drop(value); }
   // Some of the parts may have stepped: `rest` says for each whether that is taken back.
-  Status resume(int64_t step, const Remainder& rest) override {
-    return each([&](Face& part) { return part.resume(step, rest); });
+  Result<Duration> resume(int64_t step, const Remainder& rest) override {
+    return latest([&](Face& part) { return part.resume(step, rest); });
   }
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     const auto found = find(op.stage);
     CHECK(found != parts_.end(), "an op of a stage that the worker holds");
-    return found->compute->start(op, inputs_at, ticket);
+    return found->device->start(op, inputs_at, ticket);
   }
   void set_speed(double speed) override {
-    for (const auto& part : parts_) part.compute->set_speed(speed);
+    for (const auto& part : parts_) part.device->set_speed(speed);
   }
-  Duration virtual_now() const override { return first().virtual_now(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return part_of(value).bytes(value);
   }
-  Result<std::span<std::byte>> room(const Value& value) override {
-    return part_of(value).room(value);
+  Result<std::span<std::byte>> allocate(const Value& value) override {
+    return part_of(value).allocate(value);
   }
   Copies* copies() override { return first().copies(); }
-  Element sum_elements() const override { return parts_.front().compute->sum_elements(); }
+  Element sum_elements() const override { return parts_.front().device->sum_elements(); }
   Status reduced(const Value& total) override { return part_of(total).reduced(total); }
   void discard(const Value& value) override { part_of(value).discard(value); }
   StepOutcome outcome() override {
-    StepOutcome all = parts_.front().compute->outcome();
+    StepOutcome all = parts_.front().device->outcome();
     for (size_t i = 1; i < parts_.size(); ++i) {
-      const StepOutcome part = parts_[i].compute->outcome();
+      const StepOutcome part = parts_[i].device->outcome();
       all.finite = all.finite && part.finite;
       all.losses.insert(all.losses.end(), part.losses.begin(), part.losses.end());
     }
     return all;
   }
   int64_t version() const override {
-    int64_t least = parts_.front().compute->version();
-    for (const auto& part : parts_) least = std::min(least, part.compute->version());
+    int64_t least = parts_.front().device->version();
+    for (const auto& part : parts_) least = std::min(least, part.device->version());
     return least;
   }
   void start_over() override {
-    for (const auto& part : parts_) part.compute->start_over();
+    for (const auto& part : parts_) part.device->start_over();
   }
   Finality finality() override {
-    Finality all = parts_.front().compute->finality();
+    Finality all = parts_.front().device->finality();
     for (const auto& part : parts_) {
-      const Finality own = part.compute->finality();
+      const Finality own = part.device->finality();
       const bool again = all.again || own.again;
       if (own.version < all.version) all = own;
       all.again = again;
@@ -101,7 +100,7 @@ class Stages : public Face {
     if (Status level = take_back_early(); !level.ok()) return level;
     const auto found = find(stage);
     CHECK(found != parts_.end(), "a shard of a stage that the worker holds");
-    return found->compute->save(stage, path);
+    return found->device->save(stage, path);
   }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
     return each([&](Face& part) { return part.load(paths, version); });
@@ -124,7 +123,7 @@ class Stages : public Face {
   // All parts, as they were given.
   const Parts& parts() const { return parts_; }
   // The first part: what concerns the device as a whole is asked of it.
-  Face& first() const { return *parts_.front().compute; }
+  Face& first() const { return *parts_.front().device; }
 
  private:
   typename Parts::iterator find(StageId stage) {
@@ -135,18 +134,29 @@ class Stages : public Face {
     const auto found = std::find_if(parts_.begin(), parts_.end(),
                                     [&](const auto& part) { return part.stage == stage; });
     CHECK(found != parts_.end(), "the state of a stage that the worker holds");
-    return *found->compute;
+    return *found->device;
   }
   Face& part_of(const Value& value) {
     const auto found = find(value.stage);
-    return found != parts_.end() ? *found->compute : first();
+    return found != parts_.end() ? *found->device : first();
   }
   template <class Call>
   Status each(const Call& call) {
     for (const auto& part : parts_) {
-      if (Status status = call(*part.compute); !status.ok()) return status;
+      if (Status status = call(*part.device); !status.ok()) return status;
     }
     return ok();
+  }
+  // The parts share one clock, which only goes on: the last part says when the step begins.
+  template <class Call>
+  Result<Duration> latest(const Call& call) {
+    Duration begun{};
+    for (const auto& part : parts_) {
+      const Result<Duration> own = call(*part.device);
+      if (!own.ok()) return own.error();
+      begun = own.value();
+    }
+    return begun;
   }
   // If a step ended between the Steps of two parts, takes back the Steps that were taken.
   Status take_back_early() {

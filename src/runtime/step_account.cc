@@ -59,11 +59,11 @@ const StepOutcome& StepAccount::sorted_outcome() {
   return outcome_;
 }
 
-Status take_back_for(Compute& compute, StageId stage, int64_t step, const Remainder& rest) {
+Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const Remainder& rest) {
   if (contains(rest.back, stage)) {
-    if (Status undone = compute.undo(); !undone.ok()) return undone;
+    if (Status undone = optimizer.undo(); !undone.ok()) return undone;
   }
-  const int64_t version = compute.version();
+  const int64_t version = optimizer.version();
   if (version == step || version == step + 1) return ok();
   return invalid(cat("what is left of step ", step, " begins on version ", version));
 }

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "runtime/compute.h"
+#include "runtime/optimizer.h"
 
 namespace tenuto {
 
@@ -48,10 +49,11 @@ class StepAccount {
   StepOutcome outcome_, before_;  // of the newest step, and of the one before
 };
 
-// Takes back the Step of the stage that `compute` holds, if what is left of the step asks for it.
+// Takes back the Step of the stage that `optimizer` is for, if what is left of the step asks for
+// it.
 //
 // Errors: Invalid/Call  there is none; or the version is not one that can be in that step
-Status take_back_for(Compute& compute, StageId stage, int64_t step, const Remainder& rest);
+Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const Remainder& rest);
 
 // Keeps the stashes, or the weight works, of a stage with which what is left of the step begins,
 // and removes the others.

@@ -69,8 +69,8 @@ Result<std::vector<Event>> StepRun::run() {
                  cat(place(), ": it cannot begin: ", status.error().message)};
   }
   if (order_ != nullptr) {
-    queue_ = std::make_unique<QueuedMessages>(list_, *order_, input_.plan->split_backward,
-                                              machine_.compute->virtual_now());
+    queue_ =
+        std::make_unique<QueuedMessages>(list_, *order_, input_.plan->split_backward, begun_at_);
   }
   deadline_ = machine_.clock->now() + input_.silence_limit;
   while (true) {
@@ -93,7 +93,10 @@ Status StepRun::begin() {
   Holding* holding = input_.holding;
   if (input_.rest == nullptr) {
     if (holding != nullptr) holding->begin(input_.step, input_.epoch);
-    return machine_.compute->begin(input_.step);
+    const Result<Duration> begun = machine_.compute->begin(input_.step);
+    if (!begun.ok()) return begun.error();
+    begun_at_ = begun.value();
+    return ok();
   }
   if (order_ != nullptr) return invalid("messages through the device's queue begin anew");
   if (holding != nullptr) {
@@ -101,9 +104,10 @@ Status StepRun::begin() {
   }
   Remainder rest = *input_.rest;
   rest.unsummed = unsummed_ = gradients_alone(list_);
-  const Status resumed = machine_.compute->resume(input_.step, rest);
-  if (machine_.links != nullptr) resumed_at_ = machine_.compute->virtual_now();
-  return resumed;
+  const Result<Duration> resumed = machine_.compute->resume(input_.step, rest);
+  if (!resumed.ok()) return resumed.error();
+  resumed_at_ = resumed.value();
+  return ok();
 }
 
 Result<Done> StepRun::wait() {
@@ -324,19 +328,19 @@ Status StepRun::start_send(int32_t index) {
 
 Status StepRun::start_receive(int32_t index) {
   const Op& it = op(index);
-  const Result<std::span<std::byte>> room = machine_.compute->room(moved_value(it));
-  if (!room.ok()) return room.error();
-  row(index).bytes = static_cast<int64_t>(room.value().size());
+  const Result<std::span<std::byte>> memory = machine_.compute->allocate(moved_value(it));
+  if (!memory.ok()) return memory.error();
+  row(index).bytes = static_cast<int64_t>(memory.value().size());
   awaited_ += feeds_compute(it.moved);
   return machine_.transport->recv(it.peer, tag_of(moved_value(it), input_.epoch, name_.serial),
-                                  room.value(), begin_call(index));
+                                  memory.value(), begin_call(index));
 }
 
 Status StepRun::start_reduce(int32_t index) {
   const Op& it = op(index);
   const auto own = machine_.compute->bytes({ValueKind::Partial, it.part, it.stage, {}});
   if (!own.ok()) return own.error();
-  const auto total = machine_.compute->room({ValueKind::Total, it.part, it.stage, {}});
+  const auto total = machine_.compute->allocate({ValueKind::Total, it.part, it.stage, {}});
   if (!total.ok()) return total.error();
   const size_t size = own.value().size();
   ReductionSettings settings;
@@ -347,7 +351,7 @@ Status StepRun::start_reduce(int32_t index) {
   };
   if (size != total.value().size() || size % one != 0 || misplaced(own.value().data()) ||
       misplaced(total.value().data())) {
-    return invalid(cat("its sum has ", size, " bytes and the room for the total ",
+    return invalid(cat("its sum has ", size, " bytes and the memory of the total ",
                        total.value().size(), ": both must hold the same elements of ", one,
                        " bytes"));
   }

@@ -125,6 +125,7 @@ class StepRun {
   const bool choosing_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> held_;
   Duration choice_at_{};
+  Duration begun_at_{};     // virtual clock: before it no op starts
   Duration resumed_at_{};   // virtual clock: what was stored before is here since
   Duration reduced_at_{};   // virtual clock: the end of the last reduction
   Duration wake_at_{};      // zero = no reason to wake before a report

@@ -24,8 +24,9 @@ Ticket fresh_ticket() { return Ticket{next_ticket.fetch_add(1)}; }
 Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
   CHECK(input.plan != nullptr, "a step needs a plan");
   CHECK(input.silence_limit.count() > 0, "a step needs a limit for silence");
-  CHECK(machine_.transport && machine_.compute && machine_.mailbox && machine_.clock,
-        "a step needs transport, compute, mailbox and clock");
+  CHECK(machine_.transport && machine_.compute && machine_.optimizer && machine_.mailbox &&
+            machine_.clock,
+        "a step needs transport, compute, optimizer, mailbox and clock");
   const Schedule& schedule = input.evaluation ? input.plan->evaluation : input.plan->schedule;
   std::optional<ListTable>& table = input.evaluation ? evaluation_ : training_;
   if (!table || !table->fits(schedule, input.self)) {
@@ -37,13 +38,13 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
   if (!input.evaluation && settled_ == input.step && !is_staggered(schedule)) {
     // The plan before took steps ahead and this one does not, so all workers have settled before
     // this step: it is not void, and its lists have no ops that validate the step before.
-    machine_.compute->start_over();
+    machine_.optimizer->start_over();
     settled_ = -1;
   }
   while (true) {
     const bool settled = !input.evaluation && settled_ == input.step;
     Result<std::vector<Event>> events = run_once(input, schedule, *table, settled);
-    if (!events.ok() || input.evaluation || !machine_.compute->finality().again) return events;
+    if (!events.ok() || input.evaluation || !machine_.optimizer->finality().again) return events;
     ++voids_;
     settled_ = -1;
   }
@@ -55,7 +56,7 @@ void Runner::count_from(int64_t epoch) {
   epoch_ = epoch;
   voids_ = 0;
   settled_ = -1;
-  machine_.compute->start_over();
+  machine_.optimizer->start_over();
 }
 
 void Runner::join(int64_t epoch, int64_t voids) {

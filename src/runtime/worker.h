@@ -1,10 +1,10 @@
 // One worker's step: the loop that walks a list, starts ops on compute, wire and reduction, and
 // waits at its mailbox, nowhere else.
 //
-// The loop owns the Walk and asks it what can start. Compute ops go to Compute, one at a time;
-// messages go to the Transport straight from and into the memory of Compute, receives ahead of
-// need; a Reduce runs as a dataflow of messages (reduction.h). Each report that comes in ends one
-// call, and the loop starts again from what the Walk then says.
+// The loop owns the Walk and asks it what can start. Compute ops go to StageCompute, one at a time;
+// messages go to the Transport straight from and into its memory, receives ahead of need; a Reduce
+// runs as a dataflow of messages (reduction.h). Each report that comes in ends one call, and the
+// loop starts again from what the Walk then says.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "runtime/holding.h"
 #include "runtime/link_clock.h"
 #include "runtime/list_table.h"
+#include "runtime/optimizer.h"
 #include "runtime/tag.h"
 #include "transport/transport.h"
 #include "world/event.h"
@@ -28,7 +29,8 @@ namespace tenuto {
 // What a worker runs on. All of it must outlive the steps.
 struct Machine {
   Transport* transport = nullptr;
-  Compute* compute = nullptr;
+  StageCompute* compute = nullptr;
+  Optimizer* optimizer = nullptr;  // of the same device
   Mailbox* mailbox = nullptr;
   const Clock* clock = nullptr;
   LinkClock* links = nullptr;  // virtual clock: stamps every message's arrival; null: real clock
@@ -69,8 +71,8 @@ struct StepInput {
   int64_t attempt = -1;  // the attempt at the step of which `rest` is left: see Holding
 };
 
-// Runs one step: Compute::begin(step), then the list to its end. The events are in the order in
-// which ops finished. Reports with tickets of other callers or of earlier steps go to `other`.
+// Runs one step: StageCompute::begin(step), then the list to its end. The events are in the order
+// in which ops finished. Reports with tickets of other callers or of earlier steps go to `other`.
 //
 // After a failure nothing is left under way: every peer with an open call is dropped
 // (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), and a
@@ -93,8 +95,8 @@ Ticket fresh_ticket();
 // run_step with a memory: keeps the tables of the plan and the scratch of reductions from step to
 // step. One per worker thread.
 //
-// A step that turns out to be void (Compute) is run to its end, for the sake of its messages, and
-// then again. All workers find the same steps void, so they count the runs of an epoch alike;
+// A step that turns out to be void (StageCompute) is run to its end, for the sake of its messages,
+// and then again. All workers find the same steps void, so they count the runs of an epoch alike;
 // messages are tagged by this number, and those of two runs of a step are never mixed.
 class Runner {
  public:

@@ -131,7 +131,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
   WorkerCompute made;
   if (job.device.kind == "paced") {
     sharpen_timer();
-    std::unique_ptr<PacedCompute> paced = make_paced(job, plan, stages, monotonic_clock(), mailbox);
+    std::unique_ptr<PacedDevice> paced = make_paced(job, plan, stages, monotonic_clock(), mailbox);
     made.paced = paced.get();
     made.compute = std::move(paced);
     if (on_virtual_clock(job)) {
@@ -139,7 +139,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
     }
     return made;
   }
-  Result<std::unique_ptr<Compute>> compute = real.make(job, plan, stages, mailbox);
+  Result<std::unique_ptr<Device>> compute = real.make(job, plan, stages, mailbox);
   if (!compute.ok()) return compute.error();
   made.compute = std::move(compute).value();
   return made;

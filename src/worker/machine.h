@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "ir/plan.h"
 #include "rehearsal/paced.h"
-#include "runtime/compute.h"
+#include "runtime/device.h"
 #include "runtime/link_clock.h"
 #include "runtime/staged.h"
 #include "transport/faulty.h"
@@ -20,8 +20,8 @@ namespace tenuto {
 
 // A worker's device.
 struct WorkerCompute {
-  std::unique_ptr<Compute> compute;
-  PacedCompute* paced = nullptr;     // the same, when it is a paced device
+  std::unique_ptr<Device> compute;
+  PacedDevice* paced = nullptr;      // the same, when it is a paced device
   std::unique_ptr<LinkClock> links;  // paced on the virtual clock
 };
 
@@ -29,7 +29,7 @@ struct WorkerCompute {
 // a paced device needs no torch.
 struct RealDevice {
   // Makes the device of the job, holding `stages`.
-  std::function<Result<std::unique_ptr<Compute>>(
+  std::function<Result<std::unique_ptr<Device>>(
       const Job& job, const Plan& plan, const std::vector<StageId>& stages, Mailbox& mailbox)>
       make;
   // Lets the calling thread reach the device's memory.

@@ -68,7 +68,7 @@ bool StateTransfers::ready() const {
 // Copies the part, so that only the joiner has to wait until it has arrived.
 Status StateTransfers::give(Transfer& transfer, const TransferMoment& time) {
   transfer.due = false;
-  transfer.total = time.compute->state_bytes(transfer.stage);
+  transfer.total = time.state->state_bytes(transfer.stage);
   if (transfer.portion == 0) transfer.portion = sizes_.first;
   const Duration most(
       static_cast<int64_t>(kShare * static_cast<double>((time.now - transfer.since).count())));
@@ -77,12 +77,12 @@ Status StateTransfers::give(Transfer& transfer, const TransferMoment& time) {
                                              : std::max(sizes_.least, transfer.portion / 2);
   }
   transfer.since = time.now;
-  const int64_t unit = time.compute->state_unit(transfer.stage);
+  const int64_t unit = time.state->state_unit(transfer.stage);
   const int64_t whole = std::max(unit, transfer.portion / unit * unit);
   transfer.head = {time.version, transfer.next, std::min(whole, transfer.total - transfer.next),
                    transfer.total, time.voids};
   transfer.body.resize(static_cast<size_t>(transfer.head.size));
-  const Status copied = time.compute->read_state(transfer.stage, transfer.next, transfer.body);
+  const Status copied = time.state->read_state(transfer.stage, transfer.next, transfer.body);
   if (!copied.ok()) return copied;
   transfer.next += transfer.head.size;
   transfer.begun = time.now;
@@ -111,10 +111,10 @@ Status StateTransfers::ask(Transfer& transfer, const TransferMoment& time) {
 Status StateTransfers::take(Transfer& transfer, const TransferMoment& time) {
   const Head& head = transfer.head;
   if (!transfer.in_body) {
-    const int64_t total = time.compute->state_bytes(transfer.stage);
+    const int64_t total = time.state->state_bytes(transfer.stage);
     if (head.version != time.version || head.first != transfer.next || head.total != total ||
         head.size <= 0 || head.size > total - head.first ||
-        head.size % time.compute->state_unit(transfer.stage) != 0) {
+        head.size % time.state->state_unit(transfer.stage) != 0) {
       return Error{Code::Corrupt, Reach::Job,
                    cat("worker ", transfer.peer, " gives bytes ", head.first, " to ",
                        head.first + head.size, " of ", head.total, " of stage ", transfer.stage,
@@ -129,7 +129,7 @@ Status StateTransfers::take(Transfer& transfer, const TransferMoment& time) {
                                 tag_of_transfer(transfer.stage, true, time.epoch, time.version),
                                 transfer.body, ticket);
   }
-  const Status written = time.compute->write_state(transfer.stage, head.first, transfer.body);
+  const Status written = time.state->write_state(transfer.stage, head.first, transfer.body);
   if (!written.ok()) return written;
   voids_ = head.voids;
   transfer.next = head.first + head.size;

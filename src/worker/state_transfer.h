@@ -2,7 +2,7 @@
 // any two steps, while steps go on. Both ends of it.
 //
 // The joiner takes every update with the others, so a part that it has received stays current: a
-// part is made of whole units (Compute::state_unit), each with all that an update of it reads. A
+// part is made of whole units (StateStore::state_unit), each with all that an update of it reads. A
 // part has the version that both ends hold between two steps: the joiner waits for it there, the
 // donor only copies it and goes on.
 #pragma once
@@ -17,7 +17,7 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "protocol/report.h"
-#include "runtime/compute.h"
+#include "runtime/state_store.h"
 #include "transport/transport.h"
 
 namespace tenuto {
@@ -30,7 +30,7 @@ struct TransferMoment {
   int64_t voids = 0;        // void runs of this epoch, see Runner
   Duration now{};
   Transport* transport = nullptr;
-  Compute* compute = nullptr;
+  StateStore* state = nullptr;
 };
 
 // How large parts of a state are, in bytes.

@@ -186,8 +186,8 @@ Status WorkerProcess::make_wire(int64_t epoch) {
 
 void WorkerProcess::join_parts() {
   if (staged_ != nullptr) staged_->use(compute_.compute->copies());
-  runner_.emplace(Machine{transport_.get(), compute_.compute.get(), &mailbox_, &monotonic_clock(),
-                          compute_.links.get()});
+  runner_.emplace(Machine{transport_.get(), compute_.compute.get(), compute_.compute.get(),
+                          &mailbox_, &monotonic_clock(), compute_.links.get()});
 }
 
 // Nothing is heard any more from the transport of the epoch before.
@@ -279,7 +279,7 @@ TransferMoment WorkerProcess::transfer_moment() {
           .voids = runner_->voids(),
           .now = monotonic_clock().now(),
           .transport = transport_.get(),
-          .compute = compute_.compute.get()};
+          .state = compute_.compute.get()};
 }
 
 std::string WorkerProcess::name() const { return cat("worker ", self()); }

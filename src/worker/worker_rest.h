@@ -9,6 +9,7 @@
 #include "protocol/client.h"
 #include "runtime/compute.h"
 #include "runtime/holding.h"
+#include "runtime/optimizer.h"
 #include "world/job.h"
 
 namespace tenuto {

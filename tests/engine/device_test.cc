@@ -42,7 +42,7 @@ struct Way {
 struct Seat {
   WorkerId self;
   QueueMailbox mailbox;
-  std::unique_ptr<Compute> compute;  // outlives the wire, which copies with it
+  std::unique_ptr<Device> compute;  // outlives the wire, which copies with it
   std::unique_ptr<Transport> wire;
   StagedTransport* staged = nullptr;
   std::map<int64_t, std::vector<MicroLoss>> losses;
@@ -139,7 +139,8 @@ class DeviceTest : public testing::Test {
       const Done done = expect(seat.mailbox.wait(std::chrono::seconds(30)));
       CHECK(done.ticket == ticket && done.status.ok(), "the answer to connect");
     }
-    Runner runner({seat.wire.get(), seat.compute.get(), &seat.mailbox, &monotonic_clock()});
+    Runner runner({seat.wire.get(), seat.compute.get(), seat.compute.get(), &seat.mailbox,
+                   &monotonic_clock()});
     for (int64_t step = 0; step < kSteps; ++step) {
       const bool other = way.alternate && (step + seat.self.value) % 2 == 1;
       for (const auto& peer : seats) {

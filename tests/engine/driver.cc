@@ -72,7 +72,7 @@ class Driver::Round {
 
   // Runs an op. Returns false if it must wait for another worker.
   bool run_one(size_t worker, const Op& op) {
-    Compute& compute = *driver_.seats_[worker].compute;
+    Device& compute = *driver_.seats_[worker].compute;
     if (op.kind == OpKind::Send) {
       const auto bytes = expect(compute.bytes(moved_value(op)));
       letters_[{op.peer.value, moved_value(op)}] = {bytes.begin(), bytes.end()};
@@ -81,7 +81,7 @@ class Driver::Round {
     if (op.kind == OpKind::Recv) {
       const auto found = letters_.find({static_cast<int32_t>(worker), moved_value(op)});
       if (found == letters_.end()) return false;
-      const auto room = expect(compute.room(moved_value(op)));
+      const auto room = expect(compute.allocate(moved_value(op)));
       CHECK(room.size() == found->second.size(), "a message of the size of its room");
       std::copy(found->second.begin(), found->second.end(), room.begin());
       letters_.erase(found);
@@ -111,9 +111,9 @@ class Driver::Round {
       for (size_t i = 0; i < part.size(); ++i) sum[i] += part[i];
     }
     summed_.insert(op.group.value);
-    Compute& compute = *driver_.seats_[worker].compute;
+    Device& compute = *driver_.seats_[worker].compute;
     const Value total{ValueKind::Total, op.part, op.stage, {}};
-    const auto room = expect(compute.room(total));
+    const auto room = expect(compute.allocate(total));
     CHECK(room.size() == sum.size() * sizeof(float), "a total as large as its parts");
     std::memcpy(room.data(), sum.data(), room.size());
     CHECK(compute.reduced(total).ok(), "a total is taken");

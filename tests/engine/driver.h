@@ -9,7 +9,7 @@
 
 #include "base/mailbox.h"
 #include "ir/plan.h"
-#include "runtime/compute.h"
+#include "runtime/device.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -31,7 +31,7 @@ class Driver {
   // Saves one shard for each stage into `folder`. Returns their paths.
   std::vector<std::string> save(const std::string& folder);
   // The engine of one worker.
-  Compute& engine(int32_t worker) { return *seats_[static_cast<size_t>(worker)].compute; }
+  Device& engine(int32_t worker) { return *seats_[static_cast<size_t>(worker)].compute; }
   // Number of workers.
   int32_t worker_count() const { return static_cast<int32_t>(seats_.size()); }
   // The plan that is run.
@@ -40,7 +40,7 @@ class Driver {
  private:
   struct Seat {
     std::unique_ptr<QueueMailbox> mailbox;
-    std::unique_ptr<Compute> compute;
+    std::unique_ptr<Device> compute;
     std::vector<StageId> stages;
   };
   class Round;

@@ -216,8 +216,8 @@ TEST_F(EngineTest, TheStateGoesOverInParts) {
       for (int64_t step = 0; step < 3; ++step) donor.run(step);
       joiner.run(0);  // so that it holds another state
       for (int32_t worker = 0; worker < 2; ++worker) {
-        Compute& from = donor.engine(worker);
-        Compute& to = joiner.engine(worker);
+        Device& from = donor.engine(worker);
+        Device& to = joiner.engine(worker);
         const StageId stage{worker};
         const int64_t bytes = from.state_bytes(stage);
         ASSERT_EQ(bytes, to.state_bytes(stage));
@@ -246,7 +246,7 @@ TEST_F(EngineTest, TheStateGoesOverInParts) {
 TEST_F(EngineTest, AnAbandonedStepLeavesNothingBehind) {
   const Job one = job(1);
   Driver driver(one), calm(one);
-  Compute& engine = driver.engine(0);
+  Device& engine = driver.engine(0);
   ASSERT_TRUE(engine.begin(0).ok());
   for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput}) {
     driver.run_op(0, {kind, ValueKind::None, -1, {0}, {1}, {}, {}});

@@ -55,7 +55,7 @@ State state_of(TestCluster& cluster, int64_t version) {
   State all;
   for (int32_t w = 0; w < cluster.size(); ++w) {
     for (const StageId stage : cluster.stages_of(w)) {
-      Compute& engine = cluster.compute(w);
+      Device& engine = cluster.compute(w);
       EXPECT_EQ(engine.version(), version) << "worker " << w;
       std::vector<std::byte> state(static_cast<size_t>(engine.state_bytes(stage)));
       EXPECT_TRUE(engine.read_state(stage, 0, state).ok());
@@ -378,7 +378,7 @@ class OneEngine {
   explicit OneEngine(const Job& job)
       : job_(job), plan_(plan_of_model(job_)), engine_(engines(job_, plan_)({{0}}, mailbox_)) {}
 
-  Compute& engine() { return *engine_; }
+  Device& engine() { return *engine_; }
   void run(OpKind kind) {
     Op op;
     op.kind = kind;
@@ -394,7 +394,7 @@ class OneEngine {
     run(OpKind::BackwardInput);
     run(OpKind::BackwardWeight);
     const auto own = engine_->bytes({ValueKind::Partial, -1, {0}, {}});
-    const auto total = engine_->room({ValueKind::Total, -1, {0}, {}});
+    const auto total = engine_->allocate({ValueKind::Total, -1, {0}, {}});
     ASSERT_TRUE(own.ok() && total.ok());
     std::copy(own.value().begin(), own.value().end(), total.value().begin());
     run(OpKind::Measure);
@@ -409,7 +409,7 @@ class OneEngine {
   const Job job_;
   const Plan plan_;
   QueueMailbox mailbox_;
-  std::unique_ptr<Compute> engine_;
+  std::unique_ptr<Device> engine_;
 };
 
 // A stash made before a Step is right again after the Step is taken back, because the parameters
@@ -440,7 +440,7 @@ TEST_F(EngineRest, RefusesWhatIsNotHere) {
   one.run(OpKind::Forward);
   for (const ValueKind kind : {ValueKind::Partial, ValueKind::WeightWork, ValueKind::Total}) {
     const MicroId micro = kind == ValueKind::Total ? MicroId{} : MicroId{0};
-    const Status resumed = one.engine().resume(0, {{{kind, -1, {0}, micro}}, {}, {}});
+    const Result<Duration> resumed = one.engine().resume(0, {{{kind, -1, {0}, micro}}, {}, {}});
     EXPECT_FALSE(resumed.ok());
     EXPECT_EQ(resumed.error().code, Code::Invalid);
   }

@@ -123,10 +123,10 @@ TEST(Disturbed, EventsShowTheLatency) {
 }
 
 // Runs `deed` at call number `at` to the device, on the worker's own thread.
-class Trap : public ForwardingCompute {
+class Trap : public ForwardingDevice {
  public:
-  Trap(Compute& under, int64_t at, std::function<void()> deed)
-      : ForwardingCompute(under), at_(at), deed_(std::move(deed)) {}
+  Trap(Device& under, int64_t at, std::function<void()> deed)
+      : ForwardingDevice(under), at_(at), deed_(std::move(deed)) {}
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     count();
     return under_.start(op, inputs_at, ticket);
@@ -135,9 +135,9 @@ class Trap : public ForwardingCompute {
     count();
     return under_.bytes(value);
   }
-  Result<std::span<std::byte>> room(const Value& value) override {
+  Result<std::span<std::byte>> allocate(const Value& value) override {
     count();
-    return under_.room(value);
+    return under_.allocate(value);
   }
 
  private:
@@ -152,7 +152,7 @@ class Trap : public ForwardingCompute {
 void set_trap(TestCluster& cluster, int32_t victim, Random& random, std::function<void()> deed) {
   const int64_t at = random.below(10);
   cluster.wrap_compute = [victim, at, deed](WorkerId self,
-                                            Compute& under) -> std::unique_ptr<Compute> {
+                                            Device& under) -> std::unique_ptr<Device> {
     if (self.value != victim) return nullptr;
     return std::make_unique<Trap>(under, at, deed);
   };

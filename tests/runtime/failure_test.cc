@@ -20,10 +20,9 @@ namespace {
 constexpr Duration kBeyondAnyDelay = std::chrono::seconds(5);
 
 void set_trap(TestCluster& cluster, WorkerId victim, Trap& trap) {
-  cluster.wrap_compute = [&trap, victim](WorkerId self,
-                                         Compute& under) -> std::unique_ptr<Compute> {
+  cluster.wrap_compute = [&trap, victim](WorkerId self, Device& under) -> std::unique_ptr<Device> {
     if (self != victim) return nullptr;
-    return std::make_unique<TrapCompute>(under, trap);
+    return std::make_unique<TrapDevice>(under, trap);
   };
   cluster.wrap_transport = [&trap, victim](
                                WorkerId self,
@@ -271,8 +270,8 @@ TEST(Failure, SilenceShowsTheListWithArrows) {
     input.plan = &plan;
     input.self = {alone};
     input.silence_limit = std::chrono::milliseconds(150);
-    const auto result =
-        run_step(input, {transport.get(), device.get(), &mailbox, &monotonic_clock(), nullptr});
+    const auto result = run_step(input, {transport.get(), device.get(), device.get(), &mailbox,
+                                         &monotonic_clock(), nullptr});
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, Code::Timeout);
     EXPECT_EQ(result.error().reach, Reach::Worker);
@@ -362,10 +361,10 @@ TEST(Failure, AMessageOfAnotherSizeIsRefused) {
   larger.device.message_bytes = 512;
   TestMailbox mailbox;
   const auto device = make_paced(larger, plan, {{0}}, monotonic_clock(), mailbox);
-  class Swapped : public ForwardingCompute {
+  class Swapped : public ForwardingDevice {
    public:
-    Swapped(Compute& under, std::vector<std::byte>& wrong)
-        : ForwardingCompute(under), wrong_(wrong) {}
+    Swapped(Device& under, std::vector<std::byte>& wrong)
+        : ForwardingDevice(under), wrong_(wrong) {}
     Result<std::span<const std::byte>> bytes(const Value& value) override {
       if (value.kind == ValueKind::Activation) return std::span<const std::byte>(wrong_);
       return under_.bytes(value);
@@ -375,7 +374,7 @@ TEST(Failure, AMessageOfAnotherSizeIsRefused) {
     std::vector<std::byte>& wrong_;
   };
   std::vector<std::byte> wrong(512);
-  cluster.wrap_compute = [&](WorkerId self, Compute& under) -> std::unique_ptr<Compute> {
+  cluster.wrap_compute = [&](WorkerId self, Device& under) -> std::unique_ptr<Device> {
     if (self.value != 0) return nullptr;
     return std::make_unique<Swapped>(under, wrong);
   };

@@ -211,7 +211,7 @@ TEST(Staggered, AVersionCanBeTakenBack) {
     PlainLoop plain(job, options);
     plain.step();
     for (int32_t w = 0; w < 3; ++w) {
-      PacedCompute& device = cluster.device(w);
+      PacedDevice& device = cluster.device(w);
       EXPECT_EQ(device.finality().version, settled ? 2 : 1);
       ASSERT_TRUE(device.undo().ok());
       EXPECT_EQ(device.version(), 1);

@@ -195,7 +195,8 @@ TEST(Step, APlanOfAnotherClusterIsRefused) {
   const auto transport =
       make_memory_transport(network, {"test", "token", kWireVersion, {0}, 1}, mailbox);
   const auto device = make_paced(job, plan, {{0}}, monotonic_clock(), mailbox);
-  const Machine machine{transport.get(), device.get(), &mailbox, &monotonic_clock(), nullptr};
+  const Machine machine{transport.get(), device.get(),       device.get(),
+                        &mailbox,        &monotonic_clock(), nullptr};
   StepInput input;
   input.plan = &plan;
   input.self = {2};

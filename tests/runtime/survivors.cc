@@ -23,9 +23,9 @@ TestCluster::Left left_of(const Rest& rest) {
 }
 
 // A device that refuses ops of one kind at the first stage.
-struct Refusing : ForwardingCompute {
-  Refusing(Compute& under, const std::optional<OpKind>& kind)
-      : ForwardingCompute(under), refused(kind) {}
+struct Refusing : ForwardingDevice {
+  Refusing(Device& under, const std::optional<OpKind>& kind)
+      : ForwardingDevice(under), refused(kind) {}
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     if (op.kind == refused && op.stage.value == 0) return invalid("not this one");
     return under_.start(op, inputs_at, ticket);
@@ -38,9 +38,9 @@ struct Refusing : ForwardingCompute {
 Survivors::Survivors(TestCluster& cluster, const Plan& plan)
     : cluster_(cluster), plan_(plan), alive_(plan.schedule.lists.size(), true) {
   cluster_.commits = true;
-  cluster_.wrap_compute = [this](WorkerId self, Compute& under) -> std::unique_ptr<Compute> {
+  cluster_.wrap_compute = [this](WorkerId self, Device& under) -> std::unique_ptr<Device> {
     if (self != cut_.victim) return nullptr;
-    return std::make_unique<TrapCompute>(under, cut_);
+    return std::make_unique<TrapDevice>(under, cut_);
   };
   cluster_.wrap_transport = [this, inner = cluster_.wrap_transport](
                                 WorkerId self,
@@ -168,7 +168,7 @@ void Survivors::expect_nothing_twice(const std::vector<Inventory>& inventories, 
 Ended::Ended(TestCluster& cluster, const Plan& plan) : cluster_(cluster), plan_(plan) {
   cluster_.keep_bytes = 0;
   cluster_.commits = true;
-  cluster_.wrap_compute = [this](WorkerId, Compute& under) {
+  cluster_.wrap_compute = [this](WorkerId, Device& under) {
     return std::make_unique<Refusing>(under, refused_);
   };
   run();

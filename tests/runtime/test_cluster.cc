@@ -158,8 +158,9 @@ void TestCluster::double_reports() {
 ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, bool evaluation) {
   Worker& worker = *workers_[static_cast<size_t>(index)];
   if (worker.stages.empty()) return {};
-  Compute* compute = worker.compute ? worker.compute.get() : worker.device.get();
-  Runner runner({worker.transport.get(), compute, &worker.mailbox, &clock_, worker.links.get()});
+  Device* device = worker.compute ? worker.compute.get() : worker.device.get();
+  Runner runner(
+      {worker.transport.get(), device, device, &worker.mailbox, &clock_, worker.links.get()});
   ThreadRun run;
   StepInput input;
   input.plan = &plan_;
@@ -173,7 +174,7 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     run.lost.emplace_back(peer, error.message);
   };
   input.validated = [&] {
-    const Finality now = compute->finality();
+    const Finality now = device->finality();
     const int64_t step = now.version - 1 - first;
     if (step < 0 || step >= static_cast<int64_t>(run.outcomes.size())) return;
     run.outcomes[static_cast<size_t>(step)].gradient_norm = now.gradient_norm;
@@ -189,7 +190,7 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     if (!run.status.ok()) return run;
     input.plan = next;
     input.rest = rest ? &left->parts[static_cast<size_t>(index)] : nullptr;
-    compute->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
+    device->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
     if (worker.links) {
       worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
                               {index}, static_cast<uint64_t>(job_.seed));
@@ -202,7 +203,7 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
       return run;
     }
     run.events.push_back(std::move(events).value());
-    run.outcomes.push_back(compute->outcome());
+    run.outcomes.push_back(device->outcome());
     if (commits) note_end(step);
   }
   input.step = first + count;

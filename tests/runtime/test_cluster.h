@@ -22,23 +22,26 @@
 namespace tenuto {
 
 // Forwards every call; a test overrides the calls that it counts, changes or refuses.
-class ForwardingCompute : public Compute {
+class ForwardingDevice : public Device {
  public:
-  explicit ForwardingCompute(Compute& under) : under_(under) {}
-  Status begin(int64_t step) override { return under_.begin(step); }
+  explicit ForwardingDevice(Device& under) : under_(under) {}
+  Result<Duration> begin(int64_t step) override { return under_.begin(step); }
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     return under_.start(op, inputs_at, ticket);
   }
   bool resumes() const override { return under_.resumes(); }
   void keep(const Value& value) override { under_.keep(value); }
   void drop(const Value& value) override { under_.drop(value); }
-  Status resume(int64_t step, const Remainder& rest) override { return under_.resume(step, rest); }
+  Result<Duration> resume(int64_t step, const Remainder& rest) override {
+    return under_.resume(step, rest);
+  }
   void set_speed(double speed) override { under_.set_speed(speed); }
-  Duration virtual_now() const override { return under_.virtual_now(); }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return under_.bytes(value);
   }
-  Result<std::span<std::byte>> room(const Value& value) override { return under_.room(value); }
+  Result<std::span<std::byte>> allocate(const Value& value) override {
+    return under_.allocate(value);
+  }
   Copies* copies() override { return under_.copies(); }
   Element sum_elements() const override { return under_.sum_elements(); }
   Status reduced(const Value& total) override { return under_.reduced(total); }
@@ -63,7 +66,7 @@ class ForwardingCompute : public Compute {
   Status adopt(int64_t version) override { return under_.adopt(version); }
 
  protected:
-  Compute& under_;
+  Device& under_;
 };
 
 // Forwards every call; a test overrides the calls that it counts, changes or refuses.
@@ -116,9 +119,9 @@ class TestCluster {
   // result or an empty function: not wrapped.
   using WrapTransport =
       std::function<std::unique_ptr<Transport>(WorkerId, std::unique_ptr<Transport>)>;
-  using WrapCompute = std::function<std::unique_ptr<Compute>(WorkerId, Compute&)>;
+  using WrapCompute = std::function<std::unique_ptr<Device>(WorkerId, Device&)>;
 
-  using MakeDevice = std::function<std::unique_ptr<Compute>(const std::vector<StageId>&, Mailbox&)>;
+  using MakeDevice = std::function<std::unique_ptr<Device>(const std::vector<StageId>&, Mailbox&)>;
 
   TestCluster(const Job& job, const Plan& plan, const Clock& clock = monotonic_clock(),
               const PacedOptions& options = {});
@@ -175,9 +178,9 @@ class TestCluster {
   // From now on every mailbox delivers each report twice.
   void double_reports();
 
-  Compute& compute(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
+  Device& compute(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->device; }
   // Requires: paced devices
-  PacedCompute& device(int32_t worker) { return dynamic_cast<PacedCompute&>(compute(worker)); }
+  PacedDevice& device(int32_t worker) { return dynamic_cast<PacedDevice&>(compute(worker)); }
   MemoryNetwork& network() { return *network_; }
   // The worker's faulty wire; call it from that worker's own thread. Requires: faults.
   FaultyTransport& faulty(int32_t worker) { return *workers_[static_cast<size_t>(worker)]->faulty; }
@@ -190,8 +193,8 @@ class TestCluster {
   struct Worker {
     TestMailbox mailbox;
     std::vector<StageId> stages;
-    std::unique_ptr<Compute> device;
-    std::unique_ptr<Compute> compute;  // the wrapped device, or none
+    std::unique_ptr<Device> device;
+    std::unique_ptr<Device> compute;  // the wrapped device, or none
     std::unique_ptr<Transport> transport;
     FaultyTransport* faulty = nullptr;  // the transport, when it has faults
     std::unique_ptr<LinkClock> links;

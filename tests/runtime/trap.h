@@ -22,9 +22,9 @@ struct Trap {
 };
 
 // Counts the ops that a device is asked to start.
-class TrapCompute : public ForwardingCompute {
+class TrapDevice : public ForwardingDevice {
  public:
-  TrapCompute(Compute& under, Trap& trap) : ForwardingCompute(under), trap_(trap) {}
+  TrapDevice(Device& under, Trap& trap) : ForwardingDevice(under), trap_(trap) {}
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     trap_.step();
     return under_.start(op, inputs_at, ticket);

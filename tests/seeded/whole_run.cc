@@ -215,11 +215,11 @@ class MemoryServer : public Server {
 };
 
 // A device that can be set not to resume; at its end it records its version and weights.
-class WatchedCompute : public ForwardingCompute {
+class WatchedDevice : public ForwardingDevice {
  public:
-  WatchedCompute(std::unique_ptr<PacedCompute> device, WorkerId self, bool resumes)
-      : ForwardingCompute(*device), device_(std::move(device)), self_(self), resumes_(resumes) {}
-  ~WatchedCompute() override { run->note_held(self_, {device_->version(), device_->weights()}); }
+  WatchedDevice(std::unique_ptr<PacedDevice> device, WorkerId self, bool resumes)
+      : ForwardingDevice(*device), device_(std::move(device)), self_(self), resumes_(resumes) {}
+  ~WatchedDevice() override { run->note_held(self_, {device_->version(), device_->weights()}); }
   bool resumes() const override { return resumes_; }
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {
     run->count(self_);
@@ -227,7 +227,7 @@ class WatchedCompute : public ForwardingCompute {
   }
 
  private:
-  const std::unique_ptr<PacedCompute> device_;
+  const std::unique_ptr<PacedDevice> device_;
   const WorkerId self_;
   const bool resumes_;
 };
@@ -396,7 +396,7 @@ WorkerCompute WholeRun::make_device(const Plan& plan, const std::vector<StageId>
   WorkerCompute made;
   auto device = make_paced(job_, plan, stages, monotonic_clock(), mailbox);
   made.paced = device.get();
-  made.compute = std::make_unique<WatchedCompute>(std::move(device), self_here, scenario_.resumes);
+  made.compute = std::make_unique<WatchedDevice>(std::move(device), self_here, scenario_.resumes);
   return made;
 }
 

@@ -33,7 +33,7 @@ struct Seat {
   WorkerId self;
   QueueMailbox mailbox;
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Compute> compute;
+  std::unique_ptr<Device> compute;
   std::map<int64_t, std::vector<MicroLoss>> losses;
   std::map<int32_t, std::string> shards;  // by stage
 };
@@ -64,7 +64,8 @@ void connect_to_higher(Seat& seat, int32_t worker_count) {
 }
 
 void train(Seat& seat, const Plan& plan, int64_t first, int64_t last) {
-  Runner runner({seat.transport.get(), seat.compute.get(), &seat.mailbox, &monotonic_clock()});
+  Runner runner({seat.transport.get(), seat.compute.get(), seat.compute.get(), &seat.mailbox,
+                 &monotonic_clock()});
   for (int64_t step = first; step < last; ++step) {
     StepInput input;
     input.plan = &plan;

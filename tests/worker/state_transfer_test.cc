@@ -48,7 +48,7 @@ struct Seat {
              .version = 4,
              .plan_serial = 3,
              .transport = transport.get(),
-             .compute = compute.get()} {
+             .state = compute.get()} {
     (void)compute->adopt(time.version);
   }
   // Takes reports until the step may begin, 20 at most.
@@ -81,7 +81,7 @@ struct Seat {
   QueueMailbox mailbox;
   StateTransfers transfers;
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<PacedCompute> compute;
+  std::unique_ptr<PacedDevice> compute;
   TransferMoment time;
 };
 

@@ -1,0 +1,26 @@
+// A Device is what a worker computes with: libtorch on any device (engine/), or the paced device
+// (rehearsal/paced.h). The worker owns it, and gives each user the one interface that it needs: the
+// step loop StageCompute and Optimizer, checkpoints and state transfers StateStore.
+#pragma once
+
+#include "runtime/compute.h"
+#include "runtime/copies.h"
+#include "runtime/optimizer.h"
+#include "runtime/state_store.h"
+
+namespace tenuto {
+
+// One device with the stages that it holds.
+class Device : public StageCompute, public Optimizer, public StateStore {
+ public:
+  // True when resume() may be called, and kept values stay.
+  virtual bool resumes() const { return false; }
+  // Copies values between the device's memory and the host's; nullptr: bytes() and allocate() give
+  // the host's memory. It lives as long as this.
+  virtual Copies* copies() { return nullptr; }
+  // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
+  // = unchanged. Requires speed in (0, 1].
+  virtual void set_speed(double speed) = 0;
+};
+
+}  // namespace tenuto

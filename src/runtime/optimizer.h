@@ -1,0 +1,56 @@
+// Optimizer says which version of the parameters a device holds, and what became of its steps. The
+// updates themselves are ops (compute.h). Asked by the runner between two runs of a step, and by
+// the worker between two steps.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/id.h"
+#include "base/result.h"
+
+namespace tenuto {
+
+// The loss of one micro-batch, in nats per target (per byte for byte-level text).
+struct MicroLoss {
+  MicroId micro;
+  double loss = 0;
+};
+
+// The outcome of a step by its ClipDecision; before Validate, by the norm up to the worker's own
+// stage.
+struct StepOutcome {
+  double gradient_norm = 0;       // global, before clipping
+  double learning_rate = 0;       // that the step used
+  bool finite = true;             // false: the step was skipped, parameters are unchanged
+  std::vector<MicroLoss> losses;  // of the micro-batches whose last stage ran here, by micro
+};
+
+// The newest version that no clip decision can change any more, and what the clip decision on its
+// step was.
+struct Finality {
+  int64_t version = 0;
+  bool again = false;        // Validate has changed the parameters that the step under way began
+                             // with: all of it is void and has to be run again
+  double gradient_norm = 0;  // as StepOutcome
+  bool finite = true;
+  bool clipped = false;  // the gradients were scaled down, or are not finite
+};
+
+// The versions of a device's parameters. Calls come from the worker's thread.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // The outcome of the step that has just ended.
+  virtual StepOutcome outcome() = 0;
+  // Version of the parameters that is held: the number of steps taken since initialisation.
+  virtual int64_t version() const = 0;
+  // The newest final version and the clip decision on its step.
+  virtual Finality finality() = 0;
+  // No step is void any more: a new epoch, in which all members begin with what is final.
+  virtual void start_over() = 0;
+  // Takes the last Step back, exactly; Invalid when there is none to take back.
+  virtual Status undo() = 0;
+};
+
+}  // namespace tenuto
