@@ -1,9 +1,10 @@
-// Runs decide in a small simulated world: workers that follow the rules, a network that loses,
-// doubles and reorders messages, and deaths, signals and new coordinators at any moment. After
+// Plays decide() and decide_worker() against each other in a small simulated world: a network that
+// loses, doubles and delays messages, and deaths, signals and new coordinators at any moment. After
 // every input the world checks what must always hold.
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "control/random_cases.h"
 #include "control/random_world.h"
@@ -233,6 +234,39 @@ TEST(DecideRandom, RunsGrow) {
   EXPECT_GT(learned, 150 / kPart);
   EXPECT_GT(grown, 25 / kPart);
   EXPECT_GT(whole, 15 / kPart);
+}
+
+// All of it in one run, in a different mixture for each seed. TENUTO_PLAYS says how many runs.
+TEST(DecideRandom, EverythingAtOnceBreaksNoRule) {
+  const char* wanted = std::getenv("TENUTO_PLAYS");
+  const uint64_t plays = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 400 / kPart;
+  int32_t survived = 0, restarts = 0, received = 0, resumed = 0;
+  for (uint64_t seed = 0; seed < plays; ++seed) {
+    const bool grows = seed % 4 == 0;
+    Case of = grows ? make_long_case(seed) : make_case(seed);
+    of.rules.survive = true;
+    Chances chances{.death = 4,
+                    .stop = seed % 3 == 0 ? 1 : 0,
+                    .checkpoint = 5,
+                    .deaths_at_most = 4,
+                    .suspicion = 2};
+    if (grows) chances = with_returns();
+    if (seed % 2 == 0) chances.restart = 3, chances.restarts_at_most = 12;
+    chances.resumes = seed % 5 != 0;
+    chances.absent = seed % 16 == 0;
+    chances.cut = seed % 7 == 0 ? 3 : 0;
+    World world(seed, of.stages, of.pipelines, of.rules, chances);
+    world.run(grows ? 4000 : 900, 120000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    survived += world.state().salvage.cause.empty() ? 1 : 0;
+    restarts += world.restarts();
+    received += world.received();
+    resumed += world.resumed();
+  }
+  std::printf("%d runs went on to their end; %d restarts, %d transfers, %d resumed steps\n",
+              survived, restarts, received, resumed);
+  EXPECT_GT(survived, 0);
 }
 
 TEST(DecideRandom, BrokenRulesOfJoinersAreSeen) {

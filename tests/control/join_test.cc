@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "control/instruct.h"
 #include "control/recover.h"
 #include "control/survival.h"
 #include "control/take_up.h"
@@ -456,6 +457,20 @@ TEST(Growth, NobodyComesWhereThereIsNoPlace) {
   run.reports[3].worker = kDead;
   EXPECT_FALSE(run.report(3).instruction);
   EXPECT_EQ(run.state.members[3].joining, Joining::No);
+}
+
+// Two workers that are told one after the other that they save a version might each go on from it
+// while the other one is to save it.
+TEST(Join, TheSaversOfAVersionStayWhileStepsRun) {
+  Return run;
+  const int64_t version = run.state.committed + 1;
+  EXPECT_EQ(choose_savers(run.state, version), (std::vector<WorkerId>{{0}, {1}}));
+  run.state.told.save_version = version;
+  run.state.told.savers = {{2}, {1}};
+  EXPECT_EQ(choose_savers(run.state, version), (std::vector<WorkerId>{{2}, {1}}));
+  EXPECT_EQ(choose_savers(run.state, version + 1), (std::vector<WorkerId>{{0}, {1}}));
+  run.state.told.savers = {{0}, {3}};  // worker 3 is dead
+  EXPECT_EQ(choose_savers(run.state, version), (std::vector<WorkerId>{{0}, {1}}));
 }
 
 }  // namespace

@@ -194,11 +194,11 @@ class SimCrew {
     SimWorker& of = workers[worker];
     of.transport = renew.epoch;
     of.calls.clear();
-    if (chances_.bug != Bug::KeepsPieces) of.pieces.clear();
-    of.transfer_at = of.received = -1;
     of.held.clear();
     if (of.state.report.connected && chances_.resumes) hold(worker);
-    if (!of.state.report.connected) {
+    if (!of.state.report.connected) {  // it begins anew
+      if (chances_.bug != Bug::KeepsPieces) of.pieces.clear();
+      of.transfer_at = of.received = -1;
       of.attempt = -1;
       of.has.clear();
     }

@@ -1,0 +1,216 @@
+// The story of one worker, as decide_worker() tells it: what it hears and what it does, line by
+// line.
+#include "worker/decide_worker.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "plan/make_plan.h"
+
+namespace tenuto {
+namespace {
+
+// Worker 0 of two pipelines of two stages; it runs stage 0 beside worker 2.
+class Story {
+ public:
+  Story() {
+    Shape shape;
+    shape.stages = shape.layers = 2;
+    shape.pipelines = 2;
+    shape.micros = 1;
+    shape.order = "1f1b";
+    auto plan = make_plan(shape);
+    CHECK(plan.ok(), "a small plan");
+    told_.plan = std::make_shared<const Plan>(std::move(plan).value());
+    told_.job_toml = std::make_shared<const std::string>();
+    auto of = std::make_shared<Job>();
+    of->validate_every = 0;
+    of->validate_micros = 0;
+    job = std::move(of);
+    Directive& directive = told.directive;
+    directive.term = directive.epoch = 1;
+    directive.stop_at = 4;
+    directive.members = {{0}, {1}, {2}, {3}};
+    told.addresses = {"a", "b", "c", "d"};
+    told.incarnations = {0, 0, 0, 0};
+    told.save_directory = "runs/x";
+    state = begin_worker({.job = "small",
+                          .coordinator = "here",
+                          .self = {0},
+                          .process = 7,
+                          .host = "host",
+                          .answer_limit = std::chrono::seconds(20),
+                          .mend_limit = std::chrono::seconds(5)},
+                         {});
+  }
+
+  // Feeds an input; returns the actions, each on a line of its own.
+  std::string feed(WorkerInput::What what) {
+    WorkerDecision decision =
+        decide_worker(std::move(state), {now, {version, {.version = version}}, std::move(what)});
+    state = std::move(decision.state);
+    std::string text;
+    for (const WorkerAction& action : decision.actions) text += cat(to_text(action), "\n");
+    return text;
+  }
+  // The coordinator says what `told` has now.
+  std::string hear() {
+    told.sequence += 1;
+    told_.instruction = told;
+    return feed(Heard{std::make_shared<const Told>(told_)});
+  }
+  // Up to the report that it is connected.
+  void get_ready() {
+    hear();
+    feed(Prepared{ok(), job, "a"});
+    version = 0;
+    feed(DeviceMade{ok(), true});
+    feed(Connected{{1}});
+    feed(Connected{{2}});
+    feed(Loaded{});
+  }
+  // Up to the first step.
+  void begin_running() {
+    get_ready();
+    told.directive.phase = Phase::Running;
+    hear();
+    feed(TransferMoved{ok(), true});
+  }
+  // A step of which the version before is committed.
+  std::string step() {
+    const int64_t done = version++;
+    return feed(StepEnded{.summary = {.step = done}});
+  }
+
+  Instruction told;
+  std::shared_ptr<const Job> job;
+  WorkerState state;
+  Duration now{};
+  int64_t version = -1;
+
+ private:
+  Told told_;
+};
+
+TEST(DecideWorker, ComesToARun) {
+  Story story;
+  EXPECT_EQ(story.hear(), "prepare stages 0\n");
+  EXPECT_EQ(story.hear(), "") << "nothing else before the outcome";
+  EXPECT_EQ(story.feed(Prepared{ok(), story.job, "a"}),
+            "tell frozen epoch 1 version -1 plan 1\n"
+            "make device\n");
+  story.version = 0;
+  EXPECT_EQ(story.feed(DeviceMade{ok(), true}),
+            "say worker 0: stage 0 of job small, process 7\n"
+            "connect to 1 at b\n"
+            "connect to 2 at c\n");
+  EXPECT_EQ(story.feed(Connected{{2}}), "");
+  EXPECT_EQ(story.feed(Connected{{1}}), "load version 0 from 0 shards\n");
+  EXPECT_EQ(story.feed(Loaded{}), "tell frozen epoch 1 version 0 plan 1 connected\n");
+  EXPECT_EQ(story.feed(Idle{}), "");
+}
+
+TEST(DecideWorker, RunsStepsSavesAndLeaves) {
+  Story story;
+  story.get_ready();
+  story.told.directive.phase = Phase::Running;
+  EXPECT_EQ(story.hear(),
+            "tell running epoch 1 version 0 plan 1 connected\n"
+            "transfer state\n");
+  EXPECT_EQ(story.feed(TransferMoved{ok(), true}), "run step 0\n");
+  EXPECT_EQ(story.step(),
+            "tell running epoch 1 version 1 plan 1 connected step 0\n"
+            "transfer state\n");
+  story.feed(TransferMoved{ok(), true});
+  story.told.directive.committed = 1;
+  story.told.directive.stop_at = story.told.save_version = 2;
+  story.told.savers = {{0}, {1}};
+  EXPECT_EQ(story.hear(), "") << "the step goes on";
+  EXPECT_EQ(story.step(), "save version 2 stages 0 in runs/x\n") << "it reports what is saved";
+  EXPECT_EQ(story.feed(Saved{ok(), {{2, "stage-0", 1, "", {0}}}}),
+            "tell running epoch 1 version 2 plan 1 connected step 1 saved 2\n");
+  story.told.directive.phase = Phase::Out;
+  EXPECT_EQ(story.hear(),
+            "say worker 0: told to go\n"
+            "leave 0\n");
+}
+
+TEST(DecideWorker, APeerDiesAndTheStepIsUndone) {
+  Story story;
+  story.begin_running();
+  story.step();  // version 1: not every member has taken this step
+  story.feed(TransferMoved{ok(), true});
+  EXPECT_EQ(story.feed(PeerLost{{2}, "worker 0: worker 2 is lost"}),
+            "say worker 0: worker 2 is lost\n");
+  EXPECT_EQ(story.feed(StepEnded{Error{Code::Disconnected, Reach::Worker, "the step is over"}}),
+            "say the step is over\n"
+            "tell running epoch 1 version 1 plan 1 connected step 0 lost 2\n");
+  Directive& directive = story.told.directive;
+  directive.epoch = 2;
+  directive.phase = Phase::Frozen;
+  directive.members = {{0}, {1}};
+  story.told.addresses = {"", ""};
+  story.told.incarnations = {0, 0};
+  EXPECT_EQ(story.hear(), "renew transport for epoch 2\n");
+  EXPECT_EQ(story.feed(Renewed{ok(), "a2", {{.step = 0}}}),
+            "tell frozen epoch 2 version 1 plan 1 connected step 0 holds 0\n");
+  directive.phase = Phase::Running;
+  story.told.plan_serial = 2;
+  story.told.addresses = {"a2", "b2"};
+  EXPECT_EQ(story.hear(), "undo\n");
+  story.version = 0;
+  EXPECT_EQ(story.feed(Undone{}),
+            "tell running epoch 2 version 0 plan 1 connected\n"
+            "connect to 1 at b2\n");
+  EXPECT_EQ(story.feed(Connected{{1}}), "") << "the plan of this test still has worker 2";
+}
+
+TEST(DecideWorker, TheStepAtHandIsAbandonedWhenAnEpochBegins) {
+  Story story;
+  story.begin_running();
+  EXPECT_FALSE(standing_of(story.state).abandon);
+  story.told.directive.epoch = 2;
+  story.told.directive.phase = Phase::Frozen;
+  EXPECT_EQ(story.hear(), "");
+  EXPECT_TRUE(standing_of(story.state).abandon);
+  EXPECT_EQ(story.feed(StepEnded{Error{Code::Cancelled, Reach::Call, "told to go"}}),
+            "renew transport for epoch 2\n");
+}
+
+TEST(DecideWorker, APeerWhoseHostDoesNotAnswerIsLost) {
+  Story story;
+  story.begin_running();
+  story.step();
+  story.told.plan_serial = 2;
+  story.told.plan_from = -1;
+  story.state.connected.clear();
+  EXPECT_EQ(story.feed(TransferMoved{ok(), true}), "run step 1\n");
+  story.hear();
+  EXPECT_EQ(story.step(),
+            "tell running epoch 1 version 2 plan 1 connected step 0 step 1\n"
+            "connect to 1 at b\n"
+            "connect to 2 at c\n");
+  story.feed(Connected{{1}});
+  story.now = std::chrono::seconds(4);
+  EXPECT_EQ(story.feed(Idle{}), "probe 2 at c\n");
+  EXPECT_EQ(story.feed(Probed{{2}, "c", false}), "");
+  story.now = std::chrono::seconds(5);
+  EXPECT_EQ(story.feed(Probed{{2}, "c", false}),
+            "say worker 0: worker 2 cannot be reached: its host has answered nothing at c for 5 s\n"
+            "tell running epoch 1 version 2 plan 1 connected step 0 step 1 lost 2\n");
+}
+
+TEST(DecideWorker, WhoIsNoMemberIsLeftOut) {
+  Story story;
+  story.get_ready();
+  story.told.directive.epoch = 2;
+  story.told.incarnations = {1, 0, 0, 0};
+  EXPECT_EQ(
+      story.hear(),
+      "leave 75 left out: worker 0: the run goes on without this process, which was not heard "
+      "or not reached for too long; a new one may come back to its place\n");
+  EXPECT_EQ(story.feed(Idle{}), "") << "its part is over";
+}
+
+}  // namespace
+}  // namespace tenuto
