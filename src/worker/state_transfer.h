@@ -56,7 +56,7 @@ class StateTransfers {
   bool ready() const;
   // A transport call has ended. True when it was one of these transfers.
   bool note(const Done& done, Duration now);
-  // The version at which this worker had all that it is to learn; -1 = not yet.
+  // The version at which this worker had all that it is to receive; -1 = not yet.
   int64_t received() const { return received_; }
   // How many void runs the epoch has had, as the donor of the last part said.
   int64_t voids() const { return voids_; }
@@ -90,7 +90,7 @@ class StateTransfers {
     bool in_body = false;   // joiner: the head has arrived
     bool over() const { return total >= 0 && next >= total; }
   };
-  using Name = std::pair<WorkerId, StageId>;  // the joiner and what it learns
+  using Name = std::pair<WorkerId, StageId>;  // the joiner and what it receives
 
   Status give(Transfer& transfer, const TransferMoment& time);
   Status ask(Transfer& transfer, const TransferMoment& time);
