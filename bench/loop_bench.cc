@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "plan/make_plan.h"
+#include "runtime/device.h"
 #include "runtime/worker.h"
 #include "transport/memory.h"
 
