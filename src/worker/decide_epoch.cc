@@ -39,7 +39,7 @@ bool WorkerTurn::find_place() {
   s_.plan_serial = s_.report.plan = heard().plan_serial;
   s_.job_toml = s_.told->job_toml;
   if (const Joiner* invited = invitation(); invited != nullptr) {
-    s_.place = Place::Waits;
+    s_.place = Membership::Waits;
     s_.stages = invited->stages;
     begin_anew();
   } else {
@@ -111,7 +111,7 @@ bool WorkerTurn::look_for_members() {
 
 // Starts over as a joiner that has nothing of the run's state.
 void WorkerTurn::begin_anew() {
-  if (joins()) s_.place = Place::Waits;
+  if (joins()) s_.place = Membership::Waits;
   s_.report.version = s_.report.received = -1;
   s_.report.steps.clear();
   s_.report.shards.clear();
@@ -242,7 +242,7 @@ bool WorkerTurn::on(const Adopted& done) {
     fail(done.status.error());
     return true;
   }
-  s_.place = Place::Joined;
+  s_.place = Membership::Joined;
   s_.report.version = s_.device.version;
   s_.report.phase = Phase::Running;
   say(cat(name(), ": takes part from step ", s_.report.version, " on, and receives the state"));

@@ -20,7 +20,7 @@ bool WorkerTurn::freeze() {
 }
 
 bool WorkerTurn::run_steps() {
-  if (s_.place == Place::Waits) return take_place();
+  if (s_.place == Membership::Waits) return take_place();
   if (s_.report.phase != Phase::Running) return begin_running();
   if (s_.rest) {
     if (!s_.report.lost_peers.empty() || !connect_to(s_.rest->told->plan, {})) return false;

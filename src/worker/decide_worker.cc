@@ -89,7 +89,7 @@ bool WorkerTurn::on(const ConversationOver& over) {
 
 // While a step runs, a lost peer is reported when the step has ended; before the run begins, a peer
 // that cannot be connected to is an error of its own.
-bool WorkerTurn::on(const PeerLost& lost) {
+bool WorkerTurn::on(const LostPeer& lost) {
   if (s_.situation == WorkerSituation::Connecting && !s_.report.connected) return false;
   if (contains(s_.report.lost_peers, lost.peer)) return false;
   s_.report.lost_peers.push_back(lost.peer);

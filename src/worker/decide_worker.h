@@ -37,7 +37,7 @@ struct ConversationOver {
   Error why;
 };
 // A peer is lost. While a step runs, `message` says more.
-struct PeerLost {
+struct LostPeer {
   WorkerId peer;
   std::string message = {};
 };
@@ -126,7 +126,7 @@ struct DeviceState {
 // One thing that has happened, when, and what the device holds since.
 struct WorkerInput {
   // All of them.
-  using What = std::variant<Heard, ConversationOver, PeerLost, Idle, Prepared, DeviceMade, Renewed,
+  using What = std::variant<Heard, ConversationOver, LostPeer, Idle, Prepared, DeviceMade, Renewed,
                             Connected, Probed, Loaded, Adopted, Undone, Finalized, Saved,
                             TransferMoved, Validated, StepEnded, Evaluated>;
   Duration now{};
@@ -241,13 +241,13 @@ enum class WorkerSituation : uint8_t {
 
 // How a process has come to the run: it was there at its beginning; it joins the run under way and
 // waits for its part in the steps; its part in the steps has begun.
-enum class Place : uint8_t { First, Waits, Joined };
+enum class Membership : uint8_t { First, Waits, Joined };
 
 // All that a worker knows.
 struct WorkerState {
   WorkerRules rules;
   WorkerSituation situation = WorkerSituation::Starting;
-  Place place = Place::First;
+  Membership place = Membership::First;
   Report report;                     // what it repeats to the coordinator
   std::shared_ptr<const Told> told;  // the newest; null: nothing yet
   Status conversation = ok();        // not ok: it is over
@@ -286,7 +286,7 @@ WorkerState begin_worker(const WorkerRules& rules, Duration now);
 //
 // Requires: state came from begin_worker() or decide_worker(); each action but Tell and Say is
 //           followed by its outcome, and by no other input before it than Heard, ConversationOver,
-//           PeerLost and Validated
+//           LostPeer and Validated
 WorkerDecision decide_worker(WorkerState state, const WorkerInput& input);
 
 // What the coordinator says of the step or pass at hand; read while it runs.

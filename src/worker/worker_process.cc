@@ -114,7 +114,7 @@ void WorkerProcess::note(const Done& done) {
     outcomes_.push_back(Connected{call->second, done.status});
     calls_.erase(call);
   } else if (done.ticket == kNoTicket && done.peer.value >= 0) {
-    outcomes_.push_back(PeerLost{done.peer});
+    outcomes_.push_back(LostPeer{done.peer});
   }
 }
 

@@ -155,7 +155,7 @@ StepInput WorkerProcess::input_of(int64_t version) {
               },
           .lost =
               [this](WorkerId peer, const Error& error) {
-                decide(PeerLost{peer, cat(name(), ": ", error.message)});
+                decide(LostPeer{peer, cat(name(), ": ", error.message)});
               },
           .retire_limit = silence,
           .other = [this](const Done& done) { transfers_.note(done, monotonic_clock().now()); },

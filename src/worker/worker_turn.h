@@ -24,7 +24,7 @@ class WorkerTurn {
   // Each absorbs an input; true when the worker can choose now what it does next.
   bool on(const Heard& heard);
   bool on(const ConversationOver& over);
-  bool on(const PeerLost& lost);
+  bool on(const LostPeer& lost);
   bool on(const Idle& idle);
   bool on(const Prepared& done);
   bool on(const DeviceMade& done);
@@ -79,7 +79,7 @@ class WorkerTurn {
 
   bool is_listening() const;
   bool in_step() const;
-  bool joins() const { return s_.place != Place::First; }
+  bool joins() const { return s_.place != Membership::First; }
   bool is_awaited() const;
   const Joiner* invitation() const;
   const Instruction& heard() const { return s_.told->instruction; }

@@ -151,7 +151,7 @@ class SimCrew {
       if (!links.is_cut(worker, static_cast<size_t>(peer.value))) continue;
       if (contains(of.state.report.lost_peers, peer)) continue;
       const bool steps = of.state.situation == WorkerSituation::Stepping;
-      feed(worker, PeerLost{peer, "lost"});
+      feed(worker, LostPeer{peer, "lost"});
       if (steps) end(worker, StepEnded{Error{Code::Disconnected, Reach::Worker, "lost"}});
       return true;
     }
@@ -237,7 +237,7 @@ class SimCrew {
       return end(worker, StepEnded{Error{Code::Cancelled, Reach::Call, "told to go"}});
     }
     if (of.state.rest) return run_rest(worker);
-    const bool keeps = chances_.resumes && of.state.place == Place::First;
+    const bool keeps = chances_.resumes && of.state.place == Membership::First;
     if (keeps && random_.below(2) == 0) return do_some(worker);
     take_step(worker);
   }

@@ -140,7 +140,7 @@ TEST(DecideWorker, APeerDiesAndTheStepIsUndone) {
   story.begin_running();
   story.step();  // version 1: not every member has taken this step
   story.feed(TransferMoved{ok(), true});
-  EXPECT_EQ(story.feed(PeerLost{{2}, "worker 0: worker 2 is lost"}),
+  EXPECT_EQ(story.feed(LostPeer{{2}, "worker 0: worker 2 is lost"}),
             "say worker 0: worker 2 is lost\n");
   EXPECT_EQ(story.feed(StepEnded{Error{Code::Disconnected, Reach::Worker, "the step is over"}}),
             "say the step is over\n"
