@@ -10,8 +10,6 @@ namespace {
 
 constexpr Duration kNever = Duration::max();
 
-constexpr int32_t kWait = kNoOp - 1;  // no op, though another kind could begin
-
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 // A stage while a policy is played.

@@ -156,7 +156,6 @@ class MeshPlayer {
   // An op of a holder: three times the micro-batch, plus the kind. It fits into one register, since
   // one is passed for every op that is played.
   using Choice = int32_t;
-  static constexpr Choice kWait = kNoOp - 1;  // no op, though another kind could begin
   static Choice forward_of(int32_t micro) { return 3 * micro; }
   static Choice backward_of(int32_t micro) { return 3 * micro + 1; }
   static Choice weight_of(int32_t micro) { return 3 * micro + 2; }

@@ -4,9 +4,6 @@
 #include <array>
 #include <deque>
 #include <map>
-#include <optional>
-#include <span>
-#include <tuple>
 
 #include "ir/checker.h"
 #include "ir/effect.h"
@@ -18,7 +15,7 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-Fault job_fault(std::string message) {
+PlanFault job_fault(std::string message) {
   return Error{Code::Invalid, Reach::Job, std::move(message)};
 }
 
@@ -28,7 +25,7 @@ bool can_travel(ValueKind kind) {
 }
 }  // namespace
 
-Fault Checker::check_counts() {
+PlanFault Checker::check_counts() {
   if (at(schedule_.stage_count) != plan_.stages.size()) {
     return plain(cat("the schedule is for ", schedule_.stage_count, " stages and the plan has ",
                      plan_.stages.size()));
@@ -56,18 +53,18 @@ Fault Checker::check_counts() {
   return {};
 }
 
-Fault Checker::check_fields() {
+PlanFault Checker::check_fields() {
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
     for (size_t i = 0; i < ops.size(); ++i) {
-      const Place place{{w}, static_cast<int32_t>(i)};
-      if (Fault found = check_op(place, ops[i])) return found;
+      const OpPlace place{{w}, static_cast<int32_t>(i)};
+      if (PlanFault found = check_op(place, ops[i])) return found;
     }
   }
   return {};
 }
 
-Fault Checker::check_op(Place place, const Op& op) const {
+PlanFault Checker::check_op(OpPlace place, const Op& op) const {
   const bool belongs =
       evaluation_ ? op.kind == OpKind::Evaluate || is_message(op) : op.kind != OpKind::Evaluate;
   if (!belongs) {
@@ -109,14 +106,14 @@ Fault Checker::check_op(Place place, const Op& op) const {
 }
 
 // Every micro-batch has exactly one op of `kind` at every stage; notes who has it.
-Fault Checker::check_kind(OpKind kind, std::vector<Place>& owner) const {
+PlanFault Checker::check_kind(OpKind kind, std::vector<OpPlace>& owner) const {
   const int64_t wanted = int64_t{schedule_.stage_count} * schedule_.micro_count;
   int64_t count = 0;
   for (const auto& ops : schedule_.lists) {
     count += std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
   }
   // With too few ops one of the first count + 1 is missing, so count + 1 places are enough.
-  owner.assign(static_cast<size_t>(std::min(wanted, count + 1)), Place{});
+  owner.assign(static_cast<size_t>(std::min(wanted, count + 1)), OpPlace{});
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -124,8 +121,8 @@ Fault Checker::check_kind(OpKind kind, std::vector<Place>& owner) const {
       const int64_t key =
           int64_t{ops[i].micro.value - micro_first()} * schedule_.stage_count + ops[i].stage.value;
       if (key >= static_cast<int64_t>(owner.size())) continue;
-      Place& place = owner[static_cast<size_t>(key)];
-      const Place here{{w}, static_cast<int32_t>(i)};
+      OpPlace& place = owner[static_cast<size_t>(key)];
+      const OpPlace here{{w}, static_cast<int32_t>(i)};
       if (place.index >= 0) {
         return fault(here, cat(to_text(ops[i]), " runs twice: worker ", place.worker,
                                " has it as op ", place.index, " too; drop one"));
@@ -149,17 +146,17 @@ Fault Checker::check_kind(OpKind kind, std::vector<Place>& owner) const {
   return {};
 }
 
-Fault Checker::check_work() {
+PlanFault Checker::check_work() {
   if (evaluation_) {
-    std::vector<Place> owner;
+    std::vector<OpPlace> owner;
     return check_kind(OpKind::Evaluate, owner);
   }
   if (resumed()) return check_rest();
-  std::vector<Place> forward;
-  if (Fault found = check_kind(OpKind::Forward, forward)) return found;
+  std::vector<OpPlace> forward;
+  if (PlanFault found = check_kind(OpKind::Forward, forward)) return found;
   for (const OpKind kind : {OpKind::BackwardInput, OpKind::BackwardWeight}) {
-    std::vector<Place> backward;
-    if (Fault found = check_kind(kind, backward)) return found;
+    std::vector<OpPlace> backward;
+    if (PlanFault found = check_kind(kind, backward)) return found;
     for (size_t key = 0; key < forward.size(); ++key) {
       if (forward[key].worker == backward[key].worker) continue;
       return fault(backward[key],
@@ -170,13 +167,13 @@ Fault Checker::check_work() {
   return {};
 }
 
-Fault Checker::check_twice(OpKind kind) const {
-  std::map<std::pair<StageId, MicroId>, Place> seen;
+PlanFault Checker::check_twice(OpKind kind) const {
+  std::map<std::pair<StageId, MicroId>, OpPlace> seen;
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
     for (size_t i = 0; i < ops.size(); ++i) {
       if (ops[i].kind != kind) continue;
-      const Place here{{w}, static_cast<int32_t>(i)};
+      const OpPlace here{{w}, static_cast<int32_t>(i)};
       const auto [before, fresh] = seen.try_emplace({ops[i].stage, ops[i].micro}, here);
       if (fresh) continue;
       return fault(here, cat(to_text(ops[i]), " runs twice: worker ", before->second.worker,
@@ -187,9 +184,9 @@ Fault Checker::check_twice(OpKind kind) const {
 }
 
 // The rest of a step: no op is listed twice, each weight gradient enters its stage's sum once.
-Fault Checker::check_rest() const {
+PlanFault Checker::check_rest() const {
   for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
-    if (Fault found = check_twice(kind)) return found;
+    if (PlanFault found = check_twice(kind)) return found;
   }
   std::map<std::pair<StageId, MicroId>, int32_t> sums;
   for (int32_t w = 0; w < worker_count(); ++w) {
@@ -218,7 +215,7 @@ Fault Checker::check_rest() const {
 // bit for bit: weight gradients (with a whole backward, input gradients) and held-out losses. Other
 // ops may stand in any order; the walk decides whether that order stands still. Under listed
 // dispatch the list fixes the order of the sums.
-Fault Checker::check_order() const {
+PlanFault Checker::check_order() const {
   if (plan_.dispatch == Dispatch::Listed) return {};
   for (int32_t w = 0; w < worker_count(); ++w) {
     // The last micro-batch of each kind of op at each stage that the worker holds.
@@ -244,7 +241,7 @@ Fault Checker::check_order() const {
 }
 
 // The op at which a worker holds most, with the bytes of its stashes when they are known.
-Fault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
+PlanFault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
   std::vector<int64_t> held;  // of each stage, in bytes and in the order of forwards
   for (int32_t i = 0; i <= index; ++i) {
     const Op& op = list(worker)[at(i)];
@@ -269,7 +266,7 @@ Fault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_t li
       Code::Exhausted, Reach::Worker);
 }
 
-Fault Checker::check_room(WorkerId worker, const Room& room) const {
+PlanFault Checker::check_room(WorkerId worker, const Room& room) const {
   if (room.most == 0) return {};
   const auto& ops = schedule_.lists[at(worker.value)];
   int64_t held = 0;
@@ -287,7 +284,7 @@ Fault Checker::check_room(WorkerId worker, const Room& room) const {
 }
 
 // A listed plan keeps its limits by its lists alone.
-Fault Checker::check_memory() const {
+PlanFault Checker::check_memory() const {
   if (plan_.dispatch != Dispatch::Listed || evaluation_) return {};
   for (size_t w = 0; w < plan_.limits.size(); ++w) {
     const Limit& limit = plan_.limits[w];
@@ -309,7 +306,7 @@ Fault Checker::check_memory() const {
     if (limit.micros > 0 && peak > limit.micros) {
       return too_many(worker, peak_index, peak, limit.micros);
     }
-    if (Fault no_room = check_room(worker, limit.room)) return no_room;
+    if (PlanFault no_room = check_room(worker, limit.room)) return no_room;
     if (first_backward >= 0 && ahead < std::min(limit.warm_up, forwards)) {
       return fault({worker, first_backward},
                    cat("the first backward stands behind ", ahead, " forwards and the limit asks",
@@ -319,7 +316,7 @@ Fault Checker::check_memory() const {
   return {};
 }
 
-Fault Checker::stuck(const Standstill& standstill, int64_t count, int64_t total) const {
+PlanFault Checker::stuck(const Standstill& standstill, int64_t count, int64_t total) const {
   const Explanation explanation = explain(standstill);
   const bool ready = plan_.dispatch == Dispatch::Ready;
   return plain(cat(
@@ -330,7 +327,7 @@ Fault Checker::stuck(const Standstill& standstill, int64_t count, int64_t total)
 
 // Runs the lists without a clock. Every way to run them starts the same ops (see Walk), so one run
 // decides for every timing.
-Fault Checker::check_progress() {
+PlanFault Checker::check_progress() {
   std::vector<Walk> walks;
   walks.reserve(schedule_.lists.size());
   for (int32_t w = 0; w < worker_count(); ++w) {
@@ -344,14 +341,14 @@ Fault Checker::check_progress() {
       return fault({{w}, again}, "another op of this list uses up the same value: drop one");
     }
   }
-  std::vector<std::vector<Place>> at_group(schedule_.groups.size());
+  std::vector<std::vector<OpPlace>> at_group(schedule_.groups.size());
   std::vector<bool> started(at(pairing_.first.back()), false);
   std::vector<bool> ended(started.size(), false);
   std::deque<int32_t> busy;
   std::vector<bool> queued(schedule_.lists.size(), true);
   for (int32_t w = 0; w < worker_count(); ++w) busy.push_back(w);
   int64_t count = 0;
-  const auto finish = [&](Place place) {
+  const auto finish = [&](OpPlace place) {
     walks[at(place.worker.value)].finish(place.index);
     ended[at(pairing_.number(place.worker, place.index))] = true;
     ++count;
@@ -364,7 +361,7 @@ Fault Checker::check_progress() {
     queued[at(self.value)] = false;
     Walk& walk = walks[at(self.value)];
     for (auto able = walk.startable(); !able.empty(); able = walk.startable()) {
-      const Place here{self, able.front()};
+      const OpPlace here{self, able.front()};
       const Op& op = walk.op(here.index);
       walk.start(here.index);
       const int32_t number = pairing_.number(self, here.index);
@@ -378,7 +375,7 @@ Fault Checker::check_progress() {
         auto& waiting = at_group[at(op.group.value)];
         waiting.push_back(here);
         if (waiting.size() < schedule_.groups[at(op.group.value)].members.size()) continue;
-        for (const Place& place : waiting) finish(place);
+        for (const OpPlace& place : waiting) finish(place);
       } else {
         finish(here);
       }
@@ -401,7 +398,7 @@ Fault Checker::check_progress() {
 namespace {
 
 // Layers without gap, holders and limits that exist.
-Fault check_stages(const Plan& plan) {
+PlanFault check_stages(const Plan& plan) {
   const auto worker_count = static_cast<int32_t>(plan.schedule.lists.size());
   if (plan.stages.empty() || worker_count == 0) {
     return job_fault("a plan needs at least one stage and one worker");
@@ -456,11 +453,11 @@ Fault check_stages(const Plan& plan) {
 
 Status check(const Plan& plan, const Sizes& sizes, const Stores& stores) {
   CHECK(stores.empty() || stores.size() == plan.schedule.lists.size(), "a store for each worker");
-  if (Fault fault = check_stages(plan)) return *fault;
-  if (Fault fault = Checker(plan, plan.schedule, false, sizes, stores).run()) return *fault;
+  if (PlanFault fault = check_stages(plan)) return *fault;
+  if (PlanFault fault = Checker(plan, plan.schedule, false, sizes, stores).run()) return *fault;
   const bool no_pass = plan.evaluation == Schedule{};
   if (!no_pass) {
-    if (Fault fault = Checker(plan, plan.evaluation, true, sizes, {}).run()) return *fault;
+    if (PlanFault fault = Checker(plan, plan.evaluation, true, sizes, {}).run()) return *fault;
   }
   return ok();
 }

@@ -41,7 +41,7 @@ struct Use {
 }  // namespace
 
 // Either all stages step after the norm of all is known, or all step ahead of it.
-Fault Checker::check_one_update() const {
+PlanFault Checker::check_one_update() const {
   const bool staggered = is_staggered(schedule_);
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
@@ -59,7 +59,7 @@ Fault Checker::check_one_update() const {
 }
 
 // Every holder of every stage has exactly one op of `kind`.
-Fault Checker::check_once(OpKind kind) const {
+PlanFault Checker::check_once(OpKind kind) const {
   const std::string name = name_of(kind);
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
@@ -67,7 +67,7 @@ Fault Checker::check_once(OpKind kind) const {
     for (size_t i = 0; i < ops.size(); ++i) {
       if (ops[i].kind != kind) continue;
       int32_t& first = found[at(slot_of({w}, ops[i].stage))];
-      const Place here{{w}, static_cast<int32_t>(i)};
+      const OpPlace here{{w}, static_cast<int32_t>(i)};
       if (first >= 0) return fault(here, cat("it runs twice, also as op ", first));
       first = here.index;
     }
@@ -83,7 +83,7 @@ Fault Checker::check_once(OpKind kind) const {
   return {};
 }
 
-Fault Checker::check_reductions() const {
+PlanFault Checker::check_reductions() const {
   std::vector<Use> uses;
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
@@ -103,7 +103,7 @@ Fault Checker::check_reductions() const {
     const auto& holders = plan_.stages[at(head.stage.value)].holders;
     for (; end < uses.size() && uses[end].stage == head.stage && uses[end].part == head.part;
          ++end) {
-      const Place here{uses[end].worker, uses[end].index};
+      const OpPlace here{uses[end].worker, uses[end].index};
       if (end > i && uses[end].worker == uses[end - 1].worker) {
         return fault(here, cat("it runs twice, also as op ", uses[end - 1].index));
       }
@@ -137,13 +137,13 @@ Fault Checker::check_reductions() const {
     return plain(cat("nobody reduces the gradient of stage ", s, ": add Reduce"));
   }
   for (size_t g = 0; g < users.size(); ++g) {
-    if (Fault found = check_group({static_cast<int32_t>(g)}, users[g])) return found;
+    if (PlanFault found = check_group({static_cast<int32_t>(g)}, users[g])) return found;
   }
   return {};
 }
 
 // A group's members are the holders of its stages, and it is used once for each of them.
-Fault Checker::check_group(GroupId id, const std::vector<StageId>& users) const {
+PlanFault Checker::check_group(GroupId id, const std::vector<StageId>& users) const {
   const Group& group = schedule_.groups[at(id.value)];
   std::vector<StageId> stages = group.stages;
   std::sort(stages.begin(), stages.end());
@@ -173,13 +173,13 @@ Fault Checker::check_group(GroupId id, const std::vector<StageId>& users) const 
   return {};
 }
 
-Fault Checker::check_update() const {
-  if (Fault found = check_one_update()) return found;
+PlanFault Checker::check_update() const {
+  if (PlanFault found = check_one_update()) return found;
   const bool staggered = is_staggered(schedule_);
   for (const OpKind kind : staggered ? std::span<const OpKind>(kAhead) : std::span(kBarrier)) {
-    if (Fault found = check_once(kind)) return found;
+    if (PlanFault found = check_once(kind)) return found;
   }
-  if (Fault found = check_reductions()) return found;
+  if (PlanFault found = check_reductions()) return found;
   for (size_t c = 0; c < schedule_.collectives.size(); ++c) {
     const Status status = check(schedule_.collectives[c]);
     if (status.ok()) continue;

@@ -2,6 +2,7 @@
 // held-out pass. check.cc checks ops, their order, memory and progress, check_update.cc the update.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,11 +16,11 @@
 
 namespace tenuto {
 
-// What is wrong with a plan, if anything is.
-using Fault = std::optional<Error>;
+// What is wrong with a plan; none if the plan is right.
+using PlanFault = std::optional<Error>;
 
 // Where an op stands.
-struct Place {
+struct OpPlace {
   WorkerId worker;
   int32_t index = -1;
 };
@@ -32,18 +33,18 @@ class Checker {
       : plan_(plan), schedule_(schedule), evaluation_(evaluation), sizes_(sizes), stores_(stores) {}
 
   // The first fault.
-  Fault run() {
-    if (Fault fault = check_counts()) return fault;
-    if (Fault fault = check_fields()) return fault;
-    if (Fault fault = check_work()) return fault;
-    if (Fault fault = check_order()) return fault;
+  PlanFault run() {
+    if (PlanFault fault = check_counts()) return fault;
+    if (PlanFault fault = check_fields()) return fault;
+    if (PlanFault fault = check_work()) return fault;
+    if (PlanFault fault = check_order()) return fault;
     if (!evaluation_) {
-      if (Fault fault = check_update()) return fault;
+      if (PlanFault fault = check_update()) return fault;
     }
     auto pairing = pair_messages(schedule_);
     if (!pairing.ok()) return prefixed(pairing.error());
     pairing_ = std::move(pairing).value();
-    if (Fault fault = check_memory()) return fault;
+    if (PlanFault fault = check_memory()) return fault;
     return check_progress();
   }
 
@@ -81,8 +82,8 @@ class Checker {
     if (evaluation_) error.message = "evaluation: " + error.message;
     return error;
   }
-  Fault fault(Place place, const std::string& what, Code code = Code::Invalid,
-              Reach reach = Reach::Job) const {
+  PlanFault fault(OpPlace place, const std::string& what, Code code = Code::Invalid,
+                  Reach reach = Reach::Job) const {
     const auto& ops = list(place.worker);
     const std::string where = at(place.index) < ops.size() ? cat(", op ", place.index, " (",
                                                                  to_text(ops[at(place.index)]), ")")
@@ -91,26 +92,28 @@ class Checker {
                      cat("worker ", place.worker, where, ": ", what, "\n",
                          table(schedule_, {{place.worker, place.index}}))});
   }
-  Fault plain(const std::string& what) const { return prefixed({Code::Invalid, Reach::Job, what}); }
+  PlanFault plain(const std::string& what) const {
+    return prefixed({Code::Invalid, Reach::Job, what});
+  }
 
-  Fault check_counts();
-  Fault check_fields();
-  Fault check_op(Place place, const Op& op) const;
-  Fault check_work();
-  Fault check_kind(OpKind kind, std::vector<Place>& owner) const;
-  Fault check_rest() const;
-  Fault check_twice(OpKind kind) const;
-  Fault check_order() const;
-  Fault check_update() const;
-  Fault check_once(OpKind kind) const;
-  Fault check_one_update() const;
-  Fault check_reductions() const;
-  Fault check_group(GroupId group, const std::vector<StageId>& users) const;
-  Fault check_memory() const;
-  Fault check_progress();
-  Fault stuck(const Standstill& standstill, int64_t count, int64_t total) const;
-  Fault check_room(WorkerId worker, const Room& room) const;
-  Fault too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
+  PlanFault check_counts();
+  PlanFault check_fields();
+  PlanFault check_op(OpPlace place, const Op& op) const;
+  PlanFault check_work();
+  PlanFault check_kind(OpKind kind, std::vector<OpPlace>& owner) const;
+  PlanFault check_rest() const;
+  PlanFault check_twice(OpKind kind) const;
+  PlanFault check_order() const;
+  PlanFault check_update() const;
+  PlanFault check_once(OpKind kind) const;
+  PlanFault check_one_update() const;
+  PlanFault check_reductions() const;
+  PlanFault check_group(GroupId group, const std::vector<StageId>& users) const;
+  PlanFault check_memory() const;
+  PlanFault check_progress();
+  PlanFault stuck(const Standstill& standstill, int64_t count, int64_t total) const;
+  PlanFault check_room(WorkerId worker, const Room& room) const;
+  PlanFault too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
 
   const Plan& plan_;
   const Schedule& schedule_;

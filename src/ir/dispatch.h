@@ -37,11 +37,14 @@ struct HeldLimit {
 
 // What a choice is when no op of a kind can begin.
 inline constexpr int32_t kNoOp = -1;
+// The choice of a search that lets the worker wait, though an op of another kind could begin.
+inline constexpr int32_t kWait = kNoOp - 1;
 
-// The op that an idle worker takes under ready dispatch: an input gradient, else a forward if it
-// fits by worker.limit and worker.held(), else a weight gradient. In the warm-up no input gradient
-// begins. Each of the three functions returns the op of its kind that begins, or kNoOp; it is
-// called only if such an op may begin, and any other value than kNoOp is the choice.
+// The op that an idle worker takes under ready dispatch. An input gradient comes first, then a
+// forward, if worker.limit allows one more beside worker.held(), then a weight gradient. During the
+// warm-up no input gradient begins. Each of the three functions returns the op of its kind that
+// begins, or kNoOp; it is called only if such an op may begin, and any other value than kNoOp is
+// the choice.
 //
 // An update goes before all of them; only ComputeLane has updates.
 template <class Worker, class Backward, class Forward, class Weight>

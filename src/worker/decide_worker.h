@@ -123,7 +123,7 @@ struct DeviceState {
   bool is_final() const { return finality.version == version; }
 };
 
-// One thing that has happened, when, and what the device holds since.
+// One thing that has happened, the time at which it is handled, and what the device holds then.
 struct WorkerInput {
   // All of them.
   using What = std::variant<Heard, ConversationOver, LostPeer, Idle, Prepared, DeviceMade, Renewed,
@@ -160,12 +160,13 @@ struct Probe {
   std::string address;
   Duration limit{};
 };
-// Loads this version from the shards; no shards: it is the initial one, and is there.
+// Loads this version from the shards. Without shards it is the initial version, which the device
+// has from the beginning.
 struct Load {
   std::vector<std::string> shards;
   int64_t version = 0;
 };
-// What the device holds counts as this version from here on.
+// Declares that the parameters in the device are this version.
 struct Adopt {
   int64_t version = 0;
 };
@@ -219,7 +220,8 @@ struct WorkerRules {
   Duration mend_limit{};    // for a peer's host to answer while a connection to it is made
 };
 
-// What a worker does now. In all but the first five it waits for the outcome of one action.
+// What a worker does now. In the first four situations it answers to what it hears. In those after
+// Leaving it waits for the outcome of one action.
 enum class WorkerSituation : uint8_t {
   Starting,      // it has no place in the run yet
   Ready,         // it waits for news

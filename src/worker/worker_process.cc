@@ -29,17 +29,7 @@ constexpr Duration kCloseLimit = std::chrono::seconds(2);
 }  // namespace
 
 WorkerProcess::WorkerProcess(const WorkerSettings& settings, RealDevice device)
-    : settings_(settings), device_(std::move(device)) {
-  state_ = begin_worker({.job = settings.job,
-                         .coordinator = settings.coordinator,
-                         .self = settings.self,
-                         .incarnation = settings.incarnation,
-                         .process = getpid(),
-                         .host = host_name(),
-                         .answer_limit = kAnswerLimit,
-                         .mend_limit = kMendLimit},
-                        monotonic_clock().now());
-}
+    : settings_(settings), device_(std::move(device)) {}
 
 Status WorkerProcess::connect_control() {
   const auto tls = read_tls(settings_.tls);
@@ -55,14 +45,22 @@ Status WorkerProcess::connect_control() {
                                 .return_limit = kReturnLimit,
                                 .tls = tls.value()};
   Result<std::unique_ptr<Client>> client =
-      connect_client(settings, state_.report, mailbox_, [](const Error& error) {
+      connect_client(settings, Report{}, mailbox_, [](const Error& error) {
         say(error.message);
         std::this_thread::sleep_for(kLeaveLimit);
         _exit(exit_code_of(error));
       });
   if (!client.ok()) return client.error();
   client_ = std::move(client).value();
-  state_.deadline = monotonic_clock().now() + kAnswerLimit;
+  state_ = begin_worker({.job = settings_.job,
+                         .coordinator = settings_.coordinator,
+                         .self = settings_.self,
+                         .incarnation = settings_.incarnation,
+                         .process = getpid(),
+                         .host = host_name(),
+                         .answer_limit = kAnswerLimit,
+                         .mend_limit = kMendLimit},
+                        monotonic_clock().now());
   return ok();
 }
 
@@ -153,8 +151,7 @@ Result<std::shared_ptr<const Job>> WorkerProcess::read_job(
 void WorkerProcess::execute(const Prepare& prepare) {
   auto read = read_job(prepare.stages);
   if (!read.ok()) return outcomes_.push_back(Prepared{read.error(), nullptr, {}});
-  state_.job = read.value();
-  const Status wired = make_wire(state_.report.epoch);
+  const Status wired = make_wire(*read.value(), state_.report.epoch);
   const std::string address = wired.ok() ? transport_->address().text : std::string();
   outcomes_.push_back(Prepared{wired, read.value(), address});
 }
@@ -170,9 +167,9 @@ void WorkerProcess::execute(const MakeDevice&) {
 
 // Makes a transport for this epoch alone. The address, the connections and all messages under way
 // of another epoch have ended with the transport of that epoch.
-Status WorkerProcess::make_wire(int64_t epoch) {
+Status WorkerProcess::make_wire(const Job& job, int64_t epoch) {
   const Hello hello{settings_.job, settings_.token, kWireVersion, self(), epoch};
-  Result<WorkerWire> wire = make_worker_wire(job(), hello, mailbox_, device_);
+  Result<WorkerWire> wire = make_worker_wire(job, hello, mailbox_, device_);
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
   faulty_ = wire.value().faulty;
@@ -201,7 +198,7 @@ void WorkerProcess::execute(const RenewTransport& renew) {
   calls_.clear();
   while (mailbox_.wait(Duration{}).ok()) {
   }
-  const Status wired = make_wire(renew.epoch);
+  const Status wired = make_wire(job(), renew.epoch);
   if (!wired.ok()) return outcomes_.push_back(Renewed{wired, {}, {}});
   join_parts();
   outcomes_.push_back(Renewed{ok(), transport_->address().text, std::move(held)});

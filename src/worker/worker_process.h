@@ -59,7 +59,7 @@ class WorkerProcess {
   void execute(const Evaluate&);
 
   Result<std::shared_ptr<const Job>> read_job(const std::vector<StageId>& stages) const;
-  Status make_wire(int64_t epoch);
+  Status make_wire(const Job& job, int64_t epoch);
   void join_parts();
   Result<SavedShard> save_stage(const Save& save, StageId stage) const;
   void move_transfers(const Status& before);

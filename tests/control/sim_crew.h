@@ -1,5 +1,5 @@
-// The workers of a random world (random_world.h): executes what decide_worker() says, as values,
-// and feeds the outcomes back.
+// The workers of a random world (random_world.h). It executes the actions of decide_worker() on
+// plain values, without files or connections, and feeds the outcomes back.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A worker of a random world (random_world.h): the real decide_worker() over a device that is a
-// list of numbers, with the bugs that it may have and how often each event happens.
+// A worker of a random world (random_world.h). Its decisions are those of the real decide_worker();
+// its device is a list of numbers. Also the bugs that a worker may have, and the chances of events.
 #pragma once
 
 #include <algorithm>
