@@ -23,7 +23,7 @@ import time
 from paced_runs import Lost, begin, compare, finish, lines_of, toml_of, workers_of
 
 STEPS, STAGES, PIPELINES, MICROS, LIMIT = 8, 4, 2, 16, 600
-HIT = re.compile(r"step (\d+) has begun .*without .*, ([0-9.]+) ms after the news")
+HIT = re.compile(r"step (\d+) has begun .*without .*, ([0-9.]+) ms after the coordinator heard")
 
 
 def job_text(folder, op_ms):
@@ -52,7 +52,7 @@ def train(program, job, name, wait=None, victim=0):
     reasons = [line["reason"] for line in lines_of(folder / "events.jsonl")]
     hits = [match for match in map(HIT.search, reasons) if match]
     periods = [line.get("period_ms") for line in lines_of(folder / "metrics.jsonl")]
-    resumed = any(re.search(r"step \d+ goes on without", reason) for reason in reasons)
+    resumed = any(re.search(r"step \d+ continues without", reason) for reason in reasons)
     hit = (int(hits[0][1]), float(hits[0][2]), resumed) if hits else (None, None, None)
     return losses, periods, *hit
 

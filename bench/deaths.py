@@ -67,7 +67,7 @@ def kill_at_random(program, job, name, deaths, chance):
             pass
     losses = finish(run, folder, STEPS, LIMIT)
     again = [line["time"] for line in lines_of(folder / "events.jsonl")
-             if "ms after the news" in line["reason"]]
+             if "ms after the coordinator heard" in line["reason"]]
     alone = len(killed) == 1 and len(again) == 1
     return losses, len(again), again[0] - min(killed.values()) if alone else None
 

@@ -233,7 +233,7 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   // workers still catch up with each other.
   best.lower_bound = std::min(routed.bound, best.price);
   best.changed = best.routed = true;
-  best.reason = cat("routed anew (", step.how, "): ", milliseconds(best.price), " ms, ",
+  best.reason = cat("new routing (", step.how, "): ", milliseconds(best.price), " ms, ",
                     percent(best.price, best.lower_bound), " above the bound of all routings");
   return ordered;
 }
@@ -250,7 +250,8 @@ Result<std::optional<Adapted>> adapt_moved(const Plan& plan, const Model& model,
   if (here.ok()) {
     const double enough = (1 - options.move_gain) * static_cast<double>(here.value().price.count());
     if (static_cast<double>(found.price.count()) > enough) return std::optional<Adapted>();
-    found.reason += cat(", instead of ", milliseconds(here.value().price), " ms where they were");
+    found.reason +=
+        cat(", instead of ", milliseconds(here.value().price), " ms under the present routing");
     found.before = here.value().before;
   }
   found.reason = cat(describe(moves), "; ", found.reason);

@@ -46,8 +46,8 @@ Way way_of(const Costs& costs, int32_t stage, const Holder& from, const Holder& 
 
 Error too_little_room(WorkerId worker, int32_t stage, const Room& room) {
   return {Code::Exhausted, Reach::Worker,
-          cat("worker ", worker, " (stage ", stage, ") has room for ", room.most,
-              " and one micro-batch takes ", room.whole, ": raise the memory")};
+          cat("worker ", worker, " (stage ", stage, ") may hold ", room.most,
+              " and one micro-batch takes ", room.whole, ": raise the memory limit")};
 }
 
 bool holds_apart(const Plan& plan) {
@@ -88,7 +88,7 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
     seat_in_pipelines(holders, s, depth, mesh.pipelines);
     if (holders.empty()) {
       return Error{Code::Infeasible, Reach::Job,
-                   cat("no worker that lives holds stage ", s, ": one must come back")};
+                   cat("no live worker holds stage ", s, ": start one of its holders")};
     }
   }
   for (int32_t s = 0; s + 1 < mesh.depth(); ++s) {

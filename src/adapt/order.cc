@@ -40,8 +40,8 @@ struct Named {
 std::vector<Named> portfolio_of(const Line& line) {
   std::vector<Named> all = {{"ring", ring_quotas_within(line, 0)},
                             {"none", Quotas(line.legs.size(), 0)},
-                            {"ring with one weight gradient put off", ring_quotas_within(line, 1)},
-                            {"ring without room", ring_quotas(line, busiest(line))},
+                            {"ring with one weight gradient delayed", ring_quotas_within(line, 1)},
+                            {"ring without a memory limit", ring_quotas(line, busiest(line))},
                             {"neighbours", neighbour_quotas(line)},
                             {"2 + delay", stepped_quotas(line, 2, 1)},
                             {"2 + round trip", stepped_quotas(line, 2, 2)},

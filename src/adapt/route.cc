@@ -104,7 +104,9 @@ class Search {
     try_flows();
     const std::vector<int32_t> whole = whole_counts(mesh_);
     if (!whole.empty()) try_routing(whole_routing(mesh_, whole), "whole pipelines");
-    try_routing(even_routing(mesh_), "all at home, the dead's shared out");
+    try_routing(
+        even_routing(mesh_),
+        "all in their own pipelines, the micro-batches of dead workers divided among the others");
     try_more_manners();
     move();
     return std::move(best_);

@@ -324,15 +324,17 @@ Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventori
     made.reason = "the step is abandoned and replayed: " + reason;
     return made;
   };
-  if (staggered) return abandon("its stages step ahead of one another");
+  if (staggered)
+    return abandon("the plan is staggered, so its stages take their updates at different times");
   auto rest = salvage(plan, inventories, alive, losses);
   if (!rest.ok()) return rest.error();
   if (const Status right = check(rest.value().plan, {}, rest.value().stores); !right.ok()) {
-    return abandon("what is left of it cannot be run: " + right.error().message);
+    return abandon("the ops that are left cannot be run: " + right.error().message);
   }
   const auto rest_price = priced(rest.value());
   if (!rest_price.ok()) return abandon(rest_price.error().message);
-  if (rest_price.value().makespan >= made.replay) return abandon("that is no slower");
+  if (rest_price.value().makespan >= made.replay)
+    return abandon("a replay takes no longer than the ops that are left");
   made.rest = std::move(rest).value();
   made.price = rest_price.value().makespan;
   made.replayed = false;

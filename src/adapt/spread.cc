@@ -250,8 +250,8 @@ Result<std::vector<StageMove>> find_moves(const Plan& plan, const Model& model, 
     const auto alive = std::count_if(now.workers.begin(), now.workers.end(),
                                      [](const Worker& worker) { return worker.alive; });
     return Error{Code::Infeasible, Reach::Job,
-                 cat("only ", alive, " workers live and there are ", staffs.size(),
-                     " stages: some must come back")};
+                 cat("only ", alive, " workers are alive for ", staffs.size(),
+                     " stages, and each stage needs one: start more workers")};
   }
   return moves_of(plan, model, now, staffs, *spread);
 }

@@ -40,10 +40,10 @@ void print_status(const Json& status) {
     const bool alive = worker["alive"].get<bool>();
     if (alive && joining == "no" && !worker["slow"].get<bool>()) continue;
     const char* what = joining == "learning"        ? "receives the state"
-                       : joining == "invited"       ? "makes itself ready to join"
+                       : joining == "invited"       ? "is preparing to join"
                        : alive                      ? "is slow"
-                       : worker["came"].get<bool>() ? "is gone"
-                                                    : "has not come yet";
+                       : worker["came"].get<bool>() ? "is dead"
+                                                    : "has not connected yet";
     std::printf("worker %s %s\n", worker["worker"].dump().c_str(), what);
   }
 }
@@ -69,7 +69,10 @@ int run_status(const std::string& run, bool json) {
   const Result<std::string> answer = ask_run(run, "status");
   if (!answer.ok()) return fail(answer.error());
   Json status = Json::parse(answer.value(), nullptr, false);
-  if (!status.is_object()) return fail(Error{Code::Corrupt, Reach::Call, "the answer is no JSON"});
+  if (!status.is_object())
+    return fail(
+        Error{Code::Corrupt, Reach::Call,
+              "the coordinator's answer is not JSON: do both run the same version of tenuto?"});
   status["job"] = run;
   if (json) {
     std::printf("%s\n", status.dump().c_str());

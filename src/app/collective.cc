@@ -56,8 +56,8 @@ Result<std::vector<Late>> late_of(const CollectiveOptions& options, bool timed) 
                          ", found '", shown(item), "'"));
     }
     if (!named.insert(*member).second) {
-      return invalid(cat("--late ", options.late, " names member ", *member,
-                         " twice: which of the two counts? Name it once"));
+      return invalid(
+          cat("--late ", options.late, " names member ", *member, " twice: name it once"));
     }
     all.push_back({{static_cast<int32_t>(*member)}, *delay});
   }
@@ -138,7 +138,7 @@ Status slow_down(const CollectiveOptions& options, Cluster& cluster) {
     if (!named.insert({{static_cast<int32_t>(ranks.first)}, {static_cast<int32_t>(ranks.second)}})
              .second) {
       return invalid(cat("--slow-link ", options.slow_link, " names ", item.substr(0, colon),
-                         " twice: which of the two counts? Name it once"));
+                         " twice: name it once"));
     }
     const WorkerId first{static_cast<int32_t>(*from)};
     for (int32_t i = 0; i < options.members; ++i) {
@@ -314,10 +314,11 @@ int run_collective_price(const CollectiveOptions& options, std::ostream& out,
   const ProcedurePrice& price = found.value().price;
   if (price.last == kLongestTime) {
     return refuse(
-        invalid(cat("--bytes ", options.bytes, " at --gigabytes-per-second ",
-                    options.gigabytes_per_second, " and --alpha-us ", options.alpha_us,
-                    ": the members would be done later than in 73 years, more than is counted: "
-                    "expected fewer bytes, a higher rate or a shorter latency")),
+        invalid(cat(
+            "--bytes ", options.bytes, " at --gigabytes-per-second ", options.gigabytes_per_second,
+            " and --alpha-us ", options.alpha_us,
+            ": the call would take longer than 73 years, the longest time that tenuto can count: "
+            "expected fewer bytes, a higher rate or a shorter latency")),
         errors);
   }
   Bytes most;
@@ -356,11 +357,13 @@ void add_collective_command(CLI::App& app, std::function<void(std::function<int(
   command->require_subcommand(1);
   const auto with_shape = [options](CLI::App& of, const char* algorithm, const char* late) {
     of.add_option("--algorithm", options->algorithm, algorithm);
-    number_flag(of, "--members", options->members, whole_numbers(1, kMostMembers), "how many (8)");
+    number_flag(of, "--members", options->members, whole_numbers(1, kMostMembers),
+                "number of members (8)");
     number_flag(of, "--chunks", options->chunks, whole_numbers(0),
-                "pieces of the tensor (0 = as the algorithm likes)");
+                "chunks of the tensor (0 = the algorithm chooses)");
     of.add_option("--late", options->late, late);
-    number_flag(of, "--root", options->root, whole_numbers(0), "of a broadcast (0)");
+    number_flag(of, "--root", options->root, whole_numbers(0),
+                "rank that sends in a broadcast (0)");
     of.add_flag("--json", options->json, "one JSON object on stdout");
   };
   CLI::App* list = command->add_subcommand("list", "every known algorithm");
@@ -378,27 +381,30 @@ void add_collective_command(CLI::App& app, std::function<void(std::function<int(
   show->callback(
       [options, chosen] { chosen([options] { return run_collective_show(*options); }); });
 
-  CLI::App* check = command->add_subcommand("check", "is it right? exit code 3 when it is refused");
+  CLI::App* check = command->add_subcommand(
+      "check", "checks that a procedure is correct; exit code 3 if it is not");
   check->footer("Example: tenuto collective check mine.txt");
   path_flag(*check, "file", options->file, "a procedure's text");
   with_shape(*check, "a name from tenuto collective list (ring)", "RANK[,RANK...] in order");
   check->callback(
       [options, chosen] { chosen([options] { return run_collective_check(*options); }); });
 
-  CLI::App* price = command->add_subcommand("price", "when the last member is done");
+  CLI::App* price = command->add_subcommand(
+      "price", "how long an all-reduce takes until its last member has the result");
   price->footer(
       "Example: tenuto collective price --members 8 --bytes 67108864 --alpha-us 10 "
       "--gigabytes-per-second 12.5 --late 3:20 --algorithm auto");
   with_shape(*price, "a name from tenuto collective list, or auto (ring)",
-             "RANK:MS[,RANK:MS...], how long after the others");
+             "RANK:MS[,RANK:MS...]: the member starts so many ms after the others");
   number_flag(*price, "--bytes", options->bytes, whole_numbers(0, kMostTensor),
-              "of the tensor (67108864)");
+              "size of the tensor (67108864)");
   number_flag(*price, "--alpha-us", options->alpha_us, {0, 1e9}, "microseconds a message (10)");
   number_flag(*price, "--gigabytes-per-second", options->gigabytes_per_second, {1e-9, 1e6},
-              "of every link, each way (12.5)");
-  price->add_option("--slow-link", options->slow_link,
-                    "RANK-RANK:FACTOR[,...]: that link at this share of the rate, both ways; "
-                    "RANK:FACTOR: all links of that one");
+              "rate of every link in each direction (12.5)");
+  price->add_option(
+      "--slow-link", options->slow_link,
+      "RANK-RANK:FACTOR[,...]: this link has FACTOR times the rate, in both directions; "
+      "RANK:FACTOR: so do all links of this member");
   price->callback(
       [options, chosen] { chosen([options] { return run_collective_price(*options); }); });
 }

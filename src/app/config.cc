@@ -81,7 +81,7 @@ Result<LoadedJob> load_effective_job(const std::string& path,
   const std::string& from = origin["parallel.order"];
   const std::string near = nearest(parallel.order, names.data(), names.size());
   return invalid(cat(from == "flag" ? cat("--parallel.order=", parallel.order) : from,
-                     ": parallel.order \"", parallel.order, "\" is no known order",
+                     ": parallel.order \"", parallel.order, "\" is unknown",
                      near.empty() ? std::string() : cat(", did you mean ", near, "?"),
                      "; tenuto schedule list shows all"));
 }

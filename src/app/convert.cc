@@ -29,7 +29,7 @@ std::string losses(const Plan& plan, const std::string& form) {
   lose(!plan.limits.empty(), "its limits");
   lose(plan.evaluation.micro_count > 0, "the held-out pass");
   lose(!std::all_of(plan.stages.begin(), plan.stages.end(), one_layer), "its layers");
-  lose(form == "text" && !plan.split_backward, "that its backward is whole");
+  lose(form == "text" && !plan.split_backward, "that its backward is one op");
   return lost;
 }
 
@@ -40,7 +40,8 @@ Result<CsvBackward> backward_of(const Plan& plan, const std::optional<std::strin
   if (*split == "no") return CsvBackward::Whole;
   if (*split == "apart") return CsvBackward::Apart;
   return invalid(cat("--split-backward ", *split,
-                     ": expected yes (I and W), no (B) or apart (B where W follows I at once)"));
+                     ": expected yes (writes I and W), no (writes B) or apart (writes B where W "
+                     "follows I directly)"));
 }
 
 Result<std::string> written(Plan& plan, const ScheduleOptions& options) {

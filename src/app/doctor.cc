@@ -114,7 +114,7 @@ Finding examine_control() { return {"control", Mark::Good, cat("gRPC ", grpc::Ve
 
 Finding examine_worker() {
   const std::string advice =
-      "build with torch (./run build) or install it beside tenuto; without it only paced workers "
+      "build tenuto with torch (./run build), or install torch; without torch only paced workers "
       "and tenuto simulate work";
   const auto program = find_torch_worker();
   if (!program.ok() && find_paced_worker().ok()) {
@@ -143,7 +143,7 @@ Finding examine_path(const Finding& devices) {
 Finding examine_compiler_cache() {
   const auto version = output_of({"ccache", "--version"}, kToolLimit);
   if (version.ok()) return {"ccache", Mark::Good, first_line(version.value()), ""};
-  return {"ccache", Mark::Poor, "not found", "install ccache: the second build takes seconds"};
+  return {"ccache", Mark::Poor, "not found", "install ccache: it makes later builds take seconds"};
 }
 
 Finding examine_disk(const std::string& runs) {
@@ -265,7 +265,7 @@ std::string findings_table(const std::vector<Finding>& findings) {
     table += cat(name, state, finding.found, "\n");
     if (!finding.advice.empty()) advice += cat("  ", finding.name, ": ", finding.advice, "\n");
   }
-  if (advice.empty()) return table + "all is well\n";
+  if (advice.empty()) return table + "no problem found\n";
   return table + "what to do\n" + advice;
 }
 
@@ -295,7 +295,7 @@ void add_doctor_command(CLI::App& app, std::function<void(std::function<int()>)>
   const auto choice = std::make_shared<Choice>();
   CLI::App* command = app.add_subcommand(
       "doctor", "What is installed, which transports and devices work, what to install");
-  command->add_option("--directory", choice->runs, "Where runs would be written")
+  command->add_option("--directory", choice->runs, "Folder in which runs will be written")
       ->capture_default_str();
   command->add_flag("--json", choice->json, "One JSON object on stdout");
   command->footer("Example:\n  tenuto doctor --json");

@@ -105,7 +105,7 @@ Result<std::vector<std::string_view>> entries_of(std::string_view text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     entries.push_back(text.substr(begin, end - begin));
     if (entries.back().empty()) {
-      return invalid(cat("expected entries separated by one comma each, found an empty one in '",
+      return invalid(cat("expected entries separated by single commas, found an empty entry in '",
                          shown(text), "'"));
     }
     begin = end + 1;
@@ -181,7 +181,7 @@ std::string sentence_of(const CLI::App& app, const CLI::ParseError& error) {
   constexpr size_t kMostWhat = 400;
   std::replace(what.begin(), what.end(), '\n', ' ');
   if (what.size() > kMostWhat) what = what.substr(0, kMostWhat) + "...";
-  return cat(what, "; ", path, " --help shows what there is");
+  return cat(what, "; ", path, " --help lists what is possible");
 }
 
 }  // namespace tenuto

@@ -13,7 +13,8 @@ Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, c
   if (steps_overlap(options) && ends.size() > 1) {
     return invalid(
         "--optimizer staggered and in-turn let steps overlap, which cannot be priced while "
-        "injected faults change the links between them: take barrier, or fewer --iterations");
+        "injected faults change links from one step to another: use barrier, or fewer "
+        "--iterations");
   }
   PriceOptions bare = options;
   bare.spans = bare.bytes = bare.lower_bound = false;

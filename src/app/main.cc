@@ -92,12 +92,14 @@ struct TrainCommand {
 
 int run_train(CLI::App& command, TrainCommand& asked) {
   if (asked.options.job_file.empty()) {
-    return fail("the name of the job file is empty: give a job in TOML (see examples/)", kUsage);
+    return fail("the name of the job file is empty: give a job file in TOML (see examples/)",
+                kUsage);
   }
   if (command.count("--from-step") > 0 && asked.options.from_step < 0) {
-    return fail(cat("--from-step ", asked.options.from_step,
-                    ": a checkpoint's step is 0 or more; without --from-step the newest is taken"),
-                kUsage);
+    return fail(
+        cat("--from-step ", asked.options.from_step,
+            ": expected 0 or more; leave --from-step out to continue from the newest checkpoint"),
+        kUsage);
   }
   Result<std::vector<std::string>> overrides = overrides_in(command.remaining());
   if (!overrides.ok()) return fail(overrides.error().message, kUsage);
@@ -140,8 +142,8 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
   add_train_options(*coordinator, coordinator_asked);
   coordinator_asked.options.start_workers = false;
   coordinator->add_option("--token-file", coordinator_asked.options.token_file,
-                          "file with the token of the job; one with a fresh token is made if it "
-                          "is not there");
+                          "file with the token of the job; if the file does not exist, "
+                          "the coordinator creates it with a new token");
   coordinator->footer(
       "The token of the job is taken from --token-file, else from coordinator.token, else from "
       "TENUTO_TOKEN.\n"
@@ -161,7 +163,7 @@ Status check_worker(const std::string& address, const std::string& job, int work
                         address.find_first_not_of("0123456789", digits) == std::string::npos;
   if (colon == 0 || !has_port) {
     return invalid(cat("--coordinator '", address,
-                       "': expected HOST:PORT, as the coordinator says it when it begins"));
+                       "': expected HOST:PORT, as the coordinator prints it when it starts"));
   }
   if (job.empty()) return invalid("--job is empty: give the job.name of the coordinator's job");
   if (worker < 0) return invalid(cat("--worker ", worker, ": workers are numbered from 0"));
@@ -182,8 +184,8 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
   command->footer(
       "The token is taken from --token-file, else from TENUTO_TOKEN. Checkpoints go to the run's "
       "folder, which all hosts must see.\n"
-      "Exit codes: 0 the job is done; 75 a new process may take part later, so start it again; 1 "
-      "it failed; 2 it was called wrongly.\n"
+      "Exit codes: 0 the job is done; 75 start the worker again, it can join the run later; 1 "
+      "it failed; 2 wrong usage.\n"
       "Example: tenuto worker --coordinator 10.0.0.1:7000 --job run --worker 0 --token-file "
       "token");
   command->callback([chosen] {
@@ -212,7 +214,9 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
       // Which devices the job has is not known here.
       Result<std::string> program = find_torch_worker();
       if (!program.ok() && find_paced_worker().ok()) {
-        fail(cat(program.error().message, "; this worker has paced devices only"), 0);
+        fail(cat(program.error().message,
+                 "; this worker was built without torch and supports paced devices only"),
+             0);
         program = find_paced_worker();
       }
       return become(program, arguments);
@@ -227,9 +231,9 @@ void add_sample_command(CLI::App& app, const Chosen& chosen) {
   CLI::App* command = app.add_subcommand("sample", "print text from the model of a run");
   command->add_option("run", run, "folder of the run, or its name under runs/")->required();
   command->add_option("--prompt", prompt, "text to continue");
-  number_flag(*command, "--bytes", bytes, whole_numbers(0, 1e9), "how many to print (500)");
+  number_flag(*command, "--bytes", bytes, whole_numbers(0, 1e9), "bytes to print (500)");
   number_flag(*command, "--temperature", temperature, {0, 1e6},
-              "0 = always the likeliest byte (0.8)");
+              "randomness of the choices; 0 = always the likeliest byte (0.8)");
   number_flag(*command, "--seed", seed, whole_numbers(0, kMostExact), "of the random choices (1)");
   number_flag(*command, "--step", step, whole_numbers(0, kMostExact),
               "of the checkpoint (the newest)");
@@ -253,17 +257,18 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
   status->add_flag("--json", json, "one JSON object");
   status->footer("Example: tenuto status runs/quickstart");
   status->callback([chosen] { chosen([] { return run_status(run, json); }); });
-  CLI::App* inject = app.add_subcommand("inject", "want something of a live run");
+  CLI::App* inject = app.add_subcommand("inject", "change a live run, or inject a fault into it");
   inject->add_option("run", run, "folder of the run, or its name under runs/")->required();
   inject
       ->add_option("wish", wish,
-                   "resilience.slow_links=adapt, =observe or =off; checkpoint: save soon; "
-                   "link=I-J:Xms: X ms more, one way, on that link of a rehearsal, 0ms: no more; "
-                   "worker=P.S:X: that worker at X of its speed, 1: all of it; "
-                   "partition=P.S:Xms: nothing reaches or leaves it for so long; "
-                   "clock-skew=P.S:Xms: its clock is ahead, 0ms: no more; "
-                   "kill=P.S, stop=P.S, resume=P.S, start=P.S: its process; "
-                   "kill or stop=coordinator")
+                   "resilience.slow_links=adapt, =observe or =off; checkpoint: save one soon; "
+                   "link=I-J:Xms: adds X ms of one-way latency to this link of a rehearsal, 0ms: "
+                   "removes it; "
+                   "worker=P.S:X: this worker runs at X times its speed, 1: at full speed; "
+                   "partition=P.S:Xms: no message reaches or leaves this worker for X ms; "
+                   "clock-skew=P.S:Xms: its clock is X ms ahead, 0ms: removes it; "
+                   "kill=P.S, stop=P.S, resume=P.S, start=P.S: does this to the worker's process; "
+                   "kill=coordinator, stop=coordinator: does it to the coordinator")
       ->required();
   inject->footer("Example: tenuto inject runs/paced link=1-2:20ms");
   inject->callback([chosen] { chosen([] { return run_inject(run, wish); }); });
@@ -284,8 +289,10 @@ int print_version() {
 }
 
 int run(int count, char** arguments) {
-  CLI::App app("Tenuto trains deep networks over pipelines and replicas and keeps its tempo.",
-               "tenuto");
+  CLI::App app(
+      "Tenuto trains deep networks with pipeline and data parallelism, and continues when links or "
+      "workers are slow or die.",
+      "tenuto");
   app.footer(
       "Example: tenuto train examples/quickstart.toml\nHelp on a command: tenuto train "
       "--help");

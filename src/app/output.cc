@@ -72,7 +72,7 @@ Result<std::string> output_of(const std::vector<std::string>& command, Duration 
   CHECK(!command.empty(), "a program was expected");
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return invalid(cat(command[0], ": no pipe to it: ", strerror(errno)));
+    return invalid(cat(command[0], ": cannot create a pipe: ", strerror(errno)));
   }
   pid_t child = -1;
   const int failed = start(command, ends[1], child);

@@ -37,7 +37,7 @@ Result<Measured> read_measured(const std::string& path, const Plan& plan) {
     }
     if (newest < 0) {
       return invalid(cat(path,
-                         " has no trace-STEP.json: name steps in job.trace_steps and run the "
+                         " has no trace-STEP.json: list steps in job.trace_steps and run the "
                          "job again"));
     }
     measured.path = (fs::path(path) / cat("trace-", newest, ".json")).string();

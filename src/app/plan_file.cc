@@ -81,8 +81,8 @@ Result<FileLists> lists_from_file(const std::string& path) {
     if (holders == 1) continue;
     return Error{Code::Infeasible, Reach::Job,
                  cat(path, ": stage ", s, " has ", holders,
-                     " holders: a schedule to train by is of "
-                     "one pipeline, which parallel.pipelines then copies; write one pipeline")};
+                     " holders: a schedule for training must have "
+                     "one pipeline, which parallel.pipelines then copies: write one pipeline")};
   }
   FileLists result;
   result.order = base_name(path);

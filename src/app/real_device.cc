@@ -20,7 +20,7 @@ Error no_torch(const std::string& what) {
   return {
       Code::Invalid, Reach::Job,
       cat(what,
-          " needs torch, and this worker has none: `tenuto doctor` says whether tenuto was built "
+          " needs torch, and this worker has none: `tenuto doctor` tells whether tenuto was built "
           "without it or cannot find it; or use device.kind = \"paced\"")};
 }
 #endif

@@ -96,7 +96,8 @@ const char* name_of(Placement placement) {
 Result<PlanFile> plan_of_options(const ScheduleOptions& options) {
   if (!options.file.empty()) {
     if (!options.split_backward || !options.to.empty()) return read_plan_file(options.file);
-    return invalid("--split-backward: the file says it: leave the flag out");
+    return invalid(
+        "--split-backward: the schedule's file already determines it: leave the flag out");
   }
   Shape shape;
   shape.stages = options.stages;
@@ -267,7 +268,7 @@ void add_source_options(CLI::App& command, ScheduleOptions& options) {
         number_flag(command, "--pipelines", options.pipelines, whole, "pipelines side by side (1)"),
         number_flag(command, "--micros", options.micros, whole, "micro-batches of a pipeline (8)"),
         number_flag(command, "--chunks", options.chunks, whole,
-                    "stages of one worker (as the order wants)"),
+                    "stages of one worker (default: the order's)"),
         command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
     flag->excludes(file);
   }
@@ -277,7 +278,7 @@ void add_source_options(CLI::App& command, ScheduleOptions& options) {
 void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command =
-      app.add_subcommand("schedule", "Orders and schedules to look at and to check");
+      app.add_subcommand("schedule", "Shows, checks and converts orders and schedules");
   command->require_subcommand(1);
   CLI::App* list = command->add_subcommand("list", "every known order");
   list->footer("Example: tenuto schedule list");
@@ -287,11 +288,12 @@ void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>
   CLI::App* show = command->add_subcommand("show", "a schedule as text and as picture");
   show->footer("Example: tenuto schedule show --order zb-h1 --stages 4 --micros 6");
   add_source_options(*show, *options);
-  path_flag(*show, "--page", options->page, "write an HTML page to look at to this file");
+  path_flag(*show, "--page", options->page, "write an HTML page to this file");
   show->add_flag("--json", options->json, "one JSON object on stdout");
   show->callback([options, chosen] { chosen([options] { return run_schedule_show(*options); }); });
 
-  CLI::App* check = command->add_subcommand("check", "is it right? exit code 3 when it is refused");
+  CLI::App* check = command->add_subcommand(
+      "check", "checks that a schedule is correct; exit code 3 if it is not");
   check->footer("Example: tenuto schedule check my.sched");
   path_flag(*check, "file", options->file, "a schedule's text, PLAN.json or PyTorch's CSV")
       ->required();
@@ -308,7 +310,7 @@ void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>
   convert->add_option("--to", options->to, "text, json, csv or csv-comms")->required();
   path_flag(*convert, "--out", options->out, "write to this file instead of stdout");
   number_flag(*convert, "--pipeline", options->pipeline, whole_numbers(0),
-              "csv: which of several pipelines");
+              "csv: which pipeline to write, if there are several");
   convert->add_flag("--json", options->json, "one JSON object on stdout");
   convert->callback(
       [options, chosen] { chosen([options] { return run_schedule_convert(*options); }); });

@@ -219,11 +219,11 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
 
 void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = app.add_subcommand("simulate", "What would a step cost? Prices a plan");
+  CLI::App* command = app.add_subcommand("simulate", "Predicts how long a step of a plan takes");
   command->footer(
       "Example: tenuto simulate --stages 4 --micros 12 --order zb-h1 --slow-link 0:20 --gantt");
   path_flag(*command, "file", options->file,
-            "JOB.toml, or a schedule's file; without it the flags say all");
+            "JOB.toml, or a schedule's file; without a file the flags describe the job");
   const auto whole = whole_numbers(1);
   const NumberRange milliseconds{0, 1e9};
   number_flag(*command, "--stages", options->stages, whole, "stages of a pipeline (4)");
@@ -231,33 +231,35 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
   number_flag(*command, "--micros", options->micros, whole, "micro-batches of a pipeline (8)");
   command->add_option("--order", options->order, "a name from tenuto schedule list (1f1b)");
   numbers_flag(*command, "--forward-ms", options->forward_ms, milliseconds,
-               "time of a forward; one, or one a stage (10)");
+               "time of a forward: one number, or one per stage (10)");
   numbers_flag(*command, "--backward-input-ms", options->backward_input_ms, milliseconds,
                "time of an input gradient (10)");
   numbers_flag(*command, "--backward-weight-ms", options->backward_weight_ms, milliseconds,
                "time of a weight gradient (10)");
   list_flag(*command, "--times", options->times,
-            "a trace to take the op times from, ours or PyTorch's; or several, of one worker each");
+            "traces with the op times, of Tenuto or PyTorch: one, or one per worker");
   number_flag(*command, "--link-ms", options->link_ms, milliseconds,
               "one-way latency of every link (0)");
   list_flag(*command, "--slow-link", options->slow_links,
-            "I:X, X ms more between stages I and I+1");
+            "I:X adds X ms of latency between stages I and I+1");
   list_flag(*command, "--slow-worker", options->slow_workers,
-            "P.S:FACTOR, speed of a worker; 0.5 = half");
+            "P.S:FACTOR, the worker's speed; 0.5 = half speed");
   list_flag(*command, "--lost", options->lost,
-            "P.S, dead workers: their peers run what was theirs");
+            "P.S, dead workers; other holders run their micro-batches");
   number_flag(*command, "--memory", options->memory, whole,
               "micro-batches a worker may hold (unlimited)");
   number_flag(*command, "--weight-memory", options->weight_memory, {0, 1},
               "share of a micro-batch held until its weight gradient (1)");
   command->add_option("--dispatch", options->dispatch, "listed or ready (listed)");
   command->add_option("--split-backward", options->split_backward,
-                      "yes or no (as the order wants)");
+                      "yes or no (default: the order's)");
   command->add_option("--send", options->send,
                       "offloaded or blocking, through the device's queue (offloaded)");
-  command->add_option("--optimizer", options->optimizer,
-                      "barrier: each step from empty; in-turn: as a run's workers take them up;\n"
-                      "staggered: the same without waiting for the norm (barrier)");
+  command->add_option(
+      "--optimizer", options->optimizer,
+      "barrier: each step starts with an empty pipeline; in-turn: each worker starts the next\n"
+      "step when its own is done, as in a run;\n"
+      "staggered: the same without waiting for the norm (barrier)");
   command->add_option("--all-reduce", options->all_reduce,
                       "how gradients are summed: ring, halving, tree, direct, late-one, or auto:\n"
                       "the fastest of ring, halving and late-one (ring, or as the job says)");
@@ -271,13 +273,13 @@ void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>
                       "yes or no: price reductions, norm and update too (yes for a job, else no)");
   number_flag(*command, "--iterations", options->iterations, whole_numbers(1, 1e9), "steps (1)");
   number_flag(*command, "--seconds", options->seconds, NumberRange{1e-6, 1e6},
-              "limit of the search for an order or a routing; the best until then is taken");
+              "time limit of the search for an order or a routing; the best one found is used");
   number_flag(*command, "--seed", options->seed, whole_numbers(0, kMostSeed),
-              "of what is random; nothing is so far");
+              "seed of random choices; nothing uses it yet");
   path_flag(*command, "--trace", options->trace, "write a Chrome trace to this file");
-  path_flag(*command, "--page", options->page, "write an HTML page to look at to this file");
+  path_flag(*command, "--page", options->page, "write an HTML page to this file");
   path_flag(*command, "--measured", options->measured,
-            "a run's folder or trace, to be shown on the page beside the promise");
+            "a run's folder or trace, shown on the page beside the prediction");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   command->add_flag("--gantt", options->gantt, "draw the compute lanes");
   command->callback([options, chosen = std::move(chosen)] {

@@ -60,8 +60,7 @@ Status check_flags(const SimulateOptions& options) {
     return invalid(cat("--chunks ", *options.chunks, ": expected at least 1"));
   }
   if (!options.measured.empty() && options.page.empty()) {
-    return invalid(cat("--measured ", options.measured,
-                       " is shown on a page beside the promise: add --page FILE"));
+    return invalid(cat("--measured ", options.measured, " is shown on a page: add --page FILE"));
   }
   if (options.seed < 0) {
     return invalid(cat("--seed ", options.seed, ": expected a whole number from 0 on"));
@@ -240,7 +239,7 @@ bool take_real(std::string_view text, double& value) {
 }
 
 Error named_twice(const char* flag, const std::string& what) {
-  return invalid(cat(flag, " names ", what, " twice: which of the two counts? Name it once"));
+  return invalid(cat(flag, " names ", what, " twice: name it once"));
 }
 
 Status slow_links(const SimulateOptions& options, SimulationCase& it) {
@@ -328,7 +327,7 @@ Status measured_times(const SimulateOptions& options, SimulationCase& it) {
   if (options.times.empty()) return ok();
   if (!options.forward_ms.empty() || !options.backward_input_ms.empty() ||
       !options.backward_weight_ms.empty()) {
-    return invalid("--times measures what --forward-ms and the like would say: take one");
+    return invalid("--times replaces --forward-ms and the other op times: give one of the two");
   }
   TraceSamples samples;
   std::set<std::string> named;
@@ -371,7 +370,7 @@ Result<SimulationCase> order_of(const SimulateOptions& options, Watch& watch, Si
   adapting.price = price_options_of(options, it);
   if (adapting.price.sending == Sending::Blocking) {
     return invalid(cat(options.lost.empty() ? "--order auto" : "--lost",
-                       " makes orders for messages beside the device: leave --send out"));
+                       " makes orders for offloaded messages: leave --send out"));
   }
   // This is no live run: every gain counts, and there is time to look for it.
   adapting.least_gain = adapting.listed_gain = 0;
@@ -398,8 +397,9 @@ Status choose_all_reduce(const SimulateOptions& options, SimulationCase& it) {
   if (!options.all_reduce) return ok();
   if (const Status known = check_all_reduce(*options.all_reduce); !known.ok()) return known;
   if (!it.update) {
-    return invalid(cat("--all-reduce ", *options.all_reduce,
-                       " is of sums, which are priced with the update: add --update yes"));
+    return invalid(
+        cat("--all-reduce ", *options.all_reduce,
+            " concerns gradient sums, which are priced with the update: add --update yes"));
   }
   it.plan = with_all_reduce(std::move(it.plan), *options.all_reduce);
   const Cluster now = with_faults(it.cluster, it.faults, 0, it.stages);
@@ -432,7 +432,8 @@ Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it
 Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch) {
   if (const Status status = check_flags(options); !status.ok()) return status.error();
   if (!options.file.empty() && gives_shape(options)) {
-    return invalid(cat(options.file, " says stages, order and the like: leave those flags out"));
+    return invalid(
+        cat(options.file, " already gives stages, order and the like: leave those flags out"));
   }
   const bool job = ends_with(options.file, ".toml");
   watch.begin("making the plan");
@@ -450,7 +451,7 @@ Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch) {
     it.value().plan = with_update(std::move(it.value().plan), *options.optimizer == "staggered");
   }
   if (it.value().update && it.value().send == "blocking") {
-    return invalid("--send blocking is priced to the last weight gradient: add --update no");
+    return invalid("--send blocking is priced without the update: add --update no");
   }
   for (const Status& status :
        {measured_times(options, it.value()), slow_links(options, it.value()),

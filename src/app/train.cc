@@ -63,10 +63,11 @@ Result<std::string> given_token(const TrainOptions& options, const Job& job) {
   if (options.start_workers) return random_token();
   const std::string given = token_in_environment();
   if (!given.empty()) return given;
-  return Error{Code::Invalid, Reach::Job,
-               "the workers of other hosts must show a token, and this coordinator has none: give "
-               "--token-file FILE (made with a fresh token if it is not there; copy it to each "
-               "host), or set TENUTO_TOKEN or coordinator.token"};
+  return Error{
+      Code::Invalid, Reach::Job,
+      "workers on other hosts must show a token, and this coordinator has none: give "
+      "--token-file FILE (the coordinator creates it if it does not exist; copy it to each "
+      "host), or set TENUTO_TOKEN or coordinator.token"};
 }
 
 // The token of the run. `orphan`: a run that goes on, whose workers have one already.
@@ -79,23 +80,24 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
   if (!orphan || token.value() == orphan->token) return token;
   return Error{Code::Invalid, Reach::Job,
                cat(job.directory, "/", job.name,
-                   " holds a run that has not ended, and its workers have another token than the "
-                   "one given: give the token that the run began with")};
+                   " holds a run that has not ended, and its workers use another token than the "
+                   "given one: give the token with which the run began")};
 }
 
 // What only a run can refuse: the job file itself may be right.
 Status check_runnable(const TrainOptions& options, const Job& job) {
   if (job.network.transport != "ucx") {
-    return invalid(cat("network.transport is '", job.network.transport,
-                       "', which joins threads of one process; `tenuto train` starts processes: "
-                       "use 'ucx'"));
+    return invalid(
+        cat("network.transport is '", job.network.transport,
+            "', which connects threads of one process, but `tenuto train` starts processes: "
+            "use 'ucx'"));
   }
   if (job.device.kind == "paced" || !options.start_workers) return ok();  // workers read the data
   for (const std::string& path : job.data.paths) {
     std::error_code failure;
     if (!std::filesystem::exists(path, failure)) {
       return invalid(cat("data.paths: there is no file or folder ", path, " on host ", host_name(),
-                         ": give the text to learn from"));
+                         ": name the files to train on"));
     }
   }
   return ok();
@@ -123,7 +125,7 @@ Status check_plan_text(const Plan& plan) {
   return Error{Code::Infeasible, Reach::Job,
                cat("the plan of ", plan.schedule.lists.size(), " workers and ",
                    plan.schedule.micro_count, " micro-batches is ", size,
-                   " bytes long as JSON, in which form workers are given it: expected at most ",
+                   " bytes long as JSON, which is sent to the workers: expected at most ",
                    kMostPlanText, "; take fewer micro-batches")};
 }
 
@@ -159,7 +161,7 @@ Status check_same_model(const Job& job, const Manifest& manifest, const std::str
   const auto differs = [&](const char* key, const auto& was, const auto& is) -> Status {
     if (was == is) return ok();
     return invalid(cat(path, " was made with ", key, " = ", was, ", the job says ", is,
-                       ": a run is resumed with the model it began with"));
+                       ": resume the run with the same model"));
   };
   for (const Status& same :
        {differs("model.kind", old.kind, now.kind), differs("model.layers", old.layers, now.layers),
@@ -271,7 +273,7 @@ void print_figures(const Figures& figures, const Job& job) {
   if (on_virtual_clock(job) && !figures.lag_valid) {
     std::printf(
         "the paced devices lagged behind their clock by more than a fifth of an op: this "
-        "machine is too busy, the times of this run mean nothing\n");
+        "machine is too busy, and the times of this run are invalid\n");
   }
 }
 
@@ -359,7 +361,7 @@ Status go_on_as_before(const Whereabouts& before, const std::string& run, Job& j
   if (!settings.ok()) return settings.error();
   if (settings.value() != to_toml(job)) {
     return invalid(cat(run, " holds a run that has not ended, and its workers may wait for a ",
-                       "coordinator; config.toml there has other settings than this job: go on ",
+                       "coordinator; this job's settings differ from its config.toml: continue ",
                        "with the same settings, or choose another name with --job.name=NAME"));
   }
   if (job.coordinator.listen.ends_with(":0")) job.coordinator.listen = before.address;

@@ -51,7 +51,8 @@ void end_with(int process) {
     pollfd ended{descriptor, POLLIN, 0};
     while (poll(&ended, 1, -1) != 1) {
     }
-    std::fprintf(stderr, "tenuto: the process that started this worker is gone\n");
+    std::fprintf(stderr,
+                 "tenuto: this worker ends, because the process that started it has ended\n");
     _exit(1);
   }).detach();
 }
@@ -70,7 +71,9 @@ bool tie_to_parent(int parent) {
   for (int process = getppid(); process > 0; process = parent_of(process)) {
     if (process == parent) return true;
   }
-  std::fprintf(stderr, "tenuto: process %d, which started this worker, is gone\n", parent);
+  std::fprintf(stderr,
+               "tenuto: this worker ends, because process %d, which started it, has ended\n",
+               parent);
   return false;
 }
 
@@ -104,8 +107,10 @@ int run_worker(const tenuto::WorkerSettings& worker, int parent) {
   const int exit_code = say(end.sentence, end.exit_code);
   // A worker that a launcher has started is started again by the coordinator beside that launcher.
   if (end.left_out && parent == 0) {
-    std::fprintf(stderr, "tenuto: worker %d comes forward again, as a new process\n",
-                 worker.self.value);
+    std::fprintf(
+        stderr,
+        "tenuto: worker %d was left out of the run; it starts again as a new process to join it\n",
+        worker.self.value);
     come_forward_again(worker);
   }
   return exit_code;
@@ -122,7 +127,7 @@ int run_program(int count, char** arguments) {
   run->add_option("--worker", worker.self.value, "number of this worker, from 0")->required();
   run->add_option("--incarnation", worker.incarnation, "how often it has been started");
   run->add_option("--tls", worker.tls, "folder with ca.pem, cert.pem and key.pem");
-  run->add_option("--parent", parent, "process to live and die with; 0 = none");
+  run->add_option("--parent", parent, "end when this process ends; 0 = none");
   tenuto::SampleRequest request;
   CLI::App* sample = app.add_subcommand("sample", "print text from a run's model");
   sample->add_option("run", request.run, "folder of the run")->required();

@@ -56,15 +56,15 @@ Error read_error(const std::string& path, int number) {
 }
 
 Error no_plain_file(const std::string& path, mode_t mode) {
-  return invalid(cat(
-      "cannot read ", path, ": it is ", kind_of(mode), ", expected a plain file",
-      S_ISDIR(mode) ? ": name a file in it" : ": copy what it gives into a file and name that"));
+  return invalid(cat("cannot read ", path, ": it is ", kind_of(mode), ", expected a plain file",
+                     S_ISDIR(mode) ? ": name a file in it"
+                                   : ": copy its contents into a file and name that file"));
 }
 
 Error too_large(const std::string& path, int64_t bytes, int64_t most) {
   return invalid(cat("cannot read ", path, ": it has ",
                      bytes > most ? cat(bytes, " bytes") : cat("more than ", most, " bytes"),
-                     ", expected at most ", most, ": is it the right file?"));
+                     ", expected at most ", most, ": check that it is the right file"));
 }
 
 // The open descriptor of this process that a name in /proc stands for (/dev/stdout leads to one),
@@ -115,7 +115,7 @@ Error write_error(const std::string& path, int number) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return {full ? Code::Exhausted : Code::Invalid, Reach::Job,
           cat("cannot write ", path, ": ", std::strerror(number),
-              full ? "; make room there and call again" : "")};
+              full ? "; free some space there and run the command again" : "")};
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
@@ -255,7 +255,7 @@ Status OutputFile::open_in_place(const std::string& target) {
     if (std::chrono::steady_clock::now() >= end) {
       return Error{Code::Invalid, Reach::Job,
                    cat("cannot write ", path_,
-                       ": it is a pipe or a device that nobody reads from: "
+                       ": it is a pipe or a device without a reader: "
                        "start its reader first, or name a file")};
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

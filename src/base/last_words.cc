@@ -40,7 +40,7 @@ bool say_limit(const char* before) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   say(before);
-  say("this process may have ");
+  say("the limit of this process is ");
   say_number(limit.rlim_cur >> 20);
   say(" MiB of memory (ulimit -v)");
   return true;
@@ -49,9 +49,8 @@ bool say_limit(const char* before) {
 [[noreturn]] void end_without_memory() {
   say(program_name);
   say(": out of memory: ");
-  say(say_limit("") ? " and needs more"
-                    : "this machine has too little free memory for what was asked");
-  say("; ask for something smaller, or give it more memory\n");
+  say(say_limit("") ? " and it needs more" : "this machine has too little free memory");
+  say("; use a smaller job, or give it more memory\n");
   ::_exit(1);
 }
 
@@ -69,7 +68,7 @@ bool say_limit(const char* before) {
   line[length] = '\0';
   say(line);
   // A memory limit also makes threads and buffers fail, with other messages.
-  say(say_limit("; ") ? ", which may be the reason\n" : "\n");
+  say(say_limit("; ") ? ", which may be the cause\n" : "\n");
   ::_exit(1);
 }
 
@@ -82,15 +81,15 @@ bool say_limit(const char* before) {
   } catch (const std::length_error&) {
     end_without_memory();  // an array larger than any memory
   } catch (const std::system_error& error) {
-    end_with("the system refused something that the program needs, such as a thread: ",
+    end_with("the system refused a resource that the program needs, such as a thread: ",
              error.what());
   } catch (const std::exception& error) {
     // These are torch's words for it.
     const bool memory = std::strstr(error.what(), "allocate memory") != nullptr ||
                         std::strstr(error.what(), "out of memory") != nullptr;
-    end_with(memory ? "out of memory: " : "an error that nobody expected: ", error.what());
+    end_with(memory ? "out of memory: " : "unexpected error: ", error.what());
   } catch (...) {
-    end_with("an error that nobody expected: ", "of a kind that has no text");
+    end_with("unexpected error: ", "an exception without a message");
   }
 }
 

@@ -15,7 +15,7 @@ void QueueMailbox::post(Done done) {
 Result<Done> QueueMailbox::wait(Duration limit) {
   std::unique_lock lock(mutex_);
   if (!arrived_.wait_for(lock, limit, [this] { return !queue_.empty(); })) {
-    return Error{Code::Timeout, Reach::Call, "no report came within the limit"};
+    return Error{Code::Timeout, Reach::Call, "no call completed within the time limit"};
   }
   Done done = std::move(queue_.front());
   queue_.pop_front();

@@ -71,7 +71,7 @@ Status check_memory(const std::string& what, double bytes) {
   if (bytes <= left) return ok();
   return Error{Code::Exhausted, Reach::Call,
                cat(what, " needs ", words_of(bytes), " of memory, and ", words_of(left),
-                   " are there: ask for something smaller, or give it more memory")};
+                   " are free: use a smaller job, or give it more memory")};
 }
 
 }  // namespace tenuto

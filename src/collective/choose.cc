@@ -119,9 +119,9 @@ Choice Chooser::choose(int64_t bytes) const {
   choice.algorithm = costs.halving ? "halving" : "ring";
   if (members_ < 3 || calls_ < rules_.least_calls) {
     choice.reason = members_ < 3
-                        ? cat("with ", members_, " members nobody can sum up while one is late")
-                        : cat("the first ", rules_.least_calls, " calls tell who is late, ", calls_,
-                              " are done");
+                        ? cat("with ", members_, " members no two can add up while one is late")
+                        : cat("the first ", rules_.least_calls, " calls measure who is late, ",
+                              calls_, " are done");
     return choice;
   }
   const std::array<Guess, kSights> guesses = {guess(costs, record, kNear),
@@ -148,9 +148,9 @@ std::string Chooser::why_nobody(const CallCosts& costs, const std::array<Guess, 
                                 const Record& record) const {
   for (const Sight sight : {kNear, kFar}) {
     if (!guesses[sight].worth) continue;
-    return cat("member ", guesses[sight].member, " seems late, but such guesses lost ",
+    return cat("member ", guesses[sight].member, " seems late, but such choices cost ",
                fixed(-100.0 * record.won[sight] / static_cast<double>(kWhole), 1),
-               " % of a call in the mean");
+               " % of a call on average");
   }
   const Guess& best = guesses[kFar];
   int32_t last = 0;

@@ -92,7 +92,7 @@ class Completer {
 
   Completion make() && {
     if (ended_differently()) {
-      made_.reason = "members have ended the call with sums of different members";
+      made_.reason = "members have completed the call with different sums";
       made_.begins.clear();
       return std::move(made_);
     }
@@ -103,7 +103,7 @@ class Completer {
       for (const int32_t chunk : filled_) spread_whole(chunk);
     } else if (const int32_t lacking = gather_all(); lacking >= 0) {
       made_.reason = cat("chunk ", lacking,
-                         " cannot be made of what its survivors have: inputs "
+                         " cannot be completed from what the survivors have: inputs "
                          "that are not kept are in sums with members that died");
       made_.begins.clear();
       return std::move(made_);

@@ -102,8 +102,8 @@ Result<MemberReport> report_from_words(std::span<const int64_t> words, int32_t m
   }
   if (reader.right()) return report;
   return Error{Code::Corrupt, Reach::Job,
-               cat("what a member tells of its calls has ", words.size(),
-                   " words that do not fit together: do all members run the same version?")};
+               cat("a member's report of its calls has ", words.size(),
+                   " words and is malformed: check that all members run the same version")};
 }
 
 Agreement::Agreement(int32_t members, int32_t self, int32_t least)
@@ -163,9 +163,10 @@ Agreement::Stand Agreement::stand() const {
 }
 
 std::string Agreement::refusal() const {
-  if (taken_for_dead_) return "the others take this member for dead";
-  return cat("of ", members_, " members ", members_ - dead_.count(), " are left, expected ", least_,
-             ": the others might live and go on without these");
+  if (taken_for_dead_) return "the other members have declared this one dead";
+  return cat("of ", members_, " members ", members_ - dead_.count(),
+             " are alive, expected at least ", least_,
+             ": the others may be alive and continue without these");
 }
 
 namespace {
@@ -237,17 +238,17 @@ CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive
     if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
       outcomes.broken =
-          cat("call ", number, " is over at some members, and others cannot have its ",
+          cat("call ", number, " has completed at some members, and others cannot get its ",
               "result: ", why);
     };
     if (told.released) {
-      broken("its memory is no longer the call's where it is over");
+      broken("members that completed it have released its memory");
       return outcomes;
     }
     CallOutcome& outcome = outcomes.calls[number];
     if (told.lost) {
       if (told.ended) {
-        broken("it has ended with an error elsewhere");
+        broken("it has ended with an error at another member");
         return outcomes;
       }
       outcome.reason = "it has ended with an error at a member";
@@ -255,7 +256,7 @@ CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive
     }
     if (!told.all_started || !told.same) {
       if (told.ended) {
-        broken("they have begun it at different times");
+        broken("some members had not begun it");
         return outcomes;
       }
       outcome.kind = told.all_intact ? CallOutcome::Kind::Again : CallOutcome::Kind::Lost;
@@ -264,17 +265,17 @@ CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive
       continue;
     }
     if (!fits(told)) {
-      outcomes.broken = cat("members take call ", number, " for different ones; all members have ",
-                            "to make the same calls in the same order");
+      outcomes.broken = cat("members have made different calls as call ", number,
+                            ": all members must ", "make the same calls in the same order");
       return outcomes;
     }
     if (!told.open->completes) {
       if (told.ended) {
-        broken("only an all-reduce is completed");
+        broken("only an all-reduce can be completed without its dead members");
         return outcomes;
       }
       outcome.kind = told.all_intact ? CallOutcome::Kind::Again : CallOutcome::Kind::Lost;
-      outcome.reason = "only an all-reduce is completed";
+      outcome.reason = "only an all-reduce can be completed without its dead members";
       continue;
     }
     std::vector<MemberHolding> holdings(members.size());

@@ -249,11 +249,11 @@ void Communicator::begin_asked(const ReadyAnswer& answer) {
   call.asked = false;
   const CallCosts costs = costs_of(call.request);
   ProcedureName name{costs.halving ? "halving" : "ring", 0, {}, {}};
-  std::string reason = "all members were there";
+  std::string reason = "all members had come";
   if (answer.kind == ReadyAnswer::Kind::Late) {
     const WorkerId late = asker_->desk().members[static_cast<size_t>(answer.late)];
     name = {"late-one", costs.chunks, {late}, {}};
-    reason = cat("worker ", late, " was not there ", fixed(to_milliseconds(answer.patience), 3),
+    reason = cat("worker ", late, " had not come ", fixed(to_milliseconds(answer.patience), 3),
                  " ms after all others");
   }
   note_choice(call.bytes, name.algorithm, answer.late, reason);

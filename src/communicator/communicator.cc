@@ -29,19 +29,20 @@ Status check_memory(const CallRequest& request) {
   const size_t one = size_of(request.element);
   const size_t size = request.own.size();
   if (size != request.total.size() || size % one != 0) {
-    return invalid(cat("a call brings ", size, " bytes and ends with ", request.total.size(),
-                       ": expected equal sizes, of whole elements of ", one, " bytes"));
+    return invalid(cat("a call has an input of ", size, " bytes and an output of ",
+                       request.total.size(), ": expected equal sizes, of whole elements of ", one,
+                       " bytes"));
   }
   const auto own = reinterpret_cast<uintptr_t>(request.own.data());
   const auto total = reinterpret_cast<uintptr_t>(request.total.data());
   if (own % one != 0 || total % one != 0) {
-    return invalid(cat("memory of a call starts off the bounds of its elements of ", one,
+    return invalid(cat("the memory of a call is not aligned to its elements of ", one,
                        " bytes: align it for ", name_of(request.element)));
   }
   if (own != total && own < total + size && total < own + size) {
     return invalid(
-        "what a call brings and what it ends with overlap in part: expected the same "
-        "memory, or memory apart");
+        "input and output of a call overlap in part: expected the same "
+        "memory, or separate memory");
   }
   return ok();
 }
@@ -66,7 +67,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
   }
   if (settings.slice_bytes < 0 || settings.sends_at_once < 0 || settings.receives_at_once < 0 ||
       settings.way.chunks < 0) {
-    return invalid("slice bytes, what goes at once and chunks are counts: expected 0 or more");
+    return invalid("slice_bytes, sends_at_once, receives_at_once and chunks: expected 0 or more");
   }
   constexpr auto kMostAhead = static_cast<int32_t>(kMostCalls);
   if (settings.told_bytes < 1 || settings.calls_ahead < 1 || settings.calls_ahead > kMostAhead) {
@@ -76,7 +77,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make(const CommunicatorWire&
   }
   if (settings.least_survivors < 0 || settings.least_survivors > std::ssize(members)) {
     return invalid(cat("at least ", settings.least_survivors, " of ", members.size(),
-                       " members have to live: expected 0 to ", members.size()));
+                       " members must survive: expected 0 to ", members.size()));
   }
   const auto place = static_cast<int32_t>(found - members.begin());
   const bool survives = settings.survive_deaths;
@@ -424,8 +425,8 @@ void Communicator::handle(const Done& done) {
   if (!message.send && done.tally != call.fingerprint) {
     return fail({Code::Invalid, Reach::Job,
                  cat(about(call, flight),
-                     ": its message is of another call than this one; all "
-                     "members have to make the same calls in the same order, with equal sizes, "
+                     ": it received a message of another call; all "
+                     "members must make the same calls in the same order, with equal sizes, "
                      "elements, operations and settings")});
   }
   // A call ends when its last message has come: the wire does not tell when a send has left.
@@ -520,7 +521,7 @@ Error Communicator::silence(const Call& call) const {
   }
   return {Code::Timeout, Reach::Worker,
           cat(what, ": no news for ", fixed(to_milliseconds(settings_.silence_limit), 0),
-              " ms; is it running, and does it make the same calls?")};
+              " ms: check that it is running and makes the same calls")};
 }
 
 void Communicator::silent(const Error& error) {
@@ -532,7 +533,7 @@ Status Communicator::wait(CallNumber number) {
   const auto found = calls_.find(static_cast<int64_t>(number));
   if (found == calls_.end()) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number),
-                       " to wait for: each is waited for once"));
+                       " to wait for: wait for each call once"));
   }
   [[maybe_unused]] const Status status = await(found->second);
   return take(found);

@@ -62,9 +62,9 @@ class Meeting {
   // Place 0 receives all addresses and sends the list.
   Status gather() {
     for (int32_t peer = 1; peer < settings_.count; ++peer) recv(peer, kMine, bytes_of(peer));
-    if (Status status = settle("told where it listens"); !status.ok()) return status;
+    if (Status status = settle("sent its address"); !status.ok()) return status;
     for (int32_t peer = 1; peer < settings_.count; ++peer) send(peer, kAll, all());
-    return settle("taken the list of members");
+    return settle("received the list of members");
   }
 
   // The other members send their address to place 0 and receive the list.

@@ -75,14 +75,15 @@ void Communicator::Recovery::look(Duration now) {
   if (phase_ == Phase::Idle || now < limit()) return;
   const double waited = to_milliseconds(now - (phase_ == Phase::Agree ? began_ : group_.heard_at_));
   if (phase_ != Phase::Agree) {
-    return ask_all({Code::Timeout, Reach::Worker,
-                    cat("what was left of the calls has not come for ", fixed(waited, 0), " ms")});
+    return ask_all(
+        {Code::Timeout, Reach::Worker,
+         cat("no message of the interrupted calls has come for ", fixed(waited, 0), " ms")});
   }
   const MemberSet missing = agreement_.missing();
   for (size_t place = 0; place < all_.size(); ++place) {
     if (!missing.has(static_cast<int32_t>(place))) continue;
     agreement_.lose(static_cast<int32_t>(place));
-    group_.lost_.emplace(all_[place], cat("it has not said what it has for ", fixed(waited, 0),
+    group_.lost_.emplace(all_[place], cat("it has not sent its report for ", fixed(waited, 0),
                                           " ms after others were lost or silent"));
   }
   silent_ = 0;
@@ -108,7 +109,7 @@ void Communicator::Recovery::drop_dead() {
   for (size_t place = 0; place < all_.size(); ++place) {
     const auto at = static_cast<int32_t>(place);
     if (!agreement_.dead().has(at) || !agreement_.alive().has(at)) continue;
-    group_.lost_.emplace(all_[place], "others have said so");
+    group_.lost_.emplace(all_[place], "other members have declared it dead");
     [[maybe_unused]] const Status status = group_.wire_.transport->drop(all_[place]);
     ReadyAsker* const asker = group_.asker_.get();
     if (asker != nullptr && asker->desk().host == all_[place]) asker->give_up();
@@ -339,8 +340,8 @@ void Communicator::Recovery::take_words(const RecoveryMessage& recovery_message)
     if (recovery_message.words[0] != recovery_message.attempt || size < 0 || size > kMostWords) {
       return group_.fail(
           {Code::Corrupt, Reach::Job,
-           cat("worker ", recovery_message.peer, " says something else than who is dead: do ",
-               "all members run the same version?")});
+           cat("worker ", recovery_message.peer, " sent a malformed recovery message: check that ",
+               "all members run the same version")});
     }
     // Its report is received in any case, so that it does not stay in the wire.
     expect(recovery_message.peer, recovery_message.attempt, static_cast<size_t>(size),
@@ -528,7 +529,7 @@ void Communicator::Recovery::end() {
   }
   const auto count = static_cast<int32_t>(survivors.size());
   if (count < group_.member_count()) {
-    group_.note(cat(count, " of ", group_.member_count(), " members go on"));
+    group_.note(cat(count, " of ", group_.member_count(), " members continue"));
     if (group_.settings_.least_survivors == 0) {
       agreement_.set_least(more_than_half(count));
     }

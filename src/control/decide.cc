@@ -140,7 +140,7 @@ void Turn::note_repairs(const Report& report) {
     const std::string took = fixed(to_milliseconds(Duration(repair.took_ns)), 1);
     out_.repaired.push_back(
         {repair.step, cat("the connection between worker ", report.worker, " and worker ",
-                          repair.peer, " broke in step ", repair.step, " and stood again after ",
+                          repair.peer, " broke in step ", repair.step, " and was repaired after ",
                           took, " ms: no step is lost")});
   }
 }
@@ -166,7 +166,7 @@ void Turn::hear(const Report& report) {
   if (report.epoch == state().epoch && together) {
     note_lost_peers(state(), report, now_);
     for (const WorkerId peer : report.lost_peers) {
-      suspect(peer, cat("was lost to ", name_of(state().rules, report.worker)));
+      suspect(peer, cat("was declared lost by ", name_of(state().rules, report.worker)));
     }
   }
 }
@@ -175,7 +175,7 @@ void Turn::hear(const StreamEnded& ended) {
   if (!known(ended.worker) || ended.incarnation != member(ended.worker).report.incarnation) return;
   if (ended.incarnation < member(ended.worker).least_incarnation) return;  // of a process given up
   if (state().situation == Situation::Ended) return;
-  forget_joiner(out_, ended.worker, "its conversation has ended");
+  forget_joiner(out_, ended.worker, "its connection to the coordinator has ended");
   Member& of = member(ended.worker);
   of.stream_ended = true;
   of.suspicion = "lost its connection to the coordinator";
@@ -210,7 +210,8 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::Fault) return note(rehearse(out_, request.fault));
   if (request.kind == Request::Kind::Signal) return;
   const std::string name = cat("stopped by signal ", request.number);
-  if (s.stop_since) return end(128 + request.number, cat(name, ", twice: left at once"));
+  if (s.stop_since)
+    return end(128 + request.number, cat(name, " twice: the run ends without a checkpoint"));
   s.signal = request.number;
   s.stop_since = now_;
   if (s.situation == Situation::Gathering) {
@@ -218,7 +219,7 @@ void Turn::hear(const Request& request) {
   }
   if (s.situation == Situation::Salvaging) return;  // the run is ending already
   s.stop_at = std::min(s.stop_at, s.committed + 1);
-  note(cat(name, ": all stop at version ", s.stop_at));
+  note(cat(name, ": all workers stop at version ", s.stop_at));
 }
 
 void Turn::hear(const Stored& stored) {
@@ -258,7 +259,7 @@ void Turn::declare_dead(WorkerId worker, const std::string& fate, const std::str
   const std::string when =
       started ? cat(" in step ", of.report.version) : std::string(" before its first step");
   const std::string& said = of.report.failure.empty() ? last_words : of.report.failure;
-  const std::string told = said.empty() ? "" : " (it had said: " + said + ")";
+  const std::string told = said.empty() ? "" : " (its last error: " + said + ")";
   const std::string sentence = cat(name_of(s.rules, worker), " ", fate, when, told);
   if (s.situation == Situation::Gathering) return lose_early(worker, sentence, exit_early);
   of.alive = false;
@@ -282,8 +283,9 @@ void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_cod
   const Member before = member(worker);
   if (before.deaths >= s.rules.restarts) {
     member(worker).alive = false;
-    const std::string more =
-        s.rules.restarts > 0 ? cat(", for the last time of ", before.deaths + 1) : std::string();
+    const std::string more = s.rules.restarts > 0
+                                 ? cat(", and has no restarts left after death ", before.deaths + 1)
+                                 : std::string();
     return end(exit_code, sentence + more);
   }
   Member& of = member(worker) = Member{};
@@ -301,8 +303,8 @@ void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_cod
     other.lost.clear();
   }
   out_.event = "death";
-  note(cat(sentence, ": it is awaited again (", of.deaths, " of ", s.rules.restarts,
-           " resilience.restarts)"));
+  note(cat(sentence, ": the coordinator waits for a new process (restart ", of.deaths, " of ",
+           s.rules.restarts, " resilience.restarts)"));
 }
 
 // Goes on without the worker, if the others can do its work.
@@ -325,7 +327,7 @@ void Turn::declare_the_missing_dead() {
     const Member& of = s.members[worker];
     if (!of.alive) continue;
     if (of.heard && now_ - of.heard_at >= silence()) {
-      return declare_dead(id(worker), cat("said nothing for ", seconds(now_ - of.heard_at), " s"));
+      return declare_dead(id(worker), cat("was silent for ", seconds(now_ - of.heard_at), " s"));
     }
     if (!of.suspect_since || now_ - *of.suspect_since < s.rules.explain_limit) continue;
     // A worker that is still heard is not at fault when a peer lost it: see the links below.
@@ -401,9 +403,10 @@ bool Turn::knows_step(int64_t step) {
   const State& s = state();
   const StepRecord record = record_of(s, step);
   if (is_known(record)) return true;
-  abandon({.cause = cat("all have done step ", step, ", and ", unknown_part_of(s, record)),
-           .exit_saved = 75,
-           .exit_bare = 75});
+  abandon(
+      {.cause = cat("all workers have finished step ", step, ", but ", unknown_part_of(s, record)),
+       .exit_saved = 75,
+       .exit_bare = 75});
   return false;
 }
 
@@ -441,7 +444,7 @@ bool Turn::answer_failures() {
     if (!s.members[worker].alive || report.failure.empty() || report.epoch != s.epoch) continue;
     const std::string sentence = cat(name_of(s.rules, id(worker)), ": ", report.failure);
     if (s.situation == Situation::Salvaging) {
-      end_salvage(cat("saving was not possible: ", sentence));
+      end_salvage(cat("the checkpoint could not be saved: ", sentence));
     } else {
       const bool again = report.failure_code == Code::Timeout;
       abandon({.cause = sentence, .exit_saved = again ? 75 : 1, .exit_bare = again ? 75 : 1});
@@ -458,12 +461,14 @@ bool Turn::answer_bad_numbers() {
       bool finite = summary.finite;
       for (const LossOfMicro& of : summary.losses) finite = finite && std::isfinite(of.loss);
       if (finite || summary.step < s.committed) continue;
-      abandon({.cause = cat("loss or gradient of step ", summary.step, " is not finite (seen by ",
-                            name_of(s.rules, id(worker)),
-                            "): the step was not taken; lower the learning rate or clip more"),
-               .exit_saved = 1,
-               .exit_bare = 1,
-               .ceiling = summary.step});
+      abandon(
+          {.cause = cat(
+               "loss or gradient of step ", summary.step, " is not finite (seen by ",
+               name_of(s.rules, id(worker)),
+               "): the step was not committed; lower optimizer.learning_rate or optimizer.clip"),
+           .exit_saved = 1,
+           .exit_bare = 1,
+           .ceiling = summary.step});
       return true;
     }
   }
@@ -479,7 +484,7 @@ void Turn::start_the_late_again() {
   for (size_t worker = 0; worker < s.members.size(); ++worker) {
     const Member& of = s.members[worker];
     if (of.absent || of.heard || of.deaths >= s.rules.restarts) continue;
-    declare_dead(id(worker), cat("did not come forward within ", seconds(waited), " s"));
+    declare_dead(id(worker), cat("did not connect within ", seconds(waited), " s"));
   }
 }
 
@@ -508,8 +513,9 @@ void Turn::gather() {
     s.begun = true;
     note(cat("all ", ready, " workers are connected: step ", s.committed, " begins"));
   } else if (now_ - s.progress_at >= s.rules.start_limit) {
-    end(75, cat("for ", seconds(s.rules.start_limit), " s no worker came forward; not ready: ",
-                missing, "; see their logs, or raise network.connect_seconds"));
+    end(75, cat("for ", seconds(s.rules.start_limit),
+                " s no further worker became ready; not ready: ", missing,
+                "; read their logs, or raise network.connect_seconds"));
   }
 }
 
@@ -574,7 +580,7 @@ void Turn::recover() {
     for (size_t worker = 0; worker < s.members.size(); ++worker) {
       const Member& of = s.members[worker];
       const bool answered = of.report.epoch == s.epoch && of.report.phase == Phase::Frozen;
-      if (of.alive && !answered) return declare_dead(id(worker), "did not answer");
+      if (of.alive && !answered) return declare_dead(id(worker), "did not answer the coordinator");
     }
   }
   declare_the_missing_dead();
@@ -615,12 +621,12 @@ void Turn::choose_target() {
   const std::vector<WorkerId> savers = choose_savers(s, target);
   if (std::find(savers.begin(), savers.end(), WorkerId{}) != savers.end()) {
     s.salvage.target = -1;
-    return end_salvage("the workers that are left do not hold one common version");
+    return end_salvage("the live workers have no common version");
   }
   s.salvage.deadline = now_ + s.rules.save_limit();
   note(cat("version ", target,
            given_up.empty() ? " is the newest that every stage still has"
-                            : " is saved, without the step behind it: ",
+                            : " is saved without the next step: ",
            given_up));
   if (target > s.committed) commit(target);
 }
@@ -631,7 +637,7 @@ void Turn::salvage() {
     const auto& holders = s.rules.stages[stage].holders;
     const bool alive = std::any_of(holders.begin(), holders.end(),
                                    [&](WorkerId holder) { return member(holder).alive; });
-    if (!alive) return end_salvage(cat("no worker holds stage ", stage, " any more"));
+    if (!alive) return end_salvage(cat("no live worker holds stage ", stage, ""));
   }
   if (answer_failures()) return;
   if (s.salvage.target < 0) choose_target();
@@ -645,7 +651,8 @@ void Turn::salvage() {
     if (target >= 0) return end_salvage("saving took too long");
     for (size_t worker = 0; worker < s.members.size(); ++worker) {
       const Member& of = s.members[worker];
-      if (of.alive && of.report.epoch != s.epoch) declare_dead(id(worker), "did not answer");
+      if (of.alive && of.report.epoch != s.epoch)
+        declare_dead(id(worker), "did not answer the coordinator");
     }
     return;
   }

@@ -116,8 +116,8 @@ class EtcdStore : public Store {
     if (!asked.ok()) return asked;
     if (!response.succeeded()) {
       return Error{Code::Disconnected, Reach::Job,
-                   cat("the lease of this coordinator's office in etcd has run out (", office_,
-                       "): another one may lead the run by now")};
+                   cat("this coordinator's lease in etcd has expired (", office_,
+                       "): another coordinator may lead the run now")};
     }
     facts_ = facts;
     written_ = true;
@@ -165,8 +165,8 @@ class EtcdStore : public Store {
       }
       if (monotonic_clock().now() >= end) {
         return Error{Code::Timeout, Reach::Job,
-                     cat("another coordinator leads the job '", settings_.job,
-                         "' still: ", holder.value(), " (etcd, ", office_, ")")};
+                     cat("another coordinator still leads the job '", settings_.job,
+                         "': ", holder.value(), " (etcd, ", office_, ")")};
       }
       std::this_thread::sleep_for(kLook);
     }

@@ -187,7 +187,7 @@ bool hear_joiner(Decision& out, const Report& report, Duration now) {
   if (gone.joining != Joining::Invited) {
     out.event = "join";
     out.reason += cat(out.reason.empty() ? "" : "; ", name_of(state.rules, report.worker),
-                      has_come(gone) ? " comes back" : " comes");
+                      has_come(gone) ? " returns" : " joins");
   }
   return true;
 }
@@ -199,7 +199,7 @@ void forget_joiner(Decision& out, WorkerId worker, const std::string& why) {
   of.report.connected = false;
   out.event = "join";
   out.reason += cat(out.reason.empty() ? "" : "; ", name_of(out.state.rules, worker),
-                    " does not come back after all: ", why);
+                    " does not join: ", why);
 }
 
 void send_back_joiners(State& state) {

@@ -101,7 +101,7 @@ std::optional<LeftOut> find_left_out(const State& state, Duration now) {
   return LeftOut{worker,
                  cat("and ", peers, " cannot reach each other (cut: link", count > 1 ? "s " : " ",
                      names, "), while the coordinator reaches both",
-                     needed ? std::string(", and nobody else can do their work")
+                     needed ? std::string(", and no other worker holds their stages")
                             : cat("; worker ", worker, " is left out")),
                  needed};
 }
@@ -126,8 +126,9 @@ bool hears_nobody(Decision& out, Duration now, Duration silence) {
   if (!anybody) {
     if (!state.alone_since) {
       state.alone_since = last;
-      say(cat("the coordinator hears none of its workers: its own link may be cut; it waits ",
-              seconds(state.rules.cut_off_limit), " s for them"));
+      say(cat(
+          "the coordinator receives nothing from any worker: its own link may be cut; it waits ",
+          seconds(state.rules.cut_off_limit), " s for them"));
     }
     return now - *state.alone_since < state.rules.cut_off_limit;
   }
@@ -140,7 +141,7 @@ bool hears_nobody(Decision& out, Duration now, Duration silence) {
     of.heard_at = std::max(of.heard_at, now + later);
     if (of.stream_ended) of.suspect_since = now + later;
   }
-  say(cat("the coordinator hears its workers again, after ", seconds(alone), " s"));
+  say(cat("the coordinator receives from its workers again, after ", seconds(alone), " s"));
   return false;
 }
 

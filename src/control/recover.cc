@@ -103,7 +103,7 @@ std::string begin_recovery(Decision& out, WorkerId dead, const std::string& caus
   Planning& planning = state.planning;
   forget_worker(planning, dead);
   ask_for_plan(out, recovery.plan, true);
-  return cat(cause, ": the run goes on without it, epoch ", state.epoch);
+  return cat(cause, ": the run continues without it, epoch ", state.epoch);
 }
 
 bool all_have_frozen(const State& state) {
@@ -141,9 +141,9 @@ std::string begin_again(Decision& out, bool redone) {
   state.first_plan = planning.serial;
   planning.from = step;
   out.new_plan = true;
-  const std::string agreed = cat("all that are left agree on version ", step);
+  const std::string agreed = cat("all live workers are at version ", step);
   if (step >= state.stop_at) return cat(agreed, ", the last");
-  const char* how = recovery.rest ? " goes on" : redone ? " is done again" : " begins";
+  const char* how = recovery.rest ? " continues" : redone ? " is done again" : " begins";
   return cat(agreed, ": step ", step, how, " without ", names_of(recovery.dead), ", under plan ",
              planning.serial, " (", planning.present->order, ")");
 }
@@ -161,7 +161,7 @@ std::string note_resumption(Decision& out, Duration now) {
   recovery.waiting = false;
   return cat("step ", state.target, " has begun ", recovery.redone ? "again " : "", "without ",
              names_of(recovery.dead), ", ", fixed(to_milliseconds(now - recovery.since), 1),
-             " ms after the news of the loss");
+             " ms after the coordinator heard of the loss");
 }
 
 }  // namespace tenuto

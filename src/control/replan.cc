@@ -80,9 +80,10 @@ std::string advance_update(Decision& out) {
     return {};
   }
   if (update.clipped <= update.bearable) return {};
-  return propose(out, std::make_shared<const Plan>(with_update(*planning.present, false)),
-                 cat(percent(update.clipped), " of the steps are clipped of late, steps ahead of ",
-                     "the norm are faster up to ", percent(update.bearable)));
+  return propose(
+      out, std::make_shared<const Plan>(with_update(*planning.present, false)),
+      cat(percent(update.clipped), " of the latest steps were clipped, and steps ahead of ",
+          "the norm are faster up to ", percent(update.bearable)));
 }
 
 bool all_know(const State& state) {
@@ -181,9 +182,9 @@ std::string advance_plan(Decision& out) {
     const bool ahead = is_staggered(planning.present->schedule);
     auto first = std::make_shared<const Plan>(with_update(*all, ahead));
     if (*planning.present == *first) return {};
-    return propose(
-        out, std::move(first),
-        minds_slow_workers(state.rules) ? "all is well again" : "all links are well again");
+    return propose(out, std::move(first),
+                   minds_slow_workers(state.rules) ? "all workers and links are healthy again"
+                                                   : "all links are healthy again");
   }
   ask_for_plan(out, planning.present, state.rules.routing || reduced);
   return {};
@@ -229,7 +230,7 @@ std::string treat_slow_links(Decision& out, SlowLinks how) {
   Planning& planning = out.state.planning;
   planning.slow_links = how;
   planning.stale = how == SlowLinks::Adapt;  // plan for what was only observed until now
-  return cat("asked to: resilience.slow_links is \"", name_of(how), "\" from now on");
+  return cat("requested: resilience.slow_links is \"", name_of(how), "\" from now on");
 }
 
 bool concern_one_thing(const Fault& one, const Fault& other) {
@@ -249,7 +250,7 @@ std::string rehearse(Decision& out, const Fault& wanted) {
     if (same(fault) && lasts(fault) && fault.until_step < 0) fault.until_step = from;
   }
   if (ends_slowness(wanted)) {
-    return cat("asked to: nothing more on ",
+    return cat("requested: no injected fault on ",
                wanted.kind == "clock-skew" ? cat("the clock of worker ", wanted.worker)
                : is_of_worker(wanted)      ? cat("worker ", wanted.worker)
                                            : cat("link ", wanted.link),
@@ -259,7 +260,7 @@ std::string rehearse(Decision& out, const Fault& wanted) {
   fault.at_step = from;
   fault.until_step = -1;
   state.faults.push_back(fault);
-  return cat("asked to: ", describe(fault), lasts(fault) ? " from step " : " in step ", from);
+  return cat("requested: ", describe(fault), lasts(fault) ? " from step " : " in step ", from);
 }
 
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {

@@ -303,12 +303,12 @@ class GrpcServer : public Server {
     if (!refusal.empty()) return {refusal};
     const int32_t worker = stream.incoming.worker();
     if (stream.last && stream.last->worker.value != worker) {
-      return {cat("worker ", stream.last->worker, " spoke as worker ", worker)};
+      return {cat("worker ", stream.last->worker, " sent a report as worker ", worker)};
     }
     for (const auto& other : streams_) {
       if (is_earlier(*other, stream) && !is_same_process(*other, stream) && has_place(*other)) {
         return {cat("worker ", worker, " of job '", settings_.job,
-                    "' is already there: start each number once"),
+                    "' is already connected: start each worker number once"),
                 true};
       }
     }

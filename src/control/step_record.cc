@@ -95,10 +95,9 @@ StepRecord record_of(const State& state, int64_t step) {
 bool is_known(const StepRecord& step) { return step.complete && step.validated; }
 
 std::string unknown_part_of(const State& state, const StepRecord& step) {
-  if (step.complete) return "the held-out pass behind it was not finished";
+  if (step.complete) return "its validation was not finished";
   const int32_t all = state.rules.micro_count;
-  return cat("the losses of ", all - step.losses, " of its ", all,
-             " micro-batches are known to nobody");
+  return cat("the losses of ", all - step.losses, " of its ", all, " micro-batches are lost");
 }
 
 }  // namespace tenuto

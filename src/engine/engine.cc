@@ -208,7 +208,7 @@ Status Engine::await_idle() {
   if (changed_.wait_for(lock, kLimit, [this] { return !busy_; })) return ok();
   return Error{Code::Timeout, Reach::Worker,
                cat("stage ", stage_, " has been in one op for ", kLimit.count(),
-                   " minutes: the device has stopped")};
+                   " minutes: the device does not respond")};
 }
 
 Result<Duration> Engine::begin(int64_t step) {
@@ -262,7 +262,9 @@ Status Engine::check_stored(const std::vector<Value>& stored) const {
                value.kind == ValueKind::ClipDecision) {
       here = store_->get(value).tensor.defined();
     }
-    if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
+    if (!here)
+      return invalid(
+          cat(to_text(value), " is not at this worker, and the rest of the step needs it"));
   }
   return ok();
 }
@@ -335,7 +337,7 @@ StepOutcome Engine::outcome() {
 Status Engine::undo() {
   if (Status idle = await_idle(); !idle.ok()) return idle;
   if (undo_ == Undo::None) {
-    return failed(cat("stage ", stage_, " has no step to take back at version ", version()));
+    return failed(cat("stage ", stage_, " has no update to undo at version ", version()));
   }
   if (undo_ == Undo::Kept) weights_.take_back();
   undo_ = Undo::None;
@@ -490,7 +492,8 @@ Status Engine::run(const Op& op) {
     return status;
   } catch (const std::bad_alloc&) {
     return Error{Code::Exhausted, Reach::Worker,
-                 cat("stage ", stage_, " has no memory left: fewer rows or a smaller model")};
+                 cat("stage ", stage_,
+                     " is out of memory: lower parallel.micro_rows or use a smaller model")};
   } catch (const std::exception& exception) {
     const std::string text = exception.what();
     return failed(cat("stage ", stage_, ": torch: ", text.substr(0, text.find('\n'))));

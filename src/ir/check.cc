@@ -275,9 +275,9 @@ PlanFault Checker::check_room(WorkerId worker, const Room& room) const {
     if (held <= room.most) continue;
     return fault(
         {worker, static_cast<int32_t>(i)},
-        cat("here it would hold ", held, " and has room for ", room.most, " (a micro-batch takes ",
-            room.whole, " up to its input gradient and ", room.late,
-            " up to its weight gradient): make the room larger or run ", "backwards sooner"),
+        cat("here it would hold ", held, " and its memory limit is ", room.most,
+            " (a micro-batch takes ", room.whole, " up to its input gradient and ", room.late,
+            " up to its weight gradient): raise the memory limit or run ", "backwards sooner"),
         Code::Exhausted, Reach::Worker);
   }
   return {};
@@ -309,8 +309,8 @@ PlanFault Checker::check_memory() const {
     if (PlanFault no_room = check_room(worker, limit.room)) return no_room;
     if (first_backward >= 0 && ahead < std::min(limit.warm_up, forwards)) {
       return fault({worker, first_backward},
-                   cat("the first backward stands behind ", ahead, " forwards and the limit asks",
-                       " for ", limit.warm_up));
+                   cat("the first backward comes after ", ahead,
+                       " forwards, and the limit requires", " ", limit.warm_up));
     }
   }
   return {};
@@ -431,11 +431,12 @@ PlanFault check_stages(const Plan& plan) {
       return job_fault(cat("worker ", w, " has a limit below 0"));
     }
     if (std::max({room.most, room.whole, room.late}) > kMostRoom) {
-      return job_fault(cat("worker ", w, " has a room above ", kMostRoom));
+      return job_fault(cat("worker ", w, " has a memory limit above ", kMostRoom));
     }
     if (room.late > room.whole) {
-      return job_fault(cat("worker ", w, " has a room in which a micro-batch takes ", room.late,
-                           " after its input gradient and only ", room.whole, " before"));
+      return job_fault(cat("worker ", w, " has a memory limit in which a micro-batch takes ",
+                           room.late, " after its input gradient and only ", room.whole,
+                           " before"));
     }
   }
   for (const Schedule* schedule : {&plan.schedule, &plan.evaluation}) {

@@ -34,7 +34,7 @@ std::string sum_order(const Plan& plan) {
     }
   }
   if (first.empty()) return first;
-  return cat(first, others > 0 ? cat(", and so in ", others, " more stages") : std::string(),
+  return cat(first, others > 0 ? cat(", as it does in ", others, " more stages") : std::string(),
              ": sums of weight gradients are made in list order, so a run repeats bit for bit and "
              "differs in the last bits from one in micro-batch order");
 }

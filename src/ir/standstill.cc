@@ -123,13 +123,13 @@ Wait Explainer::wait_for_limit(Place place) const {
   const bool forward = op(place).kind == OpKind::Forward;
   const bool empty = forward && walk(place.worker).held() == 0;
   const OpKind wanted = forward ? OpKind::BackwardWeight : OpKind::Forward;
-  const std::string what = forward ? "for room under its limit" : "for its warm-up forwards";
+  const std::string what = forward ? "for memory under its limit" : "for its warm-up forwards";
   for (const int32_t index : walk(place.worker).waiting()) {
     const Place next{place.worker, index};
     if (op(next).kind != wanted || empty) continue;
     return {place,
             cat(what, forward ? ", which " : ", of which ", name(next),
-                forward ? " gives back" : " is the next"),
+                forward ? " frees" : " is the next"),
             next};
   }
   return {place, empty ? what + ", though it holds nothing" : what, {}};
@@ -144,7 +144,7 @@ Wait Explainer::wait_for(Place place, const Value& value) const {
     if (std::find(writes.begin(), writes.end(), value) == writes.end()) continue;
     const Place maker{place.worker, static_cast<int32_t>(i)};
     if (ended(maker)) {
-      return {place, cat(what, ", which ", name(maker), " made and an op before has used up"), {}};
+      return {place, cat(what, ", which ", name(maker), " made and an earlier op has used up"), {}};
     }
     if (list[i].kind != OpKind::Recv) {
       const bool later = maker.index > place.index;

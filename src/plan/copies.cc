@@ -105,9 +105,9 @@ Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& place
     if (!best) {
       return Error{Code::Infeasible, Reach::Job,
                    cat("no worker can keep a copy of stage ", s, ": ",
-                       count == 1 ? "there is one stage alone"
-                                  : "the first and the last stage share a weight, which no worker "
-                                    "may hold twice")};
+                       count == 1 ? "the plan has only one stage"
+                                  : "the first and the last stage share a weight, and no worker "
+                                    "may hold both")};
     }
     copies[static_cast<size_t>(s)].push_back(best->second);
     ++kept[static_cast<size_t>(best->second.value)];

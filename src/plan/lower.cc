@@ -422,7 +422,7 @@ Status check_all_reduce(const std::string& name) {
   std::string all;
   for (const std::string_view known : names) all += cat(all.empty() ? "" : ", ", known);
   const std::string near = nearest(name, names.data(), names.size());
-  return invalid(cat("all-reduce '", name, "' is not one that a plan can sum by",
+  return invalid(cat("all-reduce '", name, "' cannot be used by a plan",
                      near.empty() ? std::string() : cat(", did you mean ", near, "?"),
                      " (known: ", all, ")"));
 }

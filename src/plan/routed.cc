@@ -310,8 +310,8 @@ Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
     std::erase_if(copies[s], [&](WorkerId keeper) { return !alive[at(keeper.value)]; });
     if (left.empty()) {
       return Error{Code::Infeasible, Reach::Job,
-                   cat("no worker that lives holds stage ", s, ": one of ",
-                       plan.stages[s].holders.size(), " must be left")};
+                   cat("no live worker holds stage ", s, ": one of ", plan.stages[s].holders.size(),
+                       " must be left")};
     }
   }
   call_up_copies(runners, copies);

@@ -80,11 +80,11 @@ class GrpcClient : public Client {
       return Error{
           Code::Disconnected, Reach::Job,
           cat("worker ", settings_.self, ": no coordinator answers at ", settings_.coordinator,
-              ": is it running, is the port the right one, and does it ",
-              settings_.tls ? cat("have a certificate of the same authority as the one given here "
+              ": check that it is running, that the port is right, and that it ",
+              settings_.tls ? cat("has a certificate of the same authority as the one given here "
                                   "(--tls), for the name ",
-                                  kCoordinatorName, ", and are both valid today?")
-                            : std::string("ask for certificates (--tls)?"))};
+                                  kCoordinatorName, ", and that both certificates are valid today")
+                            : std::string("does not require certificates (--tls)"))};
     }
     heard_at_ = monotonic_clock().now();
     report(first);
@@ -160,7 +160,7 @@ class GrpcClient : public Client {
         if (channel) continue;
         error = Error{Code::Disconnected, Reach::Job,
                       cat("worker ", settings_.self, ": the coordinator at ", settings_.coordinator,
-                          " is gone (", reason_, ")")};
+                          " cannot be reached any more (", reason_, ")")};
       }
       return end_with(*error);
     }
@@ -326,7 +326,7 @@ Result<std::string> ask_coordinator(const std::string& address, const std::strin
   if (!status.ok()) {
     return Error{Code::Disconnected, Reach::Job,
                  cat("the coordinator of job '", job, "' at ", address, " does not answer (",
-                     status.error_message(), "): has the run ended?")};
+                     status.error_message(), "): check whether the run has ended")};
   }
   if (!answer.failure().empty()) return invalid(answer.failure());
   return answer.text();

@@ -21,10 +21,10 @@ void hear(gpr_log_func_args* line) {
   std::string cause = text.substr(colon == std::string::npos ? 0 : colon + 1);
   cause.erase(cause.find_last_not_of(". \n") + 1);
   std::fprintf(stderr,
-               "tenuto: an encrypted conversation could not begin (%s): both ends need "
+               "tenuto: an encrypted connection could not be made (%s): both ends need "
                "certificates of one authority that are valid today, and the coordinator's must be "
-               "for the name %s (coordinator.tls, --tls); this is said once, however often it "
-               "happens\n",
+               "for the name %s (coordinator.tls, --tls); this message is printed only "
+               "once\n",
                cause.c_str(), kCoordinatorName);
 }
 

@@ -261,7 +261,9 @@ Result<Duration> Paced::resume(int64_t step, const Remainder& rest) {
   for (const Value& value : rest.stored) {
     const bool here = common_->store.contains(value) || value.kind == ValueKind::Partial ||
                       value.kind == ValueKind::Stash || value.kind == ValueKind::WeightWork;
-    if (!here) return invalid(cat(to_text(value), " is not here, and what is left begins with it"));
+    if (!here)
+      return invalid(
+          cat(to_text(value), " is not at this worker, and the rest of the step needs it"));
   }
   return set_clock_on(true);
 }
@@ -358,7 +360,7 @@ void Paced::discard(const Value& value) {
 }
 
 Status Paced::undo() {
-  if (!before_) return invalid(cat("stage ", stage_, " has no Step to take back"));
+  if (!before_) return invalid(cat("stage ", stage_, " has no update to undo"));
   weights_ = std::move(*before_);
   before_.reset();
   --version_;

@@ -49,10 +49,11 @@ constexpr Duration kLastWord = std::chrono::milliseconds(50);
 
 // Why a request about the process of a worker cannot be carried out here, and how it can be.
 std::string started_elsewhere(WorkerId worker, const std::string& kind) {
-  const char* how = kind == "start"
-                        ? ": it comes to the run by itself, when `tenuto worker` is started on its "
-                          "host with the same number"
-                        : ": send the signal to its `tenuto-worker` on that host";
+  const char* how =
+      kind == "start"
+          ? ": start `tenuto worker` on its host with the same number, and it joins the "
+            "run"
+          : ": send the signal to its `tenuto-worker` on that host";
   return cat("worker ", worker, " was started by `tenuto worker`, not by this coordinator", how);
 }
 
@@ -186,7 +187,7 @@ Status Coordinator::find_state() {
   if (input_.takes_up && input_.directory->beginning() == Beginning::Fresh) {
     return invalid(cat(input_.directory->path(), " holds a run whose coordinator is gone, and ",
                        "coordinator.store = \"", input_.job->coordinator.store, "\" ",
-                       facts.begun ? "says that it has ended" : "knows nothing of it",
+                       facts.begun ? "says that it has ended" : "has no record of it",
                        ": continue it from its newest checkpoint with --resume, or replace it with "
                        "--overwrite"));
   }
@@ -214,8 +215,7 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   state_ = take_up(rules, facts, {present.value(), previous.value()}, monotonic_clock().now());
   announcer_.take_up(facts.committed);
   say("coordinator", facts.committed,
-      cat("another coordinator has taken up the run in step ", facts.committed, ", term ",
-          rules.term));
+      cat("a new coordinator continues the run in step ", facts.committed, ", term ", rules.term));
   return ok();
 }
 
@@ -289,7 +289,7 @@ void Coordinator::answer(const Question& question) {
   if (request.value().kind == Request::Kind::Fault && is_of_worker(fault)) {
     const WorkerId worker = worker_of(fault, input_.job->parallel.stages);
     if (!has_come(state_.members[static_cast<size_t>(worker.value)])) {
-      return server_->answer(question.id, "", cat("worker ", worker, " has not come yet"));
+      return server_->answer(question.id, "", cat("worker ", worker, " has not connected yet"));
     }
   }
   hear(request.value());
@@ -310,18 +310,18 @@ void Coordinator::rehearse_death(const Question& question, const Request& reques
                            : starts ? cat("worker ", worker, " has not ended: only a worker whose ",
                                           "process has ended is started again")
                                     : cat("worker ", worker, " has no process here: it has ",
-                                          has_come(of) ? "ended" : "not come yet"));
+                                          has_come(of) ? "ended" : "not connected yet"));
   }
   launcher_.send({.kind = starts ? Notice::Kind::Start : Notice::Kind::Signal,
                   .worker = worker.value,
                   .number = request.number},
                  true);
-  say("fault", state_.committed, cat("asked to: ", describe(request.fault)));
+  say("fault", state_.committed, cat("requested: ", describe(request.fault)));
   server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
 }
 
 void Coordinator::rehearse_own_death(const Question& question, const Request& request) {
-  say("fault", state_.committed, cat("asked to: ", describe(request.fault)));
+  say("fault", state_.committed, cat("requested: ", describe(request.fault)));
   server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
   own_end_ = {request.number, monotonic_clock().now() + kLastWord};
 }
@@ -476,7 +476,7 @@ Status Coordinator::open_record() {
     if (!aside.ok()) return aside;
   }
   if (!input_.rules.resume_shards.empty()) {
-    note("resume", cat("from the checkpoint of step ", input_.rules.first_step));
+    note("resume", cat("the run continues from the checkpoint of step ", input_.rules.first_step));
   }
   if (holds_apart(*input_.plan)) {
     const std::string moved = describe(moves_in(*input_.plan));
@@ -494,7 +494,7 @@ Status Coordinator::set_later_checkpoints_aside() {
   if (!aside.ok()) return aside.error();
   for (const SetAside& one : aside.value()) {
     const std::string sentence = cat("the checkpoint of step ", one.step, " is set aside as ",
-                                     one.name, ": this run takes another way to it");
+                                     one.name, ": this run starts from an earlier checkpoint");
     note("checkpoint", sentence);
     input_.progress->event(sentence);
   }

@@ -20,7 +20,7 @@ void FaultAnnouncer::look(const Fault& fault, int64_t committed,
   const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
   if (ends && fault.until_step < steps_) {
     news.push_back({fault.until_step,
-                    cat("injected fault: over at step ", fault.until_step, ": ", describe(fault))});
+                    cat("injected fault ends at step ", fault.until_step, ": ", describe(fault))});
   }
 }
 

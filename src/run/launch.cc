@@ -145,13 +145,14 @@ Status Launcher::start_again(WorkerId worker) {
   for (const Child& child : children_) {
     if (child.worker != worker) continue;
     if (child.pid >= 0) {
-      return invalid(cat("worker ", worker, " lives, as process ", child.pid,
-                         ": only one that has ended is started again"));
+      return invalid(cat("worker ", worker, " is running as process ", child.pid,
+                         ": only a worker that has ended can be started again"));
     }
     ++started;
   }
   if (settings_.program.empty()) {
-    return invalid(cat("worker ", worker, " was not started here: start it where it was"));
+    return invalid(
+        cat("worker ", worker, " was not started by this launcher: start it on its own host"));
   }
   return start_one(worker, started);
 }
@@ -209,7 +210,7 @@ Status Launcher::signal(WorkerId worker, int number) {
     if (child.worker != worker || child.pid < 0) continue;
     if (kill(child.pid, number) == 0) return ok();
   }
-  return invalid(cat("worker ", worker, " has no process here: it has ended, or it was started by ",
+  return invalid(cat("worker ", worker, " has no process here: it has ended, or was started by ",
                      "someone else"));
 }
 

@@ -66,9 +66,9 @@ Planned weigh_update(const PlanRequest& request) {
   if (gain < kLeastGain) return answer;
   answer.plan = std::move(plan);
   answer.bearable = gain;
-  answer.reason =
-      cat("steps ahead of the norm: ", fixed(after, 3), " ms instead of ", fixed(before, 3),
-          " ms, faster while at most ", fixed(100 * gain, 1), " % of them are clipped");
+  answer.reason = cat("steps without waiting for the norm: ", fixed(after, 3), " ms instead of ",
+                      fixed(before, 3), " ms, faster while at most ", fixed(100 * gain, 1),
+                      " % of them are clipped");
   return answer;
 }
 

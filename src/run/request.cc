@@ -35,8 +35,9 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
   const bool read = take(rest, before, "-") && take(rest, behind, ":") &&
                     take(rest, milliseconds, "ms") && rest.empty();
   if (!read || !(milliseconds >= 0 && milliseconds <= kMostMilliseconds)) {
-    return invalid(cat("'link=", wish, "' is no slow link: expected the two workers that it joins",
-                       " and what it takes more, one way, such as link=0-1:30ms; 0ms = no more"));
+    return invalid(
+        cat("'link=", wish, "' is not a slow link: expected its two stages",
+            " and its additional one-way latency, such as link=0-1:30ms; 0ms removes it"));
   }
   if (!can_rehearse_links(job)) {
     return invalid(
@@ -93,8 +94,8 @@ Result<Request> worker_request_of(std::string_view wish, const Job& job) {
   std::string_view rest = colon == std::string_view::npos ? "" : wish.substr(colon + 1);
   if (!take(rest, fault.speed, "") || !rest.empty() || !(fault.speed > 0 && fault.speed <= 1)) {
     return invalid(cat("'worker=", wish,
-                       "' is no slow worker: expected PIPELINE.STAGE or its number",
-                       " and what is left of its speed, such as worker=0.1:0.5; 1 = all of it"));
+                       "' is not a slow worker: expected PIPELINE.STAGE or its number",
+                       " and the speed it keeps, such as worker=0.1:0.5; 1 = full speed"));
   }
   const Result<WorkerId> worker = known_worker(fault, job);
   if (!worker.ok()) return worker.error();
@@ -114,12 +115,13 @@ Result<Request> time_request_of(const std::string& kind, std::string_view wish, 
   double milliseconds = 0;
   const bool read = take(rest, milliseconds, "ms") && rest.empty();
   if (!read || !(std::abs(milliseconds) <= kMostMilliseconds) || (cuts && milliseconds <= 0)) {
-    return invalid(cuts ? cat("'partition=", wish,
-                              "' cuts nobody off: expected PIPELINE.STAGE or its number and for how"
-                              " long, such as partition=0.1:500ms")
-                        : cat("'clock-skew=", wish,
-                              "' is no skew: expected PIPELINE.STAGE or its number and how far its"
-                              " clock is ahead, such as clock-skew=0.1:-20ms; 0ms = no more"));
+    return invalid(
+        cuts ? cat("'partition=", wish,
+                   "' is not a partition: expected PIPELINE.STAGE or its number and for how"
+                   " long, such as partition=0.1:500ms")
+             : cat("'clock-skew=", wish,
+                   "' is not a clock skew: expected PIPELINE.STAGE or its number and how far its"
+                   " clock is ahead, such as clock-skew=0.1:-20ms; 0ms removes it"));
   }
   (cuts ? fault.for_ms : fault.skew_ms) = milliseconds;
   const Result<WorkerId> worker = known_worker(fault, job);
@@ -127,7 +129,8 @@ Result<Request> time_request_of(const std::string& kind, std::string_view wish, 
   fault.worker = cat(worker.value());  // one name for each
   if (!cuts || can_cut_off(job)) return request;
   return invalid(
-      "the wires of this run hold nothing back: only a rehearsal takes partition=..., that is, a "
+      "the network of this run is real and cannot be cut: only a rehearsal takes partition=..., "
+      "that is, a "
       "job with a [[fault]] of kind \"partition\", or one on a real clock with faults of links");
 }
 
@@ -151,7 +154,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
     const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
-  return invalid(cat("'", wish, "' cannot be had of a live run: expected ", kWish,
+  return invalid(cat("'", wish, "' cannot be requested of a live run: expected ", kWish,
                      "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
                      "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
                      "start=P.S, kill=coordinator or stop=coordinator"));
@@ -166,7 +169,7 @@ std::string answer_of(const Request& request, const State& after) {
       return lasts(fault) ? cat("from step ", step, " on") : cat("in step ", step);
     }
   }
-  return ends_slowness(request.fault) ? "nothing was wanted of it" : "the run has ended";
+  return ends_slowness(request.fault) ? "there was no fault to remove" : "the run has ended";
 }
 
 }  // namespace tenuto

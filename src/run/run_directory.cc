@@ -91,8 +91,9 @@ Status take_lock(int lock, const std::string& path, Duration limit) {
     }
     if (monotonic_clock().now() >= end) {
       return refusal(cat(path, " is still locked ", fixed(to_milliseconds(limit) / 1000, 1),
-                         " s after process ", holder, ", which had locked it, has ended: ",
-                         "`fuser ", path, "/lock` names who holds it; if that is on another host, ",
+                         " s after process ", holder,
+                         ", which held the lock, has ended: ", "`fuser ", path,
+                         "/lock` names the process that holds it; if it is on another host, ",
                          "end it there, or give this run another name with --job.name=NAME"));
     }
     std::this_thread::sleep_for(kPause);
@@ -144,9 +145,9 @@ Result<RunDirectory> RunDirectory::open(const std::string& path, Beginning begin
                        "replace it with --overwrite, or choose another name with --job.name=NAME"));
   }
   if (beginning == Beginning::Resume && !takes_up && list_checkpoints(run.path_).empty()) {
-    return refusal(cat(path, " holds no checkpoint, so there is nothing to resume: ",
-                       has_run_in(run.path_) ? "begin again with --overwrite in its place"
-                                             : "leave --resume out"));
+    return refusal(
+        cat(path, " holds no checkpoint, so there is nothing to resume: ",
+            has_run_in(run.path_) ? "begin again with --overwrite instead" : "leave --resume out"));
   }
   const std::string text = cat(getpid(), "\n", takes_up ? kBegun : std::string_view());
   if (ftruncate(run.lock_, 0) != 0 ||

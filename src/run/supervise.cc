@@ -299,12 +299,12 @@ std::optional<Ending> Supervisor::answer_death(int status) {
                                : cat("the coordinator ended with exit code ", WEXITSTATUS(status));
   if (!survivable()) {
     return Ending{75, cat(fate,
-                          ", and coordinator.store = \"memory\" keeps nothing of the run: with "
-                          "\"journal\" another one would have gone on")};
+                          ", and coordinator.store = \"memory\" does not survive that: with "
+                          "\"journal\" a new coordinator continues the run")};
   }
   if (++deaths_ >= kMostDeaths) {
     return Ending{75, cat(fate, ", and so did ", kMostDeaths - 1,
-                          " before it without a step committed between them")};
+                          " others before it, and no step was committed between them")};
   }
   start_at_ = monotonic_clock().now();
   if (deaths_ > 1) start_at_ += kPause * (1 << (deaths_ - 2));

@@ -39,7 +39,7 @@ Status check_token(const std::string& token, const std::string& where) {
       std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 127; });
   if (token.size() <= kFrameText && plain) return ok();
   return refusal(cat(where, " holds a token of ", token.size(), " bytes",
-                     plain ? "" : ", among them such as are no printable ASCII",
+                     plain ? "" : ", not all of them printable ASCII",
                      ": expected one line of at most ", kFrameText,
                      " letters, digits and signs without spaces"));
 }
@@ -52,21 +52,21 @@ std::string token_in_environment() {
 Result<std::string> read_token(const std::string& file) {
   struct stat status {};
   if (stat(file.c_str(), &status) != 0) {
-    return refusal(cat("cannot read the token file ", file,
-                       " (--token-file): ", std::strerror(errno),
-                       "; copy the one that the coordinator has written to this host"));
+    return refusal(cat("cannot read the token file ", file, " (--token-file): ",
+                       std::strerror(errno), "; copy the coordinator's token file to this host"));
   }
   if (!S_ISREG(status.st_mode)) {
     return refusal(cat("the token file ", file, " (--token-file) is ",
-                       S_ISDIR(status.st_mode) ? "a folder" : "no plain file",
+                       S_ISDIR(status.st_mode) ? "a folder" : "not a regular file",
                        ": expected a file with one line"));
   }
   constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
   if ((status.st_mode & kOthers) != 0) {
     char mode[8];
     std::snprintf(mode, sizeof(mode), "%04o", static_cast<unsigned>(status.st_mode & 07777));
-    return refusal(cat("the token file ", file, " (--token-file) can be used by others than its ",
-                       "owner (mode ", mode, "), and a token is a secret: chmod 600 ", file));
+    return refusal(cat("the token file ", file,
+                       " (--token-file) can be read or written by others than its ", "owner (mode ",
+                       mode, "), and a token is a secret: chmod 600 ", file));
   }
   Result<std::string> text = read_file(file);
   if (!text.ok()) return text;

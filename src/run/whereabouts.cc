@@ -21,7 +21,7 @@ constexpr const char* kFile = "/coordinator.json";
 // How a run has ended, by the last line of its events.
 std::string end_of(const std::string& run) {
   const Result<std::string> events = read_file(run + "/events.jsonl");
-  if (!events.ok() || events.value().empty()) return "it has not come to its first step";
+  if (!events.ok() || events.value().empty()) return "it has not begun its first step";
   std::istringstream lines(events.value());
   Json last;
   for (std::string line; std::getline(lines, line);) {
@@ -35,11 +35,11 @@ std::string end_of(const std::string& run) {
     return cat("it ended at step ", last["step"].dump(), ": ", last["reason"].get<std::string>());
   }
   const Result<Figures> figures = read_figures(run, 0);
-  return cat("it has not ended by itself, and nobody leads it, after ",
+  return cat("it has not finished, and it has no coordinator, after ",
              figures.ok() ? figures.value().steps_done : 0,
-             " steps: `tenuto coordinator` with the same command line goes on with it while its "
-             "workers wait; `tenuto train` and, later, `tenuto coordinator` continue it with "
-             "--resume from its newest checkpoint");
+             " steps: if its workers still wait, start `tenuto coordinator` with the same command "
+             "line; otherwise continue it from its newest checkpoint with `tenuto train` or "
+             "`tenuto coordinator` and --resume");
 }
 
 }  // namespace
@@ -55,11 +55,11 @@ Result<Whereabouts> read_whereabouts(const std::string& run) {
   const Result<std::string> file = read_file(path);
   std::error_code failure;
   if (!file.ok() && fs::exists(path, failure)) {
-    return invalid(cat(file.error().message, ": only who has started a run may ask it"));
+    return invalid(cat(file.error().message, ": only the user who started a run may query it"));
   }
   if (!file.ok()) {
-    return not_live(run, cat(run, " is just beginning or ending: process ", live_holder(run),
-                             " works in it, but cannot be asked; try again soon"));
+    return not_live(run, cat(run, " is beginning or ending: process ", live_holder(run),
+                             " runs it, but cannot answer now; try again soon"));
   }
   const Json json = Json::parse(file.value(), nullptr, false);
   const auto field = [&](const char* key) {
@@ -68,9 +68,9 @@ Result<Whereabouts> read_whereabouts(const std::string& run) {
   };
   for (const char* key : {"address", "job", "token"}) {
     if (!field(key).empty()) continue;
-    return not_live(run,
-                    cat(path, " is damaged: expected a JSON object with address, ",
-                        "job and token, found no ", key, ": the run goes on, but cannot be asked"));
+    return not_live(
+        run, cat(path, " is damaged: expected a JSON object with address, ",
+                 "job and token, found no ", key, ": the run continues, but cannot be queried"));
   }
   return Whereabouts{field("address"), field("job"), field("token"), field("tls")};
 }

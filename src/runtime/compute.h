@@ -45,7 +45,7 @@ class StageCompute {
   //
   // Returns: the moment on the virtual clock before which no op starts; zero on a real clock
   virtual Result<Duration> begin(int64_t step) = 0;
-  // Begins what is left of step `step`, of which a part has been run here, and maybe a part of the
+  // Begins the rest of step `step`, of which a part has been run here, and maybe a part of the
   // next step. The stored values are in the store again. The sums of a stage are as they were if a
   // Partial of it is stored, else zero. All other stored values are gone, and so is the outcome of
   // the next step.
@@ -55,7 +55,7 @@ class StageCompute {
   //                       Device::resumes() is false
   virtual Result<Duration> resume(int64_t step, const Remainder& rest) {
     (void)rest;
-    return invalid(cat("this device cannot go on with what is left of step ", step));
+    return invalid(cat("this device cannot go on with the rest of step ", step));
   }
   // Starts an op and returns at once; its report carries start and finish. `inputs_at` is when the
   // op's inputs were here on the virtual clock; a device with a real clock ignores it. At most one

@@ -26,7 +26,7 @@ std::string reason(const Walk& walk, int32_t index, bool under_way) {
   const std::vector<Value> missing = walk.missing(index);
   if (missing.empty()) {
     if (op.kind == OpKind::Recv) return text + " waits for its turn to be posted";
-    if (is_step(op.kind)) return text + " waits for the step before to be committed";
+    if (is_step(op.kind)) return text + " waits until the previous step is committed";
     return text + " waits for its turn";
   }
   text += " misses";

@@ -38,8 +38,8 @@ Status StepAccount::resume(int64_t step, const Remainder& rest) {
   if (wanted.empty()) summed_.clear();
   if (wanted == summed_) return ok();
   return invalid(cat("the sum of stage ", stage_, " is of ", summed_.size(),
-                     " micro-batches, and what is left begins with ", wanted.size(),
-                     " of them: it is right with the same ones only"));
+                     " micro-batches, and the rest of the step begins with ", wanted.size(),
+                     " of them: expected the same micro-batches"));
 }
 
 void StepAccount::note_loss(const MicroLoss& loss, bool held_out) {
@@ -65,7 +65,7 @@ Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const Re
   }
   const int64_t version = optimizer.version();
   if (version == step || version == step + 1) return ok();
-  return invalid(cat("what is left of step ", step, " begins on version ", version));
+  return invalid(cat("the rest of step ", step, " begins on version ", version));
 }
 
 }  // namespace tenuto

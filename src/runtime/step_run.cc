@@ -121,7 +121,7 @@ Status StepRun::read_standing() {
   standing_ = input_.standing ? input_.standing() : Standing{input_.step, false};
   if (!standing_.abandon) return ok();
   return Error{Code::Cancelled, Reach::Call,
-               cat(place(), ": control has asked to abandon the step")};
+               cat(place(), ": the coordinator has asked to abandon the step")};
 }
 
 // Starts all that the walk and the circumstances allow.
@@ -604,8 +604,8 @@ Status StepRun::take_lost(WorkerId peer, const Error& error) {
   std::string waiting;
   if (!has_business_with(peer, waiting)) return ok();
   return Error{error.code, error.reach,
-               cat(place(), ": lost worker ", peer, " (", error.message, "), with which ", waiting,
-                   " was still to be done")};
+               cat(place(), ": lost worker ", peer, " (", error.message, "), which was needed for ",
+                   waiting, " was still to be done")};
 }
 
 bool StepRun::has_business_with(WorkerId peer, std::string& waiting) const {
@@ -664,9 +664,9 @@ Error StepRun::silence() const {
     if (done[i] == 0 && under_way[i] == 0) held_back.push_back(index);
   }
   return {Code::Timeout, Reach::Worker,
-          cat(place(), ": nothing ended for ", fixed(to_milliseconds(input_.silence_limit), 0),
-              " ms; ", ended, " of ", list_.size(), " ops are done\n",
-              hang_report(walk_, done, under_way, held_back))};
+          cat(place(), ": no op or message completed for ",
+              fixed(to_milliseconds(input_.silence_limit), 0), " ms; ", ended, " of ", list_.size(),
+              " ops are done\n", hang_report(walk_, done, under_way, held_back))};
 }
 
 // Leaves nothing under way, see run_step.

@@ -75,9 +75,9 @@ uint64_t tally_of(std::span<const Contribution> all) {
 std::string difference_of(std::span<const Contribution> wanted, uint64_t found,
                           std::span<const Contribution> own) {
   const std::string why = account_for(wanted, found - tally_of(wanted));
-  return cat("the sum is to be of ", names_of(wanted), ", each once, and is not: ",
+  return cat("the sum must contain ", names_of(wanted), ", each once: ",
              why.empty() ? std::string("more than two of them are missing or in it twice") : why,
-             "; this worker brought ", names_of(own));
+             "; this worker contributed ", names_of(own));
 }
 
 }  // namespace tenuto

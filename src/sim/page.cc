@@ -236,8 +236,8 @@ class Writer {
         "<h2>What each worker's time went into</h2>\n<details", workers <= 32 ? " open" : "",
         "><summary>Milliseconds from the start to the end of the step: running ops, "
         "waiting for an activation, a gradient, the update (reduction, norm, clip decision) or "
-        "its own sending; other: all was there and the op did not start; done: no more "
-        "ops.</summary>\n<div class=\"wide\"><table>\n<tr><th>worker</th><th>stages</th>",
+        "its own sending; other: all inputs were there and the op did not start; done: no ops "
+        "left.</summary>\n<div class=\"wide\"><table>\n<tr><th>worker</th><th>stages</th>",
         lines_.size() > 1 ? "<th></th>" : "", "<th>held</th><th>busy %</th>");
     for (size_t use = 0; use < kUseCount; ++use) {
       out_ << "<th>" << name_of(static_cast<Use>(use)) << "</th>";

@@ -26,17 +26,17 @@ Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& w
   if (theirs.job != mine.job) {
     return Error{Code::Invalid, Reach::Link,
                  cat(where, " belongs to job '", theirs.job, "', expected '", mine.job,
-                     "': check the address, another run may be listening there")};
+                     "': check the address, because another run may be listening there")};
   }
   if (!same_secret(theirs.token, mine.token)) {
     return Error{Code::Invalid, Reach::Link,
-                 cat(where, " has another token for job '", mine.job,
+                 cat(where, " has a wrong token for job '", mine.job,
                      "': start it from the launcher of this run")};
   }
   if (theirs.epoch != mine.epoch) {
     return Error{Code::Invalid, Reach::Link,
                  cat(where, " is of epoch ", theirs.epoch, ", expected ", mine.epoch,
-                     ": the members of the run have changed, and one of the two has not heard of "
+                     ": the members of the run have changed, and one of the two does not know it "
                      "it yet")};
   }
   return ok();

@@ -328,7 +328,7 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 &&
                                setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0 &&
                                setenv("UCX_TCP_RX_SEG_SIZE", piece.c_str(), 0) == 0;
-  if (!prepared) return invalid("the environment of this process is full");
+  if (!prepared) return invalid("cannot set environment variables of this process");
   auto wire = std::make_unique<Wire>(settings, std::move(self), mailbox);
   if (const Status status = wire->start(); !status.ok()) return status.error();
   return std::unique_ptr<UcxTransport>(std::move(wire));

@@ -79,7 +79,7 @@ Result<SocketAddress> resolve(const std::string& address, bool names) {
     host = host.substr(1, host.size() - 2);
   }
   if (host.empty() || colon + 1 >= address.size()) {
-    return invalid(cat("'", address, "' is no address: expected host:port"));
+    return invalid(cat("'", address, "' is not an address: expected host:port"));
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -89,7 +89,7 @@ Status UcxEngine::open_context() {
   quiet_ucx();
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) {
-    return invalid("UCX cannot read its configuration: look at the UCX_ variables set here");
+    return invalid("UCX cannot read its configuration: check the environment variables UCX_*");
   }
   const std::pair<const char*, const char*> wanted[] = {
       {"TLS", settings_.device_memory ? kDeviceTransports : kHostTransports},
@@ -167,7 +167,8 @@ Status UcxEngine::listen() {
   ucp_listener_attr_t attributes{};
   attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
   status = ucp_listener_query(listener_, &attributes);
-  if (status != UCS_OK) return invalid(cat("UCX hides where it listens: ", words(status)));
+  if (status != UCS_OK)
+    return invalid(cat("UCX does not tell its listening address: ", words(status)));
   port_ = port_of(attributes.sockaddr);
   const std::string& host =
       settings_.advertised_host.empty() ? settings_.listen_host : settings_.advertised_host;
@@ -301,7 +302,7 @@ void UcxEngine::transmit(Link& link, uint64_t grant, Sent& sent) {
   Peer& peer = peers_[link.peer];
   if (peer.break_after > 0 && --peer.break_after == 0) {
     peer.break_after = -1;
-    if (!link.ended) fail(link, "it was broken by force, for rehearsal");
+    if (!link.ended) fail(link, "an injected fault broke it");
   }
 }
 

@@ -300,7 +300,7 @@ void UcxEngine::on_grant(Link& link, const Frame& frame) {
   }
   if (!link.granted.emplace(frame.tag, granted).second) ++tally_.unknown_grants;
   if (link.granted.size() <= settings_.most_awaited) return;
-  const std::string why = cat("it waits for more than ", settings_.most_awaited,
+  const std::string why = cat("it has posted more than ", settings_.most_awaited,
                               " messages that worker ", self_.self, " has not sent");
   const WorkerId id = link.peer;
   const uint64_t instance = peer.instance;
@@ -512,7 +512,7 @@ Duration UcxEngine::tick_links(Duration moment) {
       continue;
     }
     if (link->state == LinkState::Accepted) ++tally_.refused;
-    end(*link, lost_error(link->peer, "it never said who it is"));
+    end(*link, lost_error(link->peer, "it did not identify itself"));
   }
   return next;
 }

@@ -137,7 +137,7 @@ void UcxEngine::break_connection(WorkerId peer, int64_t after) {
   if (after > 0) {
     side.break_after = after;
   } else if (side.link != nullptr) {
-    break_link(*side.link, "it was broken by force, for rehearsal");
+    break_link(*side.link, "an injected fault broke it");
   }
 }
 
@@ -245,8 +245,8 @@ Status UcxEngine::judge_resumption(const Frame& frame) const {
   const bool known = found != peers_.end() && found->second.instance == frame.instance &&
                      !found->second.dialled && frame.resumes == instance_;
   if (known && (found->second.link != nullptr || found->second.mending)) return ok();
-  return invalid(cat("worker ", self_.self, " has given up the connection with worker ",
-                     frame.hello.self, ", or never had it"));
+  return invalid(cat("worker ", self_.self, " has closed the connection with worker ",
+                     frame.hello.self, ", or never opened it"));
 }
 
 // The peer has connected again, perhaps before this end saw the break.
@@ -257,7 +257,8 @@ void UcxEngine::on_resumption(Link& link) {
     }
   }
   link.state = LinkState::Waiting;
-  if (Link* old = peers_[link.peer].link; old != nullptr) break_link(*old, "it connected again");
+  if (Link* old = peers_[link.peer].link; old != nullptr)
+    break_link(*old, "it opened a new connection");
 }
 
 // The new connection is ready for use at this end.

@@ -16,9 +16,9 @@ bool WorkerTurn::next() {
   if (!s_.told) {
     s_.deadline = deadline_before_;
     if (now_ < *s_.deadline) return false;
-    return leave(
-        {Code::Timeout, Reach::Job,
-         cat(name(), ": the coordinator at ", s_.rules.coordinator, " has not said a word")});
+    return leave({Code::Timeout, Reach::Job,
+                  cat(name(), ": the coordinator at ", s_.rules.coordinator,
+                      " accepted the connection but sent no instruction")});
   }
   if (!s_.memory.ok()) return leave(s_.memory.error(), true);
   if (s_.plan == nullptr) return find_place();
@@ -245,7 +245,7 @@ bool WorkerTurn::on(const Adopted& done) {
   s_.place = Membership::Joined;
   s_.report.version = s_.device.version;
   s_.report.phase = Phase::Running;
-  say(cat(name(), ": takes part from step ", s_.report.version, " on, and receives the state"));
+  say(cat(name(), ": joined the run at step ", s_.report.version, ", and receives the state"));
   tell();
   return true;
 }
@@ -260,10 +260,10 @@ bool WorkerTurn::leave_left_out() {
   const auto place = static_cast<size_t>(at);
   const bool anew = place < heard().incarnations.size() && heard().incarnations[place] < 0;
   const std::string why =
-      anew ? cat("the run begins anew from version ", directive().first_step,
-                 ", and this process is of the time before that")
-           : "the run goes on without this process, which was not heard or not reached for too "
-             "long; a new one may come back to its place";
+      anew ? cat("the run restarts from version ", directive().first_step,
+                 ", and this process belongs to the time before the restart")
+           : "the run continues without this process, which was silent or unreachable for too "
+             "long; a new process may join in its place";
   return leave({Code::Cancelled, Reach::Worker, cat(name(), ": ", why)}, true, true);
 }
 

@@ -156,7 +156,7 @@ bool WorkerTurn::on(const TransferMoved& moved) {
   const bool receives = joins() && s_.report.received < 0;
   if (receives && moved.received >= 0) {
     s_.report.received = moved.received;
-    say(cat(name(), ": has all of the state, as of version ", moved.received));
+    say(cat(name(), ": has received the whole state of version ", moved.received));
     tell();
   }
   return begin_step(receives);
@@ -240,8 +240,8 @@ bool WorkerTurn::halts() {
   s_.pending->finite = now.finite;
   s_.pending->clipped = now.clipped;
   if (now.again && now.finite) {
-    say(cat(name(), ": step ", now.version, " begins anew: the gradients of step ", now.version - 1,
-            " were to be clipped, their norm is ", now.gradient_norm));
+    say(cat(name(), ": step ", now.version, " is run again: the gradients of step ",
+            now.version - 1, " had to be clipped, their norm is ", now.gradient_norm));
   }
   if (is_finite(*s_.pending)) return false;
   s_.halted = true;

@@ -153,7 +153,7 @@ bool WorkerTurn::on(const Probed& done) {
     unreachable(
         done.peer,
         {Code::Timeout, Reach::Link,
-         cat("worker ", done.peer, " cannot be reached: its host has answered nothing at ",
+         cat("worker ", done.peer, " cannot be reached: its host has not answered at ",
              done.address, " for ", fixed(to_milliseconds(s_.rules.mend_limit) / 1000, 0), " s")});
     return true;
   }
@@ -171,7 +171,7 @@ void WorkerTurn::unreachable(WorkerId peer, const Error& error) {
 void WorkerTurn::note_repairs(const std::vector<Repair>& repairs) {
   auto& told = s_.report.repairs;
   for (const Repair& repair : repairs) {
-    say(cat(name(), ": the connection with worker ", repair.peer, " broke and stood again after ",
+    say(cat(name(), ": the connection with worker ", repair.peer, " broke and was repaired after ",
             fixed(to_milliseconds(repair.took), 1), " ms, in step ", s_.running));
     const int64_t serial = told.empty() ? 1 : told.back().serial + 1;
     told.push_back({serial, repair.peer, s_.running, repair.took.count()});
@@ -235,7 +235,7 @@ bool WorkerTurn::leave(const Error& error, bool later, bool left_out) {
 // The run is over.
 bool WorkerTurn::leave_as_told() {
   const Instruction& end = heard();
-  say(cat(name(), ": told to go"));
+  say(cat(name(), ": the coordinator told this worker to leave"));
   if (end.exit_code == 0) return act(WorkerSituation::Leaving, Leave{});
   const bool later = end.exit_code == kTryAgain || end.exit_code > 128;  // 128+n: was stopped
   return act(WorkerSituation::Leaving,

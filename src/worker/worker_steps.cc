@@ -78,7 +78,8 @@ void WorkerProcess::cut_off(int64_t step) {
       faulty_->hold(worker, now + lasts);
       continue;
     }
-    say(cat(name(), ": cut off for ", to_milliseconds(lasts), " ms, in step ", step));
+    say(cat(name(), ": injected fault: cut off for ", to_milliseconds(lasts), " ms, in step ",
+            step));
     client_->cut_off(lasts);
     for (const WorkerId peer : peers_at_hand()) faulty_->hold(peer, now + lasts);
   }
@@ -129,9 +130,9 @@ void WorkerProcess::choose_paths() {
     if (state.path != before) {
       say(cat(name(), ": messages with worker ", peer,
               state.path == Path::Staged
-                  ? cat(" go through the host's memory from here on, after ", errors, " error(s)")
-                  : cat(" go from the device's memory again, after ", path_rule_.clean_steps,
-                        " steps without an error")));
+                  ? cat(" now go through the host's memory, after ", errors, " error(s)")
+                  : cat(" go directly from the device's memory again, after ",
+                        path_rule_.clean_steps, " steps without an error")));
     }
     staged_->set_path(peer, state.path);
   }

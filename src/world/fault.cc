@@ -234,7 +234,7 @@ std::string describe(const Fault& fault) {
                fault.for_ms > 0 ? cat(" for ", fault.for_ms, " ms") : std::string());
   }
   if (fault.kind == "start") return cat("worker ", fault.worker, " is started");
-  if (fault.kind == "resume") return cat("worker ", fault.worker, " goes on");
+  if (fault.kind == "resume") return cat("worker ", fault.worker, " is resumed");
   if (fault.kind == "partition") {
     return cat("worker ", fault.worker, " is cut off for ", fault.for_ms, " ms");
   }
@@ -247,7 +247,7 @@ std::string describe(const Fault& fault) {
                                 fault.to, " breaks")
                           : cat("the connection of link ", fault.link, " breaks");
   }
-  if (fault.kind == "dead-worker") return cat("worker ", fault.worker, " is not there");
+  if (fault.kind == "dead-worker") return cat("worker ", fault.worker, " is absent");
   if (fault.kind == "slow-worker") {
     return cat("worker ", fault.worker, " at ", fault.speed, " of its speed");
   }

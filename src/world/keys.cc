@@ -185,7 +185,7 @@ std::vector<Key> parallel_keys() {
        slot<&Job::parallel, &ParallelSettings::chunks>,
        whole(0, 1000),
        {},
-       "stages that each worker holds; 0 = as the order wants, 2 for most that take several"},
+       "stages that each worker holds; 0 = the order's default, 2 for most interleaved orders"},
       {"parallel.micros",
        slot<&Job::parallel, &ParallelSettings::micros>,
        whole(1, kMany),
@@ -217,13 +217,13 @@ std::vector<Key> parallel_keys() {
        slot<&Job::parallel, &ParallelSettings::split_backward>,
        kAnyNumber,
        {},
-       "gradients of inputs and of weights as two ops; unless given, as the order wants"},
+       "gradients of inputs and of weights are two ops; the default is the order's"},
       {"parallel.optimizer",
        slot<&Job::parallel, &ParallelSettings::optimizer>,
        kAnyNumber,
        {"barrier", "staggered", "auto"},
        "barrier: all stages step when the norm of all is known; staggered: each when its own "
-       "gradients are whole, and takes the step back if that norm is to be clipped; auto: "
+       "gradients are complete, and undoes the step if the norm requires clipping; auto: "
        "staggered while few steps are clipped and it is faster"},
       {"parallel.all_reduce",
        slot<&Job::parallel, &ParallelSettings::all_reduce>,
@@ -231,7 +231,7 @@ std::vector<Key> parallel_keys() {
        {},
        "how the holders of a stage sum its gradients: ring, halving, tree, direct, late-one (the "
        "others sum up while one is late) or auto: late-one or halving where the simulator finds it "
-       "2 % faster than the ring, as when a worker is slow; tenuto collective list tells of each"},
+       "2 % faster than the ring, as when a worker is slow; see tenuto collective list"},
       {"parallel.schedule",
        slot<&Job::parallel, &ParallelSettings::schedule>,
        kAnyNumber,
@@ -307,7 +307,7 @@ std::vector<Key> network_keys() {
        slot<&Job::network, &NetworkSettings::protocol>,
        kAnyNumber,
        {"auto", "eager", "rendezvous"},
-       "how large messages travel"},
+       "how UCX sends large messages"},
       {"network.path",
        slot<&Job::network, &NetworkSettings::path>,
        kAnyNumber,
@@ -327,17 +327,17 @@ std::vector<Key> network_keys() {
        slot<&Job::network, &NetworkSettings::send>,
        kAnyNumber,
        {"offloaded", "blocking"},
-       "paced: how messages leave; blocking: through the device's queue, where others wait behind"},
+       "paced: how messages are sent; blocking: through the device's queue, where other ops wait"},
       {"network.connect_seconds",
        slot<&Job::network, &NetworkSettings::connect_seconds>,
        {.low = 0, .high = 86400, .low_open = true},
        {},
-       "limit for all peers to be connected"},
+       "time limit for connecting to all peers"},
       {"network.silence_seconds",
        slot<&Job::network, &NetworkSettings::silence_seconds>,
        {.low = 0, .high = 86400, .low_open = true},
        {},
-       "a step without any progress for so long ends the run"},
+       "a step without progress for this time ends the run"},
   };
 }
 
@@ -347,7 +347,7 @@ std::vector<Key> control_keys() {
        slot<&Job::resilience, &ResilienceSettings::slow_links>,
        kAnyNumber,
        {"adapt", "observe", "off"},
-       "adapt: change the order of ops so that a slow link's delay is absorbed; observe: only "
+       "adapt: change the order of ops to absorb a slow link's delay; observe: only "
        "tell"},
       {"resilience.slow_workers",
        slot<&Job::resilience, &ResilienceSettings::slow_workers>,
@@ -359,13 +359,14 @@ std::vector<Key> control_keys() {
        slot<&Job::resilience, &ResilienceSettings::dead_workers>,
        kAnyNumber,
        {"continue", "stop"},
-       "continue: go on without a lost worker while each stage has another holder; stop: save and "
-       "end, which blocking messages always do"},
+       "continue: continue without a lost worker while each stage has another holder; stop: save "
+       "and "
+       "end the run, as with blocking messages always"},
       {"resilience.silence_seconds",
        slot<&Job::resilience, &ResilienceSettings::silence_seconds>,
        {.low = 0, .high = 86400, .low_open = true},
        {},
-       "a worker that says nothing to the coordinator for so long is lost"},
+       "a worker that is silent for this time is declared dead"},
       {"resilience.numerics",
        slot<&Job::resilience, &ResilienceSettings::numerics>,
        kAnyNumber,
@@ -383,9 +384,9 @@ std::vector<Key> control_keys() {
        slot<&Job::resilience, &ResilienceSettings::copies>,
        whole(0, 1),
        {},
-       "workers of another stage that hold each stage too, so that it outlives all who run it; "
-       "takes "
-       "its memory and its update once more"},
+       "workers of another stage that also hold each stage, so that it survives all its workers; "
+       "it "
+       "costs the stage's memory and update once more"},
   };
 }
 
@@ -405,7 +406,7 @@ std::vector<Key> coordinator_keys() {
        slot<&Job::coordinator, &CoordinatorSettings::store>,
        kAnyNumber,
        {"journal", "memory", "etcd"},
-       "where the coordinator writes down what it decides: a file in the run's folder, nowhere "
+       "where the coordinator records its decisions: a file in the run's folder, nowhere "
        "(its death then ends the run), or an etcd cluster"},
       {"coordinator.etcd",
        slot<&Job::coordinator, &CoordinatorSettings::etcd>,
@@ -416,13 +417,13 @@ std::vector<Key> coordinator_keys() {
        slot<&Job::coordinator, &CoordinatorSettings::tls>,
        kAnyNumber,
        {},
-       "folder with ca.pem, cert.pem and key.pem: the conversation with the coordinator is "
+       "folder with ca.pem, cert.pem and key.pem: connections with the coordinator are "
        "encrypted, and both ends show certificates of that authority (none)"},
       {"coordinator.launch",
        slot<&Job::coordinator, &CoordinatorSettings::launch>,
        kAnyNumber,
        {},
-       "words in front of the command that starts each worker; {worker} = its number"},
+       "words put before the command that starts each worker; {worker} = its number"},
   };
 }
 

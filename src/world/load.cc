@@ -67,8 +67,7 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
 std::optional<JobFlaw> flaw_of_worker(const Fault& fault, const TextPlace& table,
                                       const std::string& name) {
   if (fault.worker.empty()) {
-    return JobFlaw{table,
-                   cat(name, ".worker is missing: expected \"PIPELINE.STAGE\", or a number")};
+    return JobFlaw{table, cat(name, ".worker is missing: expected \"PIPELINE.STAGE\" or a number")};
   }
   if (fault.kind == "slow-worker" && fault.speed == 0) {
     return JobFlaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
@@ -223,7 +222,7 @@ Status draw_faults(JobReading& reading) {
     if ((end - fault.at_step) / fault.every > kMostDrawn) {
       const std::string name = fault_name(i);
       return error_of({reading.places.at(name),
-                       cat(name, ".every ", fault.every, ": chaos would draw more than ",
+                       cat(name, ".every ", fault.every, ": chaos would create more than ",
                            kMostDrawn, " faults up to step ", end,
                            "; expected a larger number, or an earlier until_step")});
     }

@@ -215,7 +215,7 @@ TEST(Adapt, TooLittleRoomIsRefused) {
   EXPECT_EQ(adapted.error().code, Code::Exhausted);
   EXPECT_EQ(adapted.error().reach, Reach::Worker);
   EXPECT_EQ(adapted.error().message,
-            "worker 1 (stage 1) has room for 5 and one micro-batch takes 6: raise the memory");
+            "worker 1 (stage 1) may hold 5 and one micro-batch takes 6: raise the memory limit");
 }
 
 TEST(Adapt, ADeadWorkerIsRefused) {

@@ -165,7 +165,7 @@ TEST(Routing, AStageWithoutALiveWorkerIsRefused) {
   it.cluster.workers[1].alive = it.cluster.workers[4].alive = false;
   const auto adapted = adapt(it.plan, it.model, it.cluster, {.price = it.options});
   ASSERT_FALSE(adapted.ok());
-  EXPECT_EQ(adapted.error().message, "no worker that lives holds stage 1: one must come back");
+  EXPECT_EQ(adapted.error().message, "no live worker holds stage 1: start one of its holders");
 }
 
 TEST(Routing, StaysWhereItIsWhenNotAskedFor) {

@@ -158,7 +158,7 @@ TEST(Spread, AStageWithNobodyLeft) {
   const auto refused = adapt(it.plan, it.model, it.cluster, options);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
-            "only 2 workers live and there are 3 stages: some must come back");
+            "only 2 workers are alive for 3 stages, and each stage needs one: start more workers");
 }
 
 // Whatever the troubles, moves never make a step slower, and the plan is right.

@@ -35,7 +35,7 @@ TEST(Config, RefusesAnUnknownOrderWithTheNearestName) {
   const auto loaded = load({"parallel.order=1f1c"});
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().message,
-            "--parallel.order=1f1c: parallel.order \"1f1c\" is no known order, did you mean 1f1b?; "
+            "--parallel.order=1f1c: parallel.order \"1f1c\" is unknown, did you mean 1f1b?; "
             "tenuto schedule list shows all");
 }
 
@@ -109,7 +109,7 @@ TEST(Doctor, SaysWhatToDo) {
             "disk       ok       enough\ndevices    missing  none\n"
             "what to do\n  devices: install one\n");
   EXPECT_FALSE(all_there(findings));
-  EXPECT_EQ(findings_table({findings[0]}), "disk       ok       enough\nall is well\n");
+  EXPECT_EQ(findings_table({findings[0]}), "disk       ok       enough\nno problem found\n");
 }
 
 TEST(Output, IsWholeOrAnError) {

@@ -70,7 +70,7 @@ class Copies(Returning):
 
     def test_what_cannot_be(self):
         for flags, sentence in (
-                (["--parallel.stages=1"], "there is one stage alone"),
+                (["--parallel.stages=1"], "the plan has only one stage"),
                 (["--parallel.optimizer=staggered"], 'parallel.optimizer = "barrier"'),
                 (["--parallel.order=interleaved", "--parallel.chunks=2"],
                  "workers that hold one stage each")):

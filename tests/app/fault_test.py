@@ -120,7 +120,7 @@ class Deaths(Case):
         run.wait_for_steps(6)
         os.kill(run.workers()[1], KILL)
         self.assertEqual(run.finish(), 75, run.errors)
-        self.assertIn("no worker holds stage 1 any more", run.errors)
+        self.assertIn("no live worker holds stage 1", run.errors)
         self.assertEqual(run.checkpoints()[-1] % 4, 0)
 
     def test_without_any_checkpoint_the_run_can_be_tried_again(self):
@@ -192,7 +192,7 @@ class Deaths(Case):
         os.kill(workers[2], 19)  # SIGSTOP
         self.assertEqual(run.finish(), 75, run.errors)
         self.assert_gone(workers)
-        self.assertRegex(run.errors, "nothing ended for 10000 ms|said nothing for")
+        self.assertRegex(run.errors, "no op or message completed for 10000 ms|was silent for")
 
 
 class BrokenConnections(Case):
@@ -217,7 +217,7 @@ class BrokenConnections(Case):
         repairs = self.told(run, "repair")
         for step, sentence in repairs:
             self.assertRegex(sentence, f"the connection between worker [02] and worker [13] broke "
-                                       fr"in step {step} and stood again after [0-9.]+ ms")
+                                       fr"in step {step} and was repaired after [0-9.]+ ms")
             self.assertIn(sentence, run.output)
         pairs = [(step, sentence.split(" broke")[0][-1]) for step, sentence in repairs]
         self.assertEqual(sorted(pairs), [(3, "1"), (3, "3"), (7, "1"), (7, "3"), (9, "3")])

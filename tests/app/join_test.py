@@ -60,8 +60,8 @@ class Growth(Returning):
         self.assertEqual(self.holders(run), [0, 1, 2, 3, 4, 5])
         joins = self.told(run, "join")
         self.assertEqual(joins[:1], ["worker 3 is started"])
-        self.assertIn("worker 3 (stage 1 of pipeline 1) comes", joins)
-        self.assertIn("worker 4 (stage 0 of pipeline 2) comes", joins)
+        self.assertIn("worker 3 (stage 1 of pipeline 1) joins", joins)
+        self.assertIn("worker 4 (stage 0 of pipeline 2) joins", joins)
         self.assertEqual({line["epoch"] for line in run.metrics()}, {1})
         self.write_job(job__steps=100000, parallel__pipelines=3, job__checkpoint_every=0)
         self.assert_as_undisturbed(run)
@@ -74,8 +74,8 @@ class Growth(Returning):
         run.wait_for_steps(3)
         answer = self.ask("inject", run, "kill=0.1")
         self.assertEqual(answer.returncode, 2, "it has never come")
-        self.assertIn("worker 1 has no process here: it has not come yet", answer.stderr)
-        self.assertIn("worker 1 has not come yet", self.ask("status", run).stdout)
+        self.assertIn("worker 1 has no process here: it has not connected yet", answer.stderr)
+        self.assertIn("worker 1 has not connected yet", self.ask("status", run).stdout)
         self.inject(run, "start=0.1")
         self.wait_for(run, KNOWS)
         self.inject(run, "kill=coordinator")
@@ -102,14 +102,14 @@ class Join(Returning):
         self.assert_whole(run, 200, undisturbed)
         joins = self.told(run, "join")
         self.assertEqual(joins[0], "worker 3 is started again")
-        self.assertEqual(joins[1], "worker 3 (stage 1 of pipeline 1) comes back")
+        self.assertEqual(joins[1], "worker 3 (stage 1 of pipeline 1) returns")
         self.assertIn(LEARNS, joins[2])
         self.assertIn(KNOWS, joins[3])
         self.assertEqual(len(joins), 4)
         # The first plan is in force again, and the join began no epoch.
         self.assertEqual(max(line["epoch"] for line in run.metrics()), 2)
         self.assertEqual(self.holders(run), [0, 1, 2, 3])
-        self.assertIn("has all of the state", self.logs(run)["worker-3.log"])
+        self.assertIn("has received the whole state", self.logs(run)["worker-3.log"])
 
     def test_who_teaches_need_not_be_a_neighbour_in_the_ring(self):
         """Three of five workers in an all-reduce ring rejoin, two of them while the first still

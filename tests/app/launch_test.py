@@ -61,8 +61,8 @@ class Launch(Case):
                        network__connect_seconds=30.0, resilience__restarts=1)
         run = self.train()
         deaths = [event["reason"] for event in run.events() if event["event"] == "death"]
-        self.assertRegex(deaths[0], r"worker 1 .* did not come forward within \d+\.\d s before its "
-                                    r"first step: it is awaited again")
+        self.assertRegex(deaths[0], r"worker 1 .* did not connect within \d+\.\d s before its "
+                                    r"first step: the coordinator waits for a new process")
         self.assertEqual(len(run.metrics()), 5)
 
     def test_refusals(self):
@@ -74,7 +74,7 @@ class Launch(Case):
         self.write_launching_job("sh", "-c", "echo no namespace vc{worker} >&2; exit 3")
         run = self.train("--overwrite", expected=1)
         self.assertRegex(run.errors, r"worker (\d) \(.*\) ended with exit code 3 before its first "
-                                     r"step \(it had said: no namespace vc\1\)")
+                                     r"step \(its last error: no namespace vc\1\)")
         # What an earlier process wrote to the log is not reported as this one's.
         self.write_launching_job("false")
         run = self.train("--overwrite", expected=1)

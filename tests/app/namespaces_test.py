@@ -227,11 +227,11 @@ class CutLinks(Case):
             subprocess.run(["ip", "-n", "vchub", "neigh", "replace", f"10.77.0.{host + 1}",
                             "lladdr", "02:00:00:00:00:01", "dev", "br0", "nud", "permanent"],
                            check=True)
-        self.until("hears none of its workers", "partition")
+        self.until("receives nothing from any worker", "partition")
         for host in range(4):
             subprocess.run(["ip", "-n", "vchub", "neigh", "del", f"10.77.0.{host + 1}", "dev",
                             "br0"], check=True)
-        self.until("hears its workers again", "partition")
+        self.until("receives from its workers again", "partition")
         self.go_on_and_stop()
         self.assertEqual([e for e in self.live.events() if e["event"] == "death"], [])
 

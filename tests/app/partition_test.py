@@ -40,7 +40,7 @@ class Partition(Survival):
         run, _ = self.disturbed(kind="partition", worker="1.1", at_step=5, for_ms=60000)
         deaths = self.told(run, "death")
         self.assertEqual(len(deaths), 1, deaths)
-        self.assertRegex(deaths[0], r"worker 3 .* said nothing for \d+\.\d s in step [4-6]")
+        self.assertRegex(deaths[0], r"worker 3 .* was silent for \d+\.\d s in step [4-6]")
 
     def test_who_stands_still_for_a_while_goes_on(self):
         self.write_short_job()
@@ -84,9 +84,9 @@ class Partition(Survival):
         self.assertRegex(answers["resume=1.1"], r"done in step \d+")
         run.wait_for_steps(step + 10)
         self.assertEqual(self.told(run, "death"), [])
-        for wrong, sentence in (("partition=0.1", "cuts nobody off"),
-                                ("partition=0.1:-1ms", "cuts nobody off"),
-                                ("clock-skew=0.1:soon", "is no skew"),
+        for wrong, sentence in (("partition=0.1", "is not a partition"),
+                                ("partition=0.1:-1ms", "is not a partition"),
+                                ("clock-skew=0.1:soon", "is not a clock skew"),
                                 ("partition=7.7:1ms", "there is no worker 7.7")):
             refused = self.ask("inject", run, wrong)
             self.assertEqual(refused.returncode, 2)

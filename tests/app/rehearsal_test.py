@@ -56,7 +56,7 @@ class Rehearsal(Case):
         self.assertEqual(self.losses(run), undisturbed)
         self.assertEqual(len(undisturbed), 9)
         told = [(3, "injected fault: from step 3 on 40 ms more each way on link 0"),
-                (6, "injected fault: over at step 6: 40 ms more each way on link 0")]
+                (6, "injected fault ends at step 6: 40 ms more each way on link 0")]
         self.assertEqual(self.faults_told(run), told)
         for _, sentence in told:
             self.assertIn(sentence + "\n", run.output)

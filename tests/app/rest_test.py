@@ -16,7 +16,7 @@ class LeftOver(Survival):
     def shares(self, run):
         """For each step that went on after a death: the share of its ops that was left to run."""
         found = [LEFT.search(reason) for reason in self.told(run, "recovery")
-                 if "goes on without" in reason]
+                 if "continues without" in reason]
         return [int(match[1]) / int(match[2]) for match in found]
 
     def assert_went_on(self, run, deaths=1):

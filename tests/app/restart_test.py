@@ -200,7 +200,7 @@ class Killed(Restart):
         self.assertEqual(run.finish(), 75, run.errors)
         self.assert_gone(workers)
         self.assertIn('the coordinator was killed by signal 9, and coordinator.store = "memory" '
-                      "keeps nothing of the run", run.errors)
+                      "does not survive that", run.errors)
         self.assertIn("--resume", run.errors)
         self.train("--resume", "--coordinator.store=journal")
 
@@ -223,7 +223,7 @@ class Killed(Restart):
             last = process
         self.assertEqual(run.finish(), 75, run.errors)
         self.assert_gone(workers)
-        self.assertIn("before it without a step committed between them", run.errors)
+        self.assertIn("others before it, and no step was committed between them", run.errors)
 
 
 class Rehearsed(Restart):

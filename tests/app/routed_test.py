@@ -69,7 +69,7 @@ class Absent(Case):
         self.assertEqual(run.checkpoints()[-1], 30)
         status = [event["reason"] for event in run.events() if event["event"] == "start"]
         self.assertIn("all 7 workers are connected", status[0])
-        self.assertIn("worker 0.1 is not there", run.output)
+        self.assertIn("worker 0.1 is absent", run.output)
 
     @another_case
     def test_a_dead_and_a_slow_worker(self):
@@ -161,7 +161,8 @@ class Absent(Case):
 
         def returned():
             steps, reasons = run.plans_in_force()
-            return (steps[-1] >= end and "all is well again" in " ".join(reasons) and
+            healthy = "all workers and links are healthy again" in " ".join(reasons)
+            return (steps[-1] >= end and healthy and
                     len(run.metrics()) > steps[-1] + 6)
 
         run.wait_until(returned, "the first plan returns")
@@ -189,10 +190,10 @@ class Absent(Case):
         run.wait_for_steps(begin + 6)
         end = self.inject(run, "worker=5:1")
         run.wait_for_steps(end + 6)
-        for wrong, sentence in (("worker=0.1:0.5", "worker 1 has not come yet"),
+        for wrong, sentence in (("worker=0.1:0.5", "worker 1 has not connected yet"),
                                 ("worker=2.0:0.5", "there is no worker 2.0"),
-                                ("worker=1.1:2", "is no slow worker"),
-                                ("worker=1.1", "is no slow worker")):
+                                ("worker=1.1:2", "is not a slow worker"),
+                                ("worker=1.1", "is not a slow worker")):
             refused = self.ask(run, wrong)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(sentence, refused.stderr)
@@ -233,7 +234,7 @@ class Absent(Case):
                                 for worker in range(5)))
         run = self.start()
         self.assertEqual(run.finish(), 3)
-        self.assertIn("only 3 workers live and there are 4 stages", run.errors)
+        self.assertIn("only 3 workers are alive for 4 stages", run.errors)
 
 
 class Live(Case):

@@ -107,7 +107,7 @@ class Guide(Case):
 
         # A worker dies and is started again.
         run["worker-3"].send_signal(KILL)
-        self.until("the loss", lambda: self.told("the run goes on without it"))
+        self.until("the loss", lambda: self.told("the run continues without it"))
         run["worker-3"] = self.stay("worker-3", *self.processes["worker-3"])
         self.until("the return", lambda: self.told("has the state of version"))
 
@@ -115,7 +115,7 @@ class Guide(Case):
         run["tenuto"].send_signal(KILL)
         run["tenuto"].wait()
         run["tenuto"] = self.stay("tenuto", *self.processes["tenuto"])
-        self.until("a new coordinator", lambda: self.told("has taken up the run"))
+        self.until("a new coordinator", lambda: self.told("a new coordinator continues the run"))
         self.go_on()
         for number in range(4):
             self.assertTrue(alive(run[f"worker-{number}"].pid), f"worker {number}")

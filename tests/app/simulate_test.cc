@@ -158,7 +158,7 @@ TEST(Simulate, MeasuredTimes) {
   options.stages = 3;
   EXPECT_NE(refused(options, 2).find("times of 2 stages, expected 3"), std::string::npos);
   options.forward_ms = {1};
-  EXPECT_NE(refused(options, 2).find("take one"), std::string::npos);
+  EXPECT_NE(refused(options, 2).find("give one of the two"), std::string::npos);
 }
 
 // The delay of a slow link is paid once, and 1.5 times the memory of 1F1B is enough for that.
@@ -196,7 +196,7 @@ TEST(Simulate, LostWorkers) {
   EXPECT_EQ(tree["makespan_ms"], 330);
   EXPECT_EQ(tree["lower_bound_ms"], 330);  // of all routings
   EXPECT_EQ(tree["peak_micros"][2], 0);
-  EXPECT_NE(tree["reason"].get<std::string>().find("routed anew"), std::string::npos);
+  EXPECT_NE(tree["reason"].get<std::string>().find("new routing"), std::string::npos);
   options.split_backward = "yes";
   EXPECT_EQ(simulated(options)["makespan_ms"], 290);
   options.optimizer = "staggered";
@@ -218,8 +218,7 @@ TEST(Simulate, LostWorkers) {
   for (const char* stage : {"0", "1", "3"}) {
     for (const char* pipeline : {"0", "1"}) options.lost.push_back(cat(pipeline, ".", stage));
   }
-  EXPECT_NE(refused(options, 3).find("only 3 workers live and there are 4 stages"),
-            std::string::npos);
+  EXPECT_NE(refused(options, 3).find("only 3 workers are alive for 4 stages"), std::string::npos);
 }
 
 TEST(Simulate, WeightMemoryCountsByItsShare) {

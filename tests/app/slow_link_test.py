@@ -114,9 +114,9 @@ class Live(Case):
         end = int(re.fullmatch(r"link=1-2:0ms: from step (\d+) on\n", wish.stdout)[1])
         run.wait_for_steps(end + 3)
         for wrong, sentence in (("link=2-3:5ms", "there is no link 2-3: the links are 0-1 to 1-2"),
-                                ("link=1-2", "expected the two workers that it joins"),
+                                ("link=1-2", "expected its two stages"),
                                 ("link=0-2:5ms", "there is no link 0-2"),
-                                ("link=1-2:-5ms", "is no slow link")):
+                                ("link=1-2:-5ms", "is not a slow link")):
             refused = tenuto("inject", run.folder, wrong)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(sentence, refused.stderr)
@@ -132,7 +132,7 @@ class Live(Case):
                   if event["event"] == "fault"]
         self.assertEqual(faults, [
             (begin, f"injected fault: from step {begin} on 40 ms more each way on link 1"),
-            (end, f"injected fault: over at step {end}: 40 ms more each way on link 1")])
+            (end, f"injected fault ends at step {end}: 40 ms more each way on link 1")])
 
     def test_real_links_are_not_slowed(self):
         run = self.start("--job.steps=5000", "--job.checkpoint_every=0", "--device.clock=real")

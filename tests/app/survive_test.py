@@ -11,7 +11,8 @@ import unittest
 
 from harness import Case, KILL, LIMIT, SANITIZED, SILENCE, STOP, TENUTO, another_case
 
-RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, ([0-9.]+) ms after the news")
+RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, "
+                     r"([0-9.]+) ms after the coordinator heard")
 
 
 class Survival(Case):
@@ -91,7 +92,7 @@ class Survive(Survival):
             self.assertEqual(len(deaths), 1)
             self.assertRegex(deaths[0], fr"worker {victim} \(stage {victim % 2} of pipeline "
                                         fr"{victim // 2}\) was killed by signal 9 in step \d+: the "
-                                        r"run goes on without it, epoch 2")
+                                        r"run continues without it, epoch 2")
             self.assertEqual({line["epoch"] for line in run.metrics()}, {1, 2})
             plan = json.loads((run.folder / "plan-2.json").read_text())
             self.assertNotIn(victim, [worker for stage in plan["stages"]
@@ -126,7 +127,7 @@ class Survive(Survival):
         print(f"stopped: ended after {time.monotonic() - begin:.3f} s")
         self.assert_gone(workers)
         self.assert_whole(run, 20)
-        self.assertRegex(self.told(run, "death")[0], r"worker 2 .* said nothing for \d+\.\d s")
+        self.assertRegex(self.told(run, "death")[0], r"worker 2 .* was silent for \d+\.\d s")
 
     def test_who_has_no_other_holder_ends_the_run_resumably(self):
         run = self.start("--job.steps=500", "--job.checkpoint_every=4")
@@ -135,7 +136,7 @@ class Survive(Survival):
         run.wait_for_steps(len(run.metrics()) + 4)
         self.kill(run, 3)
         self.assertEqual(run.finish(), 75, run.errors)
-        self.assertIn("no worker holds stage 1 any more", run.errors)
+        self.assertIn("no live worker holds stage 1", run.errors)
         again = self.train("--resume", f"--job.steps={run.checkpoints()[-1] + 3}")
         self.assertGreater(again.metrics()[-1]["epoch"], 2)
 

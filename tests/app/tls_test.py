@@ -70,7 +70,7 @@ class Certificates(Case):
         worker = self.certificate(authority, "worker", of="worker-1")
         run = self.start(f"--coordinator.tls={worker}")
         self.assertNotEqual(run.finish(), 0)
-        self.assertIn("have a certificate of the same authority", str(self.logs(run)))
+        self.assertIn("has a certificate of the same authority", str(self.logs(run)))
 
     def test_files_are_looked_at_first(self):
         for name, text, sentence in (("key.pem", None, "key.pem (coordinator.tls) cannot be read"),

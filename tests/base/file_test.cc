@@ -64,7 +64,7 @@ TEST_F(Files, AFileAboveTheLimitIsRefused) {
   EXPECT_EQ(read_file(path("file"), 5).value(), "12345");
   EXPECT_EQ(read_file(path("file"), 4).error().message,
             cat("cannot read ", path("file"),
-                ": it has 5 bytes, expected at most 4: is it the right file?"));
+                ": it has 5 bytes, expected at most 4: check that it is the right file"));
   // A sparse file is refused because of the size that it reports.
   fs::resize_file(path("file"), uint64_t{1} << 40);
   EXPECT_FALSE(read_file(path("file")).ok());
@@ -118,7 +118,7 @@ TEST_F(Files, APipeStaysAPipe) {
   EXPECT_EQ(std::string(buffer), "text");
   close(reader);
   EXPECT_TRUE(fs::is_fifo(path("pipe")));
-  EXPECT_NE(refused(write_file(path("pipe"), "text")).find("nobody reads from"), std::string::npos);
+  EXPECT_NE(refused(write_file(path("pipe"), "text")).find("without a reader"), std::string::npos);
   EXPECT_TRUE(fs::is_fifo(path("pipe")));
   EXPECT_EQ(names(), 1u);
 }
@@ -136,7 +136,8 @@ TEST_F(Files, ADeviceStaysADevice) {
 
 TEST_F(Files, WhatIsFullIsToldWithTheName) {
   const Status full = write_file("/dev/full", "text");
-  EXPECT_EQ(refused(full).find("cannot write /dev/full: No space left on device; make room"), 0u);
+  EXPECT_EQ(refused(full).find("cannot write /dev/full: No space left on device; free some space"),
+            0u);
   EXPECT_EQ(full.error().code, Code::Exhausted);
   EXPECT_EQ(refused(write_file(folder_, "text")),
             cat("cannot write ", folder_, ": Is a directory"));

@@ -62,7 +62,7 @@ TEST(Choose, TellsWhy) {
     const Choice choice = chooser.choose(bytes);
     return cat(choice.algorithm, " ", choice.chunks, " ", choice.late, ": ", choice.reason);
   };
-  EXPECT_EQ(said(kLarge), "ring 0 -1: the first 3 calls tell who is late, 0 are done");
+  EXPECT_EQ(said(kLarge), "ring 0 -1: the first 3 calls measure who is late, 0 are done");
   for (int i = 0; i < 4; ++i) chooser.note(waits(8, 3, 12'100), kLarge);
   EXPECT_EQ(said(kLarge),
             "late-one 35 3: member 3 came 12.1 ms after the others in 4 of 4 calls; late-one saves "
@@ -76,7 +76,7 @@ TEST(Choose, TellsWhy) {
             "ring 0 -1: member 3 came 0.700 ms after the others in 16 of 16 calls; late-one would "
             "lose 0.472 ms of 9.5 ms a call");
   EXPECT_EQ(Chooser(2, kLink).choose(kLarge).reason,
-            "with 2 members nobody can sum up while one is late");
+            "with 2 members no two can add up while one is late");
 }
 
 // Nobody is late: halving if the rounds dominate the cost, the ring if the bytes do.

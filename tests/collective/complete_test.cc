@@ -653,7 +653,7 @@ TEST(Complete, MembersThatEndedDifferentlyAreSeen) {
   }
   const Completion made = complete(members, all_but(3, {2}), holdings, 1, 1);
   EXPECT_TRUE(made.contributors.empty());
-  EXPECT_EQ(made.reason, "members have ended the call with sums of different members");
+  EXPECT_EQ(made.reason, "members have completed the call with different sums");
 }
 
 }  // namespace

@@ -128,12 +128,13 @@ TEST(Agreement, TooFewAndGivenUpAreRefused) {
   few.begin({});
   EXPECT_EQ(few.stand(), Agreement::Stand::Refused);
   EXPECT_EQ(few.refusal(),
-            "of 4 members 2 are left, expected 3: the others might live and go on without these");
+            "of 4 members 2 are alive, expected at least 3: the others may be alive and continue "
+            "without these");
   Agreement out(4, 0, 2);
   out.begin({});
   out.hear_dead(1, 1, set_of(4, {0}));
   EXPECT_EQ(out.stand(), Agreement::Stand::Refused);
-  EXPECT_EQ(out.refusal(), "the others take this member for dead");
+  EXPECT_EQ(out.refusal(), "the other members have declared this one dead");
 }
 
 // Three survivors of four members, and their reports about call 7.
@@ -204,14 +205,14 @@ TEST_F(Decisions, WhoNeedsWhatAnotherLetGoOfIsTold) {
   reports_[0].calls.clear();
   const CallOutcomes outcomes = decided();
   ASSERT_TRUE(outcomes.broken);
-  EXPECT_NE(outcomes.broken->find("memory is no longer the call's"), std::string::npos);
+  EXPECT_NE(outcomes.broken->find("have released its memory"), std::string::npos);
 }
 
 TEST_F(Decisions, OtherFingerprintsEndTheGroup) {
   call(2).fingerprint = 6;
   const CallOutcomes outcomes = decided();
   ASSERT_TRUE(outcomes.broken);
-  EXPECT_NE(outcomes.broken->find("take call 7 for different ones"), std::string::npos);
+  EXPECT_NE(outcomes.broken->find("made different calls as call 7"), std::string::npos);
 }
 
 TEST_F(Decisions, OtherCallsAreNotCompleted) {

@@ -293,7 +293,7 @@ TEST(Communicator, CallsThatDoNotMatchEndWithAnError) {
       });
       int told = 0;
       for (const std::string& each : said) {
-        told += each.find("is of another call than this one") != std::string::npos ||
+        told += each.find("it received a message of another call") != std::string::npos ||
                 each.find("must agree on the size") != std::string::npos;
       }
       EXPECT_GT(told, 0) << what << ", member " << odd << ": " << said[0] << " | " << said[1]
@@ -633,7 +633,7 @@ TEST(Communicator, AsksWhoIsLate) {
   std::set<std::string> notes;
   const auto is_told = [&](int32_t late) {
     return std::any_of(notes.begin(), notes.end(), [late](const std::string& note) {
-      return note.find(cat("late-one, for worker ", late, " was not there")) != std::string::npos;
+      return note.find(cat("late-one, for worker ", late, " had not come")) != std::string::npos;
     });
   };
   // If the service wakes up as late as the late member, the calls are made again.

@@ -95,7 +95,7 @@ std::vector<std::string> join_all(const std::vector<JoinSettings>& all, size_t r
         if (all[i].ready_service && count >= 3) {
           const std::vector<std::string> notes = group.value()->take_notes();
           ASSERT_EQ(notes.size(), 1U);
-          EXPECT_TRUE(has(notes[0], "late-one, for worker 0 was not there")) << notes[0];
+          EXPECT_TRUE(has(notes[0], "late-one, for worker 0 had not come")) << notes[0];
         }
       }
       const Status left = joined.value()->leave(kLeaveLimit);
@@ -152,7 +152,7 @@ TEST(Join, AnotherTokenOrCountIsRefused) {
     if (token) all[1].token = "other";
     if (!token) all[1].count = 3;
     const auto said = join_all(all, 1);
-    EXPECT_TRUE(has(said[1], token ? "has another token" : "belongs to job 'group of 3 members'"))
+    EXPECT_TRUE(has(said[1], token ? "has a wrong token" : "belongs to job 'group of 3 members'"))
         << said[1];
     EXPECT_FALSE(has(said[1], "secret"));
     EXPECT_EQ(said[0], "joined");
@@ -192,7 +192,7 @@ TEST(Join, WhoIsMissingIsNamed) {
   alone.limit = std::chrono::milliseconds(300);
   const auto joined = join(alone);
   ASSERT_FALSE(joined.ok());
-  EXPECT_TRUE(has(joined.error().message, "members 1, 2 of 3 have not told where it listens"))
+  EXPECT_TRUE(has(joined.error().message, "members 1, 2 of 3 have not sent its address"))
       << joined.error().message;
 }
 

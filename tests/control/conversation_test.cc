@@ -384,7 +384,8 @@ TEST(Conversation, ANumberIsTakenOnce) {
   ASSERT_TRUE(coordinator.hears(0, false));
   Singer second(settings_for(coordinator, 0));
   EXPECT_TRUE(second.until([&] { return !second.end().empty(); }));
-  EXPECT_EQ(second.end(), "worker 0 of job 'choir' is already there: start each number once");
+  EXPECT_EQ(second.end(),
+            "worker 0 of job 'choir' is already connected: start each worker number once");
   EXPECT_TRUE(first.client->state().ok());
 }
 
@@ -501,7 +502,8 @@ TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
   const auto stranger = stub->Converse(&third);
   ASSERT_TRUE(stranger->Write(report));
   ASSERT_TRUE(stranger->Read(&order));
-  EXPECT_EQ(order.refusal(), "worker 0 of job 'choir' is already there: start each number once");
+  EXPECT_EQ(order.refusal(),
+            "worker 0 of job 'choir' is already connected: start each worker number once");
   EXPECT_FALSE(stranger->Read(&order));
   (void)stranger->Finish();
   late->WritesDone();
@@ -521,8 +523,8 @@ TEST(Conversation, NobodyAnswers) {
   const auto client = connect_client(settings, {}, mailbox, [](const Error&) {});
   ASSERT_FALSE(client.ok());
   EXPECT_EQ(client.error().message,
-            "worker 4: no coordinator answers at 127.0.0.1:1: is it running, is the port the "
-            "right one, and does it ask for certificates (--tls)?");
+            "worker 4: no coordinator answers at 127.0.0.1:1: check that it is running, that "
+            "the port is right, and that it does not require certificates (--tls)");
 }
 
 }  // namespace

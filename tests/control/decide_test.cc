@@ -53,8 +53,8 @@ TEST(Decide, ARunBeginsWithoutAnAbsentWorker) {
   ASSERT_TRUE(run.state.ending);
   EXPECT_EQ(run.state.ending->exit_code, 75);
   EXPECT_EQ(run.state.ending->sentence,
-            "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 5; no worker holds "
-            "stage 1 any more");
+            "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 5; no live worker "
+            "holds stage 1");
 }
 
 TEST(Decide, WhoDoesNotComeForwardIsNamed) {
@@ -67,7 +67,8 @@ TEST(Decide, WhoDoesNotComeForwardIsNamed) {
   ASSERT_TRUE(run.state.ending);
   EXPECT_EQ(run.state.ending->exit_code, 75);
   EXPECT_EQ(run.state.ending->sentence,
-            "for 30.0 s no worker came forward; not ready: worker 0, worker 1, worker 3; see their "
+            "for 30.0 s no further worker became ready; not ready: worker 0, worker 1, worker 3; "
+            "read their "
             "logs, or raise network.connect_seconds");
 }
 
@@ -86,10 +87,9 @@ TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
     const Decision lost = run.hear(Exited{{1}, true, 9, ""});
     EXPECT_FALSE(run.state.ending);
     EXPECT_STREQ(lost.event, "death");
-    EXPECT_EQ(
-        lost.reason,
-        "worker 1 (stage 1 of pipeline 0) was killed by signal 9 before its first step: it is "
-        "awaited again (1 of 2 resilience.restarts)");
+    EXPECT_EQ(lost.reason,
+              "worker 1 (stage 1 of pipeline 0) was killed by signal 9 before its first step: the "
+              "coordinator waits for a new process (restart 1 of 2 resilience.restarts)");
     EXPECT_EQ(run.state.epoch, 2);
     EXPECT_EQ(run.state.told.directive.members.size(), 4u);
     EXPECT_EQ(run.state.told.incarnations, (std::vector<int32_t>{0, -1, -1, -1}));
@@ -128,8 +128,9 @@ TEST(Decide, WhoDoesNotComeForwardIsStartedAgain) {
     late = run.report(0);
   }
   EXPECT_EQ(late.expelled, std::vector<WorkerId>{{2}});
-  EXPECT_NE(late.reason.find("worker 2 (stage 0 of pipeline 1) did not come forward within 15.0 s "
-                             "before its first step: it is awaited again (1 of 1"),
+  EXPECT_NE(late.reason.find(
+                "worker 2 (stage 0 of pipeline 1) did not connect within 15.0 s "
+                "before its first step: the coordinator waits for a new process (restart 1 of 1"),
             std::string::npos)
       << late.reason;
   EXPECT_EQ(run.state.epoch, 2);
@@ -167,7 +168,7 @@ TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
   EXPECT_EQ(run.state.ending,
             (Ending{75,
                     "worker 1 (stage 1 of pipeline 0) was killed by signal 11 before its first "
-                    "step, for the last time of 2"}));
+                    "step, and has no restarts left after death 2"}));
 }
 
 // If a worker is killed, the run may be tried again; if it ends by itself, it would do so again.
@@ -357,7 +358,7 @@ TEST(Decide, ARepairedConnectionIsToldOnce) {
   ASSERT_EQ(first.repaired.size(), 1u);
   EXPECT_EQ(first.repaired[0].step, 2);
   EXPECT_EQ(first.repaired[0].sentence,
-            "the connection between worker 1 and worker 2 broke in step 2 and stood again after "
+            "the connection between worker 1 and worker 2 broke in step 2 and was repaired after "
             "23.4 ms: no step is lost");
   EXPECT_TRUE(run.report(1).repaired.empty());
   run.reports[1].repairs.push_back({2, {0}, 2, 1'000'000});
@@ -437,8 +438,8 @@ TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
     EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{told ? 0 : 2}, {1}}));
     EXPECT_EQ(agreed.reason,
               told ? "version 3 is the newest that every stage still has"
-                   : "version 2 is saved, without the step behind it: the losses of 1 of its 2 "
-                     "micro-batches are known to nobody");
+                   : "version 2 is saved without the next step: the losses of 1 of its 2 "
+                     "micro-batches are lost");
     // The step's record is written when it is decided that the step counts.
     ASSERT_EQ(agreed.steps.size(), told ? 1u : 0u);
     EXPECT_EQ(run.state.committed, told ? 3 : 2);
@@ -477,11 +478,11 @@ TEST(Decide, AStepWithoutAllItsLossesIsNotCommitted) {
     EXPECT_EQ(run.state.told.save_version, 2);
     run.save_all();
     run.hear(Stored{2, ""});
-    EXPECT_EQ(run.state.ending,
-              (Ending{75, passes ? "all have done step 2, and the held-out pass behind it was not "
-                                   "finished"
-                                 : "all have done step 2, and the losses of 1 of its 2 "
-                                   "micro-batches are known to nobody"}));
+    EXPECT_EQ(
+        run.state.ending,
+        (Ending{75, passes ? "all workers have finished step 2, but its validation was not finished"
+                           : "all workers have finished step 2, but the losses of 1 of its 2 "
+                             "micro-batches are lost"}));
   }
 }
 
@@ -514,7 +515,7 @@ TEST(Decide, WithoutAHolderTheLastCheckpointCounts) {
     EXPECT_EQ(run.state.ending->sentence,
               cat("worker 1 (stage 1 of pipeline 0) was killed by signal 9 in step ", steps,
                   "; then worker 3 (stage 1 of pipeline 1) ended with exit code 1 in step ", steps,
-                  "; no worker holds stage 1 any more"));
+                  "; no live worker holds stage 1"));
   }
 }
 
@@ -558,7 +559,7 @@ TEST(Decide, ASilentWorkerIsDead) {
   for (size_t i = 0; i < 3; ++i) run.hear(run.reports[i]);
   run.pass(2 * kSecond);
   EXPECT_EQ(run.state.salvage.cause,
-            "worker 3 (stage 1 of pipeline 1) said nothing for 60.0 s in step 0");
+            "worker 3 (stage 1 of pipeline 1) was silent for 60.0 s in step 0");
 }
 
 TEST(Decide, WhoDoesNotAnswerWhileSalvagingIsDeadToo) {
@@ -598,8 +599,8 @@ TEST(Decide, ALossThatIsNoNumberEndsTheRunBeforeItsStep) {
     EXPECT_EQ(*run.state.ending,
               (Ending{1,
                       "loss or gradient of step 2 is not finite (seen by worker 1 (stage 1 of "
-                      "pipeline 0)): the step was not taken; lower the learning rate or clip "
-                      "more"}));
+                      "pipeline 0)): the step was not committed; lower "
+                      "optimizer.learning_rate or optimizer.clip"}));
   }
 }
 
@@ -619,7 +620,8 @@ TEST(Decide, AFullDiskEndsInASentenceAndKeepsTheLastCheckpoint) {
   EXPECT_EQ(run.state.saved, 4);
   EXPECT_EQ(run.state.ending->sentence,
             "worker 0 (stage 0 of pipeline 0): cannot write runs/small/checkpoint-8.tmp: No space "
-            "left on device; saving was not possible: worker 0 (stage 0 of pipeline 0): No space "
+            "left on device; the checkpoint could not be saved: worker 0 (stage 0 of pipeline 0): "
+            "No space "
             "left on device");
 }
 
@@ -627,14 +629,15 @@ TEST(Decide, AHangIsResumable) {
   Play run;
   run.connect();
   run.advance_to(1);
-  run.reports[2].failure = "nothing ended for 60000 ms";
+  run.reports[2].failure = "no op or message completed for 60000 ms";
   run.reports[2].failure_code = Code::Timeout;
   run.report(2);
   run.freeze();
   run.save_all();
   run.hear(Stored{1, ""});
-  EXPECT_EQ(*run.state.ending,
-            (Ending{75, "worker 2 (stage 0 of pipeline 1): nothing ended for 60000 ms"}));
+  EXPECT_EQ(
+      *run.state.ending,
+      (Ending{75, "worker 2 (stage 0 of pipeline 1): no op or message completed for 60000 ms"}));
 }
 
 TEST(Decide, AManifestThatCannotBeWrittenEndsTheRun) {

@@ -76,7 +76,7 @@ TEST(Join, J1AJoinerIsInvitedAndIsInNoPlanAndNoCommit) {
   const int64_t serial = run.state.planning.serial, epoch = run.state.epoch;
   const Decision decision = run.come_forward();
   EXPECT_STREQ(decision.event, "join");
-  EXPECT_EQ(decision.reason, "worker 3 (stage 1 of pipeline 1) comes back");
+  EXPECT_EQ(decision.reason, "worker 3 (stage 1 of pipeline 1) returns");
   ASSERT_TRUE(decision.instruction);
   EXPECT_EQ(decision.instruction->joiners, (std::vector<Joiner>{{kDead, 1, {{1}}, {}, -1}}));
   EXPECT_EQ(decision.instruction->directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
@@ -209,7 +209,7 @@ TEST(Join, J6ItsDeathBeforeItHasAPlaceConcernsNobody) {
   EXPECT_EQ(run.state.epoch, 2);
   EXPECT_TRUE(run.state.told.joiners.empty());
   EXPECT_EQ(decision.reason,
-            "worker 3 (stage 1 of pipeline 1) does not come back after all: its process was killed "
+            "worker 3 (stage 1 of pipeline 1) does not join: its process was killed "
             "by signal 9");
   run.make_ready();
   EXPECT_EQ(run.place().joining, Joining::No) << "what it said last comes late";
@@ -289,7 +289,7 @@ TEST(Join, WhoeverFailsToMakeItselfReadyIsForgotten) {
   EXPECT_EQ(run.state.situation, Situation::Running);
   EXPECT_EQ(run.place().joining, Joining::No);
   EXPECT_EQ(decision.reason,
-            "worker 3 (stage 1 of pipeline 1) does not come back after all: there is no such "
+            "worker 3 (stage 1 of pipeline 1) does not join: there is no such "
             "device");
 }
 
@@ -393,7 +393,7 @@ TEST(Growth, WhoWasNotThereAtTheBeginningComesAndTheRunHasEverybody) {
   EXPECT_EQ(run.state.told.directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
   EXPECT_FALSE(facts_of(run.state).grown);
   run.come(kDead);
-  EXPECT_EQ(run.reasons.at(0), "worker 3 (stage 1 of pipeline 1) comes");
+  EXPECT_EQ(run.reasons.at(0), "worker 3 (stage 1 of pipeline 1) joins");
   EXPECT_TRUE(facts_of(run.state).grown);
   EXPECT_EQ(run.state.planning.present, run.state.rules.whole);
   EXPECT_TRUE(run.state.planning.monitor->cluster.workers[3].alive);

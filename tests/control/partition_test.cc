@@ -42,7 +42,7 @@ class Links : public Survival {
 const std::string kLeftOut =
     "worker 3 (stage 1 of pipeline 1) and worker 1 (stage 1 of pipeline 0) cannot reach each other "
     "(cut: link 1-3), while the coordinator reaches both; worker 3 is left out in step 2: the run "
-    "goes on without it, epoch 2";
+    "continues without it, epoch 2";
 
 TEST(Partition, OneOfTwoIsLeftOutWhoeverTellsFirst) {
   using Told = std::vector<std::pair<size_t, int32_t>>;
@@ -94,10 +94,11 @@ TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunIsSavedAndEndsWithBothNames) {
   const Decision decision = run.decision(2 * kSecond);
   EXPECT_EQ(run.state.situation, Situation::Salvaging);
   EXPECT_TRUE(decision.cut_off.empty());
-  EXPECT_NE(decision.reason.find("worker 1 (stage 1 of pipeline 0) and worker 0 (stage 0 of "
-                                 "pipeline 0) cannot reach each other (cut: link 0-1), while the "
-                                 "coordinator reaches both, and nobody else can do their work"),
-            std::string::npos)
+  EXPECT_NE(
+      decision.reason.find("worker 1 (stage 1 of pipeline 0) and worker 0 (stage 0 of "
+                           "pipeline 0) cannot reach each other (cut: link 0-1), while the "
+                           "coordinator reaches both, and no other worker holds their stages"),
+      std::string::npos)
       << decision.reason;
   EXPECT_TRUE(decision.expelled.empty());
   run.freeze();
@@ -106,7 +107,7 @@ TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunIsSavedAndEndsWithBothNames) {
   run.hear(Stored{2, ""});
   ASSERT_TRUE(run.state.ending);
   EXPECT_EQ(run.state.ending->exit_code, 75);
-  EXPECT_EQ(run.state.ending->sentence.find("no worker holds"), std::string::npos);
+  EXPECT_EQ(run.state.ending->sentence.find("no live worker holds"), std::string::npos);
   EXPECT_EQ(run.state.saved, 2);
 }
 
@@ -135,9 +136,10 @@ TEST(Partition, ACoordinatorThatHearsNobodyWaits) {
   Links run(far_rules());
   run.mute = true;
   const Decision alone = run.decision(5 * kSecond);
-  EXPECT_EQ(alone.reason,
-            "the coordinator hears none of its workers: its own link may be cut; it waits 30.0 s "
-            "for them");
+  EXPECT_EQ(
+      alone.reason,
+      "the coordinator receives nothing from any worker: its own link may be cut; it waits 30.0 s "
+      "for them");
   EXPECT_STREQ(alone.event, "partition");
   EXPECT_EQ(run.decision(5 * kSecond).reason, "");
   // The workers are heard again one after the other, the last one much later.
@@ -148,7 +150,7 @@ TEST(Partition, ACoordinatorThatHearsNobodyWaits) {
     }
   };
   hear_for(kSecond, 0, 1);
-  EXPECT_EQ(run.reasons.back().find("the coordinator hears its workers again, after "), 0u)
+  EXPECT_EQ(run.reasons.back().find("the coordinator receives from its workers again, after "), 0u)
       << run.reasons.back();
   hear_for(4 * kSecond, 0, 3);
   EXPECT_EQ(run.state.situation, Situation::Running);

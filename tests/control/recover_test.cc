@@ -24,7 +24,7 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   EXPECT_STREQ(decision.event, "death");
   EXPECT_EQ(decision.reason,
-            "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2: the run goes on "
+            "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2: the run continues "
             "without it, epoch 2");
   ASSERT_TRUE(decision.instruction);
   EXPECT_EQ(decision.instruction->directive.phase, Phase::Frozen);
@@ -58,10 +58,10 @@ TEST(Recover, C1WithoutAnotherHolderTheRunIsSavedAndEnds) {
   run.die({1});
   ASSERT_TRUE(run.state.ending);
   EXPECT_EQ(run.state.ending->exit_code, 75);  // no checkpoint yet
-  EXPECT_EQ(run.state.ending->sentence,
-            "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2; then worker 1 "
-            "(stage 1 of pipeline 0) was killed by signal 9 in step 2; no worker holds stage 1 any "
-            "more");
+  EXPECT_EQ(
+      run.state.ending->sentence,
+      "worker 3 (stage 1 of pipeline 1) was killed by signal 9 in step 2; then worker 1 "
+      "(stage 1 of pipeline 0) was killed by signal 9 in step 2; no live worker holds stage 1");
 }
 
 TEST(Recover, C1WhoWantsItToStopGetsACheckpointInstead) {
@@ -90,7 +90,7 @@ TEST(Recover, C1SilenceBeyondTheLimitIsDeathAndItsProcessIsEnded) {
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   EXPECT_EQ(decision.expelled, std::vector<WorkerId>{kDead});
   EXPECT_EQ(run.state.recovery.cause,
-            "worker 3 (stage 1 of pipeline 1) said nothing for 2.0 s in step 1");
+            "worker 3 (stage 1 of pipeline 1) was silent for 2.0 s in step 1");
 }
 
 TEST(Recover, C1WhoStoodStillItselfBuriesNobody) {
@@ -139,10 +139,9 @@ TEST(Recover, C2AFurtherDeathWhileUndecidedBeginsAFurtherEpoch) {
   EXPECT_EQ(run.state.situation, Situation::Recovering);
   run.keep(run.freeze());
   EXPECT_EQ(run.state.situation, Situation::Running);
-  EXPECT_EQ(
-      run.reasons.back(),
-      "all that are left agree on version 2: step 2 is done again without workers 3, 0, under "
-      "plan 2 (1f1b)");
+  EXPECT_EQ(run.reasons.back(),
+            "all live workers are at version 2: step 2 is done again without workers 3, 0, under "
+            "plan 2 (1f1b)");
   run.run();
   run.steps(8);
   EXPECT_EQ(run.state.committed, 10);
@@ -224,7 +223,7 @@ TEST(Recover, C5TheLeastVersionIsWhereTheEpochBegins) {
   const Decision decision = run.freeze();
   EXPECT_STREQ(decision.event, "recovery");
   EXPECT_EQ(decision.reason,
-            "all that are left agree on version 2: step 2 is done again without worker 3, under "
+            "all live workers are at version 2: step 2 is done again without worker 3, under "
             "plan 2 (1f1b)");
   EXPECT_TRUE(decision.steps.empty());
   ASSERT_TRUE(decision.instruction);
@@ -258,7 +257,7 @@ TEST(Recover, C5AStepThatAllHaveDoneIsCommitted) {
   ASSERT_EQ(decision.steps.size(), 1u);
   EXPECT_TRUE(decision.steps[0].complete);
   EXPECT_EQ(decision.reason,
-            "all that are left agree on version 3: step 3 begins without worker 3, under plan 2 "
+            "all live workers are at version 3: step 3 begins without worker 3, under plan 2 "
             "(1f1b)");
   EXPECT_EQ(run.state.planning.from, 3);
 }
@@ -321,8 +320,9 @@ TEST(Recover, TheFirstToBeginAgainIsToldWithTheTimeSinceTheDeath) {
   run.freeze();
   run.now += 25 * kMillisecond;
   run.run();
-  EXPECT_EQ(run.reasons.back(),
-            "step 2 has begun again without worker 3, 65.0 ms after the news of the loss");
+  EXPECT_EQ(
+      run.reasons.back(),
+      "step 2 has begun again without worker 3, 65.0 ms after the coordinator heard of the loss");
   const size_t told = run.reasons.size();
   run.steps(2);
   EXPECT_EQ(run.reasons.size(), told);
@@ -386,7 +386,7 @@ TEST(Recover, ADeathAfterTheLastStepCostsNoStep) {
   EXPECT_FALSE(run.state.ending);
   run.die();
   const Decision decision = run.freeze();
-  EXPECT_EQ(decision.reason, "all that are left agree on version 10, the last");
+  EXPECT_EQ(decision.reason, "all live workers are at version 10, the last");
   run.run();
   run.save_all();
   run.hear(Stored{10, ""});

@@ -150,7 +150,7 @@ TEST(Replan, StepsGoAheadOfTheNormWhileFewAreClipped) {
   for (int i = 0; i < 8 && run.state.planning.serial == 2; ++i) run.steps(1);
   EXPECT_EQ(run.state.planning.serial, 3);
   EXPECT_FALSE(is_staggered(run.state.planning.present->schedule));
-  EXPECT_NE(run.reasons.back().find("of the steps are clipped of late"), std::string::npos)
+  EXPECT_NE(run.reasons.back().find("of the latest steps were clipped"), std::string::npos)
       << run.reasons.back();
 }
 
@@ -251,7 +251,8 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
     run.all_know();
     run.length = 10 * kMillisecond;
     for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
-    EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all is well again");
+    EXPECT_EQ(run.reasons.back(),
+              "plan 3 (1f1b) is proposed: all workers and links are healthy again");
   }
 }
 
@@ -278,7 +279,8 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
     run.all_know();
     run.length = 10 * kMillisecond;
     for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
-    EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all is well again");
+    EXPECT_EQ(run.reasons.back(),
+              "plan 3 (1f1b) is proposed: all workers and links are healthy again");
     EXPECT_EQ(*run.state.planning.present, *rules.plan);
   }
 }
@@ -301,7 +303,7 @@ TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
   for (int i = 0; i < 60 && run.state.planning.serial == 2; ++i) run.all_step();
   EXPECT_EQ(run.state.planning.serial, 3);
   EXPECT_EQ(run.state.planning.present->order, "1f1b");
-  EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all links are well again");
+  EXPECT_EQ(run.reasons.back(), "plan 3 (1f1b) is proposed: all links are healthy again");
   run.all_know();
   EXPECT_EQ(run.state.told.plan_from, run.state.committed + 2);
 }
@@ -371,7 +373,7 @@ TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
   Measured run(SlowLinks::Off);
   run.steps(5);
   const Decision told = want_link(run, 0, 30);
-  EXPECT_EQ(told.reason, "asked to: 30 ms more each way on link 0 from step 7");
+  EXPECT_EQ(told.reason, "requested: 30 ms more each way on link 0 from step 7");
   ASSERT_TRUE(told.instruction);
   ASSERT_EQ(told.instruction->faults.size(), 1u);
   EXPECT_EQ(told.instruction->faults[0].at_step, 7);
@@ -386,7 +388,7 @@ TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
   EXPECT_EQ(run.state.told.faults[0].until_step, 17);
   EXPECT_EQ(run.state.told.faults[1].at_step, 17);
   run.steps(5);
-  EXPECT_EQ(want_link(run, 0, 0).reason, "asked to: nothing more on link 0 from step 22");
+  EXPECT_EQ(want_link(run, 0, 0).reason, "requested: no injected fault on link 0 from step 22");
   ASSERT_EQ(run.state.told.faults.size(), 1u);
   EXPECT_EQ(run.state.told.faults[0].latency_ms, 50);
   EXPECT_EQ(run.state.told.faults[0].until_step, 22);
@@ -403,20 +405,20 @@ TEST(Replan, AWantedPartitionHappensOnceBesideWhatElseIsWanted) {
   request.fault.kind = "partition";
   request.fault.worker = "1";
   request.fault.for_ms = 80;
-  EXPECT_EQ(run.hear(request).reason, "asked to: worker 1 is cut off for 80 ms in step 7");
+  EXPECT_EQ(run.hear(request).reason, "requested: worker 1 is cut off for 80 ms in step 7");
   ASSERT_EQ(run.state.told.faults.size(), 2u);
   EXPECT_EQ(run.state.told.faults[1].at_step, 7);
   run.steps(5);
   request.fault.kind = "clock-skew";
   request.fault.skew_ms = -4;
   EXPECT_EQ(run.hear(request).reason,
-            "asked to: the clock of worker 1 is 4 ms behind from step 12");
+            "requested: the clock of worker 1 is 4 ms behind from step 12");
   ASSERT_EQ(run.state.told.faults.size(), 2u);  // the partition is over
   EXPECT_EQ(run.state.told.faults[1].kind, "clock-skew");
   request.fault.skew_ms = 0;
   run.steps(3);
   EXPECT_EQ(run.hear(request).reason,
-            "asked to: nothing more on the clock of worker 1 from step 15");
+            "requested: no injected fault on the clock of worker 1 from step 15");
 }
 
 TEST(Replan, OfTwoWishesForOneStepTheLaterCounts) {

@@ -71,7 +71,7 @@ TEST(Rest, OnlyWhatIsNeededAndNowhereAliveIsRunAgain) {
   const auto read = plan_from_json(to_json(rest->plan), "what is left");
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read.value(), rest->plan);
-  EXPECT_NE(run.reasons.back().find("step 2 goes on without worker 3"), std::string::npos);
+  EXPECT_NE(run.reasons.back().find("step 2 continues without worker 3"), std::string::npos);
   run.run();
   run.take_all();
   EXPECT_EQ(run.state.committed, 3);

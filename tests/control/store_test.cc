@@ -310,9 +310,9 @@ TEST(Etcd, KeepsFactsAndOneHolder) {
 
   const auto second = open_etcd(server.settings("the second"));
   ASSERT_FALSE(second.ok());
-  EXPECT_EQ(
-      second.error().message,
-      "another coordinator leads the job 'test' still: the first (etcd, /tenuto/test/office)");
+  EXPECT_EQ(second.error().message,
+            "another coordinator still leads the job 'test': the first (etcd, "
+            "/tenuto/test/office)");
   first.value().reset();
   auto third = open_etcd(server.settings("the third"));
   ASSERT_TRUE(third.ok()) << third.error().message;
@@ -352,8 +352,8 @@ TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
   const Status refused = late.value()->write(facts_of(2));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
-            "the lease of this coordinator's office in etcd has run out (/tenuto/test/office): "
-            "another one may lead the run by now");
+            "this coordinator's lease in etcd has expired (/tenuto/test/office): "
+            "another coordinator may lead the run now");
   late.value().reset();  // does not end the office of the next one
   ASSERT_TRUE(next.value()->write(facts_of(6)).ok());
 }

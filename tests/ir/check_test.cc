@@ -210,15 +210,15 @@ TEST(Check, Rooms) {
   const Status status = check(plan);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, Code::Exhausted);
-  EXPECT_EQ(status.error().message.substr(0, 77),
-            "worker 0, op 2 (F0.1): here it would hold 2000 and has room for 1999 (a micro");
+  EXPECT_EQ(status.error().message.substr(0, 84),
+            "worker 0, op 2 (F0.1): here it would hold 2000 and its memory limit is 1999 (a micro");
   plan.limits.assign(2, {0, 0, {2000, 1000, 1000}});
   EXPECT_TRUE(check(plan).ok());
   plan.limits[1].room.late = 1001;
   EXPECT_NE(refusal(plan).find("takes 1001 after its input gradient and only 1000 before"),
             std::string::npos);
   plan.limits[1].room = {kMostRoom + 1, 1, 1};
-  EXPECT_NE(refusal(plan).find("has a room above"), std::string::npos);
+  EXPECT_NE(refusal(plan).find("has a memory limit above"), std::string::npos);
   // Under ready dispatch, with room for one micro-batch the pipeline is slow; with less it hangs.
   plan = small_plan();
   plan.dispatch = Dispatch::Ready;

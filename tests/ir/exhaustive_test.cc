@@ -267,8 +267,7 @@ TEST(Exhaustive, SaysWhatWaitsForWhat) {
       "op 2 (B1.0) for its warm-up forwards, of which op 6 (F1.1) is the next; worker 1 waits at "
       "op "
       "6 (F1.1) for a0.1, which worker 0 sends as op 3 (>a0.1@1) to op 5 (<a0.1@0) after op 2 "
-      "(F0.1); worker 0 waits at op 2 (F0.1) for room under its limit, which op 6 (W0.0) gives "
-      "back: "
+      "(F0.1); worker 0 waits at op 2 (F0.1) for memory under its limit, which op 6 (W0.0) frees: "
       "a circle; change the lists or the limits so that what each waits for comes first");
   EXPECT_TRUE(search_all(plan).stands_still);
 }

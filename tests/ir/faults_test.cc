@@ -190,7 +190,8 @@ TEST(Faults, BackwardMayDescend) {
   EXPECT_TRUE(status.ok()) << status.error().message;
   const auto told = notices(plan.value());
   ASSERT_EQ(told.size(), 1u);
-  EXPECT_TRUE(says(told[0], "worker 0 adds W0.2 before W0.1, and so in 1 more stages")) << told[0];
+  EXPECT_TRUE(says(told[0], "worker 0 adds W0.2 before W0.1, as it does in 1 more stages"))
+      << told[0];
   EXPECT_TRUE(notices(plan_of("0F0,0F1,0B0,0B1").value()).empty());
 }
 

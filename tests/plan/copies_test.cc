@@ -99,7 +99,7 @@ TEST(Copies, AreAtAnotherPlaceIfThereIsOne) {
 
 TEST(Copies, NeedASecondStageThatMayBeHeldToo) {
   EXPECT_EQ(choose_copies(plan_of(1, 3, 4), {}).error().message,
-            "no worker can keep a copy of stage 0: there is one stage alone");
+            "no worker can keep a copy of stage 0: the plan has only one stage");
   // Worker 1 of a single pipeline of three would have both ends of the shared weight.
   for (const auto& plan : {plan_of(2, 2, 4, true), plan_of(3, 1, 4, true)}) {
     const auto copies = choose_copies(plan, {});

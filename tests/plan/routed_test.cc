@@ -224,7 +224,7 @@ TEST(Routed, HeldOutMicrosCrossOnlyAroundTheDead) {
 TEST(Routed, AStageWithoutAnybodyIsRefused) {
   const auto routed = without_workers(plan_of(2, 2, 2), {true, false, true, false});
   ASSERT_FALSE(routed.ok());
-  EXPECT_EQ(routed.error().message, "no worker that lives holds stage 1: one of 2 must be left");
+  EXPECT_EQ(routed.error().message, "no live worker holds stage 1: one of 2 must be left");
 }
 
 void expect_refused(const Plan& plan, const std::string& sentence) {

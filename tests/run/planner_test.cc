@@ -163,7 +163,8 @@ TEST(Planner, WeighsStepsAheadOfTheNorm) {
   EXPECT_TRUE(check(*answer.plan).ok());
   EXPECT_GT(answer.bearable, 0.02);
   EXPECT_LT(answer.bearable, 0.5);
-  EXPECT_NE(answer.reason.find("steps ahead of the norm: "), std::string::npos) << answer.reason;
+  EXPECT_NE(answer.reason.find("steps without waiting for the norm: "), std::string::npos)
+      << answer.reason;
 }
 
 }  // namespace

@@ -146,7 +146,8 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
   ASSERT_FALSE(written.ok());
   EXPECT_EQ(written.error().code, Code::Exhausted);
   EXPECT_EQ(written.error().message,
-            "cannot write /dev/full: No space left on device; make room there and call again");
+            "cannot write /dev/full: No space left on device; free some space there and run the "
+            "command again");
 }
 
 // Each validation is printed once, with its step; later lines do not repeat it.

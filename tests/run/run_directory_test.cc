@@ -61,7 +61,7 @@ TEST_F(Runs, ARunIsNotReplacedUnasked) {
   EXPECT_EQ(refusal(Beginning::Resume),
             cat(path_,
                 " holds no checkpoint, so there is nothing to resume: begin again with --overwrite "
-                "in its place"));
+                "instead"));
   write("checkpoint-5/manifest.json", "{}");
   EXPECT_NE(refusal(Beginning::Fresh).find("(the checkpoint of step 5): continue it with --resume"),
             std::string::npos);
@@ -194,7 +194,7 @@ TEST_F(Runs, AHolderThatIsEndingIsWaitedFor) {
   const Result<RunDirectory> late = RunDirectory::open(path_, Beginning::Fresh, {});
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().message.find(cat(path_, " is still locked 0.0 s after process ", kNobody,
-                                          ", which had locked it, has ended")),
+                                          ", which held the lock, has ended")),
             0u);
   std::thread ends([&] { holder.end(); });
   const Result<RunDirectory> run =

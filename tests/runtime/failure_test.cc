@@ -221,7 +221,7 @@ TEST(Failure, AbandonedBeforeItBegins) {
   ASSERT_FALSE(runs[0].status.ok());
   EXPECT_EQ(runs[0].status.error().code, Code::Cancelled);
   EXPECT_EQ(runs[0].status.error().message,
-            "worker 0 (stage 0), step 0: control has asked to abandon the step");
+            "worker 0 (stage 0), step 0: the coordinator has asked to abandon the step");
 }
 
 void expect_golden(const std::string& name, const std::string& text) {

@@ -544,11 +544,12 @@ TEST(Tally, SentencesNameUpToTwo) {
               has(said({0, 1, 2, 3}),
                   "micro-batch 5 of stage 2 and micro-batch 4 of stage 2 are "
                   "not in it"));
-  EXPECT_TRUE(has(said({0, 1, 2, 3}), "this worker brought stage 2: 0-3")) << said({0, 1, 2, 3});
-  EXPECT_TRUE(has(said({0, 1, 2, 3}), "is to be of stage 2: 0-5, each once"));
+  EXPECT_TRUE(has(said({0, 1, 2, 3}), "this worker contributed stage 2: 0-3"))
+      << said({0, 1, 2, 3});
+  EXPECT_TRUE(has(said({0, 1, 2, 3}), "must contain stage 2: 0-5, each once"));
   EXPECT_TRUE(has(said({0, 1, 2, 3, 4, 5, 5}), "micro-batch 5 of stage 2 is in it twice"));
   EXPECT_TRUE(has(said({0}), "more than two of them"));
-  EXPECT_TRUE(has(said({}), "this worker brought nothing"));
+  EXPECT_TRUE(has(said({}), "this worker contributed nothing"));
 }
 
 TEST(Tally, SentencesNameThemAmongVeryMany) {

@@ -373,7 +373,7 @@ TEST_P(Wires, RefusesAnotherJobTokenVersionEpochOrWorker) {
   };
   const Case cases[] = {
       {[](Hello& hello) { hello.job = "saga"; }, WorkerId{0}, "belongs to job 'saga'"},
-      {[](Hello& hello) { hello.token = "guess"; }, WorkerId{0}, "has another token"},
+      {[](Hello& hello) { hello.token = "guess"; }, WorkerId{0}, "has a wrong token"},
       {[](Hello& hello) { hello.version = 7; }, WorkerId{0},
        cat("speaks wire version 7, expected ", kWireVersion)},
       {[](Hello& hello) { hello.epoch += 1; }, WorkerId{0}, "the members of the run have changed"},

@@ -417,7 +417,7 @@ void await_too_many(bool right_connects) {
   const Done lost = left.next_loss();
   EXPECT_EQ(lost.peer, WorkerId{1});
   EXPECT_EQ(lost.status.error().message,
-            "worker 1 is lost: it waits for more than 8 messages that worker 0 has not sent");
+            "worker 1 is lost: it has posted more than 8 messages that worker 0 has not sent");
   EXPECT_FALSE(right.end_of(beyond).status.ok());
   EXPECT_FALSE(right.end_of(awaited[1]).status.ok());
 }

@@ -131,7 +131,7 @@ TEST(DecideWorker, RunsStepsSavesAndLeaves) {
             "tell running epoch 1 version 2 plan 1 connected step 1 saved 2\n");
   story.told.directive.phase = Phase::Out;
   EXPECT_EQ(story.hear(),
-            "say worker 0: told to go\n"
+            "say worker 0: the coordinator told this worker to leave\n"
             "leave 0\n");
 }
 
@@ -173,7 +173,8 @@ TEST(DecideWorker, TheStepAtHandIsAbandonedWhenAnEpochBegins) {
   story.told.directive.phase = Phase::Frozen;
   EXPECT_EQ(story.hear(), "");
   EXPECT_TRUE(standing_of(story.state).abandon);
-  EXPECT_EQ(story.feed(StepEnded{Error{Code::Cancelled, Reach::Call, "told to go"}}),
+  EXPECT_EQ(story.feed(StepEnded{
+                Error{Code::Cancelled, Reach::Call, "the coordinator told this worker to leave"}}),
             "renew transport for epoch 2\n");
 }
 
@@ -196,7 +197,7 @@ TEST(DecideWorker, APeerWhoseHostDoesNotAnswerIsLost) {
   EXPECT_EQ(story.feed(Probed{{2}, "c", false}), "");
   story.now = std::chrono::seconds(5);
   EXPECT_EQ(story.feed(Probed{{2}, "c", false}),
-            "say worker 0: worker 2 cannot be reached: its host has answered nothing at c for 5 s\n"
+            "say worker 0: worker 2 cannot be reached: its host has not answered at c for 5 s\n"
             "tell running epoch 1 version 2 plan 1 connected step 0 step 1 lost 2\n");
 }
 
@@ -207,8 +208,8 @@ TEST(DecideWorker, WhoIsNoMemberIsLeftOut) {
   story.told.incarnations = {1, 0, 0, 0};
   EXPECT_EQ(
       story.hear(),
-      "leave 75 left out: worker 0: the run goes on without this process, which was not heard "
-      "or not reached for too long; a new one may come back to its place\n");
+      "leave 75 left out: worker 0: the run continues without this process, which was silent or "
+      "unreachable for too long; a new process may join in its place\n");
   EXPECT_EQ(story.feed(Idle{}), "") << "its part is over";
 }
 

@@ -129,7 +129,7 @@ TEST(Chaos, RefusesTooManyFaults) {
   EXPECT_EQ(
       read.error().message,
       file.path() +
-          ":5:1: fault[0].every 5: chaos would draw more than 100000 faults up to step 1000000; "
+          ":5:1: fault[0].every 5: chaos would create more than 100000 faults up to step 1000000; "
           "expected a larger number, or an earlier until_step");
 }
 

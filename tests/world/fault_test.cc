@@ -298,7 +298,7 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
                            slow + "worker = '6'\nspeed = 0.5\n" + dead + "worker = '0.1'\n");
   const auto& faults = job.faults;
   EXPECT_EQ(describe(faults[0]), "worker 1.2 at 0.5 of its speed");
-  EXPECT_EQ(describe(faults[2]), "worker 0.1 is not there");
+  EXPECT_EQ(describe(faults[2]), "worker 0.1 is absent");
   const Cluster before = with_faults(uniform_cluster(8, {}), faults, 0, 4);
   const Cluster both = with_faults(uniform_cluster(8, {}), faults, 3, 4);
   EXPECT_EQ(before.workers[6].speed, 0.5);
@@ -309,7 +309,7 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
   EXPECT_TRUE(links_at(faults, 3, 4, uniform_cluster(8, {})).empty());
 
   EXPECT_EQ(refusal(slow + "speed = 0.5\n"),
-            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\", or a number");
+            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\" or a number");
   EXPECT_EQ(refusal(slow + "worker = '1'\n"),
             "6:1: fault[0].speed is missing: expected a number in (0, 1)");
   EXPECT_EQ(refusal(slow + "worker = '1'\nspeed = 0.5\nat_step = 4\nuntil_step = 2\n"),
@@ -323,7 +323,7 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
   EXPECT_EQ(refusal(dead + "worker = '1'\nat_op = 4\n"),
             "9:9: fault[0].at_op belongs to kind = \"kill\", found \"dead-worker\": leave it out");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'kill'\nat_step = 4\n"),
-            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\", or a number");
+            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\" or a number");
   EXPECT_EQ(
       refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nworker = '1'\nlatency_ms = 1\n"),
       "9:10: fault[0].worker belongs to kind = \"slow-worker\", found \"slow-link\": leave it out");
