@@ -1,14 +1,18 @@
 """Each check of tools/tidy.py finds the fault made for it, and none in a clean tree."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import tidy  # noqa: E402
+import tidy_limits  # noqa: E402
+import tidy_words  # noqa: E402
 
 CLEAN = {
     "README.md": "# A tree\n\nSee [the tour](docs/tour.md#the-walk).\n",
@@ -63,8 +67,8 @@ class Tidy(unittest.TestCase):
 
     def test_every_check_is_run_by_the_build(self):
         with open(os.path.join(ROOT, "tests/house/CMakeLists.txt"), encoding="utf-8") as file:
-            line = [text for text in file.read().split("\n") if text.startswith("foreach(check")]
-        self.assertEqual(f"foreach(check {' '.join(tidy.CHECKS)})", line[0])
+            listed = re.search(r"foreach\(check ([^)]*)\)", file.read()).group(1)
+        self.assertEqual(list(tidy.CHECKS), listed.split())
 
     def test_direction_of_includes(self):
         text = '#include "base/id.h"\n#include "ir/op.h"\n'
@@ -103,7 +107,7 @@ class Tidy(unittest.TestCase):
                     {"tools/t.py": "def g():\n" + "    print()\n" * 70})
 
     def test_long_file_and_example(self):
-        self.expect("size", "docs/tour.md", "lines",
+        self.expect("lengths", "docs/tour.md", "lines",
                     {"docs/tour.md": "# T\n\n## The walk\n" + "\n" * 798})
         self.expect("size", "examples/small.toml", "example", {"examples/small.toml": "\n" * 100})
 
@@ -157,6 +161,69 @@ class Tidy(unittest.TestCase):
         self.assertEqual(3, self.expect(
             "words", "src/base/id.cc", "throws",
             {"src/base/id.cc": '#include "base/id.h"\n// never throw\nvoid f() { throw 1; }\n'}))
+
+    @mock.patch.object(tidy_words, "UNCONVERTED", set())
+    def test_retired_words(self):
+        forms = {"room": "room", "settle": "settles", "lesson": "lessons", "newcomer": "newcomer",
+                 "learner": "Learners", "belief": "beliefs", "bury": "buried", "errand": "errand",
+                 "nominal": "nominally"}
+        self.assertEqual(set(tidy_words.RETIRED), set(forms))
+        for form in forms.values():
+            for text in (f"// It has {form}.", f"int {form}_left;", f"int has{form.title()}Left;",
+                         f"int k{form.title()} = 1;"):
+                line = self.expect("words", "src/base/id.cc", "write ",
+                                   {"src/base/id.cc": f'#include "base/id.h"\n{text}\n'})
+                self.assertEqual(2, line)
+            self.expect("words", "docs/more.md", "write ", {"docs/more.md": f"# A\n\n{form}\n"})
+
+    def test_words_that_stay(self):
+        for text in ("A mushroom, roomy.", 'clock = "nominal"', "unsettled", "buryat"):
+            self.assertEqual([], faults_of({**CLEAN, "docs/more.md": f"# A\n\n{text}\n"}))
+        room = {**CLEAN, "src/base/id.cc": '#include "base/id.h"\n// no room\n'}
+        with mock.patch.object(tidy_words, "UNCONVERTED", {"src/base"}):
+            self.assertEqual([], faults_of(room))
+            table = {**CLEAN, tidy_words.TABLE: ""}
+            self.assertIn("remove it", faults_of(table, ["words"])[0][3])
+            self.assertEqual([], faults_of({**room, tidy_words.TABLE: ""}, ["words"]))
+
+    def expect_limit(self, check, changes, name, part):
+        """`changes` break the limit once; an exception allows it, and is refused without need."""
+        path = name.split(" ")[0]
+        self.expect(check, path, part, changes)
+        table = {tidy_limits.TABLE: ""}
+        with mock.patch.dict(tidy_limits.EXCEPTIONS, {check: {name}}):
+            self.assertEqual([], faults_of({**CLEAN, **changes, **table}, [check]))
+            self.assertIn("remove it", faults_of({**CLEAN, **table}, [check])[0][3])
+
+    def test_lengths(self):
+        self.expect_limit("lengths", {"docs/tour.md": "# T\n\n## The walk\n" + "\n" * 598},
+                          "docs/tour.md", "601 lines: 600 at most")
+        with mock.patch.object(tidy_limits, "SHORTER", {"src/base/id.cc": 3}):
+            self.expect_limit("lengths", {"src/base/id.cc": '#include "base/id.h"\n\n\n\n'},
+                              "src/base/id.cc", "4 lines: 3 at most")
+
+    def test_parameters(self):
+        text = ('#include "base/id.h"\n'
+                "int f(A<int, int> a = {1, 2}, int b, int c, int d, int e, int g")
+        self.assertEqual([], faults_of({**CLEAN, "src/base/id.cc": text + ") {}\n"}))
+        self.expect_limit("parameters", {"src/base/id.cc": text + ", int h) {}\n"},
+                          "src/base/id.cc f", "7 parameters: 6 at most")
+
+    def test_faces(self):
+        lines = "".join(f"  // Does it.\n  virtual int f{i}() = 0;\n" for i in range(11))
+        text = f'#include "base/id.h"\nnamespace {{\nclass Face {{\n public:\n{lines}}};\n}}\n'
+        self.expect_limit("faces", {"src/base/id.cc": text}, "src/base/id.cc Face",
+                          "11 virtual functions: 10 at most")
+        concrete = {"src/base/id.cc": text.replace(" = 0", "")}
+        self.assertEqual([], faults_of({**CLEAN, **concrete}))
+
+    def test_inputs(self):
+        fields = "  int a = 0, b = 1;\n  std::function<void(int, int)> c;\n  int d, e, f, g;\n"
+        text = f"{CLEAN['src/base/id.h']}// In.\nstruct StepInput {{\n{fields}  int h;\nEND}};\n"
+        allowed = {**CLEAN, "src/base/id.h": text.replace("END", "")}
+        self.assertEqual([], faults_of(allowed, ["inputs"]))
+        self.expect_limit("inputs", {"src/base/id.h": text.replace("END", "  int i;\n")},
+                          "src/base/id.h StepInput", "9 fields: 8 at most")
 
     def test_documents(self):
         self.expect("documents", "README.md", "no docs/gone.md",
