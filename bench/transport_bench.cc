@@ -187,7 +187,7 @@ Duration ping_pong(Side& side, const Task& task, bool first) {
 }
 
 // Empties the mailbox, so that no report of this task is left when the next one starts.
-void settle(Side& side, const Task& task) {
+void drain(Side& side, const Task& task) {
   if (task.variant == Sockets) return;
   while (side.mailbox[task.variant]->wait(std::chrono::milliseconds(5)).ok()) continue;
 }
@@ -201,7 +201,7 @@ Duration take_part(Side& side, const Task& task, bool parent) {
   } else {
     stream_in(side, task);
   }
-  settle(side, task);
+  drain(side, task);
   return time;
 }
 

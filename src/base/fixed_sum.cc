@@ -34,7 +34,7 @@ void add_to(std::span<FixedSum> sums, std::span<const float> terms, int64_t& ref
 }
 
 void read(std::span<const FixedSum> sums, std::span<float> into) {
-  CHECK(sums.size() == into.size(), "room for each sum");
+  CHECK(sums.size() == into.size(), "a result for each sum");
   for (size_t i = 0; i < sums.size(); ++i) {
     const Wide whole = static_cast<Wide>(sums[i].high) * (Wide{1} << kLowInHighBits) + sums[i].low;
     into[i] = static_cast<float>(whole) * kLowUnit;

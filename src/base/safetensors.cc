@@ -196,7 +196,8 @@ Status SafetensorsFile::read(const std::string& name, std::span<std::byte> into)
   const auto found = tensors_.find(name);
   CHECK(found != tensors_.end(), cat(path(), " has no tensor ", name));
   const int64_t bytes = found->second.end - found->second.first;
-  CHECK(bytes == static_cast<int64_t>(into.size()), cat("room of ", into.size(), " for ", bytes));
+  CHECK(bytes == static_cast<int64_t>(into.size()),
+        cat("a buffer of ", into.size(), " for ", bytes));
   const auto count = file_.read(data_first_ + found->second.first, into);
   if (!count.ok() || count.value() != into.size()) {
     return Error{Code::Corrupt, Reach::Job,

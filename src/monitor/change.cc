@@ -161,9 +161,9 @@ std::optional<Change> ChangeSeries::add(const Reading& reading, double floor) {
 
 std::optional<Change> ChangeSeries::judge(int64_t at, double floor) {
   const Run& present = likeliest();
-  if (present.born <= settled_ || present.readings < kLasting) return std::nullopt;
+  if (present.born <= judged_ || present.readings < kLasting) return std::nullopt;
   double sure = 0;
-  for (const Run& run : runs_) sure += run.born > settled_ ? run.mass : 0;
+  for (const Run& run : runs_) sure += run.born > judged_ ? run.mass : 0;
   const bool late = present.readings > kLate;
   if (sure < options_.certain && !late) return std::nullopt;
   const Level before = present.before, after = level_of(present);
@@ -175,10 +175,10 @@ std::optional<Change> ChangeSeries::judge(int64_t at, double floor) {
                        std::abs(log_of(after.value) - log_of(before.value)) >= chance;
   const bool known = before.readings >= kLasting;
   if (sure < options_.certain || !known || !differs) {
-    if (late || !known) settled_ = present.born;
+    if (late || !known) judged_ = present.born;
     return std::nullopt;
   }
-  settled_ = present.born;
+  judged_ = present.born;
   return Change{before, after, at, std::min(sure, 0.9999)};
 }
 

@@ -107,7 +107,7 @@ class ChangeSeries {
   std::vector<Run> runs_;      // by age, oldest first
   std::vector<Reading> kept_;  // far from the likeliest run, in a row
   int64_t readings_ = 0;
-  int64_t settled_ = 0;  // `born` of the newest run that was reported or judged to be no change
+  int64_t judged_ = 0;  // `born` of the newest run that was reported or judged to be no change
 };
 
 }  // namespace tenuto

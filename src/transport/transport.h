@@ -90,12 +90,12 @@ class Transport {
   // Whether this wire gives messages to takers.
   virtual bool has_takers() const { return false; }
   // Like recv, but the message is given to `taker`: once, before the report of its arrival, and not
-  // at all when the report is an error. The wire may receive the message into `room` first.
+  // at all when the report is an error. The wire may receive the message into `buffer` first.
   //
   // Requires: has_takers()
-  virtual Status take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker,
+  virtual Status take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker,
                       Ticket ticket) {
-    (void)from, (void)tag, (void)room, (void)taker, (void)ticket;
+    (void)from, (void)tag, (void)buffer, (void)taker, (void)ticket;
     return Error{Code::Invalid, Reach::Call, "this wire gives no messages to takers"};
   }
   // Cancels all calls with `peer` (each ticket ends Cancelled) and closes the connection by force.

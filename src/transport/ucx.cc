@@ -24,7 +24,7 @@ namespace tenuto {
 
 namespace {
 
-constexpr int64_t kHeaderRoom = 8 << 10;  // for UCX's headers and ours: more than they need
+constexpr int64_t kHeaderSpace = 8 << 10;  // for UCX's headers and ours: more than they need
 
 // A call on its way to the communication thread.
 struct Command {
@@ -61,7 +61,7 @@ class Wire : public UcxTransport {
     return take(from, tag, bytes, {}, ticket);
   }
   bool has_takers() const override { return !settings_.device_memory; }
-  Status take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker,
+  Status take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker,
               Ticket ticket) override;
   Status drop(WorkerId peer) override;
   Status close(Duration limit) override;
@@ -157,15 +157,15 @@ Status Wire::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp 
   return submit(std::move(command));
 }
 
-Status Wire::take(WorkerId from, Tag tag, std::span<std::byte> room, Taker taker, Ticket ticket) {
+Status Wire::take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker, Ticket ticket) {
   if (taker.take != nullptr && !has_takers()) {
-    return Transport::take(from, tag, room, taker, ticket);
+    return Transport::take(from, tag, buffer, taker, ticket);
   }
   Command command;
   command.kind = Command::Kind::Recv;
   command.peer = from;
   command.tag = tag;
-  command.received = room;
+  command.received = buffer;
   command.taker = taker;
   command.ticket = ticket;
   return submit(std::move(command));
@@ -324,7 +324,7 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   // port at once. The second keeps large messages from TCP's put: if the connection is closed by
   // force meanwhile, the put's acknowledgement fails an assertion of UCX 1.13 and ends the process.
   // The third lets TCP take a message of kOnePiece with its headers in one piece, not 64 KiB.
-  const std::string piece = cat(LinkRate::kOnePiece.count + kHeaderRoom);
+  const std::string piece = cat(LinkRate::kOnePiece.count + kHeaderSpace);
   static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 &&
                                setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0 &&
                                setenv("UCX_TCP_RX_SEG_SIZE", piece.c_str(), 0) == 0;

@@ -340,7 +340,7 @@ void UcxEngine::landed_send(const Flight& flight, ucs_status_t status) {
 void UcxEngine::landed_receive(const Flight& flight, ucs_status_t status) {
   Link& link = *flight.link;
   if (status == UCS_OK && flight.taker.take != nullptr) {
-    flight.taker.take(flight.taker.self, flight.room);
+    flight.taker.take(flight.taker.self, flight.buffer);
   }
   const Stamp stamp = stamp_of(flight.header);
   if (link.ended) {
@@ -408,7 +408,7 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
   flight->header = header;
   flight->size = static_cast<int64_t>(posted.bytes.size());
   flight->tag = tag;
-  flight->room = posted.bytes;
+  flight->buffer = posted.bytes;
   flight->taker = posted.taker;
   flight->ticket = posted.ticket;
   flights_.insert(flight);
@@ -430,12 +430,12 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
 // in later rounds of progress, without a wake-up. So for a while after a close the thread wakes by
 // itself, at growing pauses. Returns the moment of the next wake-up.
 Duration UcxEngine::tick_ended(Duration moment) {
-  bool waiting = false, mends = false, settling = false;
+  bool waiting = false, mends = false, returning = false;
   for (auto it = links_.begin(); it != links_.end();) {
     Link& link = *it->second;
-    const bool settles = link.requests > 0 && moment < link.settle;
-    settling |= settles;
-    if (link.state == LinkState::Ended && !link.closing && !settles) {
+    const bool returns = link.requests > 0 && moment < link.return_limit;
+    returning |= returns;
+    if (link.state == LinkState::Ended && !link.closing && !returns) {
       link.closing = true;
       last_close_ = moment;
       ucp_request_param_t params{};
@@ -453,7 +453,7 @@ Duration UcxEngine::tick_ended(Duration moment) {
     it = gone ? links_.erase(it) : std::next(it);
   }
   if (mends) return moment;  // the link that replaces it may open now
-  if (settling) return moment + kLingerPause;
+  if (returning) return moment + kLingerPause;
   const Duration since = moment - last_close_;
   if (!waiting && (last_close_ == Duration::zero() || since > kLinger)) return Duration::max();
   return moment + std::clamp<Duration>(since / 4, kLingerPause, 50 * kLingerPause);

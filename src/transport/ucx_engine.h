@@ -105,7 +105,7 @@ class UcxEngine {
     int requests = 0;     // UCX requests that have not completed
     bool said_bye = false, closing = false, closed = false;
     bool broken = false;         // was open; its unfinished messages go on over the next link
-    Duration settle{};           // a broken link is not closed before, while UCX has requests
+    Duration return_limit{};     // a broken link is not closed before, while UCX has requests
     std::optional<Error> ended;  // the error that its calls end with
   };
   struct Sending {
@@ -185,8 +185,8 @@ class UcxEngine {
     std::shared_ptr<std::byte[]> own;  // what UCX sends from, when the bytes are kept
     DataHeader header;
     int64_t size = 0;
-    Tag tag;                    // of a receive
-    std::span<std::byte> room;  // of a receive
+    Tag tag;                      // of a receive
+    std::span<std::byte> buffer;  // of a receive
     Taker taker;
     Ticket ticket = kNoTicket;
   };
@@ -247,12 +247,12 @@ class UcxEngine {
   Status on_farewell(WorkerId id);
   Status judge_resumption(const Frame& frame) const;
   void on_resumption(Link& link);
-  void on_settled(Link& link);
+  void on_all_granted(Link& link);
   void send_again(Link& link, const Frame& frame, Sent& sent);
   void finish_sent(Peer& peer, WorkerId id, uint64_t grant);
   void sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent);
   void keep(Sent& sent);
-  bool unsettled(WorkerId peer) const;
+  bool is_held_by_ucx(WorkerId peer) const;
   void mended(Link& link);
   Duration tick_mending(Duration now);
   static bool found_nobody(const SocketAddress& where, Mending& mending, Duration now);

@@ -141,7 +141,7 @@ std::string encode(const Frame& frame) {
       write_arrivals(writer, frame.arrived);
       break;
     case FrameKind::Bye:
-    case FrameKind::Settled:
+    case FrameKind::AllGranted:
     case FrameKind::Ask:
     case FrameKind::Here:
       break;
@@ -181,7 +181,7 @@ Result<Frame> decode(std::span<const std::byte> bytes) {
       good = read_arrivals(reader, frame.arrived);
       break;
     case FrameKind::Bye:
-    case FrameKind::Settled:
+    case FrameKind::AllGranted:
     case FrameKind::Ask:
     case FrameKind::Here:
       break;

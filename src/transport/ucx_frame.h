@@ -21,10 +21,10 @@ inline constexpr size_t kFrameText = 1024;
 inline constexpr size_t kFrameArrivals = 64;
 
 // Hello, Welcome, Refuse: the hand-shake. Grant: a receive is posted. Mismatch: the message for a
-// grant has another size. Got: messages have arrived. Bye: the sender sends nothing more. Settled,
-// on a repaired connection: the sender has granted again all that it still needs, all else has
-// arrived. Drop, in place of a Hello: the connection that it names was dropped. Ask: requests a
-// sign of life. Here: is that sign.
+// grant has another size. Got: messages have arrived. Bye: the sender sends nothing more.
+// AllGranted, on a repaired connection: the sender has granted again all that it still needs, all
+// else has arrived. Drop, in place of a Hello: the connection that it names was dropped. Ask:
+// requests a sign of life. Here: is that sign.
 enum class FrameKind : uint8_t {
   Hello = 1,
   Welcome,
@@ -33,7 +33,7 @@ enum class FrameKind : uint8_t {
   Mismatch,
   Got,
   Bye,
-  Settled,
+  AllGranted,
   Drop,
   Ask,
   Here,

@@ -152,7 +152,7 @@ void UcxEngine::handle(const Frame& frame, ucp_ep_h reply) {
   if (open && frame.kind == FrameKind::Mismatch) return on_mismatch(link, frame);
   if (open && frame.kind == FrameKind::Bye) return on_bye(link);
   if (open && frame.kind == FrameKind::Got) return on_got(link, frame.arrived);
-  if (open && frame.kind == FrameKind::Settled) return on_settled(link);
+  if (open && frame.kind == FrameKind::AllGranted) return on_all_granted(link);
   ++tally_.malformed;
 }
 
@@ -472,7 +472,7 @@ Duration UcxEngine::tick_connecting(Duration moment) {
       late.push_back(peer);
       continue;
     }
-    if (mends && unsettled(peer)) continue;
+    if (mends && is_held_by_ucx(peer)) continue;
     if (connecting.attempt == nullptr && moment >= connecting.retry) {
       attempt(peer, connecting, moment);
     }

@@ -2,7 +2,7 @@
 // how a broken connection is repaired.
 //
 // A receive keeps one number, its grant, for as long as it lasts. After a break the receiver grants
-// again, with the same numbers, every message that has not arrived, and then sends Settled. The
+// again, with the same numbers, every message that has not arrived, and then sends AllGranted. The
 // sender sends these messages again and knows that all others have arrived. An end uses the new
 // connection only after UCX has returned every buffer of the old one there.
 #include <poll.h>
@@ -42,7 +42,7 @@ constexpr Duration kFarewellPause = std::chrono::milliseconds(100);
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 // UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends.
 // So it gets this time to complete its requests by itself.
-constexpr Duration kSettle = std::chrono::milliseconds(50);
+constexpr Duration kReturnLimit = std::chrono::milliseconds(50);
 
 Duration now() { return monotonic_clock().now(); }
 
@@ -153,7 +153,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
   if (peer.link == &link) peer.link = nullptr;
   stop_mending(link.peer, peer);
   const Duration moment = now();
-  link.settle = moment + kSettle;
+  link.return_limit = moment + kReturnLimit;
   Mending& mending = peer.mending.emplace(Mending{});
   mending.since = moment;
   mending.limit = moment + settings_.mend_limit;
@@ -233,7 +233,7 @@ Status UcxEngine::on_farewell(WorkerId id) {
 }
 
 // Whether UCX still holds something of a broken connection with the peer.
-bool UcxEngine::unsettled(WorkerId peer) const {
+bool UcxEngine::is_held_by_ucx(WorkerId peer) const {
   return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
     return entry.second->broken && entry.second->peer == peer;
   });
@@ -277,7 +277,7 @@ void UcxEngine::mended(Link& link) {
   }
   if (link.state != LinkState::Open) return;
   Frame frame;
-  frame.kind = FrameKind::Settled;
+  frame.kind = FrameKind::AllGranted;
   frame.channel = link.remote_id;
   control(link, frame);
 }
@@ -294,7 +294,7 @@ void UcxEngine::send_again(Link& link, const Frame& frame, Sent& sent) {
 }
 
 // The peer has granted again all that it still needs, so all other messages have arrived.
-void UcxEngine::on_settled(Link& link) {
+void UcxEngine::on_all_granted(Link& link) {
   Peer& peer = peers_[link.peer];
   std::vector<uint64_t> arrived;
   for (const auto& [grant, sent] : peer.sent) {
@@ -348,7 +348,8 @@ Duration UcxEngine::tick_mending(Duration moment) {
   for (const auto& [id, why] : gone) lose(id, why);
   std::vector<Link*> ready;
   for (auto& [id, link] : links_) {
-    if (link->state == LinkState::Waiting && !unsettled(link->peer)) ready.push_back(link.get());
+    if (link->state == LinkState::Waiting && !is_held_by_ucx(link->peer))
+      ready.push_back(link.get());
   }
   for (Link* link : ready) mended(*link);
   return next;

@@ -88,7 +88,7 @@ std::vector<ParameterCard> parameters_of(const ModelSettings& model, const DataE
 }
 
 void initial_values(const ParameterCard& card, int64_t seed, std::span<float> into) {
-  CHECK(static_cast<int64_t>(into.size()) == card.count(), cat("room for all of ", card.name));
+  CHECK(static_cast<int64_t>(into.size()) == card.count(), cat("a buffer for all of ", card.name));
   if (card.deviation == 0) {
     std::fill(into.begin(), into.end(), static_cast<float>(card.constant));
     return;

@@ -66,7 +66,7 @@ TEST(ExactSum, TheOrderDoesNotMatterAndMoreIsNeverLess) {
   }
 }
 
-TEST(ExactSum, HasRoomForTheSquaresOfAllSinglePrecisionNumbers) {
+TEST(ExactSum, HoldsTheSquaresOfAllSinglePrecisionNumbers) {
   ExactSum sum;
   EXPECT_EQ(sum.value(), 0);
   const double least = std::numeric_limits<float>::denorm_min();

@@ -168,7 +168,7 @@ TEST_F(FaultyTest, NothingMovesWhileFrozen) {
   const Ticket held = right_->send(0, 2, bytes_);
   std::vector<std::byte> there(1000);
   const Ticket receiving = left_->recv(1, 2, there);
-  left_->settle(Duration::zero());
+  left_->drain(Duration::zero());
   clock_.advance(milliseconds(5));
   EXPECT_FALSE(here());
   EXPECT_FALSE(there == bytes_);

@@ -234,7 +234,7 @@ TEST_F(MendPair, AnIdleConnectionStandsAgain) {
     EXPECT_TRUE(breaker.wire->break_connection(other.self, 0).ok());
     pass(breaker, other, ++name);
     pass(other, breaker, ++name);
-    if (round % 3 == 0) breaker.settle(milliseconds(20));
+    if (round % 3 == 0) breaker.drain(milliseconds(20));
   }
   const auto repairs = left_->wire->take_repairs();
   ASSERT_FALSE(repairs.empty());
@@ -270,10 +270,10 @@ TEST_F(MendPair, DropWhileBrokenEndsEverything) {
     join(settings);
     Party& dropper = connector ? *left_ : *right_;
     Party& other = connector ? *right_ : *left_;
-    std::vector<std::byte> out(100), in(100), room(100);
+    std::vector<std::byte> out(100), in(100), buffer(100);
     const Ticket sending = dropper.send(other.self.value, 1, out);
     const Ticket receiving = dropper.recv(other.self.value, 2, in);
-    const Ticket there = other.recv(dropper.self.value, 3, room);
+    const Ticket there = other.recv(dropper.self.value, 3, buffer);
     EXPECT_TRUE(dropper.wire->break_connection(other.self, 0).ok());
     EXPECT_TRUE(dropper.wire->drop(other.self).ok());
     for (const Ticket ticket : {sending, receiving}) {

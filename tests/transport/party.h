@@ -66,7 +66,7 @@ class Party {
   }
 
   // Reads the mailbox until no report has come for `quiet`.
-  void settle(Duration quiet) {
+  void drain(Duration quiet) {
     while (true) {
       const auto done = mailbox.wait(quiet);
       if (!done.ok()) return;
@@ -86,9 +86,9 @@ class Party {
     return ticket;
   }
 
-  Ticket take(int from, uint64_t name, std::span<std::byte> room, Taker taker) {
+  Ticket take(int from, uint64_t name, std::span<std::byte> buffer, Taker taker) {
     const Ticket ticket = fresh();
-    EXPECT_TRUE(wire->take(WorkerId{from}, {0, 0, name}, room, taker, ticket).ok());
+    EXPECT_TRUE(wire->take(WorkerId{from}, {0, 0, name}, buffer, taker, ticket).ok());
     return ticket;
   }
 

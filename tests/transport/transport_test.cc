@@ -106,8 +106,8 @@ class Pair : public Wires {
   bool has_takers() {
     if (right_->wire->has_takers()) return true;
     Taken taken;
-    std::vector<std::byte> room(8);
-    EXPECT_FALSE(right_->wire->take({0}, {0, 0, 1}, room, taken.taker(), Ticket{99}).ok());
+    std::vector<std::byte> buffer(8);
+    EXPECT_FALSE(right_->wire->take({0}, {0, 0, 1}, buffer, taken.taker(), Ticket{99}).ok());
     return false;
   }
   static void expect_code(const Done& done, Code code, Reach reach) {
@@ -152,9 +152,9 @@ TEST_P(Pair, GivesMessagesToTakers) {
   uint64_t name = 1;
   for (const size_t size : {0, 1, 4095, 65537, 512 << 10, (512 << 10) + 1, 600 << 10, 3 << 20}) {
     const auto sent = pattern(name, size);
-    std::vector<std::byte> room(size);
+    std::vector<std::byte> buffer(size);
     Taken taken;
-    const Ticket receiving = right_->take(0, name, room, taken.taker());
+    const Ticket receiving = right_->take(0, name, buffer, taken.taker());
     const Ticket sending = left_->send(1, name++, sent);
     ASSERT_TRUE(right_->end_of(receiving).status.ok());
     EXPECT_EQ(taken.times, 1);
@@ -167,10 +167,10 @@ TEST_P(Pair, GivesMessagesToTakers) {
 TEST_P(Pair, TakersAreGivenNothingElse) {
   join();
   if (!has_takers()) return;
-  std::vector<std::byte> room(100), longer(101);
+  std::vector<std::byte> buffer(100), longer(101);
   Taken absent, wrong;
-  const Ticket waiting = right_->take(0, 1, room, absent.taker());
-  const Ticket mistaken = right_->take(0, 2, room, wrong.taker());
+  const Ticket waiting = right_->take(0, 1, buffer, absent.taker());
+  const Ticket mistaken = right_->take(0, 2, buffer, wrong.taker());
   const Ticket sending = left_->send(1, 2, longer);
   expect_code(right_->end_of(mistaken), Code::Invalid, Reach::Call);
   expect_code(left_->end_of(sending), Code::Invalid, Reach::Call);
@@ -273,7 +273,7 @@ TEST_P(Pair, DropCancelsHereAndIsALossThere) {
   expect_code(loss, Code::Disconnected, Reach::Worker);
   expect_code(right_->end_of(waiting), Code::Disconnected, Reach::Worker);
   expect_code(right_->end_of(right_->send(0, 5, sent)), Code::Disconnected, Reach::Worker);
-  left_->settle(std::chrono::milliseconds(50));
+  left_->drain(std::chrono::milliseconds(50));
   EXPECT_TRUE(left_->losses.empty());
   EXPECT_TRUE(right_->losses.empty());
   join();
@@ -304,7 +304,7 @@ TEST_P(Pair, DropWhileLargeMessagesAreUnderWay) {
     // The ticket has ended, so the test owns the buffer again.
     paint(got[i], 0x5a);
   }
-  right_->settle(std::chrono::milliseconds(50));
+  right_->drain(std::chrono::milliseconds(50));
   for (const auto& buffer : got) EXPECT_TRUE(painted(buffer, 0x5a));
 }
 

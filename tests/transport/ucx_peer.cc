@@ -29,18 +29,18 @@ int main(int count, char** arguments) {
   const auto done = mailbox.wait(std::chrono::seconds(20));
   if (!done.ok() || !done.value().status.ok()) return 1;
   const std::vector<std::byte> bytes(kSize);
-  std::vector<std::vector<std::byte>> room(kCount, std::vector<std::byte>(kSize));
+  std::vector<std::vector<std::byte>> buffer(kCount, std::vector<std::byte>(kSize));
   uint64_t ticket = 1;
   // "listen" first grants one message. Then all modes send a word that the connection stands;
   // "stream" goes on with large sends and receives.
   const bool listens = std::string(arguments[2]) == "listen";
-  const std::span<std::byte> one(room[0].data(), kSmall);
+  const std::span<std::byte> one(buffer[0].data(), kSmall);
   if (listens) static_cast<void>(wire.recv(WorkerId{0}, {0, 0, 0}, one, Ticket{++ticket}));
   static_cast<void>(wire.send(WorkerId{0}, {0, 0, 1000}, {bytes.data(), 1}, {}, Ticket{++ticket}));
   if (std::string(arguments[2]) == "stream") {
     for (int i = 0; i < kCount; ++i) {
       const Tag tag{0, 0, static_cast<uint64_t>(i)};
-      static_cast<void>(wire.recv(WorkerId{0}, tag, room[i], Ticket{++ticket}));
+      static_cast<void>(wire.recv(WorkerId{0}, tag, buffer[i], Ticket{++ticket}));
       static_cast<void>(wire.send(WorkerId{0}, tag, bytes, {}, Ticket{++ticket}));
     }
   }

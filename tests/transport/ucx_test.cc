@@ -71,20 +71,20 @@ class Death : public testing::TestWithParam<UcxProtocol> {};
 
 TEST_P(Death, OfAnIdlePeerEndsWhatNobodyAnswered) {
   Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
-  std::vector<std::byte> word(1), room(100);
+  std::vector<std::byte> word(1), buffer(100);
   const Ticket ready = host.recv(1, 1000, word);
   Process peer(host.wire->address().text, "idle");
   ASSERT_TRUE(host.end_of(ready).status.ok());
   std::vector<Ticket> tickets;
   for (int i = 0; i < kCount; ++i) {
-    tickets.push_back(host.send(1, i, room));
-    tickets.push_back(host.recv(1, i, room));
+    tickets.push_back(host.send(1, i, buffer));
+    tickets.push_back(host.recv(1, i, buffer));
   }
   peer.kill();
   expect_lost(host.next_loss());
   for (const Ticket ticket : tickets) expect_lost(host.end_of(ticket));
-  expect_lost(host.end_of(host.send(1, 50, room)));
-  host.settle(std::chrono::milliseconds(50));
+  expect_lost(host.end_of(host.send(1, 50, buffer)));
+  host.drain(std::chrono::milliseconds(50));
   EXPECT_TRUE(host.losses.empty()) << "one loss is reported once";
 }
 
@@ -113,7 +113,7 @@ TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
   EXPECT_GT(lost, 0);
   // The test owns the buffers again: the wire must not write to them any more.
   for (auto& buffer : in) paint(buffer, 0x33);
-  host.settle(std::chrono::milliseconds(50));
+  host.drain(std::chrono::milliseconds(50));
   for (const auto& buffer : in) EXPECT_TRUE(painted(buffer, 0x33));
   EXPECT_TRUE(host.losses.empty());
   // Another process may take the place of the dead one.
@@ -129,7 +129,7 @@ TEST_P(Death, InTheMiddleOfLargeMessagesBothWays) {
   EXPECT_TRUE(done.status.ok());
 }
 
-TEST_P(Death, OfAStoppedPeerIsSettledByDrop) {
+TEST_P(Death, OfAStoppedPeerIsEndedByDrop) {
   Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
   std::vector<std::byte> word(1);
   const Ticket ready = host.recv(1, 1000, word);
@@ -164,7 +164,7 @@ TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
     peer.stop();
     const Ticket sent = host.send(1, 0, out);
     if (there) {
-      host.settle(std::chrono::milliseconds(100));
+      host.drain(std::chrono::milliseconds(100));
       EXPECT_FALSE(host.has_ended(sent));
       peer.go_on();
     }
@@ -177,12 +177,12 @@ TEST_P(Death, OfAPeerThatDoesNotComeBackIsToldAfterTheLimit) {
   UcxSettings settings = ucx_settings(GetParam());
   settings.mend_limit = std::chrono::milliseconds(200);
   Party host(make_ucx(settings), hello_of(0));
-  std::vector<std::byte> word(1), room(100);
+  std::vector<std::byte> word(1), buffer(100);
   const Ticket ready = host.recv(1, 1000, word);
   Process peer(host.wire->address().text, "idle");
   ASSERT_TRUE(host.end_of(ready).status.ok());
   peer.stop();
-  const Ticket receiving = host.recv(1, 1, room);
+  const Ticket receiving = host.recv(1, 1, buffer);
   const Duration begin = monotonic_clock().now();
   EXPECT_TRUE(host.wire->break_connection(WorkerId{1}, 0).ok());
   const Done loss = host.next_loss();
@@ -361,7 +361,7 @@ TEST(Ucx, StrangersAreCountedAndSentAway) {
     const Duration limit = monotonic_clock().now() + kPatience;
     while (wire.counters().refused == 0 && monotonic_clock().now() < limit) {
       stranger.progress();
-      host.settle(std::chrono::milliseconds(10));
+      host.drain(std::chrono::milliseconds(10));
     }
   }
   const UcxCounters counters = wire.counters();
@@ -387,7 +387,7 @@ TEST(Ucx, MoreStrangersThanAreKept) {
   const Duration limit = monotonic_clock().now() + kPatience;
   while (wire.counters().refused < 2 && monotonic_clock().now() < limit) {
     for (auto& stranger : strangers) stranger->progress();
-    host.settle(std::chrono::milliseconds(10));
+    host.drain(std::chrono::milliseconds(10));
   }
   EXPECT_GE(wire.counters().refused, 2);
   Party guest(make_ucx(ucx_settings()), hello_of(1));
