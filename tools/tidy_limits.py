@@ -16,7 +16,6 @@ TABLE = "tools/tidy_limits.py"
 EXCEPTIONS = {
     "lengths": {
         "docs/formats.md",
-        "src/control/decide.cc",
         "src/engine/engine.cc",
         "src/rehearsal/paced.cc",
         "src/runtime/step_run.cc",

@@ -25,7 +25,7 @@ struct EtcdSettings {
 // Takes office for the job: creates the office key under a lease that a thread keeps alive; while
 // another holder's key exists, waits for it to go. Each write is a transaction that requires this
 // very key, so a coordinator that was away for longer than its lease can no longer write, and so
-// can neither commit nor send orders. The destructor gives up the office.
+// can neither commit nor send instructions. The destructor gives up the office.
 //
 // Errors: Invalid/Job       the lease is below a second, or no endpoint is given
 //         Disconnected/Job  no endpoint answers

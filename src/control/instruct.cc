@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "control/join.h"
+#include "control/query.h"
 
 namespace tenuto {
 namespace {
@@ -51,7 +51,7 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
     }
     WorkerId chosen;
     for (const WorkerId holder : stage.holders) {
-      const Member& member = state.members[static_cast<size_t>(holder.value)];
+      const Member& member = member_of(state, holder);
       if (!has_state(member)) continue;
       const bool fits = state.situation != Situation::Salvaging || holds(member, version);
       if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
@@ -60,6 +60,18 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
     savers.push_back(chosen);
   }
   return savers;
+}
+
+std::vector<Joiner> joiners_of(const State& state) {
+  std::vector<Joiner> all;
+  for (const WorkerId worker : all_who(state, Joining::Invited)) {
+    const Member& of = member_of(state, worker);
+    all.push_back({worker, of.report.incarnation, stages_of(state.rules.stages, worker)});
+  }
+  for (const WorkerId worker : all_who(state, Joining::Receiving)) {
+    all.push_back(member_of(state, worker).place);
+  }
+  return all;
 }
 
 Instruction instruction_of(const State& state) {
@@ -99,20 +111,6 @@ Instruction instruction_of(const State& state) {
   const bool open = rest && rest->epoch == state.epoch && rest->step == state.committed;
   if (open && state.situation == Situation::Running) all.rest = rest;
   return all;
-}
-
-std::string name_of(const Rules& rules, WorkerId worker) {
-  const std::vector<StageId> stages = stages_of(rules.stages, worker);
-  if (stages.empty()) return cat("worker ", worker);
-  size_t pipelines = static_cast<size_t>(rules.pipelines);
-  for (const Stage& stage : rules.stages) {
-    if (rules.pipelines == 0) pipelines = std::max(pipelines, stage.holders.size());
-  }
-  const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
-  std::string names;
-  for (const StageId stage : stages) names += cat(names.empty() ? "" : ", ", stage);
-  return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
-             " of pipeline ", worker.value / workers, ")");
 }
 
 }  // namespace tenuto

@@ -3,12 +3,12 @@
 // Parts of decide.h.
 //
 // It reports with a higher incarnation and is invited: it sets up its device and its transport.
-// When it is ready and the present plan has settled, it becomes a member under a plan in which it
-// runs no ops, but takes part in every all-reduce and every update of its stages. Between any two
-// steps a holder of the stage sends it a part of the state; the updates that it takes keep that
-// part current. When it has the whole state, as of a committed version, it is a worker like the
-// others, and a plan that gives it work follows. Both plans come into force as any other
-// (docs/decisions/012): no step is lost, and no worker waits.
+// When it is ready and all workers have changed to the present plan, it becomes a member under a
+// plan in which it runs no ops, but takes part in every all-reduce and every update of its stages.
+// Between any two steps a holder of the stage sends it a part of the state; the updates that it
+// takes keep that part current. When it has the whole state, as of a committed version, it is a
+// worker like the others, and a plan that gives it work follows. Both plans come into force as any
+// other (docs/decisions/012): no step is lost, and no worker waits.
 //
 // A new epoch takes the place from a worker that does not have the whole state: it starts over.
 #pragma once
@@ -16,36 +16,44 @@
 #include <string>
 #include <vector>
 
-#include "control/decide.h"
+#include "control/decision_part.h"
+#include "control/query.h"
+#include "control/state.h"
+#include "protocol/report.h"
 
 namespace tenuto {
 
-// True when the worker is alive and has the state of its stages.
-bool has_state(const Member& member);
+// True when the report is of a process that has, or wants, the place of a lost worker: it then says
+// nothing about the members.
+bool is_of_joiner(const State& state, const Report& report);
 
-// False for a place that no process has had in this run.
-bool has_come(const Member& member);
-
-// True when some member does not have the whole state yet.
-bool is_receiving(const State& state);
-
-// The joiners that the workers are told of: those that are invited, and those with a place.
-std::vector<Joiner> joiners_of(const State& state);
-
-// Handles a report of a process that wants the place of a lost worker. True when it was one: it
-// then says nothing about the members.
-bool hear_joiner(Decision& out, const Report& report, Duration now);
+// Takes such a report.
+//
+// Requires: is_of_joiner(state, report)
+DecisionPart hear_joiner(const State& state, const Report& report, Duration now);
 
 // Drops the process that was invited to the place of `worker`, if there is one: it has ended, has
 // gone silent or has failed. `why`: a clause for the reason.
-void forget_joiner(Decision& out, WorkerId worker, const std::string& why);
+DecisionPart drop_joiner(const State& state, WorkerId worker, const std::string& why);
 
 // Takes the place from each member that does not have the whole state, and invites it anew: it has
 // no part in the epoch that begins.
-void send_back_joiners(State& state);
+DecisionPart send_back_joiners(const State& state);
 
-// Gives places to joiners that are ready, and work to those that have the whole state.
-// Returns the sentence about it; empty when nothing was done.
-std::string advance_joining(Decision& out, Duration now);
+// Drops joiners that are silent, and counts the others from the step on in which their plan is in
+// force.
+DecisionPart watch_joiners(const State& state, Duration now);
+
+// The members that receive the state and have all of it by now: all of them, or none.
+std::vector<WorkerId> complete_joiners(const State& state);
+
+// Makes them workers like the others.
+DecisionPart admit(const std::vector<WorkerId>& complete);
+
+// Proposes a plan that gives work to the workers that have just joined.
+DecisionPart give_work(const State& state, const std::vector<WorkerId>& joined);
+
+// Gives places to the joiners that are ready, under a plan in which they run nothing.
+DecisionPart give_places(const State& state, Duration now);
 
 }  // namespace tenuto

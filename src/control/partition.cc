@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "control/recover.h"
+#include "control/query.h"
 
 namespace tenuto {
 namespace {
@@ -18,10 +18,6 @@ struct Loss {
   WorkerId worker, peer;
   auto operator<=>(const Loss&) const = default;
 };
-
-const Member& member_of(const State& state, WorkerId worker) {
-  return state.members[static_cast<size_t>(worker.value)];
-}
 
 // If a peer has fallen silent or its stream has ended, that alone explains why others lost it.
 bool is_heard(const State& state, WorkerId worker, Duration now) {
@@ -57,22 +53,17 @@ std::vector<std::pair<WorkerId, WorkerId>> cut_links(const std::vector<Loss>& lo
   return links;
 }
 
+// True when some worker has reported and is alive.
+bool expects_reports(const State& state) {
+  return std::any_of(state.members.begin(), state.members.end(),
+                     [](const Member& of) { return of.alive && of.heard; });
+}
+
 bool can_do_without(const State& state, WorkerId worker) {
-  if (!state.rules.survive) return false;
-  State without = state;
-  without.members[static_cast<size_t>(worker.value)].alive = false;
-  return plan_of_the_living(without).ok();
+  return state.rules.survive && plan_without(state, worker).ok();
 }
 
 }  // namespace
-
-void note_lost_peers(State& state, const Report& report, Duration now) {
-  auto& lost = state.members[static_cast<size_t>(report.worker.value)].lost;
-  for (const WorkerId peer : report.lost_peers) {
-    const bool known = peer.value >= 0 && static_cast<size_t>(peer.value) < state.members.size();
-    if (known && peer != report.worker) lost.emplace(peer, now);
-  }
-}
 
 std::optional<LeftOut> find_left_out(const State& state, Duration now) {
   const std::vector<Loss> losses = losses_of(state, now);
@@ -106,43 +97,37 @@ std::optional<LeftOut> find_left_out(const State& state, Duration now) {
                  needed};
 }
 
-bool hears_nobody(Decision& out, Duration now, Duration silence) {
-  State& state = out.state;
-  if (state.rules.cut_off_limit.count() == 0) return false;
+DecisionPart watch_own_link(const State& state, Duration now, Duration silence) {
+  DecisionPart out;
+  if (state.rules.cut_off_limit.count() == 0 || !expects_reports(state)) return out;
   Duration last{};
-  bool anybody = false, somebody = false;
+  bool anybody = false;
   for (const Member& of : state.members) {
     if (!of.alive || !of.heard) continue;
-    somebody = true;
     last = std::max(last, of.heard_at);
     anybody = anybody || (!of.stream_ended && now - of.heard_at < silence / 2);
   }
-  const auto say = [&](const std::string& sentence) {
-    out.event = "partition";
-    out.reason += cat(out.reason.empty() ? "" : "; ", sentence);
-  };
-  const auto seconds = [](Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); };
-  if (!somebody) return false;
-  if (!anybody) {
-    if (!state.alone_since) {
-      state.alone_since = last;
-      say(cat(
-          "the coordinator receives nothing from any worker: its own link may be cut; it waits ",
-          seconds(state.rules.cut_off_limit), " s for them"));
-    }
-    return now - *state.alone_since < state.rules.cut_off_limit;
+  if (!anybody && !state.alone_since) {
+    out.edits.emplace_back(CutOff{last});
+    out.say(
+        "partition",
+        cat("the coordinator receives nothing from any worker: its own link may be cut; it waits ",
+            seconds(state.rules.cut_off_limit), " s for them"));
   }
-  if (!state.alone_since) return false;
-  const Duration alone = now - *std::exchange(state.alone_since, std::nullopt);
-  // A connection that was cut for so long may take as long again until it carries the next message.
-  const Duration later = std::max(alone - silence, Duration{});
-  for (Member& of : state.members) {
-    if (!of.alive) continue;
-    of.heard_at = std::max(of.heard_at, now + later);
-    if (of.stream_ended) of.suspect_since = now + later;
+  if (anybody && state.alone_since) {
+    const Duration alone = now - *state.alone_since;
+    // A connection that was cut for so long may take as long again until it carries the next
+    // message.
+    out.edits.emplace_back(HeardAgain{now + std::max(alone - silence, Duration{})});
+    out.say("partition",
+            cat("the coordinator receives from its workers again, after ", seconds(alone), " s"));
   }
-  say(cat("the coordinator receives from its workers again, after ", seconds(alone), " s"));
-  return false;
+  return out;
+}
+
+bool is_cut_off(const State& state, Duration now) {
+  return state.alone_since && expects_reports(state) &&
+         now - *state.alone_since < state.rules.cut_off_limit;
 }
 
 }  // namespace tenuto

@@ -9,7 +9,8 @@
 #include <optional>
 #include <string>
 
-#include "control/decide.h"
+#include "control/decision_part.h"
+#include "control/state.h"
 
 namespace tenuto {
 
@@ -22,19 +23,18 @@ struct LeftOut {
   bool needed = false;
 };
 
-// Notes which peers a worker has lost in this epoch, and since when.
-void note_lost_peers(State& state, const Report& report, Duration now);
-
 // The worker to leave out because of a cut link; none when no link is known to be cut, or not yet
 // for long enough. Only links that both ends report count; if there are none, the link that was
 // reported first. Of their ends, the worker with the most such links is left out; of equals one
 // whose work others can do, then the one with the higher number.
 std::optional<LeftOut> find_left_out(const State& state, Duration now);
 
+// Notes when no worker is heard any more, and when one is again; each is a sentence. `silence`:
+// how long one worker may say nothing.
+DecisionPart watch_own_link(const State& state, Duration now, Duration silence);
+
 // True while the coordinator hears none of its workers and still waits for them
-// (Rules::cut_off_limit). Notes when that begins and ends, in out.state and as a sentence.
-//
-// `silence`: how long one worker may say nothing.
-bool hears_nobody(Decision& out, Duration now, Duration silence);
+// (Rules::cut_off_limit).
+bool is_cut_off(const State& state, Duration now);
 
 }  // namespace tenuto

@@ -1,12 +1,15 @@
 #include "control/rest.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "adapt/salvage.h"
 #include "base/text.h"
-#include "control/replan.h"
+#include "control/planning.h"
+#include "control/query.h"
 
 namespace tenuto {
 namespace {
@@ -80,22 +83,21 @@ RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
 
 }  // namespace
 
-std::string find_rest(Decision& out) {
-  State& state = out.state;
-  state.recovery.rest.reset();
-  if (state.committed >= state.stop_at) return {};
+DecisionPart find_rest(const State& state) {
+  DecisionPart out;
+  if (state.committed >= state.stop_at) return out;
   const auto plan = plan_of(state.planning, state.committed);
-  if (plan == nullptr) return {};
+  if (plan == nullptr) return out;
   Stock stock = stock_of(state, *plan);
-  if (!stock.begun || !stock.resumable) return {};
+  if (!stock.begun || !stock.resumable) return out;
   const PlanRequest now = question_of(state, plan, false);
   Result<Remedy> remedy = recover(*plan, stock.inventories, stock.alive, now.model, now.cluster,
                                   unknown_losses(stock, plan->schedule.micro_count));
-  if (!remedy.ok()) return remedy.error().message;
-  if (remedy.value().replayed) return remedy.value().reason;
-  state.recovery.rest = std::make_shared<const RestOfStep>(
-      rest_of(state, std::move(remedy.value().rest), stock.attempt));
-  return remedy.value().reason;
+  out.say(remedy.ok() ? remedy.value().reason : remedy.error().message);
+  if (!remedy.ok() || remedy.value().replayed) return out;
+  out.edits.emplace_back(RestFound{std::make_shared<const RestOfStep>(
+      rest_of(state, std::move(remedy.value().rest), stock.attempt))});
+  return out;
 }
 
 }  // namespace tenuto

@@ -22,7 +22,7 @@ namespace tenuto {
 namespace {
 
 constexpr int kNoLimit = -1;  // as gRPC writes it
-// Time for the last orders to leave when the server ends.
+// Time for the last instructions to leave when the server ends.
 constexpr std::chrono::milliseconds kFarewell{200};
 
 struct Stream;

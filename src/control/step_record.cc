@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "control/replan.h"
+#include "control/query.h"
 
 namespace tenuto {
 namespace {

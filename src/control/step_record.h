@@ -3,7 +3,8 @@
 
 #include <string>
 
-#include "control/decide.h"
+#include "control/decision_part.h"
+#include "control/state.h"
 
 namespace tenuto {
 

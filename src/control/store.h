@@ -64,7 +64,7 @@ class Store {
   virtual ~Store() = default;
   // Replaces the facts. When it returns, they are as durable as this kind of store makes them.
   //
-  // Errors: Exhausted/Job    there is no room
+  // Errors: Exhausted/Job    no space is left
   //         Disconnected/Job the store is out of reach, or another coordinator is the writer by
   //                          now: the caller must not tell the workers anything any more
   virtual Status write(const Facts& facts) = 0;

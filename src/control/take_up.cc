@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "control/edit.h"
 #include "control/instruct.h"
-#include "control/join.h"
-#include "control/recover.h"
-#include "control/replan.h"
+#include "control/planning.h"
+#include "control/query.h"
 
 namespace tenuto {
 namespace {
@@ -39,7 +39,7 @@ void take_up_members(State& state, const Facts& facts, Duration now) {
       member.joining = Joining::Receiving;
     }
   }
-  send_back_joiners(state);
+  apply_edit(JoinersSentBack{}, state);
 }
 
 void take_up_planning(State& state, const Facts& facts, const PlansOfFacts& plans) {
@@ -61,7 +61,7 @@ void take_up_planning(State& state, const Facts& facts, const PlansOfFacts& plan
 }
 
 void take_up_recovery(State& state, Duration now) {
-  Recovery& recovery = state.recovery;
+  LossRecovery& recovery = state.recovery;
   recovery.cause = "the coordinator before this one had begun an epoch without the dead";
   recovery.since = now;
   recovery.deadline = now + state.rules.silence_limit;

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "control/decide.h"
+#include "control/state.h"
 #include "control/store.h"
 
 namespace tenuto {
@@ -19,7 +19,7 @@ struct PlansOfFacts {
 
 // The state of a run that has begun, as its facts say. `rules`: those that the run was begun with,
 // except `term`, which is above that of the facts, and `saved`, the newest checkpoint on disk.
-// Members that do not report within the usual silence limit are dead. If a member was learning the
+// Members that do not report within the usual silence limit are dead. If a member was receiving the
 // state, an epoch begins without the joiners: which parts they had been given is not known any
 // more. If all were running what is left of a step, an epoch begins too, and what is left is
 // computed again: some may not have been told.

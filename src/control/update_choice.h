@@ -24,13 +24,10 @@ struct UpdateChoice {
     calm = was_clipped ? 0 : calm + 1;
     if (was_clipped) ask_at = kCalmSteps;
   }
-  // True when it is time to ask whether steps ahead of the norm would be faster; then not again
-  // until `calm` has doubled.
-  bool take_question() {
-    if (calm < ask_at) return false;
-    ask_at = 2 * std::max(calm, 1);
-    return true;
-  }
+  // True when it is time to ask whether steps ahead of the norm would be faster.
+  bool is_question_due() const { return calm >= ask_at; }
+  // That was asked: not again until `calm` has doubled.
+  void note_question() { ask_at = 2 * std::max(calm, 1); }
   // True when steps may go ahead of the norm, if they are faster up to this share of clipped steps.
   // Allows only half of it, so that one clipped step does not bring the barrier back.
   bool allows(double share) const { return clipped <= share / 2; }

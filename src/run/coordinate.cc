@@ -349,7 +349,7 @@ void Coordinator::hear(decltype(Input::what) what) {
   for (size_t next = 0; next < inputs.size(); ++next) {
     const Situation before = state_.situation;
     const Input input{monotonic_clock().now(), std::move(inputs[next])};
-    Decision decision = decide(state_, input);
+    Decision decision = decide(std::move(state_), input);
     state_ = std::move(decision.state);
     for (auto& follows : apply(decision, before)) inputs.push_back(std::move(follows));
   }

@@ -41,6 +41,7 @@ class Play {
   Decision hear(decltype(Input::what) what) {
     Decision decision = decide(state, {now, std::move(what)});
     state = decision.state;
+    edits.insert(edits.end(), decision.edits.begin(), decision.edits.end());
     return decision;
   }
   Decision report(size_t worker) {
@@ -131,6 +132,7 @@ class Play {
   }
 
   State state;
+  std::vector<Edit> edits;  // of all decisions
   std::vector<Report> reports;
   Duration now{};
   bool mute = false;

@@ -64,32 +64,35 @@ BUGS = {
     ],
     "control/decide.cc": [
         ("First", """\
-bool Turn::committable(int64_t version) {
-  const State& s = state();
+bool Turn::committable(int64_t version) const {
 """, """\
-bool Turn::committable(int64_t version) {
-  const State& s = state();
+bool Turn::committable(int64_t version) const {
   if (is_seeded(Seeded::First)) {
-    return std::all_of(s.rules.stages.begin(), s.rules.stages.end(), [&](const Stage& stage) {
+    const auto& stages = s().rules.stages;
+    return std::all_of(stages.begin(), stages.end(), [&](const Stage& stage) {
       return std::any_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
-        const Member& of = member(holder);
-        return of.alive && of.report.epoch == s.epoch && of.report.phase == Phase::Running &&
+        const Member& of = member_of(s(), holder);
+        return of.alive && of.report.epoch == s().epoch && of.report.phase == Phase::Running &&
                of.report.version >= version;
       });
     });
   }
 """),
         ("Phase", """\
-of.report.epoch != s.epoch || of.report.phase != Phase::Running ||
+of.report.epoch != s().epoch || of.report.phase != Phase::Running ||
 """, """\
-of.report.epoch != s.epoch ||
+of.report.epoch != s().epoch ||
         (of.report.phase != Phase::Running && !is_seeded(Seeded::Phase)) ||
 """),
+    ],
+    "control/salvage.cc": [
         ("Losses", """\
-    if (!is_known(last)) {
+    if (!is_known(last)) target =
 """, """\
-    if (!is_known(last) && !is_seeded(Seeded::Losses)) {
+    if (!is_known(last) && !is_seeded(Seeded::Losses)) target =
 """),
+    ],
+    "control/query.cc": [
         ("Decision", """\
               .target = salvaged ? state.salvage.target : state.target,
 """, """\
@@ -98,26 +101,26 @@ of.report.epoch != s.epoch ||
                             ? -1
                             : state.target,
 """),
-    ],
-    "control/join.cc": [
-        ("Uncommitted", """\
-void send_back_joiners(State& state) {
-""", """\
-void send_back_joiners(State& state) {
-  if (is_seeded(Seeded::Uncommitted)) return;
-"""),
-        ("NoTag", """\
-return report.received >= 0 && report.received <= state.committed;
-""", """\
-return report.received >= 0 && (report.received <= state.committed || is_seeded(Seeded::NoTag));
-"""),
-    ],
-    "control/recover.cc": [
         ("Phase", """\
 (member.report.epoch == state.epoch && member.report.phase == Phase::Frozen);
 """, """\
 (member.report.epoch == state.epoch &&
             (member.report.phase == Phase::Frozen || is_seeded(Seeded::Phase)));
+"""),
+    ],
+    "control/join.cc": [
+        ("Uncommitted", """\
+DecisionPart send_back_joiners(const State& state) {
+  DecisionPart out;
+""", """\
+DecisionPart send_back_joiners(const State& state) {
+  DecisionPart out;
+  if (is_seeded(Seeded::Uncommitted)) return out;
+"""),
+        ("NoTag", """\
+return report.received >= 0 && report.received <= state.committed;
+""", """\
+return report.received >= 0 && (report.received <= state.committed || is_seeded(Seeded::NoTag));
 """),
     ],
     "control/rest.cc": [

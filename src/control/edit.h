@@ -1,0 +1,283 @@
+// What changes the coordinator's state: a list of edits, each of which says what has happened.
+//
+// The coordinator's logic reads a state and returns edits (decision_part.h). Only apply_edit()
+// changes a state: so the state after an input is the state before with the edits applied in turn,
+// and their texts tell what happened.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/unit.h"
+#include "control/state.h"
+#include "control/store.h"
+#include "protocol/report.h"
+#include "world/fault.h"
+
+namespace tenuto {
+
+// ---- What is heard of the workers.
+
+// Something was heard at `now`. The coordinator itself had stalled for so long before: that counts
+// as no worker's silence.
+struct ClockAdvanced {
+  Duration now{}, stall{};
+};
+// A worker, or a process that waits for its place, has repeated its report.
+struct WorkerHeard {
+  WorkerId worker;
+  Duration now{};
+};
+// A worker has sent a new report. Progress: it has come forward, or is connected.
+struct ReportReceived {
+  Report report;
+  Duration now{};
+  bool progress = false;
+};
+// A worker has written its shard of a checkpoint.
+struct ShardSaved {
+  SavedShard shard;
+};
+// The news of repaired connections, up to this serial, are passed on.
+struct RepairsAnnounced {
+  WorkerId worker;
+  int64_t serial = 0;
+};
+// A worker has lost its connection to another one.
+struct LinkLost {
+  WorkerId worker, peer;
+  Duration now{};
+};
+// A worker may be dead: unless it is heard soon, it is declared dead.
+struct WorkerSuspected {
+  WorkerId worker;
+  std::string why;  // a clause
+  Duration now{};
+};
+// A worker's stream to the coordinator has ended.
+struct StreamLost {
+  WorkerId worker;
+  Duration now{};
+};
+// A worker's process has ended.
+struct ProcessEnded {
+  WorkerId worker;
+};
+// The coordinator hears none of its workers, since `since`.
+struct CutOff {
+  Duration since{};
+};
+// It hears its workers again; each has until `until` before its silence counts.
+struct HeardAgain {
+  Duration until{};
+};
+
+// ---- What users ask for.
+
+// The version is to be saved.
+struct CheckpointAsked {
+  int64_t version = 0;
+};
+// Slow links are treated so from now on.
+struct SlowLinksTreated {
+  SlowLinks how = SlowLinks::Observe;
+};
+// A fault is rehearsed from the step on, in the place of earlier ones of the same link or worker.
+struct FaultAdded {
+  Fault fault;
+  int64_t from = 0;
+};
+// The run is to stop at the version.
+struct StopAsked {
+  int signal = 0;
+  int64_t version = 0;
+  Duration now{};
+};
+
+// ---- Members and epochs.
+
+// All workers are connected: the first step begins.
+struct RunBegun {};
+// Before the first step a worker was lost: its next process is awaited, in the next epoch.
+struct WorkerAwaited {
+  WorkerId worker;
+  Duration now{};
+};
+// A worker is declared dead.
+struct MemberLost {
+  WorkerId worker;
+};
+// Members that do not have the whole state are members no more, and are invited anew.
+struct JoinersSentBack {};
+// The others go on without a dead worker, under a plan without it: they freeze, in the next epoch.
+struct RecoveryBegun {
+  WorkerId dead;
+  std::string cause;
+  std::shared_ptr<const Plan> plan;
+  Duration now{};
+};
+// Before they go on, a better plan has been found.
+struct RecoveryPlanned {
+  std::shared_ptr<const Plan> plan;
+};
+// Only what is left of the step is to be run.
+struct RestFound {
+  std::shared_ptr<const RestOfStep> rest;
+};
+// All have frozen: they run again, from the committed version on. Redone: the step was under way.
+struct EpochBegun {
+  bool redone = false;
+};
+// The first worker runs again.
+struct StepsResumed {};
+// A process asks for the place of a lost worker: it is invited.
+struct JoinerInvited {
+  Report report;
+  Duration now{};
+};
+// A process that was invited has sent a new report.
+struct JoinerReported {
+  Report report;
+  Duration now{};
+};
+// The process that was invited to the worker's place is gone.
+struct JoinerDropped {
+  WorkerId worker;
+  std::string why;  // a clause
+};
+// Joiners become members, under the present plan, and receive the state.
+struct JoinersPlaced {
+  std::vector<Joiner> places;  // without the serial of the plan
+  Duration now{};
+};
+// Versions above this one need the joiner for their commit.
+struct JoinerNeeded {
+  WorkerId worker;
+  int64_t since = 0;
+};
+// A joiner has the whole state.
+struct MemberJoined {
+  WorkerId worker;
+};
+
+// ---- Steps and checkpoints.
+
+// The version is final.
+struct StepCommitted {
+  int64_t version = 0;
+};
+// What was learned from the measurements of a committed step.
+struct StepMeasured {
+  int64_t step = 0;
+  bool clipped = false;
+  bool changed = false;                         // the cluster has: another plan is sought
+  std::shared_ptr<const MonitorState> monitor;  // null: links are not watched
+};
+// All shards of the version are there: its manifest is written.
+struct CheckpointReady {
+  int64_t version = 0;
+};
+// The manifest is written, or why not.
+struct CheckpointStored {
+  int64_t version = 0;
+  std::string failure;  // empty = it is
+};
+
+// ---- Plans.
+
+// The planner is asked for a plan in the place of `plan`, see PlanRequest.
+struct PlanAsked {
+  std::shared_ptr<const Plan> plan;
+  bool routing = false, update = false;
+};
+// The planner has answered. Stale: the cluster has changed since it was asked.
+struct PlanAnswered {
+  bool stale = false;
+};
+// What has changed in the cluster calls for no other plan.
+struct PlanKept {};
+// Steps ahead of the norm are faster up to this share of clipped steps.
+struct UpdateWeighed {
+  double bearable = 0;
+};
+// A plan is sent to all. Interim: another one is to follow it.
+struct PlanProposed {
+  std::shared_ptr<const Plan> plan;
+  bool interim = false;
+};
+// All know the plan: it is in force from the step on.
+struct PlanInForce {
+  int64_t from = 0;
+};
+
+// ---- The end.
+
+// The step is abandoned for good: all freeze, in the next epoch, until they are told what to save.
+struct StepAbandoned {
+  LastResort why;
+  Duration now{};
+};
+// The version is saved, until the deadline.
+struct SalvageAgreed {
+  int64_t version = 0;
+  Duration deadline{};
+};
+// The run is over.
+struct RunEnded {
+  Ending ending;
+};
+
+// The workers are told something new.
+struct InstructionTold {
+  std::shared_ptr<const Instruction> instruction;
+};
+
+// One change of the state.
+using Edit =
+    std::variant<ClockAdvanced, WorkerHeard, ReportReceived, ShardSaved, RepairsAnnounced, LinkLost,
+                 WorkerSuspected, StreamLost, ProcessEnded, CutOff, HeardAgain, CheckpointAsked,
+                 SlowLinksTreated, FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost,
+                 JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
+                 StepsResumed, JoinerInvited, JoinerReported, JoinerDropped, JoinersPlaced,
+                 JoinerNeeded, MemberJoined, StepCommitted, StepMeasured, CheckpointReady,
+                 CheckpointStored, PlanAsked, PlanAnswered, PlanKept, UpdateWeighed, PlanProposed,
+                 PlanInForce, StepAbandoned, SalvageAgreed, RunEnded, InstructionTold>;
+
+// Changes the state as the edit says.
+//
+// Requires: the edit was made for this state
+void apply_edit(const Edit& edit, State& state);
+
+// The edit as one line of text, without times.
+std::string to_text(const Edit& edit);
+
+// A state that only edits change, and those that have changed it so far.
+class EditedState {
+ public:
+  explicit EditedState(State before) : state_(std::move(before)) {}
+
+  // As it is now.
+  const State& state() const { return state_; }
+  // Changes the state.
+  void make(Edit edit) {
+    apply_edit(edit, state_);
+    edits_.push_back(std::move(edit));
+  }
+  // In the order in which they were made.
+  const std::vector<Edit>& edits() const { return edits_; }
+
+  // The state; leaves nothing here.
+  State take_state() { return std::move(state_); }
+  // The edits; leaves none here.
+  std::vector<Edit> take_edits() { return std::move(edits_); }
+
+ private:
+  State state_;
+  std::vector<Edit> edits_;
+};
+
+}  // namespace tenuto

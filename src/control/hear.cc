@@ -1,0 +1,123 @@
+#include "control/hear.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/contains.h"
+#include "base/text.h"
+#include "control/query.h"
+
+namespace tenuto {
+namespace {
+
+bool is_overtaken(const State& state, const Report& report) {
+  if (!is_worker(state, report.worker)) return true;
+  const Member& of = member_of(state, report.worker);
+  if (!of.alive || of.exited || report.incarnation < of.least_incarnation) return true;
+  if (of.heard && report.incarnation != of.report.incarnation) return true;
+  if (report.term > state.rules.term || report.epoch > state.epoch) return true;
+  if (report.version > state.committed + 1) return true;
+  // This process waited for the run before this one: it will be told that it has no place here.
+  const bool begins = state.situation == Situation::Gathering;
+  if (begins && report.epoch > 0 && report.epoch < state.rules.epoch) return true;
+  return of.heard && report.sequence < of.report.sequence;
+}
+
+void take_shards(const State& state, const Report& report, DecisionPart& out) {
+  if (report.shards.empty() || state.situation == Situation::Recovering) return;
+  if (report.epoch != state.epoch && state.situation == Situation::Running) return;
+  const std::vector<StageId> held = stages_of(state.rules.stages, report.worker);
+  for (const SavedShard& shard : report.shards) {
+    if (contains(held, shard.stage) && shard.version > state.saved) {
+      out.edits.emplace_back(ShardSaved{shard});
+    }
+  }
+}
+
+void take_repairs(const State& state, const Report& report, DecisionPart& out) {
+  int64_t told = member_of(state, report.worker).repairs;
+  for (const RepairNote& repair : report.repairs) {
+    if (repair.serial <= told || !is_worker(state, repair.peer)) continue;
+    told = repair.serial;
+    out.edits.emplace_back(RepairsAnnounced{report.worker, told});
+    const std::string took = fixed(to_milliseconds(Duration(repair.took_ns)), 1);
+    out.repaired.push_back(
+        {repair.step, cat("the connection between worker ", report.worker, " and worker ",
+                          repair.peer, " broke in step ", repair.step, " and was repaired after ",
+                          took, " ms: no step is lost")});
+  }
+}
+
+void take_lost_peers(const State& state, const Report& report, Duration now, DecisionPart& out) {
+  // While steps are abandoned, living workers drop each other: losses mean nothing then.
+  const bool together = state.situation == Situation::Gathering ||
+                        (state.situation == Situation::Running && state.committed < state.stop_at);
+  if (report.epoch != state.epoch || !together) return;
+  for (const WorkerId peer : report.lost_peers) {
+    if (!is_worker(state, peer)) continue;
+    if (peer != report.worker) out.edits.emplace_back(LinkLost{report.worker, peer, now});
+    const Member& of = member_of(state, peer);
+    const bool back = peer == report.worker && of.stream_ended;  // its report ends the suspicion
+    if (!of.alive || (of.suspect_since && !back)) continue;
+    out.edits.emplace_back(WorkerSuspected{
+        peer, cat("was declared lost by ", name_of(state.rules, report.worker)), now});
+  }
+}
+
+}  // namespace
+
+DecisionPart hear_report(const State& state, const Report& report, Duration now) {
+  DecisionPart out;
+  if (is_overtaken(state, report)) return out;
+  const Member& of = member_of(state, report.worker);
+  if (of.heard && report.sequence == of.report.sequence) {
+    out.edits.emplace_back(WorkerHeard{report.worker, now});
+    return out;
+  }
+  const bool progress = !of.heard || report.address != of.report.address || report.connected;
+  out.edits.emplace_back(ReportReceived{report, now, progress});
+  take_shards(state, report, out);
+  take_repairs(state, report, out);
+  take_lost_peers(state, report, now, out);
+  return out;
+}
+
+Duration silence_of(const State& state) {
+  return state.situation != Situation::Salvaging && state.rules.lost_limit.count() > 0
+             ? state.rules.lost_limit
+             : state.rules.silence_limit;
+}
+
+DecisionPart hear_clock(const State& state, Duration now) {
+  DecisionPart out;
+  const Duration gap = now - state.listened_at;
+  out.edits.emplace_back(ClockAdvanced{now, gap < silence_of(state) / 2 ? Duration{} : gap});
+  return out;
+}
+
+std::optional<MissingWorker> find_missing(const State& state, Duration now) {
+  // Declare dead the worker that was suspected first: the others may only have been dropped because
+  // of it. But a worker whose stream has ended goes before one that only peers have lost.
+  const Member* first = nullptr;
+  const auto id = [&](const Member& of) {
+    return WorkerId{static_cast<int32_t>(&of - state.members.data())};
+  };
+  for (const Member& of : state.members) {
+    if (!of.alive) continue;
+    if (of.heard && now - of.heard_at >= silence_of(state)) {
+      return MissingWorker{id(of), cat("was silent for ", seconds(now - of.heard_at), " s")};
+    }
+    if (!of.suspect_since || now - *of.suspect_since < state.rules.explain_limit) continue;
+    // A worker that is still heard is not at fault when a peer lost it: see partition.h.
+    const bool heard = !of.stream_ended && now - of.heard_at < 2 * state.rules.explain_limit;
+    if (heard) continue;
+    const auto urgency = [](const Member& m) {
+      return std::pair(!m.stream_ended, *m.suspect_since);
+    };
+    if (first == nullptr || urgency(of) < urgency(*first)) first = &of;
+  }
+  if (first == nullptr) return std::nullopt;
+  return MissingWorker{id(*first), first->suspicion};
+}
+
+}  // namespace tenuto

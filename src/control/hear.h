@@ -1,0 +1,34 @@
+// What a worker's report says to the coordinator, and when a worker has been silent for too long.
+// Parts of decide.h.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "control/decision_part.h"
+#include "control/state.h"
+#include "protocol/report.h"
+
+namespace tenuto {
+
+// Takes a report of a member. One that a later report, another process or another epoch has
+// overtaken changes nothing.
+DecisionPart hear_report(const State& state, const Report& report, Duration now);
+
+// How long a worker may say nothing.
+Duration silence_of(const State& state);
+
+// If the coordinator itself has stalled, extends every worker's silence deadline by the stall.
+DecisionPart hear_clock(const State& state, Duration now);
+
+// A worker that is to be declared dead, and why: the end of a sentence that begins with its name.
+struct MissingWorker {
+  WorkerId worker;
+  std::string fate;
+};
+
+// The worker that has been silent, or suspect, for too long; of several suspects the one that was
+// suspected first.
+std::optional<MissingWorker> find_missing(const State& state, Duration now);
+
+}  // namespace tenuto

@@ -1,0 +1,66 @@
+// What the coordinator hears: one thing at a time, and when.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "base/unit.h"
+#include "ir/plan.h"
+#include "protocol/report.h"
+#include "world/fault.h"
+
+namespace tenuto {
+
+// A worker's stream has ended.
+struct StreamEnded {
+  WorkerId worker;
+  int32_t incarnation = 0;
+};
+// A worker's process has ended: by a signal, or with an exit code.
+struct Exited {
+  WorkerId worker;
+  bool signalled = false;
+  int number = 0;          // signal or exit code
+  std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
+};
+// A user's request. Stop: number = the signal, 0 = none. Checkpoint: save soon. SlowLinks: treat
+// slow links as number says. Fault: rehearse a slow link (link and latency of `fault`) or a slow
+// worker (worker and speed), instead of what was asked for it before; see ends_slowness(). Signal:
+// send the signal `number` to the worker of `fault`, or start a new process if its kind is "start";
+// whoever started the processes does this, and decide hears only the part.
+struct Request {
+  // What is asked for.
+  enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault, Signal };
+  Kind kind = Kind::Stop;
+  int number = 0;
+  tenuto::Fault fault = {};
+};
+// The manifest of a checkpoint is on disk, or why not.
+struct Stored {
+  int64_t version = 0;
+  std::string failure;  // empty = it is there
+};
+// The answer to a PlanRequest: a better plan, or none and why.
+struct Planned {
+  int64_t request = 0;
+  std::shared_ptr<const Plan> plan;  // null: the present one stays
+  std::string reason;
+  // In an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
+  double bearable = 0;
+};
+// The coordinator's own side cannot go on, for example because the disk is full.
+struct Trouble {
+  std::string sentence;
+};
+// Nothing has happened but that time has passed.
+struct Tick {};
+
+// One thing heard, and when (on the coordinator's clock).
+struct Input {
+  Duration now{};
+  std::variant<Report, StreamEnded, Exited, Request, Stored, Planned, Trouble, Tick> what;
+};
+
+}  // namespace tenuto

@@ -1,0 +1,115 @@
+#include "control/planning.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+// Ignore a round trip that has grown by less than both of these: it would change no plan, and on a
+// busy host the scheduler alone causes as much.
+constexpr Duration kLeastGain = std::chrono::microseconds(300);
+constexpr double kLeastOpShare = 0.1;  // of the typical op
+
+void leave_out(MonitorState& monitor, WorkerId worker) {
+  const auto at = static_cast<size_t>(worker.value);
+  for (Cluster* cluster : {&monitor.healthy, &monitor.cluster}) {
+    if (at < cluster->workers.size()) cluster->workers[at].alive = false;
+  }
+}
+
+// The median; the vector is not empty.
+Duration middle(std::vector<Duration> times) {
+  const auto place = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), place, times.end());
+  return *place;
+}
+
+// The model with measured op times in the place of the profiled ones.
+Model measured_model(const Model& profiled, const Plan& plan, const MonitorState& monitor) {
+  Model model = profiled;
+  model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    const auto put = [&](OpKind kind, Duration Layer::*part) {
+      const auto seen = monitor.stages.find({StageId{static_cast<int32_t>(s)}, kind});
+      if (seen == monitor.stages.end() || seen->second.latest.empty()) return;
+      for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
+        model.layers[static_cast<size_t>(layer)].*part = {};
+      }
+      model.layers[static_cast<size_t>(stage.layer_first)].*part = middle(seen->second.latest);
+    };
+    put(OpKind::Forward, &Layer::forward);
+    put(OpKind::BackwardInput, &Layer::backward_input);
+    put(OpKind::BackwardWeight, &Layer::backward_weight);
+  }
+  return model;
+}
+
+}  // namespace
+
+Planning begin_planning(const Rules& rules) {
+  Planning planning;
+  planning.present = planning.previous = rules.plan;
+  planning.present_name = planning.previous_name = cat(rules.epoch);
+  planning.from = rules.first_step;
+  planning.slow_links = rules.slow_links;
+  MonitorOptions options;
+  options.least_gain = kLeastGain;
+  options.least_op_share = kLeastOpShare;
+  planning.monitor = std::make_shared<const MonitorState>(make_monitor(rules.cluster, options));
+  return planning;
+}
+
+void leave_out(Planning& planning, WorkerId worker) {
+  MonitorState monitor = *planning.monitor;
+  leave_out(monitor, worker);
+  planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+}
+
+void forget_worker(Planning& planning, WorkerId worker) {
+  MonitorState monitor = forget(*planning.monitor, worker);
+  leave_out(monitor, worker);
+  for (Cluster* cluster : {&monitor.healthy, &monitor.cluster}) {
+    std::erase_if(cluster->exceptions, [&](const auto& link) {
+      return link.first.first == worker || link.first.second == worker;
+    });
+  }
+  planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+}
+
+void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
+  MonitorState monitor = *planning.monitor;
+  const auto at = static_cast<size_t>(worker.value);
+  for (Cluster* cluster : {&monitor.healthy, &monitor.cluster}) {
+    if (at >= cluster->workers.size()) continue;
+    cluster->workers[at] = rules.cluster.workers[at];
+    cluster->workers[at].alive = true;
+    for (const auto& [ends, link] : rules.cluster.exceptions) {
+      if (ends.first != worker && ends.second != worker) continue;
+      const WorkerId other = ends.first == worker ? ends.second : ends.first;
+      if (cluster->workers[static_cast<size_t>(other.value)].alive)
+        cluster->exceptions[ends] = link;
+    }
+  }
+  planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+}
+
+PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present, bool routing) {
+  const Planning& planning = state.planning;
+  Model model = measured_model(state.rules.model, *present, *planning.monitor);
+  return {planning.request, std::move(present), std::move(model), planning.monitor->cluster,
+          routing};
+}
+
+DecisionPart propose(const State& state, std::shared_ptr<const Plan> plan,
+                     const std::string& reason, bool interim) {
+  DecisionPart out;
+  out.say(cat("plan ", state.planning.serial + 1, " (", plan->order, ") is proposed: ", reason));
+  out.edits.emplace_back(PlanProposed{std::move(plan), interim});
+  return out;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,76 @@
+// What follows from the coordinator's state without changing it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "control/state.h"
+#include "control/store.h"
+#include "protocol/report.h"
+
+namespace tenuto {
+
+// "worker 3 (stage 1 of pipeline 1)".
+std::string name_of(const Rules& rules, WorkerId worker);
+
+// "1.5": for sentences.
+std::string seconds(Duration duration);
+
+// The part of the state that must be in the store before its instruction is sent.
+Facts facts_of(const State& state);
+
+// True when the run has a worker of that number.
+bool is_worker(const State& state, WorkerId worker);
+
+// What is known of a worker of the run.
+const Member& member_of(const State& state, WorkerId worker);
+
+// True when the worker is alive and has the state of its stages.
+bool has_state(const Member& member);
+
+// False for a place that no process has had in this run.
+bool has_come(const Member& member);
+
+// The workers whose joining is at `how`, ascending.
+std::vector<WorkerId> all_who(const State& state, Joining how);
+
+// True when some member does not have the whole state yet.
+bool is_receiving(const State& state);
+
+// True when some worker of the run has died, or has not come to a run that has grown.
+bool is_reduced(const State& state);
+
+// True when every member has reported its version, frozen, in this epoch.
+bool all_have_frozen(const State& state);
+
+// True when a checkpoint of `version` has all its shards.
+bool has_all_shards(const State& state, int64_t version);
+
+// The plan to which a healthy cluster returns: the first one, or the one with all workers once the
+// run has grown (State::grown).
+const std::shared_ptr<const Plan>& plan_of_all(const State& state);
+
+// plan_of_all() without the workers that are not alive: their work is dealt out evenly, and the
+// plan passes check().
+//
+// Errors: Infeasible/Job  some stage has no living holder
+//         Invalid/Job     no such plan can be run: the run has none, or a worker holds both of two
+//                         stages that share a weight
+Result<Plan> plan_of_the_living(const State& state);
+
+// plan_of_the_living() if `worker` were not alive either.
+Result<Plan> plan_without(const State& state, WorkerId worker);
+
+// True when two requested faults have the same kind and the same link or worker: the later one
+// replaces the earlier one.
+bool concern_one_thing(const Fault& one, const Fault& other);
+
+// The plan that `step` ran under.
+std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step);
+
+// True when every worker has changed to the present plan, so that another one may be proposed.
+bool is_plan_adopted(const State& state);
+
+}  // namespace tenuto

@@ -1,0 +1,55 @@
+// Why a run cannot go on, and which version is saved then: parts of decide.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "control/decision_part.h"
+#include "control/state.h"
+#include "control/store.h"
+
+namespace tenuto {
+
+// What a worker says that has failed in this epoch.
+struct WorkerFailure {
+  std::string sentence;  // with its name
+  Code code = Code::Invalid;
+};
+
+// The failure of the first worker, in order of their numbers, that has failed in this epoch.
+std::optional<WorkerFailure> find_failure(const State& state);
+
+// The end of a run in which a loss or a gradient is not finite; none if all are.
+std::optional<LastResort> find_bad_numbers(const State& state);
+
+// The end of a run whose next version cannot be committed: all have done its step, and a part of it
+// is known to nobody. None if all of it is known.
+std::optional<LastResort> find_lost_part(const State& state);
+
+// The end of a run in which `cause` has happened now, beside what has happened before.
+LastResort end_with(const State& state, const std::string& cause);
+
+// Gives up the step for good. All begin an epoch in which nothing runs; their next reports show
+// what can be saved.
+DecisionPart abandon(const State& state, LastResort why, Duration now);
+
+// The stage that no living worker holds; none if each has a holder.
+std::optional<size_t> stage_without_holder(const State& state);
+
+// The version that is saved at last.
+struct SalvageTarget {
+  int64_t version = -1;  // -1: the live workers have no common version
+  std::string given_up;  // why it is not the newest one; empty if it is
+};
+
+// The newest version that every stage still has and whose losses are all known; none until all
+// living workers have answered.
+std::optional<SalvageTarget> choose_target(const State& state);
+
+// The exit code of a run that a worker's failure keeps from beginning. 75 = worth another try: a
+// peer that was out of reach may be reachable then.
+int exit_code_of(Code failure);
+
+}  // namespace tenuto

@@ -1,0 +1,60 @@
+#include "control/state.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+#include "control/instruct.h"
+#include "control/planning.h"
+
+namespace tenuto {
+namespace {
+
+constexpr const char* kSlowLinks[] = {"off", "observe", "adapt"};
+
+}  // namespace
+
+const char* name_of(SlowLinks how) { return kSlowLinks[static_cast<size_t>(how)]; }
+
+std::optional<SlowLinks> slow_links_of(std::string_view name) {
+  const auto found = std::find(std::begin(kSlowLinks), std::end(kSlowLinks), name);
+  if (found == std::end(kSlowLinks)) return std::nullopt;
+  return static_cast<SlowLinks>(found - std::begin(kSlowLinks));
+}
+
+int32_t Rules::worker_count() const {
+  int32_t count = plan ? static_cast<int32_t>(plan->schedule.lists.size()) : 0;
+  for (const Stage& stage : stages) {
+    for (const WorkerId holder : stage.holders) count = std::max(count, holder.value + 1);
+  }
+  return count;
+}
+
+State begin(const Rules& rules, Duration now) {
+  CHECK(!rules.stages.empty(), "a run has at least one stage");
+  CHECK(rules.first_step < rules.steps, "a run has at least one step to do");
+  State state;
+  state.rules = rules;
+  state.epoch = rules.epoch;
+  state.committed = state.target = rules.first_step;
+  state.stop_at = rules.steps;
+  state.saved = rules.saved;
+  state.progress_at = state.listened_at = now;
+  state.planning = begin_planning(rules);
+  state.members.resize(static_cast<size_t>(rules.worker_count()));
+  const auto& stages = rules.plan ? rules.plan->stages : rules.stages;
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    if (!stages_of(stages, worker).empty()) continue;
+    Member& member = state.members[w];
+    member.absent = true;
+    member.alive = false;
+    member.report.incarnation = -1;  // no process has had its place
+    leave_out(state.planning, worker);
+  }
+  state.told = instruction_of(state);
+  state.told.sequence = 1;
+  return state;
+}
+
+}  // namespace tenuto
