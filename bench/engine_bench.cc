@@ -132,7 +132,7 @@ Row engine_over_plain(const GptShape& of, const std::string& text, int rounds) {
   StepInput input;
   input.plan = &plan;
   input.self = {0};
-  input.silence_limit = std::chrono::seconds(600);
+  input.limits.silence = std::chrono::seconds(600);
   PlainRun plain(job);
   std::vector<double> engine_times, plain_times;
   for (int round = -2; round < rounds; ++round) {

@@ -99,7 +99,7 @@ Row measure(int32_t stages, int32_t micros, Dispatch dispatch, int steps) {
       StepInput input;
       input.plan = &plan.value();
       input.self = {w};
-      input.silence_limit = std::chrono::seconds(10);
+      input.limits.silence = std::chrono::seconds(10);
       for (int step = 0; step < steps; ++step) {
         input.step = step;
         const Duration begin = monotonic_clock().now();

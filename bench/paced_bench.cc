@@ -165,7 +165,7 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
     input.plan = &plan;
     input.self = {self};
     input.epoch = 1;
-    input.silence_limit = kLimit;
+    input.limits.silence = kLimit;
     for (int step = 0; step < iterations + kWarmUp; ++step) {
       input.step = step;
       const auto events = runner.run_step(input);

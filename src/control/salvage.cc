@@ -17,7 +17,7 @@ namespace {
 bool is_finite(const StepSummary& summary) {
   return summary.finite &&
          std::all_of(summary.losses.begin(), summary.losses.end(),
-                     [](const LossOfMicro& of) { return std::isfinite(of.loss); });
+                     [](const MicroLoss& of) { return std::isfinite(of.loss); });
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ StepRecord record_of(const State& state, int64_t step) {
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     for (const StepSummary& summary : state.members[worker].report.steps) {
       if (summary.step != step) continue;
-      for (const auto& [micro, loss] : summary.losses) losses[micro] = loss;
-      for (const auto& [micro, loss] : summary.evaluation) evaluation[micro] = loss;
+      for (const auto& [micro, loss] : summary.losses) losses[micro.value] = loss;
+      for (const auto& [micro, loss] : summary.evaluation) evaluation[micro.value] = loss;
       broken_off = broken_off || summary.broken_off;
       if (!summary.losses.empty() || record.learning_rate == 0) {
         record.gradient_norm = summary.gradient_norm;

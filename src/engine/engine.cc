@@ -64,7 +64,7 @@ class Engine : public Device {
   bool resumes() const override { return true; }
   void keep(const Value& value) override;
   void drop(const Value& value) override;
-  Result<Duration> resume(int64_t step, const Remainder& rest) override;
+  Result<Duration> resume(int64_t step, const RestPart& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   void set_speed(double speed) override { speed_ = speed; }
@@ -232,7 +232,7 @@ void Engine::drop(const Value& value) {
   value.kind == ValueKind::Total ? discard(value) : store_->drop(value);
 }
 
-Result<Duration> Engine::resume(int64_t step, const Remainder& rest) {
+Result<Duration> Engine::resume(int64_t step, const RestPart& rest) {
   if (Status idle = await_idle(); !idle.ok()) return idle.error();
   if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level.error();
   if (step != account_.step()) {

@@ -1,4 +1,4 @@
-// Which values of a step a worker has.
+// Which values of a step a worker has, and with which of them the rest of the step begins.
 #pragma once
 
 #include <vector>
@@ -13,6 +13,16 @@ struct Inventory {
   std::vector<Value> values;     // in its store, and sent values of which it keeps a copy
   std::vector<StageId> stepped;  // stages whose Step it has taken: it keeps their totals
   auto operator<=>(const Inventory&) const = default;
+};
+
+// A worker's part of what is left of a step.
+struct RestPart {
+  std::vector<Value> stored;  // values that it keeps; its list begins with them
+  std::vector<StageId> back;  // stages whose Step it undoes, to be taken again
+  // Gradients whose BackwardInput runs for these alone, because their weight gradients are in a sum
+  // already: the list has no BackwardWeight for them. The run of the list fills this in.
+  std::vector<Value> unsummed = {};
+  auto operator<=>(const RestPart&) const = default;
 };
 
 }  // namespace tenuto

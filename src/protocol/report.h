@@ -12,6 +12,7 @@
 #include "ir/plan.h"
 #include "protocol/directive.h"
 #include "world/fault.h"
+#include "world/micro_loss.h"
 #include "world/sample.h"
 
 namespace tenuto {
@@ -20,19 +21,12 @@ namespace tenuto {
 // hears none of its workers waits for them.
 inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
 
-// The loss of one micro-batch, in nats per target.
-struct LossOfMicro {
-  int32_t micro = 0;
-  double loss = 0;
-  auto operator<=>(const LossOfMicro&) const = default;
-};
-
 // What one worker says of one step that it has finished.
 struct StepSummary {
   int64_t step = 0;
-  std::vector<LossOfMicro> losses;      // of the micro-batches whose last stage this worker ran
-  std::vector<LossOfMicro> evaluation;  // held-out, with the parameters after the step
-  double gradient_norm = 0;             // global, before clipping
+  std::vector<MicroLoss> losses;      // of the micro-batches whose last stage this worker ran
+  std::vector<MicroLoss> evaluation;  // held-out, with the parameters after the step
+  double gradient_norm = 0;           // global, before clipping
   double learning_rate = 0;
   bool finite = true;       // false: the step was skipped, parameters are unchanged
   bool clipped = false;     // the gradients were scaled down, or are not finite
@@ -115,13 +109,6 @@ struct Report {
   std::string failure;              // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;
-};
-
-// A worker's part of what is left of a step.
-struct RestPart {
-  std::vector<Value> stored;  // values that it keeps; its list begins with them
-  std::vector<StageId> back;  // stages whose optimizer step it undoes
-  auto operator<=>(const RestPart&) const = default;
 };
 
 // What is left of the step with which an epoch begins: the workers run only this part of it.

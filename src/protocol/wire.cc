@@ -29,18 +29,18 @@ Number count_in(Number number) {
 }
 
 template <class Losses>
-void write_losses(const std::vector<LossOfMicro>& from, Losses* to) {
-  for (const LossOfMicro& of : from) {
+void write_losses(const std::vector<MicroLoss>& from, Losses* to) {
+  for (const MicroLoss& of : from) {
     auto* loss = to->Add();
-    loss->set_micro(of.micro);
+    loss->set_micro(of.micro.value);
     loss->set_loss(of.loss);
   }
 }
 
 template <class Losses>
-std::vector<LossOfMicro> read_losses(const Losses& from) {
-  std::vector<LossOfMicro> losses;
-  for (const auto& of : from) losses.push_back({of.micro(), of.loss()});
+std::vector<MicroLoss> read_losses(const Losses& from) {
+  std::vector<MicroLoss> losses;
+  for (const auto& of : from) losses.push_back({{of.micro()}, of.loss()});
   return losses;
 }
 
@@ -399,7 +399,7 @@ RestOfStep from_wire(const wire::Rest& message) {
                   message.step(),
                   message.attempt(),
                   {},
-                  {{read_values(message.stored()), {}}}};
+                  {{read_values(message.stored()), {}, {}}}};
   for (const int32_t stage : message.back()) rest.parts.front().back.push_back({stage});
   return rest;
 }

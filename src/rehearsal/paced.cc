@@ -62,7 +62,7 @@ class Paced : public PacedDevice {
   bool resumes() const override { return true; }
   void keep(const Value& value) override;
   void drop(const Value& value) override;
-  Result<Duration> resume(int64_t step, const Remainder& rest) override;
+  Result<Duration> resume(int64_t step, const RestPart& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   Result<std::span<std::byte>> allocate(const Value& value) override;
@@ -243,7 +243,7 @@ void Paced::drop(const Value& value) {
   if (held && held->size() == elements_) common_->spare.push_back(std::move(*held));
 }
 
-Result<Duration> Paced::resume(int64_t step, const Remainder& rest) {
+Result<Duration> Paced::resume(int64_t step, const RestPart& rest) {
   if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level.error();
   if (account_.step() != step) {
     kept_.clear();

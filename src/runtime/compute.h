@@ -10,19 +10,11 @@
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "ir/inventory.h"
 #include "ir/op.h"
 #include "runtime/element.h"
 
 namespace tenuto {
-
-// What is left of a step for one worker.
-struct Remainder {
-  std::vector<Value> stored;  // the values that its list begins with
-  std::vector<StageId> back;  // stages whose Step is taken back, to be taken again
-  // Gradients whose BackwardInput runs for these alone, because their weight gradients are in a sum
-  // already: the list has no BackwardWeight for them. The run of the list fills this in.
-  std::vector<Value> unsummed;
-};
 
 // Runs Forward, BackwardInput, BackwardWeight, Measure, Step and Evaluate, and keeps the values
 // that they make. Calls come from one thread, the worker's; reports go to the mailbox it was made
@@ -34,8 +26,8 @@ struct Remainder {
 // case the step under way is void (Finality::again): its other ops end at once, with values of the
 // right size and any content, so that every message is still sent and received; its StepAhead does
 // nothing. The next begin() begins the same step again. A version is final before it is evaluated
-// or saved and before a Step is taken: the clip decision can be passed on ahead of a step (see
-// Runner).
+// or saved and before a Step is taken: the clip decision can be passed on ahead of a step
+// (Runner::make_final).
 class StageCompute {
  public:
   virtual ~StageCompute() = default;
@@ -53,7 +45,7 @@ class StageCompute {
   // Returns: as begin()
   // Errors: Invalid/Call  a stored value is not here, or a sum is of other micro-batches; or
   //                       Device::resumes() is false
-  virtual Result<Duration> resume(int64_t step, const Remainder& rest) {
+  virtual Result<Duration> resume(int64_t step, const RestPart& rest) {
     (void)rest;
     return invalid(cat("this device cannot go on with the rest of step ", step));
   }

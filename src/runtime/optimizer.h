@@ -8,14 +8,9 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "world/micro_loss.h"
 
 namespace tenuto {
-
-// The loss of one micro-batch, in nats per target (per byte for byte-level text).
-struct MicroLoss {
-  MicroId micro;
-  double loss = 0;
-};
 
 // The outcome of a step by its ClipDecision; before Validate, by the norm up to the worker's own
 // stage.

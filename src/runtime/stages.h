@@ -44,7 +44,7 @@ class Stages : public Face {
   void keep(const Value& value) override { part_of(value).keep(value); }
   void drop(const Value& value) override { part_of(value).drop(value); }
   // Some of the parts may have stepped: `rest` says for each whether that is taken back.
-  Result<Duration> resume(int64_t step, const Remainder& rest) override {
+  Result<Duration> resume(int64_t step, const RestPart& rest) override {
     return latest([&](Face& part) { return part.resume(step, rest); });
   }
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override {

@@ -17,7 +17,7 @@ void StepAccount::begin(int64_t step) {
   unsummed_.clear();
 }
 
-Status StepAccount::resume(int64_t step, const Remainder& rest) {
+Status StepAccount::resume(int64_t step, const RestPart& rest) {
   if (step_ != step) {  // the sum is of another step: none of it may count for this one
     summed_.clear();
     outcome_ = step_ == step + 1 ? std::move(before_) : StepOutcome{};
@@ -59,7 +59,7 @@ const StepOutcome& StepAccount::sorted_outcome() {
   return outcome_;
 }
 
-Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const Remainder& rest) {
+Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const RestPart& rest) {
   if (contains(rest.back, stage)) {
     if (Status undone = optimizer.undo(); !undone.ok()) return undone;
   }

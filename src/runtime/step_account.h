@@ -23,7 +23,7 @@ class StepAccount {
   // is false afterwards, the device must set it to zero.
   //
   // Errors: Invalid/Call  the sum is of other micro-batches than what is left begins with
-  Status resume(int64_t step, const Remainder& rest);
+  Status resume(int64_t step, const RestPart& rest);
   // The step that was begun or resumed last.
   int64_t step() const { return step_; }
   // True when weight gradients are in the sum.
@@ -53,7 +53,7 @@ class StepAccount {
 // it.
 //
 // Errors: Invalid/Call  there is none; or the version is not one that can be in that step
-Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const Remainder& rest);
+Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const RestPart& rest);
 
 // Keeps the stashes, or the weight works, of a stage with which what is left of the step begins,
 // and removes the others.

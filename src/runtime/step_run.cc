@@ -15,7 +15,7 @@ namespace tenuto {
 
 namespace {
 
-// See Remainder::unsummed.
+// See RestPart::unsummed.
 std::vector<Value> gradients_alone(std::span<const Op> list) {
   std::set<std::pair<StageId, MicroId>> weights;
   for (const Op& op : list) {
@@ -46,7 +46,8 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
       name_(name),
       scratch_(scratch),
       walk_(*input.plan, schedule, input.self, kReceivesAhead,
-            input.rest == nullptr ? std::span<const Value>() : std::span(input.rest->stored)),
+            input.recovery.rest == nullptr ? std::span<const Value>()
+                                           : std::span(input.recovery.rest->stored)),
       list_(walk_.list()),
       rows_(list_.size()),
       calls_(static_cast<size_t>(table.call_count()) + (order == nullptr ? 0 : list_.size()),
@@ -54,12 +55,13 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const ListTable
       reductions_(list_.size()),
       order_(order),
       first_note_(table.call_count()),
+      observer_(input.observer == nullptr ? nobody_ : *input.observer),
       choosing_(machine.links != nullptr && input.plan->dispatch == Dispatch::Ready) {
   heads_.reserve(list_.size());
   events_.reserve(list_.size());
   if (machine.links != nullptr) left_.resize(calls_.size());
-  judgements_ = std::count_if(list_.begin(), list_.end(),
-                              [](const Op& op) { return op.kind == OpKind::Validate; });
+  validations_ = std::count_if(list_.begin(), list_.end(),
+                               [](const Op& op) { return op.kind == OpKind::Validate; });
 }
 
 Result<std::vector<Event>> StepRun::run() {
@@ -72,7 +74,7 @@ Result<std::vector<Event>> StepRun::run() {
     queue_ =
         std::make_unique<QueuedMessages>(list_, *order_, input_.plan->split_backward, begun_at_);
   }
-  deadline_ = machine_.clock->now() + input_.silence_limit;
+  deadline_ = machine_.clock->now() + input_.limits.silence;
   while (true) {
     if (Status status = start_ready(); !status.ok()) return retire(status.error());
     if (walk_.done() && open_notes_ == 0) {
@@ -90,8 +92,8 @@ Result<std::vector<Event>> StepRun::run() {
 }
 
 Status StepRun::begin() {
-  Holding* holding = input_.holding;
-  if (input_.rest == nullptr) {
+  Holding* holding = input_.recovery.holding;
+  if (input_.recovery.rest == nullptr) {
     if (holding != nullptr) holding->begin(input_.step, input_.epoch);
     const Result<Duration> begun = machine_.compute->begin(input_.step);
     if (!begun.ok()) return begun.error();
@@ -100,9 +102,10 @@ Status StepRun::begin() {
   }
   if (order_ != nullptr) return invalid("messages through the device's queue begin anew");
   if (holding != nullptr) {
-    holding->resume(input_.step, input_.attempt, input_.rest->stored, input_.rest->back);
+    holding->resume(input_.step, input_.recovery.attempt, input_.recovery.rest->stored,
+                    input_.recovery.rest->back);
   }
-  Remainder rest = *input_.rest;
+  RestPart rest = *input_.recovery.rest;
   rest.unsummed = unsummed_ = gradients_alone(list_);
   const Result<Duration> resumed = machine_.compute->resume(input_.step, rest);
   if (!resumed.ok()) return resumed.error();
@@ -118,7 +121,7 @@ Result<Done> StepRun::wait() {
 }
 
 Status StepRun::read_standing() {
-  standing_ = input_.standing ? input_.standing() : Standing{input_.step, false};
+  standing_ = observer_.standing(input_.step);
   if (!standing_.abandon) return ok();
   return Error{Code::Cancelled, Reach::Call,
                cat(place(), ": the coordinator has asked to abandon the step")};
@@ -263,7 +266,7 @@ Ticket StepRun::begin_call(int32_t call) {
 
 Status StepRun::start(int32_t index) {
   walk_.start(index);
-  if (name_.settled && is_validation(op(index))) {
+  if (name_.validated && is_validation(op(index))) {
     pass_over(index);
     return ok();
   }
@@ -457,9 +460,8 @@ void StepRun::complete(int32_t index) {
   event.sent = my.sent;
   events_.push_back(event);
   ++ended_;
-  if (input_.ended) input_.ended(static_cast<int64_t>(events_.size()));
-  if (event.op.kind != OpKind::Validate || --judgements_ > 0) return;
-  if (input_.validated) input_.validated();
+  observer_.ended(static_cast<int64_t>(events_.size()));
+  if (event.op.kind == OpKind::Validate && --validations_ == 0) observer_.validated();
 }
 
 // Keeps a value that a send or a Step used last, since other workers may need it again. Discards
@@ -467,7 +469,8 @@ void StepRun::complete(int32_t index) {
 void StepRun::let_go(const Value& value, const Op& by) {
   const bool sent = by.kind == OpKind::Send && has_micro(by);
   const bool total = by.kind == OpKind::Step && value.kind == ValueKind::Total;
-  if (input_.holding == nullptr || !(sent || total)) return machine_.compute->discard(value);
+  if (input_.recovery.holding == nullptr || !(sent || total))
+    return machine_.compute->discard(value);
   keep(value);
 }
 
@@ -476,12 +479,12 @@ void StepRun::keep(const Value& value) {
   const auto bytes = travels ? machine_.compute->bytes(value) : std::span<const std::byte>();
   const auto size = bytes.ok() ? static_cast<int64_t>(bytes.value().size()) : 0;
   machine_.compute->keep(value);
-  for (const Value& gone : input_.holding->keep(value, size)) machine_.compute->drop(gone);
+  for (const Value& gone : input_.recovery.holding->keep(value, size)) machine_.compute->drop(gone);
 }
 
 // The run is over: what is in the store now is all that the worker has of the step.
 void StepRun::close_holding() {
-  Holding* holding = input_.holding;
+  Holding* holding = input_.recovery.holding;
   if (holding == nullptr) return;
   std::vector<StageId> stepped;
   for (size_t i = 0; i < list_.size(); ++i) {
@@ -522,12 +525,12 @@ Status StepRun::take(const Done& done) {
   }
   const uint64_t call = static_cast<uint64_t>(done.ticket) - base_;
   if (call >= calls_.size() || calls_[call] != Call::UnderWay) {  // not of this step
-    if (input_.other) input_.other(done);
+    observer_.other(done);
     return ok();
   }
   calls_[call] = Call::Over;
   --under_way_;
-  deadline_ = machine_.clock->now() + input_.silence_limit;
+  deadline_ = machine_.clock->now() + input_.limits.silence;
   const auto number = static_cast<int32_t>(call);
   if (call < list_.size()) return take_op(number, done);
   if (number >= first_note_) return take_note(number - first_note_, done);
@@ -594,7 +597,7 @@ Error StepRun::fail(int32_t index, WorkerId peer, const Error& error) {
 }
 
 void StepRun::note_lost(WorkerId peer, const Error& error) {
-  if (lost_.insert(peer).second && input_.lost) input_.lost(peer, error);
+  if (lost_.insert(peer).second) observer_.lost(peer, error);
 }
 
 // A lost peer ends the step if this worker still has ops with it; a peer that only left early, with
@@ -665,8 +668,10 @@ Error StepRun::silence() const {
   }
   return {Code::Timeout, Reach::Worker,
           cat(place(), ": no op or message completed for ",
-              fixed(to_milliseconds(input_.silence_limit), 0), " ms; ", ended, " of ", list_.size(),
-              " ops are done\n", hang_report(walk_, done, under_way, held_back))};
+              fixed(to_milliseconds(input_.limits.silence), 0), " ms; ", ended, " of ",
+              list_.size(), " ops are done
+",
+              hang_report(walk_, done, under_way, held_back))};
 }
 
 // Leaves nothing under way, see run_step.
@@ -682,7 +687,7 @@ Error StepRun::retire(Error error) {
       error.message += cat("; worker ", peer, " could not be dropped: ", status.error().message);
     }
   }
-  const Duration end = machine_.clock->now() + input_.retire_limit;
+  const Duration end = machine_.clock->now() + input_.limits.retire;
   while (under_way_ > 0) {
     const Duration left = end - machine_.clock->now();
     if (left.count() <= 0) break;
@@ -703,13 +708,13 @@ Error StepRun::retire(Error error) {
     // A compute op that ends now counts: its results are there, also those in a sum.
     const auto number = static_cast<int32_t>(call);
     const bool computed = call < list_.size() && !is_message(op(number));
-    if (computed && done.status.ok() && input_.holding != nullptr) complete(number);
+    if (computed && done.status.ok() && input_.recovery.holding != nullptr) complete(number);
   }
   close_holding();
   if (under_way_ == 0) return error;
   error.reach = Reach::Job;
   error.message += cat("; ", under_way_, " calls are still under way after ",
-                       fixed(to_milliseconds(input_.retire_limit), 0),
+                       fixed(to_milliseconds(input_.limits.retire), 0),
                        " ms, so their memory is in use: this process must end");
   keep_forever(std::move(reductions_));
   keep_forever(std::move(queue_));

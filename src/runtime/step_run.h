@@ -21,8 +21,8 @@ namespace tenuto {
 
 // Which run of its step a run is.
 struct RunName {
-  int64_t serial = 0;    // tags its messages
-  bool settled = false;  // the ops that validate the step before were run ahead: they are done
+  int64_t serial = 0;      // tags its messages
+  bool validated = false;  // the ops that validate the step before were run ahead: they are done
 };
 
 // One run of one list. Everything refers to ops by their place in the list and to calls by number:
@@ -112,13 +112,15 @@ class StepRun {
   std::unique_ptr<QueuedMessages> queue_;    // while the step runs
   const int32_t first_note_;                 // note i is call first_note_ + i
   int32_t open_notes_ = 0;
+  StepObserver nobody_;
+  StepObserver& observer_;
   Standing standing_;
   Duration deadline_{};          // silence until here is failure
-  std::vector<Value> unsummed_;  // see Remainder
+  std::vector<Value> unsummed_;  // see RestPart
   std::set<WorkerId> lost_;
   std::vector<Event> events_;
-  size_t ended_ = 0;        // ops
-  int64_t judgements_ = 0;  // Validates that have not ended
+  size_t ended_ = 0;         // ops
+  int64_t validations_ = 0;  // Validates that have not ended
 
   // Ready dispatch on the virtual clock: receives that arrive later on it than the moment of
   // the next choice, and that moment.

@@ -23,7 +23,7 @@ Ticket fresh_ticket() { return Ticket{next_ticket.fetch_add(1)}; }
 
 Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
   CHECK(input.plan != nullptr, "a step needs a plan");
-  CHECK(input.silence_limit.count() > 0, "a step needs a limit for silence");
+  CHECK(input.limits.silence.count() > 0, "a step needs a limit for silence");
   CHECK(machine_.transport && machine_.compute && machine_.optimizer && machine_.mailbox &&
             machine_.clock,
         "a step needs transport, compute, optimizer, mailbox and clock");
@@ -35,18 +35,19 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
     table = std::move(made).value();
   }
   count_from(input.epoch);
-  if (!input.evaluation && settled_ == input.step && !is_staggered(schedule)) {
-    // The plan before took steps ahead and this one does not, so all workers have settled before
-    // this step: it is not void, and its lists have no ops that validate the step before.
+  if (!input.evaluation && validated_ == input.step && !is_staggered(schedule)) {
+    // The plan before took steps ahead and this one does not, so all workers have made their
+    // version final before this step: it is not void, and its lists have no ops that validate the
+    // step before.
     machine_.optimizer->start_over();
-    settled_ = -1;
+    validated_ = -1;
   }
   while (true) {
-    const bool settled = !input.evaluation && settled_ == input.step;
-    Result<std::vector<Event>> events = run_once(input, schedule, *table, settled);
+    const bool validated = !input.evaluation && validated_ == input.step;
+    Result<std::vector<Event>> events = run_once(input, schedule, *table, validated);
     if (!events.ok() || input.evaluation || !machine_.optimizer->finality().again) return events;
     ++voids_;
-    settled_ = -1;
+    validated_ = -1;
   }
 }
 
@@ -55,7 +56,7 @@ void Runner::count_from(int64_t epoch) {
   if (epoch_ == epoch) return;
   epoch_ = epoch;
   voids_ = 0;
-  settled_ = -1;
+  validated_ = -1;
   machine_.optimizer->start_over();
 }
 
@@ -64,7 +65,7 @@ void Runner::join(int64_t epoch, int64_t voids) {
   voids_ = voids;
 }
 
-Status Runner::settle(const StepInput& input) {
+Status Runner::make_final(const StepInput& input) {
   if (!is_staggered(input.plan->schedule)) return ok();
   Schedule validation = input.plan->schedule;
   for (auto& list : validation.lists) {
@@ -75,12 +76,12 @@ Status Runner::settle(const StepInput& input) {
   count_from(input.epoch);
   const Result<std::vector<Event>> events = run_once(input, validation, table.value(), false);
   if (!events.ok()) return events.error();
-  settled_ = input.step;
+  validated_ = input.step;
   return ok();
 }
 
 Result<std::vector<Event>> Runner::run_once(const StepInput& input, const Schedule& schedule,
-                                            const ListTable& table, bool settled) {
+                                            const ListTable& table, bool validated) {
   // The held-out pass has no queue: its messages leave by themselves.
   const bool queued = machine_.links != nullptr && machine_.links->blocking() && !input.evaluation;
   auto count = static_cast<uint64_t>(table.call_count());
@@ -89,7 +90,7 @@ Result<std::vector<Event>> Runner::run_once(const StepInput& input, const Schedu
     count += schedule.lists[static_cast<size_t>(input.self.value)].size();
   }
   StepRun run(input, machine_, table, schedule, queued ? &order_ : nullptr,
-              next_ticket.fetch_add(count), scratch_, {input.step + voids_, settled});
+              next_ticket.fetch_add(count), scratch_, {input.step + voids_, validated});
   return run.run();
 }
 

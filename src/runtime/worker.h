@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "runtime/link_clock.h"
 #include "runtime/list_table.h"
 #include "runtime/optimizer.h"
+#include "runtime/step_observer.h"
 #include "runtime/tag.h"
 #include "transport/transport.h"
 #include "world/event.h"
@@ -36,14 +36,25 @@ struct Machine {
   LinkClock* links = nullptr;  // virtual clock: stamps every message's arrival; null: real clock
 };
 
-// What control says at this moment; read whenever the mailbox reports news from control.
-struct Standing {
-  int64_t committed = 0;  // the Step or StepAhead of step i waits for committed >= i
-  bool abandon = false;   // stop in the middle of the step
-};
-
 // How long a failed step waits for what is under way, unless told otherwise.
 inline constexpr Duration kRetireLimit = std::chrono::seconds(5);
+
+// How long a step waits.
+struct StepLimits {
+  Duration silence{};              // if no call ends for so long, the step fails
+  Duration retire = kRetireLimit;  // then for what is still under way, see run_step
+};
+
+// What a worker needs to run the rest of a step when another one is lost, and the rest that it
+// runs.
+struct StepRecovery {
+  // Keeps account of what the worker has of the step; values that it sends are kept. Null: nothing
+  // is kept. Not for a held-out pass, nor for messages through the device's queue.
+  Holding* holding = nullptr;
+  // The plan is what is left of a step, and this is the worker's part of it; null: a whole step.
+  const RestPart* rest = nullptr;
+  int64_t attempt = -1;  // the attempt at the step of which `rest` is left: see Holding
+};
 
 // One step's circumstances.
 struct StepInput {
@@ -51,35 +62,21 @@ struct StepInput {
   bool evaluation = false;  // run plan->evaluation instead of plan->schedule
   WorkerId self;
   int64_t epoch = 0, step = 0;
-  Duration silence_limit{};            // if no call ends for so long, the step fails
-  std::function<Standing()> standing;  // asked at start and on news from control; empty: committed
-  // Told once of each peer that is lost while the step runs, also of those that this step no longer
-  // needs; may be empty.
-  std::function<void(WorkerId, const Error&)> lost = nullptr;
-  // Told when the Validates of the list have ended: version `step` is final. May be empty.
-  std::function<void()> validated = nullptr;
-  Duration retire_limit = kRetireLimit;  // see run_step
-  // Told after each op that ends how many have; may be empty.
-  std::function<void(int64_t)> ended = nullptr;
-  // Told of reports whose ticket is none of the step's; may be empty.
-  std::function<void(const Done&)> other = nullptr;
-  // Keeps account of what the worker has of the step; values that it sends are kept. Null: nothing
-  // is kept. Not for a held-out pass, nor for messages through the device's queue.
-  Holding* holding = nullptr;
-  // The plan is what is left of a step, and this is the worker's part of it; null: a whole step.
-  const Remainder* rest = nullptr;
-  int64_t attempt = -1;  // the attempt at the step of which `rest` is left: see Holding
+  StepLimits limits;
+  StepObserver* observer = nullptr;  // null: nobody watches, and the step is committed
+  StepRecovery recovery;
 };
 
 // Runs one step: StageCompute::begin(step), then the list to its end. The events are in the order
-// in which ops finished. Reports with tickets of other callers or of earlier steps go to `other`.
+// in which ops finished. Reports with tickets of other callers or of earlier steps go to
+// StepObserver::other.
 //
 // After a failure nothing is left under way: every peer with an open call is dropped
 // (Transport::drop, which ends receives and sends alike and which that peer sees as a loss), and a
-// compute op is waited for, at most retire_limit in all. If something is still under way then, its
+// compute op is waited for, at most limits.retire in all. If something is still under way then, its
 // memory is in use: the reach of the error is Job, and the process must end.
 //
-// Errors: Cancelled/Call       standing said abandon
+// Errors: Cancelled/Call       StepObserver::standing said abandon
 //         Disconnected/Worker  a peer was lost with which this worker still had messages; the
 //                              sentence names worker, stage, step, peer and op
 //         Timeout/Worker       nothing ended within the limit; the sentence shows the list with an
@@ -106,7 +103,7 @@ class Runner {
   // Makes version `input.step` final ahead of step `input.step`: runs the ops of its list that
   // validate the step before, which the step itself then leaves out. Other workers may run them in
   // the step. Does nothing if the plan's steps wait for their norm. Errors as run_step.
-  Status settle(const StepInput& input);
+  Status make_final(const StepInput& input);
   // How many runs of steps were void in the epoch of the last one.
   int64_t voids() const { return voids_; }
   // Counts the runs of `epoch` on from `voids`, as workers do that were there from its beginning.
@@ -114,14 +111,14 @@ class Runner {
 
  private:
   Result<std::vector<Event>> run_once(const StepInput& input, const Schedule& schedule,
-                                      const ListTable& table, bool settled);
+                                      const ListTable& table, bool validated);
   Status find_order(const StepInput& input);
   void count_from(int64_t epoch);
 
   Machine machine_;
   int64_t epoch_ = -1;
-  int64_t voids_ = 0;     // void runs of this epoch
-  int64_t settled_ = -1;  // the step whose validation has been run ahead of it
+  int64_t voids_ = 0;       // void runs of this epoch
+  int64_t validated_ = -1;  // the step whose validation has been run ahead of it
 
   std::optional<ListTable> training_, evaluation_;
   // When messages leave through the device's queue: its order, and the plan that this is for.

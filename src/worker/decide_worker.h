@@ -112,7 +112,7 @@ struct StepEnded {
 // The outcome of Evaluate.
 struct Evaluated {
   Status status = ok();
-  std::vector<LossOfMicro> losses;
+  std::vector<MicroLoss> losses;
 };
 
 // What the device holds.

@@ -46,9 +46,8 @@ std::string names_of(const std::vector<StageId>& stages) {
 }
 
 bool is_finite(const StepSummary& summary) {
-  return summary.finite &&
-         std::all_of(summary.losses.begin(), summary.losses.end(),
-                     [](const LossOfMicro& of) { return std::isfinite(of.loss); });
+  return summary.finite && std::all_of(summary.losses.begin(), summary.losses.end(),
+                                       [](const MicroLoss& of) { return std::isfinite(of.loss); });
 }
 
 void note_device_time(const std::vector<Event>& events, StepSummary& summary) {

@@ -35,6 +35,20 @@ class WorkerProcess {
   // At most so much of what was sent in a step is kept, to be sent again after a loss.
   static constexpr int64_t kKeptBytes = int64_t{1} << 28;
 
+  // What follows from a step while it runs.
+  class Watch : public StepObserver {
+   public:
+    explicit Watch(WorkerProcess& process) : process_(process) {}
+    Standing standing(int64_t step) override;
+    void lost(WorkerId peer, const Error& error) override;
+    void ended(int64_t count) override;
+    void validated() override;
+    void other(const Done& done) override;
+
+   private:
+    WorkerProcess& process_;
+  };
+
   Status connect_control();
   void hear();
   void wait();
@@ -94,7 +108,10 @@ class WorkerProcess {
   StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
   std::map<Ticket, WorkerId> calls_;   // connections that are being made
   std::optional<Runner> runner_;
-  bool in_step_ = false;  // a step or a pass is under way
+  bool in_step_ = false;                      // a step or a pass is under way
+  bool trains_ = false;                       // the same, and it is a training step
+  std::function<void(int64_t)> end_in_step_;  // see injected_end; in the step under way
+  Watch watch_{*this};
   PathRule path_rule_;
   std::map<WorkerId, PathState> paths_;
   int64_t slots_of_plan_ = 0;  // the plan that the slots are for

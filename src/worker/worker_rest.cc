@@ -36,8 +36,8 @@ std::vector<StepInventory> inventories_of(const Holding& holding, int64_t versio
       for (const MicroLoss& loss : losses) known.insert(loss.micro.value);
     }
     for (const StepSummary& summary : before) {
-      for (const LossOfMicro& loss : summary.losses) {
-        if (summary.step == step) known.insert(loss.micro);
+      for (const MicroLoss& loss : summary.losses) {
+        if (summary.step == step) known.insert(loss.micro.value);
       }
     }
     held.losses.assign(known.begin(), known.end());

@@ -17,7 +17,7 @@ namespace tenuto {
 // What is left of a step, as this worker runs it.
 struct WorkerRest {
   std::shared_ptr<const RestOfStep> told;  // with the plan of the rest
-  Remainder part;
+  RestPart part;
 };
 
 // The rest that is told for this epoch and not yet done; none when the step is run whole.

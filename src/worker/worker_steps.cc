@@ -141,6 +141,27 @@ void WorkerProcess::choose_paths() {
   slots_of_plan_ = state_.plan_serial;
 }
 
+Standing WorkerProcess::Watch::standing(int64_t) {
+  process_.hear();
+  return standing_of(process_.state_);
+}
+
+void WorkerProcess::Watch::lost(WorkerId peer, const Error& error) {
+  process_.decide(LostPeer{peer, cat(process_.name(), ": ", error.message)});
+}
+
+void WorkerProcess::Watch::ended(int64_t count) {
+  if (process_.end_in_step_) process_.end_in_step_(count);
+}
+
+void WorkerProcess::Watch::validated() {
+  if (process_.trains_) process_.decide(Validated{process_.compute_.compute->finality()});
+}
+
+void WorkerProcess::Watch::other(const Done& done) {
+  process_.transfers_.note(done, monotonic_clock().now());
+}
+
 // The input of whatever runs at `version`: a step, a held-out pass, or the ops that make it final.
 StepInput WorkerProcess::input_of(int64_t version) {
   const Duration silence = from_milliseconds(job().network.silence_seconds * 1000);
@@ -148,21 +169,11 @@ StepInput WorkerProcess::input_of(int64_t version) {
           .self = self(),
           .epoch = state_.report.epoch,
           .step = version,
-          .silence_limit = silence,
-          .standing =
-              [this] {
-                hear();
-                return standing_of(state_);
-              },
-          .lost =
-              [this](WorkerId peer, const Error& error) {
-                decide(LostPeer{peer, cat(name(), ": ", error.message)});
-              },
-          .retire_limit = silence,
-          .other = [this](const Done& done) { transfers_.note(done, monotonic_clock().now()); },
-          .holding = resumes(state_) ? &holding_ : nullptr,
-          .rest = state_.rest ? &state_.rest->part : nullptr,
-          .attempt = state_.rest ? state_.rest->told->attempt : -1};
+          .limits = {.silence = silence, .retire = silence},
+          .observer = &watch_,
+          .recovery = {.holding = resumes(state_) ? &holding_ : nullptr,
+                       .rest = state_.rest ? &state_.rest->part : nullptr,
+                       .attempt = state_.rest ? state_.rest->told->attempt : -1}};
 }
 
 void WorkerProcess::execute(const RunStep& run) {
@@ -183,12 +194,12 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   if (compute_.paced != nullptr) compute_.paced->count_lag(!state_.fresh);
   StepSummary summary{.step = run.step, .start_ns = monotonic_clock().now().count()};
   StepInput input = input_of(run.step);
-  if (input.holding == nullptr) holding_ = Holding(kKeptBytes);
-  input.ended = injected_end(run.step);
-  input.validated = [this] { decide(Validated{compute_.compute->finality()}); };
-  in_step_ = true;
+  if (input.recovery.holding == nullptr) holding_ = Holding(kKeptBytes);
+  end_in_step_ = injected_end(run.step);
+  in_step_ = trains_ = true;
   Result<std::vector<Event>> events = runner_->run_step(input);
-  in_step_ = false;
+  in_step_ = trains_ = false;
+  end_in_step_ = nullptr;
   repairs = transport_->take_repairs();
   if (!events.ok()) return events.error();
   summary.finish_ns = monotonic_clock().now().count();
@@ -203,7 +214,7 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
 
 void WorkerProcess::execute(const Finalize&) {
   in_step_ = true;
-  const Status done = runner_->settle(input_of(state_.running));
+  const Status done = runner_->make_final(input_of(state_.running));
   in_step_ = false;
   outcomes_.push_back(Finalized{done});
 }
@@ -211,16 +222,12 @@ void WorkerProcess::execute(const Finalize&) {
 void WorkerProcess::execute(const Evaluate&) {
   StepInput input = input_of(state_.running);
   input.evaluation = true;
-  input.holding = nullptr;
+  input.recovery.holding = nullptr;
   in_step_ = true;
   const Result<std::vector<Event>> events = runner_->run_step(input);
   in_step_ = false;
   if (!events.ok()) return outcomes_.push_back(Evaluated{events.error(), {}});
-  Evaluated done;
-  for (const MicroLoss& of : compute_.compute->outcome().losses) {
-    done.losses.push_back({of.micro.value, of.loss});
-  }
-  outcomes_.push_back(std::move(done));
+  outcomes_.push_back(Evaluated{ok(), compute_.compute->outcome().losses});
 }
 
 // Shifts the senders' stamps as clocks that are ahead or behind would.
@@ -236,7 +243,7 @@ void WorkerProcess::skew_stamps(std::vector<Event>& events, int64_t step) const 
 void WorkerProcess::finish_summary(std::vector<Event> events, int64_t step, StepSummary& summary) {
   if (!faults_.empty()) skew_stamps(events, step);
   const StepOutcome outcome = compute_.compute->outcome();
-  for (const MicroLoss& of : outcome.losses) summary.losses.push_back({of.micro.value, of.loss});
+  summary.losses = outcome.losses;
   summary.gradient_norm = outcome.gradient_norm;
   summary.learning_rate = outcome.learning_rate;
   summary.finite = outcome.finite;

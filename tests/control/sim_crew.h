@@ -279,7 +279,7 @@ class SimCrew {
       }
       for (const StepSummary& step : of.state.report.steps) {
         if (step.step != version - 1) continue;
-        for (const LossOfMicro& loss : step.losses) taken.losses.push_back(loss.micro);
+        for (const MicroLoss& loss : step.losses) taken.losses.push_back(loss.micro.value);
       }
       if (taken.losses.empty()) taken.losses = of.knows;
       of.held.push_back(std::move(taken));
@@ -418,8 +418,8 @@ class SimCrew {
   }
 
   // Losses of the micro-batches whose last stage the worker runs under the plan in force.
-  std::vector<LossOfMicro> losses_of(size_t worker) const {
-    std::vector<LossOfMicro> losses;
+  std::vector<MicroLoss> losses_of(size_t worker) const {
+    std::vector<MicroLoss> losses;
     for (const Op& op : workers[worker].state.plan->schedule.lists[worker]) {
       if (op.kind != OpKind::Forward || op.stage.value != stages_ - 1) continue;
       losses.push_back({op.micro.value, 1.0});

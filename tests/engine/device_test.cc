@@ -153,7 +153,7 @@ class DeviceTest : public testing::Test {
       input.self = seat.self;
       input.epoch = 1;
       input.step = step;
-      input.silence_limit = std::chrono::seconds(60);
+      input.limits.silence = std::chrono::seconds(60);
       expect(runner.run_step(input));
       seat.losses[step] = seat.compute->outcome().losses;
     }

@@ -424,7 +424,7 @@ TEST_F(EngineRest, AStashOutlivesAStepThatIsTakenBack) {
     one.run(OpKind::Forward);
     one.run(OpKind::Step);
     const std::vector<std::byte> stepped = one.state();
-    const Remainder rest{{{ValueKind::Stash, -1, {0}, {0}}}, {{0}}, {}};
+    const RestPart rest{{{ValueKind::Stash, -1, {0}, {0}}}, {{0}}, {}};
     ASSERT_TRUE(one.engine().resume(0, rest).ok());
     EXPECT_NE(one.state(), stepped);
     one.run_to_the_norm();

@@ -269,7 +269,7 @@ TEST(Failure, SilenceShowsTheListWithArrows) {
     StepInput input;
     input.plan = &plan;
     input.self = {alone};
-    input.silence_limit = std::chrono::milliseconds(150);
+    input.limits.silence = std::chrono::milliseconds(150);
     const auto result = run_step(input, {transport.get(), device.get(), device.get(), &mailbox,
                                          &monotonic_clock(), nullptr});
     ASSERT_FALSE(result.ok());

@@ -40,7 +40,7 @@ PacedOptions troubled(const Job& job, int64_t steps, double share) {
 
 // Runs a staggered plan and compares it with the plain loop.
 Tally expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps, double share,
-                           bool settles = false) {
+                           bool makes_final = false) {
   Tally tally;
   EXPECT_TRUE(is_staggered(plan.schedule));
   const Status right = check(plan);
@@ -48,8 +48,8 @@ Tally expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps, doub
   const PacedOptions options = troubled(job, steps, share);
   TestCluster cluster(job, plan, monotonic_clock(), options);
   cluster.connect();
-  if (settles) {
-    cluster.settles = [](int32_t worker, int64_t step) {
+  if (makes_final) {
+    cluster.makes_final = [](int32_t worker, int64_t step) {
       return mix(8, static_cast<uint64_t>(worker), static_cast<uint64_t>(step)) % 4 == 0;
     };
   }
@@ -204,7 +204,7 @@ TEST(Staggered, AVersionCanBeTakenBack) {
   options.clip = 1;  // every step is clipped: no stage after the first takes one early
   for (const bool settled : {false, true}) {
     TestCluster cluster(job, plan, monotonic_clock(), options);
-    cluster.settles_in_the_end = settled;
+    cluster.makes_final_in_the_end = settled;
     cluster.connect();
     ASSERT_TRUE(cluster.run(0, 2)[0].status.ok());
     std::vector<std::vector<float>> before;
@@ -219,7 +219,7 @@ TEST(Staggered, AVersionCanBeTakenBack) {
       EXPECT_EQ(device.weights(), plain.weights(w));
       EXPECT_FALSE(device.undo().ok());
     }
-    cluster.settles_in_the_end = true;
+    cluster.makes_final_in_the_end = true;
     cluster.connect();
     std::vector<StepOutcome> outcomes{plain.step(), plain.step()};
     expect_equal_runs(cluster, cluster.run(1, 2), outcomes, plain);

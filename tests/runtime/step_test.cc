@@ -200,7 +200,7 @@ TEST(Step, APlanOfAnotherClusterIsRefused) {
   StepInput input;
   input.plan = &plan;
   input.self = {2};
-  input.silence_limit = std::chrono::seconds(1);
+  input.limits.silence = std::chrono::seconds(1);
   Result<std::vector<Event>> result = run_step(input, machine);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().message,

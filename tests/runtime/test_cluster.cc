@@ -155,6 +155,30 @@ void TestCluster::double_reports() {
   for (const auto& worker : workers_) worker->mailbox.doubling = true;
 }
 
+// What a worker's thread notes of its steps, from step `first` on.
+class TestCluster::Watch : public StepObserver {
+ public:
+  Watch(const TestCluster& cluster, Optimizer& optimizer, ThreadRun& run, int64_t first)
+      : cluster_(cluster), optimizer_(optimizer), run_(run), first_(first) {}
+  Standing standing(int64_t) override { return {cluster_.committed_, cluster_.abandon_}; }
+  void lost(WorkerId peer, const Error& error) override {
+    run_.lost.emplace_back(peer, error.message);
+  }
+  void validated() override {
+    const Finality now = optimizer_.finality();
+    const int64_t step = now.version - 1 - first_;
+    if (step < 0 || step >= static_cast<int64_t>(run_.outcomes.size())) return;
+    run_.outcomes[static_cast<size_t>(step)].gradient_norm = now.gradient_norm;
+    run_.outcomes[static_cast<size_t>(step)].finite = now.finite;
+  }
+
+ private:
+  const TestCluster& cluster_;
+  Optimizer& optimizer_;
+  ThreadRun& run_;
+  const int64_t first_;
+};
+
 ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, bool evaluation) {
   Worker& worker = *workers_[static_cast<size_t>(index)];
   if (worker.stages.empty()) return {};
@@ -167,35 +191,25 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   input.evaluation = evaluation;
   input.self = {index};
   input.epoch = epoch_;
-  input.silence_limit = silence_limit;
-  input.retire_limit = retire_limit;
-  input.standing = [this] { return Standing{committed_, abandon_}; };
-  input.lost = [&run](WorkerId peer, const Error& error) {
-    run.lost.emplace_back(peer, error.message);
-  };
-  input.validated = [&] {
-    const Finality now = device->finality();
-    const int64_t step = now.version - 1 - first;
-    if (step < 0 || step >= static_cast<int64_t>(run.outcomes.size())) return;
-    run.outcomes[static_cast<size_t>(step)].gradient_norm = now.gradient_norm;
-    run.outcomes[static_cast<size_t>(step)].finite = now.finite;
-  };
+  input.limits = {silence_limit, retire_limit};
+  Watch watch(*this, *device, run, first);
+  input.observer = &watch;
   if (keep_bytes && !worker.holding) worker.holding.emplace(*keep_bytes);
-  if (worker.holding && !evaluation) input.holding = &*worker.holding;
+  if (worker.holding && !evaluation) input.recovery.holding = &*worker.holding;
   for (int64_t step = first; step < first + count; ++step) {
     input.step = step;
     const bool rest = left && step == first;
     const Plan* const next = rest ? &left->plan : plan_at ? &plan_at(step) : &plan_;
-    if (step > first && next != input.plan) run.status = runner.settle(input);
+    if (step > first && next != input.plan) run.status = runner.make_final(input);
     if (!run.status.ok()) return run;
     input.plan = next;
-    input.rest = rest ? &left->parts[static_cast<size_t>(index)] : nullptr;
+    input.recovery.rest = rest ? &left->parts[static_cast<size_t>(index)] : nullptr;
     device->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
     if (worker.links) {
       worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
                               {index}, static_cast<uint64_t>(job_.seed));
     }
-    if (settles && settles(index, step)) run.status = runner.settle(input);
+    if (makes_final && makes_final(index, step)) run.status = runner.make_final(input);
     Result<std::vector<Event>> events = runner.run_step(input);
     if (!events.ok()) {
       run.status = events.error();
@@ -207,7 +221,7 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     if (commits) note_end(step);
   }
   input.step = first + count;
-  if (!evaluation && settles_in_the_end) run.status = runner.settle(input);
+  if (!evaluation && makes_final_in_the_end) run.status = runner.make_final(input);
   return run;
 }
 

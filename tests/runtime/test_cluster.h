@@ -32,7 +32,7 @@ class ForwardingDevice : public Device {
   bool resumes() const override { return under_.resumes(); }
   void keep(const Value& value) override { under_.keep(value); }
   void drop(const Value& value) override { under_.drop(value); }
-  Result<Duration> resume(int64_t step, const Remainder& rest) override {
+  Result<Duration> resume(int64_t step, const RestPart& rest) override {
     return under_.resume(step, rest);
   }
   void set_speed(double speed) override { under_.set_speed(speed); }
@@ -138,10 +138,11 @@ class TestCluster {
   Duration silence_limit = std::chrono::seconds(20);
   Duration retire_limit = kRetireLimit;
   // True: the worker makes its version final before it begins this step. Empty: never.
-  std::function<bool(int32_t worker, int64_t step)> settles;
-  // The plan of each step, instead of the cluster's own; workers settle before the plan changes.
+  std::function<bool(int32_t worker, int64_t step)> makes_final;
+  // The plan of each step, instead of the cluster's own; workers make their version final before
+  // the plan changes.
   std::function<const Plan&(int64_t step)> plan_at;
-  bool settles_in_the_end = true;  // all workers, after the last step of a run
+  bool makes_final_in_the_end = true;  // all workers, after the last step of a run
   // When one worker fails, all abandon the step, as under control; a failure of this worker stays
   // unheard.
   WorkerId mute;
@@ -154,7 +155,7 @@ class TestCluster {
   // The remaining ops of a step and each worker's part of them; the next run begins with these.
   struct Left {
     Plan plan;
-    std::vector<Remainder> parts;
+    std::vector<RestPart> parts;
   };
   std::optional<Left> left;
 
@@ -200,6 +201,7 @@ class TestCluster {
     std::unique_ptr<LinkClock> links;
     std::optional<Holding> holding;
   };
+  class Watch;
   void make_workers(const MakeDevice& make);
   void note_end(int64_t step);
 

@@ -72,7 +72,7 @@ void train(Seat& seat, const Plan& plan, int64_t first, int64_t last) {
     input.self = seat.self;
     input.epoch = 1;
     input.step = step;
-    input.silence_limit = std::chrono::seconds(60);
+    input.limits.silence = std::chrono::seconds(60);
     expect(runner.run_step(input));
     seat.losses[step] = seat.compute->outcome().losses;
   }
@@ -81,8 +81,8 @@ void train(Seat& seat, const Plan& plan, int64_t first, int64_t last) {
   after.self = seat.self;
   after.epoch = 1;
   after.step = last;
-  after.silence_limit = std::chrono::seconds(60);
-  expect(runner.settle(after));
+  after.limits.silence = std::chrono::seconds(60);
+  expect(runner.make_final(after));
 }
 
 double mean_loss(std::vector<std::unique_ptr<Seat>>& seats, int64_t step) {
