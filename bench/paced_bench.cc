@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "plan/make_plan.h"
 #include "rehearsal/paced.h"
+#include "rehearsal/virtual_clock.h"
 #include "runtime/worker.h"
 #include "sim/price.h"
 #include "transport/ucx.h"
@@ -158,9 +159,10 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
     const StageId stage{self % job.parallel.stages};
     const auto device = make_paced(job, plan, {stage}, monotonic_clock(), mailbox);
     LinkClock links = make_link_clock(job);
+    VirtualClock clock(links);
     const bool on_virtual = job.device.clock == "virtual";
     Runner runner({&transport, device.get(), device.get(), &mailbox, &monotonic_clock(),
-                   on_virtual ? &links : nullptr});
+                   on_virtual ? &clock : nullptr});
     StepInput input;
     input.plan = &plan;
     input.self = {self};

@@ -18,7 +18,6 @@ EXCEPTIONS = {
         "docs/formats.md",
         "src/engine/engine.cc",
         "src/rehearsal/paced.cc",
-        "src/runtime/step_run.cc",
         "tests/collective/complete_test.cc",
         "tests/communicator/communicator_test.cc",
         "tests/control/decide_test.cc",
@@ -35,12 +34,10 @@ EXCEPTIONS = {
         "src/rehearsal/paced.cc Paced",
         "src/runtime/reduction.cc Reduction",
         "src/runtime/reduction.h Reduction",
-        "src/runtime/step_run.cc StepRun",
-        "src/runtime/step_run.h StepRun",
         "tests/ir/rules.cc has_place",
     },
     "faces": set(),
-    "inputs": {"src/runtime/worker.h StepInput"},
+    "inputs": set(),
 }
 
 

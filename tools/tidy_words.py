@@ -31,7 +31,6 @@ UNCONVERTED = {
     "src/run",
     "src/runtime",
     "src/sim",
-    "src/worker",
     "tests/adapt",
     "tests/control",
     "tests/engine",
@@ -39,7 +38,6 @@ UNCONVERTED = {
     "tests/run",
     "tests/runtime",
     "tests/sim",
-    "tests/truth",
     "tests/worker",
 }
 PLACES = ("src/", "tests/", "bench/", "docs/", "README.md", "CONTRIBUTING.md")

@@ -2,6 +2,7 @@
 // the plan stays.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,6 +36,8 @@ class ListTable {
   int32_t first_call(int32_t index) const { return first_call_[static_cast<size_t>(index)]; }
   // The Reduce to which call `call` belongs; `call` is at least the list's size.
   int32_t reduce_of(int32_t call) const;
+  // Ops of the list.
+  size_t op_count() const { return list_.size(); }
   // Calls of a step at most: one per op and one per message of each reduction.
   int32_t call_count() const { return call_count_; }
 

@@ -51,7 +51,7 @@ Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSetti
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
   for (Chain& chain : chains_) {
-    if (chain.open == 0) settle(chain);
+    if (chain.open == 0) complete(chain);
     advance(chain);
   }
   post_receives();
@@ -296,7 +296,7 @@ void Reduction::take(void* taking, std::span<const std::byte> message) {
 void Reduction::finish_entry(Chain& chain, Entry& entry) {
   entry.state = State::Done;
   --open_;
-  if (--chain.open == 0) settle(chain);
+  if (--chain.open == 0) complete(chain);
 }
 
 bool Reduction::kept(const Chain& chain) const {
@@ -304,7 +304,7 @@ bool Reduction::kept(const Chain& chain) const {
 }
 
 // Nothing moves or reads this chunk any more. A chunk that nobody sent here is this member's own.
-void Reduction::settle(Chain& chain) {
+void Reduction::complete(Chain& chain) {
   if (!kept(chain)) return;
   const std::span<std::byte> total = part(total_, chain);
   if (!chain.in_total && !in_place_) copy(total, part(own_, chain));

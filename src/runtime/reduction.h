@@ -172,7 +172,7 @@ class Reduction {
   void post_sends();
   void start_send(int32_t index);
   void finish_entry(Chain& chain, Entry& entry);
-  void settle(Chain& chain);
+  void complete(Chain& chain);
   bool kept(const Chain& chain) const;
   bool in_window();
   void post_receives();

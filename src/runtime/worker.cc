@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "ir/device_queue.h"
 #include "ir/effect.h"
 #include "runtime/step_run.h"
 
@@ -82,35 +81,9 @@ Status Runner::make_final(const StepInput& input) {
 
 Result<std::vector<Event>> Runner::run_once(const StepInput& input, const Schedule& schedule,
                                             const ListTable& table, bool validated) {
-  // The held-out pass has no queue: its messages leave by themselves.
-  const bool queued = machine_.links != nullptr && machine_.links->blocking() && !input.evaluation;
-  auto count = static_cast<uint64_t>(table.call_count());
-  if (queued) {
-    if (const Status found = find_order(input); !found.ok()) return found.error();
-    count += schedule.lists[static_cast<size_t>(input.self.value)].size();
-  }
-  StepRun run(input, machine_, table, schedule, queued ? &order_ : nullptr,
-              next_ticket.fetch_add(count), scratch_, {input.step + voids_, validated});
-  return run.run();
-}
-
-Status Runner::find_order(const StepInput& input) {
-  const Plan& plan = *input.plan;
-  if (ordered_ && *ordered_ == plan) return ok();
-  if (plan.dispatch != Dispatch::Listed) {
-    return Error{Code::Invalid, Reach::Job,
-                 cat("worker ", input.self,
-                     ": blocking messages leave in list order, and the plan has dispatch ready: "
-                     "take listed, or network.send = \"offloaded\"")};
-  }
-  auto orders = device_orders(plan, plan.schedule);
-  if (!orders.ok()) {
-    return Error{Code::Invalid, Reach::Job,
-                 cat("worker ", input.self, ": ", orders.error().message)};
-  }
-  order_ = std::move(orders.value()[static_cast<size_t>(input.self.value)]);
-  ordered_ = plan;
-  return ok();
+  const uint64_t base = next_ticket.fetch_add(StepState::ticket_count(table, machine_));
+  return StepRun(input, machine_, schedule, table, scratch_, {base, input.step + voids_, validated})
+      .run();
 }
 
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine) {

@@ -16,10 +16,10 @@
 #include "ir/plan.h"
 #include "runtime/compute.h"
 #include "runtime/holding.h"
-#include "runtime/link_clock.h"
 #include "runtime/list_table.h"
 #include "runtime/optimizer.h"
 #include "runtime/step_observer.h"
+#include "runtime/step_pacer.h"
 #include "runtime/tag.h"
 #include "transport/transport.h"
 #include "world/event.h"
@@ -33,7 +33,7 @@ struct Machine {
   Optimizer* optimizer = nullptr;  // of the same device
   Mailbox* mailbox = nullptr;
   const Clock* clock = nullptr;
-  LinkClock* links = nullptr;  // virtual clock: stamps every message's arrival; null: real clock
+  Pacer* pacer = nullptr;  // gives ops other times than they really have; null: it does not
 };
 
 // How long a failed step waits for what is under way, unless told otherwise.
@@ -79,10 +79,10 @@ struct StepInput {
 // Errors: Cancelled/Call       StepObserver::standing said abandon
 //         Disconnected/Worker  a peer was lost with which this worker still had messages; the
 //                              sentence names worker, stage, step, peer and op
-//         Timeout/Worker       nothing ended within the limit; the sentence shows the list with an
+//         Timeout/Worker       no op completed within the limit; the sentence shows the list with
+//         an
 //                              arrow at each waiting op, what it misses and from whom
-//         Invalid/Job          the plan's list cannot be run by this worker, or not with messages
-//                              through the device's queue
+//         Invalid/Job          the plan's list cannot be run by this worker, or as the pacer says
 //         others as compute and wire report them
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine);
 
@@ -112,7 +112,6 @@ class Runner {
  private:
   Result<std::vector<Event>> run_once(const StepInput& input, const Schedule& schedule,
                                       const ListTable& table, bool validated);
-  Status find_order(const StepInput& input);
   void count_from(int64_t epoch);
 
   Machine machine_;
@@ -121,9 +120,6 @@ class Runner {
   int64_t validated_ = -1;  // the step whose validation has been run ahead of it
 
   std::optional<ListTable> training_, evaluation_;
-  // When messages leave through the device's queue: its order, and the plan that this is for.
-  std::vector<int32_t> order_;
-  std::optional<Plan> ordered_;
   std::vector<std::vector<int64_t>> scratch_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "rehearsal/virtual_clock.h"
 #include "transport/ucx.h"
 #include "world/fault.h"
 
@@ -136,6 +137,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
     made.compute = std::move(paced);
     if (on_virtual_clock(job)) {
       made.links = std::make_unique<LinkClock>(make_link_clock(job));
+      made.pacer = std::make_unique<VirtualClock>(*made.links);
     }
     return made;
   }

@@ -8,10 +8,11 @@
 #include "base/mailbox.h"
 #include "base/result.h"
 #include "ir/plan.h"
+#include "rehearsal/link_clock.h"
 #include "rehearsal/paced.h"
 #include "runtime/device.h"
-#include "runtime/link_clock.h"
 #include "runtime/staged.h"
+#include "runtime/step_pacer.h"
 #include "transport/faulty.h"
 #include "transport/transport.h"
 #include "world/job.h"
@@ -23,6 +24,7 @@ struct WorkerCompute {
   std::unique_ptr<Device> compute;
   PacedDevice* paced = nullptr;      // the same, when it is a paced device
   std::unique_ptr<LinkClock> links;  // paced on the virtual clock
+  std::unique_ptr<Pacer> pacer;      // the same
 };
 
 // How devices that compute with numbers are made. The program supplies this, so that a worker with

@@ -184,7 +184,7 @@ Status WorkerProcess::make_wire(const Job& job, int64_t epoch) {
 void WorkerProcess::join_parts() {
   if (staged_ != nullptr) staged_->use(compute_.compute->copies());
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), compute_.compute.get(),
-                          &mailbox_, &monotonic_clock(), compute_.links.get()});
+                          &mailbox_, &monotonic_clock(), compute_.pacer.get()});
 }
 
 // Nothing is heard any more from the transport of the epoch before.

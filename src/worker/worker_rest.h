@@ -7,6 +7,7 @@
 
 #include "ir/plan.h"
 #include "protocol/client.h"
+#include "rehearsal/link_clock.h"
 #include "runtime/compute.h"
 #include "runtime/holding.h"
 #include "runtime/optimizer.h"

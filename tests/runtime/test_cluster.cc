@@ -83,6 +83,7 @@ void TestCluster::make_workers(const MakeDevice& make) {
     if (!worker->stages.empty()) worker->device = make(worker->stages, worker->mailbox);
     if (job_.device.kind == "paced" && job_.device.clock == "virtual") {
       worker->links = std::make_unique<LinkClock>(make_link_clock(job_));
+      worker->pacer = std::make_unique<VirtualClock>(*worker->links);
     }
     workers_.push_back(std::move(worker));
   }
@@ -184,7 +185,7 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   if (worker.stages.empty()) return {};
   Device* device = worker.compute ? worker.compute.get() : worker.device.get();
   Runner runner(
-      {worker.transport.get(), device, device, &worker.mailbox, &clock_, worker.links.get()});
+      {worker.transport.get(), device, device, &worker.mailbox, &clock_, worker.pacer.get()});
   ThreadRun run;
   StepInput input;
   input.plan = &plan_;

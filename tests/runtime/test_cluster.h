@@ -14,6 +14,7 @@
 #include "ir/plan.h"
 #include "plan/make_plan.h"
 #include "rehearsal/paced.h"
+#include "rehearsal/virtual_clock.h"
 #include "runtime/worker.h"
 #include "transport/faulty.h"
 #include "transport/memory.h"
@@ -199,6 +200,7 @@ class TestCluster {
     std::unique_ptr<Transport> transport;
     FaultyTransport* faulty = nullptr;  // the transport, when it has faults
     std::unique_ptr<LinkClock> links;
+    std::unique_ptr<Pacer> pacer;
     std::optional<Holding> holding;
   };
   class Watch;

@@ -159,17 +159,19 @@ return report.received >= 0 && (report.received <= state.committed || is_seeded(
     ],
     "runtime/step_run.cc": [
         ("Ahead", """\
-  if (is_step(it.kind)) return standing_.committed >= input_.step;
+  if (is_step(state_.op(index).kind)) return standing_.committed >= state_.input.step;
 """, """\
-  if (is_step(it.kind)) return standing_.committed >= input_.step || is_seeded(Seeded::Ahead);
-"""),
-        ("FreeTotal", """\
-  machine_.compute->keep(value);
-""", """\
-  if (is_seeded(Seeded::FreeTotal) && value.kind == ValueKind::Total) {
-    machine_.compute->discard(value);
+  if (is_step(state_.op(index).kind)) {
+    return standing_.committed >= state_.input.step || is_seeded(Seeded::Ahead);
   }
-  machine_.compute->keep(value);
+"""),
+    ],
+    "runtime/step_values.cc": [
+        ("FreeTotal", """\
+  compute.keep(value);
+""", """\
+  if (is_seeded(Seeded::FreeTotal) && value.kind == ValueKind::Total) compute.discard(value);
+  compute.keep(value);
 """),
     ],
     "runtime/tag.cc": [

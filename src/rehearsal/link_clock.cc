@@ -1,4 +1,4 @@
-#include "runtime/link_clock.h"
+#include "rehearsal/link_clock.h"
 
 #include <algorithm>
 

@@ -39,7 +39,7 @@ class QueuedMessages {
   void set_moved(int32_t index) { half(index).moved = true; }
   // The end of a message, once: when its bytes have moved and both starts are known. The queue is
   // told the end as soon as both starts and the time of the bytes are known.
-  std::optional<Duration> settle(int32_t index);
+  std::optional<Duration> find_end(int32_t index);
   // Eight bytes for the note of a message: it holds the start of the receive.
   std::span<std::byte> note(int32_t index) {
     return std::as_writable_bytes(std::span(&notes_[static_cast<size_t>(index)], 1));

@@ -1,4 +1,4 @@
-#include "runtime/queued_messages.h"
+#include "rehearsal/queued_messages.h"
 
 #include <utility>
 
@@ -23,7 +23,7 @@ std::optional<DeviceQueue::Item> QueuedMessages::next() {
   return item;
 }
 
-std::optional<Duration> QueuedMessages::settle(int32_t index) {
+std::optional<Duration> QueuedMessages::find_end(int32_t index) {
   Half& it = half(index);
   if (it.mine == kNotYet || it.theirs == kNotYet || it.way == kNotYet) return {};
   if (it.end == kNotYet) {

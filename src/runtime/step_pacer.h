@@ -1,0 +1,76 @@
+// The seam through which a rehearsal gives the ops of a step other times than those at which they
+// really run: those of a virtual clock (rehearsal/). A real run has no pacer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/mailbox.h"
+#include "base/result.h"
+#include "base/unit.h"
+#include "transport/transport.h"
+
+namespace tenuto {
+
+struct ReductionCall;
+struct StepState;
+
+// Gives the calls of one run their times, and writes them into the rows of its StepState. Its one
+// thread calls it; ops are named by their place in the list.
+class CallPacer {
+ public:
+  virtual ~CallPacer() = default;
+  // A compute op, receive or reduction starts. Returns when its inputs were there.
+  virtual Duration start(int32_t index) = 0;
+  // A send starts: the stamp of its message.
+  virtual Stamp send(int32_t index, const Tag& tag) = 0;
+  // The note that the receiver of a message sends to its sender; empty = none.
+  virtual std::span<std::byte> note(int32_t index) = 0;
+  // The call of the note has ended.
+  virtual void take_note(int32_t index) = 0;
+  // The call of the op has ended, at `now`. True when the op has, too.
+  virtual bool ended(int32_t index, Duration now, const Done& done) = 0;
+
+  // A message of a reduction is sent by call number `call`: its stamp.
+  virtual Stamp send_part(int32_t call, const ReductionCall& part, const Tag& tag) = 0;
+  // When the call of such a message ended; the report says `now`.
+  virtual Duration part_end(int32_t call, Duration now) = 0;
+  // A reduction has ended `at`.
+  virtual void reduced(Duration at) = 0;
+};
+
+// Decides besides when the ops of the run start and end.
+class StepPacer : public CallPacer {
+ public:
+  // The device has begun the step: no op starts before `at`.
+  virtual Status begin(Duration at) = 0;
+  // The loop looks for ops to start, all that it can see until it waits again.
+  virtual void begin_round() = 0;
+  // An op that ends now, though the report of its call came earlier.
+  virtual std::optional<int32_t> next_end() = 0;
+  // Whether an op that the walk lets start may start now.
+  virtual bool may_start(int32_t index) = 0;
+  // An op that starts now, though may_start() refused it; or a receive, posted already, whose note
+  // is to be sent now.
+  virtual std::optional<int32_t> next_start() = 0;
+  // Nothing has started or ended in this round, and nothing was refused: moves the pacer's own time
+  // on. True when it has moved.
+  virtual bool move_on() = 0;
+  // On the machine's clock, when to look again without a report; zero = no reason to.
+  virtual Duration wake_at() const = 0;
+};
+
+// Makes the pacers of a worker, one for each run.
+class Pacer {
+ public:
+  virtual ~Pacer() = default;
+  // The state must outlive the pacer.
+  //
+  // Errors: Invalid/Job  the plan cannot be run this way
+  virtual Result<std::unique_ptr<StepPacer>> pace(StepState& state) = 0;
+};
+
+}  // namespace tenuto
