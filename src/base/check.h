@@ -1,5 +1,5 @@
 // CHECK ends the process on a programmer's mistake, in every build. No file, message or flag may
-// lead to one: wrong input is answered with a Result.
+// make a CHECK fail: for wrong input, functions return an Error.
 //
 // Torch's headers define and undefine a CHECK of their own. So this header, unlike all others,
 // takes effect each time that it is included: include it after theirs to get this CHECK.

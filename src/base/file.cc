@@ -135,7 +135,7 @@ InputFile::~InputFile() {
 }
 
 Result<InputFile> InputFile::open(const std::string& path) {
-  // Check what it is before opening it: opening a device can have side effects.
+  // Check the kind of the file before opening it: opening a device can have side effects.
   struct stat about;
   if (::stat(path.c_str(), &about) != 0) return read_error(path, errno);
   if (!S_ISREG(about.st_mode)) return no_plain_file(path, about.st_mode);

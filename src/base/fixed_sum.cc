@@ -23,7 +23,7 @@ __extension__ using Wide = __int128;
 void add_to(std::span<FixedSum> sums, std::span<const float> terms, int64_t& refused) {
   CHECK(sums.size() == terms.size(), "a sum for each term");
   for (size_t i = 0; i < terms.size(); ++i) {
-    const bool fits = std::fabs(terms[i]) < kLimit;  // false for what is not a number, too
+    const bool fits = std::fabs(terms[i]) < kLimit;  // also false for NaN
     const double units = (fits ? static_cast<double>(terms[i]) : 0.0) * kHighUnits;
     const double high = units + kWhole;
     const double low = (units - (high - kWhole)) * kLowInHigh + kWhole;

@@ -1,5 +1,5 @@
-// Sums of fp32 numbers that have the same bits in whatever order, and by whichever members, the
-// terms are added.
+// Sums of fp32 numbers. Their bits do not depend on the order of the terms, nor on which member
+// adds which term.
 //
 // Idea:  every number is split into two integers: in units of 2^-24, and, for the remainder, in
 //        units of 2^-74. Adding integers is associative, so partial sums can be added, too.
@@ -25,8 +25,8 @@ struct FixedSum {
   bool operator==(const FixedSum&) const = default;
 };
 
-// Adds terms[i] to sums[i]. A term outside the range, or not a number, adds nothing to its sum and
-// 1 to `refused`.
+// Adds terms[i] to sums[i]. A term that is NaN or outside the range adds nothing to its sum and 1
+// to `refused`.
 //
 // Shapes: as many sums as terms
 void add_to(std::span<FixedSum> sums, std::span<const float> terms, int64_t& refused);

@@ -18,7 +18,7 @@ namespace {
 
 const char* program_name = "tenuto";
 
-// Nothing below allocates memory: there may be none.
+// Nothing below allocates memory: there may be none left.
 void say(const char* text) {
   const ssize_t ignored = ::write(STDERR_FILENO, text, std::strlen(text));
   (void)ignored;
@@ -67,7 +67,7 @@ bool say_limit(const char* before) {
   }
   line[length] = '\0';
   say(line);
-  // A memory limit also makes threads and buffers fail, with other messages.
+  // Under a memory limit, starting a thread or making a buffer can fail with other messages.
   say(say_limit("; ") ? ", which may be the cause\n" : "\n");
   ::_exit(1);
 }

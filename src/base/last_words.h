@@ -1,5 +1,5 @@
-// When an allocation fails, or nobody catches an exception, in whichever thread: prints one
-// sentence and ends the program with exit code 1, instead of letting it die by a signal.
+// When an allocation fails in any thread, or nobody catches an exception, the program prints one
+// sentence and ends with exit code 1 instead of a signal.
 #pragma once
 
 namespace tenuto {

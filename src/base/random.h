@@ -1,5 +1,5 @@
-// Random numbers without state: a function of a key and a counter, so that the same question has
-// the same answer on every worker, under every schedule.
+// Random numbers without state: a function of a key and a counter, so that every worker draws the
+// same numbers under every schedule.
 #pragma once
 
 #include <array>

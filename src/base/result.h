@@ -73,7 +73,7 @@ using Status = Result<std::monostate>;
 // The successful Status.
 inline Status ok() { return std::monostate{}; }
 
-// Shorthands for the errors that callers make most.
+// Shorthands for the errors that functions return most often.
 inline Error invalid(std::string message) {
   return {Code::Invalid, Reach::Call, std::move(message)};
 }

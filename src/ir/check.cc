@@ -112,7 +112,8 @@ PlanFault Checker::check_kind(OpKind kind, std::vector<OpPlace>& owner) const {
   for (const auto& ops : schedule_.lists) {
     count += std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
   }
-  // With too few ops one of the first count + 1 is missing, so count + 1 places are enough.
+  // If there are too few ops, one of the first count + 1 micro-batches has none: so many places are
+  // enough.
   owner.assign(static_cast<size_t>(std::min(wanted, count + 1)), OpPlace{});
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
@@ -213,8 +214,8 @@ PlanFault Checker::check_rest() const {
 
 // Under ready dispatch, ops that add to a sum must stand in micro-batch order, so that sums repeat
 // bit for bit: weight gradients (with a whole backward, input gradients) and held-out losses. Other
-// ops may stand in any order; the walk decides whether that order stands still. Under listed
-// dispatch the list fixes the order of the sums.
+// ops may stand in any order; the walk decides whether that order deadlocks. Under listed dispatch
+// the list fixes the order of the sums.
 PlanFault Checker::check_order() const {
   if (plan_.dispatch == Dispatch::Listed) return {};
   for (int32_t w = 0; w < worker_count(); ++w) {
@@ -283,7 +284,7 @@ PlanFault Checker::check_room(WorkerId worker, const Room& room) const {
   return {};
 }
 
-// A listed plan keeps its limits by its lists alone.
+// Under listed dispatch, only the order of the lists can keep the limits.
 PlanFault Checker::check_memory() const {
   if (plan_.dispatch != Dispatch::Listed || evaluation_) return {};
   for (size_t w = 0; w < plan_.limits.size(); ++w) {

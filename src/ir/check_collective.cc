@@ -20,7 +20,7 @@ Error fault(std::string message) { return {Code::Invalid, Reach::Job, std::move(
 
 constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
 
-// A move by the places of its members, and where it stands.
+// A move, its members as indices, and its place in the collective.
 struct PlacedMove {
   uint32_t from = 0, to = 0, round = 0, index = 0;
   bool add = false;

@@ -66,7 +66,7 @@ class TickRun {
   }
 
  private:
-  // Starts what the worker can start; true when a compute op is among it.
+  // Starts what the worker can start; true when that includes a compute op.
   bool go_on(int32_t worker) {
     Walk& walk = walks_[at(worker)];
     bool computes = false;

@@ -25,7 +25,7 @@ struct HeldLimit {
   Room room;
 
   HeldLimit() = default;
-  // The part of a worker's limit that says how much it holds.
+  // The part of a worker's limit that says how much it may hold.
   explicit HeldLimit(const Limit& limit)
       : micros(limit.micros > 0 ? limit.micros : INT32_MAX), room(limit.room) {}
 
@@ -35,7 +35,7 @@ struct HeldLimit {
   }
 };
 
-// What a choice is when no op of a kind can begin.
+// The choice when no op of a kind can begin.
 inline constexpr int32_t kNoOp = -1;
 // The choice of a search that lets the worker wait, though an op of another kind could begin.
 inline constexpr int32_t kWait = kNoOp - 1;

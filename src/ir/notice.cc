@@ -10,8 +10,8 @@ namespace tenuto {
 
 namespace {
 
-// The first weight gradient that stands behind one of a later micro-batch, and how many stages of
-// workers have such a place.
+// The first weight gradient that stands behind one of a later micro-batch, and how many pairs of
+// worker and stage have one.
 std::string sum_order(const Plan& plan) {
   std::string first;
   int64_t others = -1;

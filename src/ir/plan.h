@@ -1,5 +1,4 @@
 // The plan: who holds which layers, one op list per worker, and the rules by which lists are run.
-// The order: what control tells the workers.
 #pragma once
 
 #include <array>
@@ -72,8 +71,8 @@ struct Room {
 // The largest number in a Room: every reader of JSON represents it exactly.
 inline constexpr int64_t kMostRoom = int64_t{1} << 53;
 
-// What ready dispatch obeys at one worker, and what check holds a listed plan to. `micros` and
-// `warm_up` are choices of an order, `room` is what the worker has.
+// The limits of one worker: ready dispatch keeps them, check refuses a listed plan that breaks
+// them. `micros` and `warm_up` are choices of an order, `room` is what the worker has.
 struct Limit {
   int32_t micros = 0;   // micro-batches between the start of a forward and the end of its weight
                         // gradient, at most, each counted once for each stage of the worker that

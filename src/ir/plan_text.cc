@@ -30,7 +30,7 @@ std::vector<Stage> stages_of(const Schedule& schedule) {
 Result<Plan> plan_of_schedule(Schedule schedule, std::string_view source) {
   size_t ops = 0;
   for (const auto& list : schedule.lists) ops += list.size();
-  // With more stages than ops some stage has no holder: refuse before allocating room for them.
+  // With more stages than ops some stage has no holder: refuse before allocating the stages.
   if (schedule.stage_count < 1 || static_cast<size_t>(schedule.stage_count) > ops) {
     return invalid(cat(source, ":1:8: expected a count of stages from 1 to the number of ops, ",
                        ops, ", found ", schedule.stage_count));

@@ -33,14 +33,14 @@ struct Section {
 // A collective, and what an executor, a price and a picture need to know beside its moves.
 //
 // In each round a member sends at most one message and receives at most one; a message is
-// consecutive moves of the round from one member to another. A put always moves what the goal wants
-// at the destination and what is not there yet. `check` enforces both rules.
+// consecutive moves of the round from one member to another. A put only moves a chunk that the
+// destination needs for the goal and does not have yet. `check` enforces both rules.
 struct Procedure {
   std::string name;  // of the algorithm
   Goal goal = Goal::AllReduce;
   Collective collective;
   std::vector<WorkerId> owners;  // of each chunk; none where the algorithm has no owners
-  std::vector<WorkerId> late;    // members that the others need not wait for, in expected order
+  std::vector<WorkerId> late;    // members that the others need not wait for, first arrival first
   std::vector<Section> sections;
   auto operator<=>(const Procedure&) const = default;
 };
@@ -69,8 +69,8 @@ struct CollectiveFacts {
   int64_t idle_puts = 0;     // puts of what is not wanted in the end, or is there already
 };
 
-// Refuses a procedure that does not reach its goal, or breaks a rule of procedures: one
-// message out of and one into a member in a round, nothing put that is not wanted or there already.
+// Refuses a procedure that does not reach its goal, or breaks a rule of procedures: each member
+// sends and receives at most one message in a round, and no put is useless.
 //
 // Errors: Invalid/Job   a sentence with the round and the move, or the worker and the chunk
 // Cost:   moves x members / 64, a chunk at a time
@@ -93,7 +93,7 @@ std::string_view name_of(Goal goal);
 //
 // "from>to.chunk" puts, "from>to.chunk+" adds. What follows a # is a comment.
 std::string to_text(const Procedure& procedure);
-// Reads the text back: the same procedure. Whether it is a correct one, `check` says.
+// Reads the text back: the same procedure. Only `check` says whether it is correct.
 //
 // Errors: Invalid/Call with `source` and line, what was expected and what was found
 Result<Procedure> procedure_from_text(std::string_view text, std::string_view source);

@@ -23,7 +23,7 @@ struct Place {
 struct Wait {
   Place op;
   std::string reason;         // "for a0.1, which ..."
-  std::optional<Place> next;  // the op to look at next; none: this is the end of it
+  std::optional<Place> next;  // the op to look at next; none: the chain ends here
 };
 
 class Explainer {
@@ -117,8 +117,8 @@ Wait Explainer::wait_of(Place place) const {
   return wait_for_limit(place);
 }
 
-// A forward waits for the weight gradient that gives room back, a backward for the next forward of
-// the warm-up.
+// A forward waits for a weight gradient, after which the worker holds less; a backward waits for
+// the next forward of the warm-up.
 Wait Explainer::wait_for_limit(Place place) const {
   const bool forward = op(place).kind == OpKind::Forward;
   const bool empty = forward && walk(place.worker).held() == 0;
@@ -204,7 +204,7 @@ Wait Explainer::wait_of_group(Place place) const {
 }
 
 Explanation Explainer::told(const std::vector<Wait>& waits, bool circle) const {
-  constexpr size_t kMost = 6;  // more than that nobody reads
+  constexpr size_t kMost = 6;  // nobody reads more than that
   Explanation explanation;
   for (const Wait& wait : waits) {
     if (explanation.marks.size() == kMost) {

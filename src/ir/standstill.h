@@ -1,4 +1,4 @@
-// Why nothing can move: the circle of waits, or the value that nobody makes.
+// Explains a deadlock: the circle of waits, or the value that no op makes.
 #pragma once
 
 #include <cstdint>

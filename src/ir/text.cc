@@ -194,7 +194,7 @@ std::optional<Error> take_number(Reader& reader, std::string_view what, int32_t&
   return reader.expected(cat(what, ", a whole number from 0 to 2147483647"));
 }
 
-// Numbers up to the next word that is none.
+// Reads numbers up to the first word that is not a number.
 template <class Tag>
 std::optional<Error> take_numbers(Reader& reader, std::string_view what,
                                   std::vector<Id<Tag>>& values) {

@@ -36,7 +36,7 @@ std::string to_text(const Value& value);
 std::string to_text(const Move& move);
 // The schedule as text.
 std::string to_text(const Schedule& schedule);
-// Reads the text back: the same schedule. Whether it is a correct one, `check` says.
+// Reads the text back: the same schedule. Only `check` says whether it is correct.
 //
 // Errors: Invalid/Call with `source`, line and column, what was expected and what was found.
 Result<Schedule> schedule_from_text(std::string_view text, std::string_view source);

@@ -300,7 +300,7 @@ CsvReader::Fault CsvReader::add_list(size_t row, CsvSchedule& result) const {
     if (is_message(action.verb)) {
       if (auto error = add_message(row, action, list)) return error;
     } else if (action.verb == Verb::Unshard || action.verb == Verb::Reshard) {
-      continue;  // told by note_steps
+      continue;  // note_steps reports it
     } else if (action.verb == Verb::ReduceGradient) {
       if (auto error = check_reduction(row, i)) return error;
     } else if (action.verb == Verb::Forward) {

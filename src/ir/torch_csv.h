@@ -49,9 +49,9 @@ enum class CsvBackward : uint8_t { Whole, Split, Apart };
 
 // What to write.
 struct CsvOptions {
-  bool messages = false;                      // complete, with REDUCE_GRAD; else compute only
-  CsvBackward backward = CsvBackward::Whole;  // see there
-  int32_t pipeline = -1;                      // which one; -1 = the only one
+  bool messages = false;  // complete, with REDUCE_GRAD; else compute only
+  CsvBackward backward = CsvBackward::Whole;
+  int32_t pipeline = -1;  // which one; -1 = the only one
 };
 
 // The compute of one pipeline as CSV. Messages are placed anew, each SEND with its RECV, in one

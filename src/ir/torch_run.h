@@ -17,7 +17,7 @@ namespace tenuto {
 enum class TorchEnding : uint8_t {
   Runs,      // to the end, with the right values
   Hangs,     // as PyTorch's own dry run finds it (_simulate_comms_compute)
-  MixesUp,   // a receive gets another message than the one that it is for
+  MixesUp,   // a receive gets the message of another receive
   NotTaken,  // PyTorch does not load the file
 };
 

@@ -51,7 +51,7 @@ int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId work
 // An op that can start stays able to start until it does: each kind of op keeps its list order and
 // takes slots and buffers in that order; returning a slot or a buffer makes no op wait; and no
 // value is consumed twice. So all ways to walk a plan to its end, or to where it is stuck, run the
-// same ops, and one walk tells whether any timing can stand still (docs/decisions/015).
+// same ops, and one walk tells whether any timing can deadlock (docs/decisions/015).
 class Walk {
  public:
   // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists. At most
@@ -98,7 +98,7 @@ class Walk {
     WorkerId peer;
     int32_t next = 0, end = 0;  // into lane_ops_
     int32_t granted = 0;        // receive lanes: buffers in use
-    int32_t buffers = 0;        // receive lanes: buffers there are
+    int32_t buffers = 0;        // receive lanes: buffers in all
     bool busy = false;
   };
   void index_lanes();

@@ -14,11 +14,11 @@ constexpr size_t kNewest = 3;  // runs kept whatever their probability, so that 
 constexpr double kImprobable = 1e-6;
 constexpr double kFirstWeight = 1e-4;  // a new run's mean is unknown: a 10,000th of a reading
 constexpr double kFirstShape = 3;      // a new run's spread counts as known from six readings
-constexpr double kMemory = 100;        // readings that a run's mean and spread remember
+constexpr double kMemory = 100;        // readings that count in a run's mean and spread
 constexpr int32_t kLasting = 3;        // readings that make a change: one and two that agree
 constexpr int32_t kLate = 8;           // a run not reported after so many readings is no change
 constexpr double kClear = 5;           // a mean that is off by so many spreads is not chance
-constexpr size_t kPatience = 6;        // after so many kept back in a row the series is noisier
+constexpr size_t kPatience = 6;        // so many kept back in a row: the series has become noisier
 
 // gamma(3.5) / gamma(3), for kFirstShape.
 constexpr double kFirstGammaRatio = 15.0 / 16.0 * 1.7724538509055160273;
@@ -69,7 +69,7 @@ void ChangeSeries::join(Run& run, const Reading& reading, double x) const {
     run.gamma_ratio = run.shape / run.gamma_ratio;  // gamma(s + 1) = s gamma(s)
     run.shape += 0.5;
   } else {
-    run.scale *= run.shape / (run.shape + 0.5);  // forgets
+    run.scale *= run.shape / (run.shape + 0.5);  // old readings lose weight
   }
   ++run.readings;
   const double share = 1 / std::min<double>(run.readings, kMemory);

@@ -14,7 +14,7 @@
 //         under the old one. Otherwise the probability of a run of length 0 is always the hazard,
 //         whatever the reading is.
 // Not so: comparing the means of a window before and of a window after. That finds a step of 15 %
-//         as fast, but gives no probability, and needs a spread to be chosen for every link.
+//         as soon, but gives no probability, and somebody must choose a spread for every link.
 #pragma once
 
 #include <array>

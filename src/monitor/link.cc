@@ -109,7 +109,7 @@ bool LinkWatch::least_moved(const Level& before, const Level& after, double floo
   return std::abs(moved) >= std::max(options_.least_moves * small, floor / 2);
 }
 
-// Reports a change when the slow average has moved away from the believed level and stays away, or
+// Reports a change when the slow average has left the level of the last verdict and stays away, or
 // has come back to the usual level.
 std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double floor) {
   Drift& drift = drift_;

@@ -10,9 +10,9 @@
 // messages of a step are as fast as ever, and only jitter or the wait at a worker has grown.
 //
 // Until a change is verified, plans use the healthy link. Then they use a higher estimate (`extra`)
-// at once, but a lower one only after another 20 steps. A plan that takes a link for slower than it
-// is costs nothing as long as memory allows; one that takes a link for healthy that soon becomes
-// slow again costs time. The verdict that a link is healed comes as soon as it is certain.
+// at once, but a lower one only after another 20 steps. A plan that expects a slower link costs
+// nothing as long as memory allows; one that expects a healthy link costs time when the link soon
+// becomes slow again. The verdict that a link is healed comes as soon as it is certain.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // A wire around another wire that adds faults: latency, rate and jitter of a link, loss of a peer,
 // a frozen worker.
 //
-// It sits between the wire and the worker's mailbox. A link's delay is realised at its receiver:
-// the report of a message is held back until the message would have arrived,
+// It sits between the wire and the worker's mailbox. The receiver's end adds the delay of a link:
+// it holds the report of a message back until the message would have arrived,
 //   leaves  = max(Stamp.sent, when the message before it left) + size / rate
 //   arrives = leaves + latency + jitter, never before the message ahead of it,
 // on the given clock (Stamp.sent of zero, or later than now, counts as now). The ends of sends are
@@ -39,7 +39,7 @@ struct FaultSettings {
 // move a HandClock on one thread.
 enum class FaultDrive : uint8_t { Thread, Pump };
 
-// A Transport that misbehaves on demand. Calls from one thread, the worker's.
+// A Transport with injected faults. Calls from one thread, the worker's.
 class FaultyTransport : public Transport {
  public:
   // From now on the link from `from` to this worker has this fault.

@@ -50,7 +50,7 @@ class Wire : public UcxTransport {
   Wire& operator=(const Wire&) = delete;
   ~Wire() override;
 
-  // Starts the communication thread and waits until it listens or has an error why it cannot.
+  // Starts the communication thread and waits until it listens or has failed.
   Status start();
 
   Address address() const override { return {address_}; }

@@ -51,15 +51,16 @@ struct UcxSettings {
   std::function<void()> on_thread;  // the communication thread's first call; may be empty
   Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
   Duration hello_limit = std::chrono::seconds(5);     // for a new connection to send its hello
-  // For a broken connection to be repaired; then the peer is lost. A network device that is reset
-  // or a switch that learns its ports anew is back within about 3 s; a dead process is recognized
-  // at once, because nobody listens there any more. Keep it below the silence that ends a step. A
-  // peer is also lost when something is awaited from it and its host answers nothing for this long.
+  // How long repairing a broken connection may take; after that the peer is lost. A network device
+  // that is reset or a switch that learns its ports anew is back within about 3 s; a dead process
+  // is recognized at once, because nobody listens there any more. Keep it below the silence that
+  // ends a step. A peer is also lost when something is awaited from it and its host answers nothing
+  // for this long.
   Duration mend_limit = kMendLimit;
   // The most connections at a time that have not said who they are; more are refused.
   size_t most_strangers = 1024;
-  // The most receives that a peer may have posted whose messages are not sent here. A peer with
-  // more is lost, because its grants would take this end's memory without bound.
+  // The most grants of a peer that may wait here for their send. A peer with more is lost, because
+  // its grants would take this end's memory without bound.
   size_t most_awaited = 1 << 20;
 };
 

@@ -1,4 +1,4 @@
-// The part of the UCX wire that lives on its communication thread: links, hand-shake, grants.
+// The part of the UCX wire that runs on its communication thread: links, hand-shake, grants.
 // Private to transport/; every call comes from that one thread, and nothing here locks, except the
 // counters, which any thread may read.
 #pragma once
@@ -48,7 +48,7 @@ class UcxEngine {
   UcxEngine(const UcxEngine&) = delete;
   UcxEngine& operator=(const UcxEngine&) = delete;
 
-  // Opens the context and listens. The engine is of use only when this is ok.
+  // Opens the context and listens. All other calls require that this returned ok.
   Status open();
   // "host:port" that peers connect to, after open().
   const std::string& address() const { return address_; }
@@ -81,9 +81,9 @@ class UcxEngine {
   static constexpr size_t kKeptMessage = 16 << 10;
 
   enum class Phase : uint8_t { Running, Flushing, Parting, Ending, Closed };
-  // Accepted: awaits the peer's hello. Waiting: has got a hello that replaces a broken link, which
-  // is not gone yet. Greeting: has sent a hello and awaits the welcome. Parted: the peer has sent
-  // bye. Ended: the endpoint is being closed.
+  // Accepted: awaits the peer's hello. Waiting: has received a hello that replaces a broken link,
+  // which is not closed yet. Greeting: has sent a hello and awaits the welcome. Parted: the peer
+  // has sent bye. Ended: the endpoint is being closed.
   enum class LinkState : uint8_t { Accepted, Refused, Waiting, Greeting, Open, Parted, Ended };
 
   struct Granted {

@@ -24,7 +24,7 @@ inline constexpr size_t kFrameArrivals = 64;
 // grant has another size. Got: messages have arrived. Bye: the sender sends nothing more.
 // AllGranted, on a repaired connection: the sender has granted again all that it still needs, all
 // else has arrived. Drop, in place of a Hello: the connection that it names was dropped. Ask:
-// requests a sign of life. Here: is that sign.
+// requests a sign of life. Here: answers an Ask.
 enum class FrameKind : uint8_t {
   Hello = 1,
   Welcome,

@@ -21,9 +21,9 @@ namespace tenuto {
 
 namespace {
 
-// How long a send waits for its acknowledgement: this time, and longer for each byte under way, by
-// a rate below which the transfer is slow compared with a copy. Then its bytes are copied and it
-// ends. So a fast link, however full, copies nothing, and no sender waits for a slow round trip.
+// A send waits for its acknowledgement for this time, and longer for each byte under way. Then its
+// bytes are copied and it ends. On a link with a lower rate the copy costs little compared with the
+// transfer; on a fast link, however full, nothing is copied.
 constexpr Duration kWordPatience = std::chrono::milliseconds(1);
 constexpr int64_t kPatienceForByte = 4;  // ns: 250 MB/s
 // When a process dies the kernel closes its connections and its listener almost at once, in any

@@ -2,8 +2,8 @@
 // values, and the functions below say what they do in a step; the worker, the faulty transport and
 // the price all call these.
 //
-// A job file has them as [[fault]] tables. Later kinds are further values of `kind` with keys of
-// their own; links_at uses those that concern links.
+// A job file has them as [[fault]] tables. Each value of `kind` has keys of its own; links_at uses
+// the kinds that concern links.
 #pragma once
 
 #include <cstdint>
@@ -130,7 +130,7 @@ bool can_rehearse_links(const Job& job);
 // True when workers of the job can be cut off: their transports can hold messages back.
 bool can_cut_off(const Job& job);
 
-// The steps at which what links_at says may change, ascending, without 0.
+// The steps at which the result of links_at may change, ascending, without 0.
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults);
 
 // True when a fault that a live run is asked for sets its link or worker back to normal: no added

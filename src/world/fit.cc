@@ -148,13 +148,13 @@ Found misfit_of_numerics(const Job& job) {
                     job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
 }
 
-// With a schedule file the number of workers is known once it is read, see load_effective_job.
+// With a schedule file the number of workers is known only after it is read: load_effective_job.
 Found misfit_of_faults(const Job& job) {
   const int32_t stages = job.parallel.stages, workers = job.worker_count();
   for (size_t i = 0; i < job.faults.size(); ++i) {
     const Fault& fault = job.faults[i];
     const std::string name = cat("fault[", i, "].");
-    if (is_of_coordinator(fault) || fault.kind == "chaos") continue;  // what it draws fits
+    if (is_of_coordinator(fault) || fault.kind == "chaos") continue;  // chaos draws only what fits
     if (is_of_worker(fault)) {
       const WorkerId worker = worker_of(fault, stages);
       if (worker.value >= 0 && worker.value < workers) continue;

@@ -22,7 +22,7 @@ namespace tenuto {
 
 namespace {
 
-// A job file is written by hand; a larger file is not one.
+// People write job files by hand; a larger file is no job file.
 constexpr int64_t kMostBytes = 1 << 20;
 // The most faults that one chaos may draw, on average.
 constexpr int64_t kMostDrawn = 100'000;

@@ -22,7 +22,7 @@ constexpr double kKeptOfBlock = 10;
 
 double parameters_of(const Job& job, const Stage& stage) {
   if (job.device.kind == "paced") return static_cast<double>(job.device.parameter_bytes) / kFloat;
-  // The data of a classifier is not known here: its first and last layer are counted as small.
+  // The width of a classifier's data is not known here: its first and last layer count as small.
   double count = 0;
   for (const ParameterCard& card :
        parameters_of(job.model, {1, 1}, stage.layer_first, stage.layer_end)) {

@@ -1,5 +1,5 @@
 // The least memory of a host that a job needs, so that a job that is too large is refused before it
-// takes any.
+// takes memory.
 #pragma once
 
 #include <vector>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostParts = 16;
 
-// Goes through a text, knowing what is in quotes and what is a comment, and no more.
+// Scans a text and recognizes only names, quoted text and comments.
 class Scan {
  public:
   explicit Scan(std::string_view text) : text_(text) {}
