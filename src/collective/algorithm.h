@@ -14,10 +14,10 @@
 
 namespace tenuto {
 
-// What a collective is asked for.
+// What collective is wanted.
 struct CollectiveShape {
   std::vector<WorkerId> members;
-  int32_t chunks = 0;          // 0 = as many as the algorithm likes
+  int32_t chunks = 0;          // 0 = the algorithm decides
   std::vector<WorkerId> late;  // in the order in which they are expected
   WorkerId root;               // of a broadcast; none = the first member
 };
@@ -36,7 +36,7 @@ struct AlgorithmCard {
 };
 
 // Makes the procedure of a shape that `make_procedure` has checked: at least one member, all
-// different, chunks above 0 or to be chosen, late members and root among the members.
+// different; chunks not negative; late members and root among the members.
 using ProcedureMaker = Result<Procedure> (*)(const CollectiveShape& shape);
 
 // An algorithm: what is known of it, and what makes it.
@@ -62,7 +62,7 @@ void append(Procedure& made, std::vector<Round> rounds, std::string section);
 // ceil(log2 count): rounds until `count` members have what one of them had. Requires count > 0
 int32_t doublings(int32_t count);
 
-// Sums travel round a ring and grow, then the finished sums travel.
+// A ring: growing sums travel round it, then the finished sums.
 NamedAlgorithm algorithm_ring();
 // Distances halve while sums are made and double while they are spread.
 NamedAlgorithm algorithm_halving();
@@ -70,13 +70,13 @@ NamedAlgorithm algorithm_halving();
 NamedAlgorithm algorithm_tree();
 // Each member sums its own chunk: what all others send it.
 NamedAlgorithm algorithm_direct();
-// The others sum up while one member is late, and share with it as fast as its port allows.
+// The others make their sums while one member is late, then exchange with it at its port's rate.
 NamedAlgorithm algorithm_late_one();
-// Several are late and come one after the other: each joins those who have summed up.
+// Several members are late and come one after the other: each joins those that have the sums.
 NamedAlgorithm algorithm_late_join();
-// Several are late and come together.
+// Several members are late and come together.
 NamedAlgorithm algorithm_late_together();
-// One member has slow links: the tensor goes once through them, each way.
+// One member has slow links: the tensor goes through them once in each direction.
 NamedAlgorithm algorithm_slow_one();
 // The first halves of ring and halving.
 NamedAlgorithm algorithm_reduce_scatter_ring();

@@ -7,12 +7,12 @@
 // Idea:   the chooser keeps of a call which member came last and how long after all others. From
 //         this the closed forms (cost.h) give what late-one would have saved or lost in the call,
 //         for each member that it could have waited for. Two guesses name a member to wait for: the
-//         best one in the most recent calls, and the best one in all remembered calls. Each guess
-//         is scored by what it would have won, from the first call on and also while it is not
-//         followed. The guess that has won more is followed; none is followed while it has lost.
-//         So if another member becomes the late one, that costs a few wrong guesses.
+//         best one in the most recent calls, and the best one in all remembered callsEach guess is
+//         scored by what it would have saved, from the first call on and also while it is not
+//         followed. The chooser follows the guess with the higher score, if that is positive.t. So
+//         if another member becomes the late one, that costs a few wrong guesses.
 // Source: closed forms: docs/decisions/038. Herbster, Warmuth, "Tracking the best expert", 1998,
-//         for forecasters that are judged by their record; the rule here is simpler, and in
+//         for following the forecaster with the best record; the rule here is simpler, and in
 //         integers.
 // Not taken: a mean and a deviation of each member's lateness. They do not determine the saving:
 //         a member that is 12 ms late in every other call saves nothing if break-even is at 13.
@@ -36,7 +36,7 @@ struct Choice {
   std::string reason;  // one sentence with the figures that decided
 };
 
-// What a chooser goes by. The same on all members.
+// The constants of a chooser. The same on all members.
 struct ChooserRules {
   int32_t kept = 16;        // calls that are remembered, 32 at most
   int32_t least_calls = 3;  // calls to see before any member is waited for
@@ -66,8 +66,7 @@ class Chooser {
   // Requires: a number for each member
   void note(std::span<const uint32_t> waited_us, int64_t bytes);
 
-  // A hash of all recorded calls and of the scores that they led to: equal on members that choose
-  // alike.
+  // A hash of all recorded calls and of their scores: equal on members that choose alike.
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:

@@ -148,7 +148,7 @@ class Completer {
     return false;
   }
 
-  // The largest sum that the survivors have whole.
+  // The sum over the most members of which the survivors have every chunk.
   std::optional<MemberSet> whole() const {
     std::set<MemberSet> possible;
     for (const int32_t place : live_) {

@@ -8,10 +8,9 @@
 //          2. Else, if survivors hold every chunk of a sum over all survivors (and maybe members
 //          that died), that sum; of several such sums the one over the most members.
 //          3. Else the sum over the survivors, made of the partial sums without dead members and of
-//          the survivors' inputs. The outcome is the same for all chunks: a result whose chunks are
-//          sums over different members is nobody's gradient.
-//          If a late member dies while it is waited for, case 2 holds: the others have their sums,
-//          which only have to be spread.
+//          the survivors' inputs. The outcome is the same for all chunks: chunks that are sums over
+//          different members would be no gradient. If a late member dies before it comes, case 2
+//          holds: the others have their sums, and only spread them.
 // Rounds:  the partial sums of a chunk are added pairwise until one survivor has the total. From
 //          there it goes to all: along the ring of survivors if there is a chunk for each of them,
 //          else by doubling. Moves take the first rounds in which their ports are free.

@@ -69,7 +69,7 @@ Duration early_sum_time(int32_t members, int32_t chunks, Bytes size, AlphaBeta l
 int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
   if (members < 2) return 1;
   const auto most = std::clamp<int64_t>(kMostMoves / 2 / members, 1, kMostBestChunks);
-  // Three members take a round more: the least is then with L in the place of L - 1.
+  // Three members take a round more: the formula of best_chunks then has L instead of L - 1.
   const int64_t extra = doublings(members) - 1 + (members == 3 ? 1 : 0);
   const int64_t transfer = closed_form(0, extra, 1, size, link).count();
   const int64_t alpha = link.alpha.count();
@@ -77,7 +77,7 @@ int32_t best_chunks(int32_t members, Bytes size, AlphaBeta link) {
       alpha > 0 ? std::clamp<int64_t>(root_below(transfer / alpha), 1, most) : most;
   int32_t best = 1;
   Duration least = late_exchange_time(members, best, size, link);
-  // Groups with rules of their own may have the least a few chunks away.
+  // For groups with a special scheme the best count may be a few chunks away.
   for (const int64_t first : {int64_t{1}, near - 5}) {
     for (int64_t k = std::max<int64_t>(first, 1); k <= std::min(first + 10, most); ++k) {
       const Duration time = late_exchange_time(members, static_cast<int32_t>(k), size, link);
@@ -110,7 +110,7 @@ CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rule
   const auto whole = [](Duration time) { return std::min<int64_t>(time.count(), kMostTime); };
   const int64_t ring = whole(ring_time(members, size, link));
   const int64_t halving = whole(halving_time(members, size, link));
-  // The ring asks less of the wires, which the closed forms do not see: only neighbours talk.
+  // The closed forms ignore an advantage of the ring: only neighbours send to each other.
   costs.halving = (ring - halving) * 1000 > ring * rules.margin_thousandths;
   costs.base_ns = costs.halving ? halving : ring;
   if (members < 3) return costs;
@@ -118,7 +118,7 @@ CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rule
       std::clamp<int64_t>(size.count / rules.least_chunk.count, 1, int64_t{1} << 20));
   const int32_t near = std::min(best_chunks(members, size, link), most);
   const int32_t owners = members - 1;
-  // Owners with equally many chunks are done with their sums together.
+  // Owners with equally many chunks end their sums at the same time.
   for (int32_t chunks : {near, near / owners * owners, (near / owners + 1) * owners}) {
     while (late_chunks(members, chunks) > most) --chunks;
     if (chunks < 1 || (near < owners && chunks != near)) continue;

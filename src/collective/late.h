@@ -1,4 +1,4 @@
-// What the algorithms with late members share: mainly how the others sum up before these come.
+// What the algorithms with late members share: mainly how the early members make their sums.
 #pragma once
 
 #include <vector>

@@ -17,9 +17,9 @@ constexpr int32_t kNoMeeting = std::numeric_limits<int32_t>::max();
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// One node of the scheme: a member, or a pair in which one member sends and the other one takes.
-// The taker hands over to the sender, a round later, what only the taker has; when the group turns
-// to another chunk, the two swap roles.
+// One node of the scheme: a member, or a pair in which one member sends and the other one takes. A
+// round later the taker gives the sender the chunk that only the taker has; when the group turns to
+// another chunk, the two swap roles.
 struct Group {
   int32_t sender = 0, taker = 0;  // the same member in a group of one
   bool settled = true;            // false: a pair that has nothing yet, either may be the sender
@@ -79,9 +79,10 @@ class GroupScheme {
   }
 
  private:
-  // In a period meet the pairs, some singles, the pairs again, the other singles. So a pair's two
-  // meetings are far enough apart for its members to take turns, and the last meeting is with a
-  // single, which can answer at once. The chunks' meetings end with the end of a period.
+  // In a period the late member meets the pairs, some singles, the pairs again, the other singles.
+  // So a pair's two meetings are far enough apart for its members to take turns, and the last
+  // meeting is with a single, which can answer at once. The chunks' meetings end with the end of a
+  // period.
   void arrange_meetings(int32_t others) {
     const int32_t group_count = static_cast<int32_t>(groups_.size());
     int32_t between = 0;
@@ -98,8 +99,7 @@ class GroupScheme {
     for (int32_t t = chunks_ - 1; t >= 0; --t) groups_[at(meets_[at(t)])].meetings.push_back(t);
   }
 
-  // Sets the groups as if the scheme had been running for ever: they spread chunks that do not
-  // exist.
+  // Starts the groups in the middle of the scheme: they spread chunks that do not exist.
   void begin() {
     size_t place = 0;
     for (int32_t level = depth_; level >= 1; --level) {
@@ -151,8 +151,8 @@ class GroupScheme {
     result_.owners[at(t)] = owner;
     int32_t answer = t, from = owner;
     if (group.pair() && group.settled && !ahead_[at(owner)].empty()) {
-      // The owner's port is busy with what its partner lacks. So the partner answers, with a chunk
-      // of the rounds before that the late member still lacks.
+      // The owner's port sends what its partner lacks. So the partner answers the late member, with
+      // a chunk of earlier rounds that the late member still lacks.
       hand_over(group);
       from = group.sender;
       answer = first_lacking(from, oldest);
@@ -167,7 +167,7 @@ class GroupScheme {
     turn(group, t, owner);
   }
 
-  // The group has met: puts it in its place by its next meeting.
+  // The group has met the late member: sorts it in by its next meeting.
   void count_meeting(int32_t g) {
     by_meeting_.erase(std::find(by_meeting_.begin(), by_meeting_.end(), g));
     groups_[at(g)].meetings.pop_back();
@@ -337,7 +337,7 @@ class DoubleScheme {
     for (int32_t t = 1; t < chunks; ++t) meets_.push_back(1 + (t - 1) % (late_ - 1));
     int32_t place = 1;
     for (int32_t level = levels_ - 1; level >= 1; --level) {
-      // Of the oldest chunk there is one holder fewer than a power of two: member 0 is that one.
+      // The oldest chunk has one holder fewer than a power of two: member 0 replaces that one.
       const int32_t holders = (int32_t{1} << level) - (level == levels_ - 1 ? 1 : 0);
       for (int32_t i = 0; i < holders; ++i) active_[at(place++)] = -level;
     }
@@ -425,7 +425,8 @@ class DoubleScheme {
   LateRounds result_;
 };
 
-// Three members: two chunks meet one member each; more go round.
+// Three members: for two chunks the late member meets each of the others once; more chunks take
+// turns.
 LateRounds three_rounds(int32_t chunks) {
   LateRounds result;
   if (chunks == 1) {

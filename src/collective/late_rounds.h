@@ -3,7 +3,7 @@
 //
 // Idea:   each round the late member meets another member, and both get a whole chunk. The other
 //         members spread it in the next rounds. Groups of one or two members act as the nodes of a
-//         scheme for a power of two, so that every count of members ends in the least rounds.
+//         scheme for a power of twoso that every count of members takes the fewest rounds.s.
 // Rounds: k + L - 1 for k chunks, L = ceil(log2 n): no schedule has fewer, since the last chunk is
 //         first sent in round k - 1, and from then on its holders can at most double each round.
 //         One more for n = 3 with k > 2.
@@ -38,8 +38,8 @@ struct LateRounds {
   std::vector<int32_t> owners;  // [chunk] place of the owner: it has the sum and meets the late one
 };
 
-// The count of chunks that `late_rounds` makes when asked for `chunks`. It is larger for six
-// members only, whose scheme for more than five chunks needs a multiple of five.
+// The count of chunks that `late_rounds` makes when asked for `chunks`. It is larger only for six
+// members, whose scheme for more than five chunks needs a multiple of five.
 int32_t late_chunks(int32_t members, int32_t chunks);
 
 // The rounds for `members` members and late_chunks(members, chunks) chunks.

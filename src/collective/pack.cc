@@ -7,7 +7,7 @@ namespace tenuto {
 
 namespace {
 
-// Which rounds a port is taken in.
+// The rounds in which a port is taken.
 class Port {
  public:
   bool free(size_t round) const { return round >= taken_.size() || !taken_[round]; }

@@ -9,7 +9,7 @@ namespace tenuto {
 
 namespace {
 
-// From when all but one were there to the end of the call.
+// The time from when all members but one were there to the end of the call.
 Duration call_time(Duration gap, Duration patience, const CallCosts& costs) {
   if (gap <= patience) return gap + Duration(costs.base_ns);
   return std::max(patience + Duration(costs.early_ns), gap) + Duration(costs.exchange_ns);
@@ -52,7 +52,7 @@ int32_t ReadyBoard::missing(const Open& open) const {
   return -1;
 }
 
-// Whether an earlier call has found that member late, and it has not come to that call yet.
+// Whether the member was late in an earlier call and has not come to it yet.
 bool ReadyBoard::awaited_before(int64_t call, int32_t place) const {
   return std::any_of(open_.begin(), open_.lower_bound(call), [place](const auto& each) {
     return each.second.late == place && !each.second.there.has(place);
@@ -103,7 +103,7 @@ void ReadyBoard::arrive(int32_t place, const ReadyWord& word, Duration now) {
   }
 }
 
-// Decides on a call, if it is time to.
+// Decides who is late in a call, when it is time.
 void ReadyBoard::look(int64_t call, Open& open, Duration now) {
   if (!open.late && !open.all && open.alone_at && now >= *open.alone_at + open.patience) {
     open.late = missing(open);

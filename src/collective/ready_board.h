@@ -4,16 +4,17 @@
 // Each member says that it has come to a call, and asks how the call is to be made. When all have
 // come, nobody is late. When all but one have come, the board waits for the last one, but no longer
 // than the patience; after that this member is late, and the others begin without it. One board
-// decides for all, so the members need not agree. It may run anywhere but where a late member would
-// block it.
+// decides for all, so the members need not agree. It must not run where a late member would block
+// it.
 //
 // Idea:   let d be the gap between the last two arrivals. Ring or halving ends base after the last
 //         arrival; late-one, begun after a patience p, max(p + early, d) - d + exchange after it.
 //         So a patience above d* = early + exchange - base never pays, and with any patience up to
-//         d* no call takes more than d* longer than by the better of both. Up to d* the board takes
-//         the patience that would have been best for the gaps seen so far.
+//         d* no call takes more than d* longer than by the better of bothOf the patiences up to d*
+//         the board takes the one that would have been best for the gaps so far.r.
 // Source: our own (docs/decisions/043). Karlin, Manasse, McGeoch, Owicki, "Competitive randomized
-//         algorithms for nonuniform problems", 1994, for waiting by what was seen.
+//         algorithms for nonuniform problems", 1994, for choosing how long to wait from earlier
+//         waits.
 #pragma once
 
 #include <array>
@@ -41,7 +42,7 @@ Duration best_patience(std::span<const Duration> gaps, const CallCosts& costs);
 // With fewer gaps than this the patience is d*.
 inline constexpr size_t kLeastGaps = 3;
 
-// What a member says when it has come to a call. All members say the same.
+// What a member tells the board when it has come to a call. All members tell it the same.
 struct ReadyWord {
   int64_t form = 0;  // of the group: grows when members die
   int64_t call = 0;
@@ -54,10 +55,10 @@ struct ReadyAnswer {
   // What the answer says.
   enum class Kind : int64_t {
     All,   // all are there
-    Late,  // all but one are
+    Late,  // all but one are there
     Void,  // the group has a newer form: ask again with that
   };
-  int32_t place = 0;  // of the member that is told
+  int32_t place = 0;  // of the member that gets the answer
   int64_t form = 0, call = 0;
   Kind kind = Kind::All;
   int32_t late = -1;    // Late: its place

@@ -1,10 +1,10 @@
 // All-reduce with one member whose links are slow, in both directions.
 //
-// Idea:   the slow member sends the tensor once and receives it once, where the ring and its kin do
-//         both nearly twice at every member. First the others make the sums of a few chunks, one
-//         for each of them. Then each round the slow member exchanges one chunk with its owner, as
-//         a late one would, and meanwhile the others move two: a whole chunk of this pass, and a
-//         part of a sum for the next pass.
+// Idea: the slow member sends the tensor once and receives it once; in a ring every member does
+//         both nearly twice.r. First the others make the sums of a few chunks, one for each of
+//         them. Then, in each round, the slow member exchanges one chunk with its owner, as in
+//         late-one, while each of the others moves two: a whole chunk of this pass, and a part of a
+//         sum for the next pass.
 // Parts:  in a pass each of the others meets the slow one once, and in that round it moves nothing
 //         else. The rest swap parts of sums. An idempotent Latin square gives the round in which
 //         one member sends to another: a table of members by members in which every row and column
@@ -65,8 +65,8 @@ size_t swap_round(size_t row, size_t column, size_t order) {
   return column == (row + 1) % last ? last : half_way(row, column, last);
 }
 
-// The rounds in which `others` make the sums of the chunks of `pass`. Round i is for the time in
-// which the i-th owner of `now` meets the slow member; rounds without a meeting come last.
+// The rounds in which `others` make the sums of the chunks of `pass`. In round i the i-th owner of
+// `now` meets the slow member; rounds without a meeting come last.
 std::vector<Round> swaps(const Pass& pass, const Pass& now, const std::vector<WorkerId>& owners,
                          const std::vector<WorkerId>& others) {
   std::vector<WorkerId> order(owners.begin() + static_cast<std::ptrdiff_t>(now.first),
@@ -117,7 +117,7 @@ Result<Procedure> slow_one(const CollectiveShape& shape) {
     made.owners.push_back(others[static_cast<size_t>(place)]);
   }
   std::vector<Round> met = rounds_among(std::move(exchange).value(), others, shape.late.front());
-  // If the others are two, one has no partner for swaps while the other meets the slow one.
+  // With two others, one has no partner for swaps while the other meets the slow one.
   if (others.size() < 3) {
     append(made, early_rounds(others, made.owners), "first sums");
     append(made, std::move(met), "exchange");

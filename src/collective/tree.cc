@@ -1,7 +1,7 @@
 // The double binary tree all-reduce.
 //
-// Idea:   two trees over all members, each for every other chunk. A member that passes on in one is
-//         a leaf of the other, so that all ports are busy. Chunks follow each other up and down.
+// Idea: two trees over all members, each for every second chunk. An inner member of one tree is a
+//         leaf of the other, so that all ports are busy. Chunks follow each other up and down.n.
 // Rounds: about 3 L until the first chunk is everywhere, then 2.5 a chunk.
 // Bytes:  2 s through a member, and idle rounds in which half a tensor could move.
 // Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and
@@ -60,8 +60,8 @@ Result<Procedure> tree(const CollectiveShape& shape) {
   const int32_t chunks = shape.chunks > 0 ? shape.chunks : 4 * std::max(doublings(count), 1);
   made.collective = {shape.members, chunks, {}};
   if (count == 1) return made;
-  // In the order in which they would be made if ports were unlimited: a level takes two rounds, and
-  // so does a chunk.
+  // Sorts the moves by when they would be made if ports were unlimited: a level takes two rounds,
+  // and so does a chunk.
   struct Timed {
     int32_t time;
     Move move;

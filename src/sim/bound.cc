@@ -87,7 +87,7 @@ Duration gaps(const Route& route, size_t stage) {
   const Leg& leg = legs[stage];
   Duration gap = std::max(Duration{}, deep - leg.room.most_whole(micros) * leg.forward);
   if (stage > 0) {
-    // Weight gradients that wait for this gap: as many as there is room for.
+    // Weight gradients that wait for this gap: as many as the memory limit allows.
     const Room& room = leg.room;
     const int64_t late = room.most == 0 || room.late == 0
                              ? micros

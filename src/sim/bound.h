@@ -7,10 +7,10 @@
 namespace tenuto {
 
 // A lower bound on the time from empty to the last weight gradient, for any order and dispatch
-// within the workers' rooms (Limit::room), given who runs which op. Each op has a head (when it can
-// start at the earliest: its way down and up the pipeline, what its worker must do before, the room
-// that must have been given back) and a tail (the least time from its end to the end of the step).
-// A worker that runs its ops one at a time needs at least as long as one that may interrupt them
+// within the workers' memory limits, given who runs which op. Each op has a head (when it can start
+// at the earliest: its way down and up the pipeline, what its worker must do before, the memory
+// that must have been freed) and a tail (the least time from its end to the end of the step). A
+// worker that runs its ops one at a time needs at least as long as one that may interrupt them
 // (Jackson's rule: of the ops that can run, the one with the longest tail). The bound is the
 // largest such time over the workers.
 //

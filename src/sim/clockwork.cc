@@ -160,7 +160,7 @@ class Clockwork {
     touched_list_.push_back(worker);
   }
 
-  // The op will have ended at `time`.
+  // Notes that the op ends at `time`.
   void end_at(int32_t instance, Duration time) {
     time = std::min(time, kLongestTime);
     result_.finish[at(instance)] = time;
@@ -365,7 +365,7 @@ void Clockwork::reduce(int32_t instance) {
   }
 }
 
-// Ops by which the whole pipeline waits for the norm.
+// Ops that make the whole pipeline wait for the norm.
 bool is_norm(const Op& op) {
   return is_update(op) && op.kind != OpKind::Reduce && op.kind != OpKind::Step;
 }

@@ -118,7 +118,7 @@ class Lists {
     if (kind == OpKind::BackwardWeight) --held.late;
   }
 
-  // The op's end is known: so are its values' arrivals.
+  // The op's end is known, and so is when its values arrive.
   void end(int32_t op, Duration finish) {
     result_.finish[at(op)] = finish;
     ++result_.ended;

@@ -18,14 +18,14 @@ Duration leave(Duration& free_at, Duration ready, Duration busy) {
   return free_at;
 }
 
-// The room of a stage as a question of counts: what must have run before a forward.
+// The memory limit of a stage as counts: how many ops must have ended before a forward starts.
 class Places {
  public:
   Places(const Leg& leg, int32_t micros, bool trains)
       : room_(leg.room), whole_(trains ? std::max(1, leg.room.most_whole(micros)) : micros) {
-    // A bound may assume that less room is taken than really is.
+    // A bound may assume that less memory is used than really is.
     room_.late = std::min(room_.late, room_.whole);
-    // Room for less than one micro-batch is never enough: no order runs, and any bound holds.
+    // If not even one micro-batch fits, no order runs, and any bound holds.
     for (int32_t k = 0; k < micros; ++k) {
       least_.push_back(k < whole_ ? 0 : std::min(k, weights(k, k)));
     }
@@ -84,9 +84,9 @@ class Peaks {
 //
 // No op of micro-batch k or a later one starts before forward k: those of them that must have ended
 // before an op all run after the start of forward k. In the same way the later input gradients,
-// their weight gradients and the forwards that have no room before input gradient k all run after
-// its start. The head is the latest such end. Leaving work out only lowers an end, so each mixture
-// of kinds has its own peaks, and the largest end counts.
+// their weight gradients and the forwards that do not fit into memory before input gradient k all
+// run after its start. The head is the latest such end. Leaving work out only lowers an end, so
+// each mixture of kinds has its own peaks, and the largest end counts.
 class StageHeads {
  public:
   StageHeads(const Leg& leg, int32_t micros, bool trains)
@@ -116,8 +116,8 @@ class StageHeads {
   }
 
  private:
-  // The earliest time at which there can be room for a forward. The fewer input gradients have
-  // ended, the more weight gradients must have; takes the earliest of these choices.
+  // The earliest time at which a forward can fit into memory. The fewer input gradients have ended,
+  // the more weight gradients must have; takes the earliest of these choices.
   Duration room_for(int32_t micro) const {
     if (micro < places_.whole()) return when({micro, 0, 0});
     Duration best = when({micro, micro, micro});
@@ -184,9 +184,9 @@ class Ahead {
 // The tails of one stage, found for input gradient and forward of one micro-batch after the other,
 // from the last one on: the work that must run between an op and a later one, plus the later one's
 // tail. Between a forward and the forward or input gradient of a later micro-batch j run the
-// forwards up to j, the input gradients up to j or those without which j has no room, and the
-// weight gradients that j needs for room. Between two input gradients the same runs, but of the
-// forwards only those that have no room before the first one.
+// forwards up to j, the input gradients up to j or those without which j does not fit into memory,
+// and the weight gradients that j needs to fit. Between two input gradients the same ops run, but
+// of the forwards only those that do not fit before the first one.
 class StageTails {
  public:
   StageTails(const Leg& leg, int32_t micros, bool trains)
@@ -222,7 +222,8 @@ class StageTails {
     const int32_t left = micros_ - 1 - micro, whole = places_.whole();
     Duration tail = std::max(behind, left * leg_.backward + (left + 1) * leg_.weight);
     if (const int32_t next = micro + whole; next < micros_) {
-      // The first forward that has no room before this op; its tail includes the later ones.
+      // The first forward that does not fit into memory before this op; its tail includes the later
+      // ones.
       tail = std::max(tail, until_room(micro, next) + leg_.forward + marks_.forward[at(next)]);
       const Duration besides =
           (1 - whole) * leg_.forward - whole * leg_.backward + marks_.forward[at(next)];
@@ -245,8 +246,8 @@ class StageTails {
     return tail;
   }
 
-  // The tails of all ops. After a weight gradient run the later ones, and the forwards that have no
-  // room without it.
+  // The tails of all ops. After a weight gradient run the later ones, and the forwards that do not
+  // fit into memory before it.
   const Marks& all() {
     Ahead needing(leg_.weight);
     int32_t j = micros_;
@@ -280,12 +281,12 @@ class StageTails {
   Places places_;
   Marks marks_;
   // After a forward: input gradients; forwards alone; forwards with the input gradients that they
-  // need for room; each also with the weight gradients that are needed.
+  // need to fit into memory; each also with the weight gradients that are needed.
   Ahead backwards_{leg_.forward + leg_.backward},
       backwards_late_{leg_.forward + leg_.backward + leg_.weight}, forwards_{leg_.forward},
       forwards_late_{leg_.forward + leg_.weight}, held_{leg_.forward + leg_.backward},
       held_late_{leg_.forward + leg_.backward + leg_.weight};
-  // After an input gradient: others; others with the forwards between; forwards without room.
+  // After an input gradient: others; others with the forwards between; forwards that do not fit.
   Ahead others_{leg_.backward}, others_late_{leg_.backward + leg_.weight},
       others_held_{leg_.backward + leg_.forward},
       others_held_late_{leg_.backward + leg_.forward + leg_.weight},

@@ -13,11 +13,11 @@ struct Marks {
   explicit Marks(size_t micros) : forward(micros), backward(micros), weight(micros) {}
 };
 
-// Lower bounds on the start of each op, by stage, over all orders within the rooms. An op waits for
-// what it reads, for its link, for the ops that its worker must run before it, and a forward for
-// room.
+// Lower bounds on the start of each op, by stage, over all orders within the memory limits. An op
+// waits for what it reads, for its link, for the ops that its worker must run before it; a forward
+// also for memory.
 //
-// Cost: O(stages x micros), some 20 ns each, with little room up to 30 times that
+// Cost: O(stages x micros), some 20 ns each, with little memory up to 30 times that
 std::vector<Marks> heads_of(const Route& route);
 
 // Lower bounds on the time from the end of each op to the end of the step, by stage.

@@ -1,12 +1,11 @@
-// The price of a procedure under alpha and beta: what a message costs however small it is, and what
-// a byte costs.
+// The price of a procedure under alpha, the cost of each message, and beta, the cost of each byte.
 //
-// The model: a member has one port out and one port in; both ends of a message are taken for the
-// link's latency (alpha) and its bytes at the link's rate (beta). Rounds have no common start: each
-// member handles its messages in its own order, and a message starts when both ports are free, both
-// members have arrived, and the sender has what the message carries. Adding is free.
+// The model: a member has one port out and one port in; a message occupies the ports at both ends
+// for the link's latency (alpha) and its bytes at the link's rate (beta). Rounds have no common
+// start: each member handles its messages in its own order, and a message starts when both ports
+// are free, both members have arrived, and the sender has what the message carries. Adding is free.
 // This is the model of the closed forms (collective/cost.h); `reduction_finish` prices reductions
-// inside a plan, where the latency of a message does not keep its link.
+// inside a plan, where the latency of a message does not occupy its link.
 #pragma once
 
 #include <string>

@@ -307,8 +307,8 @@ bool Program::pair_step_messages() {
   return step_messages_.size() % 2 == 0;
 }
 
-// Most messages were paired while they were noted. The rest are paired by pair_messages, which also
-// words the error for an end without the other.
+// Most messages were paired while they were noted. pair_messages pairs the rest and returns the
+// error for an end without the other.
 Status Program::pair() {
   if (pair_step_messages() && paired_ == messages_) return ok();
   auto pairing = pair_messages(*schedule_);

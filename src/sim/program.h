@@ -30,8 +30,8 @@ class Program {
     int32_t to = -1, next = -1;
   };
 
-  // Takes in the ops of `schedule` that `keep` is true for (all when it is nullptr). `stores`: what
-  // is stored before; nullptr = nothing.
+  // Reads the ops of `schedule` for which `keep` is true (all if it is nullptr). `stores`: the
+  // values stored before; nullptr = none.
   //
   // Errors: Invalid/Job  a message without its other end
   // Cost:   linear in the number of ops

@@ -13,7 +13,7 @@
 namespace tenuto {
 
 // The events of one step as spans, by worker, then start; times count from the first start of all.
-// A receive lasts from when its message was sent. Times of all workers are taken as of one clock.
+// A receive lasts from when its message was sent. The clocks of all workers count as one.
 std::vector<Span> spans_of(const std::vector<Event>& events);
 
 // By worker, the stages that it holds, in the order of the model: chunk c of a worker is the c-th.

@@ -30,9 +30,9 @@ struct TraceTimes {
 };
 
 // Adds the ops of one Chrome trace: complete events ("ph": "X") named PP:<stage><F|B|I|W><micro> in
-// "traceEvents" or in a bare array. Others are passed over: messages, several actions in one
-// (OVERLAP_F_B), whatever else a profiler notes. If an op appears both as seen by the host and as
-// seen by the device ("cat": "gpu_user_annotation"), the device's time is used.
+// "traceEvents" or in a bare array. Other events are ignored: messages, several actions in one
+// (OVERLAP_F_B), anything else. If an op appears both as seen by the host and as seen by the device
+// ("cat": "gpu_user_annotation"), the device's time is used.
 //
 // Errors: Invalid/Call  not JSON, or such an event without a sensible "dur"; source, line, column
 // Cost:   one pass over the text, without a tree of it

@@ -116,7 +116,7 @@ std::string moved_name(const Op& op) {
   }
 }
 
-// What a waiting worker calls the span.
+// The span's name in the sentence about a waiting worker.
 std::string awaited_name(const Span& span, WorkerId waiting) {
   const Op& op = span.op;
   switch (op.kind) {

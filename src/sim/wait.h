@@ -20,8 +20,8 @@ struct Wait {
 
 // The wait of every span: all fields for compute ops, only `after` for other ops. If a span does
 // not say itself what it waited for, `after` is whichever ended last: the previous op on the
-// compute lane, or a maker of a value that the op reads. If that leaves a gap, it is a message of
-// the worker that started or ended at the very moment at which the op started.
+// compute lane, or a maker of a value that the op reads. If that leaves a gap, `after` is a message
+// of the worker that started or ended at the very moment at which the op started.
 //
 // Shapes:   spans as Timeline::spans, the result by span
 // Requires: spans are of the plan's ops, one step or several one after the other
@@ -44,7 +44,7 @@ enum class Use : uint8_t {
   Gradient,    // waited for a gradient
   Update,      // waited for a reduction, a norm or a clip decision
   Sending,     // waited for a message of its own to leave
-  Other,       // everything was there and the op did not start: the worker's own slowness
+  Other,       // everything was there and the op did not start: the worker itself was slow
   Done,        // had no more ops
 };
 inline constexpr size_t kUseCount = 7;
