@@ -183,7 +183,7 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
 }
 
 // True when a worker or a link differs from the others, so that pipelines may differ. In a plan
-// without a dead worker the others have unequal work.
+// without the dead workers the live ones have unequal work.
 bool is_disturbed(const Plan& plan, const Cluster& now) {
   if (!now.exceptions.empty()) return true;
   for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
@@ -205,7 +205,7 @@ bool can_run(const Plan& plan, const Cluster& now) {
   return true;
 }
 
-// The answer, if its plan passes check().
+// The result, if its plan passes check().
 Result<Adapted> checked(Result<Adapted> adapted, const Model& model) {
   const Plan& plan = adapted.value().plan;
   const Status right = check(plan, sizes_of(model, plan.stages));
@@ -238,7 +238,7 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   return ordered;
 }
 
-// The answer after these moves; nothing when they do not gain enough over `here`.
+// The result after these moves; nothing when they do not gain enough over `here`.
 Result<std::optional<Adapted>> adapt_moved(const Plan& plan, const Model& model, const Cluster& now,
                                            const AdaptOptions& options,
                                            std::vector<StageMove> moves,

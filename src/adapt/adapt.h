@@ -20,18 +20,18 @@ namespace tenuto {
 struct Adapted {
   Plan plan;
   Duration price{};        // makespan of a step, or the period
-  Duration lower_bound{};  // no order of the same routing within the same rooms is faster; when
-                           // other routings were weighed, none of them either
+  Duration lower_bound{};  // no order of the same routing within the same memory limits is faster;
+                           // if other routings were tried, none of them either
   Duration before{};       // price of the given plan on the same cluster; none when it cannot run
   bool changed = false;    // no: `plan` is the given one
-  bool routed = false;     // other routings were weighed
+  bool routed = false;     // other routings were tried
   std::string reason;
   std::vector<StageMove> moves{};  // live workers that hold another stage than in the given plan
 };
 
 // How to search, and how much better a plan must be to be taken.
 struct AdaptOptions {
-  PriceOptions price;         // what is counted; spans and bytes are ignored
+  PriceOptions price;         // how plans are priced; spans and bytes are ignored
   Effort effort;              // of the search, for each pipeline that differs
   double least_gain = 0.02;   // share of the present price by which a new plan must be faster
   double listed_gain = 0.02;  // share by which fixed lists must beat ready dispatch, which
@@ -44,32 +44,32 @@ struct AdaptOptions {
                                      // state is not copied
   double move_gain = 0.02;           // share by which a step must be faster for that
   bool steps_in_turn = false;        // sums are chosen for steps that follow one another
-  Watch* watch = nullptr;  // is told what is searched, and can end the searches; the result is
-                           // then the best plan found so far
+  Watch* watch = nullptr;  // gets the progress and can end the searches; the result is then the
+                           // best plan found so far
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
 // is dead or slow or a link has a delay of its own, who runs which micro-batch (adapt/route.h). A
-// routing is priced together with its orders: the faster of the two answers (with the old and with
-// a new routing) is taken; on a tie the one that leaves every micro-batch where it is. The result
-// passes check() and is never priced above the given plan; given its own result on the same cluster
-// it returns that. Copies of stages (plan/copies.h) stay where they are, and are not counted. Then
-// it chooses how groups sum, if the plan leaves that open (adapt/sums.h); price and bound include
-// that only when `price` counts the update. Deterministic, unless the watch ends it.
+// routing is priced together with its orders. The result is the faster of two plans, with the old
+// and with a new routing; on a tie the one with the old. The result passes check() and is never
+// priced above the given plan; given its own result on the same cluster it returns that. Copies of
+// stages (plan/copies.h) stay where they are, and are not counted. Then it chooses how groups sum,
+// if the plan leaves that open (adapt/sums.h); price and bound include that only when `price`
+// counts the update. Deterministic, unless the watch ends it.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
 //                              there is one pipeline, or a worker holds several stages
 //           Infeasible/Job     no live worker holds a stage; with moves, fewer live than stages
-//           Exhausted/Worker   a worker has no room for one micro-batch
-//           Invalid/Call       steps that may last longer than kLongestTime
-// Cost:     some 1 ms for 8 stages x 32 micro-batches with room for all, 100 ms with little room;
-//           for a routing see search_route, and some 1 us an op for its price
+//           Exhausted/Wora worker's memory limit is below one micro-batch-batch Invalid/Call
+//           steps that may last longer than kLongestTime
+// Cost: some 1 ms for 8 stages x 32 micro-batches if all fit into memory, 100 ms if few do;oom; for
+//           a routing see search_route, and some 1 us an op for its price
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& options = {});
 
-// A lower bound on the step for every division of it among the live holders and for every order;
-// nothing when there is no choice: one pipeline, or workers with several stages.
+// A lower bound on the step, over all routings among the live holders and all orders; nothing when
+// there is no choice: one pipeline, or workers with several stages.
 //
 // Errors: as mesh_of
 Result<std::optional<Duration>> bound_of_routings(const Plan& plan, const Model& model,

@@ -167,7 +167,7 @@ class ShortestPaths {
   std::vector<int32_t> starts_, home_;
 };
 
-// Deals the micro-batches of the first stage: at home as long as home is behind its share.
+// Deals the micro-batches of the first stage: at home as long as home has less than its share.
 std::vector<int32_t> deal_starts(const Mesh& mesh, const std::vector<int32_t>& starts) {
   std::vector<int32_t> given(starts.size(), 0), first;
   std::vector<int32_t> home(at(mesh.pipelines), -1);

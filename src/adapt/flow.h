@@ -1,5 +1,5 @@
-// Divides the micro-batches of a step among the holders of every stage, by the cheapest flow that
-// keeps what each may run, and deals the numbers out.
+// Divides the micro-batches of a step among the holders of every stage by the cheapest flow within
+// each holder's limit, and then gives each holder its micro-batches.
 #pragma once
 
 #include <optional>

@@ -45,8 +45,8 @@ class Player {
       if (!policy.most.empty()) seat.limit.micros = policy.most[s];
       seat.limit.room = leg.room;
       seat.warm_up = std::min(policy.warm_up[s], line.micros);
-      // A strict warm-up ends early when no more forwards fit: so a worker that only counts the
-      // forwards before its first backward runs the same ops.
+      // A strict warm-up ends early when no more forwards fit. A worker that only counts the
+      // forwards before its first backward then runs the same ops.
       if (policy.strict) {
         seat.warm_up =
             std::min({seat.warm_up, seat.limit.micros, leg.room.most_whole(line.micros)});
@@ -56,8 +56,8 @@ class Player {
     for (Sequence& sequence : result_.sequences) sequence.reserve(3 * at(line.micros));
   }
 
-  // What a stage begins reaches another stage one window later at the earliest. So within a window
-  // each stage chooses alone, and the events of all stages need not be merged in time order.
+  // An op that a stage begins affects another stage one window later at the earliest. So within a
+  // window each stage chooses alone, and the events of all stages need not be merged in time order.
   std::optional<Played> run() {
     while (begun_ < line_.ops()) {
       const Duration from = *std::min_element(look_at_.begin(), look_at_.end());

@@ -30,7 +30,7 @@ using Sequence = std::vector<OpKind>;
 struct Policy {
   std::vector<int32_t> warm_up;  // per stage: forwards before the first backward
   std::vector<int32_t> most;     // per stage: micro-batches held, each to the end of its weight
-                                 // gradient; empty = as the room allows
+                                 // gradient; empty = as memory allows
   bool strict = true;      // in the warm-up a ready backward waits for the forwards; no: it runs if
                            // the next forward is not ready
   int32_t look_ahead = 0;  // an idle stage waits for a message that will arrive within so many
@@ -49,11 +49,11 @@ struct Played {
 };
 
 // Plays a step under a policy: a free stage runs the first of backward, forward, weight gradient
-// that has its input and room. A warm-up that the room cannot hold ends early. Adds the number of
-// ops that were played to `begun`.
+// that has its input and fits into memory. A warm-up that does not fit ends early. Adds the number
+// of ops that were played to `begun`.
 //
-// Returns: nothing when the room of a stage is too small for one micro-batch, or as soon as the
-//          step is seen to last longer than `most`
+// Returns: nothing when the memory limit of a stage is below one micro-batch, or as soon as the
+//          step certainly lasts longer than `most`
 // Cost:    O(ops) for stages that are much alike, some 30 ns an op
 std::optional<Played> play(const Line& line, const Policy& policy, Duration most = Duration::max(),
                            int64_t* begun = nullptr);
@@ -62,7 +62,7 @@ std::optional<Played> play(const Line& line, const Policy& policy, Duration most
 class Replay {
  public:
   explicit Replay(const Line& line);
-  // Runs the sequences. Returns the makespan, or nothing when they stand still.
+  // Runs the sequences. Returns the makespan, or nothing when they deadlock.
   //
   // Requires: each sequence has every op of its stage, and each backward behind its forward, each
   //           weight gradient behind its input gradient
@@ -90,7 +90,7 @@ class Replay {
   std::vector<Duration> activation_at_, gradient_at_;  // arrivals by stage and micro-batch
 };
 
-// True when the sequence keeps the room of its stage.
+// True when the sequence keeps the memory limit of its stage.
 bool keeps_room(const Leg& leg, const Sequence& sequence);
 
 }  // namespace tenuto

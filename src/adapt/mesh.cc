@@ -13,8 +13,8 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 // Sets the pipeline of each holder of a stage, from its worker number (base/id.h), since its place
-// among the holders says nothing once some are lost. A holder that came from another stage takes
-// its own pipeline if that has no holder here, else the first pipeline that has none.
+// among the holders changes when some are lost. A holder that came from another stage takes its own
+// pipeline if that has no holder here, else the first pipeline that has none.
 void seat_in_pipelines(std::vector<Holder>& holders, int32_t stage, int32_t depth,
                        int32_t pipelines) {
   std::vector<bool> taken(at(pipelines), false);

@@ -72,11 +72,11 @@ using Routing = std::vector<std::vector<int32_t>>;
 //
 // Requires: no worker holds two stages
 // Errors:   Infeasible/Job     a stage has no live holder
-//           Exhausted/Worker   a worker has no room for one micro-batch
+//           Exhausted/Worker a worker's memory limit is below one micro-batchch
 Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluster,
                      const PriceOptions& options);
 
-// Exhausted/Worker: a worker has no room for one micro-batch of its stage.
+// Exhausted/Worker: a worker's memory limit is below one micro-batch of its stage.
 Error too_little_room(WorkerId worker, int32_t stage, const Room& room);
 
 // True when no worker of the plan holds more than one stage.

@@ -11,12 +11,13 @@ namespace tenuto {
 // all routings.
 //
 // Before a holder's first forward there is a way down to it. Between its first forward and its
-// first backward there is a way down and back, in which it can run only forwards, as many as it has
-// room for. After its last backward there is a way up (in periods also down again), in which it can
-// run only weight gradients. Each way is the shortest over all routes. So with n micro-batches the
-// holder is busy n times, and idle for what forwards and weight gradients do not fill of these
-// ways. Independent of that, some place in its memory serves n / places micro-batches one after the
-// other. Each stage must run all micro-batches: its least time is that of the best division.
+// first backward there is a way down and back, in which it can run only forwards, as many as fit
+// into its memory. After its last backward there is a way up (in periods also down again), in which
+// it can run only weight gradients. Each way is the shortest over all routes. So with n
+// micro-batches the holder is busy n times, and idle for the part of these ways that forwards and
+// weight gradients do not fill. Independent of that, some place in its memory serves n / places
+// micro-batches one after the other. Each stage must run all micro-batches: its least time is that
+// of the best division.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)

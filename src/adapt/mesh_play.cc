@@ -13,8 +13,8 @@ constexpr int32_t kSettled = 2;  // after these steps, consecutive steps change 
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// What a holder begins reaches another holder no sooner than this window later, so within a window
-// each holder chooses alone.
+// An op that a holder begins affects another holder no sooner than one window later, so within a
+// window each holder chooses alone.
 Duration window_of(const Mesh& mesh) {
   Duration window = kNever;
   for (int32_t s = 0; s + 1 < mesh.depth(); ++s) {
@@ -429,7 +429,7 @@ MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at
     look_at = moment;
     return kWait;
   };
-  // True when a gradient comes so soon that the holder waits for it.
+  // True when a gradient will come so soon that the holder waits for it.
   const auto soon = [&](Duration lasts) {
     return gradient_next != kNever && gradient_next - now <= lasts * patience_.look_ahead / 2;
   };

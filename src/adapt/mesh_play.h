@@ -54,21 +54,21 @@ struct Patience {
 
 // Plays steps of a mesh, which must outlive it; its arrays serve one play after the other.
 //
-// A free holder runs the first of input gradient, forward (if there is room), weight gradient whose
-// inputs are here. Ready dispatch does exactly the same, to the nanosecond, as long as 32 receives
-// ahead are enough.
+// A free holder runs the first of input gradient, forward (if it fits into memory), weight gradient
+// whose inputs are here. Ready dispatch does exactly the same, to the nanosecond, as long as 32
+// receives ahead are enough.
 class MeshPlayer {
  public:
   explicit MeshPlayer(const Mesh& mesh);
 
   // From now on a holder of stage s holds at most most[s] micro-batches, each to the end of its
-  // weight gradient; empty = as the rooms allow.
+  // weight gradient; empty = as memory allows.
   void set_most(const std::vector<int32_t>& most);
   // The time of a step, with each kind of op in the given order. At the pace of a period: plays
   // steps one after the other until they repeat, or 12, and counts the later half.
   //
-  // Returns: nothing when nothing can move, or, at the pace of a barrier, as soon as the step is
-  //          seen to last longer than `most`; in periods when two steps after the first few do
+  // Returns: nothing when nothing can move, or, at the pace of a barrier, as soon as the step
+  //          certainly lasts longer than `most`; in periods, when two steps after the first few do
   // Cost:    some 20 ns an op and step
   std::optional<Duration> time(const Routing& routing, const Orders& orders,
                                Duration most = Duration::max());
@@ -79,9 +79,9 @@ class MeshPlayer {
   // that is here; `patience` says how guests are numbered. Ops that add to sums (weight gradients;
   // with a whole backward, input gradients) run in the order of the numbers, so that sums repeat.
   // The last place in a holder's memory is kept for the lowest micro-batch whose forward has not
-  // begun: else a weight gradient could wait for a lower one that has no place.
+  // begun: else a weight gradient could wait for that of a lower micro-batch that does not fit.
   //
-  // Returns: nothing as soon as, at the pace of a barrier, the step is seen to last longer than
+  // Returns: nothing as soon as, at the pace of a barrier, the step certainly lasts longer than
   //          `most`
   // Cost:    some 40 ns an op
   std::optional<PlayedStep> as_they_come(const Routing& routing, const Patience& patience = {},

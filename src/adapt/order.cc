@@ -72,8 +72,8 @@ Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
 }
 
 // The fixed order in which each stage runs `step` more forwards ahead than the next, and defers its
-// weight gradients by `step` for each stage before it, as far as there is room; empty if there is
-// none. 1: ZB-H1, 2: ZB-H2.
+// weight gradients by `step` for each stage before it, as far as memory allows; empty if it does
+// not. 1: ZB-H1, 2: ZB-H2.
 std::vector<Sequence> fixed_order(const Line& line, int32_t step) {
   const Quotas ahead = within_rooms(line, stepped_quotas(line, step, 0));
   std::vector<Sequence> sequences;
@@ -116,7 +116,7 @@ Line with_delay(Line line, Duration delay) {
   return line;
 }
 
-// The line with every time a little longer or shorter, delays more so.
+// The line with random changes of all times; delays change most.
 Line shaken(Line line, Random& random, double share) {
   const auto shake = [&](Duration& time, double by) {
     time = scaled(time, 1 + by * (2 * random.uniform() - 1));
@@ -176,7 +176,7 @@ class Search {
     remember({played->makespan, std::move(played->sequences), policy, how});
   }
 
-  // A step that lasts longer than this is not kept. It is more for a policy that waits for
+  // A step that lasts longer than this is not kept. The limit is higher for a policy that waits for
   // messages, since its sequence may be faster without the waits.
   Duration worth(const Policy& policy) const {
     if (found_.listed.sequences.empty() || starts_.size() < start_count_) return Duration::max();
@@ -198,8 +198,8 @@ class Search {
     if (starts_.size() > start_count_) starts_.pop_back();
   }
 
-  // Takes orders that no policy plays on this line: fixed ones, and what policies play on slightly
-  // different lines, where ties and near ties are broken another way.
+  // Tries orders that no policy plays on this line: fixed ones, and those that policies play on
+  // slightly different lines, where ties and near ties are broken in another way.
   void take_others() {
     for (const int32_t step : {1, 2}) take(fixed_order(line_, step), "fixed");
     take_played_on(coarse(line_), "on a coarse clock");

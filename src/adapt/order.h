@@ -10,8 +10,8 @@
 
 namespace tenuto {
 
-// How much the search may try. Counted in ops played, not in seconds, so that the same question has
-// the same answer on every machine.
+// How much the search may try. Counted in ops played, not in seconds, so that equal inputs give
+// equal results on every machine.
 struct Effort {
   int64_t played_ops = 4'000'000;  // by policies; some 30 ns each
   int64_t moves = 6'000;           // of ops in fixed sequences
@@ -19,7 +19,7 @@ struct Effort {
   auto operator<=>(const Effort&) const = default;
 };
 
-// An order for each stage of a line, and what it takes.
+// An order for each stage of a line, and its makespan.
 struct Ordered {
   Duration makespan{};              // to the last weight gradient
   std::vector<Sequence> sequences;  // of each stage
@@ -31,15 +31,15 @@ struct Ordered {
 struct OrderSearch {
   Ordered ready;     // the best that ready dispatch under the policy's limits plays by itself
   Ordered listed;    // the best of all, as fixed sequences; never slower than `ready`
-  Duration bound{};  // no order within the rooms is faster
+  Duration bound{};  // no order within the memory limits is faster
 };
 
 // Plays a portfolio of quotas and policies, shifts the best quotas, then moves single ops of fixed
 // sequences (reorder.h). Deterministic, unless `watch` ends it. Stops as soon as the bound is
 // reached.
 //
-// Returns: nothing when the room of a stage is too small for one micro-batch
-// Source:  Wu et al., "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)
+// Returns: nothing when the memory limit of a stage is below one micro-batch Source: Wu et al.,
+// "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)
 std::optional<OrderSearch> search_order(const Line& line, const Effort& effort = {},
                                         Watch* watch = nullptr);
 

@@ -1,5 +1,5 @@
-// How many forwards each stage runs ahead of its backwards, so that the way down the pipeline and
-// back is filled.
+// How many forwards each stage runs ahead of its backwards, so that it has work until the first
+// gradient comes back.
 #pragma once
 
 #include <vector>
@@ -31,14 +31,14 @@ Duration round_trip(const Line& line, int32_t from, int32_t to);
 // Cost:    O(stages^2)
 Quotas ring_quotas(const Line& line, Duration period);
 
-// The ring quotas of the shortest period, not below that of the busiest stage, that leave room for
-// `reserve` more micro-batches whose weight gradient is put off.
+// The ring quotas of the shortest period, not below that of the busiest stage, that leave memory
+// for `reserve` more micro-batches whose weight gradient is put off.
 Quotas ring_quotas_within(const Line& line, int32_t reserve);
 
-// The forwards that fit in before the first backward can arrive.
+// The forwards that a stage can run before the first backward can arrive.
 Quotas filling_quotas(const Line& line);
 
-// The same difference between all neighbours, as large as the first stage's room allows.
+// The same difference between all neighbours, as large as the first stage's memory allows.
 //
 // Source: ibid., Algorithm 1
 Quotas even_quotas(const Line& line);
@@ -52,8 +52,8 @@ Quotas neighbour_quotas(const Line& line);
 // in forwards: 1 and no ways is 1F1B, 2 is ZB-H2.
 Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways);
 
-// The quotas cut to what there is room for, and to the quota of the previous stage: a stage would
-// stand still if it waited for forwards that the previous one has no room to run.
+// The quotas cut to what fits into memory, and to the quota of the previous stage: a stage would
+// deadlock if it waited for forwards that do not fit into the previous one's memory.
 Quotas within_rooms(const Line& line, Quotas quotas);
 
 }  // namespace tenuto

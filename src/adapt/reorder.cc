@@ -8,8 +8,8 @@ namespace tenuto {
 namespace {
 
 constexpr int32_t kReach = 10;      // the most places that an op is moved by
-constexpr int64_t kLeastTabu = 8;   // moves for which a pair stays as it is
-constexpr int64_t kMoreTabu = 12;   // and up to so many more, drawn
+constexpr int64_t kLeastTabu = 8;   // moves for which a pair keeps its order
+constexpr int64_t kMoreTabu = 12;   // and up to so many more, at random
 constexpr size_t kPairs = 1 << 14;  // of ops, told apart by a hash
 constexpr int64_t kPatience = 400;  // moves without a better step, before it goes back to the best
 
@@ -206,7 +206,7 @@ bool Reorder::send(int32_t stage, const Place& place) {
   return false;
 }
 
-// Sets the tails, of the pieces that were timed last first. Keeps tails that are true already.
+// Sets the tails; begins with the pieces that were timed last. Keeps tails that are right already.
 void Reorder::set_tails() {
   for (int32_t s = 0; s < line_.stages(); ++s)
     behind_[at(s)] = first_messages(s, tails_from_[at(s)]);
@@ -323,8 +323,8 @@ void Reorder::consider(const Move& move, int64_t now, Duration best) {
   keep(any_);
 }
 
-// True when the move keeps the room and the op passes no op of its kind, none that it reads from
-// and none that reads from it. Leaves the new order in window_.
+// True when the move keeps the memory limit and the op passes no op of its kind, none that it reads
+// from and none that reads from it. Leaves the new order in window_.
 bool Reorder::may(const Move& move) {
   const Place& moved = places_[index(move.stage, move.from)];
   const int32_t low = std::min(move.from, move.to), high = std::max(move.from, move.to);
@@ -417,7 +417,7 @@ bool Reorder::any_pair(const Move& move, See see) const {
   return false;
 }
 
-// Makes it tabu until move `until` to put these pairs back into their present order.
+// Forbids until move `until` to put these pairs back into their present order.
 void Reorder::forbid(const Move& move, int64_t until) {
   any_pair(move, [&](uint64_t, uint64_t present) {
     tabu_[present] = until;

@@ -1,4 +1,4 @@
-// Fixed orders of a line made faster, one op at a time.
+// Makes fixed orders of a line faster by moving one op at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace tenuto {
 // each of which starts when the one before it ends, as long as the step. On a stage the path runs
 // through a block of ops that follow one another. Reordering the inside of a block gains nothing;
 // only another op at its beginning or its end may gain. So a move puts an op of the block behind
-// its last or before its first op, or puts one of these to the op's place. The length of the step
-// through the ops whose places change is estimated from when each can start and from what must
-// follow it; the move with the least estimate is made, even if the step gets longer. The order of
-// ops that a move has changed is kept for some moves (tabu), so that the search leaves an order
-// that no single move improves.
+// its last or before its first op, or puts one of these to the op's place. The step through the ops
+// whose places change is estimated from when each can start and what must follow it; the move with
+// the least estimate is made, even if the step gets longer. The order of ops that a move has
+// changed is kept for some moves (tabu), so that the search leaves an order that no single move
+// improves.
 //
 // Source: Nowicki and Smutnicki, "A fast taboo search algorithm for the job shop problem",
 //         Management Science 1996; Balas and Vazacopoulos, "Guided local search with shifting
@@ -32,10 +32,9 @@ class Reorder {
 
   // Improves the order by at most `most` moves; ends when the step is no longer than `bound`, or
   // nothing can be moved. Puts the best order into `sequences` and returns how long its step is; if
-  // the sequences stand still, returns nothing and leaves them unchanged.
+  // the sequences deadlock, returns nothing and leaves them unchanged.
   //
-  // Requires: the sequences keep the rooms
-  // Cost:     some 10 ns an op for each move
+  // Requires: the sequences keep the memory limits Cost:   some 10 ns an op for each move
   std::optional<Duration> improve(std::vector<Sequence>& sequences, Duration bound, int64_t most,
                                   Watch* watch = nullptr);
 
@@ -48,7 +47,7 @@ class Reorder {
     Duration arrival{};  // of what it reads from another stage
     Duration message{};  // from its end to the end of the step, by what it sends
     Duration tail{};     // the same by all that follows
-    int64_t held = 0;    // room taken on its stage before it
+    int64_t held = 0;    // memory in use on its stage before it
 
     Duration end() const { return start + time; }
   };
@@ -72,7 +71,7 @@ class Reorder {
   void set(const std::vector<Sequence>& sequences);
   std::vector<Sequence> sequences() const;
   void put(int32_t stage, int32_t from, int32_t to);
-  // Gives starts and arrivals to the ops that have none; false when the sequences stand still.
+  // Gives starts and arrivals to the ops that have none; false when the sequences deadlock.
   bool time_all();
   // Places `low` to `high` of a stage have changed: forgets their times and all that were set after
   // them. Keeps the times that were set before, and the tails of ops that were timed after them.
@@ -113,7 +112,7 @@ class Reorder {
   std::vector<Ends> ends_, behind_;                      // of the links that leave each stage
   std::vector<int32_t> queue_;                           // stages to be timed further
   std::vector<Piece> pieces_;                            // in the order of time
-  std::vector<int32_t> tails_from_, true_from_;          // of each stage: places with true tails
+  std::vector<int32_t> tails_from_, true_from_;          // of each stage: places with right tails
   std::vector<Block> blocks_;                            // of the critical path, the last first
   std::vector<Place> window_;                            // what a move changes, in its new order
   std::vector<int64_t> tabu_;                            // by pair: until which move

@@ -56,7 +56,7 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
   return line;
 }
 
-// The most that a holder holds: as the room allows, or S - s in a pipeline of S stages at stage s.
+// The most that a holder holds: as memory allows, or S - s in a pipeline of S stages at stage s.
 enum class Held : uint8_t { Room, Falling };
 
 // How a step is played.
@@ -208,7 +208,7 @@ class Search {
     if (manner.global) return try_ready(step, global_orders(mesh_, routing), manner, limit);
     Patience patience = manner.patience;
     patience.guests = patience.guests * mesh_.pipelines / 2;
-    // In periods the time of one step says little.
+    // In periods one step does not determine the time.
     const bool tells = mesh_.pace == Pace::Barrier;
     // The orders of a play with waiting holders may be faster without the waiting.
     const Duration most = tells && patience.is_ready() ? limit : kLongest;

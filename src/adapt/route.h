@@ -17,7 +17,8 @@ struct RoutedStep {
   TaskLists lists;
   Duration time{};            // of the step as played
   std::string how;            // a few words for people
-  std::vector<int32_t> most;  // by stage: micro-batches that a holder holds; empty = as rooms allow
+  std::vector<int32_t> most;  // by stage: micro-batches that a holder holds; empty = as memory
+                              // allows
 };
 
 // What the search found.
@@ -30,18 +31,18 @@ struct Routed {
   const RoutedStep& best() const { return listed.time < ready.time ? listed : ready; }
 };
 
-// How much the search may try. Counted in ops, not in seconds, so that the same question has the
-// same answer on every machine.
+// How much the search may try. Counted in ops, not in seconds, so that equal inputs give equal
+// results on every machine.
 struct RouteEffort {
   int32_t moves = 4000;         // of micro-batches to other holders
   int64_t played_ops = 60'000;  // by moves, at most; some 20 ns each
   int64_t all_ops = 240'000;    // if other plays use fewer, moves may use the rest of these too
   int32_t routings = 64;        // that are played; all candidates are some 20
-  bool manners = true;          // no: only plays of ready dispatch with all the room
+  bool manners = true;          // no: only plays of ready dispatch with all the memory
   auto operator<=>(const RouteEffort&) const = default;
 };
 
-// For a first answer at once: three candidates, as ready dispatch plays them.
+// For a quick first result: three candidates, as ready dispatch plays them.
 inline constexpr RouteEffort kFirstRoute{0, 0, 0, 3, false};
 
 // One network covers all disturbances: a dead worker is a missing holder, a slow one runs fewer
@@ -52,10 +53,10 @@ inline constexpr RouteEffort kFirstRoute{0, 0, 0, 3, false};
 // stage balanced alone, whole pipelines loaded by what they can carry, and every micro-batch at
 // home with those of the dead dealt evenly. Each is played in the global order and as inputs come;
 // the fastest few also with holders that wait for gradients that arrive soon, that run weight
-// gradients first or micro-batches of other pipelines earlier or later, and with fewer held than
-// there is room for. Then single micro-batches of the best change their holders; a change is kept
-// unless the step gets longer, since an equal step may lead to a shorter one. Ends as soon as the
-// bound is reached. Deterministic, unless `watch` ends it.
+// gradients first or micro-batches of other pipelines earlier or later, and that hold fewer
+// micro-batches than fit into memory. Then single micro-batches of the best change their holders; a
+// change is kept unless the step gets longer, since an equal step may lead to a shorter one. Ends
+// as soon as the bound is reached. Deterministic, unless `watch` ends it.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {}, Watch* watch = nullptr);
@@ -72,7 +73,7 @@ std::vector<int32_t> whole_counts(const Mesh& mesh);
 // Requires: the counts add up to the step's, and a pipeline that has any is whole
 Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts);
 
-// The plan with its work divided among the workers as in `step`, within the plan's rooms.
+// The plan with its work divided among the workers as in `step`, within the plan's memory limits.
 //
 // Requires: the mesh is the plan's, and the step the mesh's
 Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch);

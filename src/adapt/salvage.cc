@@ -243,7 +243,7 @@ Rest Search::finish() {
       op.stage = {static_cast<int32_t>(k / at(micros_))};
       op.micro = {static_cast<int32_t>(k % at(micros_))};
       placed[at(worker.value)].push_back({home_[row][k].index, op});
-      // What is made again here need not be in the store before.
+      // A value that is made again here need not be in the store before.
       for (const Value& value : effect_of(op, base_.schedule.stage_count).write) {
         uses_[at(worker.value)].erase(value);
       }

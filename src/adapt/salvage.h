@@ -1,4 +1,4 @@
-// The rest of a step in which workers were lost: the ops whose results are needed and which no live
+// The rest of a step in which workers were lost: the ops whose results are needed and that no live
 // worker has.
 //
 // Idea:   values have names, so a value that a survivor has need not be made again. The search goes
@@ -7,10 +7,10 @@
 //         until a live worker has the value. This also finds the ops that had not begun yet, so the
 //         answer is the whole rest of the step; if no value is alive it is the step itself: abandon
 //         and replay.
-// Right:  check() verifies the result with the given stores. Losses of neighbours, of both ends of
-//         a link, or during the repair are no special cases: the inventories are read again.
+// Right: check() verifies the result with the given stores.When neighbours, both ends of a link, or
+//         workers in a repair are lost, the same search runs on new inventories..
 // Not taken: moving work that a worker has begun to a peer with less to do. A survivor keeps its
-//         work; only that of lost workers is dealt out, as evenly as in the steps after.
+//         work; only that of lost workers is dealt out, as evenly as in later steps.
 #pragma once
 
 #include <string>

@@ -99,7 +99,7 @@ std::vector<Staff> staffs_of(const Plan& plan, const Cluster& now) {
     });
     staff.missing = std::max(0, static_cast<int32_t>(workers / depth - staff.stay.size()));
   }
-  // A worker that holds nothing stands for a missing holder, at its own stage if possible.
+  // A worker that holds nothing counts as a missing holder, of its own stage if possible.
   std::vector<int32_t> gaps;
   for (const Staff& staff : staffs) gaps.push_back(staff.missing);
   for (const bool at_home : {true, false}) {
@@ -239,7 +239,7 @@ Result<std::vector<StageMove>> find_moves(const Plan& plan, const Model& model, 
   }
   auto costs = costs_of(plan, staffs, model, now, options);
   if (!costs.ok()) return costs.error();
-  // Even gaps out, do not shift them: no other stage may come to miss as many as the worst one did.
+  // No other stage may end up missing as many holders as the worst one did.
   const int32_t worst = *std::max_element(missing.begin(), missing.end());
   for (size_t s = 0; s < missing.size(); ++s) {
     const auto most = at(std::max(missing[s] + 1, worst));

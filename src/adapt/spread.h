@@ -1,4 +1,4 @@
-// Which live workers change their stage, so that one stage does not miss all of the dead workers.
+// Which live workers change their stage, so that not all missing holders are of one stage.
 #pragma once
 
 #include <optional>
@@ -45,9 +45,9 @@ struct StageMove {
 
 // The moves that make a step of a plan with missing workers faster by more than the share
 // `least_gain`, and those without which a stage would have no holder. A stage that gives up a
-// worker still misses fewer than the worst stage did: gaps are not merely moved. The cost of a
-// stage with missing holders is its bound (mesh_bound.h), with the speeds, links and rooms of the
-// remaining ones. Slow workers move last; on a tie the worker whose pipeline has the gap moves.
+// worker still misses fewer holders than the worst stage did. The cost of a stage with missing
+// holders is its bound (mesh_bound.h), with the speeds, links and memory limits of the remaining
+// ones. Slow workers move last; on a tie the worker whose pipeline has the gap moves.
 //
 // Requires: no worker holds two stages
 // Returns:  at most one move a worker, by stage; empty = nobody moves

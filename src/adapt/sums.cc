@@ -20,8 +20,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The time of a worker that a message takes beside its bytes and its latency. No price counts it,
-// and without it more chunks would always be better.
+// The worker's time for a message beside its bytes and its latency. Prices do not count it; without
+// it more chunks would always be better.
 constexpr Duration kMessage = std::chrono::microseconds(20);
 constexpr int32_t kMostChunksAMember = 8;
 
@@ -226,7 +226,8 @@ class Chooser {
                                    least_gain_ * static_cast<double>(chosen_.before.count());
   }
 
-  // Gives all groups their best ways, if that pays: stages that wait for each other gain together.
+  // Gives all groups their best ways, if that makes the step faster: stages that wait for each
+  // other gain together.
   Status take_together(const std::vector<Trial>& trials) {
     Plan tried = chosen_.plan;
     std::map<std::vector<StageId>, Trial> best;
@@ -262,7 +263,8 @@ class Chooser {
     return ok();
   }
 
-  // Tries other ways for single groups: a changed group must get better, another one must pay.
+  // Tries other ways for single groups: a changed group must get better, another one must gain
+  // enough.
   Status take_others(const std::vector<Trial>& trials) {
     for (const Trial& trial : trials) {
       const auto taken = taken_.find(trial.stages);
