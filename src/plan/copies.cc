@@ -41,7 +41,7 @@ std::vector<std::set<StageId>> stages_run(const Plan& plan) {
 
 Copies copies_in(const Plan& plan) {
   Copies copies(plan.stages.size());
-  if (!any_holds_two(plan)) return copies;  // the lists need not be looked at
+  if (!any_holds_two(plan)) return copies;  // without reading the lists
   const auto run = stages_run(plan);
   for (size_t s = 0; s < copies.size(); ++s) {
     const StageId stage{static_cast<int32_t>(s)};

@@ -27,7 +27,7 @@ Plan without_copies(Plan plan);
 
 // One copy of each stage: at the worker that keeps the fewest copies; on a tie at one whose place
 // (Cluster::place; a host, a rack) has no holder of the stage, then at one whose own stage follows
-// soonest, then at the one whose pipeline's number is that of the stage.
+// soonest, then in the pipeline whose number is the stage's.
 //
 // `places`: of each worker; empty = all are at the same place
 // Requires: no worker holds two stages

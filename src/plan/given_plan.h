@@ -1,4 +1,4 @@
-// From op lists that somebody wrote to a plan that can be checked, priced and trained.
+// Makes a plan that can be checked, priced and trained from given op lists.
 #pragma once
 
 #include "base/result.h"
@@ -10,7 +10,7 @@ namespace tenuto {
 // Lists of one pipeline: the compute ops of each worker, and its messages if the lists place them.
 struct GivenLists {
   Schedule schedule;      // without Reduce, Measure, Step; micros numbered by position
-  bool messages = false;  // no: messages are put in (plan/lower.h)
+  bool messages = false;  // no: make_given_plan adds them (plan/lower.h)
 };
 
 // Lays out `shape.pipelines` copies of the lists side by side and adds what makes the step: stages

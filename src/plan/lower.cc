@@ -98,7 +98,7 @@ Summing summing_of(const UpdateStyle& style, const std::vector<StageId>& stages,
   if (algorithm == nullptr) return {};
   if (algorithm->card.late_most == 0) return {summing.algorithm, {}, summing.chunks};
   if (contains(members, summing.late)) return summing;
-  // The late member is gone. With auto sum by the ring then; else another member is the late one.
+  // The late member is gone: with auto, sum by the ring; else another member is the late one.
   if (style.all_reduce == kAutoAllReduce) return {};
   return {summing.algorithm, members.back(), summing.chunks};
 }

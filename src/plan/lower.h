@@ -38,8 +38,8 @@ inline constexpr const char* kAutoAllReduce = "auto";
 // holder.
 inline constexpr const char* kLateOne = "late-one";
 
-// Refuses a name by which no plan can sum. A plan can sum by auto, by late-one, and by those
-// all-reduces of the table that need no late member.
+// Refuses a name by which no plan can sum. Allowed are auto, late-one, and the all-reduces of the
+// table that need no late member.
 //
 // Errors: Invalid/Call  with the nearest name
 Status check_all_reduce(const std::string& name);
@@ -93,12 +93,12 @@ bool is_tied(const Schedule& schedule);
 // worker's stages, and forwards before the first backward.
 Limit limit_of(const std::vector<Op>& list);
 
-// The room of a worker that may hold `memory` micro-batches and has `chunks` stages, each of which
-// takes an equal part of one; `late_share` of a part is still held between the input gradient and
-// the weight gradient. Unlimited with memory = 0.
+// The memory limit of a worker that may hold `memory` micro-batches and has `chunks` stages, each
+// of which takes an equal part of one; `late_share` of a part is still held between the input
+// gradient and the weight gradient. Unlimited with memory = 0.
 Room room_of(int32_t memory, int32_t chunks, double late_share);
 
-// The most that a list holds at once, in the room's unit.
+// The most that a list holds at once, in the limit's unit.
 int64_t peak_of(const std::vector<Op>& list, const Room& room);
 
 }  // namespace tenuto

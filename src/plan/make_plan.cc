@@ -150,8 +150,8 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
   return stages;
 }
 
-// Numbers the micro-batches of all pipelines: pipelines take turns, so that the order of the
-// numbers is a common order for all workers, whichever ops they run.
+// Numbers the micro-batches of all pipelines: pipelines take turns, so that all workers agree on
+// the order, whichever ops they run.
 Schedule make_compute(const Layout& layout) {
   const Shape& shape = layout.shape;
   Schedule schedule;
@@ -207,7 +207,7 @@ Schedule make_evaluation(const Layout& layout) {
 }
 
 // Checks the lists against the memory and, under ready dispatch, sets the limits that keep the
-// order. A micro-batch of memory is room for one forward of each chunk.
+// order. One micro-batch of memory holds one forward of each chunk.
 Status set_limits(const Layout& layout, Plan& plan) {
   const Shape& shape = layout.shape;
   const int32_t chunks = layout.own.chunks;

@@ -1,4 +1,4 @@
-// From a shape to a plan: partition of the layers, holders, order, messages, reductions.
+// Makes a plan from a shape: partition of the layers, holders, order, messages, reductions.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace tenuto {
 
 // The order is left open: ready dispatch runs ops as their inputs arrive, limited by the memory
-// alone, and a search that knows times and links (adapt/) makes an order of it.
+// alone, and the search in adapt/, which knows times and links, finds an order.
 inline constexpr const char* kAutoOrder = "auto";
 
 // True when the order of this name splits the backward (input and weight gradients) by default.

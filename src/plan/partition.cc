@@ -23,8 +23,8 @@ class Cutter {
     for (size_t i = 0; i < layers_; ++i) prefix_[i + 1] = prefix_[i] + cost[i];
   }
 
-  // The least possible cost of the dearest run: the least number that allows a cut. Numbers from 0
-  // up are ordered as their bits are.
+  // The least possible cost of the dearest run: the least number that allows a cut. Numbers that
+  // are not negative have the same order as their bits.
   double least_maximum() const {
     uint64_t low = 0, high = std::bit_cast<uint64_t>(prefix_[layers_]);
     while (low < high) {

@@ -9,8 +9,9 @@
 namespace tenuto {
 
 // Cuts layers 0 .. cost.size() into `stages` runs of at least one layer, so that the dearest run is
-// as cheap as possible; among those, with the least sum of squares; among those, with the longer
-// runs first. Returns the first layer of each stage and the end of the last: stages + 1 numbers.
+// as cheap as possible. Of those cuts it takes the ones with the least sum of squares, then the one
+// with the longer runs first. Returns the first layer of each stage and the end of the last: stages
+// + 1 numbers.
 //
 // Requires: costs are finite and not negative
 // Errors:   Invalid/Call  more stages than layers

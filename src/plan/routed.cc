@@ -19,8 +19,7 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The pipeline of each worker as the held-out pass shows it: that of the worker's first micro-batch
-// there; -1 = it has none.
+// The pipeline of each worker, by its first micro-batch in the held-out pass; -1 = it has none.
 std::vector<int32_t> pipelines_of(const Schedule& evaluation, size_t workers) {
   std::vector<int32_t> pipelines(workers, -1);
   for (size_t w = 0; w < evaluation.lists.size(); ++w) {
@@ -53,7 +52,7 @@ class Dealer {
   }
 
   // The worker that runs the next micro-batch at `stage`, coming from a worker of `pipeline`: a
-  // holder of that pipeline that has not had its share, else the one with the least to do.
+  // holder of that pipeline with less than its share, else the one with the least to do.
   WorkerId next(size_t stage, const std::vector<WorkerId>& holders, int32_t pipeline) {
     std::vector<int32_t>& loads = loads_[stage];
     WorkerId chosen = holders.front();
@@ -79,7 +78,7 @@ class Dealer {
   int32_t share_ = 0;
 };
 
-// Every list is in the order of a wave in which no op stands before what it needs.
+// Each list has the order of a wave: every op stands behind the ops that it needs.
 Schedule make_evaluation(const Plan& plan, std::vector<Stage> stages,
                          const std::vector<std::vector<WorkerId>>& idle) {
   Schedule made;

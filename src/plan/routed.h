@@ -33,8 +33,8 @@ std::vector<Op> merge(std::vector<Placed> placed);
 // limits. Messages, reductions, norm, clip decision, updates and the held-out pass are made anew;
 // layers, shared weights and the kind of backward stay.
 //
-// The held-out micro-batches are dealt out so evenly that no worker has more than the stage with
-// the fewest holders makes unavoidable; within that limit each stays in its pipeline, as in `plan`.
+// The held-out micro-batches are dealt out evenly: no worker has more than an equal share at the
+// stage with the fewest holders; within that limit each stays in its pipeline, as in `plan`.
 //
 // Does not check the result; check() does.
 //
@@ -51,7 +51,7 @@ void share_out(std::vector<int32_t>& owners, int32_t holders);
 // The plan with other holders of its stages. The micro-batches of workers that no longer hold a
 // stage are dealt out evenly, one after the other, to the holder of the stage that has the fewest.
 // A worker that still holds a stage keeps its micro-batches, and each kind of op its place in the
-// list. Of the limits only the rooms stay: the others belonged to the old order.
+// list. Only the memory limits stay: the other limits belonged to the old order.
 //
 // Requires: check(plan) is ok; holders for each stage, none twice
 Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);

@@ -1,5 +1,5 @@
 // Orders: in which sequence a worker runs the micro-batches of its pipeline. One file per family;
-// everything else (numbering, messages, reductions) is the business of the passes in plan/lower.h.
+// the passes in plan/lower.h do everything else (numbering, messages, reductions).
 //
 // A new order is a file here and a line in the table of order.cc (CONTRIBUTING.md shows one).
 #pragma once

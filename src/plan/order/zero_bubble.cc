@@ -1,14 +1,14 @@
-// Orders that split the backward and put weight gradients off, so that the gradient reaches the
-// workers before sooner and weight gradients fill the gaps. Source: Qi et al., "Zero bubble
-// pipeline parallelism", ICLR 2024.
+// Orders that split the backward and put weight gradients off, so that the gradient reaches earlier
+// stages sooner and weight gradients fill the gaps. Source: Qi et al., "Zero bubble pipeline
+// parallelism", ICLR 2024.
 //
 // ZB-H1. Idea: 1F1B, but worker i puts each weight gradient off until i more input gradients are
 // done; so it holds no more than the first worker of 1F1B.
 //
-// ZB-H2. Idea: 2(S-1-i)+1 forwards ahead, so that one micro-batch is to spare between neighbours
-// and a link may be late by a forward without anybody waiting. Differs: weight gradients wait until
-// no forward is left or the memory is full, which keeps them out of the loop between neighbours;
-// with a memory of 2S-1 micro-batches they lag by 2i, and it is the paper's order.
+// ZB-H2. Idea: 2(S-1-i)+1 forwards ahead, so that neighbours have one micro-batch to spare, and
+// nobody waits for a link that is late by one forward. Differs: weight gradients wait until no
+// forward is left or the memory is full, which keeps them out of the loop between neighbours; with
+// a memory of 2S-1 micro-batches they lag by 2i, and it is the paper's order.
 #include <algorithm>
 
 #include "plan/order/order.h"
