@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kFarewell{500};
 
 // The pause between two tries to reach the coordinator: the first one, and the longest.
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{100};
-// For one try: the other end may be a host that is gone.
+// The limit of one try: the other end may be a host that is gone.
 constexpr std::chrono::seconds kTryLimit{2};
 
 // The credentials of this end.
@@ -67,7 +67,7 @@ class GrpcClient : public Client {
     }
     changed_.notify_all();
     {
-      std::unique_lock lock(mutex_);  // the last report may take so long to leave
+      std::unique_lock lock(mutex_);  // the longest that the last report may take to leave
       changed_.wait_for(lock, kFarewell, [this] { return written_ || !state_.ok(); });
       if (context_ != nullptr) context_->TryCancel();
     }
@@ -241,7 +241,7 @@ class GrpcClient : public Client {
     return std::nullopt;
   }
 
-  // Keeps what was told. Returns a sentence when the message cannot be understood, else nothing.
+  // Keeps an instruction. Returns a sentence when it cannot be understood, else nothing.
   std::string take(const wire::Instruction& message) {
     auto next = std::make_shared<Told>();
     next->instruction = from_wire(message);

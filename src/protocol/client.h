@@ -21,9 +21,9 @@ struct ClientSettings {
   int32_t incarnation = 0;
   Duration connect_limit{};  // for the coordinator to answer
   Duration heartbeat{};      // between repeated reports
-  Duration silence_limit{};  // without a word from the coordinator
-  // How long after its last word the coordinator, or another one in its place, may come back; 0 =
-  // it does not.
+  Duration silence_limit{};  // without a message from the coordinator
+  // How long after its last message the coordinator, or its successor, may come back; 0 = it does
+  // not.
   Duration return_limit{};
   std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };
@@ -47,7 +47,7 @@ class Client {
   virtual void report(Report report) = 0;
   // Injects a partition: for so long nothing is sent and nothing is received.
   virtual void cut_off(Duration limit) = 0;
-  // The newest that was told; null before the first.
+  // The newest instruction; null before the first.
   virtual std::shared_ptr<const Told> told() const = 0;
   // Why the conversation is over; ok while it is not.
   virtual Status state() const = 0;

@@ -175,7 +175,7 @@ std::vector<Value> read_values(const Runs& from) {
   return values;
 }
 
-// Takes as long for a wrong token as for a right one.
+// Compares in the same time for a wrong token as for a right one.
 bool same_secret(const std::string& left, const std::string& right) {
   if (left.size() != right.size()) return false;
   unsigned difference = 0;

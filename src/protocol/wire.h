@@ -12,7 +12,7 @@ namespace tenuto {
 // Version of message.proto; both ends must have the same.
 inline constexpr int32_t kProtocol = 7;
 
-// What shows that a message belongs to this job.
+// The fields that show that a message belongs to this job.
 struct Credentials {
   std::string job;
   std::string token;
