@@ -46,7 +46,7 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
-// The step in the name of a checkpoint's folder, whatever stands behind it; -1 = it has none.
+// The step in the name of a checkpoint's folder, with any text behind it; -1 = it has none.
 int64_t step_in(std::string_view name) {
   if (!name.starts_with(kPrefix)) return -1;
   const char* digits = name.data() + std::strlen(kPrefix);
@@ -55,8 +55,8 @@ int64_t step_in(std::string_view name) {
   return read.ec == std::errc() ? step : -1;
 }
 
-// Reads the fields of a manifest and checks each against what it must be. Keeps the first wrong one
-// as a sentence; what is read after it does not count.
+// Reads the fields of a manifest and checks each one. Keeps a sentence about the first wrong one;
+// fields that are read after it do not count.
 class ManifestReader {
  public:
   // `folder`: the name of the folder that it lies in.

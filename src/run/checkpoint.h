@@ -15,7 +15,7 @@
 
 namespace tenuto {
 
-// What the manifest says.
+// The content of a manifest.
 struct Manifest {
   int64_t step = 0;  // version of the parameters: steps taken since initialisation
   int64_t epoch = 0;
@@ -57,8 +57,8 @@ std::string advise_older(const std::string& run, int64_t step, std::string_view 
 // Removes the oldest checkpoints until `keep` are left.
 void prune_checkpoints(const std::string& run, int32_t keep);
 
-// Removes what unfinished checkpoints of steps up to `last_step` left behind. A later one may be
-// in the making: workers write the next checkpoint while the manifest of this one is written.
+// Removes the folders of unfinished checkpoints of steps up to `last_step`. Not later ones: workers
+// write the next checkpoint while the manifest of this one is written.
 void remove_unfinished(const std::string& run, int64_t last_step);
 
 // A checkpoint that has been set aside: its step, and the name of its folder from now on.
@@ -69,9 +69,9 @@ struct SetAside {
 };
 
 // Renames the checkpoints of steps after `after_step` to checkpoint-STEP.aside, where nothing reads
-// or removes them: a run that goes on from an older step would take them for its own. Where that
-// name is taken by one that was set aside earlier, they become checkpoint-STEP.aside-2 and so on.
-// Returns them in the order of their steps.
+// or removes them: otherwise a run that goes on from an older step would use them as its own. If
+// that name is taken, they become checkpoint-STEP.aside-2 and so on. Returns them in the order of
+// their steps.
 //
 // Errors: Invalid/Job with the path and the system's reason
 Result<std::vector<SetAside>> set_aside_checkpoints(const std::string& run, int64_t after_step);

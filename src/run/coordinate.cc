@@ -42,9 +42,9 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kRepeat = std::chrono::milliseconds(500);
-// For the launcher to wait until its workers have ended.
+// How long the launcher may wait for the end of its workers.
 constexpr Duration kFarewell = std::chrono::seconds(10);
-// Between the answer to a request to end the coordinator and its end.
+// The time between the answer to a request to end the coordinator and its end.
 constexpr Duration kLastWord = std::chrono::milliseconds(50);
 
 // Why a request about the process of a worker cannot be carried out here, and how it can be.
@@ -82,9 +82,9 @@ class Coordinator {
   // Ends this process if an injected kill of the coordinator is due with this decision.
   void die_if_due(const Decision& decision, bool begins);
   void hear(decltype(Input::what) what);
-  // Does what was decided; returns the inputs that follow from it, to be heard next.
+  // Executes a decision; returns the inputs for decide() that follow from it.
   std::vector<decltype(Input::what)> apply(const Decision& decision, Situation before);
-  // Writes the decision into the store; false when it must not be told to anybody.
+  // Writes the decision into the store; false when nobody may be told of it.
   bool write_down(const std::function<bool(const Status&)>& check);
   Status write_plan() const;
   Status open_record();
@@ -113,11 +113,12 @@ class Coordinator {
   std::optional<Record> record_;
   std::vector<EarlyEvent> early_;  // events from before there is a record
   std::unique_ptr<Planner> planner_;
-  std::set<WorkerId> cut_off_;       // left out because of a link, their processes not yet ended
-  std::optional<Cluster> ahead_of_;  // plans are made ahead for the next death in this one
+  std::set<WorkerId> cut_off_;       // left out because of a link; their processes have not ended
+                                     // yet
+  std::optional<Cluster> ahead_of_;  // the cluster for which plans are made ahead
   int64_t situations_ = 0;
   std::unique_ptr<Store> store_;
-  std::string lost_;  // why this coordinator must not speak any more; empty = it may
+  std::string lost_;  // why this coordinator must send nothing more; empty = it may
   State state_;
   std::unique_ptr<Server> server_;
   Duration repeated_at_{};
@@ -173,7 +174,7 @@ Status Coordinator::start() {
   return ok();
 }
 
-// Begins the run, or takes it up where the previous coordinator has left it.
+// Begins the run, or takes it up where the previous coordinator left it.
 Status Coordinator::find_state() {
   const Facts facts = store_->read();
   Rules rules = input_.rules;
@@ -296,8 +297,8 @@ void Coordinator::answer(const Question& question) {
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }
 
-// Has the launcher send the signal or start the process. The coordinator
-// learns of a death that follows as of any other.
+// Has the launcher send the signal or start the process. The coordinator hears of the death in the
+// usual way.
 void Coordinator::rehearse_death(const Question& question, const Request& request) {
   if (is_of_coordinator(request.fault)) return rehearse_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
@@ -329,7 +330,7 @@ void Coordinator::rehearse_own_death(const Question& question, const Request& re
 void Coordinator::hear_launcher(const Notice& notice) {
   if (notice.kind == Notice::Kind::Exited) {
     const Duration now = monotonic_clock().now();
-    // Nothing is wrong with it: its next process waits until it can reach the others.
+    // The worker itself is healthy: its next process waits until it can reach the others.
     if (cut_off_.erase({notice.worker}) > 0) {
       restarts_.want({notice.worker}, now);
     } else {
@@ -387,7 +388,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     note("detection", verdict.sentence);
     const bool link =
         verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed;
-    if (link) input_.progress->event(verdict.sentence);  // about workers nothing is done yet
+    if (link) input_.progress->event(verdict.sentence);  // nothing reacts to slow workers yet
   }
   for (const Repaired& repaired : decision.repaired) {
     say("repair", repaired.step, repaired.sentence);
@@ -405,8 +406,8 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   return follows;
 }
 
-// Has plans made ahead for the next death, whenever the cluster has changed. Op times must have
-// been measured before.
+// Has plans made ahead for the next death, whenever the cluster has changed, once op times have
+// been measured.
 void Coordinator::make_ahead() {
   constexpr int64_t kMeasured = 3;  // steps
   if (!state_.rules.survive || state_.situation != Situation::Running) return;
@@ -427,7 +428,7 @@ bool Coordinator::write_down(const std::function<bool(const Status&)>& check) {
     return false;
   }
   check(written);
-  // A decision that ends the run may be told: no worker goes on from it.
+  // Workers may be told of a decision that ends the run: none goes on from it.
   return state_.situation == Situation::Salvaging || state_.situation == Situation::Ended;
 }
 
@@ -523,7 +524,7 @@ void Coordinator::write_event(const EarlyEvent& event) {
     early_.push_back(event);
     return;
   }
-  // An event that cannot be written does not end the run: a full disk shows at the metrics.
+  // An event that cannot be written does not end the run; on a full disk the metrics will.
   (void)record_->event(event.kind, event.epoch, event.step, event.sentence);
 }
 
@@ -537,7 +538,7 @@ void Coordinator::say(const std::string& kind, int64_t step, const std::string& 
   input_.progress->event(sentence);
 }
 
-// Draws a picture of the run's steps; a run that has done nothing has none.
+// Draws a picture of the run's steps, if there are any.
 void Coordinator::draw() {
   if (!record_) return;
   const std::string& path = input_.directory->path();

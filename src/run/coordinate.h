@@ -1,10 +1,11 @@
 // Runs the coordinator until the run has ended. It receives the workers' reports, and from the
-// launcher the ends of processes and the user's signals; `decide` says what follows, and the
-// coordinator does it.
+// launcher the ends of processes and the user's signals; `decide` turns these into decisions, and
+// the coordinator executes them.
 //
 // For each decision it first writes its other files (metrics, plans), then the store, and only then
 // tells the workers; the files count once the store has the decision. So it may die at any moment:
-// the next one reads the store, removes what was written too early, and goes on.
+// the next coordinator reads the store, removes from the files what the store does not have, and
+// goes on.
 #pragma once
 
 #include <memory>
@@ -30,10 +31,10 @@ struct RunInput {
   std::string token;
   std::string token_file;          // that holds it; empty = none
   std::shared_ptr<const Tls> tls;  // null: the conversation is not encrypted
-  // The launcher that began the run is gone: the run goes on from where the store says, with its
+  // The launcher that began the run is gone: the run goes on from the state in the store, with its
   // workers, which wait for a coordinator.
   bool takes_up = false;
-  bool starts_workers = true;  // false: they are started by someone else
+  bool starts_workers = true;  // false: someone else starts them
   Progress* progress = nullptr;
   Office office;
 };
@@ -41,7 +42,7 @@ struct RunInput {
 // Runs it, from its beginning or from where the previous coordinator left it. When this returns,
 // the launcher has been sent Leaving, unless a successor is to try again.
 //
-// Errors: what keeps a coordinator from beginning: no port, no store
+// Errors: a coordinator cannot begin: no port, no store
 Result<Ending> coordinate(const RunInput& input);
 
 }  // namespace tenuto

@@ -20,15 +20,14 @@ struct FaultNews {
 // the faults name; this only reports it.
 class FaultAnnouncer {
  public:
-  // `steps`: of the run; what would begin with a later one never does. `faults`: of the job; must
-  // outlive it.
+  // `steps`: of the run; faults of later steps never begin. `faults`: of the job; must outlive it.
   FaultAnnouncer(const std::vector<Fault>& faults, int64_t steps)
       : faults_(faults), steps_(steps) {}
   // A previous coordinator has announced all up to this step.
   void take_up(int64_t committed) { told_ = committed; }
-  // What is new when `committed` is the next step to be run, in the order of the steps. `wanted`:
-  // faults requested of the live run. Faults that were over before the first call are never
-  // announced.
+  // The new announcements when `committed` is the next step to be run, in the order of the steps.
+  // `wanted`: faults requested of the live run. Faults that were over before the first call are
+  // never announced.
   std::vector<FaultNews> advance(int64_t committed, const std::vector<Fault>& wanted = {});
 
  private:

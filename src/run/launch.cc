@@ -61,12 +61,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-// What a new process does before it becomes the program. The kernel kills it when this process
-// ends, also while the program is still being loaded. Returns the errno of what went wrong. Makes
-// only calls that are safe between fork and exec.
+// Turns the new process into the program. The kernel kills it when this process ends, also while
+// the program is still being loaded. Returns the errno of what went wrong. Makes only calls that
+// are safe between fork and exec.
 int become(int log, pid_t parent, char** arguments, char** environment) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
-  if (getppid() != parent) _exit(1);  // it has died before the call above
+  if (getppid() != parent) _exit(1);  // the parent has died before the call above
   const int input = open("/dev/null", O_RDONLY);
   if (input < 0 || dup2(input, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) return errno;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ}) {

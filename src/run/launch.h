@@ -1,4 +1,4 @@
-// Worker processes of this host: started, watched, and never left behind.
+// Starts and watches the worker processes of this host; none outlives the launcher.
 //
 // The kernel kills a worker when the thread that started it ends, so start() must be called from a
 // thread that lives as long as the process. A worker also ends by itself when its conversation with
@@ -14,7 +14,7 @@
 
 namespace tenuto {
 
-// What workers are started with.
+// The settings with which workers are started.
 struct LaunchSettings {
   std::string program;  // path of tenuto-worker
   // Words in front of its command line, {worker} in them being its number: a program that becomes
@@ -53,7 +53,7 @@ class Launcher {
   //
   // Errors: Invalid/Call  no such process was started here, or it has ended
   Status signal(WorkerId worker, int number);
-  // How many live.
+  // The number of live workers.
   int32_t alive() const;
   // Waits until all have ended, `limit` at most; kills those that have not.
   void finish(Duration limit);

@@ -45,8 +45,7 @@ class Post {
   //
   // Errors: Exhausted/Job  the system has none to give
   static Result<std::pair<Post, Post>> make_pair();
-  // Sends; false when the other end is gone, or when it has not taken what came before and this one
-  // does not `wait`.
+  // Sends; false when the other end is gone, or when its queue is full and `wait` is false.
   bool send(const Notice& notice, bool wait) const;
   // What has come since the last call; never waits.
   std::vector<Notice> take() const;

@@ -10,10 +10,10 @@
 namespace tenuto {
 namespace {
 
-// A coordinator that cannot reach etcd for so long may have a successor. Below the time after which
-// the launcher takes it to stand still.
+// A coordinator that cannot reach etcd for so long may get a successor. It is shorter than the time
+// after which the launcher considers the coordinator stalled.
 constexpr Duration kLease = std::chrono::seconds(3);
-// For the office of a coordinator elsewhere to run out.
+// How long the lease of a coordinator elsewhere may take to expire.
 constexpr Duration kTakeLimit = std::chrono::seconds(15);
 
 // The name of a coordinator, for etcd and for people.

@@ -11,7 +11,7 @@
 namespace tenuto {
 
 // Opens it; no other coordinator can write there while it is open. `directory`: of the run.
-// `before`: the process of a dead coordinator of this host, whose lease in etcd need not run out
+// `before`: the process of a dead coordinator of this host, whose lease in etcd need not expire
 // first; 0 = none.
 //
 // Errors: as open_journal and open_etcd

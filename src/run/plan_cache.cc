@@ -25,7 +25,7 @@ bool similar(const Model& a, const Model& b, const std::vector<Stage>& stages) {
   });
 }
 
-// True when a plan can take the place of another one: the same but for orders and routes.
+// True when a plan can replace another one: they differ only in orders and routes.
 bool fits(const Plan& plan, const Plan& present) {
   const auto room_of = [](const Plan& of, size_t worker) {
     return worker < of.limits.size() ? of.limits[worker].room : Room{};

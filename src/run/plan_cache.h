@@ -13,13 +13,13 @@ namespace tenuto {
 bool same_situation(const Cluster& a, const Cluster& b);
 
 // A situation is a cluster (which workers live, their speeds, the links), a model, and what a plan
-// may not change: which worker holds which layers, how many micro-batches, the memory limits. The
-// lists of the present plan are no part of it. When all kept plans together have too many ops, the
-// oldest ones are dropped.
+// must not change: which worker holds which layers, how many micro-batches, the memory limits. It
+// does not include the lists of the present plan. When all kept plans together have too many ops,
+// the oldest ones are dropped.
 class PlanCache {
  public:
   explicit PlanCache(int64_t most_ops = 2'000'000) : most_ops_(most_ops) {}
-  // Keeps the plan as the answer to a request, in the place of an older one.
+  // Keeps the plan as the answer to a request; replaces an older one.
   void keep(const PlanRequest& request, std::shared_ptr<const Plan> plan);
   // The plan kept for such a request; null when there is none, or when op times have changed by
   // more than a tenth since.

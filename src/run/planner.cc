@@ -46,8 +46,8 @@ std::string promise_of(const Plan& plan, const PlanRequest& request) {
              " ms");
 }
 
-// Whether the plan would be faster with steps ahead of the norm. A clipped step is run twice, and
-// that costs the whole of a step at most.
+// Whether the plan would be faster with steps ahead of the norm. A clipped step is run twice, which
+// costs at most one whole step.
 Planned weigh_update(const PlanRequest& request) {
   constexpr double kLeastGain = 0.02;
   Planned answer{request.request, nullptr, {}, 0};
@@ -72,8 +72,8 @@ Planned weigh_update(const PlanRequest& request) {
   return answer;
 }
 
-// The request that control makes when this worker is dead too; nothing when the others cannot go on
-// or when it is dead already.
+// The request that control would make if this worker died too; nothing when the others cannot go on
+// or the worker is dead already.
 std::optional<PlanRequest> without(const PlanRequest& situation, int32_t worker) {
   PlanRequest request = situation;
   auto& workers = request.cluster.workers;

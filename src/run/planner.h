@@ -1,5 +1,5 @@
-// Searches for better plans in threads of its own, so that no step waits for a search. Also makes
-// in advance a plan for the death of each worker.
+// Searches for better plans in threads of its own, so that no step waits for a search. Also makes a
+// plan in advance for the death of each worker.
 #pragma once
 
 #include <condition_variable>
@@ -15,9 +15,9 @@
 
 namespace tenuto {
 
-// Answers one request at a time; a newer one replaces one that has not been begun. Besides, at low
-// priority, it makes plans for the cluster without one more worker, each worker in turn: when one
-// of them dies, the plan is at hand and has only to be priced.
+// Answers one request at a time; a newer one replaces one that has not been begun. At low priority
+// it also makes a plan for the death of each live worker: when one of them dies, the plan is there
+// and only has to be priced.
 class Planner {
  public:
   // `wake` is called from the planner's thread whenever take() has something.
@@ -31,11 +31,11 @@ class Planner {
   // From now on makes plans ahead for each single death in this situation, as control would ask for
   // them. situation.plan is plan_of_all(), from which the dead are removed.
   void make_ahead(PlanRequest situation);
-  // How many deaths of the last situation have been looked at.
+  // For how many deaths in the last situation plans have been made or found impossible.
   int32_t made_ahead() const;
 
  private:
-  // What is being made ahead for.
+  // The situation for which plans are made ahead.
   struct Ahead {
     PlanRequest situation;
     int32_t next = 0;  // worker

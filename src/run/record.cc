@@ -132,7 +132,7 @@ Status Record::trace(const StepRecord& step) const {
     if (!of.ok()) return of.error();
     events.insert(events.end(), of.value().begin(), of.value().end());
   }
-  // All times are taken to be of one clock, and count from the first event's start.
+  // All times count as those of one clock, from the first event's start.
   std::ostringstream trace;
   write_trace(trace, spans_of(events), *step.plan);
   return write_file(cat(directory_, "/trace-", step.step, ".json"), trace.str());

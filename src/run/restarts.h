@@ -11,8 +11,8 @@
 namespace tenuto {
 
 // Each worker's process is started again at most `most` times: one second after its first end, two
-// seconds after the second, and so on, each time twice as long. A process that ends again at once
-// would otherwise disturb the others all the time.
+// seconds after the second, and so on, each time twice as long. Otherwise a process that ends again
+// at once would disturb the others all the time.
 class Restarts {
  public:
   // `most`: for each worker.
@@ -21,7 +21,7 @@ class Restarts {
   void note_end(WorkerId worker, Duration now);
   // Has the worker started on request: this does not count towards `most`.
   void want(WorkerId worker, Duration now) { due_[worker] = now; }
-  // The workers whose time has come, each once.
+  // The workers that are due to start again, each once.
   std::vector<WorkerId> take(Duration now);
 
  private:

@@ -30,14 +30,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a run writes and the next one of its name replaces. The lock stays, and coordinator.json is
-// already that of the new run when the files of the earlier one are removed.
+// The files that a run writes and that the next run of its name replaces. The lock stays, and
+// coordinator.json is already that of the new run when the files of the earlier one are removed.
 constexpr std::array<std::string_view, 4> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
                                                     "steps.svg"};
 constexpr std::array<std::string_view, 3> kPrefixes = {"plan-", "trace-", "checkpoint-"};
 // The second line of the lock, once the run has begun.
 constexpr std::string_view kBegun = "begun\n";
-// Between two looks at a lock whose holder is ending.
+// The pause between two checks of a lock whose holder is ending.
 constexpr std::chrono::milliseconds kPause{10};
 
 bool is_ours(const std::string& name) {

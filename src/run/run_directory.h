@@ -16,14 +16,14 @@ enum class Beginning : uint8_t { Fresh, Resume, Overwrite };
 // RUNS/NAME, held by this process.
 class RunDirectory {
  public:
-  // Makes the folder when there is none and locks it. What lies there is untouched. If the holder
-  // of the lock has just died, waits, for `limit` at most, until the system has released the lock.
+  // Makes the folder when there is none and locks it. It changes nothing in it. If the holder of
+  // the lock has just died, waits, for `limit` at most, until the system has released the lock.
   //
   // Errors: Invalid/Job  another process holds it; or it holds a run and `beginning` is Fresh; or
   //                      it holds no checkpoint and `beginning` is Resume; or it cannot be made
   //
-  // `takes_up`: the run that it holds has begun and not ended, and goes on where it is. Then a run
-  // with Fresh, or no checkpoint with Resume, is not refused.
+  // `takes_up`: the run in it has begun and not ended, and goes on from where it is. Then Fresh
+  // with a run in it, or Resume without a checkpoint, is not refused.
   static Result<RunDirectory> open(const std::string& path, Beginning beginning, Duration limit,
                                    bool takes_up = false);
   RunDirectory(RunDirectory&& other) noexcept;
@@ -50,7 +50,7 @@ class RunDirectory {
   // else); Resume drops the metrics of steps from `first_step` on, which will be done again, and
   // what a checkpoint that was never finished left behind.
   Status clear(int64_t first_step) const;
-  // Drops the metrics of steps from `first_step` on, and lines that are none.
+  // Drops the metrics of steps from `first_step` on, and lines that are no metrics.
   Status drop_metrics(int64_t first_step) const;
 
  private:

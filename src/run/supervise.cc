@@ -29,12 +29,13 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(100);
-// For workers to leave by themselves: after a job well done, and after anything else.
+// How long workers may take to end by themselves: after a finished job, and after any other end.
 constexpr Duration kLeave = std::chrono::seconds(5);
 constexpr Duration kLeaveInTrouble = std::chrono::milliseconds(500);
 // A coordinator that sends nothing for so long has stalled. It may have old checkpoints to remove.
 constexpr Duration kStandstill = std::chrono::seconds(5);
-// The same for one that is still beginning: it may wait for the lease of another one to end.
+// The same for a coordinator that is still beginning: it may wait for another one's lease to
+// expire.
 constexpr Duration kBeginning = std::chrono::seconds(60);
 // The run ends when so many coordinators die with no step committed between them.
 constexpr int kMostDeaths = 6;
@@ -104,7 +105,7 @@ class Supervisor {
   void tell_exits();
   void watch();
   void kill_coordinator();
-  // How the coordinator's process has ended; none while it lives.
+  // How the coordinator's process ended; none while it lives.
   std::optional<int> reap_coordinator();
   std::optional<Ending> answer_death(int status);
   bool survivable() const { return input_.job->coordinator.store != "memory"; }
@@ -243,7 +244,8 @@ Status Supervisor::start_workers() {
                           .workers = input_.workers});
 }
 
-// Starts a new process for a worker whose own has ended; later coordinators hear nothing of that.
+// Starts a new process for a worker whose own has ended; later coordinators are not told of that
+// end.
 void Supervisor::start_again(WorkerId worker) {
   const Status started = launcher_.start_again(worker);
   if (!started.ok()) {
@@ -291,7 +293,7 @@ void Supervisor::kill_coordinator() {
   coordinator_ = -1;
 }
 
-// What becomes of the run when a coordinator's process has ended; none = the next one goes on.
+// How the run ends when a coordinator's process has ended; none = the next one goes on.
 std::optional<Ending> Supervisor::answer_death(int status) {
   if (over_ && WIFEXITED(status)) return Ending{WEXITSTATUS(status), ""};
   const std::string fate = WIFSIGNALED(status)

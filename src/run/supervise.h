@@ -1,8 +1,8 @@
 // The launcher at work: it starts a coordinator in a process of its own and the workers of this
 // host, and a new coordinator whenever one dies, while the workers train on.
 //
-// Of the run it only knows which processes it has started and which have ended, so there is little
-// in it that could go wrong; when it dies, all that it has started die with it.
+// It only knows which processes it has started and which have ended, so little in it can fail; when
+// it dies, all processes that it has started die with it.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@
 
 namespace tenuto {
 
-// What a coordinator is started with.
+// The input of a new coordinator.
 struct Office {
   const Post* launcher = nullptr;  // the connection with the launcher
   std::string listen;              // host:port, the same for all coordinators of a run
   int before = 0;  // process id of the previous coordinator, which is dead; 0 = none
 };
 
-// What is supervised. All of it must outlive the run.
+// The run to supervise. All of it must outlive the run.
 struct SuperviseInput {
   const Job* job = nullptr;
   std::string directory;  // of the run
@@ -43,11 +43,11 @@ void claim_signals();
 
 // Runs it to the end. Returns the run's exit code; if no coordinator has said how the run ended,
 // this is 75, with a sentence. A coordinator that stalls for long is killed. If the store is in
-// memory, the first death of a coordinator ends the run; otherwise several deaths do between which
-// no step was committed.
+// memory, the first death of a coordinator ends the run; otherwise the run ends after several
+// deaths with no step committed between them.
 //
 // Requires: the process's main thread and no other one, see launch.h; claimed signals
-// Errors: what keeps a run from beginning: no coordinator or worker can be started
+// Errors: the run cannot begin: no coordinator or worker can be started
 Result<Ending> supervise(const SuperviseInput& input);
 
 }  // namespace tenuto
