@@ -1,4 +1,4 @@
-// What was built; commit.cmake writes the answers at each build.
+// The version and commit of this build; commit.cmake writes them at each build.
 #pragma once
 
 namespace tenuto {

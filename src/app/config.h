@@ -1,4 +1,4 @@
-// What a job will be run with: every effective value and where it came from.
+// The effective settings of a job: every value and where it came from.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace tenuto {
 
 // load_job, with the values that others imply filled in: parallel.split_backward, unless it is
-// given, is as the order wants (origin: "order 1f1b"). With parallel.schedule, stages, micros and
+// given, is the order's default (origin: "order 1f1b"). With parallel.schedule, stages, micros and
 // split_backward are the file's (origin: "schedule FILE").
 //
 // Errors: load_job's; Invalid/Call for an unknown order, with the nearest name, for stages or

@@ -14,7 +14,7 @@ class App;
 
 namespace tenuto {
 
-// One thing that was looked at.
+// The result of one check.
 struct Finding {
   // How it stands: Good; Poor works, but not as well as it could; Missing: training does not work.
   enum class State : uint8_t { Good, Poor, Missing };
@@ -24,8 +24,8 @@ struct Finding {
   std::string advice;  // what to do; empty when there is nothing to do
 };
 
-// Looks at everything. `runs` is the folder that runs would be written to; it need not exist.
-// Cost: about 2 s, most of it the start of tenuto-worker
+// Makes all checks. `runs` is the folder that runs would be written to; it need not exist. Cost:
+// about 2 s, most of it the start of tenuto-worker
 std::vector<Finding> examine(const std::string& runs);
 
 // For people: one line a finding, and what to do below.

@@ -1,4 +1,4 @@
-// What the planner and the simulator are told of a job: times and bytes.
+// A job as the planner and the simulator see it: times and bytes.
 #pragma once
 
 #include <vector>

@@ -70,7 +70,7 @@ Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
   return error;
 }
 
-// True when a worker that is not alive has something to do.
+// True when a worker that is not alive has ops.
 bool needs_the_dead(const Plan& plan, const std::vector<bool>& alive) {
   for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
     if (!alive[w] && !plan.schedule.lists[w].empty()) return true;
@@ -99,8 +99,8 @@ Model assumed_model(const Job& job, const Plan& plan) {
   return model;
 }
 
-// The plan without the dead, whose work goes to their peers; where the peers would be too few,
-// workers of other stages move in.
+// The plan without the dead workers; their peers run their micro-batches. Where too few peers are
+// left, workers of other stages move there.
 Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vector<bool>& alive) {
   if (!holds_apart(plan)) return without_workers(plan, alive);
   const Cluster cluster = cluster_with(job, alive);
@@ -112,10 +112,11 @@ Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vecto
   return with_moves(plan, cluster, moves.value());
 }
 
-// Messages are priced late by the shortest op divided by this, a delay that is normal in a healthy
-// cluster: that tells an order that suffers from small delays from one that does not.
+// Messages are priced with a delay of the shortest op divided by this, which is normal in a healthy
+// cluster: so orders that suffer from small delays get a longer price.
 constexpr int32_t kLateShare = 50;
-// How much shorter listed dispatch must be to be chosen: ready dispatch takes uneven ops better.
+// How much shorter listed dispatch must be to be chosen: ready dispatch suffers less from uneven
+// ops.
 constexpr double kListedGain = 0.01;
 
 // The least time of an op that takes any time; zero when no op does.
@@ -188,7 +189,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
   const bool either = job.parallel.dispatch == "auto" && !listed && !open;
   auto plan = either ? make_plan_of_either(job, shape) : make_plan(shape);
-  // Of any device but a paced one it is not known yet how long ops last: control learns it.
+  // Only paced devices have known op times; for others control measures them.
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;
@@ -245,7 +246,7 @@ Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
 }
 
 // The plan with the all-reduces that are best for the cluster of the job, where the job leaves that
-// open. For devices other than paced ones nothing is known yet to choose by.
+// open. Only paced devices have known op times to choose by.
 Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Result<Plan> plan) {
   if (!plan.ok() || !sums_follow_cluster(plan.value().schedule) || job.device.kind != "paced" ||
       job.network.send == "blocking") {

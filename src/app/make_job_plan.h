@@ -1,4 +1,4 @@
-// From a job to its plan: turns the settings of the job into what the planner takes.
+// Makes the plan of a job: turns the settings of the job into the planner's input.
 #pragma once
 
 #include <optional>

@@ -19,7 +19,7 @@ namespace tenuto {
 
 namespace {
 
-// A description is a few lines; more than this is not one.
+// A description has a few lines; a program that prints more than this is refused.
 constexpr size_t kMostOutput = 1 << 20;
 
 // Reads until the other end is closed. False: the limit ran out or there was too much.

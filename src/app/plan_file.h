@@ -29,17 +29,17 @@ PlanForm form_of(std::string_view text);
 //         Infeasible/Job  well formed, but Tenuto cannot run it (ir/torch_csv.h, plan/given_plan.h)
 Result<Plan> plan_from_file(const std::string& path);
 
-// A plan from a file, with what is to be told about the file.
+// A plan from a file, with notes about the file for the user.
 struct PlanFile {
   Plan plan;
   std::vector<std::string> notes;  // what the file says and the plan does not, a sentence each
   std::optional<TorchRun> torch;   // what PyTorch would do with a CSV that places its messages
 };
 
-// plan_from_file, with what is to be told.
+// plan_from_file, with the notes.
 Result<PlanFile> read_plan_file(const std::string& path);
 
-// The same for what has been read already; `source` is the file's name.
+// The same for a text that has been read already; `source` is the file's name.
 Result<PlanFile> plan_from(std::string_view text, const std::string& source);
 
 // One pipeline's lists from a file, as training takes them (parallel.schedule).

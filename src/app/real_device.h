@@ -1,4 +1,4 @@
-// What needs torch: real devices, and text from a trained model.
+// Functions that need torch: real devices, and text from a trained model.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tenuto {
 // so.
 RealDevice real_device();
 
-// What `tenuto sample` is asked for.
+// The options of `tenuto sample`.
 struct SampleRequest {
   std::string run;  // its folder
   std::string prompt;

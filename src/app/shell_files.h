@@ -1,4 +1,4 @@
-// What shells and `man` read about the command line, written from the command line itself.
+// Completion scripts and the man page, made from the command line's own description.
 #pragma once
 
 #include <functional>

@@ -20,7 +20,7 @@ namespace tenuto {
 // The flags as given. Times in milliseconds; lists hold one number, or one for
 // each worker of a pipeline.
 struct SimulateOptions {
-  std::string file;  // JOB.toml or PLAN.json; empty: the flags say everything
+  std::string file;  // JOB.toml or PLAN.json; empty: flags alone
   std::optional<int32_t> stages, pipelines, micros, memory;
   std::optional<std::string> order, dispatch, split_backward;
   std::optional<double> link_ms;

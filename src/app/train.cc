@@ -36,14 +36,14 @@
 namespace tenuto {
 namespace {
 
-// Between a lost connection and the news of how the worker ended.
+// The longest time between a lost connection and the notice of how the worker ended.
 constexpr Duration kExplainLimit = std::chrono::milliseconds(500);
-// For the step under way when asked to stop.
+// How long the step under way may last after a request to stop.
 constexpr Duration kStopLimit = std::chrono::seconds(10);
-// For one answer of a worker whose step has been abandoned.
+// How long a worker may take to answer after its step has been abandoned.
 constexpr Duration kSalvageLimit = std::chrono::seconds(10);
 
-// For the kernel to close the files of a launcher that has just died.
+// How long the kernel may take to close the files of a launcher that has just died.
 constexpr Duration kLockLimit = std::chrono::seconds(10);
 
 Duration from_seconds(double seconds) { return from_milliseconds(seconds * 1000); }
@@ -53,7 +53,7 @@ int fail(const Error& error, int exit_code) {
   return exit_code;
 }
 
-// Workers that the launcher starts are given any token; others must have the same one already.
+// Workers that the launcher starts get any token; others must have the same one already.
 Result<std::string> given_token(const TrainOptions& options, const Job& job) {
   if (!options.token_file.empty()) {
     return options.goes_on ? read_token(options.token_file)
@@ -84,7 +84,7 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
                    "given one: give the token with which the run began")};
 }
 
-// What only a run can refuse: the job file itself may be right.
+// Checks what only a run refuses: the job file itself may be right.
 Status check_runnable(const TrainOptions& options, const Job& job) {
   if (job.network.transport != "ucx") {
     return invalid(
@@ -152,7 +152,7 @@ int exit_code_of(const Error& error) {
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
-// A checkpoint goes on only with the model that it was made with.
+// A run can resume a checkpoint only with the same model.
 Status check_same_model(const Job& job, const Manifest& manifest, const std::string& path) {
   const Result<Job> before = job_from_toml(manifest.job, path + "/manifest.json");
   if (!before.ok()) return before.error();
@@ -221,7 +221,7 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.slow_links = *slow_links;
   rules.restarts = job.resilience.restarts;
   rules.routing = job.resilience.slow_workers == "adapt";
-  // A copy is of a version that is final.
+  // Copies hold final versions only.
   rules.chooses_update = job.parallel.optimizer == "auto" && job.resilience.copies == 0;
   rules.resume_shards = start.shards;
   rules.directory = run.path();
@@ -342,8 +342,8 @@ int say_all_done(const TrainOptions& options, const Job& job, const RunDirectory
   return 0;
 }
 
-// Where the coordinator was of a run that has not ended, though its launcher is gone: its workers
-// wait there. None: there is no such run, or it is not to go on.
+// The address of the coordinator of a run whose launcher is gone before the run ended: the workers
+// wait for a coordinator there. None: there is no such run, or it is not to go on.
 std::optional<Whereabouts> find_orphan(const TrainOptions& options, const std::string& run) {
   if (options.start_workers) return {};  // its workers have died with the launcher
   if (options.beginning == Beginning::Overwrite || options.from_step >= 0) return {};
@@ -443,7 +443,7 @@ int train(const TrainOptions& asked) {
                                            .token = input.token,
                                            .workers = members_of(plan.value()),
                                            .coordinate = coordinator});
-  remove_whereabouts(run.value().path());  // a coordinator that has died has not done it
+  remove_whereabouts(run.value().path());  // a coordinator that died has not removed them
   if (!ending.ok()) return fail(ending.error(), 1);
   if (ending.value().sentence.empty()) return ending.value().exit_code;
   say_ending(options, job, run.value(), ending.value(), {}, start.value());

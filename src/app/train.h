@@ -1,4 +1,4 @@
-// `tenuto train`: from a job file to a trained model, or to a sentence that says why not.
+// `tenuto train`: trains the model of a job file, or says in a sentence why not.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ class App;
 
 namespace tenuto {
 
-// What the command line says.
+// The options on the command line.
 struct TrainOptions {
   std::string job_file;
   std::vector<std::string> overrides;  // "section.key=value"
   Beginning beginning = Beginning::Fresh;
   int64_t from_step = -1;  // Resume: the checkpoint to begin from; -1 = the newest
-  bool goes_on = false;    // the run has not ended and goes on where it is; set by train()
+  bool goes_on = false;    // the run has not ended and goes on from where it is; set by train()
   bool json = false;
-  std::string token_file;     // that holds the token, or is to; empty = none
-  bool start_workers = true;  // false: they are started by someone else (`tenuto coordinator`)
+  std::string token_file;     // that holds the token, or will; empty = none
+  bool start_workers = true;  // false: someone else starts them (`tenuto coordinator`)
 };
 
 // Trains; returns the exit code. Must be called from the main thread, before any other is started.

@@ -26,7 +26,7 @@
 
 namespace {
 
-// Before a worker that was left out comes forward again.
+// The pause before a worker that was left out registers again.
 constexpr std::chrono::seconds kPause{1};
 
 // The parent of a process; 0 when it is gone.
@@ -46,7 +46,9 @@ int parent_of(int process) {
 // Ends this process when the process of that number ends.
 void end_with(int process) {
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-  if (descriptor < 0) return;  // it has ended: found out below; or an old kernel
+  if (descriptor < 0)
+    return;  // the process has ended, which is checked below; or the kernel is
+             // old
   std::thread([descriptor] {
     pollfd ended{descriptor, POLLIN, 0};
     while (poll(&ended, 1, -1) != 1) {
@@ -105,7 +107,7 @@ void come_forward_again(const tenuto::WorkerSettings& worker) {
 int run_worker(const tenuto::WorkerSettings& worker, int parent) {
   const tenuto::WorkerEnd end = tenuto::run_worker(worker, tenuto::real_device());
   const int exit_code = say(end.sentence, end.exit_code);
-  // A worker that a launcher has started is started again by the coordinator beside that launcher.
+  // The coordinator has the launcher start its own workers again.
   if (end.left_out && parent == 0) {
     std::fprintf(
         stderr,

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A Python that only says where a package is; a busy machine may need a while to start one.
+// The limit for a Python that prints the folder of a package: a busy machine starts one slowly.
 constexpr Duration kPythonLimit = std::chrono::seconds(20);
 
 std::string variable(const char* name) {
@@ -36,7 +36,7 @@ std::string minor_version(const std::string& version) {
   return first == std::string::npos ? version : version.substr(0, version.find('.', first + 1));
 }
 
-// The version that a folder of torch says of itself; empty when it says none.
+// The version that a folder of torch states; empty when it states none.
 std::string version_in(const fs::path& torch) {
   std::ifstream file(torch / "version.py");
   std::string line;

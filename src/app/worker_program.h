@@ -1,8 +1,8 @@
 // Which program runs a worker, and where it finds torch.
 //
 // tenuto-worker holds the engine and is linked to the libtorch of a Python environment, which may
-// have moved since; tenuto-worker-paced is the same without torch. A build without torch has
-// tenuto-worker alone, which then is the latter.
+// have moved since; tenuto-worker-paced is the same without torch. A build without torch only has
+// tenuto-worker, without torch.
 #pragma once
 
 #include <string>
@@ -26,17 +26,17 @@ struct BuiltTorch {
 // The one of this build.
 BuiltTorch built_torch();
 
-// The folder whose libtorch.so workers are to load. Looked at in this order: the environment of the
-// Python that the variable TENUTO_PYTHON names, and then no other; where torch was when workers
-// were built; the active environment (VIRTUAL_ENV, CONDA_PREFIX); python3. Torch's C++ interface
-// changes with each minor version, so one with other major or minor numbers is passed over.
+// The folder whose libtorch.so workers are to load. The order of the search: if TENUTO_PYTHON is
+// set, only the environment of that Python; else where torch was when workers were built; the
+// active environment (VIRTUAL_ENV, CONDA_PREFIX); python3. Torch's C++ interface changes with each
+// minor version, so one with other major or minor numbers is ignored.
 //
-// Errors: Invalid/Job  there is none; the sentence names where it was looked for and what to do
-// Cost:   none while torch is where it was, else the start of a Python or two
+// Errors: Invalid/Job there is none;the sentence says where it was searched and what to doo Cost:
+// none while torch is where it was, else the start of a Python or two
 Result<std::string> find_torch(const BuiltTorch& built);
 
-// The program of workers with real devices. From here on what this process starts finds torch
-// (LD_LIBRARY_PATH), so call it before there are threads.
+// The program of workers with real devices. Sets LD_LIBRARY_PATH so that programs started from here
+// find torch; so call it before there are threads.
 //
 // Errors: Invalid/Job  no such program, or no torch for it
 Result<std::string> find_torch_worker();
