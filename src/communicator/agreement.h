@@ -1,16 +1,16 @@
-// How the survivors of a group agree, with nobody else's help, on who lives and on what becomes of
-// the calls that were under way.
+// How the survivors of a group agree, among themselves, on who lives and on how the calls that were
+// under way end.
 //
 // Idea:  in an attempt each member stops its calls and tells every member that it does not know to
-//        be dead two things: which members it knows to be dead, and what it has of each call. When
-//        a member has heard all of these, and all name the same dead, it works out what becomes of
-//        each call; all others do so from the same reports. A member that hears of another death,
-//        or of a different set of dead, begins the next attempt with all deaths that it knows of.
-// Right: attempts are numbered, no member skips one, and a member that begins one does nothing more
-//        by the agreements before it. So what a member reports stays true until the attempt is
+//        be dead two things: which members it knows to be dead, and what it has of each call.When a
+//        member has received all of these, and all name the same dead, it works out how each call
+//        ends; all others do so from the same reports.. A member that hears of another death, or of
+//        a different set of dead, begins the next attempt with all deaths that it knows of.
+// Right: attempts are numbered, no member skips one, and a member that begins one executes no
+//        earlier agreement any more. So what a member reports stays true until the attempt is
 //        agreed or over. Members report the results of ended calls in all later attempts, so no
-//        later attempt can contradict them. Two parts of a group that take each other for dead
-//        cannot both agree, because that takes more than half of the group.
+//        later attempt can contradict them. Two parts of a group that consider each other dead
+//        cannot both agree, because an agreement needs more than half of the group.
 // Ends:  every new attempt has more dead, or follows a wait with a limit; docs/decisions/042.
 #pragma once
 
@@ -27,16 +27,16 @@
 
 namespace tenuto {
 
-// What a member tells of one call.
+// What a member reports of one call.
 struct CallReport {
   int64_t number = 0;
   int64_t generation = 0;    // the attempt after which it was begun; -1 = it was not begun
-  uint64_t fingerprint = 0;  // a hash of what the member takes the call to be
+  uint64_t fingerprint = 0;  // a hash of the call's arguments at this member
   int64_t elements = 0;
   int32_t chunks = 0;
   bool completes = false;  // it is an all-reduce: it can be completed
   bool intact = false;     // the input is as it was, and the call can be made from it again
-  bool lost = false;       // final: it ends with an error
+  bool lost = false;       // final: the call ends with an error
   MemberHolding holding;
 };
 
@@ -48,7 +48,7 @@ struct OpenMessage {
   int64_t bytes = 0;
 };
 
-// What a member tells in an attempt.
+// What a member reports in an attempt.
 struct MemberReport {
   int64_t next = 0;  // calls that it has started
   std::vector<CallReport> calls;
@@ -85,16 +85,16 @@ class Agreement {
   void set_least(int32_t least) { least_ = least; }
   // Begins the next attempt.
   void begin(MemberReport own);
-  // Takes what member `from` says in `attempt`; ignored unless this is the current attempt.
+  // Receives a message of member `from` in `attempt`; ignored unless this is the current attempt.
   void hear_dead(int64_t attempt, int32_t from, const MemberSet& dead);
   void hear_report(int64_t attempt, int32_t from, MemberReport report);
 
   // How the attempt stands.
   enum class Stand : uint8_t {
-    Waits,    // words are still missing
-    Agreed,   // all live members have said the same
-    Next,     // there are other dead: the next attempt has to begin
-    Refused,  // too few live, or this member is taken for dead
+    Waits,    // messages are still missing
+    Agreed,   // all live members have sent the same dead
+    Next,     // the dead differ: the next attempt has to begin
+    Refused,  // too few live, or others consider this member dead
   };
   // How it stands now.
   Stand stand() const;
@@ -110,7 +110,7 @@ class Agreement {
   std::vector<MemberReport> reports_;
 };
 
-// What becomes of a call.
+// How a call ends.
 struct CallOutcome {
   // The outcome in one word.
   enum class Kind : uint8_t {
@@ -123,7 +123,7 @@ struct CallOutcome {
   std::string reason;
 };
 
-// What becomes of all calls that are not over everywhere.
+// How all calls end that are not over everywhere.
 struct CallOutcomes {
   std::map<int64_t, CallOutcome> calls;
   // Why the group cannot go on: some have a result that others cannot have.

@@ -1,4 +1,4 @@
-// Names on the wire of what groups of members send each other.
+// Tags of the messages that members of a group send each other.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline Tag tag_of(const CallTag& named) {
           chunk << 32 | round << 2 | static_cast<uint64_t>(named.part)};
 }
 
-// What a message's name says.
+// And back.
 inline CallTag call_tag_of(const Tag& tag) {
   return {tag.epoch,
           tag.step >> 40,
@@ -36,11 +36,11 @@ inline CallTag call_tag_of(const Tag& tag) {
           {static_cast<int32_t>(tag.name >> 32)}};
 }
 
-// What a member says in an attempt to agree.
+// The messages of an attempt to agree.
 enum class Saying : uint8_t {
   Dead,     // who is dead
   Report,   // what it has
-  Through,  // it wants nothing more of the others in this attempt
+  Through,  // the sender needs nothing more of the others in this attempt
 };
 
 // The name of such a message.
@@ -48,7 +48,7 @@ inline Tag tag_of_word(int64_t group, int64_t attempt, Saying what) {
   return {group, -1, static_cast<uint64_t>(attempt) << 2 | static_cast<uint64_t>(what)};
 }
 
-// The name of a member's word number `number` to the ready service, and of the answer to it.
+// The tag of a member's message number `number` to the ready service, and of the answer to it.
 inline Tag tag_of_ready(int64_t number) { return {-2, 0, static_cast<uint64_t>(number)}; }
 
 }  // namespace tenuto

@@ -3,15 +3,15 @@
 //
 // All members make the same calls in the same order. A call is started and waited for; several may
 // be under way, each with names of its own on the wire (group, call, part, round, chunk), so that
-// none blocks another. There is no thread here: calls advance while start, test or wait of this
-// object runs, and by what the wire does by itself. A program that computes between start and wait
-// should call test once in a while.
+// none blocks another. There is no thread here: calls advance only while start, test or wait of
+// this object runs, and as far as the wire moves bytes by itself. A program that computes between
+// start and wait should call test once in a while.
 //
-// Every message carries a hash of what its sender takes the call to be: algorithm, late members,
+// Every message carries a hash of its sender's arguments of the call: algorithm, late members,
 // chunks, bytes, element, operation. If the receiver has another hash, the call ends with an error,
 // and nothing is combined. Members that follow different procedures may never exchange a message;
-// so in every call each member also sends a word with this hash to the next member. A call thus
-// never succeeds at a member while the next member makes a different one.
+// so in every call each member also sends this hash to the next member. A call thus never succeeds
+// at a member while the next member makes a different one.
 //
 // Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce, from
 // when the members came to earlier calls. For this, large calls also all-reduce a vector of how
@@ -20,8 +20,8 @@
 //
 // A call that fails ends all calls that are under way, and the group. The member then drops its
 // links to all peers with which it has a message under way: its memory is free when the error is
-// returned, and those peers learn of the failure. The wire tells all members of a lost member by
-// itself; after any other failure this member drops all links of the group.
+// returned, and those peers learn of the failure. The wire itself reports a lost member to all
+// members; after any other failure this member drops all links of the group.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@
 
 namespace tenuto {
 
-// What a group works over. The mailbox is the transport's and this group's alone while calls are
-// under way; links between all members are made, or are being made.
+// What a group runs on. While calls are under way, only the transport and this group use the
+// mailbox; links between all members exist or are being made.
 struct CommunicatorWire {
   Transport* transport = nullptr;
   Mailbox* mailbox = nullptr;
@@ -56,14 +56,14 @@ struct CommunicatorWire {
   ReadyDesk* ready = nullptr;  // the service that auto asks who is late; set by all members or none
 };
 
-// By which procedure a call is made.
+// The algorithm of a call.
 struct CallWay {
   std::string algorithm;            // a name of `tenuto collective list`, or auto for an all-reduce
   int32_t chunks = 0;               // where the algorithm takes any count; 0 = by size
   std::vector<WorkerId> late = {};  // for algorithms with late members
 };
 
-// Who the members are, and how they make their calls. The same for all members, but for `self` and
+// Who the members are, and how they make their calls. Equal at all members, except `self` and
 // `silence_limit`.
 struct CommunicatorSettings {
   std::vector<WorkerId> members;  // in the order that all agree on; a member's place is in here
@@ -76,18 +76,18 @@ struct CommunicatorSettings {
   int64_t slice_bytes = 512 << 10;
   // Sends of a call under way at once; 0 = no limit. Twice as many if all go to one peer, as in a
   // ring, and slices are small for a slow link: there the notice of an arrival takes long, and no
-  // other peer is held up.
+  // other peer has to wait.
   int32_t sends_at_once = 2;
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
-  Duration silence_limit = std::chrono::seconds(30);  // a longer wait without any news fails
+  Duration silence_limit = std::chrono::seconds(30);  // a longer wait without any report fails
 
-  // True: members that die do not end the group. The others agree on what becomes of the calls: an
+  // True: members that die do not end the group. The others agree on how the calls end: an
   // all-reduce ends with the sum over all members if survivors have all of it, else with the sum
-  // over the survivors; contributors() says whose. Then the group goes on without the dead. If
-  // inputs are not kept (`own` is `total`), this may be impossible; the call then ends with an
-  // error at all members. After a call was waited for, its own and total must stay unchanged until
-  // an all-reduce that was started later has ended: other members may still need them. So a member
-  // that leaves makes an all-reduce first, which may be empty.
+  // over the survivors; contributors() returns the members in it. Then the group goes on without
+  // the dead. If inputs are not kept (`own` is `total`), this may be impossible; the call then ends
+  // with an error at all members. After a call was waited for, its own and total must stay
+  // unchanged until an all-reduce that was started later has ended: other members may still need
+  // them. So a member that leaves makes an all-reduce first, which may be empty.
   bool survive_deaths = false;
   // How many must survive; 0 = more than half of the group, so that of two parts that cannot reach
   // each other at most one goes on.
@@ -95,9 +95,10 @@ struct CommunicatorSettings {
 
   // For auto.
   std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
-  int64_t told_bytes = 64 << 10;  // all-reduces by auto from this size on carry the times away
-  // The chooser uses what call c carries from call c + calls_ahead on, so `start` waits for the end
-  // of the call that is so many before. Set it to the calls that the program has under way at once.
+  int64_t told_bytes = 64 << 10;  // all-reduces by auto carry the times away from this size on
+  // The chooser uses the times in call c from call c + calls_ahead on, so `start` waits for the end
+  // of call c before that one. Set it to the number of calls that the program has under way at
+  // once.
   int32_t calls_ahead = 1;
   ChooserRules rules;
 };
@@ -114,12 +115,12 @@ enum class CallKind : uint8_t {
 Goal goal_of(CallKind kind);
 // Its name, for people.
 std::string_view name_of(CallKind kind);
-// Whether a kind of call combines what members bring.
+// Whether a kind of call combines the members' inputs.
 bool reduces(CallKind kind);
 
 // One call. `own` is this member's input, `total` its result: of equal sizes, the same memory or
-// apart, and both in use by the call until it has ended. Parts of `own` that this member does not
-// bring are not read. Parts of `total` that a reduce-scatter does not give to this member are left
+// apart, and both in use by the call until it has ended. Parts of `own` that are not this member's
+// input are not read. Parts of `total` that a reduce-scatter does not give to this member are left
 // undefined. Operations are for AllReduce and ReduceScatter.
 struct CallRequest {
   CallKind kind = CallKind::AllReduce;
@@ -163,12 +164,12 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Begins a call; its memory is the call's until wait or test has told that it is over.
+  // Begins a call, which uses the given memory until wait or test has returned its end.
   //
   // Errors: Invalid/Call    memory of unequal sizes, not of whole elements, not aligned for them or
   //                         overlapping in part; an algorithm for another kind of call
-  //         Exhausted/Call  kMostCalls are under way or not waited for
-  //         what has ended the group before
+  //         Exhausted/Call kMostCalls are under way or not waited forthe error that ended the group
+  //         beforee
   Result<CallNumber> start(const CallRequest& request);
   // Waits for the end of a call and forgets it.
   //
@@ -176,16 +177,16 @@ class Communicator {
   //         Infeasible/Call      members are lost, and the call cannot be had without them; the
   //                              group goes on
   //         Infeasible/Job       so many are lost that the others cannot go on
-  //         Timeout/Worker       no news for silence_limit; names call, peer, round and chunk
-  //         Invalid/Job          members take the call for different ones
-  //         others as the wire reports them, with call, peer, round and chunk
+  //         Timeout/Wno report for silence_limit; names call, peer, round and chunknd and chunk
+  //         Invalimembers made different callserent ones others as the wire reports them, with
+  //         call, peer, round and chunk
   Status wait(CallNumber number);
   // Whether the call is over; if so it is forgotten. Errors as wait.
   Result<bool> test(CallNumber number);
   // start and wait, one after the other.
   Status run(const CallRequest& request);
 
-  // The members that are in the result of the call for which wait or test last told the end.
+  // The members in the result of the call whose end wait or test returned last.
   const std::vector<WorkerId>& contributors() const { return contributors_; }
   // Who the members are now.
   const std::vector<WorkerId>& members() const { return settings_.members; }
@@ -194,11 +195,11 @@ class Communicator {
   int32_t member_count() const { return static_cast<int32_t>(settings_.members.size()); }
   // Members that were reported as lost, each with the report.
   const std::map<WorkerId, std::string>& lost() const { return lost_; }
-  // What has been decided since the last time, a sentence each, the newest kMostNotes: how auto
-  // makes calls of about a size from now on, which algorithm replaced another one, and what became
-  // of calls in which members died.
+  // The decisions since the last call of this, a sentence each, the newest kMostNotes: how auto
+  // makes calls of about a size from now on, which algorithm replaced another one, and how calls in
+  // which members died ended.
   std::vector<std::string> take_notes();
-  // What links are taken to be like; none if that was neither given nor measured.
+  // The assumed costs of a link; none if they were neither given nor measured.
   const std::optional<AlphaBeta>& link() const { return settings_.link; }
   // How long the members were away before call `number`, in microseconds by place, from their ends
   // of the call before to their arrivals; empty when it did not carry that or was long ago.

@@ -1,8 +1,9 @@
-// How processes become a group, without a job: the member at place 0 listens where all know, the
-// others tell it where they listen and get the list of all, and every two connect.
+// How processes form a group without a job (rendezvous): the member at place 0 listens at an
+// address that all know; the others send it their own addresses and get the list of all; then every
+// two connect.
 //
-// All waits have one limit together. The wire's hello refuses a process that has another group,
-// count or token, or that claims a place that is taken.
+// One limit covers all waits together. The wire's hello refuses a process that has another group,
+// count or token, or that wants a place that is taken.
 #pragma once
 
 #include <memory>
@@ -18,22 +19,23 @@
 
 namespace tenuto {
 
-// Who comes, and where they meet. The same for all but `place`, `host` and `wire`.
+// The group and where it meets. Equal at all members, except `place`, `host` and `wire`.
 struct JoinSettings {
   std::string group = "group", token;
   int32_t place = 0, count = 1;
   std::string meeting;  // "host:port" at which the member at place 0 is to listen
-  std::string host;     // where this member listens; empty = as the meeting is reached from here
+  std::string host;     // where this member listens; empty = the address from which the meeting is
+                        // reached
   Duration limit = std::chrono::seconds(30);
-  UcxSettings wire;  // device, protocol; what says where it listens is overwritten
-  // Calls by auto ask a service who is late (ready_service.h), a thread of the process at place 0.
+  UcxSettings wire;  // device, protocol; the fields that say where it listens are overwritten
+  // Calls by auto ask a service who is late (ready_service.h): a thread of the process at place 0.
   bool ready_service = false;
 };
 
 // A wire to all members: the worker at place p is worker p.
 class Joined {
  public:
-  // What a communicator works over. The communicator must end before this does.
+  // What a communicator runs on. The communicator must end before this does.
   CommunicatorWire communicator() {
     return {wire_.get(), &mailbox_, &monotonic_clock(), desk_ ? &*desk_ : nullptr};
   }
@@ -54,10 +56,9 @@ class Joined {
 
 // Joins the group; returns when every two members are connected.
 //
-// Errors: Invalid        place and count do not fit, the meeting is no address; refused at the
-//                        meeting, with its words
-//         Timeout/Job    not all came within the limit; at place 0 the sentence names the places
-//         Disconnected   somebody was lost meanwhile, or nobody can listen there
+// Errors: Invalid    place and count do nothe meeting is no address; the meeting's refusals words
+//         Timeout/Jnot all came within the limit; at place 0 the sentence names thoseplaces
+//         Disconnected  somebody was lost meanwhile, or nobody can listen there
 Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
 
 }  // namespace tenuto

@@ -14,10 +14,10 @@
 
 namespace tenuto {
 
-// Which procedure of a group is meant.
+// Names a procedure of a group.
 struct ProcedureName {
   std::string algorithm;
-  int32_t chunks = 0;  // 0 = as many as the algorithm likes
+  int32_t chunks = 0;  // 0 = the algorithm decides
   std::vector<WorkerId> late;
   WorkerId root;  // of a broadcast; none = the first member
   auto operator<=>(const ProcedureName&) const = default;
@@ -30,12 +30,12 @@ struct OwnProcedure {
   int32_t chunks = 0;
   Collective moves;                    // this member's, in all chunks
   Collective last_chunk;               // the same of the last chunk alone
-  std::vector<WorkerId> owners;        // of each chunk; none where the algorithm knows no owners
+  std::vector<WorkerId> owners;        // of each chunk; none where the algorithm has no owners
   std::map<int32_t, Collective> cuts;  // `moves` by count of slices
 };
 
-// The procedures of one group, each made once. Their number is bounded: beyond it all are
-// forgotten, and those in use live until their calls end.
+// The procedures of one group, each made once. Their number is bounded: when it is reached all are
+// dropped; those in use live until their calls end.
 class Procedures {
  public:
   // Requires: at least one member, all different, self among them

@@ -1,5 +1,5 @@
-// A ready service (ready_service.h) with a wire and a thread of its own, for a process that has
-// something else to do.
+// A ready service (ready_service.h) with a wire and a thread of its own, for a process with other
+// work.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,10 @@
 // A service that tells who is late: it runs the board of collective/ready_board.h as a peer on the
-// wire that is a member of no group. Members ask it by messages of their own, so a member that is
-// busy computing holds nobody up, wherever the service runs.
+// wire that is a member of no group. Members ask it by messages of their own, so nobody waits for a
+// member that is computing, wherever the service runs.
 //
-// A member's words are numbered over all groups of its wire, and each has one answer, under the
-// same number. So no message stays in the wire, whatever becomes of the calls; a word that is out
-// of date is answered as void.
+// A member's questions are numbered over all groups of its wire, and each gets one answer, under
+// the same number. So no message stays in the wire, however the calls end; a question that is out
+// of date gets the answer void.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@
 
 namespace tenuto {
 
-// The service, as a member knows it. One for each wire.
+// A member's view of the service. One for each wire.
 struct ReadyDesk {
   WorkerId service;               // under which name the wire reaches it
   WorkerId host;                  // the member whose process it is in: they are lost together
   std::vector<WorkerId> members;  // all that may ask; places in its sets
-  int64_t asked = 0;              // words that were said so far
+  int64_t asked = 0;              // questions so far
 };
 
-// What the service works over: a wire of its own, and its mailbox.
+// What the service runs on: a wire of its own, and its mailbox.
 struct ReadyWire {
   Transport* transport = nullptr;
   Mailbox* mailbox = nullptr;
@@ -51,10 +51,10 @@ class ReadyService {
  private:
   struct Ear {  // a receive that is posted
     int32_t place = 0;
-    int64_t number = 0;  // of the member's word
+    int64_t number = 0;  // of the member's question
     std::vector<int64_t> words;
   };
-  // A word that is not answered: member, group, form, call.
+  // A question without an answer: member, group, form, call.
   using Asked = std::tuple<int32_t, int64_t, int64_t, int64_t>;
 
   void listen(int32_t place, int64_t number);
@@ -69,25 +69,26 @@ class ReadyService {
   std::map<Asked, int64_t> asked_;                 // the word's number
 };
 
-// A member's side of the service, for one group: the words that have no answer yet. Used by one
+// A member's side of the service, for one group: the questions that have no answer yet. Used by one
 // thread; must not end before quiet() is true or the wire is gone.
 class ReadyAsker {
  public:
   ReadyAsker(Transport& transport, const Clock& clock, ReadyDesk& desk, int64_t group)
       : transport_(transport), clock_(clock), desk_(desk), group_(group) {}
 
-  // Whether there is a service to ask; not when it was given up, or is in a dead member's process.
+  // Whether there is a service to ask; false after give_up(), or when its process is a dead
+  // member's.
   bool in_force() const { return in_force_; }
   // Where it is.
   const ReadyDesk& desk() const { return desk_; }
   // The name of the service in errors.
   std::string name() const;
-  // Says that this member has come to a call, and asks. `members` are those who make it.
+  // Tells the service that this member has come to a call, and asks who is late. `members` make it.
   //
   // Errors: as the wire reports them
   Status ask(int64_t form, int64_t call, const CallCosts& costs, std::span<const WorkerId> members);
 
-  // What a report of the wire has brought.
+  // The meaning of a report of the wire.
   struct Heard {
     bool mine = false;  // it was for this object
     std::optional<ReadyAnswer> answer;
@@ -97,7 +98,7 @@ class ReadyAsker {
   Heard handle(const Done& done);
   // Asks nothing more, and ends the messages that are under way with the service.
   void give_up();
-  // Whether no message of this is under way.
+  // Whether no message of this object is under way.
   bool quiet() const { return flights_.empty(); }
 
  private:

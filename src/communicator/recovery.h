@@ -1,14 +1,14 @@
 // What a member of a group does when others die in its calls: it stops the calls, agrees with the
-// other survivors on who lives and on what becomes of each call (agreement.h), completes the calls,
-// and goes on in the group of the survivors.
+// other survivors on who lives and on how each call ends (agreement.h), completes the calls, and
+// goes on in the group of the survivors.
 //
 // Messages of stopped calls stay in the wires of the survivors, and hold memory there. So members
 // also tell each other which messages these are. A member that has not handed over the other end of
 // one does so now, with bytes that nobody reads. After that nothing is under way, no link between
 // survivors has been dropped, and the tensors can be used again. The messages that complete a call
 // have the number of the attempt in their names. A member that needs nothing more of the others
-// says that it is through, and no member leaves the group before all have said so: a call that is
-// over here may still need data from here at another member.
+// tells them that it is through, and no member leaves the group before all have done so: a call
+// that is over here may still need data from here at another member.
 #pragma once
 
 #include <map>
@@ -34,29 +34,29 @@ class Communicator::Recovery {
 
   // Whether calls are stopped now.
   bool active() const { return phase_ != Phase::Idle; }
-  // Whether no message of this is under way.
+  // Whether no message of this object is under way.
   bool quiet() const { return recovery_messages_.empty(); }
   // The time until which the awaited messages must come. Requires active()
   Duration limit() const;
   // The attempt after which the group began in its present form, and the one under way.
   int64_t generation() const { return generation_; }
   int64_t attempt_number() const { return agreement_.attempt(); }
-  // A call has ended as it should, so members that were silent before were only late.
+  // A call has ended without an error, so members that were silent before were only late.
   void note_end() { silent_ = 0; }
 
   // A member is dead. After defer(true) an attempt begins only with defer(false).
   void lose(WorkerId peer);
   void defer(bool on);
-  // Nothing has been heard for too long: begins an attempt, which shows who is there.
+  // No report has come for too long: begins an attempt, which shows who is there.
   void ask_all(const Error& why);
-  // If the limit has passed: takes members whose words are missing for dead, and begins the next
+  // If the limit has passed: considers members whose messages are missing dead, and begins the next
   // attempt.
   void look(Duration now);
   // A report of the wire: true when it was for this, and the group need not look at it.
   bool handle(const Done& done);
   // Whether the last report only said that a member is through with an attempt. Such a report must
-  // not extend a wait: members that give up a silent one at different times would else keep each
-  // other waiting.
+  // not extend a wait: otherwise members that give up a silent one at different times would keep
+  // each other waiting.
   bool heard_no_news() { return std::exchange(no_news_, false); }
   // A message of a stopped call has ended.
   void end_stopped(const Flight& flight, const Status& status);
@@ -68,11 +68,11 @@ class Communicator::Recovery {
  private:
   enum class Phase : uint8_t {
     Idle,
-    Agree,  // words are awaited
+    Agree,  // messages of the attempt are awaited
     Drain,  // messages of stopped calls are awaited
     Make,   // completions are made
   };
-  struct RecoveryMessage {  // a message of this
+  struct RecoveryMessage {  // a message of the recovery
     enum class Kind : uint8_t { Dead, Report, Through, Drain, Sent } kind = Kind::Sent;
     WorkerId peer;
     int64_t attempt = 0;

@@ -13,7 +13,7 @@ struct Lag {
   Duration median{}, p99{}, worst{};
   Duration typical_op{};  // median of the lengths above zero
   int64_t ops = 0;        // that the summary is made of
-  // False when p99 exceeds a fifth of a typical op: the run's times mean nothing.
+  // False when p99 exceeds a fifth of a typical op: the run's times are invalid.
   bool valid() const { return p99 * 5 <= typical_op; }
 };
 

@@ -1,14 +1,14 @@
-// The paced device: real tensors, real messages, tiny real mathematics, but each op lasts the time
-// it is given, as a GPU would while its host waits. With it eight devices are rehearsed on two
-// cores.
+// The paced device: real tensors, real messages, tiny real mathematics, but each op lasts as long
+// as the job says; meanwhile the host's core is free, as with a GPU. So two cores can rehearse
+// eight devices.
 //
 // Virtual clock: the device keeps its own time T. An op starts at s = max(T, when its inputs were
 // here on the virtual clock), sleeps until the absolute moment s + d, and sets T = s + d, so that a
 // late wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls;
 // therefore the lag (real finish - virtual finish) of every op that takes time is recorded, and a
 // run whose 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts
-// when start() is called; its lag is the time by which it lasts too long, and the step's time has
-// it in.
+// when start() is called; its lag is the time by which it lasts too long, and the step's time
+// includes it.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ class PacedDevice : public Device {
  public:
   // Over the ops since construction, the last million of them.
   virtual Lag lag() const = 0;
-  // Whether ops that end from here on count for the lag: those of a step to which peers come late
-  // for good reasons say nothing of the host.
+  // Whether ops that end from here on count for the lag: in a step in which peers are expected to
+  // be late, lags do not show how busy the host is.
   virtual void count_lag(bool counts) = 0;
   // Virtual clock: it shows `moment` at the next begin, so that several devices start a rehearsal
   // together. Without it a device starts at the moment of its first begin.
@@ -39,7 +39,7 @@ class PacedDevice : public Device {
   virtual std::vector<float> weights() const = 0;
 };
 
-// What only tests choose: norms that are clipped, gradients that are not finite.
+// Options for tests: norms that are clipped, gradients that are not finite.
 struct PacedOptions {
   double clip = 0;  // to this norm; 0 = never, whatever the job's optimizer says
   std::function<bool(int64_t step, StageId stage)> bad = nullptr;  // not finite there; empty: never

@@ -34,7 +34,7 @@ void paced_backward_weight(std::span<const float> x, std::span<const float> dy,
                            std::span<float> sum);
 // Adds the squares of `gradient`, in order, to `square`.
 double paced_square(double square, std::span<const float> gradient);
-// The optimizer's update; `clip` is what the gradients are multiplied by before, at most 1.
+// The optimizer's update; `clip` is the factor for the gradients, at most 1.
 void paced_update(std::span<float> weights, std::span<const float> gradient, double clip = 1);
 
 }  // namespace tenuto

@@ -28,11 +28,11 @@
 
 namespace tenuto {
 
-// The inputs. What the coordinator has told last.
+// The inputs. The coordinator's newest instruction.
 struct Heard {
   std::shared_ptr<const Told> told;
 };
-// The conversation with the coordinator is over, and why.
+// The stream to the coordinator has ended, and why.
 struct ConversationOver {
   Error why;
 };
@@ -93,11 +93,11 @@ struct Saved {
   Status status = ok();
   std::vector<SavedShard> shards;
 };
-// How far the transfers are that TransferState has begun. Ready: the step may begin.
+// How far the transfers of TransferState are. Ready: the step may begin.
 struct TransferMoved {
   Status status = ok();
   bool ready = false;
-  int64_t received = -1;  // joiner: the version at which it had all of the state; -1 = not yet
+  int64_t received = -1;  // joiner: the version at which it had the whole state; -1 = not yet
 };
 // In the middle of a step: the version with which the step began is final.
 struct Validated {
@@ -138,7 +138,7 @@ struct WorkerInput {
 struct Tell {
   Report report;
 };
-// Reads the job that was told and opens a transport for the epoch.
+// Reads the job of the instruction and opens a transport for the epoch.
 struct Prepare {
   std::vector<StageId> stages;
 };
@@ -216,11 +216,11 @@ struct WorkerRules {
   int32_t incarnation = 0;
   int process = 0;
   std::string host;
-  Duration answer_limit{};  // for the coordinator to say its first word
+  Duration answer_limit{};  // for the coordinator's first instruction
   Duration mend_limit{};    // for a peer's host to answer while a connection to it is made
 };
 
-// What a worker does now. In the first four situations it answers to what it hears. In those after
+// What a worker does now. In the first four situations it reacts to every input. In those after
 // Leaving it waits for the outcome of one action.
 enum class WorkerSituation : uint8_t {
   Starting,      // it has no place in the run yet
@@ -264,12 +264,12 @@ struct WorkerState {
   bool begun = false;   // it has been told to run
   bool halted = false;  // a number is not finite: no further step in this epoch
   bool fresh = false;   // no step of this epoch has been done, and it is not the first
-  // When what it waits for must have come: the first word, connections, a part of the state.
+  // When what it waits for must have come: the first instruction, connections, a part of the state.
   std::optional<Duration> deadline;
   std::set<WorkerId> connected;          // peers that it has connected to
   std::map<WorkerId, Duration> calling;  // to which it connects, and when their host answered last
   std::set<WorkerId> reached;            // members that a joiner has found reachable
-  std::string unreached;                 // what was said last of a member that it cannot reach
+  std::string unreached;                 // the last line about a member that it cannot reach
   std::optional<StepSummary> pending;    // of the newest step, until its version is final
   std::optional<WorkerRest> rest;        // of the step in which the epoch begins, until it is done
   int64_t running = -1;                  // the version that the newest step or pass began with
@@ -284,14 +284,14 @@ struct WorkerDecision {
 // The state before anything was heard, at `now`.
 WorkerState begin_worker(const WorkerRules& rules, Duration now);
 
-// The next state, and what is to be done because of it, in this order. Deterministic.
+// The next state, and the actions to execute, in this order. Deterministic.
 //
 // Requires: state came from begin_worker() or decide_worker(); each action but Tell and Say is
 //           followed by its outcome, and by no other input before it than Heard, ConversationOver,
 //           LostPeer and Validated
 WorkerDecision decide_worker(WorkerState state, const WorkerInput& input);
 
-// What the coordinator says of the step or pass at hand; read while it runs.
+// The coordinator's instructions for the step or pass at hand; read while it runs.
 Standing standing_of(const WorkerState& state);
 
 // The plan that the step at hand runs by: that of what is left of it, or the one in force.

@@ -27,8 +27,8 @@ struct WorkerCompute {
   std::unique_ptr<Pacer> pacer;      // the same
 };
 
-// How devices that compute with numbers are made. The program supplies this, so that a worker with
-// a paced device needs no torch.
+// How real devices are made. The program supplies this, so that a worker with a paced device needs
+// no torch.
 struct RealDevice {
   // Makes the device of the job, holding `stages`.
   std::function<Result<std::unique_ptr<Device>>(

@@ -1,5 +1,5 @@
-// State transfer: the state of a stage is given to a worker that joins a run, in parts, one between
-// any two steps, while steps go on. Both ends of it.
+// Both ends of a state transfer: a donor sends the state of a stage to a worker that joins a run,
+// in parts, one between any two steps, while steps go on.
 //
 // The joiner takes every update with the others, so a part that it has received stays current: a
 // part is made of whole units (StateStore::state_unit), each with all that an update of it reads. A
@@ -44,11 +44,11 @@ struct PartSizes {
 // fills its memory.
 class StateTransfers {
  public:
-  // Only the donor's sizes count: the joiner is told how much comes.
+  // Only the donor's sizes count: it tells the joiner how much it sends.
   explicit StateTransfers(const PartSizes& sizes = {}) : sizes_(sizes) {}
-  // Begins the transfers that are due at this moment: sends the parts that this worker gives, each
-  // once the one before has arrived, and receives those that it is given. Call once for each
-  // version of an epoch.
+  // Begins the transfers that are due at this moment: sends the parts of which this worker is the
+  // donor, each once the one before has arrived, and receives those of which it is the joiner. Call
+  // once for each version of an epoch.
   Status begin(const std::vector<Joiner>& joiners, const TransferMoment& time);
   // Goes on with the transfers; to be called after each note().
   Status advance(const TransferMoment& time);
@@ -58,9 +58,9 @@ class StateTransfers {
   bool note(const Done& done, Duration now);
   // The version at which this worker had all that it is to receive; -1 = not yet.
   int64_t received() const { return received_; }
-  // How many void runs the epoch has had, as the donor of the last part said.
+  // How many void runs the epoch has had, according to the donor of the last part.
   int64_t voids() const { return voids_; }
-  // For a new epoch: all calls have ended with the old transport, and what was given is discarded.
+  // For a new epoch: all calls have ended with the old transport, and received parts are discarded.
   // Requires: the transport is gone
   void start_over();
 

@@ -1,4 +1,4 @@
-// What a worker reads off its plan and its events; parts of worker_run.h.
+// What follows for a worker from its plan, its events and its instructions; parts of worker_run.h.
 #pragma once
 
 #include <set>
@@ -24,7 +24,7 @@ bool is_finite(const StepSummary& summary);
 // update.
 void note_device_time(const std::vector<Event>& events, StepSummary& summary);
 
-// What is told of this process as one that joins a run under way; null: nothing.
+// The entry for this process among the joiners; null: it has none.
 const Joiner* joiner_in(const Instruction& told, WorkerId self, int32_t incarnation);
 
 // The workers that this one gives the state to or gets it from, according to `told`.

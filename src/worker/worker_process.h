@@ -1,6 +1,6 @@
-// A worker's process: executes what decide_worker() says and feeds the outcomes back. It alone has
-// the conversation, the transport, the device and the clock. worker_process.cc has the loop and all
-// actions but those of a step, which worker_steps.cc has. Private to them.
+// A worker's process: executes the actions of decide_worker() and feeds the outcomes back. It alone
+// has the stream to the coordinator, the transport, the device and the clock. worker_process.cc has
+// the loop and all actions but those of a step, which worker_steps.cc has. Private to them.
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@ class WorkerProcess {
   WorkerEnd run();
 
  private:
-  // At most so much of what was sent in a step is kept, to be sent again after a loss.
+  // The most bytes that are kept of what was sent in a step, to be sent again after a loss.
   static constexpr int64_t kKeptBytes = int64_t{1} << 28;
 
   // What follows from a step while it runs.

@@ -21,7 +21,7 @@ struct WorkerRest {
   RestPart part;
 };
 
-// The rest that is told for this epoch and not yet done; none when the step is run whole.
+// The rest to run in this epoch, if it is not done yet; none when the step is run whole.
 std::optional<WorkerRest> rest_of(const Told& told);
 
 // True when what is left of a step of this plan can be run, if the device supports it: steps go on

@@ -1,5 +1,5 @@
-// A worker from its first report to its last: connects, holds a stage, runs steps until control
-// says that it is over.
+// A worker from its first report to its last: connects, holds a stage, runs steps until the
+// coordinator ends its part.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tenuto {
 
-// What a worker is started with.
+// The settings with which a worker is started.
 struct WorkerSettings {
   std::string coordinator;  // host:port
   std::string job, token;
@@ -26,11 +26,11 @@ struct WorkerEnd {
   // neither this run nor this worker can go on.
   int exit_code = 0;
   std::string sentence;   // why; empty = the job is done
-  bool left_out = false;  // the run goes on without this process, and may take a new one back
+  bool left_out = false;  // the run goes on without this process, and may accept a new one
 };
 
-// Runs the worker to the end of its part. Where the conversation with the coordinator ends, this
-// process ends at once, with that exit code: it may be in the middle of a long op.
+// Runs the worker to the end of its part. When the stream to the coordinator ends, this process
+// ends at once, with that exit code: it may be in the middle of a long op.
 WorkerEnd run_worker(const WorkerSettings& settings, RealDevice device);
 
 }  // namespace tenuto

@@ -41,8 +41,8 @@ class WorkerTurn {
   bool on(const StepEnded& ended);
   bool on(const Evaluated& done);
 
-  // Each takes one step towards what the worker is told; false when there is nothing more to do
-  // before the next input. decide_epoch.cc: how a worker comes to an epoch and leaves the run.
+  // Each takes one step towards the instruction; false when there is nothing more to do before the
+  // next input. decide_epoch.cc: how a worker comes to an epoch and leaves the run.
   bool next();
   bool find_place();
   bool enter();
