@@ -1,9 +1,8 @@
 // Links that are cut while both ends live. Parts of decide.h.
 //
-// Two workers that cannot reach each other both report it. Neither is at fault, but a step needs
-// both, so one is left out, by a rule that does not depend on which report comes first. If the
-// coordinator hears none of its workers, its own link is cut: the workers wait for it, and it waits
-// for them.
+// Two workers that cannot reach each other both report it. A step needs both, so the coordinator
+// leaves one out, by a rule that does not depend on which report comes first. If the coordinator
+// hears none of its workers, its own link is cut: the workers wait for it, and it waits for them.
 #pragma once
 
 #include <optional>
@@ -19,7 +18,8 @@ namespace tenuto {
 struct LeftOut {
   WorkerId worker;
   std::string fate;
-  // No other worker can do its work: the steps cannot go on, and the living save what they have.
+  // No other worker can do its work: the steps cannot go on, and the live workers save what they
+  // have.
   bool needed = false;
 };
 

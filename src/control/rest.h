@@ -1,5 +1,5 @@
-// When a worker is lost, the others need not do the whole step again: from what each of them still
-// holds follows what is left of it (adapt/salvage.h). Parts of decide.h.
+// When a worker is lost, the others need not run the whole step again: what each of them still
+// holds determines what is left of it (adapt/salvage.h). Parts of decide.h.
 #pragma once
 
 #include "control/decision_part.h"

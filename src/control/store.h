@@ -23,12 +23,12 @@ struct Ending {
 struct LastResort {
   std::string cause;     // one sentence
   int exit_saved = 75;   // exit code when there is a checkpoint in the end
-  int exit_bare = 75;    // and when there is none
+  int exit_bare = 75;    // exit code when there is none
   int64_t ceiling = -1;  // versions above this one are bad; -1 = all are good
   auto operator<=>(const LastResort&) const = default;
 };
 
-// What must outlive a coordinator: everything else is rebuilt from the workers' reports.
+// The state that must outlive a coordinator: everything else is rebuilt from the workers' reports.
 struct Facts {
   std::string run = {};    // that they belong to: a store outlives a run, the next may use it
   int64_t term = 0;        // how often a coordinator has taken office

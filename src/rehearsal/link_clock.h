@@ -31,8 +31,8 @@ class LinkClock {
       : every_{every, {}}, patience_(patience), blocking_(blocking) {}
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
   void set(WorkerId peer, Link link) { own_[peer] = {link, {}}; }
-  // From now on the links from `self` are as `states` says; links that it does not name are as
-  // `every` of the constructor. `seed` draws the jitter.
+  // Sets the links from `self` to `states`; other links are as `every` of the constructor. `seed`
+  // draws the jitter.
   void set_links(const LinkStates& states, WorkerId self, uint64_t seed);
   // Sends `size` bytes that are there at `ready` to `peer`; `tag` names the message.
   Passage send(WorkerId peer, Bytes size, Duration ready, const Tag& tag = {});

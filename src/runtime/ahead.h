@@ -1,5 +1,6 @@
-// The optimizer step of one stage from its StepAhead to its Validate: what was decided, and what
-// becomes of it. All devices share this rule of post-validation; each keeps its own parameters.
+// The optimizer step of one stage from its StepAhead to its Validate: the decision at StepAhead,
+// and whether Validate keeps it. All devices share this rule of post-validation; each keeps its own
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace tenuto {
 
-// Does not touch the parameters: it says what is to be done with them.
+// Decides what to do with the parameters; does not change them.
 class AheadUpdate {
  public:
   // What Validate has to do.

@@ -1,5 +1,6 @@
-// StageCompute runs the ops between the messages of a step: what the step loop asks of a device.
-// The other two interfaces of a device are optimizer.h and state_store.h; device.h has all three.
+// StageCompute is the step loop's interface of a device: it runs the ops between the messages of a
+// step. The other two interfaces of a device are optimizer.h and state_store.h; device.h has all
+// three.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Optimizer says which version of the parameters a device holds, and what became of its steps. The
+// Optimizer says which version of the parameters a device holds, and how its steps ended. The
 // updates themselves are ops (compute.h). Asked by the runner between two runs of a step, and by
 // the worker between two steps.
 #pragma once

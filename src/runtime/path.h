@@ -1,5 +1,5 @@
-// Which way a message takes between a device's memory and the wire, and how many slots of host
-// memory that takes. Pure functions: the same at every worker, from what each knows by itself.
+// Chooses the path of a message between a device's memory and the wire, and the number of slots of
+// host memory for it. Pure functions: the same at every worker, from what each knows by itself.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct PathState {
   auto operator<=>(const PathState&) const = default;
 };
 
-// What became of a link in one step.
+// The errors and times of a link in one step.
 struct LinkNews {
   int32_t errors = 0;     // messages that failed, connections that broke
   Duration round_trip{};  // delay there and back; read only if the direct path waits

@@ -46,8 +46,9 @@ struct ReductionSettings {
   // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
   int32_t sends_at_once = 0;
   // Receives posted from the first one on that has not come; 0 = as many as there is scratch for.
-  // Why a limit: a member that is ahead would else send what is needed later. This would share the
-  // receiver's port with what is needed now, and the sender of that would be late for all others.
+  // Why a limit: otherwise a member that is ahead sends what is needed later. That shares the
+  // receiver's port with what is needed now, and the sender of the latter becomes late for all
+  // others.
   int32_t receives_at_once = 0;
   // Whether the wire gives messages to takers: a chunk whose turn it is to be added is then added
   // from the wire's own memory. If that is cut off, it is unknown how much of it was added; so not
