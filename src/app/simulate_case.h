@@ -26,7 +26,7 @@ struct SimulationCase {
   Cluster cluster;
   bool update = false;
   std::string reason;
-  bool routed = false;  // the search chose which worker runs which micro-batch
+  bool routed = false;  // the search could choose which worker runs which micro-batch
   std::vector<StageMove> moves{};
   std::string send = "offloaded";
   std::vector<Fault> faults;         // injected, on top of the cluster

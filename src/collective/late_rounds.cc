@@ -425,8 +425,8 @@ class DoubleScheme {
   LateRounds result_;
 };
 
-// Three members: for two chunks the late member meets each of the others once; more chunks take
-// turns.
+// Three members: for two chunks the late member meets each of the others once; more chunks go round
+// all three.
 LateRounds three_rounds(int32_t chunks) {
   LateRounds result;
   if (chunks == 1) {

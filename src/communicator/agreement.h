@@ -92,7 +92,7 @@ class Agreement {
   // How the attempt stands.
   enum class Stand : uint8_t {
     Waits,    // messages are still missing
-    Agreed,   // all live members have sent the same dead
+    Agreed,   // all live members have sent their reports, and the same dead
     Next,     // the dead differ: the next attempt has to begin
     Refused,  // too few live, or others consider this member dead
   };

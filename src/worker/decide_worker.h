@@ -220,8 +220,8 @@ struct WorkerRules {
   Duration mend_limit{};    // for a peer's host to answer while a connection to it is made
 };
 
-// What a worker does now. In the first four situations it reacts to every input. In those after
-// Leaving it waits for the outcome of one action.
+// What a worker does now. In the first four situations it reacts to inputs as they come. In those
+// after Leaving it waits for the outcome of one action.
 enum class WorkerSituation : uint8_t {
   Starting,      // it has no place in the run yet
   Ready,         // it waits for news
