@@ -61,9 +61,9 @@ struct AdaptOptions {
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
 //                              there is one pipeline, or a worker holds several stages
 //           Infeasible/Job     no live worker holds a stage; with moves, fewer live than stages
-//           Exhausted/Wora worker's memory limit is below one micro-batch-batch Invalid/Call
-//           steps that may last longer than kLongestTime
-// Cost: some 1 ms for 8 stages x 32 micro-batches if all fit into memory, 100 ms if few do;oom; for
+//           Exhausted/Worker   a worker's memory limit is below one micro-batch
+//           Invalid/Call       steps that may last longer than kLongestTime
+// Cost:     some 1 ms for 8 stages x 32 micro-batches if all fit into memory, 100 ms if few do; for
 //           a routing see search_route, and some 1 us an op for its price
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& options = {});

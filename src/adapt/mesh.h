@@ -72,7 +72,7 @@ using Routing = std::vector<std::vector<int32_t>>;
 //
 // Requires: no worker holds two stages
 // Errors:   Infeasible/Job     a stage has no live holder
-//           Exhausted/Worker a worker's memory limit is below one micro-batchch
+//           Exhausted/Worker   a worker's memory limit is below one micro-batch
 Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluster,
                      const PriceOptions& options);
 

@@ -38,8 +38,8 @@ struct OrderSearch {
 // sequences (reorder.h). Deterministic, unless `watch` ends it. Stops as soon as the bound is
 // reached.
 //
-// Returns: nothing when the memory limit of a stage is below one micro-batch Source: Wu et al.,
-// "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)
+// Returns: nothing when the memory limit of a stage is below one micro-batch
+// Source:  Wu et al., "Attack of the Bubbles", NSDI 2026 (quotas that absorb delays)
 std::optional<OrderSearch> search_order(const Line& line, const Effort& effort = {},
                                         Watch* watch = nullptr);
 

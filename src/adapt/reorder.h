@@ -34,7 +34,8 @@ class Reorder {
   // nothing can be moved. Puts the best order into `sequences` and returns how long its step is; if
   // the sequences deadlock, returns nothing and leaves them unchanged.
   //
-  // Requires: the sequences keep the memory limits Cost:   some 10 ns an op for each move
+  // Requires: the sequences keep the memory limits
+  // Cost:     some 10 ns an op for each move
   std::optional<Duration> improve(std::vector<Sequence>& sequences, Duration bound, int64_t most,
                                   Watch* watch = nullptr);
 

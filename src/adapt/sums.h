@@ -23,9 +23,9 @@ struct ChosenSums {
 // Chooses for each group whose plan leaves it open (Schedule::all_reduce auto: ring, halving, or
 // late-one with the member that comes last; late-one: who is late, and the chunks) how it sums.
 //
-// Idea:  the price of the step tells when each member starts its sumThe price of the sums alone
+// Idea:   the price of the step tells when each member starts its sum. The price of the sums alone
 //         shows which ways are promising and with how many chunks; then the price of the whole
-//         step, with all that waits for the sums, decides.s. A change must gain `least_gain` of a
+//         step, with all that waits for the sums, decides. A change must gain `least_gain` of a
 //         step. All groups are tried together, then single ones, up to kMostSumTrials times.
 // Not taken: ports that the links of a member share. In price() links are independent, so ways in
 //         which a member talks with many others gain more than they do over a shared port.

@@ -31,8 +31,8 @@ BuiltTorch built_torch();
 // active environment (VIRTUAL_ENV, CONDA_PREFIX); python3. Torch's C++ interface changes with each
 // minor version, so one with other major or minor numbers is ignored.
 //
-// Errors: Invalid/Job there is none;the sentence says where it was searched and what to doo Cost:
-// none while torch is where it was, else the start of a Python or two
+// Errors: Invalid/Job  there is none; the sentence says where it was searched and what to do
+// Cost:   none while torch is where it was, else the start of a Python or two
 Result<std::string> find_torch(const BuiltTorch& built);
 
 // The program of workers with real devices. Sets LD_LIBRARY_PATH so that programs started from here

@@ -7,9 +7,9 @@
 // Idea:   the chooser keeps of a call which member came last and how long after all others. From
 //         this the closed forms (cost.h) give what late-one would have saved or lost in the call,
 //         for each member that it could have waited for. Two guesses name a member to wait for: the
-//         best one in the most recent calls, and the best one in all remembered callsEach guess is
-//         scored by what it would have saved, from the first call on and also while it is not
-//         followed. The chooser follows the guess with the higher score, if that is positive.t. So
+//         best one in the most recent calls, and the best one in all remembered calls. Each guess
+//         is scored by what it would have saved, from the first call on and also while it is not
+//         followed. The chooser follows the guess with the higher score, if that is positive. So
 //         if another member becomes the late one, that costs a few wrong guesses.
 // Source: closed forms: docs/decisions/038. Herbster, Warmuth, "Tracking the best expert", 1998,
 //         for following the forecaster with the best record; the rule here is simpler, and in

@@ -2,9 +2,9 @@
 // rounds, in which each member sends n - 1 blocks.
 //
 // Idea:   in a round of the reduce-scatter each member that still sums m blocks sends the upper
-//         half of them to the member ceil(m / 2) places aheadthe all-gather does the same in
-//         reverse.s. For powers of two these are the rounds and bytes of recursive halving and
-//         doublingother counts need no extra round in which some members hand over their input.t.
+//         half of them to the member ceil(m / 2) places ahead; the all-gather does the same in
+//         reverse. For powers of two these are the rounds and bytes of recursive halving and
+//         doubling; other counts need no extra round in which some members hand over their input.
 // Source: Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
 //         arXiv 2410.14234.
 // Not taken: partners by exclusive or. They keep traffic among neighbours in a hierarchy, but where

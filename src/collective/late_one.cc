@@ -1,9 +1,9 @@
 // All-reduce with late members that come one after the other; the exchange is with the last one.
 //
-// Idea: the others make their sums while they wait, so each chunk lacks only one contribution; when
-//         the last member comes, one exchange a round completes a chunk (late_rounds.h).). A late
-//         member that comes before the last gives each chunk's owner its part, and takes over the
-//         chunks that it is to own, as if it had been there from the beginning.
+// Idea:   the others make their sums while they wait, so each chunk lacks only one contribution;
+//         when the last member comes, one exchange a round completes a chunk (late_rounds.h). A
+//         late member that comes before the last gives each chunk's owner its part, and takes over
+//         the chunks that it is to own, as if it had been there from the beginning.
 // Rounds: k + L - 1 after the last one has come.
 // Source: the same as late_rounds.h.
 #include <algorithm>

@@ -3,7 +3,7 @@
 //
 // Idea:   each round the late member meets another member, and both get a whole chunk. The other
 //         members spread it in the next rounds. Groups of one or two members act as the nodes of a
-//         scheme for a power of twoso that every count of members takes the fewest rounds.s.
+//         scheme for a power of two, so that every count of members takes the fewest rounds.
 // Rounds: k + L - 1 for k chunks, L = ceil(log2 n): no schedule has fewer, since the last chunk is
 //         first sent in round k - 1, and from then on its holders can at most double each round.
 //         One more for n = 3 with k > 2.

@@ -10,8 +10,8 @@
 // Idea:   let d be the gap between the last two arrivals. Ring or halving ends base after the last
 //         arrival; late-one, begun after a patience p, max(p + early, d) - d + exchange after it.
 //         So a patience above d* = early + exchange - base never pays, and with any patience up to
-//         d* no call takes more than d* longer than by the better of bothOf the patiences up to d*
-//         the board takes the one that would have been best for the gaps so far.r.
+//         d* no call takes more than d* longer than by the better of both. Of the patiences up to
+//         d* the board takes the one that would have been best for the gaps so far.
 // Source: our own (docs/decisions/043). Karlin, Manasse, McGeoch, Owicki, "Competitive randomized
 //         algorithms for nonuniform problems", 1994, for choosing how long to wait from earlier
 //         waits.

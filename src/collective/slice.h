@@ -1,8 +1,8 @@
 // A collective in smaller pieces, and the pieces of it that one member needs.
 //
 // Idea:   a chunk is cut into slices, and each move of it into as many moves. A member adds one
-//         slice while the next one travelsand passes on the first slice before the last one has
-//         come.e.
+//         slice while the next one travels, and passes on the first slice before the last one has
+//         come.
 // Right:  chunk c of n elements is [c n / k, (c + 1) n / k), and its slice i of p is chunk c p + i
 //         of k p, so the slices of a chunk cover exactly its elements. Each slice takes the moves
 //         of its chunk, so every number is made of the same operands in the same order: the bits

@@ -1,7 +1,7 @@
 // All-reduce with one member whose links are slow, in both directions.
 //
-// Idea: the slow member sends the tensor once and receives it once; in a ring every member does
-//         both nearly twice.r. First the others make the sums of a few chunks, one for each of
+// Idea:   the slow member sends the tensor once and receives it once; in a ring every member does
+//         both nearly twice. First the others make the sums of a few chunks, one for each of
 //         them. Then, in each round, the slow member exchanges one chunk with its owner, as in
 //         late-one, while each of the others moves two: a whole chunk of this pass, and a part of a
 //         sum for the next pass.

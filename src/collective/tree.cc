@@ -1,7 +1,7 @@
 // The double binary tree all-reduce.
 //
-// Idea: two trees over all members, each for every second chunk. An inner member of one tree is a
-//         leaf of the other, so that all ports are busy. Chunks follow each other up and down.n.
+// Idea:   two trees over all members, each for every second chunk. An inner member of one tree is a
+//         leaf of the other, so that all ports are busy. Chunks follow each other up and down.
 // Rounds: about 3 L until the first chunk is everywhere, then 2.5 a chunk.
 // Bytes:  2 s through a member, and idle rounds in which half a tensor could move.
 // Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and

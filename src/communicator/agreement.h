@@ -2,10 +2,10 @@
 // under way end.
 //
 // Idea:  in an attempt each member stops its calls and tells every member that it does not know to
-//        be dead two things: which members it knows to be dead, and what it has of each call.When a
-//        member has received all of these, and all name the same dead, it works out how each call
-//        ends; all others do so from the same reports.. A member that hears of another death, or of
-//        a different set of dead, begins the next attempt with all deaths that it knows of.
+//        be dead two things: which members it knows to be dead, and what it has of each call. When
+//        a member has received all of these, and all name the same dead, it works out how each
+//        call ends; all others do so from the same reports. A member that hears of another death,
+//        or of a different set of dead, begins the next attempt with all deaths that it knows of.
 // Right: attempts are numbered, no member skips one, and a member that begins one executes no
 //        earlier agreement any more. So what a member reports stays true until the attempt is
 //        agreed or over. Members report the results of ended calls in all later attempts, so no

@@ -168,8 +168,8 @@ class Communicator {
   //
   // Errors: Invalid/Call    memory of unequal sizes, not of whole elements, not aligned for them or
   //                         overlapping in part; an algorithm for another kind of call
-  //         Exhausted/Call kMostCalls are under way or not waited forthe error that ended the group
-  //         beforee
+  //         Exhausted/Call  kMostCalls are under way or not waited for
+  //         the error that ended the group before
   Result<CallNumber> start(const CallRequest& request);
   // Waits for the end of a call and forgets it.
   //
@@ -177,9 +177,9 @@ class Communicator {
   //         Infeasible/Call      members are lost, and the call cannot be had without them; the
   //                              group goes on
   //         Infeasible/Job       so many are lost that the others cannot go on
-  //         Timeout/Wno report for silence_limit; names call, peer, round and chunknd and chunk
-  //         Invalimembers made different callserent ones others as the wire reports them, with
-  //         call, peer, round and chunk
+  //         Timeout/Worker       no report for silence_limit; names call, peer, round and chunk
+  //         Invalid/Job          members made different calls
+  //         others as the wire reports them, with call, peer, round and chunk
   Status wait(CallNumber number);
   // Whether the call is over; if so it is forgotten. Errors as wait.
   Result<bool> test(CallNumber number);

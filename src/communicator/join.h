@@ -56,9 +56,10 @@ class Joined {
 
 // Joins the group; returns when every two members are connected.
 //
-// Errors: Invalid    place and count do nothe meeting is no address; the meeting's refusals words
-//         Timeout/Jnot all came within the limit; at place 0 the sentence names thoseplaces
-//         Disconnected  somebody was lost meanwhile, or nobody can listen there
+// Errors: Invalid        place and count do not fit, the meeting is no address, or the process at
+//                        the meeting refuses this one, with its reason
+//         Timeout/Job    not all came within the limit; at place 0 the sentence names the missing
+//         Disconnected   somebody was lost meanwhile, or nobody can listen there
 Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
 
 }  // namespace tenuto

@@ -56,6 +56,7 @@ class Turn {
   bool committable(int64_t version) const;
   void commit(int64_t version);
   void store(int64_t version);
+  void store_or_postpone();
   void store_what_is_left();
   bool answer_trouble();
   void start_the_late_again();
@@ -243,9 +244,7 @@ bool Turn::committable(int64_t version) const {
       return false;
     }
   }
-  // The version to stop at is committed first and saved then: no worker goes beyond it, and one
-  // that has already begun the next step abandons that, and can save, only after the commit.
-  return version != next_save(s()) || version == s().stop_at || has_all_shards(s(), version);
+  return true;
 }
 
 void Turn::commit(int64_t version) {
@@ -260,6 +259,21 @@ void Turn::store(int64_t version) {
   CheckpointRecord record{version, {}};
   for (const auto& [stage, shard] : s().shards.at(version)) record.shards.push_back(shard);
   out_.checkpoint = std::move(record);
+}
+
+// The committed version was to be saved. A saver reports it once it has saved it. If a shard is
+// missing although all have reported the version, its saver went on before it was told: an earlier
+// coordinator had named another one. The next version is saved instead. The version to stop at is
+// saved after its commit: no worker goes beyond it, and one that has begun the next step abandons
+// that, and can save, only after the commit.
+void Turn::store_or_postpone() {
+  const int64_t version = s().committed;
+  if (version == s().stop_at) return;
+  if (has_all_shards(s(), version)) return store(version);
+  make(CheckpointAsked{version + 1});
+  out_.say(cat("version ", version,
+               " was not saved, because the coordinator was replaced: version ", version + 1,
+               " will be saved instead"));
 }
 
 // An earlier coordinator may have committed a version without writing its manifest.
@@ -328,9 +342,9 @@ void Turn::run() {
   while (s().committed < s().stop_at && committable(s().committed + 1)) {
     // A step must not be committed without its losses.
     if (auto why = find_lost_part(s())) return abandon(std::move(*why));
-    const bool saved = next_save(s()) == s().committed + 1;
+    const bool due = next_save(s()) == s().committed + 1;
     commit(s().committed + 1);
-    if (saved && s().committed < s().stop_at) store(s().committed);
+    if (due) store_or_postpone();
   }
   store_what_is_left();
   declare_the_missing_dead();

@@ -15,9 +15,8 @@ namespace tenuto {
 namespace {
 
 bool is_finite(const StepSummary& summary) {
-  return summary.finite &&
-         std::all_of(summary.losses.begin(), summary.losses.end(),
-                     [](const MicroLoss& of) { return std::isfinite(of.loss); });
+  return summary.finite && std::all_of(summary.losses.begin(), summary.losses.end(),
+                                       [](const MicroLoss& of) { return std::isfinite(of.loss); });
 }
 
 }  // namespace

@@ -236,8 +236,7 @@ TEST(DecideRandom, RunsGrow) {
   EXPECT_GT(whole, 15 / kPart);
 }
 
-// All of it in one run, in a different mixture for each seed; but either processes come back or
-// coordinators are replaced. TENUTO_PLAYS says how many runs.
+// All of it in one run, in a different mixture for each seed. TENUTO_PLAYS says how many runs.
 TEST(DecideRandom, EverythingAtOnceBreaksNoRule) {
   const char* wanted = std::getenv("TENUTO_PLAYS");
   const uint64_t plays = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 400 / kPart;
@@ -252,7 +251,7 @@ TEST(DecideRandom, EverythingAtOnceBreaksNoRule) {
                     .deaths_at_most = 4,
                     .suspicion = 2};
     if (grows) chances = with_returns();
-    if (!grows && seed % 2 == 0) chances.restart = 3, chances.restarts_at_most = 12;
+    if (seed % 2 == 0) chances.restart = 3, chances.restarts_at_most = 12;
     chances.resumes = seed % 5 != 0;
     chances.absent = seed % 16 == 0;
     chances.cut = seed % 7 == 0 ? 3 : 0;
