@@ -21,6 +21,7 @@
 #include "runtime/worker.h"
 #include "transport/memory.h"
 #include "truth/plain_reference.h"
+#include "world/fit.h"
 // After headers that may define a CHECK of their own.
 #include "base/check.h"
 
@@ -59,7 +60,7 @@ Job job_of(const GptShape& of, const std::string& text, bool split) {
 Plan plan_of(const Job& job) {
   Shape shape;
   shape.micros = job.parallel.micros;
-  shape.layers = layer_count(job.model);
+  shape.layers = cut_layers(job.model);
   shape.split_backward = job.parallel.split_backward;
   return expect(make_plan(shape));
 }

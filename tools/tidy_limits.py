@@ -16,7 +16,6 @@ TABLE = "tools/tidy_limits.py"
 EXCEPTIONS = {
     "lengths": {
         "docs/formats.md",
-        "src/engine/engine.cc",
         "src/rehearsal/paced.cc",
         "tests/collective/complete_test.cc",
         "tests/communicator/communicator_test.cc",
@@ -26,11 +25,6 @@ EXCEPTIONS = {
     "parameters": {
         "src/app/iterations.cc price_steps",
         "src/app/iterations.h price_steps",
-        "src/engine/engine.cc Engine",
-        "src/engine/engine.h sample",
-        "src/engine/linear.cc forward",
-        "src/engine/sample.cc generate",
-        "src/engine/sample.cc sample",
         "src/rehearsal/paced.cc Paced",
         "src/runtime/reduction.cc Reduction",
         "src/runtime/reduction.h Reduction",

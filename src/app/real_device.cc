@@ -8,10 +8,6 @@
 #include "run/checkpoint.h"
 #include "world/load.h"
 
-#if TENUTO_TORCH
-#include "engine/engine.h"
-#endif
-
 namespace tenuto {
 namespace {
 
@@ -61,12 +57,12 @@ Status print_sample(const SampleRequest& request) {
     shards.push_back(cat(path, "/", file.file));
   }
 #if TENUTO_TORCH
-  if (request.prompt != "\n") std::fwrite(request.prompt.data(), 1, request.prompt.size(), stdout);
-  return sample(job.value(), shards, request.prompt, request.bytes, request.temperature,
-                request.seed, [](const std::string& text) {
-                  std::fwrite(text.data(), 1, text.size(), stdout);
-                  std::fflush(stdout);
-                });
+  const std::string& prompt = request.sampling.prompt;
+  if (prompt != "\n") std::fwrite(prompt.data(), 1, prompt.size(), stdout);
+  return sample(job.value(), shards, request.sampling, [](const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  });
 #else
   return no_torch("tenuto sample");
 #endif

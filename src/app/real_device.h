@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/engine.h"
 #include "worker/machine.h"
 
 namespace tenuto {
@@ -15,12 +16,9 @@ RealDevice real_device();
 
 // The options of `tenuto sample`.
 struct SampleRequest {
-  std::string run;  // its folder
-  std::string prompt;
-  int64_t bytes = 500;
-  double temperature = 0.8;
-  int64_t seed = 1;
+  std::string run;    // its folder
   int64_t step = -1;  // of the checkpoint; -1 = the newest
+  Sampling sampling;
 };
 
 // Prints text from the model of a run on stdout.

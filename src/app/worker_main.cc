@@ -133,10 +133,10 @@ int run_program(int count, char** arguments) {
   tenuto::SampleRequest request;
   CLI::App* sample = app.add_subcommand("sample", "print text from a run's model");
   sample->add_option("run", request.run, "folder of the run")->required();
-  sample->add_option("--prompt", request.prompt, "text to continue");
-  sample->add_option("--bytes", request.bytes, "how many to print");
-  sample->add_option("--temperature", request.temperature, "0 = always the likeliest");
-  sample->add_option("--seed", request.seed, "of the random choices");
+  sample->add_option("--prompt", request.sampling.prompt, "text to continue");
+  sample->add_option("--bytes", request.sampling.bytes, "how many to print");
+  sample->add_option("--temperature", request.sampling.temperature, "0 = always the likeliest");
+  sample->add_option("--seed", request.sampling.seed, "of the random choices");
   sample->add_option("--step", request.step, "of the checkpoint; -1 = the newest");
   bool describe = false;
   app.add_flag("--describe", describe, "print versions and devices");

@@ -1,5 +1,8 @@
 #include "engine/data.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,6 +14,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "engine/files.h"
+#include "engine/stage_module.h"
 
 namespace tenuto {
 namespace {
@@ -59,6 +63,16 @@ Error too_short(std::string_view part, const std::string& of, int64_t have, int6
                     " bytes of text, or a shorter sequence"));
 }
 
+// The class of each row.
+template <class ClassOf>
+Tensors classes_of(int64_t rows, const ClassOf& class_of) {
+  const at::Tensor classes = at::empty({rows}, at::kLong);
+  for (int64_t row = 0; row < rows; ++row) {
+    classes.mutable_data_ptr<int64_t>()[row] = class_of(row);
+  }
+  return {classes};
+}
+
 class TextData : public Data {
  public:
   explicit TextData(const Job& job) : sampler_(job), sequence_(job.model.sequence) {}
@@ -86,25 +100,22 @@ class TextData : public Data {
 
   DataExtent extent() const override { return {}; }
 
-  void fill_text(const Draw& draw, std::span<int64_t> inputs,
-                 std::span<int64_t> targets) const override {
-    const std::string& text = draw.held_out ? held_out_ : training_;
-    for (int64_t row = 0; row < sampler_.rows; ++row) {
-      const int64_t first = sampler_.place(draw, row, length(text) - sequence_, kPlaceKey);
-      const auto* bytes = reinterpret_cast<const unsigned char*>(text.data()) + first;
-      for (int64_t i = 0; i < sequence_; ++i) {
-        const auto at = static_cast<size_t>(row * sequence_ + i);
-        if (!inputs.empty()) inputs[at] = bytes[i];
-        if (!targets.empty()) targets[at] = bytes[i + 1];
-      }
-    }
-  }
-
-  void fill_features(const Draw&, std::span<float>, std::span<int64_t>) const override {
-    CHECK(false, "text has no features");
-  }
+  Tensors inputs(const Draw& draw) const override { return {bytes(draw, 0)}; }
+  Tensors targets(const Draw& draw) const override { return {bytes(draw, 1).view({-1})}; }
 
  private:
+  // The bytes that come `ahead` after those of the rows.
+  at::Tensor bytes(const Draw& draw, int64_t ahead) const {
+    const at::Tensor rows = at::empty({sampler_.rows, sequence_}, at::kLong);
+    int64_t* into = rows.mutable_data_ptr<int64_t>();
+    const std::string& text = draw.held_out ? held_out_ : training_;
+    for (int64_t row = 0; row < sampler_.rows; ++row) {
+      const int64_t first = sampler_.place(draw, row, length(text) - sequence_, kPlaceKey) + ahead;
+      const auto* from = reinterpret_cast<const unsigned char*>(text.data()) + first;
+      into = std::copy(from, from + sequence_, into);
+    }
+    return rows;
+  }
   static int64_t length(const std::string& text) { return static_cast<int64_t>(text.size()); }
   Sampler sampler_;
   int64_t sequence_;
@@ -138,33 +149,33 @@ class ClassData : public Data {
 
   DataExtent extent() const override { return {kVocabulary, static_cast<int64_t>(texts_.size())}; }
 
-  void fill_text(const Draw&, std::span<int64_t>, std::span<int64_t>) const override {
-    CHECK(false, "classes have no text rows");
-  }
-
-  void fill_features(const Draw& draw, std::span<float> features,
-                     std::span<int64_t> classes) const override {
-    const auto count = static_cast<int64_t>(texts_.size());
+  Tensors inputs(const Draw& draw) const override {
     const float unit = static_cast<float>(kVocabulary) / static_cast<float>(window_);
-    std::fill(features.begin(), features.end(), 0.0F);
-    for (int64_t row = 0; row < sampler_.rows; ++row) {
-      const int64_t one = draw.held_out ? (draw.micro * sampler_.rows + row) % count
-                                        : sampler_.place(draw, row, count, kClassKey);
-      if (!classes.empty()) classes[static_cast<size_t>(row)] = one;
-      if (features.empty()) continue;
-      const std::string& text = texts_[static_cast<size_t>(one)];
-      const int64_t cut = cut_[static_cast<size_t>(one)];
-      const int64_t length = draw.held_out ? static_cast<int64_t>(text.size()) - cut : cut;
+    const at::Tensor features = at::zeros({sampler_.rows, kVocabulary}, at::kFloat);
+    float* bins = features.mutable_data_ptr<float>();
+    for (int64_t row = 0; row < sampler_.rows; ++row, bins += kVocabulary) {
+      const auto one = static_cast<size_t>(class_of(draw, row));
+      const int64_t length = draw.held_out ? std::ssize(texts_[one]) - cut_[one] : cut_[one];
       int64_t first = sampler_.place(draw, row, length - window_ + 1, kPlaceKey);
-      if (draw.held_out) first += cut;
-      float* bins = features.data() + row * kVocabulary;
+      if (draw.held_out) first += cut_[one];
       for (int64_t i = 0; i < window_; ++i) {
-        bins[static_cast<unsigned char>(text[static_cast<size_t>(first + i)])] += unit;
+        bins[static_cast<unsigned char>(texts_[one][static_cast<size_t>(first + i)])] += unit;
       }
     }
+    return {features};
+  }
+
+  Tensors targets(const Draw& draw) const override {
+    return classes_of(sampler_.rows, [&](int64_t row) { return class_of(draw, row); });
   }
 
  private:
+  int64_t class_of(const Draw& draw, int64_t row) const {
+    const int64_t count = std::ssize(texts_);
+    return draw.held_out ? (draw.micro * sampler_.rows + row) % count
+                         : sampler_.place(draw, row, count, kClassKey);
+  }
+
   Sampler sampler_;
   int64_t window_;
   std::vector<std::string> texts_;
@@ -223,26 +234,27 @@ class TableData : public Data {
 
   DataExtent extent() const override { return {features_, classes_}; }
 
-  void fill_text(const Draw&, std::span<int64_t>, std::span<int64_t>) const override {
-    CHECK(false, "a table has no text rows");
+  Tensors inputs(const Draw& draw) const override {
+    const at::Tensor features = at::empty({sampler_.rows, features_}, at::kFloat);
+    float* into = features.mutable_data_ptr<float>();
+    for (int64_t row = 0; row < sampler_.rows; ++row) {
+      const float* from = table_of(draw).numbers.data() + line_of(draw, row) * features_;
+      into = std::copy(from, from + features_, into);
+    }
+    return {features};
   }
 
-  void fill_features(const Draw& draw, std::span<float> features,
-                     std::span<int64_t> classes) const override {
-    const Table& table = draw.held_out ? held_out_ : training_;
-    for (int64_t row = 0; row < sampler_.rows; ++row) {
-      const int64_t at =
-          sampler_.place(draw, row, static_cast<int64_t>(table.classes.size()), kPlaceKey);
-      if (!classes.empty()) {
-        classes[static_cast<size_t>(row)] = table.classes[static_cast<size_t>(at)];
-      }
-      if (features.empty()) continue;
-      const float* from = table.numbers.data() + at * features_;
-      std::copy(from, from + features_, features.data() + row * features_);
-    }
+  Tensors targets(const Draw& draw) const override {
+    return classes_of(sampler_.rows, [&](int64_t row) {
+      return table_of(draw).classes[static_cast<size_t>(line_of(draw, row))];
+    });
   }
 
  private:
+  const Table& table_of(const Draw& draw) const { return draw.held_out ? held_out_ : training_; }
+  int64_t line_of(const Draw& draw, int64_t row) const {
+    return sampler_.place(draw, row, std::ssize(table_of(draw).classes), kPlaceKey);
+  }
   Status add_file(const UserFile& file, double share) {
     Table lines;
     std::vector<float> numbers;
@@ -328,7 +340,7 @@ Result<std::unique_ptr<Data>> opened(const Job& job) {
 
 Result<std::unique_ptr<Data>> open_data(const Job& job) {
   const bool text = job.data.kind == "text";
-  if (text != (job.model.kind == "gpt")) {
+  if (text != model_kind(job.model).text) {
     return refuse(cat("model.kind = \"", job.model.kind, "\" does not learn from data.kind = \"",
                       job.data.kind, "\": gpt takes text, mlp takes classes or csv"));
   }

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "base/result.h"
+#include "engine/boundary.h"
 #include "world/job.h"
 #include "world/parameters.h"
 
@@ -26,12 +26,12 @@ class Data {
   virtual ~Data() = default;
   // What the model must know of the data.
   virtual DataExtent extent() const = 0;
-  // Text: rows x sequence bytes, and the byte after each of them. Either span may be empty.
-  virtual void fill_text(const Draw& draw, std::span<int64_t> inputs,
-                         std::span<int64_t> targets) const = 0;
-  // Classes and tables: rows x features numbers, and each row's class. Either span may be empty.
-  virtual void fill_features(const Draw& draw, std::span<float> features,
-                             std::span<int64_t> classes) const = 0;
+  // The model's inputs, on the CPU. Text: bytes [rows, sequence]; classes and tables: numbers
+  // [rows, features].
+  virtual Tensors inputs(const Draw& draw) const = 0;
+  // What the loss compares the model's outputs with, likewise. Text: the byte after each one of the
+  // inputs; classes and tables: the class of each row.
+  virtual Tensors targets(const Draw& draw) const = 0;
 };
 
 // Opens what job.data names. A folder stands for every regular file in it, at any depth, that has

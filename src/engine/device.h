@@ -33,9 +33,9 @@ class TorchDevice {
   bool accelerator() const { return !place_.is_cpu(); }
   // Uninitialised memory of the host, pinned for an accelerator. Any thread.
   at::Tensor allocate_host(at::IntArrayRef sizes, at::ScalarType type) const;
-  // Uninitialised fp32 memory of the device for a value that comes from another worker: no work
-  // that is still queued on the device touches it. Any thread.
-  at::Tensor allocate(at::IntArrayRef sizes) const;
+  // Uninitialised memory of the device for a value that comes from another worker: no work that is
+  // still queued on the device touches it. Any thread.
+  at::Tensor allocate(at::IntArrayRef sizes, at::ScalarType type) const;
   // An event after all work that was started on the compute stream so far; none on the CPU.
   std::shared_ptr<c10::Event> mark() const;
   // Makes all work that is started on the compute stream from now on wait for the value.

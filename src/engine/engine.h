@@ -14,14 +14,20 @@
 #include "ir/plan.h"
 #include "runtime/device.h"
 #include "world/job.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 
-// Number of layers that the job's model is partitioned by (gpt: embedding, blocks, head).
-int32_t layer_count(const ModelSettings& model);
+class StageModule;
+
+// Makes the module of a stage, which computes the layers of that stage.
+using ModuleMaker =
+    std::function<std::unique_ptr<StageModule>(const Job&, const DataExtent&, const Stage&)>;
 
 // Options that only tests set.
 struct EngineOptions {
+  // The modules of the stages (engine/stage_module.h); none: those of the job's model.kind.
+  ModuleMaker module;
   // Treats the CPU's memory as a device's own: the engine has Copies, so the staged path can be run
   // without an accelerator.
   bool separate_memory = false;
@@ -47,10 +53,16 @@ int accelerator_count();
 // Version of torch and the devices it can use, for `doctor` and `--version`.
 std::string engine_description();
 
-// Continues `prompt` by `byte_count` bytes with the model whose shards are in `shards`; `write` is
-// called with each byte. Temperature 0 = always the likeliest byte.
-Status sample(const Job& job, const std::vector<std::string>& shards, const std::string& prompt,
-              int64_t byte_count, double temperature, int64_t seed,
+// What a trained model is to write.
+struct Sampling {
+  std::string prompt;        // the text to continue
+  int64_t bytes = 500;       // how many to write
+  double temperature = 0.8;  // 0 = always the likeliest byte
+  int64_t seed = 1;
+};
+
+// Continues a prompt with the model whose shards are in `shards`; `write` is called with each byte.
+Status sample(const Job& job, const std::vector<std::string>& shards, const Sampling& sampling,
               const std::function<void(const std::string&)>& write);
 
 }  // namespace tenuto

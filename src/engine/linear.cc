@@ -21,35 +21,41 @@ const at::Tensor& compute_form(const Weight& weight) {
   return weight.low.defined() ? weight.low : weight.value;
 }
 
-// What autograd keeps between the two passes. The pointers outlive the pass (see linear.h).
+// What the backward needs besides tensors. All of it outlives the pass (see linear.h).
+struct ProductOf {
+  const Weight* weight;
+  const Weight* bias;
+  DeferredWork* deferred;
+};
+
+// What autograd keeps between the two passes.
 class Product : public torch::autograd::Function<Product> {
  public:
   // The leaves `value` and `bias_value` are arguments so that autograd sees them; the product is
   // made from the weights' compute forms.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& value,
-                            const at::Tensor& bias_value, const Weight* weight, const Weight* bias,
-                            WeightWork* deferred) {
+                            const at::Tensor& bias_value, const ProductOf& of) {
     (void)value, (void)bias_value;
-    const at::Tensor& form = compute_form(*weight);
+    const at::Tensor& form = compute_form(*of.weight);
     const at::Tensor input = x.to(form.scalar_type());
     context->save_for_backward({input});
-    context->saved_data["weight"] = reinterpret_cast<int64_t>(weight);
-    context->saved_data["bias"] = reinterpret_cast<int64_t>(bias);
-    context->saved_data["deferred"] = reinterpret_cast<int64_t>(deferred);
+    context->saved_data["weight"] = reinterpret_cast<int64_t>(of.weight);
+    context->saved_data["bias"] = reinterpret_cast<int64_t>(of.bias);
+    context->saved_data["deferred"] = reinterpret_cast<int64_t>(of.deferred);
     context->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
     return at::linear(input, form,
-                      bias != nullptr ? std::optional(compute_form(*bias)) : std::nullopt);
+                      of.bias != nullptr ? std::optional(compute_form(*of.bias)) : std::nullopt);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto* weight = reinterpret_cast<const Weight*>(context->saved_data["weight"].toInt());
     const auto* bias = reinterpret_cast<const Weight*>(context->saved_data["bias"].toInt());
-    auto* deferred = reinterpret_cast<WeightWork*>(context->saved_data["deferred"].toInt());
+    auto* deferred = reinterpret_cast<DeferredWork*>(context->saved_data["deferred"].toInt());
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
     const at::Tensor x = context->get_saved_variables()[0];
     const at::Tensor x_rows = as_rows(x);
     const at::Tensor dy_rows = as_rows(gradients[0]);
-    variable_list results(6);
+    variable_list results(4);
     if (context->needs_input_grad(0)) {
       results[0] = dy_rows.mm(compute_form(*weight)).view(x.sizes()).to(type);
     }
@@ -75,7 +81,7 @@ at::Tensor room_in(at::Tensor& scratch, int64_t rows, int64_t columns, const at:
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
-                  WeightWork* deferred) {
+                  DeferredWork* deferred) {
   const bool low = weight.low.defined();
   if ((deferred == nullptr && !low) || !at::GradMode::is_enabled()) {
     const auto bias_form = bias != nullptr ? std::optional(compute_form(*bias)) : std::nullopt;
@@ -83,10 +89,10 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
     return at::linear(low ? x.to(form.scalar_type()) : x, form, bias_form);
   }
   const at::Tensor& bias_value = bias != nullptr ? bias->value : weight.value;
-  return Product::apply(x, weight.value, bias_value, &weight, bias, deferred);
+  return Product::apply(x, weight.value, bias_value, ProductOf{&weight, bias, deferred});
 }
 
-void drain(WeightWork& work, at::Tensor& scratch) {
+void drain(DeferredWork& work, at::Tensor& scratch) {
   const at::NoGradGuard guard;
   for (LinearWork& one : work) {
     at::Tensor product = room_in(scratch, one.dy.size(1), one.x.size(1), one.x);

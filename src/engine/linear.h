@@ -22,16 +22,16 @@ struct LinearWork {
 };
 
 // The deferred work of one stage and micro-batch, in the order in which the backward met it.
-using WeightWork = std::vector<LinearWork>;
+using DeferredWork = std::vector<LinearWork>;
 
 // x [..., I] -> [..., O]. With `deferred`, the backward appends the weight's and bias's gradients
 // to it as work; without, autograd adds them. `deferred` must live until that backward. If the
 // weight has a low-precision form, the product is made in it and the result has its type.
 at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
-                  WeightWork* deferred);
+                  DeferredWork* deferred);
 
 // Does the deferred work and adds it to the gradients. `scratch` keeps the memory of one product
 // between calls.
-void drain(WeightWork& work, at::Tensor& scratch);
+void drain(DeferredWork& work, at::Tensor& scratch);
 
 }  // namespace tenuto

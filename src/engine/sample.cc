@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "engine/device.h"
 #include "engine/engine.h"
-#include "engine/layers.h"
-#include "engine/weights.h"
+#include "engine/stage_module.h"
+#include "world/fit.h"
 
 namespace tenuto {
 namespace {
@@ -32,31 +32,29 @@ int64_t choose(const at::Tensor& logits, double temperature, double draw) {
   return kVocabulary - 1;
 }
 
-Status generate(const Job& job, const Layers& layers, at::Device place, std::string text,
-                int64_t byte_count, double temperature, int64_t seed,
-                const std::function<void(const std::string&)>& write) {
-  Random random(static_cast<uint64_t>(seed));
-  const auto window = static_cast<size_t>(job.model.sequence);
-  for (int64_t i = 0; i < byte_count; ++i) {
+void generate(const StageModule& module, size_t window, at::Device place, const Sampling& sampling,
+              const std::function<void(const std::string&)>& write) {
+  std::string text = sampling.prompt.empty() ? "\n" : sampling.prompt;
+  Random random(static_cast<uint64_t>(sampling.seed));
+  for (int64_t i = 0; i < sampling.bytes; ++i) {
     if (text.size() > window) text.erase(0, text.size() - window);
     const at::Tensor bytes = at::empty({1, static_cast<int64_t>(text.size())}, at::kLong);
     std::transform(text.begin(), text.end(), bytes.mutable_data_ptr<int64_t>(),
                    [](char letter) { return static_cast<unsigned char>(letter); });
-    const at::Tensor logits = layers.run(bytes.to(place), {});
+    const at::Tensor logits = module.forward({bytes.to(place)}, {})[0];
     const at::Tensor last = logits.select(1, logits.size(1) - 1).select(0, 0);
-    const auto next = static_cast<char>(choose(last, temperature, random.uniform()));
+    const auto next = static_cast<char>(choose(last, sampling.temperature, random.uniform()));
     text += next;
     write(std::string(1, next));
   }
-  return ok();
 }
 
 }  // namespace
 
-Status sample(const Job& job, const std::vector<std::string>& shards, const std::string& prompt,
-              int64_t byte_count, double temperature, int64_t seed,
+Status sample(const Job& job, const std::vector<std::string>& shards, const Sampling& sampling,
               const std::function<void(const std::string&)>& write) {
-  if (job.model.kind != "gpt") {
+  const ModelKind& kind = model_kind(job.model);
+  if (!kind.text) {
     return invalid(cat("model.kind = \"", job.model.kind, "\" writes no text: only gpt does"));
   }
   const Result<TorchDevice> device = TorchDevice::open(job.device);
@@ -65,11 +63,12 @@ Status sample(const Job& job, const std::vector<std::string>& shards, const std:
     const at::NoGradGuard guard;
     at::set_num_threads(job.device.threads);
     const at::Device place = device.value().place();
-    Weights weights(job, parameters_of(job.model, {}, 0, layer_count(job.model)), place);
+    const auto module = kind.make(job, {}, {0, cut_layers(job.model), {}});
+    Weights weights(job, module->parameters(), place);
     if (Status loaded = weights.load_values(shards); !loaded.ok()) return loaded;
-    const Layers layers(job.model, weights, 0, layer_count(job.model));
-    return generate(job, layers, place, prompt.empty() ? "\n" : prompt, byte_count, temperature,
-                    seed, write);
+    module->bind(weights);
+    generate(*module, static_cast<size_t>(job.model.sequence), place, sampling, write);
+    return ok();
   } catch (const std::exception& exception) {
     const std::string text = exception.what();
     return Error{Code::Invalid, Reach::Job, cat("torch: ", text.substr(0, text.find('\n')))};

@@ -82,7 +82,7 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
     const auto view = [&weight](const at::Tensor& flat) {
       return flat.narrow(0, weight.first, weight.card.count()).view(weight.card.shape).detach();
     };
-    weight.value = view(values_).requires_grad_(true);
+    weight.value = view(values_).requires_grad_(weight.card.trained);
     weight.gradient = view(gradients_);
     if (bf16_) weight.low = view(low_);
     weight.value.mutable_grad() = weight.gradient;

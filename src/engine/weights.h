@@ -22,7 +22,7 @@ namespace tenuto {
 struct Weight {
   ParameterCard card;
   int64_t first = 0;    // element in the flat tensors
-  at::Tensor value;     // leaf, requires grad
+  at::Tensor value;     // leaf; requires grad if it is trained
   at::Tensor gradient;  // the worker's own sum of the step
   at::Tensor low;       // the value in bf16; undefined in fp32
 };
@@ -33,10 +33,11 @@ struct WeightGradient {
   at::Tensor value;
 };
 
-// All parameters of one stage.
+// All parameters and buffers of one stage.
 //
-// Layout: matrices (decayed), then vectors, then the shared tied weight; each tensor starts at a
-// multiple of 64 bytes, as torch would place it, so that matrix products take the same path.
+// Layout: matrices (decayed), then vectors and buffers, then the shared tied weight; each tensor
+// starts at a multiple of 64 bytes, as torch would place it, so that matrix products take the same
+// path.
 class Weights {
  public:
   // Initialised from the job's seed.

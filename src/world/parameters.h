@@ -27,11 +27,12 @@ struct ParameterCard {
   double constant = 0;
   bool counted = true;  // false: the second copy of the tied weight, which the norm leaves out
   bool shared = false;  // the tied weight when two stages hold it: it has its own bucket
+  bool trained = true;  // false: a buffer, which has no gradient and which no update changes
 
   // Number of elements.
   int64_t count() const;
-  // True for matrices: weight decay does not apply to gains and biases.
-  bool decays() const { return shape.size() > 1; }
+  // True for trained matrices: weight decay does not apply to gains, biases and buffers.
+  bool decays() const { return trained && shape.size() > 1; }
 };
 
 // The parameters of layers [layer_first, layer_end) in the order of the whole model. A tied weight

@@ -40,9 +40,16 @@ class DataTest : public testing::Test {
     return data.ok() ? std::string() : data.error().message;
   }
   static std::vector<int64_t> inputs(const Data& data, const Draw& draw) {
-    std::vector<int64_t> bytes(3 * 8);
-    data.fill_text(draw, bytes, {});
-    return bytes;
+    return values<int64_t>(data.inputs(draw));
+  }
+  static std::vector<int64_t> targets(const Data& data, const Draw& draw) {
+    return values<int64_t>(data.targets(draw));
+  }
+  template <class Number>
+  static std::vector<Number> values(const Tensors& tensors) {
+    EXPECT_EQ(tensors.size(), 1U);
+    const Number* first = tensors[0].const_data_ptr<Number>();
+    return {first, first + tensors[0].numel()};
   }
 
   fs::path folder_;
@@ -76,13 +83,13 @@ TEST_F(DataTest, TargetsAreTheNextBytesAndTheHeldOutPartIsApart) {
   write("text", text);
   const auto data = open_data(job_);
   ASSERT_TRUE(data.ok());
-  std::vector<int64_t> in(24), out(24);
   for (int64_t step = 0; step < 50; ++step) {
-    data.value()->fill_text({false, step, 0}, in, out);
-    EXPECT_EQ(in, std::vector<int64_t>(24, 'a'));
-    EXPECT_EQ(out, std::vector<int64_t>(24, 'a'));
+    EXPECT_EQ(inputs(*data.value(), {false, step, 0}), std::vector<int64_t>(24, 'a'));
+    EXPECT_EQ(targets(*data.value(), {false, step, 0}), std::vector<int64_t>(24, 'a'));
   }
-  data.value()->fill_text({true, 0, 1}, in, out);
+  const auto in = inputs(*data.value(), {true, 0, 1}), out = targets(*data.value(), {true, 0, 1});
+  ASSERT_EQ(in.size(), 24U);
+  ASSERT_EQ(out.size(), 24U);
   for (size_t i = 0; i < in.size(); ++i) {
     EXPECT_NE(in[i], 'a');
     if (i % 8 != 7) {
@@ -129,11 +136,13 @@ TEST_F(DataTest, ClassesAreFilesAndFeaturesTheirBytes) {
   const auto data = open_data(job_);
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data.value()->extent().classes, 2);
-  std::vector<float> features(3 * 256);
-  std::vector<int64_t> classes(3);
   std::set<int64_t> seen;
   for (int64_t step = 0; step < 10; ++step) {
-    data.value()->fill_features({step % 2 == 1, step, 0}, features, classes);
+    const Draw draw{step % 2 == 1, step, 0};
+    const auto features = values<float>(data.value()->inputs(draw));
+    const auto classes = targets(*data.value(), draw);
+    ASSERT_EQ(features.size(), 3U * 256);
+    ASSERT_EQ(classes.size(), 3U);
     for (size_t row = 0; row < 3; ++row) {
       seen.insert(classes[row]);
       EXPECT_EQ(features[row * 256 + (classes[row] == 0 ? 'x' : 'y')], 256.0F);
@@ -155,9 +164,10 @@ TEST_F(DataTest, TablesAreScaledAndCheckedLineByLine) {
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data.value()->extent().features, 2);
   EXPECT_EQ(data.value()->extent().classes, 3);
-  std::vector<float> features(3 * 2);
-  std::vector<int64_t> classes(3);
-  data.value()->fill_features({false, 0, 0}, features, classes);
+  const auto features = values<float>(data.value()->inputs({false, 0, 0}));
+  const auto classes = targets(*data.value(), {false, 0, 0});
+  ASSERT_EQ(features.size(), 3U * 2);
+  ASSERT_EQ(classes.size(), 3U);
   for (size_t row = 0; row < 3; ++row) {
     EXPECT_EQ(features[2 * row], classes[row] == 0 ? -1.0F : 1.0F);  // mean 2, deviation 1
     EXPECT_EQ(features[2 * row + 1], 0.0F);

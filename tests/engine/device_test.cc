@@ -19,6 +19,7 @@
 #include "runtime/worker.h"
 #include "transport/memory.h"
 #include "transport/ucx.h"
+#include "world/fit.h"
 
 namespace tenuto {
 namespace {
@@ -86,7 +87,7 @@ class DeviceTest : public testing::Test {
     Shape shape;
     shape.stages = job.parallel.stages;
     shape.micros = job.parallel.micros;
-    shape.layers = layer_count(job.model);
+    shape.layers = cut_layers(job.model);
     shape.split_backward = job.parallel.split_backward;
     shape.dispatch = Dispatch::Ready;
     const Plan plan = expect(make_plan(shape));
@@ -226,7 +227,7 @@ TEST_F(DeviceTest, AnAbsentDeviceIsOneSentence) {
   Shape shape;
   shape.stages = 1;
   shape.micros = 1;
-  shape.layers = layer_count(wanted.model);
+  shape.layers = cut_layers(wanted.model);
   QueueMailbox mailbox;
   const auto made = make_engine(wanted, expect(make_plan(shape)), {{0}}, mailbox);
   ASSERT_FALSE(made.ok());

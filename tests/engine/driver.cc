@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "ir/walk.h"
 #include "plan/make_plan.h"
+#include "world/fit.h"
 
 namespace tenuto {
 namespace {
@@ -25,7 +26,7 @@ Plan plan_of(const Job& job) {
   shape.stages = job.parallel.stages;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
-  shape.layers = layer_count(job.model);
+  shape.layers = cut_layers(job.model);
   shape.order = job.parallel.order;
   shape.split_backward = job.parallel.split_backward;
   shape.tied = job.model.tied;

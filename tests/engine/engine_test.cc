@@ -375,8 +375,9 @@ TEST_F(EngineTest, SamplesTheSameFromAnyPartition) {
     Driver driver(job(stages));
     for (int64_t step = 0; step < 3; ++step) driver.run(step);
     std::string text;
-    const Status done = sample(job(stages), driver.save(folder_.string()), "1 plus", 40,
-                               temperature, seed, [&](const std::string& more) { text += more; });
+    const Status done =
+        sample(job(stages), driver.save(folder_.string()), {"1 plus", 40, temperature, seed},
+               [&](const std::string& more) { text += more; });
     EXPECT_TRUE(done.ok()) << done.error().message;
     return text;
   };
@@ -387,8 +388,8 @@ TEST_F(EngineTest, SamplesTheSameFromAnyPartition) {
   EXPECT_NE(hot, sampled(1, 1, 2));
   Job classifier = job(1);
   classifier.model.kind = "mlp";
-  EXPECT_FALSE(sample(classifier, {}, "", 1, 1, 1, [](const std::string&) {}).ok());
-  EXPECT_FALSE(sample(job(1), {place("absent")}, "", 1, 1, 1, [](const std::string&) {}).ok());
+  EXPECT_FALSE(sample(classifier, {}, {"", 1, 1, 1}, [](const std::string&) {}).ok());
+  EXPECT_FALSE(sample(job(1), {place("absent")}, {"", 1, 1, 1}, [](const std::string&) {}).ok());
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 // The parts of a layer: the linear layer that splits its backward, and dropout's masks.
-#include "engine/layers.h"
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
+
+#include "engine/dropout.h"
+#include "engine/stage_module.h"
 
 namespace tenuto {
 namespace {
@@ -26,19 +27,20 @@ Job small_job(const std::string& precision) {
 // after each backward, or, if `late`, after all of them; always in micro-batch order.
 at::Tensor gradients(const Job& job, bool split, bool late) {
   at::manual_seed(3);
-  Weights weights(job, parameters_of(job.model, {}, 0, 4), at::kCPU);
-  const Layers layers(job.model, weights, 0, 4);
-  std::vector<WeightWork> work(3);
+  const auto module = model_kind(job.model).make(job, {}, {0, 4, {}});
+  Weights weights(job, module->parameters(), at::kCPU);
+  module->bind(weights);
+  std::vector<DeferredWork> work(3);
   at::Tensor scratch;
   for (size_t micro = 0; micro < 3; ++micro) {
     const at::Tensor bytes = at::randint(256, {2, 20}, at::kLong);
     const at::Tensor targets = at::randint(256, {2, 20}, at::kLong);
     Pass pass{true, dropout_key(1, 0, static_cast<int32_t>(micro)), split ? &work[micro] : nullptr};
-    torch::autograd::backward({loss_of(layers.run(bytes, pass), targets)}, {});
+    torch::autograd::backward({module->loss(module->forward({bytes}, pass), {targets})}, {});
     EXPECT_EQ(work[micro].size(), split ? 9U : 0U);  // 4 in each block and the head
     if (split && !late) drain(work[micro], scratch);
   }
-  for (WeightWork& one : work) drain(one, scratch);
+  for (DeferredWork& one : work) drain(one, scratch);
   return weights.gradients().clone();
 }
 

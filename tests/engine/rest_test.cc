@@ -16,6 +16,7 @@
 #include "runtime/survivors.h"
 #include "sanitized.h"
 #include "truth/bound.h"
+#include "world/fit.h"
 
 namespace tenuto {
 namespace {
@@ -31,7 +32,7 @@ Plan plan_of_model(const Job& job) {
   shape.chunks = job.parallel.chunks;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
-  shape.layers = layer_count(job.model);
+  shape.layers = cut_layers(job.model);
   shape.order = job.parallel.order;
   shape.split_backward = job.parallel.split_backward;
   shape.tied = job.model.tied;

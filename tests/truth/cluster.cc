@@ -15,6 +15,7 @@
 #include "transport/faulty.h"
 #include "transport/memory.h"
 #include "world/fault.h"
+#include "world/fit.h"
 
 namespace tenuto {
 
@@ -103,7 +104,7 @@ Plan plan_of(const Job& job) {
   shape.chunks = job.parallel.chunks;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
-  shape.layers = layer_count(job.model);
+  shape.layers = cut_layers(job.model);
   shape.order = job.parallel.order;
   shape.dispatch = job.parallel.dispatch == "listed" ? Dispatch::Listed : Dispatch::Ready;
   shape.split_backward = job.parallel.split_backward;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/data.h"
-#include "engine/layers.h"
+#include "engine/dropout.h"
 #include "world/parameters.h"
 // After torch's headers, which have a CHECK of their own.
 #include "base/check.h"
@@ -153,26 +153,9 @@ struct Batch {
   torch::Tensor inputs, targets;
 };
 
-Batch batch_of(const Job& job, const Data& data, const DataExtent& extent, int64_t step,
-               int32_t micro, torch::Device place) {
-  const int64_t rows = job.parallel.micro_rows;
+Batch batch_of(const Data& data, int64_t step, int32_t micro, torch::Device place) {
   const Draw draw{false, step, micro};
-  const bool gpt = job.model.kind == "gpt";
-  Batch batch;
-  batch.targets = torch::empty({gpt ? rows * job.model.sequence : rows}, torch::kLong);
-  const std::span targets{batch.targets.data_ptr<int64_t>(),
-                          static_cast<size_t>(batch.targets.numel())};
-  if (gpt) {
-    batch.inputs = torch::empty({rows, job.model.sequence}, torch::kLong);
-    data.fill_text(draw,
-                   {batch.inputs.data_ptr<int64_t>(), static_cast<size_t>(batch.inputs.numel())},
-                   targets);
-  } else {
-    batch.inputs = torch::empty({rows, extent.features});
-    data.fill_features(
-        draw, {batch.inputs.data_ptr<float>(), static_cast<size_t>(batch.inputs.numel())}, targets);
-  }
-  return {batch.inputs.to(place), batch.targets.to(place)};
+  return {data.inputs(draw)[0].to(place), data.targets(draw)[0].to(place)};
 }
 
 // Moves each gradient element by the bound, up or down.
@@ -297,7 +280,7 @@ void PlainRun::State::clear() {
 
 // Runs forward and backward of one micro-batch; returns its loss.
 double PlainRun::State::backward(int32_t micro) {
-  const Batch batch = batch_of(job, *data, data->extent(), next, micro, place);
+  const Batch batch = batch_of(*data, next, micro, place);
   const torch::Tensor loss =
       model.forward(batch.inputs, batch.targets, dropout_key(job.seed, next, micro));
   const auto value = loss.item<double>();

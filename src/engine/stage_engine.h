@@ -1,0 +1,163 @@
+// One stage of a worker: runs the ops of its StageModule on a compute thread of its own. Private to
+// engine/.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/boundary.h"
+#include "engine/data.h"
+#include "engine/device.h"
+#include "engine/stage_module.h"
+#include "engine/sums.h"
+#include "engine/value_store.h"
+#include "engine/weights.h"
+#include "ir/plan.h"
+#include "runtime/ahead.h"
+#include "runtime/copies.h"
+#include "runtime/device.h"
+#include "runtime/step_account.h"
+
+namespace tenuto {
+
+// What a split backward leaves to be added to the sums.
+struct LateWork {
+  DeferredWork products;             // gradients of linear layers, not computed yet
+  std::vector<WeightGradient> made;  // gradients of the other weights
+};
+
+// What a forward keeps for its backward.
+struct Stash {
+  Tensors inputs;                  // leaves, floating-point; none at the first stage
+  Tensors outputs;                 // floating-point; at the last stage the loss
+  std::unique_ptr<LateWork> late;  // the graph points to it; none: the backward is not split
+};
+
+// What the stages of a worker share.
+struct StageSurroundings {
+  TorchDevice device;
+  std::unique_ptr<Data> data;  // none: neither the first nor the last stage is here
+  std::shared_ptr<ValueStore> store;
+  std::shared_ptr<Copies> copies;        // of the store; none where it is the host's memory
+  std::map<Value, Boundary> boundaries;  // of activations and gradients, by kind and stage
+};
+
+// An error that ends the worker's part in a step.
+inline Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
+
+// The device of one stage.
+class StageEngine : public Device {
+ public:
+  StageEngine(const Job& job, const Plan& plan, StageId stage, std::unique_ptr<StageModule> module,
+              std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox);
+  ~StageEngine() override;
+
+  Result<Duration> begin(int64_t step) override;
+  bool resumes() const override { return true; }
+  void keep(const Value& value) override;
+  void drop(const Value& value) override;
+  Result<Duration> resume(int64_t step, const RestPart& rest) override;
+  Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
+  Result<std::span<const std::byte>> bytes(const Value& value) override;
+  void set_speed(double speed) override { speed_ = speed; }
+  Copies* copies() override { return shared_->copies.get(); }
+  Result<std::span<std::byte>> allocate(const Value& value) override;
+  Element sum_elements() const override {
+    return weights_.fixed() ? Element::Int64 : Element::Float32;
+  }
+  Status reduced(const Value& total) override;
+  void discard(const Value& value) override;
+  StepOutcome outcome() override;
+  int64_t version() const override { return version_; }
+  Finality finality() override;
+  void start_over() override;
+  Status undo() override;
+  Status save(StageId stage, const std::string& path) override;
+  Status load(const std::vector<std::string>& paths, int64_t version) override;
+  int64_t state_bytes(StageId) const override { return weights_.state_bytes(); }
+  int64_t state_unit(StageId) const override { return weights_.state_unit(); }
+  Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override;
+  Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) override;
+  Status adopt(int64_t version) override;
+
+ private:
+  // A call for the compute thread.
+  struct Call {
+    Op op;
+    Ticket ticket;
+  };
+  // How the last Step can be taken back.
+  enum class Undo { None, Skipped, Kept };
+
+  void serve();
+  Status run(const Op& op);
+  Status forward(const Op& op, bool keep);
+  Status backward_input(const Op& op);
+  Status backward_weight(const Op& op);
+  void divide();
+  Status measure(OpKind kind);
+  Status step();
+  Status step_ahead();
+  Status validate();
+  Status run_void(const Op& op);
+  void take(double clip, bool kept);
+  void note(const WholeNorm& norm, int64_t step);
+
+  bool first_stage() const { return stage_.value == 0; }
+  bool last_stage() const { return stage_.value == stage_count_ - 1; }
+  Pass pass_of(const Op& op, bool keep, LateWork* late) const;
+  Draw draw_of(const Op& op) const;
+  const Boundary& boundary_of(const Value& value) const;
+  Tensors on_device(Tensors tensors) const;
+  void clear_once();
+  Status await_idle();
+  Status check_stored(const std::vector<Value>& stored) const;
+
+  Status put(const Value& value, const Tensors& tensors);
+  Result<Tensors> take(const Value& value);
+  template <class Form>
+  void put_form(const Value& value, const Form& form);
+  template <class Form>
+  Result<Form> take_form(const Value& value);
+
+  const Job job_;
+  const StageId stage_;
+  const int32_t stage_count_, micro_count_;
+  const bool split_, keeps_back_up_;
+  const std::shared_ptr<const StageSurroundings> shared_;
+  const TorchDevice& device_;
+  ValueStore& store_;
+  Mailbox& mailbox_;
+  const std::unique_ptr<StageModule> module_;
+  Weights weights_;
+  Sums sums_;
+
+  std::atomic<int64_t> version_ = 0;  // may be read, to be reported, while an op runs
+  std::atomic<double> speed_ = 1;     // read by the compute thread
+  Undo undo_ = Undo::None;
+  AheadUpdate ahead_;
+  StepAccount account_;
+  std::map<MicroId, Stash> stashes_;
+  std::map<MicroId, std::unique_ptr<LateWork>> work_;
+  at::Tensor scratch_;
+  bool sums_clear_ = false;
+  bool divided_ = false;  // the mean is that of the totals and is still valid
+
+  std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::condition_variable changed_;
+  std::optional<Call> call_;
+  bool busy_ = false, quit_ = false;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace tenuto

@@ -1,0 +1,56 @@
+// The interface that a model implements: the engine trains any StageModule. Private to engine/.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/boundary.h"
+#include "engine/linear.h"
+#include "engine/weights.h"
+#include "ir/plan.h"
+#include "world/job.h"
+#include "world/parameters.h"
+
+namespace tenuto {
+
+// The settings of one pass of one micro-batch.
+struct Pass {
+  bool training = false;
+  uint64_t dropout_key = 0;  // of (seed, step, micro); see dropout_key
+  DeferredWork* deferred =
+      nullptr;  // where linear layers leave their weight gradients; none: fused
+};
+
+// The part of a model that one stage computes. The engine owns its parameters, runs its passes and
+// moves the tensors at its boundaries. Calls come from one thread at a time.
+class StageModule {
+ public:
+  virtual ~StageModule() = default;
+  // The parameters, and the buffers as cards that are not trained, in the order of the whole model.
+  virtual std::vector<ParameterCard> parameters() const = 0;
+  // Called once, before forward. `weights` hold parameters() and outlive this; the forward reads
+  // their values, which the engine changes between steps.
+  virtual void bind(const Weights& weights) = 0;
+  // What forward takes from the stage before. Not asked at the first stage, whose inputs are those
+  // of the Data.
+  virtual Boundary inputs() const = 0;
+  // What forward gives to the next stage. Not asked at the last stage.
+  virtual Boundary outputs() const = 0;
+  // Computes a micro-batch. A function of its arguments and the weights alone: an interrupted step
+  // runs some micro-batches again. Changes no input, nor a weight.
+  virtual Tensors forward(const Tensors& inputs, const Pass& pass) const = 0;
+  // The loss of a micro-batch, a single number, from what the last stage's forward returned.
+  virtual at::Tensor loss(const Tensors& outputs, const Tensors& targets) const = 0;
+};
+
+// What the engine knows of a model.kind.
+struct ModelKind {
+  bool text = false;  // learns from text, and can write it
+  std::unique_ptr<StageModule> (*make)(const Job&, const DataExtent&, const Stage&) = nullptr;
+};
+
+// The kind of a job's model. Nothing else in engine/ asks model.kind.
+const ModelKind& model_kind(const ModelSettings& model);
+
+}  // namespace tenuto
