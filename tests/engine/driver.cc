@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "engine/engine.h"
 #include "ir/walk.h"
 #include "plan/make_plan.h"
 #include "world/fit.h"
@@ -24,6 +23,7 @@ T expect(Result<T> result) {
 Plan plan_of(const Job& job) {
   Shape shape;
   shape.stages = job.parallel.stages;
+  shape.chunks = job.parallel.chunks;
   shape.pipelines = job.parallel.pipelines;
   shape.micros = job.parallel.micros;
   shape.layers = cut_layers(job.model);
@@ -130,7 +130,7 @@ class Driver::Round {
   std::set<int32_t> summed_;
 };
 
-Driver::Driver(const Job& job) : job_(job), plan_(plan_of(job)) {
+Driver::Driver(const Job& job, const EngineOptions& options) : job_(job), plan_(plan_of(job)) {
   seats_.resize(static_cast<size_t>(job.worker_count()));
   for (size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     for (const WorkerId holder : plan_.stages[stage].holders) {
@@ -140,7 +140,7 @@ Driver::Driver(const Job& job) : job_(job), plan_(plan_of(job)) {
   }
   for (Seat& seat : seats_) {
     seat.mailbox = std::make_unique<QueueMailbox>();
-    seat.compute = expect(make_engine(job, plan_, seat.stages, *seat.mailbox));
+    seat.compute = expect(make_engine(job, plan_, seat.stages, *seat.mailbox, options));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "engine/engine.h"
 #include "ir/plan.h"
 #include "runtime/device.h"
 #include "world/job.h"
@@ -23,7 +24,7 @@ struct DrivenStep {
 // The cluster. A CHECK fails if an op fails.
 class Driver {
  public:
-  explicit Driver(const Job& job);
+  explicit Driver(const Job& job, const EngineOptions& options = {});
   // Runs one step, or its held-out pass.
   DrivenStep run(int64_t step, bool evaluation = false);
   // Runs one compute op at one worker.

@@ -1,0 +1,253 @@
+// A model that Tenuto does not know, through the engine: two floating-point tensors of different
+// types and one of integers cross its boundaries, and it has a buffer.
+#include "engine/stage_module.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "engine/data.h"
+#include "engine/driver.h"
+#include "world/fit.h"
+// After torch's headers, which have a CHECK of their own.
+#include "base/safetensors.h"
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Layer i adds an embedding of the tokens and a product to the hidden state; the last one makes
+// logits of it and of the skip connection, which comes from the first layer and which no layer in
+// between reads.
+class SkipModel : public StageModule {
+ public:
+  SkipModel(const Job& job, const Stage& stage, int64_t width_error = 0)
+      : rows_(job.parallel.micro_rows),
+        length_(job.model.sequence),
+        width_(job.model.width),
+        width_error_(width_error),
+        last_(cut_layers(job.model) - 1),
+        stage_(stage) {}
+
+  std::vector<ParameterCard> parameters() const override {
+    std::vector<ParameterCard> cards;
+    for (int32_t i = stage_.layer_first; i < stage_.layer_end; ++i) {
+      cards.push_back({cat("layer.", i, ".table"), {kVocabulary, width_}, 0.1});
+      cards.push_back(
+          {cat("layer.", i, ".weight"), {i < last_ ? width_ : kVocabulary, width_}, 0.1});
+      ParameterCard scale{cat("layer.", i, ".scale"), {2, width_}, 0, 0.5 + i};
+      scale.trained = false;
+      cards.push_back(scale);
+    }
+    return cards;
+  }
+  void bind(const Weights& weights) override { weights_ = &weights.all(); }
+  Boundary inputs() const override {
+    return Boundary({{at::kLong, {rows_, length_}},
+                     {at::kFloat, {rows_, length_, width_}},
+                     {at::kDouble, {rows_, 1, width_ + 1}}});
+  }
+  Boundary outputs() const override {
+    return width_error_ == 0 ? inputs() : Boundary({{at::kLong, {width_error_}}});
+  }
+  Tensors forward(const Tensors& inputs, const Pass& pass) const override {
+    const at::Tensor tokens = inputs[0];
+    at::Tensor hidden = inputs.size() > 1 ? inputs[1] : at::Tensor();
+    at::Tensor skip = inputs.size() > 1 ? inputs[2] : at::Tensor();
+    for (int32_t i = stage_.layer_first; i < stage_.layer_end; ++i) {
+      const Weight* own = weights_->data() + 3 * (i - stage_.layer_first);
+      const at::Tensor embedded = at::embedding(own[0].value, tokens);
+      if (i == 0) {
+        hidden = embedded;
+        const at::Tensor mean = embedded.mean(1, true).to(at::kDouble);
+        skip = at::cat({mean, mean.narrow(2, 0, 1)}, 2);
+      }
+      const at::Tensor whole =
+          i < last_ ? hidden : hidden + skip.narrow(2, 1, width_).to(at::kFloat);
+      const at::Tensor made = linear(whole, own[1], nullptr, pass.deferred);
+      if (i == last_) return {made};
+      hidden = hidden + at::tanh(made * own[2].value[0]) + embedded;
+    }
+    return {tokens, hidden, skip};
+  }
+  at::Tensor loss(const Tensors& outputs, const Tensors& targets) const override {
+    return at::cross_entropy_loss(outputs[0].reshape({-1, kVocabulary}), targets[0]);
+  }
+
+ private:
+  const int64_t rows_, length_, width_, width_error_;
+  const int32_t last_;
+  const Stage stage_;
+  const std::vector<Weight>* weights_ = nullptr;
+};
+
+EngineOptions options() {
+  EngineOptions options;
+  options.module = [](const Job& job, const DataExtent&, const Stage& stage) {
+    return std::make_unique<SkipModel>(job, stage);
+  };
+  return options;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<float>> tensors;
+  bool operator==(const Trained&) const = default;
+};
+
+class StageModuleTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / cat("tenuto-stage-module-", getpid());
+    fs::create_directories(folder_);
+    std::ofstream text(folder_ / "text");
+    for (int i = 0; i < 2000; ++i) text << i << " plus " << i * 7 % 31 << ".\n";
+    job_.steps = 10;
+    job_.data.paths = {(folder_ / "text").string()};
+    job_.model.layers = 3;
+    job_.model.width = 24;
+    job_.model.sequence = 11;
+    job_.parallel.micros = 4;
+    job_.parallel.micro_rows = 3;
+    job_.optimizer.warm_up_steps = 1;
+    job_.optimizer.learning_rate = 0.02;
+    job_.validate_micros = 1;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Trained read(Trained trained, const std::vector<std::string>& shards) const {
+    for (const std::string& path : shards) {
+      auto file = SafetensorsFile::open(path);
+      EXPECT_TRUE(file.ok());
+      for (const auto& [name, place] : file.value().tensors()) {
+        auto& values = trained.tensors[name];
+        values.resize(static_cast<size_t>(place.end - place.first) / sizeof(float));
+        EXPECT_TRUE(file.value().read(name, std::as_writable_bytes(std::span(values))).ok());
+      }
+    }
+    return trained;
+  }
+  // Three steps through the engine.
+  Trained train(const Job& job) const {
+    Driver driver(job, options());
+    Trained trained;
+    for (int64_t step = 0; step < 3; ++step) {
+      for (const auto& [micro, loss] : driver.run(step).losses) trained.losses.push_back(loss);
+    }
+    for (const auto& [micro, loss] : driver.run(3, true).losses) trained.losses.push_back(loss);
+    return read(trained, driver.save(folder_.string()));
+  }
+  // The same by one loop over the whole module.
+  Trained train_whole() const {
+    at::set_num_threads(job_.device.threads);
+    SkipModel module(job_, {0, cut_layers(job_.model), {}});
+    Weights weights(job_, module.parameters(), at::kCPU);
+    module.bind(weights);
+    auto data = open_data(job_);
+    EXPECT_TRUE(data.ok());
+    Trained trained;
+    const auto loss_of = [&](const Draw& draw) {
+      const at::Tensor loss =
+          module.loss(module.forward(data.value()->inputs(draw), {}), data.value()->targets(draw));
+      trained.losses.push_back(loss.item<double>());
+      return loss;
+    };
+    for (int64_t step = 0; step < 3; ++step) {
+      weights.clear_gradients();
+      for (int32_t micro = 0; micro < 4; ++micro) {
+        torch::autograd::backward({loss_of({false, step, micro})}, {});
+      }
+      at::Tensor totals = weights.totals();
+      totals.copy_(weights.gradients());
+      weights.divide(4);
+      const WholeNorm norm = whole_of(weights.measure({}));
+      EXPECT_EQ(norm.skip, 0);
+      weights.update(job_.optimizer, learning_rate(job_.optimizer, step, job_.steps),
+                     clip_factor(norm.norm, job_.optimizer.clip));
+    }
+    loss_of({true, 3, 0});
+    const std::string path = (folder_ / "whole").string();
+    EXPECT_TRUE(weights.save(path, 3).ok());
+    return read(trained, {path});
+  }
+
+  fs::path folder_;
+  Job job_;
+};
+
+TEST_F(StageModuleTest, EveryPartitionHasTheBitsOfTheWholeModule) {
+  const Trained whole = train_whole();
+  EXPECT_EQ(whole.losses.size(), 13U);
+  EXPECT_LT(whole.losses[12], whole.losses[0]);  // it learns
+  EXPECT_EQ(whole.tensors.size(), 5U * 3 * 3);
+  const std::vector<float> buffer(48, 2.5F);  // no update has changed it
+  EXPECT_EQ(whole.tensors.at("layer.2.scale"), buffer);
+  for (const int32_t stages : {1, 2, 3, 5}) {
+    for (const bool split : {false, true}) {
+      SCOPED_TRACE(cat(stages, " stages, split ", split));
+      Job job = job_;
+      job.parallel.stages = stages;
+      job.parallel.split_backward = split;
+      EXPECT_TRUE(train(job) == whole);
+    }
+  }
+  // A worker with two stages that are no neighbours receives what only one of them reads.
+  Job chunks = job_;
+  chunks.parallel.stages = chunks.parallel.chunks = 2;
+  chunks.parallel.order = "interleaved";
+  EXPECT_TRUE(train(chunks) == whole);
+}
+
+TEST_F(StageModuleTest, SaysWhichModulesDoNotFitTogether) {
+  Job job = job_;
+  job.parallel.stages = 2;
+  const Plan plan = Driver(job, options()).plan();
+  QueueMailbox mailbox;
+  for (const std::vector<StageId>& stages : {std::vector<StageId>{{0}}, {{0}, {1}}}) {
+    EngineOptions wrong;
+    wrong.module = [](const Job& of, const DataExtent&, const Stage& stage) {
+      return std::make_unique<SkipModel>(of, stage, 7);
+    };
+    const auto engine = make_engine(job, plan, stages, mailbox, wrong);
+    ASSERT_FALSE(engine.ok());
+    EXPECT_NE(engine.error().message.find("stages 0 and 1"), std::string::npos);
+  }
+}
+
+TEST(Boundary, LaysTensorsOutFromMultiplesOf64Bytes) {
+  const Boundary boundary({{at::kLong, {3}}, {at::kFloat, {2, 17}}, {at::kBFloat16, {1}}});
+  const Tensors tensors = {at::arange(3), at::rand({17, 2}).t(), at::full({1}, 2, at::kBFloat16)};
+  const auto block = boundary.pack(tensors);
+  ASSERT_TRUE(block.ok());
+  EXPECT_EQ(block.value().nbytes(), 64U + 192 + 64);
+  const Tensors back = boundary.unpack(block.value());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(at::equal(tensors[i], back[i]));
+    EXPECT_EQ(tensors[i].scalar_type(), back[i].scalar_type());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(back[i].data_ptr()) % 64, 0U);
+  }
+  EXPECT_TRUE(boundary.gradients() == Boundary({{at::kFloat, {2, 17}}, {at::kBFloat16, {1}}}));
+  const auto wrong = boundary.pack({tensors[0], tensors[1].t(), tensors[2]});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("Float[17, 2]"), std::string::npos);
+  EXPECT_NE(wrong.error().message.find("Float[2, 17]"), std::string::npos);
+}
+
+TEST(Boundary, OneTensorIsItsOwnBlock) {
+  const Boundary boundary({{at::kFloat, {2, 3}}});
+  const at::Tensor tensor = at::rand({2, 3});
+  const auto block = boundary.pack({tensor});
+  ASSERT_TRUE(block.ok());
+  EXPECT_EQ(block.value().data_ptr(), tensor.data_ptr());
+  EXPECT_EQ(boundary.unpack(block.value())[0].data_ptr(), tensor.data_ptr());
+}
+
+}  // namespace
+}  // namespace tenuto
