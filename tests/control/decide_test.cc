@@ -308,18 +308,12 @@ TEST(Decide, AVersionThatIsSavedIsCommittedWithItsShards) {
   EXPECT_EQ(run.state.told.save_directory, "runs/small/checkpoint-4.tmp");
   EXPECT_EQ(run.state.told.savers, (std::vector<WorkerId>{{0}, {1}}));
   run.advance_to(3);
-  for (size_t i = 0; i < 4; ++i) {
-    run.reports[i].version = 4;
-    run.reports[i].steps = {{.step = 3}};
-    if (i % 2 == 1) run.reports[i].steps[0].losses = {{static_cast<int32_t>(i / 2), 2.0}};
-    run.report(i);
-  }
-  EXPECT_EQ(run.state.committed, 3);  // no shard yet
-  run.save(0);
-  run.report(0);
+  run.step(2);
+  run.step(3);
+  EXPECT_EQ(run.state.committed, 3);  // a saver reports the version once it has saved it
+  run.step(0);
   EXPECT_EQ(run.state.committed, 3);
-  run.save(1);
-  const Decision decision = run.report(1);
+  const Decision decision = run.step(1);
   EXPECT_EQ(run.state.committed, 4);
   ASSERT_TRUE(decision.checkpoint);
   EXPECT_EQ(decision.checkpoint->version, 4);
@@ -327,6 +321,25 @@ TEST(Decide, AVersionThatIsSavedIsCommittedWithItsShards) {
   EXPECT_EQ(run.state.told.save_version, 8);
   run.hear(Stored{4, ""});
   EXPECT_EQ(run.state.saved, 4);
+}
+
+TEST(Decide, WhenASaverWasToldTooLateTheNextVersionIsSaved) {
+  Play run;
+  run.connect();
+  run.advance_to(3);
+  Decision decision;
+  for (size_t i = 0; i < 4; ++i) {
+    run.step(i);
+    if (i == 0) run.reports[0].shards.clear(), run.state.shards.clear();  // it went on instead
+    decision = run.report(i);
+  }
+  EXPECT_EQ(run.state.committed, 4);
+  EXPECT_FALSE(decision.checkpoint);
+  EXPECT_EQ(run.state.told.save_version, 5);
+  for (size_t i = 0; i < 4; ++i) decision = run.step(i);
+  ASSERT_TRUE(decision.checkpoint);
+  EXPECT_EQ(decision.checkpoint->version, 5);
+  EXPECT_EQ(run.state.told.save_version, 8);
 }
 
 TEST(Decide, TheJobEndsWithACheckpoint) {

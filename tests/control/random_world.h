@@ -286,6 +286,8 @@ class World {
       if (told.rest && rest && *told.rest == *rest) told.rest = rest;
       expect(again.reason == decision.reason && told == decision.state.told,
              "the same question has two answers");
+      expect(restarts_ > 0 || decision.reason.find("was not saved") == std::string::npos,
+             "a checkpoint is postponed although the coordinator was not replaced");
       state_ = std::move(decision.state);
       judge(before, decision);
       if (decision.new_plan) {
