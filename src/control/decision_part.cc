@@ -1,6 +1,7 @@
 #include "control/decision_part.h"
 
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -27,7 +28,7 @@ void DecisionPart::say(const char* of, const std::string& sentence) {
 void DecisionPart::follow(DecisionPart later) {
   append(edits, std::move(later.edits));
   say(later.reason);
-  if (later.event != kDecisionEvent) event = later.event;
+  if (std::string_view(later.event) != kDecisionEvent) event = later.event;
   append(expelled, std::move(later.expelled));
   append(cut_off, std::move(later.cut_off));
   append(steps, std::move(later.steps));
