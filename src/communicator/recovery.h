@@ -7,8 +7,8 @@
 // one does so now, with bytes that nobody reads. After that nothing is under way, no link between
 // survivors has been dropped, and the tensors can be used again. The messages that complete a call
 // have the number of the attempt in their names. A member that needs nothing more of the others
-// tells them that it is through, and no member leaves the group before all have done so: a call
-// that is over here may still need data from here at another member.
+// tells them that it is through, and no member leaves the group before all have done so: after a
+// call has ended at one member, another member may still need that member's data for it.
 #pragma once
 
 #include <map>

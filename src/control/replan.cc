@@ -85,9 +85,9 @@ DecisionPart measure_step(const State& state, int64_t step) {
   }
   if (watched) {
     Learned learned = learn(*planning.monitor, samples, step);
-    // Slow workers are reported, and taken into account when a link calls for a new plan. Alone
-    // they call for one only if routing or all-reduces may change: another order of the same
-    // micro-batches does not help much.
+    // A new plan for a slow link also takes slow workers into account. A slow worker alone leads
+    // to a new plan only if routing or all-reduces may change, because another order of the same
+    // micro-batches helps little.
     const bool by_link = learned.cluster.exceptions != planning.monitor->cluster.exceptions;
     measured.changed = step + 1 == planning.review_at || by_link ||
                        (minds_slow_workers(state.rules) && learned.changed);

@@ -26,9 +26,9 @@ std::optional<int32_t> ClockedStep::next_end() {
   return index;
 }
 
-// A message that is here on the virtual clock may still be on its real way. So a choice that such a
-// message could change is put off for the patience of the links; the op's virtual start does not
-// suffer.
+// By the virtual clock a message may have arrived that is still on its way in real time. If such a
+// message could change which op is chosen, the choice waits in real time, at most for the patience
+// of the links. The op's start on the virtual clock stays the same.
 bool ClockedStep::may_start(int32_t index) {
   const OpKind kind = state_.op(index).kind;
   const bool changeable = kind == OpKind::Forward || kind == OpKind::BackwardWeight;

@@ -98,16 +98,7 @@ class Story : public Survival {
     const Duration way = i < 2 ? delay : kMillisecond;
     const WorkerId peer{self % 2 == 0 ? self + 1 : self - 1};
     if (state.members[static_cast<size_t>(peer.value)].alive) {
-      summary.sample.links = {{.from = peer,
-                               .to = {self},
-                               .messages = 8,
-                               .least = way,
-                               .median = way,
-                               .upper = way,
-                               .smallest = {64},
-                               .largest = {64},
-                               .of_smallest = way,
-                               .of_largest = way}};
+      summary.sample.links = {steady_link(peer, {self}, way)};
     }
     of.steps = {summary};
     of.version += 1;

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "control/decide.h"
+#include "world/sample.h"
 
 namespace tenuto {
 
@@ -25,6 +26,20 @@ inline Rules small_rules() {
   rules.stop_limit = 10 * kSecond;
   rules.salvage_limit = 10 * kSecond;
   return rules;
+}
+
+// Eight messages of 64 bytes from `from` to `to`, each of which took `way`.
+inline LinkSample steady_link(WorkerId from, WorkerId to, Duration way) {
+  return {.from = from,
+          .to = to,
+          .messages = 8,
+          .least = way,
+          .median = way,
+          .upper = way,
+          .smallest = {64},
+          .largest = {64},
+          .of_smallest = way,
+          .of_largest = way};
 }
 
 // A run whose workers are played by the test, on a clock that it turns.

@@ -62,16 +62,7 @@ class Measured : public Play {
       summary.clipped = clipped;
       summary.sample = {{self}, summary.step, {}, {}};
       const Duration way = i < 2 ? delay : kMillisecond;
-      summary.sample.links = {{.from = peer,
-                               .to = {self},
-                               .messages = 8,
-                               .least = way,
-                               .median = way,
-                               .upper = way,
-                               .smallest = {64},
-                               .largest = {64},
-                               .of_smallest = way,
-                               .of_largest = way}};
+      summary.sample.links = {steady_link(peer, {self}, way)};
       for (const OpKind kind : {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight}) {
         const Duration took = i == 3 ? length : 10 * kMillisecond;
         summary.sample.ops.push_back({{self}, {self % 2}, kind, 8, took});
