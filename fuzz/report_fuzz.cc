@@ -49,7 +49,7 @@ Report report_of(int32_t worker, int64_t version) {
   report.connected = true;
   for (int64_t step = 0; step < version; ++step) {
     StepSummary summary{.step = step, .start_ns = 1000, .finish_ns = 2000};
-    summary.losses = {{worker, 1.5}};
+    summary.losses = {{{worker}, 1.5}};
     report.steps.push_back(summary);
   }
   return report;

@@ -98,7 +98,7 @@ int report_seeds(const fs::path& folder) {
   Report report{.worker = {1}, .sequence = 3, .term = 1, .epoch = 1, .phase = Phase::Running};
   bool written = put(folder / "report" / "first", to_wire(report, {}).SerializeAsString());
   StepSummary step{.step = 0, .start_ns = 1000, .finish_ns = 5000};
-  step.losses = {{0, 1.5}, {1, 2.5}};
+  step.losses = {{{0}, 1.5}, {{1}, 2.5}};
   step.evaluation = {{0, 3.5}};
   step.gradient_norm = 0.5;
   step.sample = {
