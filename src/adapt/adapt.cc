@@ -76,7 +76,7 @@ Plan with_orders(const Plan& plan, const Found& found, Dispatch dispatch) {
     }
   }
   insert_messages(made.schedule);
-  append_update(made.schedule, made.stages, update_style_of(plan.schedule));
+  append_update(made, summings_of(plan.schedule));
   return made;
 }
 

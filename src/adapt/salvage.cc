@@ -35,8 +35,8 @@ struct Home {
 class Search {
  public:
   // `base`: the plan without the lost workers; its lists say who takes over their work.
-  Search(const Plan& base, UpdateStyle style, const std::vector<Inventory>& inventories)
-      : base_(base), style_(std::move(style)), micros_(base.schedule.micro_count) {
+  Search(const Plan& base, const std::vector<Inventory>& inventories)
+      : base_(base), micros_(base.schedule.micro_count) {
     const size_t ops = base.stages.size() * at(micros_);
     for (size_t row = 0; row < kRows.size(); ++row) {
       place_[row].assign(ops, WorkerId{});
@@ -99,7 +99,6 @@ class Search {
   }
 
   const Plan& base_;
-  const UpdateStyle style_;
   int32_t micros_;
   std::array<std::vector<WorkerId>, 3> place_;  // by row and key: who will run it; none
   std::array<std::vector<Home>, 3> home_;
@@ -141,7 +140,7 @@ void Search::find_totals() {
     whole_.push_back(std::any_of(holders.begin(), holders.end(),
                                  [&](WorkerId holder) { return has_totals(holder, s); }));
   }
-  if (style_.tied) whole_.front() = whole_.back() = whole_.front() && whole_.back();
+  if (base_.update.tied) whole_.front() = whole_.back() = whole_.front() && whole_.back();
   for (size_t s = 0; s < base_.stages.size(); ++s) {
     for (const WorkerId holder : base_.stages[s].holders) {
       const Value clip_decision{ValueKind::ClipDecision, -1, {0}, {}};
@@ -260,7 +259,7 @@ Rest Search::finish() {
   }
   rest.back = take_back();
   insert_messages(schedule, rest.stores);
-  append_update_left(schedule, rest.plan.stages, style_, rest.stores, stepped_);
+  append_update_left(rest.plan, summings_of(base_.schedule), rest.stores, stepped_);
   for (size_t w = 0; w < uses_.size(); ++w) {
     for (const Op& op : schedule.lists[w]) {
       if (op.kind != OpKind::Send) continue;
@@ -281,7 +280,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
   const bool begun = std::any_of(inventories.begin(), inventories.end(), [](const Inventory& it) {
     return !it.values.empty() || !it.stepped.empty();
   });
-  if (is_staggered(plan.schedule)) {
+  if (plan.update.staggered) {
     if (begun) {
       return Error{
           Code::Infeasible, Reach::Call,
@@ -293,7 +292,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
     rest.ops = 3 * plan.schedule.stage_count * plan.schedule.micro_count;
     return rest;
   }
-  return Search(base.value(), update_style_of(base.value().schedule), inventories).run(losses);
+  return Search(base.value(), inventories).run(losses);
 }
 
 Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventories,
@@ -308,7 +307,7 @@ Result<Remedy> recover(const Plan& plan, const std::vector<Inventory>& inventori
     return price(rest.plan, model, cluster, options);
   };
   std::vector<Inventory> nothing(inventories.size());
-  const bool staggered = is_staggered(plan.schedule);
+  const bool staggered = plan.update.staggered;
   for (size_t w = 0; w < nothing.size() && !staggered; ++w) {
     nothing[w].stepped = inventories[w].stepped;
   }

@@ -143,7 +143,7 @@ Result<Duration> period_when_late(const Job& job, const Plan& plan) {
   for (auto& [ends, link] : cluster.exceptions) link.latency += late;
   PriceOptions pricing;
   pricing.lower_bound = false;
-  pricing.staggered = is_staggered(plan.schedule);
+  pricing.staggered = plan.update.staggered;
   const auto timeline = price(plan, model, cluster, pricing);
   if (!timeline.ok()) return timeline.error();
   return timeline.value().period;
@@ -193,7 +193,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;
-  options.price.staggered = is_staggered(plan.value().schedule);
+  options.price.staggered = plan.value().update.staggered;
   options.moves = true;
   options.watch = watch;
   if (listed) options.dispatch = Dispatch::Listed;
@@ -233,7 +233,7 @@ std::vector<std::vector<WorkerId>> holders_of_all(const Plan& whole, const Plan&
 }
 
 Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
-  if (!holds_apart(plan) || is_staggered(plan.schedule)) {
+  if (!holds_apart(plan) || plan.update.staggered) {
     return Error{Code::Infeasible, Reach::Job,
                  cat("resilience.copies = ", job.resilience.copies, " needs ",
                      holds_apart(plan) ? "parallel.optimizer = \"barrier\": a copy is of a version "
@@ -253,7 +253,7 @@ Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Res
     return plan;
   }
   PriceOptions pricing;
-  pricing.staggered = is_staggered(plan.value().schedule);
+  pricing.staggered = plan.value().update.staggered;
   pricing.in_turn = !pricing.staggered;
   auto chosen = choose_sums(plan.value(), job_model(job, plan.value()), cluster_with(job, alive),
                             pricing, AdaptOptions().least_gain);

@@ -471,7 +471,7 @@ PriceOptions price_options_of(const SimulateOptions& options, const SimulationCa
   PriceOptions price_options;
   price_options.update = it.update;
   price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
-  price_options.staggered = is_staggered(it.plan.schedule);
+  price_options.staggered = it.plan.update.staggered;
   price_options.in_turn = options.optimizer == "in-turn";
   price_options.half_duplex = options.duplex && *options.duplex == "half";
   price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));

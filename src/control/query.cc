@@ -18,7 +18,7 @@ Result<Plan> plan_for(const State& state, std::vector<bool> alive) {
   const auto& first = all.stages.front().holders;
   const bool both = std::any_of(first.begin(), first.end(),
                                 [&](WorkerId holder) { return holds(all.stages.back(), holder); });
-  if (is_tied(all.schedule) && both) {
+  if (all.update.tied && both) {
     return invalid("its first and last stage share a weight, and a worker holds both");
   }
   alive.resize(all.schedule.lists.size(), false);

@@ -37,7 +37,7 @@ DecisionPart advance_update(const State& state) {
   DecisionPart out;
   const Planning& planning = state.planning;
   const UpdateChoice& update = planning.update;
-  if (!is_staggered(planning.present->schedule)) {
+  if (!planning.present->update.staggered) {
     if (update.is_question_due()) {
       out.edits.emplace_back(PlanAsked{.plan = planning.present, .update = true});
     }
@@ -61,7 +61,7 @@ DecisionPart return_to_plan_of_all(const State& state) {
   const auto& all = plan_of_all(state);
   const auto& present = state.planning.present;
   if (present == all) return {};
-  auto first = std::make_shared<const Plan>(with_update(*all, is_staggered(present->schedule)));
+  auto first = std::make_shared<const Plan>(with_update(*all, present->update.staggered));
   if (*present == *first) return {};
   return propose(state, std::move(first),
                  minds_slow_workers(state.rules) ? "all workers and links are healthy again"

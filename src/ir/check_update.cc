@@ -42,7 +42,7 @@ struct Use {
 
 // Either all stages step after the norm of all is known, or all step ahead of it.
 PlanFault Checker::check_one_update() const {
-  const bool staggered = is_staggered(schedule_);
+  const bool staggered = plan_.update.staggered;
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -175,11 +175,17 @@ PlanFault Checker::check_group(GroupId id, const std::vector<StageId>& users) co
 
 PlanFault Checker::check_update() const {
   if (PlanFault found = check_one_update()) return found;
-  const bool staggered = is_staggered(schedule_);
-  for (const OpKind kind : staggered ? std::span<const OpKind>(kAhead) : std::span(kBarrier)) {
+  const auto kinds = plan_.update.staggered ? std::span<const OpKind>(kAhead) : std::span(kBarrier);
+  for (const OpKind kind : kinds) {
     if (PlanFault found = check_once(kind)) return found;
   }
   if (PlanFault found = check_reductions()) return found;
+  if (plan_.update.tied != update_style_of(schedule_).tied) {
+    return plain(plan_.update.tied
+                     ? "the plan says that its first and last stage share a weight, and no group "
+                       "sums over both"
+                     : "the plan says that no stages share a weight, and a group sums over two");
+  }
   for (size_t c = 0; c < schedule_.collectives.size(); ++c) {
     const Status status = check(schedule_.collectives[c]);
     if (status.ok()) continue;

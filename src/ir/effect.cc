@@ -47,15 +47,6 @@ bool is_validation(const Op& op) {
   return op.kind == OpKind::Validate || (is_message(op) && op.moved == ValueKind::ClipDecision);
 }
 
-bool is_staggered(const Schedule& schedule) {
-  for (const std::vector<Op>& list : schedule.lists) {
-    for (auto op = list.rbegin(); op != list.rend(); ++op) {
-      if (is_step(op->kind)) return op->kind == OpKind::StepAhead;
-    }
-  }
-  return false;
-}
-
 namespace {
 
 void pass_through(const Op& op, bool first, bool last, Effect& effect) {

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "ir/op.h"
-#include "ir/schedule.h"
 
 namespace tenuto {
 
@@ -72,11 +71,5 @@ bool lives_to_end(ValueKind kind);
 // True for ops of a staggered step that concern the previous step: Validate, and the messages of
 // its clip decision. Only for ops of a staggered schedule.
 bool is_validation(const Op& op);
-
-// True when each stage steps as soon as it can (StepAhead), false when each waits for the norm of
-// all stages.
-//
-// Cost: linear in the number of workers, for lists that end with their updates
-bool is_staggered(const Schedule& schedule);
 
 }  // namespace tenuto

@@ -1,5 +1,7 @@
 #include "ir/plan.h"
 
+#include <algorithm>
+
 #include "base/contains.h"
 
 namespace tenuto {
@@ -20,6 +22,20 @@ TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, Stage
   const WorkerId holder = stages[static_cast<size_t>(stage.value)].holders.front();
   const auto chunks = static_cast<int32_t>(stages_of(stages, holder).size());
   return {chunks == 1 ? stage.value : holder.value % workers, chunks};
+}
+
+UpdateStyle update_style_of(const Schedule& schedule) {
+  UpdateStyle style;
+  style.tied = std::any_of(schedule.groups.begin(), schedule.groups.end(),
+                           [](const Group& group) { return group.stages.size() > 1; });
+  for (const std::vector<Op>& list : schedule.lists) {
+    const auto last =
+        std::find_if(list.rbegin(), list.rend(), [](const Op& op) { return is_step(op.kind); });
+    if (last == list.rend()) continue;
+    style.staggered = last->kind == OpKind::StepAhead;
+    break;
+  }
+  return style;
 }
 
 }  // namespace tenuto

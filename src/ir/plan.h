@@ -82,6 +82,19 @@ struct Limit {
   auto operator<=>(const Limit&) const = default;
 };
 
+// How a plan updates the parameters.
+struct UpdateStyle {
+  bool tied = false;       // the first and the last stage share a weight
+  bool staggered = false;  // each stage steps when its own gradients are complete (StepAhead); else
+                           // all stages wait for the norm of all
+  auto operator<=>(const UpdateStyle&) const = default;
+};
+
+// The style that the lists and groups of a schedule have.
+//
+// Cost: linear in the numbers of workers and groups, for lists that end with their updates
+UpdateStyle update_style_of(const Schedule& schedule);
+
 // One training step as it will be run, and the held-out pass that goes with it.
 struct Plan {
   std::string order;  // the name of the order that made it, e.g. "1f1b"
@@ -91,6 +104,7 @@ struct Plan {
   Dispatch dispatch = Dispatch::Listed;
   bool split_backward = false;  // no: BackwardInput computes both gradients, BackwardWeight nothing
   std::vector<Limit> limits;    // per worker; empty = unlimited
+  UpdateStyle update;           // as update_style_of(schedule) says; files leave it out
   auto operator<=>(const Plan&) const = default;
 };
 

@@ -98,6 +98,7 @@ class TreeReader {
     });
     plan.schedule = schedule(tree["schedule"], "schedule");
     plan.evaluation = schedule(tree["evaluation"], "evaluation");
+    plan.update = update_style_of(plan.schedule);
     return plan;
   }
 

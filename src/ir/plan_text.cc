@@ -39,6 +39,7 @@ Result<Plan> plan_of_schedule(Schedule schedule, std::string_view source) {
   plan.order = "text";
   plan.split_backward = true;
   plan.stages = stages_of(schedule);
+  plan.update = update_style_of(schedule);
   plan.schedule = std::move(schedule);
   return plan;
 }

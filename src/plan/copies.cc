@@ -72,7 +72,6 @@ Plan without_copies(Plan plan) {
 
 Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& places) {
   const auto count = static_cast<int32_t>(plan.stages.size());
-  const bool tied = is_tied(plan.schedule);
   Copies copies(plan.stages.size());
   const auto place_of = [&](WorkerId worker) {
     return places.empty() ? 0 : places[static_cast<size_t>(worker.value)];
@@ -94,7 +93,7 @@ Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& place
       for (size_t i = 0; i < all.size(); ++i) {
         // A worker that holds one end of a tied weight must not hold the other end too.
         const int32_t end = count - 1 - s;
-        if (tied && (s == 0 || end == 0) && keeps(end, all[i])) continue;
+        if (plan.update.tied && (s == 0 || end == 0) && keeps(end, all[i])) continue;
         const auto away = static_cast<int32_t>(
             (i + all.size() - static_cast<size_t>(s) % all.size()) % all.size());
         const Rank rank{kept[static_cast<size_t>(all[i].value)], taken.contains(place_of(all[i])),

@@ -164,7 +164,9 @@ Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape) {
   plan.schedule = copies_of(lists.schedule, shape.pipelines);
   if (const Status status = set_limits(shape, plan); !status.ok()) return status.error();
   if (!lists.messages) insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, {shape.tied, shape.staggered, shape.all_reduce});
+  plan.schedule.all_reduce = shape.all_reduce;
+  plan.update = {shape.tied, shape.staggered};
+  append_update(plan);
   plan.evaluation = make_evaluation(plan, shape);
   return plan;
 }

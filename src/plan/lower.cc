@@ -85,28 +85,28 @@ Op of_stage(OpKind kind, StageId stage) {
   return op;
 }
 
-// How these members sum, by the style's rule for all groups and its entry for these stages.
-Summing summing_of(const UpdateStyle& style, const std::vector<StageId>& stages,
-                   const std::vector<WorkerId>& members) {
+// How these members sum, by the rule for all groups and the entry for these stages.
+Summing summing_of(const std::string& all_reduce, const Summings& summings,
+                   const std::vector<StageId>& stages, const std::vector<WorkerId>& members) {
   if (members.size() < 2) return {};
-  const auto own = style.summings.find(stages);
-  Summing summing = own == style.summings.end() ? Summing{} : own->second;
-  if (style.all_reduce != kAutoAllReduce && summing.algorithm != style.all_reduce) {
-    summing = {style.all_reduce, {}, 0};
+  const auto own = summings.find(stages);
+  Summing summing = own == summings.end() ? Summing{} : own->second;
+  if (all_reduce != kAutoAllReduce && summing.algorithm != all_reduce) {
+    summing = {all_reduce, {}, 0};
   }
   const NamedAlgorithm* algorithm = find_algorithm(summing.algorithm);
   if (algorithm == nullptr) return {};
   if (algorithm->card.late_most == 0) return {summing.algorithm, {}, summing.chunks};
   if (contains(members, summing.late)) return summing;
   // The late member is gone: with auto, sum by the ring; else another member is the late one.
-  if (style.all_reduce == kAutoAllReduce) return {};
+  if (all_reduce == kAutoAllReduce) return {};
   return {summing.algorithm, members.back(), summing.chunks};
 }
 
-GroupId add_group(Schedule& schedule, const UpdateStyle& style, std::vector<StageId> stages,
+GroupId add_group(Schedule& schedule, const Summings& summings, std::vector<StageId> stages,
                   std::vector<WorkerId> members) {
   const CollectiveId collective{static_cast<int32_t>(schedule.collectives.size())};
-  Summing summing = summing_of(style, stages, members);
+  Summing summing = summing_of(schedule.all_reduce, summings, stages, members);
   Collective made;
   if (summing != Summing{}) {
     CollectiveShape shape;
@@ -134,15 +134,16 @@ GroupId add_group(Schedule& schedule, const UpdateStyle& style, std::vector<Stag
 // Appends the reductions of each stage over its holders, the last stage first, since its gradients
 // are complete first. Skips stages whose total is `there`. A tied weight is reduced after these,
 // over the holders of both its stages.
-void append_reductions(Schedule& schedule, const std::vector<Stage>& stages,
-                       const UpdateStyle& style, const std::vector<bool>& there = {}) {
-  schedule.all_reduce = style.all_reduce;
+void append_reductions(Plan& plan, const Summings& summings, const std::vector<bool>& there = {}) {
+  Schedule& schedule = plan.schedule;
+  const std::vector<Stage>& stages = plan.stages;
   const int32_t last = schedule.stage_count - 1;
   const auto has_total = [&](int32_t s) { return !there.empty() && there[at(s)]; };
-  const bool shared = style.tied && last > 0 && !has_total(0);
+  const bool shared = plan.update.tied && last > 0 && !has_total(0);
+  plan.update.tied = shared;
   std::vector<GroupId> groups(stages.size());
   for (int32_t s = 0; s <= last; ++s) {
-    if (!has_total(s)) groups[at(s)] = add_group(schedule, style, {{s}}, stages[at(s)].holders);
+    if (!has_total(s)) groups[at(s)] = add_group(schedule, summings, {{s}}, stages[at(s)].holders);
   }
   for (int32_t s = last; s >= 0; --s) {
     if (has_total(s)) continue;
@@ -156,7 +157,7 @@ void append_reductions(Schedule& schedule, const std::vector<Stage>& stages,
   if (!shared) return;
   std::vector<WorkerId> both = stages.front().holders;
   both.insert(both.end(), stages.back().holders.begin(), stages.back().holders.end());
-  const GroupId group = add_group(schedule, style, {{0}, {last}}, both);
+  const GroupId group = add_group(schedule, summings, {{0}, {last}}, both);
   for (const int32_t s : {0, last}) {
     for (const WorkerId holder : stages[at(s)].holders) {
       Op reduce = of_stage(OpKind::Reduce, {s});
@@ -402,12 +403,12 @@ void insert_messages(Schedule& schedule, const Stores& stores) {
   }
 }
 
-UpdateStyle update_style_of(const Schedule& schedule) {
-  UpdateStyle style{is_tied(schedule), is_staggered(schedule), schedule.all_reduce};
+Summings summings_of(const Schedule& schedule) {
+  Summings summings;
   for (const Group& group : schedule.groups) {
-    if (group.summing != Summing{}) style.summings[group.stages] = group.summing;
+    if (group.summing != Summing{}) summings[group.stages] = group.summing;
   }
-  return style;
+  return summings;
 }
 
 Status check_all_reduce(const std::string& name) {
@@ -427,10 +428,12 @@ Status check_all_reduce(const std::string& name) {
                      " (known: ", all, ")"));
 }
 
-void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style) {
+void append_update(Plan& plan, const Summings& summings) {
+  Schedule& schedule = plan.schedule;
+  const std::vector<Stage>& stages = plan.stages;
   // A single stage has no other norms to be ahead of.
-  const bool ahead = style.staggered && stages.size() > 1;
-  append_reductions(schedule, stages, style);
+  const bool ahead = plan.update.staggered = plan.update.staggered && stages.size() > 1;
+  append_reductions(plan, summings);
   const NormWay way = norm_way(static_cast<int32_t>(stages.size()), ahead);
   if (ahead) {
     append_norms(schedule, stages, way);
@@ -446,10 +449,11 @@ void append_update(Schedule& schedule, const std::vector<Stage>& stages, const U
   }
 }
 
-void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
-                        const UpdateStyle& style, const Stores& stores,
+void append_update_left(Plan& plan, const Summings& summings, const Stores& stores,
                         const std::vector<std::vector<bool>>& stepped) {
-  append_reductions(schedule, stages, style, copy_totals(schedule, stages, stores));
+  Schedule& schedule = plan.schedule;
+  const std::vector<Stage>& stages = plan.stages;
+  append_reductions(plan, summings, copy_totals(schedule, stages, stores));
   const auto steps_at = [&](size_t s, WorkerId holder) { return !stepped[s][at(holder.value)]; };
   const WorkerId giver = first_with(stores, {ValueKind::ClipDecision, -1, {0}, {}});
   if (giver.value < 0) {
@@ -473,26 +477,25 @@ void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
 
 namespace {
 
-Plan with_new_update(Plan plan, const UpdateStyle& style) {
+Plan with_new_update(Plan plan, const Summings& summings) {
   for (auto& list : plan.schedule.lists) std::erase_if(list, is_update);
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
-  append_update(plan.schedule, plan.stages, style);
+  append_update(plan, summings);
   return plan;
 }
 
 }  // namespace
 
 Plan with_update(Plan plan, bool staggered) {
-  if (is_staggered(plan.schedule) == (staggered && plan.stages.size() > 1)) return plan;
-  UpdateStyle style = update_style_of(plan.schedule);
-  style.staggered = staggered;
-  return with_new_update(std::move(plan), style);
+  if (plan.update.staggered == (staggered && plan.stages.size() > 1)) return plan;
+  plan.update.staggered = staggered;
+  return with_update_of_holders(std::move(plan));
 }
 
 Plan with_update_of_holders(Plan plan) {
-  const UpdateStyle style = update_style_of(plan.schedule);
-  return with_new_update(std::move(plan), style);
+  const Summings summings = summings_of(plan.schedule);
+  return with_new_update(std::move(plan), summings);
 }
 
 bool sums_follow_cluster(const Schedule& schedule) {
@@ -500,21 +503,14 @@ bool sums_follow_cluster(const Schedule& schedule) {
 }
 
 Plan with_all_reduce(Plan plan, const std::string& name) {
-  UpdateStyle style = update_style_of(plan.schedule);
-  style.all_reduce = name;
-  style.summings.clear();
-  return with_new_update(std::move(plan), style);
+  plan.schedule.all_reduce = name;
+  return with_new_update(std::move(plan), {});
 }
 
 Plan with_summing(Plan plan, const std::vector<StageId>& stages, const Summing& summing) {
-  UpdateStyle style = update_style_of(plan.schedule);
-  style.summings[stages] = summing;
-  return with_new_update(std::move(plan), style);
-}
-
-bool is_tied(const Schedule& schedule) {
-  return std::any_of(schedule.groups.begin(), schedule.groups.end(),
-                     [](const Group& group) { return group.stages.size() > 1; });
+  Summings summings = summings_of(plan.schedule);
+  summings[stages] = summing;
+  return with_new_update(std::move(plan), summings);
 }
 
 Limit limit_of(const std::vector<Op>& list) {

@@ -21,16 +21,11 @@ namespace tenuto {
 //           store, or made by one op
 void insert_messages(Schedule& schedule, const Stores& stores = {});
 
-// How a plan updates, independent of which workers hold which stages.
-struct UpdateStyle {
-  bool tied = false;                // first and last stage share a weight
-  bool staggered = false;           // each stage steps when its own gradients are whole
-  std::string all_reduce = "ring";  // see Schedule
-  std::map<std::vector<StageId>, Summing> summings = {};  // by a group's stages, where not the ring
-};
+// How groups sum, by their stages, where not by the ring.
+using Summings = std::map<std::vector<StageId>, Summing>;
 
-// The style of a schedule's update.
-UpdateStyle update_style_of(const Schedule& schedule);
+// The summings of a schedule's groups.
+Summings summings_of(const Schedule& schedule);
 
 // The name by which a plan says that each group sums by an algorithm of its own.
 inline constexpr const char* kAutoAllReduce = "auto";
@@ -45,21 +40,23 @@ inline constexpr const char* kLateOne = "late-one";
 Status check_all_reduce(const std::string& name);
 
 // Appends the update to each holder's list: a Reduce for each of its stages (over the stage's
-// holders, by the style's collective); a Measure for each, with the norm passed from the last stage
-// to the first; the clip decision, passed in the other direction, once to each worker; and a Step
-// for each stage. So on a slow link the norm travels right behind the last gradient, and the clip
-// decision arrives before the next step's first activation. Stages may have different numbers of
-// holders: a holder takes the norm from the worker that sends it most gradients, and the clip
-// decision from the one that sends it most activations; on a tie senders take turns. All of them
-// have the same value, bit for bit. `staggered`, with at least two stages: a MeasureAhead and a
-// StepAhead for each stage, with the norm passed from the first stage to the last; and at the front
-// of the lists a Validate for each, with the clip decision passed from the last stage to the first.
-// With `tied`, and at least two stages, the first and the last stage reduce in two buckets: 0 =
-// what is theirs alone, 1 = the shared weight, over the holders of both. If the members of a group
-// cannot sum as the style says, they sum by the ring.
+// holders, by the schedule's all_reduce and by `summings`); a Measure for each, with the norm
+// passed from the last stage to the first; the clip decision, passed in the other direction, once
+// to each worker; and a Step for each stage. So on a slow link the norm travels right behind the
+// last gradient, and the clip decision arrives before the next step's first activation. Stages may
+// have different numbers of holders: a holder takes the norm from the worker that sends it most
+// gradients, and the clip decision from the one that sends it most activations; on a tie senders
+// take turns. All of them have the same value, bit for bit. `update.staggered`, with at least two
+// stages: a MeasureAhead and a StepAhead for each stage, with the norm passed from the first stage
+// to the last; and at the front of the lists a Validate for each, with the clip decision passed
+// from the last stage to the first. With `update.tied`, and at least two stages, the first and the
+// last stage reduce in two buckets: 0 = what is theirs alone, 1 = the shared weight, over the
+// holders of both. If the members of a group cannot sum in this way, they sum by the ring. With one
+// stage, `update` becomes neither.
 //
-// Requires: with `tied`, no worker holds both the first and the last stage
-void append_update(Schedule& schedule, const std::vector<Stage>& stages, const UpdateStyle& style);
+// Requires: a schedule without groups; with `update.tied`, no worker holds both the first and the
+// last stage
+void append_update(Plan& plan, const Summings& summings = {});
 
 // The same for the rest of a step. A total that some worker has is copied to the holders of its
 // stage; only stages without a total are reduced. If a clip decision is in some store, nothing is
@@ -67,8 +64,7 @@ void append_update(Schedule& schedule, const std::vector<Stage>& stages, const U
 // stage and worker, true if the worker has taken the stage's Step already; the others step.
 //
 // Requires: a total of a stage is in the store of every part or of none
-void append_update_left(Schedule& schedule, const std::vector<Stage>& stages,
-                        const UpdateStyle& style, const Stores& stores,
+void append_update_left(Plan& plan, const Summings& summings, const Stores& stores,
                         const std::vector<std::vector<bool>>& stepped);
 
 // The plan with a staggered update or without, see append_update; unchanged if it is so already.
@@ -85,9 +81,6 @@ Plan with_all_reduce(Plan plan, const std::string& name);
 // The plan in which the group of these stages sums in another way; by the ring if its members
 // cannot sum in that way.
 Plan with_summing(Plan plan, const std::vector<StageId>& stages, const Summing& summing);
-
-// True when the first and the last stage of the schedule share a weight, see append_update.
-bool is_tied(const Schedule& schedule);
 
 // The limits that a list needs: micro-batches held at once, each counted once for each of the
 // worker's stages, and forwards before the first backward.

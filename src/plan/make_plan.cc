@@ -273,7 +273,9 @@ Result<Plan> make_plan(const Shape& shape) {
   plan.schedule = make_compute(layout);
   if (const Status status = set_limits(layout, plan); !status.ok()) return status.error();
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, {shape.tied, shape.staggered, shape.all_reduce});
+  plan.schedule.all_reduce = shape.all_reduce;
+  plan.update = {shape.tied, shape.staggered};
+  append_update(plan);
   plan.evaluation = make_evaluation(layout);
   return plan;
 }

@@ -156,6 +156,7 @@ Plan with_work(const Plan& plan, Work work) {
   made.dispatch = Dispatch::Ready;
   made.split_backward = plan.split_backward;
   made.limits = plan.limits;
+  made.update = plan.update;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     CHECK(!work.holders[s].empty(), "a stage without a holder");
     made.stages.push_back(
@@ -164,8 +165,9 @@ Plan with_work(const Plan& plan, Work work) {
   made.schedule.stage_count = plan.schedule.stage_count;
   made.schedule.micro_count = plan.schedule.micro_count;
   made.schedule.lists = std::move(work.lists);
+  made.schedule.all_reduce = plan.schedule.all_reduce;
   insert_messages(made.schedule);
-  append_update(made.schedule, made.stages, update_style_of(plan.schedule));
+  append_update(made, summings_of(plan.schedule));
   made.evaluation = make_evaluation(plan, made.stages, work.idle);
   return made;
 }

@@ -37,7 +37,7 @@ bool fits(const Plan& plan, const Plan& present) {
          plan.schedule.lists.size() == present.schedule.lists.size() &&
          plan.schedule.micro_count == present.schedule.micro_count &&
          plan.evaluation.micro_count == present.evaluation.micro_count &&
-         is_staggered(plan.schedule) == is_staggered(present.schedule);
+         plan.update.staggered == present.update.staggered;
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr int kPoliteness = 10;  // niceness of the thread that makes plans ahea
 AdaptOptions options_of(const PlanRequest& request) {
   AdaptOptions options;
   options.price.update = false;
-  options.price.staggered = is_staggered(request.plan->schedule);
+  options.price.staggered = request.plan->update.staggered;
   options.routing = request.routing;
   options.steps_in_turn = true;
   return options;
@@ -39,7 +39,7 @@ std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
 std::string promise_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions whole;
   whole.lower_bound = false;
-  whole.staggered = is_staggered(plan.schedule);
+  whole.staggered = plan.update.staggered;
   const auto step = price(plan, request.model, request.cluster, whole);
   if (!step.ok()) return {};
   return cat("; a whole step, with its update: ", fixed(to_milliseconds(step.value().period), 1),
@@ -59,7 +59,7 @@ Planned weigh_update(const PlanRequest& request) {
   pricing.in_turn = false;
   pricing.staggered = true;
   const auto ahead = price(*plan, request.model, request.cluster, pricing);
-  if (!barrier.ok() || !ahead.ok() || !is_staggered(plan->schedule)) return answer;
+  if (!barrier.ok() || !ahead.ok() || !plan->update.staggered) return answer;
   const double before = to_milliseconds(barrier.value().period);
   const double after = to_milliseconds(ahead.value().period);
   const double gain = before > 0 ? (before - after) / before : 0;

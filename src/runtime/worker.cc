@@ -34,7 +34,7 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
     table = std::move(made).value();
   }
   count_from(input.epoch);
-  if (!input.evaluation && validated_ == input.step && !is_staggered(schedule)) {
+  if (!input.evaluation && validated_ == input.step && !input.plan->update.staggered) {
     // The plan before took steps ahead and this one does not, so all workers have made their
     // version final before this step: it is not void, and its lists have no ops that validate the
     // step before.
@@ -65,7 +65,7 @@ void Runner::join(int64_t epoch, int64_t voids) {
 }
 
 Status Runner::make_final(const StepInput& input) {
-  if (!is_staggered(input.plan->schedule)) return ok();
+  if (!input.plan->update.staggered) return ok();
   Schedule validation = input.plan->schedule;
   for (auto& list : validation.lists) {
     std::erase_if(list, [](const Op& op) { return !is_validation(op); });

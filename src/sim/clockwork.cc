@@ -325,7 +325,7 @@ void Clockwork::set_compute_lanes() {
   for (size_t w = 0; w < stores_.size(); ++w) {
     compute_.emplace_back(schedule_.lists[w], plan_.dispatch,
                           w < plan_.limits.size() ? plan_.limits[w] : Limit{},
-                          keep_of(schedule_, options_));
+                          keep_of(plan_, options_));
     if (options_.stores == nullptr || options_.stores->empty()) continue;
     const auto stored = [&](ValueKind kind) {
       const auto& store = (*options_.stores)[w];
@@ -372,10 +372,9 @@ bool is_norm(const Op& op) {
 
 }  // namespace
 
-bool (*keep_of(const Schedule& schedule, const PriceOptions& options))(const Op&) {
+bool (*keep_of(const Plan& plan, const PriceOptions& options))(const Op&) {
   if (!options.update) return [](const Op& op) { return !is_update(op); };
-  if (options.staggered && !is_staggered(schedule))
-    return [](const Op& op) { return !is_norm(op); };
+  if (options.staggered && !plan.update.staggered) return [](const Op& op) { return !is_norm(op); };
   return nullptr;
 }
 

@@ -13,7 +13,7 @@
 namespace tenuto {
 
 // Which ops of a plan are priced under the options; nullptr = all.
-bool (*keep_of(const Schedule& schedule, const PriceOptions& options))(const Op&);
+bool (*keep_of(const Plan& plan, const PriceOptions& options))(const Op&);
 
 // The costs of an op at a worker: times and bytes by class of op.
 class Tariff {

@@ -42,7 +42,7 @@ class Lists {
     missing_.assign(program.missing().begin(), program.missing().end());
     at_group_.resize(schedule.groups.size());
     for (size_t w = 0; w < schedule.lists.size(); ++w) {
-      compute_.emplace_back(schedule.lists[w], plan.dispatch, Limit{}, keep_of(schedule, options));
+      compute_.emplace_back(schedule.lists[w], plan.dispatch, Limit{}, keep_of(plan, options));
     }
     free_at_.assign(compute_.size(), Duration{});
     held_.assign(compute_.size(), {});

@@ -177,7 +177,7 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
   if (const Status status = check_cluster(schedule, cluster); !status.ok()) return status.error();
   if (const Status status = check_options(options); !status.ok()) return status.error();
   if (const Status fits = check_price_memory(schedule); !fits.ok()) return fits.error();
-  auto program = Program::make(schedule, keep_of(schedule, options), options.stores);
+  auto program = Program::make(schedule, keep_of(plan, options), options.stores);
   if (!program.ok()) return program.error();
   const Tariff tariff(program.value(), plan, model, cluster, options);
   PriceOptions exact = options;

@@ -18,7 +18,7 @@ std::optional<WorkerRest> rest_of(const Told& told) {
 }
 
 bool can_resume(const Job& job, const Plan& plan) {
-  return job.resilience.dead_workers == "continue" && !is_staggered(plan.schedule) &&
+  return job.resilience.dead_workers == "continue" && !plan.update.staggered &&
          std::any_of(plan.stages.begin(), plan.stages.end(),
                      [](const Stage& stage) { return stage.holders.size() > 1; });
 }

@@ -39,7 +39,7 @@ Plan with_lists(const Case& it, const std::vector<Sequence>& sequences) {
     }
   }
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, {});
+  append_update(plan);
   return plan;
 }
 

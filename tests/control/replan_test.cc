@@ -130,7 +130,7 @@ TEST(Replan, StepsGoAheadOfTheNormWhileFewAreClipped) {
   EXPECT_TRUE(run.hear(ahead_of(run, 0.2)).new_plan);
   run.all_know();
   run.steps(8);
-  EXPECT_TRUE(is_staggered(plan_of(run.state.planning, run.state.committed)->schedule));
+  EXPECT_TRUE(plan_of(run.state.planning, run.state.committed)->update.staggered);
   // Rare clipped steps keep the plan; many in a row change it.
   run.clipped = true;
   run.steps(1);
@@ -140,7 +140,7 @@ TEST(Replan, StepsGoAheadOfTheNormWhileFewAreClipped) {
   run.clipped = true;
   for (int i = 0; i < 8 && run.state.planning.serial == 2; ++i) run.steps(1);
   EXPECT_EQ(run.state.planning.serial, 3);
-  EXPECT_FALSE(is_staggered(run.state.planning.present->schedule));
+  EXPECT_FALSE(run.state.planning.present->update.staggered);
   EXPECT_NE(run.reasons.back().find("of the latest steps were clipped"), std::string::npos)
       << run.reasons.back();
 }
@@ -174,7 +174,7 @@ TEST(Replan, AHealedLinkLeavesTheUpdateAsItIs) {
   run.delay = 40 * kMillisecond;
   run.until_wanted();
   EXPECT_FALSE(run.wanted[0].update);
-  EXPECT_TRUE(is_staggered(run.wanted[0].plan->schedule));
+  EXPECT_TRUE(run.wanted[0].plan->update.staggered);
   const Plan other = with_update(plan_of_order("gpipe"), true);
   run.hear(Planned{run.wanted[0].request, std::make_shared<const Plan>(other), ""});
   run.all_know();

@@ -82,6 +82,29 @@ TEST(Check, OneKindOfUpdate) {
   EXPECT_NE(refusal(plan).find("nothing can move after"), std::string::npos) << refusal(plan);
 }
 
+TEST(Check, TheUpdateStyleIsThatOfTheLists) {
+  Plan plan = small_plan();
+  plan.update.staggered = true;
+  EXPECT_NE(refusal(plan).find("the plan steps ahead of the norm: this op waits for it"),
+            std::string::npos)
+      << refusal(plan);
+  plan = with_update(small_plan(), true);
+  plan.update.staggered = false;
+  EXPECT_NE(refusal(plan).find("the plan steps with the norm of all: this op is ahead of it"),
+            std::string::npos)
+      << refusal(plan);
+  plan = small_plan();
+  plan.update.tied = true;
+  EXPECT_EQ(refusal(plan),
+            "the plan says that its first and last stage share a weight, and no group sums over "
+            "both");
+  plan = with_update_of_holders(std::move(plan));
+  EXPECT_TRUE(check(plan).ok());
+  plan.update.tied = false;
+  EXPECT_EQ(refusal(plan),
+            "the plan says that no stages share a weight, and a group sums over two");
+}
+
 TEST(Check, ForwardTwice) {
   Plan plan = small_plan();
   plan.schedule.lists[1].push_back(op_of("F1.0"));

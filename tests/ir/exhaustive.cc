@@ -40,7 +40,7 @@ struct Place {
 Plan without_update(const Plan& plan) {
   Plan left = plan;
   left.evaluation = {};
-  const bool ahead = is_staggered(plan.schedule);
+  const bool ahead = plan.update.staggered;
   for (auto& list : left.schedule.lists) {
     std::erase_if(list,
                   [&](const Op& op) { return is_update(op) && !(ahead && is_validation(op)); });

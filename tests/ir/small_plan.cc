@@ -123,7 +123,7 @@ Plan small_ready_plan(const SmallKind& kind, MicroOrder order, Random& random) {
     plan.limits.push_back(draw_limit(kind, random));
   }
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, {});
+  append_update(plan);
   return plan;
 }
 
@@ -161,7 +161,7 @@ Plan small_listed_plan(const SmallKind& kind, Random& random) {
     std::swap(list[static_cast<size_t>(from)], list[static_cast<size_t>(to)]);
   }
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, {});
+  append_update(plan);
   return plan;
 }
 

@@ -61,8 +61,8 @@ TEST(MakePlan, TheUpdateCanBeChanged) {
       const Plan barrier = make_plan(shape).value();
       shape.staggered = true;
       const Plan ahead = make_plan(shape).value();
-      EXPECT_EQ(is_staggered(ahead.schedule), shape.layers > 1) << card.name;
-      EXPECT_FALSE(is_staggered(barrier.schedule));
+      EXPECT_EQ(ahead.update.staggered, shape.layers > 1) << card.name;
+      EXPECT_FALSE(barrier.update.staggered);
       EXPECT_EQ(with_update(barrier, true), ahead) << card.name;
       EXPECT_EQ(with_update(ahead, false), barrier) << card.name;
       EXPECT_EQ(with_update(ahead, true), ahead);
@@ -131,7 +131,7 @@ TEST(MakePlan, WorkMovesToAnotherWorker) {
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
   insert_messages(plan.schedule);
-  append_update(plan.schedule, plan.stages, {});
+  append_update(plan);
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     plan.dispatch = dispatch;
     const Status status = check(plan);

@@ -159,7 +159,7 @@ TEST(Planner, WeighsStepsAheadOfTheNorm) {
   Planner planner([] {});
   const Planned answer = answer_of(planner, request);
   ASSERT_NE(answer.plan, nullptr) << answer.reason;
-  EXPECT_TRUE(is_staggered(answer.plan->schedule));
+  EXPECT_TRUE(answer.plan->update.staggered);
   EXPECT_TRUE(check(*answer.plan).ok());
   EXPECT_GT(answer.bearable, 0.02);
   EXPECT_LT(answer.bearable, 0.5);

@@ -42,7 +42,7 @@ PacedOptions troubled(const Job& job, int64_t steps, double share) {
 Tally expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps, double share,
                            bool makes_final = false) {
   Tally tally;
-  EXPECT_TRUE(is_staggered(plan.schedule));
+  EXPECT_TRUE(plan.update.staggered);
   const Status right = check(plan);
   EXPECT_TRUE(right.ok()) << right.error().message;
   const PacedOptions options = troubled(job, steps, share);

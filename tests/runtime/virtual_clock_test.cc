@@ -215,7 +215,7 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
     Job job = random_job(seed);
     const Plan barrier = plan_of(job);
     const Plan plan = with_update(barrier, true);
-    if (!is_staggered(plan.schedule)) continue;
+    if (!plan.update.staggered) continue;
     PriceOptions options;
     options.steps = kSteps;
     const Cluster cluster_now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);

@@ -169,7 +169,7 @@ TEST(Staggered, TheWayOfTheVerdictIsPriced) {
       const Timeline free = price_of(plan, model, uniform_cluster(8, {}), options);
       EXPECT_EQ(to_milliseconds(free.period), 8 * 30 + 5) << ahead;
       EXPECT_EQ(free.lower_bound, free.period);
-      EXPECT_EQ(is_staggered(plan.schedule), ahead);
+      EXPECT_EQ(plan.update.staggered, ahead);
       // An optimizer step waits for the clip decision on the step before, which crosses every link
       // once.
       const Timeline slow =

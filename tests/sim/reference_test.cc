@@ -97,7 +97,7 @@ TEST_P(EveryOrder, ListsWithAndWithoutAClock) {
     it.options.half_duplex = false;
     it.options.update = i % 2 == 0;
     it.options.bytes = true;
-    const auto program = Program::make(it.plan.schedule, keep_of(it.plan.schedule, it.options));
+    const auto program = Program::make(it.plan.schedule, keep_of(it.plan, it.options));
     ASSERT_TRUE(program.ok());
     const Tariff tariff(program.value(), it.plan, it.model, it.cluster, it.options);
     if (!can_run_listed(program.value(), it.plan, tariff, it.options)) continue;
