@@ -26,9 +26,8 @@ Status add_boundaries(const StageModule& module, int32_t stage, int32_t stage_co
         boundaries.try_emplace({ValueKind::Activation, -1, {next - 1}, {}}, boundary);
     if (!(known->second == boundary) || boundary.gradients().empty()) {
       return Error{Code::Invalid, Reach::Job,
-                   cat("the modules of stages ", next - 1, " and ", next,
-                       " must describe the same "
-                       "tensors between them, and at least one of floating point")};
+                   cat("stages ", next - 1, " and ", next, ": both modules must describe the same ",
+                       "tensors between them, at least one of floating point")};
     }
     boundaries.try_emplace({ValueKind::Gradient, -1, {next}, {}}, boundary.gradients());
     return ok();
@@ -175,14 +174,11 @@ Result<std::span<std::byte>> StageEngine::allocate(const Value& value) {
     divided_ = false;
     return sums_.allocate(value);
   }
-  at::Tensor memory;
-  if (value.kind == ValueKind::Norm) {
-    memory = at::empty({static_cast<int64_t>(sizeof(RunningNorm))}, at::kByte);
-  } else if (value.kind == ValueKind::ClipDecision) {
-    memory = at::empty({static_cast<int64_t>(sizeof(WholeNorm))}, at::kByte);
-  } else {
-    memory = boundary_of(value).allocate(device_);
-  }
+  const bool norm = value.kind == ValueKind::Norm;
+  const auto size = static_cast<int64_t>(norm ? sizeof(RunningNorm) : sizeof(WholeNorm));
+  const at::Tensor memory = norm || value.kind == ValueKind::ClipDecision
+                                ? at::empty({size}, at::kByte)
+                                : boundary_of(value).allocate(device_);
   store_.put(value, {memory, nullptr});
   return std::span(static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes());
 }
