@@ -49,18 +49,18 @@ Timed search(const Line& line) {
   const Duration start = monotonic_clock().now();
   auto found = search_order(line);
   const double took = to_milliseconds(monotonic_clock().now() - start);
-  CHECK(found.has_value(), "room for a micro-batch");
+  CHECK(found.has_value(), "memory for a micro-batch");
   return {std::move(*found), took};
 }
 
 Line draw(const LineKind& kind, uint64_t seed) {
-  const auto shape = static_cast<uint64_t>(kind.stages * 1000 + kind.micros * 10 + kind.rooms);
+  const auto shape = static_cast<uint64_t>(kind.stages * 1000 + kind.micros * 10 + kind.limited);
   Random random(mix(2, shape, seed));
   return random_line(random, kind);
 }
 
 Json json_of(const LineKind& kind) {
-  return {{"stages", kind.stages}, {"micros", kind.micros}, {"rooms", kind.rooms}};
+  return {{"stages", kind.stages}, {"micros", kind.micros}, {"limited", kind.limited}};
 }
 
 // How often a published order is faster or slower than the search's, and by how much on average.
@@ -129,10 +129,10 @@ Json measure_kinds(int instances) {
 // Tiny lines, whose optimal order is found exactly.
 Json measure_tiny(int each) {
   Json rows;
-  for (const bool rooms : {false, true}) {
+  for (const bool limited : {false, true}) {
     int lines = 0, best = 0, best_published = 0, tight = 0;
     double worst = 0, worst_published = 0;
-    for (const LineKind& kind : tiny_kinds(rooms)) {
+    for (const LineKind& kind : tiny_kinds(limited)) {
       for (int i = 0; i < each; ++i, ++lines) {
         const Line line = draw(kind, static_cast<uint64_t>(i));
         const OrderSearch found = search(line).found;
@@ -147,7 +147,7 @@ Json measure_tiny(int each) {
         worst_published = std::max(worst_published, percent_above(fast, exact->makespan));
       }
     }
-    rows.push_back({{"rooms", rooms},
+    rows.push_back({{"limited", limited},
                     {"lines", lines},
                     {"best", best},
                     {"worst_percent", worst},
@@ -160,10 +160,10 @@ Json measure_tiny(int each) {
 
 // The cost of little memory against unlimited memory: eight equal stages and one slow link; the
 // worst over all links and over 24 and 48 micro-batches.
-Json measure_rooms() {
+Json measure_memory_limits() {
   Json rows;
-  for (const int32_t room : {8, 9, 10, 12, 16, 24}) {
-    Json row = {{"room", room}};
+  for (const int32_t memory : {8, 9, 10, 12, 16, 24}) {
+    Json row = {{"memory", memory}};
     for (const int32_t delay : {0, 1, 2, 4}) {
       double listed = 0, ready = 0;
       for (const int32_t micros : {24, 48}) {
@@ -171,7 +171,7 @@ Json measure_rooms() {
           Line line = equal_line(8, micros, kOp);
           delay_link(line, link, delay * kOp);
           const Duration bound = search(line).found.bound;
-          give_room(line, room);
+          limit_memory(line, memory);
           const OrderSearch found = search(line).found;
           listed = std::max(listed, percent_above(found.listed.makespan, bound));
           ready = std::max(ready, percent_above(found.ready.makespan, bound));
@@ -189,7 +189,7 @@ Json measure_jitter() {
   for (const Jitter& jitter : jitters()) {
     const JitterTimes times = run_jitter(jitter, 20);
     rows.push_back({{"micros", jitter.micros},
-                    {"room", jitter.room},
+                    {"memory", jitter.memory},
                     {"mean", jitter.mean},
                     {"deviation", jitter.deviation},
                     {"zero_bubble", times.fixed_zero_bubble},
@@ -234,7 +234,7 @@ void print_kinds(const Json& result) {
       "     priority   search ms median / max\n");
   for (const Json& row : result["kinds"]) {
     const auto name = cat(row["stages"].get<int>(), " stages x ", row["micros"].get<int>(),
-                          row["rooms"].get<bool>() ? ", little room" : "");
+                          row["limited"].get<bool>() ? ", little memory" : "");
     std::printf("%-36s", name.c_str());
     for (const char* group : {"listed", "ready", "published", "priority"}) {
       std::printf(" %5.2f / %4.1f", number(row, group, "mean"), number(row, group, "max"));
@@ -259,27 +259,27 @@ void print(const Json& result) {
     std::printf(
         "tiny lines%s: %d of %d proved best (worst %.2f %% above); published %d (%.2f %%);"
         " bound tight in %d\n",
-        row["rooms"].get<bool>() ? ", little room" : "", row["best"].get<int>(),
+        row["limited"].get<bool>() ? ", little memory" : "", row["best"].get<int>(),
         row["lines"].get<int>(), row["worst_percent"].get<double>(),
         row["published_best"].get<int>(), row["published_worst_percent"].get<double>(),
         row["bound_tight"].get<int>());
   }
   std::printf(
-      "\nroom in micro-batches, 8 stages: %% above the bound with room for all, worst"
+      "\nmemory limit in micro-batches, 8 stages: %% above the bound with memory for all, worst"
       " (ready); delay 0, 1, 2, 4 ops\n");
-  for (const Json& row : result["rooms"]) {
-    std::printf("%4d", row["room"].get<int>());
+  for (const Json& row : result["limited"]) {
+    std::printf("%4d", row["memory"].get<int>());
     for (const Json& cost : row["costs"]) {
       std::printf("   %5.2f (%5.2f)", cost["listed"].get<double>(), cost["ready"].get<double>());
     }
     std::printf("\n");
   }
   std::printf(
-      "\ndelays that vary: micros, room, mean, deviation: zb-h2, fixed for the mean, for"
+      "\ndelays that vary: micros, memory, mean, deviation: zb-h2, fixed for the mean, for"
       " the mean and a deviation, ready, with planned limits\n");
   for (const Json& row : result["jitter"]) {
     std::printf("%4d %4d %4.1f %4.1f  %.3f %.3f %.3f %.3f %.3f  ready %+.1f %%\n",
-                row["micros"].get<int>(), row["room"].get<int>(), row["mean"].get<double>(),
+                row["micros"].get<int>(), row["memory"].get<int>(), row["mean"].get<double>(),
                 row["deviation"].get<double>(), row["zero_bubble"].get<double>(),
                 row["for_mean"].get<double>(), row["for_mean_and_one"].get<double>(),
                 row["ready"].get<double>(), row["ready_planned"].get<double>(),
@@ -291,7 +291,7 @@ void print(const Json& result) {
         "search of %d stages x %d%s: %.1f ms median of %d, %.1f ms at most; %.2f %% above"
         " the bound\n",
         row["stages"].get<int>(), row["micros"].get<int>(),
-        row["rooms"].get<bool>() ? ", little room" : "", number(row, "search_ms", "median"),
+        row["limited"].get<bool>() ? ", little memory" : "", number(row, "search_ms", "median"),
         row["lines"].get<int>(), number(row, "search_ms", "max"),
         row["percent_above_bound"].get<double>());
   }
@@ -322,7 +322,7 @@ int main(int count, char** arguments) {
   }
   const Json result = {{"random", measure_kinds(instances)},
                        {"tiny", measure_tiny(std::max(1, instances / 40))},
-                       {"rooms", measure_rooms()},
+                       {"limited", measure_memory_limits()},
                        {"jitter", measure_jitter()},
                        {"times", measure_times(rounds)}};
   if (json) {

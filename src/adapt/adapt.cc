@@ -80,11 +80,11 @@ Plan with_orders(const Plan& plan, const Found& found, Dispatch dispatch) {
   return made;
 }
 
-Error no_room(const Route& route) {
+Error over_memory(const Route& route) {
   for (size_t s = 0; s < route.legs.size(); ++s) {
-    const Room& room = route.legs[s].room;
-    if (room.fits(1, 0)) continue;
-    return too_little_room(route.workers[s], static_cast<int32_t>(s), room);
+    const MemoryLimit& memory = route.legs[s].memory;
+    if (memory.fits(1, 0)) continue;
+    return too_little_memory(route.workers[s], static_cast<int32_t>(s), memory);
   }
   return {Code::Infeasible, Reach::Job, "no order was found"};
 }
@@ -97,7 +97,7 @@ Result<Found> search(std::vector<Route> routes, const Effort& effort, Watch* wat
     auto place = found.by_line.find(line);
     if (place == found.by_line.end()) {
       std::optional<OrderSearch> order = search_order(line, effort, watch);
-      if (!order) return no_room(route);
+      if (!order) return over_memory(route);
       place = found.by_line.emplace(std::move(line), std::move(*order)).first;
     }
     found.orders.push_back(&place->second);

@@ -43,13 +43,13 @@ class Player {
       Seat& seat = seats_[s];
       seat.left = line.micros * (leg.forward + leg.backward + leg.weight);
       if (!policy.most.empty()) seat.limit.micros = policy.most[s];
-      seat.limit.room = leg.room;
+      seat.limit.memory = leg.memory;
       seat.warm_up = std::min(policy.warm_up[s], line.micros);
       // A strict warm-up ends early when no more forwards fit. A worker that only counts the
       // forwards before its first backward then runs the same ops.
       if (policy.strict) {
         seat.warm_up =
-            std::min({seat.warm_up, seat.limit.micros, leg.room.most_whole(line.micros)});
+            std::min({seat.warm_up, seat.limit.micros, leg.memory.most_whole(line.micros)});
       }
     }
     result_.sequences.resize(seats_.size());
@@ -195,12 +195,12 @@ std::optional<Played> play(const Line& line, const Policy& policy, Duration most
   return played;
 }
 
-bool keeps_room(const Leg& leg, const Sequence& sequence) {
-  const Room& room = leg.room;
-  if (room.most == 0) return true;
+bool fits_memory(const Leg& leg, const Sequence& sequence) {
+  const MemoryLimit& memory = leg.memory;
+  if (memory.most == 0) return true;
   int64_t held = 0;
   for (const OpKind kind : sequence) {
-    if ((held += room.change(kind)) > room.most) return false;
+    if ((held += memory.change(kind)) > memory.most) return false;
   }
   return true;
 }

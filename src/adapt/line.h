@@ -91,6 +91,6 @@ class Replay {
 };
 
 // True when the sequence keeps the memory limit of its stage.
-bool keeps_room(const Leg& leg, const Sequence& sequence);
+bool fits_memory(const Leg& leg, const Sequence& sequence);
 
 }  // namespace tenuto

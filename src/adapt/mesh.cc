@@ -44,10 +44,10 @@ Way way_of(const Costs& costs, int32_t stage, const Holder& from, const Holder& 
 
 }  // namespace
 
-Error too_little_room(WorkerId worker, int32_t stage, const Room& room) {
+Error too_little_memory(WorkerId worker, int32_t stage, const MemoryLimit& memory) {
   return {Code::Exhausted, Reach::Worker,
-          cat("worker ", worker, " (stage ", stage, ") may hold ", room.most,
-              " and one micro-batch takes ", room.whole, ": raise the memory limit")};
+          cat("worker ", worker, " (stage ", stage, ") may hold ", memory.most,
+              " and one micro-batch takes ", memory.whole, ": raise the memory limit")};
 }
 
 bool holds_apart(const Plan& plan) {
@@ -81,8 +81,8 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
       holder.backward = costs.op(OpKind::BackwardInput, id, {s});
       holder.weight = costs.op(OpKind::BackwardWeight, id, {s});
       if (options.update) holder.update = at_speed(model.step, worker.speed);
-      if (at(id.value) < plan.limits.size()) holder.room = plan.limits[at(id.value)].room;
-      if (holder.room.most_whole(mesh.micros) < 1) return too_little_room(id, s, holder.room);
+      if (at(id.value) < plan.limits.size()) holder.memory = plan.limits[at(id.value)].memory;
+      if (holder.memory.most_whole(mesh.micros) < 1) return too_little_memory(id, s, holder.memory);
       holders.push_back(holder);
     }
     seat_in_pipelines(holders, s, depth, mesh.pipelines);

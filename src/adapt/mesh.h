@@ -20,7 +20,7 @@ struct Holder {
   int32_t pipeline = 0;  // whose micro-batches it runs on an undisturbed cluster
   Duration forward{}, backward{}, weight{};  // of one micro-batch
   Duration update{};                         // of the stage, once a step
-  Room room;
+  MemoryLimit memory;
 };
 
 // Both directions between a holder and one of the next stage: latencies, and how long a message
@@ -77,7 +77,7 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
                      const PriceOptions& options);
 
 // Exhausted/Worker: a worker's memory limit is below one micro-batch of its stage.
-Error too_little_room(WorkerId worker, int32_t stage, const Room& room);
+Error too_little_memory(WorkerId worker, int32_t stage, const MemoryLimit& memory);
 
 // True when no worker of the plan holds more than one stage.
 bool holds_apart(const Plan& plan);

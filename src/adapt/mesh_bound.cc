@@ -59,14 +59,14 @@ Duration MeshBound::of(int32_t stage, int32_t holder, int32_t micros) const {
   if (micros == 0) return {};
   const Holder& it = mesh_.holder(stage, holder);
   const Ways& ways = ways_[at(stage)][at(holder)];
-  const int64_t whole = it.room.most_whole(micros), late = it.room.most_late(micros);
+  const int64_t whole = it.memory.most_whole(micros), late = it.memory.most_late(micros);
   const Duration alone = it.forward + ways.around + it.backward;
   const Duration fill = std::max(Duration{}, ways.around - (whole - 1) * it.forward);
   const Duration drain = std::max(Duration{}, ways.turn - late * it.weight);
   const Duration work = micros * (it.forward + it.backward + it.weight) + fill + drain;
   // A place is free again after the weight gradient; if late work takes less memory, part of the
   // place is free before.
-  const Duration freed = it.room.late == it.room.whole ? it.weight : Duration{};
+  const Duration freed = it.memory.late == it.memory.whole ? it.weight : Duration{};
   const int64_t turns = (micros + whole - 1) / whole;
   const Duration hold = (turns - 1) * (alone + freed) + alone + std::max(it.weight, ways.turn);
   return ways.head + std::max(work, hold) + update_;

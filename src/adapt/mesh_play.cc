@@ -78,7 +78,7 @@ MeshPlayer::MeshPlayer(const Mesh& mesh) : mesh_(mesh), window_(window_of(mesh))
       seat.place = first_[at(s)] + i;
       seat.stage = s;
       seat.row = at(s) * at(mesh.micros);
-      seat.limit.room = seat.own->room;
+      seat.limit.memory = seat.own->memory;
       seat.lasts[0] = seat.own->forward;
       seat.lasts[1] = seat.own->backward;
       seat.lasts[2] = seat.own->weight;
@@ -277,7 +277,7 @@ int64_t MeshPlayer::clear(Mode mode) {
     seat.forwards = seat.backwards = seat.weights = seat.first_open = 0;
     look_at_[at(seat.place)] = seat.stage == 0 ? seat.free_at : kNever;
     look_next_ = std::min(look_next_, look_at_[at(seat.place)]);
-    const int32_t late = std::min(seat.limit.micros, seat.limit.room.most_late(seat.micros));
+    const int32_t late = std::min(seat.limit.micros, seat.limit.memory.most_late(seat.micros));
     seat.left = seat.micros * (seat.lasts[0] + seat.lasts[1] + seat.lasts[2]) +
                 std::max(Duration{}, seat.turn - late * seat.lasts[2]);
     ops += int64_t{3} * seat.micros;

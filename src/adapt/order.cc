@@ -52,7 +52,7 @@ std::vector<Named> portfolio_of(const Line& line) {
   std::set<Quotas> seen;
   std::vector<Named> different;
   for (Named& named : all) {
-    named.quotas = within_rooms(line, std::move(named.quotas));
+    named.quotas = within_memory(line, std::move(named.quotas));
     if (seen.insert(named.quotas).second) different.push_back(std::move(named));
   }
   return different;
@@ -75,15 +75,15 @@ Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
 // weight gradients by `step` for each stage before it, as far as memory allows; empty if it does
 // not. 1: ZB-H1, 2: ZB-H2.
 std::vector<Sequence> fixed_order(const Line& line, int32_t step) {
-  const Quotas ahead = within_rooms(line, stepped_quotas(line, step, 0));
+  const Quotas ahead = within_memory(line, stepped_quotas(line, step, 0));
   std::vector<Sequence> sequences;
   for (int32_t s = 0; s < line.stages(); ++s) {
     const Leg& leg = line.legs[at(s)];
     int32_t lag = std::min(line.micros, step * s);
     Sequence sequence = in_turn(line.micros, ahead[at(s)], lag);
-    while (lag > 0 && !keeps_room(leg, sequence))
+    while (lag > 0 && !fits_memory(leg, sequence))
       sequence = in_turn(line.micros, ahead[at(s)], --lag);
-    if (!keeps_room(leg, sequence)) return {};
+    if (!fits_memory(leg, sequence)) return {};
     sequences.push_back(std::move(sequence));
   }
   return sequences;
@@ -217,7 +217,7 @@ class Search {
          {ring_quotas_within(other, 0), neighbour_quotas(other), stepped_quotas(other, 2, 1),
           stepped_quotas(other, 2, 2), Quotas(other.legs.size(), 0)}) {
       if (optimal(found_.listed) || played_ >= 3 * effort_.played_ops) return;
-      auto played = play(other, {within_rooms(other, quotas), {}}, Duration::max(), &played_);
+      auto played = play(other, {within_memory(other, quotas), {}}, Duration::max(), &played_);
       if (played) take(std::move(played->sequences), how);
     }
   }

@@ -27,7 +27,7 @@ int32_t clamp(const Line& line, int64_t quota) {
 
 bool fits(const Line& line, const Quotas& quotas, int32_t reserve) {
   for (size_t s = 0; s < quotas.size(); ++s) {
-    if (!line.legs[s].room.fits(quotas[s], reserve)) return false;
+    if (!line.legs[s].memory.fits(quotas[s], reserve)) return false;
   }
   return true;
 }
@@ -88,7 +88,7 @@ Quotas filling_quotas(const Line& line) {
 
 Quotas even_quotas(const Line& line) {
   int32_t most = line.micros;
-  for (const Leg& leg : line.legs) most = std::min(most, leg.room.most_whole(line.micros));
+  for (const Leg& leg : line.legs) most = std::min(most, leg.memory.most_whole(line.micros));
   const int32_t gaps = std::max(1, line.stages() - 1);
   const int32_t each = (most - 1) / gaps, rest = (most - 1) % gaps;
   Quotas quotas{clamp(line, most)};
@@ -119,10 +119,10 @@ Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways) {
   return quotas;
 }
 
-Quotas within_rooms(const Line& line, Quotas quotas) {
+Quotas within_memory(const Line& line, Quotas quotas) {
   int32_t before = line.micros;
   for (size_t s = 0; s < quotas.size(); ++s) {
-    before = quotas[s] = std::min({quotas[s], line.legs[s].room.most_whole(line.micros), before});
+    before = quotas[s] = std::min({quotas[s], line.legs[s].memory.most_whole(line.micros), before});
   }
   return quotas;
 }

@@ -54,6 +54,6 @@ Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways);
 
 // The quotas cut to what fits into memory, and to the quota of the previous stage: a stage would
 // deadlock if it waited for forwards that do not fit into the previous one's memory.
-Quotas within_rooms(const Line& line, Quotas quotas);
+Quotas within_memory(const Line& line, Quotas quotas);
 
 }  // namespace tenuto

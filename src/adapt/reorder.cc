@@ -83,7 +83,7 @@ void Reorder::set(const std::vector<Sequence>& sequences) {
                    : kind == OpKind::BackwardInput ? leg.backward
                                                    : leg.weight;
       place.held = held;
-      held += leg.room.change(kind);
+      held += leg.memory.change(kind);
     }
     put(s, 0, static_cast<int32_t>(length_) - 1);
   }
@@ -343,11 +343,11 @@ bool Reorder::may(const Move& move) {
     if (p != move.from) window_.push_back(places_[index(move.stage, p)]);
   }
   if (move.from < move.to) window_.push_back(moved);
-  const Room& room = line_.legs[at(move.stage)].room;
+  const MemoryLimit& memory = line_.legs[at(move.stage)].memory;
   int64_t held = places_[index(move.stage, low)].held;
   for (const Place& place : window_) {
-    held += room.change(place.kind);
-    if (room.most > 0 && held > room.most) return false;
+    held += memory.change(place.kind);
+    if (memory.most > 0 && held > memory.most) return false;
   }
   return true;
 }
@@ -385,7 +385,7 @@ void Reorder::make(const Move& move) {
   }
   for (auto place = first + low; place <= first + high; ++place) {
     place->held = held;
-    held += line_.legs[at(move.stage)].room.change(place->kind);
+    held += line_.legs[at(move.stage)].memory.change(place->kind);
   }
   put(move.stage, low, high);
   forget_times(move.stage, low, high);

@@ -57,19 +57,19 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
 }
 
 // The most that a holder holds: as memory allows, or S - s in a pipeline of S stages at stage s.
-enum class Held : uint8_t { Room, Falling };
+enum class Held : uint8_t { Memory, Falling };
 
 // How a step is played.
 struct Manner {
   bool global = false;  // each kind in the order of the micro-batch numbers
   Patience patience;    // if it waits: fixed lists. `guests` in halves of the number of pipelines
-  Held held = Held::Room;
+  Held held = Held::Memory;
   const char* how = "";
 };
 
 constexpr Manner kManners[] = {
-    {true, {}, Held::Room, "in order"},
-    {false, {}, Held::Room, "as it comes"},
+    {true, {}, Held::Memory, "in order"},
+    {false, {}, Held::Memory, "as it comes"},
 };
 // For the few fastest routings.
 constexpr size_t kFew = 3;
@@ -79,16 +79,16 @@ constexpr int64_t kMorePlays = 48, kMorePlaysForPeriods = 72;
 // the few.
 constexpr double kNear = 0.02;
 constexpr Manner kMoreManners[] = {
-    {false, {1, 3}, Held::Room, "three weight gradients before forwards"},
-    {false, {0, 0, -2}, Held::Room, "guests a round earlier"},
-    {false, {0, 0, 2}, Held::Room, "guests a round later"},
-    {false, {1, 0}, Held::Room, "waiting for near gradients"},
-    {false, {0, 2, 6}, Held::Room, "two weight gradients first, guests three rounds later"},
-    {false, {0, 4, -4}, Held::Room, "four weight gradients first, guests two rounds earlier"},
-    {false, {0, 0, -4}, Held::Room, "guests two rounds earlier"},
-    {false, {0, 0, 4}, Held::Room, "guests two rounds later"},
-    {false, {0, 1, 2}, Held::Room, "weight gradients first, guests a round later"},
-    {false, {0, 1, 4}, Held::Room, "weight gradients first, guests two rounds later"},
+    {false, {1, 3}, Held::Memory, "three weight gradients before forwards"},
+    {false, {0, 0, -2}, Held::Memory, "guests a round earlier"},
+    {false, {0, 0, 2}, Held::Memory, "guests a round later"},
+    {false, {1, 0}, Held::Memory, "waiting for near gradients"},
+    {false, {0, 2, 6}, Held::Memory, "two weight gradients first, guests three rounds later"},
+    {false, {0, 4, -4}, Held::Memory, "four weight gradients first, guests two rounds earlier"},
+    {false, {0, 0, -4}, Held::Memory, "guests two rounds earlier"},
+    {false, {0, 0, 4}, Held::Memory, "guests two rounds later"},
+    {false, {0, 1, 2}, Held::Memory, "weight gradients first, guests a round later"},
+    {false, {0, 1, 4}, Held::Memory, "weight gradients first, guests two rounds later"},
     {true, {}, Held::Falling, "in order, holding fewer from stage to stage"},
 };
 
@@ -375,7 +375,7 @@ Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Di
   Plan base = plan;
   base.order = "auto";
   base.limits.resize(plan.schedule.lists.size());
-  for (Limit& limit : base.limits) limit = {0, 0, limit.room};
+  for (Limit& limit : base.limits) limit = {0, 0, limit.memory};
   for (int32_t s = 0; s < mesh.depth() && dispatch == Dispatch::Ready; ++s) {
     for (const Holder& holder : mesh.stages[at(s)]) {
       if (!step.most.empty()) base.limits[at(holder.worker.value)].micros = step.most[at(s)];

@@ -69,8 +69,8 @@ class Product : public torch::autograd::Function<Product> {
   }
 };
 
-// Room for [rows, columns] in the scratch, which grows to the largest product.
-at::Tensor room_in(at::Tensor& scratch, int64_t rows, int64_t columns, const at::Tensor& like) {
+// A [rows, columns] matrix in the scratch, which grows to the largest product.
+at::Tensor matrix_in(at::Tensor& scratch, int64_t rows, int64_t columns, const at::Tensor& like) {
   const int64_t count = rows * columns;
   if (!scratch.defined() || scratch.numel() < count || scratch.dtype() != like.dtype()) {
     scratch = at::empty({count}, like.options());
@@ -95,7 +95,7 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
 void drain(DeferredWork& work, at::Tensor& scratch) {
   const at::NoGradGuard guard;
   for (LinearWork& one : work) {
-    at::Tensor product = room_in(scratch, one.dy.size(1), one.x.size(1), one.x);
+    at::Tensor product = matrix_in(scratch, one.dy.size(1), one.x.size(1), one.x);
     at::mm_out(product, one.dy.t(), one.x);
     one.weight->gradient.add_(product);
     if (one.bias != nullptr) one.bias->gradient.add_(one.dy.sum(0));

@@ -145,7 +145,7 @@ int64_t Weights::state_unit() const {
   return std::ssize(state_rows()) * static_cast<int64_t>(sizeof(float));
 }
 
-// The unit in front of the first element holds the number of updates; it has room for it, because
+// The unit in front of the first element holds the number of updates; it is large enough, because
 // each optimizer has one row at least besides the values.
 int64_t Weights::state_bytes() const { return (1 + count_) * state_unit(); }
 

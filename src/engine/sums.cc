@@ -26,7 +26,7 @@ void Sums::resume(int64_t step) {
   own_ = at::Tensor();
 }
 
-// Swaps the rooms of the two steps.
+// Swaps the buffers of the two steps.
 void Sums::change() {
   weights_.change_totals();
   std::swap(total_, total_before_);

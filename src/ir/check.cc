@@ -267,17 +267,17 @@ PlanFault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_
       Code::Exhausted, Reach::Worker);
 }
 
-PlanFault Checker::check_room(WorkerId worker, const Room& room) const {
-  if (room.most == 0) return {};
+PlanFault Checker::check_memory(WorkerId worker, const MemoryLimit& memory) const {
+  if (memory.most == 0) return {};
   const auto& ops = schedule_.lists[at(worker.value)];
   int64_t held = 0;
   for (size_t i = 0; i < ops.size(); ++i) {
-    held += room.change(ops[i].kind);
-    if (held <= room.most) continue;
+    held += memory.change(ops[i].kind);
+    if (held <= memory.most) continue;
     return fault(
         {worker, static_cast<int32_t>(i)},
-        cat("here it would hold ", held, " and its memory limit is ", room.most,
-            " (a micro-batch takes ", room.whole, " up to its input gradient and ", room.late,
+        cat("here it would hold ", held, " and its memory limit is ", memory.most,
+            " (a micro-batch takes ", memory.whole, " up to its input gradient and ", memory.late,
             " up to its weight gradient): raise the memory limit or run ", "backwards sooner"),
         Code::Exhausted, Reach::Worker);
   }
@@ -307,7 +307,7 @@ PlanFault Checker::check_memory() const {
     if (limit.micros > 0 && peak > limit.micros) {
       return too_many(worker, peak_index, peak, limit.micros);
     }
-    if (PlanFault no_room = check_room(worker, limit.room)) return no_room;
+    if (PlanFault over_memory = check_memory(worker, limit.memory)) return over_memory;
     if (first_backward >= 0 && ahead < std::min(limit.warm_up, forwards)) {
       return fault({worker, first_backward},
                    cat("the first backward comes after ", ahead,
@@ -427,16 +427,17 @@ PlanFault check_stages(const Plan& plan) {
   }
   for (size_t w = 0; w < plan.limits.size(); ++w) {
     const Limit& limit = plan.limits[w];
-    const Room& room = limit.room;
-    if (limit.micros < 0 || limit.warm_up < 0 || std::min({room.most, room.whole, room.late}) < 0) {
+    const MemoryLimit& memory = limit.memory;
+    if (limit.micros < 0 || limit.warm_up < 0 ||
+        std::min({memory.most, memory.whole, memory.late}) < 0) {
       return job_fault(cat("worker ", w, " has a limit below 0"));
     }
-    if (std::max({room.most, room.whole, room.late}) > kMostRoom) {
-      return job_fault(cat("worker ", w, " has a memory limit above ", kMostRoom));
+    if (std::max({memory.most, memory.whole, memory.late}) > kMostMemory) {
+      return job_fault(cat("worker ", w, " has a memory limit above ", kMostMemory));
     }
-    if (room.late > room.whole) {
+    if (memory.late > memory.whole) {
       return job_fault(cat("worker ", w, " has a memory limit in which a micro-batch takes ",
-                           room.late, " after its input gradient and only ", room.whole,
+                           memory.late, " after its input gradient and only ", memory.whole,
                            " before"));
     }
   }

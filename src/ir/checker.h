@@ -112,7 +112,7 @@ class Checker {
   PlanFault check_memory() const;
   PlanFault check_progress();
   PlanFault stuck(const Standstill& standstill, int64_t count, int64_t total) const;
-  PlanFault check_room(WorkerId worker, const Room& room) const;
+  PlanFault check_memory(WorkerId worker, const MemoryLimit& memory) const;
   PlanFault too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const;
 
   const Plan& plan_;

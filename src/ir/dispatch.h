@@ -22,16 +22,16 @@ struct HeldMicros {
 // How many micro-batches a worker may hold.
 struct HeldLimit {
   int32_t micros = INT32_MAX;
-  Room room;
+  MemoryLimit memory;
 
   HeldLimit() = default;
   // The part of a worker's limit that says how much it may hold.
   explicit HeldLimit(const Limit& limit)
-      : micros(limit.micros > 0 ? limit.micros : INT32_MAX), room(limit.room) {}
+      : micros(limit.micros > 0 ? limit.micros : INT32_MAX), memory(limit.memory) {}
 
   // True when a worker that holds these can begin `more` forwards.
   bool fits(HeldMicros held, int32_t more = 1) const {
-    return held.count() + more <= micros && room.fits(held.whole + more, held.late);
+    return held.count() + more <= micros && memory.fits(held.whole + more, held.late);
   }
 };
 

@@ -39,7 +39,7 @@ TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, Stage
 enum class Dispatch : uint8_t { Listed, Ready };
 
 // What a worker may hold, counted in any one unit: bytes, or parts of a micro-batch.
-struct Room {
+struct MemoryLimit {
   int64_t most = 0;   // 0 = unlimited
   int64_t whole = 0;  // what a micro-batch takes from the start of its forward to the end of its
                       // input gradient
@@ -59,7 +59,7 @@ struct Room {
     if (kind == OpKind::BackwardInput) return late - whole;
     return kind == OpKind::BackwardWeight ? -late : 0;
   }
-  auto operator<=>(const Room&) const = default;
+  auto operator<=>(const MemoryLimit&) const = default;
 
  private:
   int32_t most_of(int64_t each, int32_t micros) const {
@@ -68,17 +68,17 @@ struct Room {
   }
 };
 
-// The largest number in a Room: every reader of JSON represents it exactly.
-inline constexpr int64_t kMostRoom = int64_t{1} << 53;
+// The largest number in a MemoryLimit: every reader of JSON represents it exactly.
+inline constexpr int64_t kMostMemory = int64_t{1} << 53;
 
 // The limits of one worker: ready dispatch keeps them, check refuses a listed plan that breaks
-// them. `micros` and `warm_up` are choices of an order, `room` is what the worker has.
+// them. `micros` and `warm_up` are choices of an order, `memory` is what the worker has.
 struct Limit {
   int32_t micros = 0;   // micro-batches between the start of a forward and the end of its weight
                         // gradient, at most, each counted once for each stage of the worker that
                         // holds it; 0 = unlimited
   int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
-  Room room;            // a micro-batch counts once for each stage of the worker that holds it
+  MemoryLimit memory;   // a micro-batch counts once for each stage of the worker that holds it
   auto operator<=>(const Limit&) const = default;
 };
 

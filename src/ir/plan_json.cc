@@ -166,12 +166,12 @@ class TreeReader {
 
   int64_t wide_number(const Json& tree, const std::string& place) {
     if (error_) return 0;
-    const bool fits =
-        tree.is_number_integer() &&
-        (!tree.is_number_unsigned() || tree.get<uint64_t>() <= static_cast<uint64_t>(kMostRoom)) &&
-        tree.get<int64_t>() >= 0;
+    const bool fits = tree.is_number_integer() &&
+                      (!tree.is_number_unsigned() ||
+                       tree.get<uint64_t>() <= static_cast<uint64_t>(kMostMemory)) &&
+                      tree.get<int64_t>() >= 0;
     if (fits) return tree.get<int64_t>();
-    refuse(place, cat("a whole number from 0 to ", kMostRoom), tree);
+    refuse(place, cat("a whole number from 0 to ", kMostMemory), tree);
     return 0;
   }
 
@@ -183,9 +183,9 @@ class TreeReader {
         !object(tree["room"], place + ".room", {"most", "whole", "late"})) {
       return limit;
     }
-    limit.room = {wide_number(tree["room"]["most"], place + ".room.most"),
-                  wide_number(tree["room"]["whole"], place + ".room.whole"),
-                  wide_number(tree["room"]["late"], place + ".room.late")};
+    limit.memory = {wide_number(tree["room"]["most"], place + ".room.most"),
+                    wide_number(tree["room"]["whole"], place + ".room.whole"),
+                    wide_number(tree["room"]["late"], place + ".room.late")};
     return limit;
   }
 
@@ -305,9 +305,9 @@ std::string to_json(const Plan& plan) {
   }
   for (const Limit& limit : plan.limits) {
     Json one = {{"micros", limit.micros}, {"warm_up", limit.warm_up}};
-    const Room& room = limit.room;
-    if (room != Room{}) {
-      one["room"] = {{"most", room.most}, {"whole", room.whole}, {"late", room.late}};
+    const MemoryLimit& memory = limit.memory;
+    if (memory != MemoryLimit{}) {
+      one["room"] = {{"most", memory.most}, {"whole", memory.whole}, {"late", memory.late}};
     }
     limits.push_back(std::move(one));
   }

@@ -96,7 +96,7 @@ int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId work
   if (plan.dispatch == Dispatch::Listed) return peak;
   const Limit limit = limit_of(plan, worker);
   if (limit.micros > 0) forwards = std::min(forwards, limit.micros);
-  return limit.room.most_whole(forwards);
+  return limit.memory.most_whole(forwards);
 }
 
 Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t receives_ahead,

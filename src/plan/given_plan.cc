@@ -92,10 +92,10 @@ Status set_limits(const Shape& shape, Plan& plan) {
     const size_t held = stages_of(plan.stages, worker).size();
     const auto stages = static_cast<int32_t>(std::max<size_t>(1, held));
     Limit limit = limit_of(plan.schedule.lists[w]);
-    limit.room = room_of(shape.memory, stages, shape.late_share);
-    const int64_t peak = peak_of(plan.schedule.lists[w], limit.room);
-    if (peak > limit.room.most) {
-      const int64_t whole = limit.room.whole * stages;
+    limit.memory = memory_limit_of(shape.memory, stages, shape.late_share);
+    const int64_t peak = peak_of(plan.schedule.lists[w], limit.memory);
+    if (peak > limit.memory.most) {
+      const int64_t whole = limit.memory.whole * stages;
       const int64_t least = (peak + whole - 1) / whole;
       return Error{Code::Exhausted, Reach::Worker,
                    cat("worker ", worker, " holds up to ", least, " micro-batches of ", stages,

@@ -528,16 +528,16 @@ Limit limit_of(const std::vector<Op>& list) {
   return limit;
 }
 
-Room room_of(int32_t memory, int32_t chunks, double late_share) {
+MemoryLimit memory_limit_of(int32_t memory, int32_t chunks, double late_share) {
   if (memory == 0) return {};
   constexpr int64_t kParts = 1000;  // of a micro-batch
   return {kParts * memory * chunks, kParts, std::llround(late_share * kParts)};
 }
 
-int64_t peak_of(const std::vector<Op>& list, const Room& room) {
+int64_t peak_of(const std::vector<Op>& list, const MemoryLimit& memory) {
   int64_t held = 0, peak = 0;
   for (const Op& op : list) {
-    peak = std::max(peak, held += room.change(op.kind));
+    peak = std::max(peak, held += memory.change(op.kind));
   }
   return peak;
 }

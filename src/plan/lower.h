@@ -89,9 +89,9 @@ Limit limit_of(const std::vector<Op>& list);
 // The memory limit of a worker that may hold `memory` micro-batches and has `chunks` stages, each
 // of which takes an equal part of one; `late_share` of a part is still held between the input
 // gradient and the weight gradient. Unlimited with memory = 0.
-Room room_of(int32_t memory, int32_t chunks, double late_share);
+MemoryLimit memory_limit_of(int32_t memory, int32_t chunks, double late_share);
 
 // The most that a list holds at once, in the limit's unit.
-int64_t peak_of(const std::vector<Op>& list, const Room& room);
+int64_t peak_of(const std::vector<Op>& list, const MemoryLimit& memory);
 
 }  // namespace tenuto

@@ -211,7 +211,7 @@ Schedule make_evaluation(const Layout& layout) {
 Status set_limits(const Layout& layout, Plan& plan) {
   const Shape& shape = layout.shape;
   const int32_t chunks = layout.own.chunks;
-  const Room room = room_of(shape.memory, chunks, shape.late_share);
+  const MemoryLimit memory = memory_limit_of(shape.memory, chunks, shape.late_share);
   const bool open = shape.order == kAutoOrder;
   int64_t least = 0;
   WorkerId where;
@@ -219,14 +219,14 @@ Status set_limits(const Layout& layout, Plan& plan) {
   for (size_t worker = 0; worker < plan.schedule.lists.size(); ++worker) {
     const auto& list = plan.schedule.lists[worker];
     wanted.push_back(open ? Limit{} : limit_of(list));
-    wanted.back().room = room;
-    const int64_t peak = open ? 0 : peak_of(list, room);
+    wanted.back().memory = memory;
+    const int64_t peak = open ? 0 : peak_of(list, memory);
     if (peak <= least) continue;
     least = peak;
     where = {static_cast<int32_t>(worker)};
   }
-  if (shape.memory > 0 && least > room.most) {
-    const int64_t whole = room.whole * chunks;
+  if (shape.memory > 0 && least > memory.most) {
+    const int64_t whole = memory.whole * chunks;
     const int64_t micros = (least + whole - 1) / whole;
     return Error{Code::Exhausted, Reach::Worker,
                  cat("order ", shape.order, " with ", shape.stages, " stages and ", shape.micros,
@@ -237,7 +237,7 @@ Status set_limits(const Layout& layout, Plan& plan) {
   if (plan.dispatch == Dispatch::Ready) {
     plan.limits = std::move(wanted);
   } else if (shape.memory > 0) {
-    plan.limits.assign(plan.schedule.lists.size(), {0, 0, room});
+    plan.limits.assign(plan.schedule.lists.size(), {0, 0, memory});
   }
   return ok();
 }

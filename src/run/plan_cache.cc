@@ -27,11 +27,11 @@ bool similar(const Model& a, const Model& b, const std::vector<Stage>& stages) {
 
 // True when a plan can replace another one: they differ only in orders and routes.
 bool fits(const Plan& plan, const Plan& present) {
-  const auto room_of = [](const Plan& of, size_t worker) {
-    return worker < of.limits.size() ? of.limits[worker].room : Room{};
+  const auto memory_limit_of = [](const Plan& of, size_t worker) {
+    return worker < of.limits.size() ? of.limits[worker].memory : MemoryLimit{};
   };
   for (size_t w = 0; w < present.schedule.lists.size(); ++w) {
-    if (room_of(plan, w) != room_of(present, w)) return false;
+    if (memory_limit_of(plan, w) != memory_limit_of(present, w)) return false;
   }
   return plan.stages == present.stages && plan.split_backward == present.split_backward &&
          plan.schedule.lists.size() == present.schedule.lists.size() &&

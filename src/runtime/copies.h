@@ -16,7 +16,7 @@ class Copies {
  public:
   virtual ~Copies() = default;
   // True when `memory` is the first byte of a value in the device's memory: what StageCompute gave
-  // as bytes or room and has not discarded. Any thread.
+  // as bytes or as a buffer and has not discarded. Any thread.
   virtual bool holds(const std::byte* memory) const = 0;
   // Memory of the host that the device copies from and to by itself (pinned). Any thread.
   // Errors: Exhausted/Worker
@@ -25,7 +25,7 @@ class Copies {
   // the bytes are there. One thread at a time.
   // Errors: Invalid/Worker for what the device says
   virtual Status to_host(std::span<const std::byte> device, std::span<std::byte> host) = 0;
-  // The way back, into the room that begins at `device`; what is computed afterwards sees it. One
+  // The way back, into the buffer that begins at `device`; what is computed afterwards sees it. One
   // thread at a time, which may be another than to_host's.
   virtual Status to_device(std::span<const std::byte> host, std::span<std::byte> device) = 0;
 };

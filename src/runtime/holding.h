@@ -31,7 +31,7 @@ class Holding {
   // they are. The stages in `back` count as not stepped.
   void resume(int64_t step, int64_t attempt, const std::vector<Value>& stored,
               const std::vector<StageId>& back);
-  // Keeps a value that was sent. Returns the values that are dropped to make room.
+  // Keeps a value that was sent. Returns the values that are dropped to free memory.
   std::vector<Value> keep(const Value& value, int64_t bytes);
   // The run has come to its end, or as far as it could: what is in the store, and which stages have
   // stepped.
@@ -46,7 +46,8 @@ class Holding {
   int64_t attempt(int64_t step) const;
   // True when `step` is the one before that of the newest run.
   bool is_behind(int64_t step) const { return before_ && before_->step == step; }
-  // Bytes that are kept now; the most that were; values that were dropped for want of room.
+  // Bytes that are kept now; the most that were; values that were dropped because the limit was
+  // reached.
   int64_t bytes() const { return now_.bytes + (before_ ? before_->bytes : 0); }
   int64_t most_bytes() const { return most_; }
   int64_t dropped() const { return dropped_; }

@@ -104,7 +104,7 @@ struct Call {
   Tag tag;
   Stamp stamp;
   std::span<const std::byte> source;  // send: the value
-  std::span<std::byte> target;        // receive: the room
+  std::span<std::byte> target;        // receive: the buffer
   Slot slot;
   bool dropped = false;
   size_t size() const { return ring.send ? source.size() : target.size(); }

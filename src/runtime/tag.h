@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// What a name has room for. A plan beyond it is refused before its first op.
+// The largest numbers that fit into a name. A plan beyond it is refused before its first op.
 inline constexpr int32_t kTagParts = 1 << 12;
 inline constexpr int32_t kTagStages = 1 << 18;
 inline constexpr int32_t kTagMicros = 1 << 25;

@@ -85,13 +85,13 @@ Duration gaps(const Route& route, size_t stage) {
   }
   const auto micros = static_cast<int32_t>(route.micros.size());
   const Leg& leg = legs[stage];
-  Duration gap = std::max(Duration{}, deep - leg.room.most_whole(micros) * leg.forward);
+  Duration gap = std::max(Duration{}, deep - leg.memory.most_whole(micros) * leg.forward);
   if (stage > 0) {
     // Weight gradients that wait for this gap: as many as the memory limit allows.
-    const Room& room = leg.room;
-    const int64_t late = room.most == 0 || room.late == 0
+    const MemoryLimit& memory = leg.memory;
+    const int64_t late = memory.most == 0 || memory.late == 0
                              ? micros
-                             : std::min<int64_t>(micros, room.most / room.late);
+                             : std::min<int64_t>(micros, memory.most / memory.late);
     gap += std::max(Duration{}, back + legs[0].weight - late * leg.weight);
   }
   return gap;

@@ -22,9 +22,9 @@ Duration leave(Duration& free_at, Duration ready, Duration busy) {
 class Places {
  public:
   Places(const Leg& leg, int32_t micros, bool trains)
-      : room_(leg.room), whole_(trains ? std::max(1, leg.room.most_whole(micros)) : micros) {
+      : memory_(leg.memory), whole_(trains ? std::max(1, leg.memory.most_whole(micros)) : micros) {
     // A bound may assume that less memory is used than really is.
-    room_.late = std::min(room_.late, room_.whole);
+    memory_.late = std::min(memory_.late, memory_.whole);
     // If not even one micro-batch fits, no order runs, and any bound holds.
     for (int32_t k = 0; k < micros; ++k) {
       least_.push_back(k < whole_ ? 0 : std::min(k, weights(k, k)));
@@ -37,16 +37,16 @@ class Places {
   // gradients have; more than `backwards` when no number of them is enough.
   int32_t weights(int32_t micro, int32_t backwards) const {
     const int64_t over =
-        room_.whole * (micro + 1 - backwards) + room_.late * backwards - room_.most;
-    if (room_.most == 0 || over <= 0) return 0;
+        memory_.whole * (micro + 1 - backwards) + memory_.late * backwards - memory_.most;
+    if (memory_.most == 0 || over <= 0) return 0;
     return static_cast<int32_t>(std::min<int64_t>(
-        room_.late == 0 ? INT32_MAX : (over + room_.late - 1) / room_.late, backwards + 1));
+        memory_.late == 0 ? INT32_MAX : (over + memory_.late - 1) / memory_.late, backwards + 1));
   }
   // The fewest weight gradients that must have ended, however many input gradients have.
   int32_t least_weights(int32_t micro) const { return least_[at(micro)]; }
 
  private:
-  Room room_;
+  MemoryLimit memory_;
   int32_t whole_;
   std::vector<int32_t> least_;
 };
@@ -94,7 +94,7 @@ class StageHeads {
 
   // The earliest start of a forward whose activation comes at `arrival`.
   Duration forward(int32_t micro, Duration arrival) {
-    const Duration head = std::max(arrival, room_for(micro));
+    const Duration head = std::max(arrival, memory_for(micro));
     for (Peaks* peaks : {&f_, &fb_, &fbw_}) peaks->add(head);
     return marks_.forward[at(micro)] = head;
   }
@@ -118,7 +118,7 @@ class StageHeads {
  private:
   // The earliest time at which a forward can fit into memory. The fewer input gradients have ended,
   // the more weight gradients must have; takes the earliest of these choices.
-  Duration room_for(int32_t micro) const {
+  Duration memory_for(int32_t micro) const {
     if (micro < places_.whole()) return when({micro, 0, 0});
     Duration best = when({micro, micro, micro});
     const int32_t first = micro + 1 - places_.whole(), least = places_.least_weights(micro);
@@ -136,18 +136,18 @@ class StageHeads {
   // The earliest time at which these ops can all have ended; forwards >= backwards >= weights.
   Duration when(const Done& done) const {
     const int32_t f = done.forwards, b = done.backwards, w = done.weights;
-    const int32_t roomless = f - places_.whole();
+    const int32_t beyond = f - places_.whole();
     const auto more = [](Duration each, int32_t count) { return std::max(0, count) * each; };
     Duration most = std::max({f_.end(f), fb_.end(b, more(leg_.forward, f - b)),
                               fbw_.end(w, more(leg_.forward, f - w) + more(leg_.backward, b - w)),
                               b_.end(b), bw_.end(w, more(leg_.backward, b - w))});
-    if (roomless > 0) {
-      const int32_t first = std::min(b, roomless), all = std::min(w, roomless);
+    if (beyond > 0) {
+      const int32_t first = std::min(b, beyond), all = std::min(w, beyond);
       most = std::max(
           {most,
-           bf_.end(first, more(leg_.backward, b - first) + more(leg_.forward, roomless - first)),
+           bf_.end(first, more(leg_.backward, b - first) + more(leg_.forward, beyond - first)),
            bwf_.end(all, more(leg_.backward, b - all) + more(leg_.weight, w - all) +
-                             more(leg_.forward, roomless - all))});
+                             more(leg_.forward, beyond - all))});
     }
     return most;
   }
@@ -224,23 +224,23 @@ class StageTails {
     if (const int32_t next = micro + whole; next < micros_) {
       // The first forward that does not fit into memory before this op; its tail includes the later
       // ones.
-      tail = std::max(tail, until_room(micro, next) + leg_.forward + marks_.forward[at(next)]);
+      tail = std::max(tail, until_free(micro, next) + leg_.forward + marks_.forward[at(next)]);
       const Duration besides =
           (1 - whole) * leg_.forward - whole * leg_.backward + marks_.forward[at(next)];
-      roomless_.add(next, besides);
-      roomless_late_.add(next, (places_.least_weights(next) - next) * leg_.weight + besides);
-      tail = std::max({tail, roomless_.from(micro), roomless_late_.from(micro)});
+      beyond_.add(next, besides);
+      beyond_late_.add(next, (places_.least_weights(next) - next) * leg_.weight + besides);
+      tail = std::max({tail, beyond_.from(micro), beyond_late_.from(micro)});
     }
     for (const Ahead* ahead : {&others_, &others_late_, &others_held_, &others_held_late_}) {
       tail = std::max(tail, ahead->from(micro));
     }
     marks_.backward[at(micro)] = tail;
     const Duration weights = (places_.least_weights(micro) - micro) * leg_.weight;
-    const Duration room = (1 - whole) * leg_.forward;
+    const Duration places = (1 - whole) * leg_.forward;
     others_.add(micro, tail);
     others_late_.add(micro, weights + tail);
-    others_held_.add(micro, room + tail);
-    others_held_late_.add(micro, weights + room + tail);
+    others_held_.add(micro, places + tail);
+    others_held_late_.add(micro, weights + places + tail);
     backwards_.add(micro, leg_.backward + tail);
     backwards_late_.add(micro, weights + leg_.backward + tail);
     return tail;
@@ -263,7 +263,7 @@ class StageTails {
  private:
   // The least time between an input gradient and the forward that waits for its place: that of the
   // weight gradients that must run, or of more input gradients with fewer weight gradients.
-  Duration until_room(int32_t micro, int32_t next) const {
+  Duration until_free(int32_t micro, int32_t next) const {
     Duration least = (next - micro - 1) * leg_.backward + (next - micro) * leg_.weight;
     for (int32_t backwards = micro + 1; backwards <= next; ++backwards) {
       const Duration others = (backwards - micro - 1) * leg_.backward;
@@ -290,8 +290,8 @@ class StageTails {
   Ahead others_{leg_.backward}, others_late_{leg_.backward + leg_.weight},
       others_held_{leg_.backward + leg_.forward},
       others_held_late_{leg_.backward + leg_.forward + leg_.weight},
-      roomless_{leg_.backward + leg_.forward},
-      roomless_late_{leg_.backward + leg_.forward + leg_.weight};
+      beyond_{leg_.backward + leg_.forward},
+      beyond_late_{leg_.backward + leg_.forward + leg_.weight};
 };
 
 }  // namespace

@@ -130,9 +130,9 @@ Status check_price_memory(const Schedule& schedule) {
 // Steps to run one behind the other.
 int32_t steps_of(const PriceOptions& options, const Program& program) {
   if (!steps_overlap(options)) return 1;
-  const int64_t room = std::max<int64_t>(2, kMostInstances / std::max(program.size(), 1));
+  const int64_t most = std::max<int64_t>(2, kMostInstances / std::max(program.size(), 1));
   const int32_t wanted = options.steps > 0 ? std::max(options.steps, 2) : kStaggeredSteps;
-  return static_cast<int32_t>(std::min<int64_t>(wanted, room));
+  return static_cast<int32_t>(std::min<int64_t>(wanted, most));
 }
 
 Status check_cluster(const Schedule& schedule, const Cluster& cluster) {

@@ -51,7 +51,7 @@ Result<Program> Program::make(const Schedule& schedule, bool (*keep)(const Op&),
 }
 
 Status Program::build(bool (*keep)(const Op&), const Stores* stores) {
-  make_room();
+  allocate_ops();
   all_kept_ = keep == nullptr;
   for (int32_t worker = 0; worker < static_cast<int32_t>(schedule_->lists.size()); ++worker) {
     if (stores != nullptr && !stores->empty()) stored_ = (*stores)[at(worker)];
@@ -68,7 +68,7 @@ Status Program::build(bool (*keep)(const Op&), const Stores* stores) {
   return ok();
 }
 
-void Program::make_room() {
+void Program::allocate_ops() {
   int64_t ops = 0;
   int32_t low = INT32_MAX, high = -1;
   first_.push_back(0);

@@ -100,7 +100,7 @@ class Program {
 
   static size_t at(int32_t index) { return static_cast<size_t>(index); }
   Status build(bool (*keep)(const Op&), const Stores* stores);
-  void make_room();
+  void allocate_ops();
   int32_t find_class(const Op& op);
   Class describe(const Op& op) const;
   int32_t run_of(const Value& value, bool received) const;

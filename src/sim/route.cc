@@ -70,7 +70,8 @@ class Surveyor {
         leg.up = up.latency;
         leg.up_busy = up.busy;
       }
-      if (at(worker.value) < plan_.limits.size()) leg.room = plan_.limits[at(worker.value)].room;
+      if (at(worker.value) < plan_.limits.size())
+        leg.memory = plan_.limits[at(worker.value)].memory;
     }
     return legs;
   }

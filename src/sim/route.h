@@ -40,7 +40,7 @@ struct Leg {
   Duration down{}, up{};            // latencies: of the activation to the next stage, of the
                                     // gradient to the one before
   Duration down_busy{}, up_busy{};  // how long the message occupies its link: bytes / rate
-  Room room;                        // of the worker
+  MemoryLimit memory;               // of the worker
   auto operator<=>(const Leg&) const = default;
 };
 

@@ -214,9 +214,9 @@ std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width
     }
   }
   if (last.count() == 0) return "nothing takes time\n";
-  const size_t room = width > widest + 12 ? width - widest - 2 : 10;
+  const size_t chart = width > widest + 12 ? width - widest - 2 : 10;
   const Duration column = round_step(
-      Duration((last.count() + static_cast<int64_t>(room) - 1) / static_cast<int64_t>(room)));
+      Duration((last.count() + static_cast<int64_t>(chart) - 1) / static_cast<int64_t>(chart)));
   const auto columns = static_cast<size_t>((last + column - Duration(1)) / column);
   for (auto& [worker, row] : rows) row.assign(columns, '.');
   for (const Span& span : spans) {

@@ -51,7 +51,7 @@ void expect_sound(const Case& it, const Adapted& adapted) {
   EXPECT_EQ(adapted.plan.stages, it.plan.stages);
   ASSERT_EQ(adapted.plan.limits.size(), it.plan.limits.size());
   for (size_t w = 0; w < it.plan.limits.size(); ++w) {
-    EXPECT_EQ(adapted.plan.limits[w].room, it.plan.limits[w].room);
+    EXPECT_EQ(adapted.plan.limits[w].memory, it.plan.limits[w].memory);
   }
   // Each worker keeps its micro-batches.
   const auto routes = [&](const Plan& plan) {
@@ -89,8 +89,8 @@ TEST(Adapt, ASlowLinkCostsItsDelayOnce) {
   }
 }
 
-// Random lines, orders and numbers of pipelines, with rooms and without: the answer is never
-// slower, it is right, and adapt() keeps it.
+// Random lines, orders and numbers of pipelines, with memory limits and without: the answer is
+// never slower, it is right, and adapt() keeps it.
 TEST(Adapt, IsNeverSlowerAndSettles) {
   int changed = 0, listed = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -103,7 +103,7 @@ TEST(Adapt, IsNeverSlowerAndSettles) {
     it.options.staggered = random.below(4) == 0;
     it.options.half_duplex = random.below(4) == 0;
     it.options.per_op = Duration(random.below(2) * 100'000);
-    if (!check(it.plan).ok()) continue;  // zb-h1 may not fit into the rooms
+    if (!check(it.plan).ok()) continue;  // zb-h1 may not fit into the memory limits
     const AdaptOptions options{.effort = {500'000, 1'000, 2'000'000}};
     const Adapted adapted = adapted_of(it, options);
     expect_sound(it, adapted);
@@ -207,9 +207,9 @@ TEST(Adapt, SeveralStagesOfAWorkerStayAsTheyAre) {
   }
 }
 
-TEST(Adapt, TooLittleRoomIsRefused) {
+TEST(Adapt, TooLittleMemoryIsRefused) {
   Case it = case_of(equal_line(3, 6, kOp));
-  it.plan.limits[1].room = {5, 6, 3};
+  it.plan.limits[1].memory = {5, 6, 3};
   const auto adapted = adapt(it.plan, it.model, it.cluster, {.price = it.options});
   ASSERT_FALSE(adapted.ok());
   EXPECT_EQ(adapted.error().code, Code::Exhausted);

@@ -67,7 +67,7 @@ Case case_of(const Line& line, const std::string& order, int32_t pipelines) {
     it.model.layers.push_back(layer);
     for (int32_t p = 0; p < pipelines; ++p) {
       const auto holder = [&](int32_t stage) { return it.plan.stages[at(stage)].holders[at(p)]; };
-      it.plan.limits[at(holder(s).value)].room = leg.room;
+      it.plan.limits[at(holder(s).value)].memory = leg.memory;
       if (s + 1 < line.stages()) {
         it.cluster.exceptions[{holder(s), holder(s + 1)}] = {leg.down, rate_of(leg.down_busy)};
       }
@@ -93,7 +93,7 @@ Plan ready_plan(const Case& it, const Policy& policy, const std::vector<Sequence
   Plan plan = with_lists(it, sequences);
   plan.dispatch = Dispatch::Ready;
   for (size_t s = 0; s < sequences.size(); ++s) {
-    // A warm-up ends early where there is no room for it.
+    // A warm-up ends early where there is no memory for it.
     const auto first = std::find(sequences[s].begin(), sequences[s].end(), OpKind::BackwardInput);
     const auto ahead = std::count(sequences[s].begin(), first, OpKind::Forward);
     Limit& limit = plan.limits[at(plan.stages[s].holders[0].value)];

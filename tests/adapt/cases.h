@@ -18,8 +18,8 @@ struct Case {
   PriceOptions options;  // without the update, so that the makespan is that of the line
 };
 
-// `pipelines` pipelines that are all like the line, under a named order. The line's rooms become
-// the workers' limits. Every message has bytes; a link that messages occupy has a rate.
+// `pipelines` pipelines that are all like the line, under a named order. The line's memory limits
+// become the workers' limits. Every message has bytes; a link that messages occupy has a rate.
 Case case_of(const Line& line, const std::string& order = "1f1b", int32_t pipelines = 1);
 
 // Pipeline `route` of a case as a line, exact to the nanosecond.

@@ -156,8 +156,8 @@ class Simulation {
     const int32_t whole = forwards - of(seat.ended, OpKind::BackwardInput);
     const int32_t late =
         of(seat.ended, OpKind::BackwardInput) - of(seat.ended, OpKind::BackwardWeight);
-    const Room& room = line_.legs[at(stage)].room;
-    bool fits = room.most == 0 || room.whole * (whole + 1) + room.late * late <= room.most;
+    const MemoryLimit& memory = line_.legs[at(stage)].memory;
+    bool fits = memory.most == 0 || memory.whole * (whole + 1) + memory.late * late <= memory.most;
     if (!rule_->most.empty() && whole + late >= rule_->most[at(stage)]) fits = false;
     const bool forward = fits && is_here(seat, OpKind::Forward);
     const bool warm_up = of(seat.begun, OpKind::BackwardInput) == 0;

@@ -11,12 +11,12 @@
 namespace tenuto {
 
 // The rule by which a free stage takes its next op: the first of backward, forward, weight gradient
-// that has its input and room. Before its first backward a stage runs only forwards, until its
-// quota is used up or there is no room for more.
+// that has its input and memory. Before its first backward a stage runs only forwards, until its
+// quota is used up or there is no memory for more.
 struct Rule {
   std::vector<int32_t> quotas;  // per stage: forwards before the first backward
   std::vector<int32_t> most;  // per stage: micro-batches held to the end of their weight gradient;
-                              // empty = as the room allows
+                              // empty = as the memory limit allows
 };
 
 // The extra delay of each message, on top of the latency of its link: the entry at

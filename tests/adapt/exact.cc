@@ -111,11 +111,11 @@ class Tree {
     }
   }
 
-  bool has_room(int32_t stage, const Seat& seat) const {
-    const Room& room = line_.legs[at(stage)].room;
-    return room.most == 0 || room.whole * (seat.forwards - seat.backwards + 1) +
-                                     room.late * (seat.backwards - seat.weights) <=
-                                 room.most;
+  bool has_memory(int32_t stage, const Seat& seat) const {
+    const MemoryLimit& memory = line_.legs[at(stage)].memory;
+    return memory.most == 0 || memory.whole * (seat.forwards - seat.backwards + 1) +
+                                       memory.late * (seat.backwards - seat.weights) <=
+                                   memory.most;
   }
 
   // The ops that can be placed next on any stage.
@@ -130,7 +130,7 @@ class Tree {
       };
       const auto& activations = partial.activation_at[at(s)];
       const auto& gradients = partial.gradient_at[at(s)];
-      if (at(seat.forwards) < activations.size() && has_room(s, seat)) {
+      if (at(seat.forwards) < activations.size() && has_memory(s, seat)) {
         add(OpKind::Forward, activations[at(seat.forwards)], leg.forward);
       }
       if (at(seat.backwards) < gradients.size()) {
@@ -191,8 +191,8 @@ class Tree {
           before.down_free_at = std::max(sent, before.down_free_at) + leg.down_busy;
           head = std::max(head, before.down_free_at + leg.down);
         }
-        const Room& room = line_.legs[at(s)].room;
-        const int64_t most = room.most == 0 ? line_.micros : room.most / room.whole;
+        const MemoryLimit& memory = line_.legs[at(s)].memory;
+        const int64_t most = memory.most == 0 ? line_.micros : memory.most / memory.whole;
         if (k >= most) {
           const auto given_back = static_cast<int32_t>(k - most);
           if (given_back >= partial.seats[at(s)].backwards) {
@@ -324,10 +324,10 @@ class Tree {
   std::unordered_map<uint64_t, std::vector<std::vector<Duration>>> seen_;
 };
 
-// Every order of one stage within its room.
+// Every order of one stage within its memory limit.
 void extend(const Leg& leg, int32_t micros, Sequence& now, std::vector<Sequence>& all) {
   if (now.size() == 3 * at(micros)) {
-    if (keeps_room(leg, now)) all.push_back(now);
+    if (fits_memory(leg, now)) all.push_back(now);
     return;
   }
   const auto count = [&](OpKind kind) { return std::count(now.begin(), now.end(), kind); };
@@ -347,7 +347,8 @@ void extend(const Leg& leg, int32_t micros, Sequence& now, std::vector<Sequence>
 
 std::optional<Exact> exact_makespan(const Line& line, Duration known, int64_t most_nodes) {
   CHECK(line.stages() <= 4 && line.micros <= 15, "a tiny line");
-  for (const Leg& leg : line.legs) CHECK(leg.room.late <= leg.room.whole, "rooms that shrink");
+  for (const Leg& leg : line.legs)
+    CHECK(leg.memory.late <= leg.memory.whole, "memory that shrinks");
   return Tree(line, known, most_nodes).search();
 }
 
@@ -357,7 +358,7 @@ Duration enumerated_makespan(const Line& line) {
   for (size_t s = 0; s < orders.size(); ++s) {
     Sequence empty;
     extend(line.legs[s], line.micros, empty, orders[s]);
-    CHECK(!orders[s].empty(), "room for one micro-batch");
+    CHECK(!orders[s].empty(), "memory for one micro-batch");
   }
   Duration best = kUnknown;
   std::vector<size_t> chosen(orders.size(), 0);

@@ -14,12 +14,12 @@ struct Exact {
   int64_t nodes = 0;    // partial orders looked at
 };
 
-// The shortest step of any order within the rooms, by branch and bound. Let X be the possible next
-// op that would end first. The search tries, on the stage of X, only ops that could start before X
-// ends: before any other op, X could run without delaying it. `known` is the time of some order.
-// Returns nothing if more than `most_nodes` partial orders would have to be looked at.
+// The shortest step of any order within the memory limits, by branch and bound. Let X be the
+// possible next op that would end first. The search tries, on the stage of X, only ops that could
+// start before X ends: before any other op, X could run without delaying it. `known` is the time of
+// some order. Returns nothing if more than `most_nodes` partial orders would have to be looked at.
 //
-// Requires: at most 4 stages and 15 micro-batches; a postponed weight gradient takes no more room
+// Requires: at most 4 stages and 15 micro-batches; a postponed weight gradient takes no more memory
 //           than its micro-batch took before
 // Source:   Giffler and Thompson, "Algorithms for solving production-scheduling problems", 1960
 std::optional<Exact> exact_makespan(const Line& line, Duration known,

@@ -107,12 +107,12 @@ class Exact {
       }
     }
     for (int32_t s = 0; s < depth; ++s) {
-      Duration room{};
+      Duration memory{};
       for (const Place& place : state.places[at(s)]) {
         work[at(s)] += place.late * least_[at(s)].weight;
-        room += std::max(Duration{}, best_ - Duration(1) - std::max(place.free_at, state.now));
+        memory += std::max(Duration{}, best_ - Duration(1) - std::max(place.free_at, state.now));
       }
-      if (work[at(s)] > room) return true;
+      if (work[at(s)] > memory) return true;
     }
     return false;
   }
@@ -182,7 +182,7 @@ class Exact {
     const int32_t s = it.forwards;
     const Place& place = state.places[at(s)][at(j)];
     const Holder& holder = mesh_.holder(s, j);
-    if (!holder.room.fits(place.whole + 1, place.late)) return;
+    if (!holder.memory.fits(place.whole + 1, place.late)) return;
     Duration start = place.free_at;
     if (s > 0) start = std::max(start, it.end + mesh_.way(s - 1, it.own.back(), j).down);
     if (start < state.now) return;

@@ -18,14 +18,14 @@ Duration ops(double count) { return from_milliseconds(count * to_milliseconds(kO
 
 Line line_with(const Jitter& jitter, double delay) {
   Line line = equal_line(kStages, jitter.micros, kOp);
-  give_room(line, jitter.room);
+  limit_memory(line, jitter.memory);
   for (int32_t s = 0; s + 1 < kStages; ++s) delay_link(line, s, ops(delay));
   return line;
 }
 
 OrderSearch found_for(const Line& line, const Effort& effort) {
   auto found = search_order(line, effort);
-  CHECK(found.has_value(), "room for a micro-batch");
+  CHECK(found.has_value(), "memory for a micro-batch");
   return std::move(*found);
 }
 
@@ -33,7 +33,7 @@ std::vector<Sequence> zero_bubble(const Line& line) {
   for (Published& order : published_orders(line)) {
     if (order.name == "zb-h2" && order.sequences) return std::move(*order.sequences);
   }
-  CHECK(false, "zb-h2 is clipped to any room");
+  CHECK(false, "zb-h2 is clipped to any memory limit");
   return {};
 }
 
@@ -43,11 +43,11 @@ const std::vector<Jitter>& jitters() {
   static const std::vector<Jitter> all = [] {
     std::vector<Jitter> settings;
     for (const int32_t micros : {24, 48}) {
-      for (const int32_t room : {12, 16, 24}) {
-        settings.push_back({micros, room, 0.5, 0.5});
-        settings.push_back({micros, room, 1, 1});
-        settings.push_back({micros, room, 3, 1});
-        settings.push_back({micros, room, 3, 3});
+      for (const int32_t memory : {12, 16, 24}) {
+        settings.push_back({micros, memory, 0.5, 0.5});
+        settings.push_back({micros, memory, 1, 1});
+        settings.push_back({micros, memory, 3, 1});
+        settings.push_back({micros, memory, 3, 3});
       }
     }
     return settings;
@@ -69,7 +69,7 @@ JitterTimes run_jitter(const Jitter& jitter, int32_t draws, const Effort& effort
   const Rule planned{mean.ready.policy.warm_up, mean.ready.policy.most};
   JitterTimes times;
   for (int32_t draw = 0; draw < draws; ++draw) {
-    Random random(mix(static_cast<uint64_t>(jitter.micros * 100 + jitter.room),
+    Random random(mix(static_cast<uint64_t>(jitter.micros * 100 + jitter.memory),
                       static_cast<uint64_t>(ops(jitter.mean).count()),
                       static_cast<uint64_t>(ops(jitter.deviation).count()),
                       static_cast<uint64_t>(draw)));

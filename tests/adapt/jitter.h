@@ -9,15 +9,15 @@
 
 namespace tenuto {
 
-// One setting: eight equal stages; a postponed weight gradient takes half the room of a
+// One setting: eight equal stages; a postponed weight gradient takes half the memory of a
 // micro-batch; every message has its own random delay. Delays are in ops.
 struct Jitter {
   int32_t micros = 24;
-  int32_t room = 12;  // micro-batches
+  int32_t memory = 12;  // micro-batches
   double mean = 1, deviation = 1;
 };
 
-// Twenty-four settings: 24 and 48 micro-batches, rooms of 12, 16 and 24, four kinds of delay.
+// Twenty-four settings: 24 and 48 micro-batches, memory for 12, 16 and 24, four kinds of delay.
 const std::vector<Jitter>& jitters();
 
 // Mean times over the draws, as shares of the bound without delays.
@@ -25,7 +25,7 @@ struct JitterTimes {
   double fixed_zero_bubble = 0;
   double fixed_for_mean = 0;          // the order made for the mean delay
   double fixed_for_mean_and_one = 0;  // for the mean and one deviation
-  double ready = 0;                   // ready dispatch, limited by the room alone
+  double ready = 0;                   // ready dispatch, limited by the memory limit alone
   double ready_planned = 0;           // the same with the limits that the search made for the mean
 
   // The share by which `time` is slower than the better of the two orders made for the delays.

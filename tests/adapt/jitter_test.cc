@@ -21,8 +21,8 @@ TEST(Jitter, ReadyDispatchIsNotSlowerThanFixedOrders) {
     const JitterTimes times = run_jitter(jitter, 20, {1'000'000, 3'000, 6'000'000});
     const double above = times.above_fixed(times.ready);
     const double planned_above = times.above_fixed(times.ready_planned);
-    const auto setting = cat(jitter.micros, " micro-batches, room for ", jitter.room, ", delay ",
-                             jitter.mean, " +- ", jitter.deviation);
+    const auto setting = cat(jitter.micros, " micro-batches, memory for ", jitter.memory,
+                             ", delay ", jitter.mean, " +- ", jitter.deviation);
     std::printf("%-52s %.3f %.3f %.3f %.3f %.3f\n", setting.c_str(), times.fixed_zero_bubble,
                 times.fixed_for_mean, times.fixed_for_mean_and_one, times.ready,
                 times.ready_planned);

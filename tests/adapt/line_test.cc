@@ -64,7 +64,7 @@ Policy draw_any(Random& random, const Line& line) {
   return policy;
 }
 
-// A random order of one stage within its room.
+// A random order of one stage within its memory limit.
 Sequence draw_sequence(Random& random, const Leg& leg, int32_t micros) {
   Sequence sequence;
   int32_t count[3] = {0, 0, 0};
@@ -73,7 +73,7 @@ Sequence draw_sequence(Random& random, const Leg& leg, int32_t micros) {
     const auto k = static_cast<size_t>(kind);
     if (count[k] == (k == 0 ? micros : count[k - 1])) continue;
     sequence.push_back(kind);
-    if (kind == OpKind::Forward && !keeps_room(leg, sequence)) {
+    if (kind == OpKind::Forward && !fits_memory(leg, sequence)) {
       sequence.pop_back();
       continue;
     }
@@ -83,7 +83,7 @@ Sequence draw_sequence(Random& random, const Leg& leg, int32_t micros) {
 }
 
 // Expects every op once, each backward after its forward, each weight gradient after its input
-// gradient, all within the room.
+// gradient, all within the memory limit.
 void expect_right(const Line& line, const std::vector<Sequence>& sequences) {
   ASSERT_EQ(sequences.size(), line.legs.size());
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -93,7 +93,7 @@ void expect_right(const Line& line, const std::vector<Sequence>& sequences) {
       ASSERT_TRUE(count[0] >= count[1] && count[1] >= count[2]);
     }
     for (const int32_t of : count) ASSERT_EQ(of, line.micros);
-    ASSERT_TRUE(keeps_room(line.legs[s], sequences[s])) << "stage " << s;
+    ASSERT_TRUE(fits_memory(line.legs[s], sequences[s])) << "stage " << s;
   }
 }
 
@@ -196,21 +196,23 @@ TEST(Line, WithoutQuotasNothingStandsStill) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);
     Line line = draw_line(random);
-    for (Leg& leg : line.legs) leg.room.most = leg.room.most == 0 ? 0 : 1000 + random.below(1500);
+    for (Leg& leg : line.legs)
+      leg.memory.most = leg.memory.most == 0 ? 0 : 1000 + random.below(1500);
     const auto played = play(line, {Quotas(line.legs.size(), 0), {}});
     ASSERT_TRUE(played.has_value()) << "seed " << seed;
     expect_right(line, played->sequences);
   }
 }
 
-TEST(Line, ARoomForLessThanOneMicroBatchIsRefused) {
+TEST(Line, MemoryForLessThanOneMicroBatchIsRefused) {
   Line line = equal_line(3, 4, from_milliseconds(1));
-  give_room(line, 2);
-  line.legs[1].room.most = 1;
+  limit_memory(line, 2);
+  line.legs[1].memory.most = 1;
   EXPECT_FALSE(play(line, {Quotas(3, 0), {}}).has_value());
 }
 
-// A reordered step fits into the rooms, takes the time of its replay, and is no slower than before.
+// A reordered step fits into the memory limits, takes the time of its replay, and is no slower than
+// before.
 TEST(Reorder, LeavesAnOrderThatIsRightAndNoSlower) {
   int faster = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

@@ -215,7 +215,7 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
     Mesh mesh = random_mesh(random, 5, 4, 5);
     if (seed % 3 == 0) {
       for (auto& stage : mesh.stages) {
-        for (Holder& holder : stage) holder.room = {1 + random.below(2), 1, 1};
+        for (Holder& holder : stage) holder.memory = {1 + random.below(2), 1, 1};
       }
     }
     const Routing routing = random_routing(random, mesh);

@@ -126,7 +126,7 @@ Mesh mesh_with(const MixtureSize& size, const std::vector<Mishap>& troubles, int
       holder.worker = {p * size.stages + s};
       holder.pipeline = p;
       holder.forward = holder.backward = holder.weight = times(slower);
-      if (slots > 0) holder.room = {slots, 1, 1};
+      if (slots > 0) holder.memory = {slots, 1, 1};
       stage.push_back(holder);
     }
   }
@@ -148,7 +148,7 @@ Mesh random_mesh(Random& random, int32_t most_stages, int32_t most_pipelines, in
   mesh.pipelines = upto(most_pipelines);
   mesh.micros = mesh.pipelines * upto(most_micros);
   mesh.pace = static_cast<Pace>(random.below(3));
-  const bool rooms = random.below(3) > 0, shares = random.below(3) == 0;
+  const bool limited = random.below(3) > 0, shares = random.below(3) == 0;
   const bool equal = random.below(2) == 0, whole = random.below(4) == 0;
   const bool updates = mesh.pace == Pace::Joint && random.below(2) == 0;
   const auto time = [&] { return Duration(equal ? 10 : 4 + random.below(12)); };
@@ -166,7 +166,7 @@ Mesh random_mesh(Random& random, int32_t most_stages, int32_t most_pipelines, in
       holder.backward = slower * backward;
       holder.weight = slower * weight;
       if (updates) holder.update = Duration(random.below(20));
-      if (rooms) holder.room = {6 * upto(stages + 2), 6, shares ? random.below(7) : 6};
+      if (limited) holder.memory = {6 * upto(stages + 2), 6, shares ? random.below(7) : 6};
       stage.push_back(holder);
     }
   }

@@ -45,11 +45,12 @@ std::vector<Mishap> draw_troubles(Random& random, const MixtureSize& size, const
 // between pipelines a tenth of it.
 inline constexpr Duration kMixtureOp = std::chrono::milliseconds(10);
 
-// The mesh with these troubles; each worker has room for `slots` micro-batches, 0 = for all.
+// The mesh with these troubles; each worker has memory for `slots` micro-batches, 0 = for all.
 Mesh mesh_with(const MixtureSize& size, const std::vector<Mishap>& troubles, int32_t slots,
                Pace pace);
 
-// Small random meshes of every sort: op times, ways, rooms, missing holders, updates, paces.
+// Small random meshes of every sort: op times, ways, memory limits, missing holders, updates,
+// paces.
 Mesh random_mesh(Random& random, int32_t most_stages, int32_t most_pipelines, int32_t most_micros);
 
 // A random routing.

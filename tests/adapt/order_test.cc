@@ -20,13 +20,13 @@ constexpr Duration kOp = std::chrono::milliseconds(10);
 
 // The line of a kind that a seed draws.
 Line line_of(const LineKind& kind, uint64_t seed) {
-  const auto shape = static_cast<uint64_t>(kind.stages * 1000 + kind.micros * 10 + kind.rooms);
+  const auto shape = static_cast<uint64_t>(kind.stages * 1000 + kind.micros * 10 + kind.limited);
   Random random(mix(1, shape, seed));
   return random_line(random, kind);
 }
 
 std::string name_of(const LineKind& kind) {
-  return cat(kind.stages, " stages x ", kind.micros, kind.rooms ? " in rooms" : "");
+  return cat(kind.stages, " stages x ", kind.micros, kind.limited ? " with little memory" : "");
 }
 
 double share_above(Duration time, Duration bound) {
@@ -39,13 +39,13 @@ OrderSearch found_for(const Line& line, const Effort& effort = {}) {
   return found ? std::move(*found) : OrderSearch{};
 }
 
-// Each order that was found fits into the rooms, its replay takes the claimed time, and it is not
-// below the bound.
+// Each order that was found fits into the memory limits, its replay takes the claimed time, and it
+// is not below the bound.
 void expect_true(const Line& line, const OrderSearch& found) {
   for (const Ordered* ordered : {&found.ready, &found.listed}) {
     ASSERT_EQ(ordered->sequences.size(), line.legs.size());
     for (size_t s = 0; s < line.legs.size(); ++s) {
-      ASSERT_TRUE(keeps_room(line.legs[s], ordered->sequences[s]));
+      ASSERT_TRUE(fits_memory(line.legs[s], ordered->sequences[s]));
     }
     const auto time = Replay(line).run(ordered->sequences);
     ASSERT_TRUE(time.has_value());
@@ -76,10 +76,10 @@ TEST(ExactOrder, IsTheBestOfAllOrders) {
 // The best order of tiny lines is known. The bound is not above it, and the search nearly always
 // finds it.
 TEST(OrderSearch, FindsTheBestOrderOfTinyLines) {
-  for (const bool rooms : {false, true}) {
+  for (const bool limited : {false, true}) {
     int best = 0, all = 0;
     double worst = 0;
-    for (const LineKind& kind : tiny_kinds(rooms)) {
+    for (const LineKind& kind : tiny_kinds(limited)) {
       for (uint64_t seed = 0; seed < 50; ++seed, ++all) {
         const Line line = line_of(kind, seed);
         const OrderSearch found = found_for(line);
@@ -92,7 +92,7 @@ TEST(OrderSearch, FindsTheBestOrderOfTinyLines) {
       }
     }
     std::printf("%s: %d of %d best, the worst %.2f %% above\n",
-                rooms ? "in rooms" : "with room for all", best, all, 100 * worst);
+                limited ? "with little memory" : "with memory for all", best, all, 100 * worst);
     EXPECT_GE(best, all * 99 / 100);
     EXPECT_LE(worst, 0.01);
   }
@@ -102,12 +102,12 @@ TEST(OrderSearch, FindsTheBestOrderOfTinyLines) {
 // weight gradient takes `late` thousandths of a micro-batch.
 Line with_memory(Line line, double times, int64_t late) {
   const auto most = static_cast<int64_t>(times * line.stages() * 1000);
-  for (Leg& leg : line.legs) leg.room = {std::max<int64_t>(1000, most), 1000, late};
+  for (Leg& leg : line.legs) leg.memory = {std::max<int64_t>(1000, most), 1000, late};
   return line;
 }
 
 // Memory for one micro-batch up to one for each stage. Here the bound comes mostly from the ops
-// that must run before there is room for a forward.
+// that must run before there is memory for a forward.
 TEST(OrderSearch, TheBoundOfLittleMemoryIsNotAboveTheBestOrder) {
   int tight = 0, all = 0;
   for (const LineKind& kind : tiny_kinds(false)) {
@@ -136,7 +136,7 @@ TEST(OrderSearch, IsNearTheBoundWithLittleMemory) {
       double above = 0;
       int all = 0;
       for (const LineKind& kind : line_kinds()) {
-        if (kind.rooms || kind.stages > 8) continue;
+        if (kind.limited || kind.stages > 8) continue;
         for (uint64_t seed = 100; seed < 106; ++seed, ++all) {
           const Line line = with_memory(line_of(kind, seed), times, late);
           const OrderSearch found = found_for(line);
@@ -154,8 +154,8 @@ TEST(OrderSearch, IsNearTheBoundWithLittleMemory) {
 // Random lines of every kind: what the search claims is true, and no published order is faster.
 TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
   std::vector<LineKind> kinds = line_kinds();
-  for (const bool rooms : {false, true}) {
-    kinds.insert(kinds.end(), tiny_kinds(rooms).begin(), tiny_kinds(rooms).end());
+  for (const bool limited : {false, true}) {
+    kinds.insert(kinds.end(), tiny_kinds(limited).begin(), tiny_kinds(limited).end());
   }
   for (const LineKind& kind : kinds) {
     const uint64_t count = kind.stages > 8 ? 4 : 16;
@@ -171,14 +171,14 @@ TEST(OrderSearch, IsNeverSlowerThanPublishedOrders) {
         const auto time = Replay(line).run(*order.sequences);
         ASSERT_TRUE(time.has_value()) << order.name;
         for (size_t s = 0; s < line.legs.size(); ++s) {
-          ASSERT_TRUE(keeps_room(line.legs[s], (*order.sequences)[s])) << order.name;
+          ASSERT_TRUE(fits_memory(line.legs[s], (*order.sequences)[s])) << order.name;
         }
         EXPECT_GE(*time, found.bound) << order.name;
         EXPECT_GE(*time, found.listed.makespan) << order.name;
       }
     }
     std::printf("%-26s %.2f %% above the bound\n", name_of(kind).c_str(), 100 * above);
-    EXPECT_LE(above, kind.rooms ? 0.015 : 0.002) << name_of(kind);
+    EXPECT_LE(above, kind.limited ? 0.015 : 0.002) << name_of(kind);
   }
 }
 
@@ -202,7 +202,7 @@ TEST(OrderSearch, HidesAllButOneDelay) {
   }
 }
 
-// With equal stages and room for all, for every delay and any slow links.
+// With equal stages and memory for all, for every delay and any slow links.
 TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
   int cells = 0, at_bound = 0;
   double worst = 0;
@@ -231,10 +231,10 @@ TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
   EXPECT_LE(worst, 0.01);
 }
 
-// The cost of little room compared with room for all: eight stages, one slow link; a postponed
+// The cost of little memory compared with memory for all: eight stages, one slow link; a postponed
 // weight gradient takes half of a micro-batch.
-TEST(OrderSearch, NeedsHalfAsMuchRoomAgainAsWithoutDelays) {
-  const auto cost = [](int32_t room, int32_t delay) {
+TEST(OrderSearch, NeedsHalfAsMuchMemoryAgainAsWithoutDelays) {
+  const auto cost = [](int32_t memory, int32_t delay) {
     double worst = 0;
     for (const int32_t micros : {24, 48}) {
       if (kSanitized && micros > 24) continue;
@@ -242,11 +242,11 @@ TEST(OrderSearch, NeedsHalfAsMuchRoomAgainAsWithoutDelays) {
         Line line = equal_line(8, micros, kOp);
         delay_link(line, link, delay * kOp);
         const Duration bound = found_for(line).bound;
-        give_room(line, room);
+        limit_memory(line, memory);
         worst = std::max(worst, share_above(found_for(line).listed.makespan, bound));
       }
     }
-    std::printf("room for %d, delay of %d ops: %.2f %%\n", room, delay, 100 * worst);
+    std::printf("memory for %d, delay of %d ops: %.2f %%\n", memory, delay, 100 * worst);
     return worst;
   };
   EXPECT_LE(cost(8, 0), 0.01);
@@ -268,10 +268,10 @@ TEST(OrderSearch, RepeatsItself) {
   }
 }
 
-TEST(OrderSearch, RefusesARoomForLessThanOneMicroBatch) {
+TEST(OrderSearch, RefusesMemoryForLessThanOneMicroBatch) {
   Line line = equal_line(4, 8, kOp);
-  give_room(line, 4);
-  line.legs[2].room.most = 1;
+  limit_memory(line, 4);
+  line.legs[2].memory.most = 1;
   EXPECT_FALSE(search_order(line).has_value());
 }
 
@@ -296,16 +296,16 @@ TEST(Quotas, OfThePublishedRules) {
   EXPECT_EQ(neighbour_quotas(line), (Quotas{15, 13, 11, 9, 7, 5, 3, 1}));
   delay_link(line, 6, 4 * kOp);  // (20 + 80) / 20 ops of the next stage
   EXPECT_EQ(neighbour_quotas(line), (Quotas{18, 16, 14, 12, 10, 8, 6, 1}));
-  give_room(line, 10);
+  limit_memory(line, 10);
   EXPECT_EQ(even_quotas(line), (Quotas{10, 8, 6, 5, 4, 3, 2, 1}));
 }
 
-TEST(Quotas, KeepRooms) {
+TEST(Quotas, KeepMemoryLimits) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Line line = line_of({6, 18, true}, seed);
     const Quotas ring = ring_quotas_within(line, 0);
     for (size_t s = 0; s < ring.size(); ++s) {
-      EXPECT_LE(ring[s], line.legs[s].room.most_whole(line.micros));
+      EXPECT_LE(ring[s], line.legs[s].memory.most_whole(line.micros));
       EXPECT_LE(ring[s], ring[s > 0 ? s - 1 : 0]);
     }
   }

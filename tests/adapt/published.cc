@@ -32,17 +32,17 @@ Duration both_ways(const Line& line, int32_t stage) {
   return way_down(line, stage) + way_up(line, stage);
 }
 
-int32_t room_for(const Line& line, int32_t stage) {
-  const Room& room = line.legs[at(stage)].room;
-  if (room.most == 0) return line.micros;
-  return static_cast<int32_t>(std::min<int64_t>(line.micros, room.most / room.whole));
+int32_t whole_for(const Line& line, int32_t stage) {
+  const MemoryLimit& memory = line.legs[at(stage)].memory;
+  if (memory.most == 0) return line.micros;
+  return static_cast<int32_t>(std::min<int64_t>(line.micros, memory.most / memory.whole));
 }
 
-// Clips each count to the room of its stage and to the count of the stage before.
+// Clips each count to the memory limit of its stage and to the count of the stage before.
 Counts clipped(const Line& line, Counts counts) {
   int32_t before = line.micros;
   for (int32_t s = 0; s < line.stages(); ++s) {
-    before = counts[at(s)] = std::min({counts[at(s)], room_for(line, s), before});
+    before = counts[at(s)] = std::min({counts[at(s)], whole_for(line, s), before});
   }
   return counts;
 }
@@ -99,7 +99,8 @@ Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
   return sequence;
 }
 
-// Clips the forwards ahead to the rooms, and postpones the weight gradients as far as room allows.
+// Clips the forwards ahead to the memory limits, and postpones the weight gradients as far as
+// memory allows.
 Published fixed_order(const Line& line, const std::string& name, int32_t per_stage,
                       int32_t lag_per_stage) {
   const Counts ahead = clipped(line, built_up(line, [&](int32_t) { return per_stage; }));
@@ -107,10 +108,10 @@ Published fixed_order(const Line& line, const std::string& name, int32_t per_sta
   for (int32_t s = 0; s < line.stages(); ++s) {
     int32_t lag = std::min(line.micros, lag_per_stage * s);
     Sequence sequence = in_turn(line.micros, ahead[at(s)], lag);
-    while (lag > 0 && !keeps_room(line.legs[at(s)], sequence)) {
+    while (lag > 0 && !fits_memory(line.legs[at(s)], sequence)) {
       sequence = in_turn(line.micros, ahead[at(s)], --lag);
     }
-    if (!keeps_room(line.legs[at(s)], sequence)) return {name, std::nullopt};
+    if (!fits_memory(line.legs[at(s)], sequence)) return {name, std::nullopt};
     sequences.push_back(std::move(sequence));
   }
   return {name, std::move(sequences)};
@@ -176,14 +177,15 @@ void add_planned(const Line& line, std::vector<Published>& all) {
 }  // namespace
 
 std::vector<Published> published_orders(const Line& line) {
-  int32_t least_room = line.micros;
-  for (int32_t s = 0; s < line.stages(); ++s) least_room = std::min(least_room, room_for(line, s));
+  int32_t least_whole = line.micros;
+  for (int32_t s = 0; s < line.stages(); ++s)
+    least_whole = std::min(least_whole, whole_for(line, s));
   std::vector<Published> all;
   all.push_back(fixed_order(line, "1f1b", 1, 0));
   all.push_back(fixed_order(line, "zb-h1", 1, 1));
   all.push_back(fixed_order(line, "zb-h2", 2, 2));
-  all.push_back(by_quotas(line, "even", even(room_for(line, 0), line.stages())));
-  all.push_back(by_quotas(line, "even, least room", even(least_room, line.stages())));
+  all.push_back(by_quotas(line, "even", even(whole_for(line, 0), line.stages())));
+  all.push_back(by_quotas(line, "even, least memory", even(least_whole, line.stages())));
   all.push_back(by_quotas(line, "neighbours", neighbours(line)));
   const Line coarse = in_steps(line);
   all.push_back(by_quotas(coarse, "neighbours in steps", neighbours(coarse)));

@@ -10,17 +10,18 @@
 
 namespace tenuto {
 
-// An order, or nothing if it does not fit into the rooms.
+// An order, or nothing if it does not fit into the memory limits.
 struct Published {
   std::string name;
   std::optional<std::vector<Sequence>> sequences;
 };
 
-// All of them for a line. Quotas (warm-up forwards) are clipped to the room of the stage, and to
-// the quota of the stage before, because a stage that waits for more forwards deadlocks.
+// All of them for a line. Quotas (warm-up forwards) are clipped to the memory limit of the stage,
+// and to the quota of the stage before, because a stage that waits for more forwards deadlocks.
 //
-// - "1f1b", "zb-h1", "zb-h2": fixed orders; with less room than they need, fewer forwards ahead.
-// - "even": the room of the first stage spread evenly (Algorithm 1); "even, least room": the room
+// - "1f1b", "zb-h1", "zb-h2": fixed orders; with less memory than they need, fewer forwards ahead.
+// - "even": the memory limit of the first stage spread evenly (Algorithm 1); "even, least memory":
+// the memory
 //   of the stage with the least.
 // - "neighbours": each pair of stages hides its delay (Algorithm 2); "neighbours in steps": on a
 //   clock of 30 steps for the longest op, as published.

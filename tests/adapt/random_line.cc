@@ -24,11 +24,11 @@ const std::vector<LineKind>& line_kinds() {
   return kinds;
 }
 
-const std::vector<LineKind>& tiny_kinds(bool rooms) {
+const std::vector<LineKind>& tiny_kinds(bool limited) {
   static const std::vector<LineKind> wide = {{2, 3}, {2, 4}, {2, 5}, {3, 3}, {3, 4}, {4, 3}};
   static const std::vector<LineKind> narrow = {{2, 3, true}, {2, 4, true}, {2, 5, true},
                                                {3, 3, true}, {3, 4, true}, {4, 3, true}};
-  return rooms ? narrow : wide;
+  return limited ? narrow : wide;
 }
 
 Line random_line(Random& random, const LineKind& kind) {
@@ -58,10 +58,10 @@ Line random_line(Random& random, const LineKind& kind) {
       line.legs[link].down_busy = line.legs[link + 1].up_busy = busy;
     }
   }
-  if (kind.rooms) {
+  if (kind.limited) {
     for (Leg& leg : line.legs) {
       const double most = 1000 * kind.stages * between(random, 1, 2.5);
-      leg.room = {static_cast<int64_t>(most), 1000, 200 + random.below(801)};
+      leg.memory = {static_cast<int64_t>(most), 1000, 200 + random.below(801)};
     }
   }
   return line;
@@ -78,8 +78,8 @@ void delay_link(Line& line, int32_t stage, Duration delay) {
   line.legs[static_cast<size_t>(stage) + 1].up = delay;
 }
 
-void give_room(Line& line, int32_t micros) {
-  for (Leg& leg : line.legs) leg.room = {2 * int64_t{micros}, 2, 1};
+void limit_memory(Line& line, int32_t micros) {
+  for (Leg& leg : line.legs) leg.memory = {2 * int64_t{micros}, 2, 1};
 }
 
 }  // namespace tenuto

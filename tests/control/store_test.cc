@@ -209,7 +209,7 @@ TEST(Journal, StaysSmall) {
 }
 
 // As on a full disk: the old lines stay, and the next line that fits is written.
-TEST(Journal, NoRoomIsSaid) {
+TEST(Journal, AFullDiskIsReported) {
   const Folder folder;
   const std::string path = folder / "journal";
   auto store = open_journal(path);

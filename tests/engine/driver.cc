@@ -82,9 +82,9 @@ class Driver::Round {
     if (op.kind == OpKind::Recv) {
       const auto found = letters_.find({static_cast<int32_t>(worker), moved_value(op)});
       if (found == letters_.end()) return false;
-      const auto room = expect(compute.allocate(moved_value(op)));
-      CHECK(room.size() == found->second.size(), "a message of the size of its room");
-      std::copy(found->second.begin(), found->second.end(), room.begin());
+      const auto buffer = expect(compute.allocate(moved_value(op)));
+      CHECK(buffer.size() == found->second.size(), "a message of the size of its buffer");
+      std::copy(found->second.begin(), found->second.end(), buffer.begin());
       letters_.erase(found);
       return true;
     }
@@ -114,9 +114,9 @@ class Driver::Round {
     summed_.insert(op.group.value);
     Device& compute = *driver_.seats_[worker].compute;
     const Value total{ValueKind::Total, op.part, op.stage, {}};
-    const auto room = expect(compute.allocate(total));
-    CHECK(room.size() == sum.size() * sizeof(float), "a total as large as its parts");
-    std::memcpy(room.data(), sum.data(), room.size());
+    const auto buffer = expect(compute.allocate(total));
+    CHECK(buffer.size() == sum.size() * sizeof(float), "a total as large as its parts");
+    std::memcpy(buffer.data(), sum.data(), buffer.size());
     CHECK(compute.reduced(total).ok(), "a total is taken");
     return true;
   }

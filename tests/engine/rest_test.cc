@@ -171,7 +171,7 @@ void expect_same(TestCluster& cluster, Survivors& all, const Undisturbed& undist
 struct Case {
   const char* name;
   Job job;
-  int64_t room = kAllKept;
+  int64_t keep_bytes = kAllKept;
   bool separate_memory = false;
   int64_t stride = 3;  // from one call at which a worker is lost to the next
 };
@@ -189,7 +189,7 @@ int64_t lose_at_calls(const Case& of) {
     for (int64_t at = victim % stride;; at += stride) {
       SCOPED_TRACE(cat(of.name, ", worker ", victim, " lost at call ", at));
       TestCluster cluster(of.job, plan, engines(of.job, plan, of.separate_memory));
-      cluster.keep_bytes = of.room;
+      cluster.keep_bytes = of.keep_bytes;
       Survivors all(cluster, plan);
       if (!all.run_and_lose({victim}, at, 2)) break;
       expect_same(cluster, all, undisturbed);
@@ -215,8 +215,8 @@ TEST_F(EngineRest, LossAtEveryCallWithAWholeBackward) {
 }
 
 TEST_F(EngineRest, LossWhereNothingIsKept) {
-  lose_at_calls({.name = "nothing kept, split", .job = job(2, 2, "zb-h1"), .room = 0});
-  lose_at_calls({.name = "nothing kept, whole", .job = job(2, 2, "1f1b"), .room = 0});
+  lose_at_calls({.name = "nothing kept, split", .job = job(2, 2, "zb-h1"), .keep_bytes = 0});
+  lose_at_calls({.name = "nothing kept, whole", .job = job(2, 2, "1f1b"), .keep_bytes = 0});
 }
 
 TEST_F(EngineRest, LossInOtherLayouts) {
@@ -251,15 +251,15 @@ TEST_F(EngineRest, LossesInRecovery) {
     const Plan plan = plan_of_model(own);
     const Undisturbed undisturbed = run_undisturbed(own, plan, 5);
     for (int32_t round = 0; round < (kSanitized ? 3 : 12); ++round) {
-      const int64_t room = random.below(3) == 0 ? 0 : kAllKept;
+      const int64_t keep_bytes = random.below(3) == 0 ? 0 : kAllKept;
       const WorkerId first{static_cast<int32_t>(random.below(6))};
       WorkerId second = first;
       while (second == first) second = {static_cast<int32_t>(random.below(6))};
       const int64_t at = random.below(90), then = random.below(60);
       SCOPED_TRACE(cat(order, " round ", round, ": worker ", first, " at call ", at, ", worker ",
-                       second, " at call ", then, ", room ", room));
+                       second, " at call ", then, ", keep_bytes ", keep_bytes));
       TestCluster cluster(own, plan, engines(own, plan));
-      cluster.keep_bytes = room;
+      cluster.keep_bytes = keep_bytes;
       Survivors all(cluster, plan);
       all.run_and_lose(first, at, 2);
       all.run_and_lose(second, then, 4);

@@ -227,7 +227,7 @@ TEST(Check, Memory) {
   EXPECT_TRUE(check(plan).ok());
 }
 
-TEST(Check, Rooms) {
+TEST(Check, MemoryLimits) {
   Plan plan = small_plan();
   plan.limits.assign(2, {0, 0, {1999, 1000, 1000}});
   const Status status = check(plan);
@@ -237,17 +237,17 @@ TEST(Check, Rooms) {
             "worker 0, op 2 (F0.1): here it would hold 2000 and its memory limit is 1999 (a micro");
   plan.limits.assign(2, {0, 0, {2000, 1000, 1000}});
   EXPECT_TRUE(check(plan).ok());
-  plan.limits[1].room.late = 1001;
+  plan.limits[1].memory.late = 1001;
   EXPECT_NE(refusal(plan).find("takes 1001 after its input gradient and only 1000 before"),
             std::string::npos);
-  plan.limits[1].room = {kMostRoom + 1, 1, 1};
+  plan.limits[1].memory = {kMostMemory + 1, 1, 1};
   EXPECT_NE(refusal(plan).find("has a memory limit above"), std::string::npos);
-  // Under ready dispatch, with room for one micro-batch the pipeline is slow; with less it hangs.
+  // Under ready dispatch, with memory for one micro-batch the pipeline is slow; with less it hangs.
   plan = small_plan();
   plan.dispatch = Dispatch::Ready;
   plan.limits.assign(2, {0, 0, {1000, 1000, 500}});
   EXPECT_TRUE(check(plan).ok());
-  plan.limits[1].room.most = 999;
+  plan.limits[1].memory.most = 999;
   EXPECT_NE(refusal(plan).find("nothing can move"), std::string::npos);
 }
 

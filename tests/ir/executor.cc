@@ -178,10 +178,11 @@ class Run {
   static bool allowed(const Station& station, const Op& op) {
     const Limit& limit = station.limit;
     if (op.kind == OpKind::Forward) {
-      const Room& room = limit.room;
+      const MemoryLimit& memory = limit.memory;
       const int64_t late = station.held - station.whole;
       return (limit.micros == 0 || station.held < limit.micros) &&
-             (room.most == 0 || room.whole * (station.whole + 1) + room.late * late <= room.most);
+             (memory.most == 0 ||
+              memory.whole * (station.whole + 1) + memory.late * late <= memory.most);
     }
     return op.kind != OpKind::BackwardInput ||
            station.forwards >= std::min(limit.warm_up, station.all_forwards);

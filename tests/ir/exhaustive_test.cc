@@ -43,8 +43,8 @@ std::string describe(const Plan& plan) {
   std::string text = to_text(plan.schedule);
   for (const Limit& limit : plan.limits) {
     text += "limit " + std::to_string(limit.micros) + " warm-up " + std::to_string(limit.warm_up) +
-            " room " + std::to_string(limit.room.most) + "/" + std::to_string(limit.room.whole) +
-            "/" + std::to_string(limit.room.late) + "\n";
+            " memory " + std::to_string(limit.memory.most) + "/" +
+            std::to_string(limit.memory.whole) + "/" + std::to_string(limit.memory.late) + "\n";
   }
   return text;
 }
@@ -92,7 +92,7 @@ TEST(Exhaustive, CheckRefusesWhatCanStandStill) {
 }
 
 // With one stage a worker and no warm-up, one global order of micro-batches is enough: no plan with
-// room for a micro-batch is refused.
+// memory for a micro-batch is refused.
 TEST(Exhaustive, OneOrderIsEnough) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Random random(mix(2, seed));
@@ -107,7 +107,7 @@ TEST(Exhaustive, OneOrderIsEnough) {
 }
 
 // The stages of a worker share its slots: check must find out whether the order of the stages in
-// the lists fits the room.
+// the lists fits the memory limit.
 TEST(Exhaustive, SharedSlotsOfSeveralStages) {
   Tally tally;
   for (const SmallKind& kind : {SmallKind{2, 1, 2, 3}, SmallKind{1, 2, 2, 2}, SmallKind{2, 2, 2, 2},
@@ -233,7 +233,7 @@ TEST(Exhaustive, MadePlans) {
         shape.dispatch = dispatch;
         shape.memory = memory;
         const auto plan = make_plan(shape);
-        if (!plan.ok()) continue;  // too few micro-batches or too little room for the order
+        if (!plan.ok()) continue;  // too few micro-batches or too little memory for the order
         ++plans;
         const Endings endings = search_all(plan.value());
         EXPECT_TRUE(check(plan.value()).ok());
@@ -253,7 +253,7 @@ TEST(Exhaustive, SaysWhatWaitsForWhat) {
   shape.micros = 3;
   shape.dispatch = Dispatch::Ready;
   Plan plan = make_plan(shape).value();
-  // The last stage needs two forwards before it makes a gradient, but the first has room for one.
+  // The last stage needs two forwards before it makes a gradient, but the first has memory for one.
   plan.limits = {{1, 0, {}}, {2, 2, {}}};
   const Status status = check(plan);
   ASSERT_FALSE(status.ok());

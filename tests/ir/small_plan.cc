@@ -100,7 +100,7 @@ Limit draw_limit(const SmallKind& kind, Random& random) {
   if (random.below(2) == 0) {
     limit.micros = most;
   } else {
-    limit.room = {int64_t{4} * most + random.below(4), 4, random.below(5)};
+    limit.memory = {int64_t{4} * most + random.below(4), 4, random.below(5)};
   }
   if (random.below(4) == 0) limit.warm_up = static_cast<int32_t>(1 + random.below(2));
   return limit;

@@ -23,7 +23,7 @@ enum class MicroOrder : uint8_t {
 
 // A plan for ready dispatch: a random holder of each stage runs each micro-batch, and the stages of
 // a worker are mixed at random. A worker may hold 1 to 2 micro-batches for each stage, by a limit
-// or a room; some have a warm-up. The plan may deadlock.
+// or a memory limit; some have a warm-up. The plan may deadlock.
 Plan small_ready_plan(const SmallKind& kind, MicroOrder order, Random& random);
 
 // A plan with random lists for listed dispatch. It may deadlock.

@@ -104,7 +104,7 @@ TEST(Walk, ReadyTakesBackwardThenForwardThenWeight) {
   EXPECT_EQ(walk.startable().front(), find(walk, "F0.2"));
   run(walk, "F0.2");
   EXPECT_EQ(walk.held(), 3);
-  // Three are held: the weight gradient makes room.
+  // Three are held: the weight gradient frees memory.
   EXPECT_EQ(walk.startable().front(), find(walk, "W0.0"));
   run(walk, "W0.0");
   EXPECT_EQ(walk.startable().front(), find(walk, "F0.3"));

@@ -72,7 +72,7 @@ TEST(PlanCache, IsKeyedByTheSituation) {
   EXPECT_FALSE(found_with([](Step& s) { s.cluster.exceptions[{{0}, {1}}] = {kStepOp, 0}; }));
   EXPECT_FALSE(found_with([](Step& s) { s.plan.stages[0].holders.pop_back(); }));
   EXPECT_FALSE(found_with([](Step& s) { s.plan.split_backward = !s.plan.split_backward; }));
-  EXPECT_FALSE(found_with([](Step& s) { s.plan.limits[0].room.most += 1; }));
+  EXPECT_FALSE(found_with([](Step& s) { s.plan.limits[0].memory.most += 1; }));
 }
 
 TEST(PlanCache, ForgetsTheOldest) {

@@ -59,7 +59,7 @@ struct Layout {
   int32_t stages, pipelines;
   const char* order;
   bool split;
-  int64_t room;
+  int64_t keep_bytes;
   const char* sums = "ring";
 };
 
@@ -68,7 +68,7 @@ struct Layout {
 // several stages.
 TEST(Resume, LossAtEveryCallOfSmallClusters) {
   int64_t spared = 0;
-  for (const auto& [stages, pipelines, order, split, room, sums] :
+  for (const auto& [stages, pipelines, order, split, keep_bytes, sums] :
        {Layout{2, 2, "zb-h1", true, kAllKept}, Layout{2, 2, "1f1b", false, kAllKept},
         Layout{1, 3, "zb-h1", true, kAllKept}, Layout{2, 2, "zb-h1", true, 0},
         Layout{2, 2, "1f1b", false, 0}, Layout{2, 2, "zb-v", true, kAllKept},
@@ -86,7 +86,7 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
         SCOPED_TRACE(
             cat(order, " ", pipelines, " x ", stages, ", worker ", victim, " lost at call ", at));
         TestCluster cluster(job, plan);
-        cluster.keep_bytes = room;
+        cluster.keep_bytes = keep_bytes;
         Survivors all(cluster, plan);
         const bool reached = all.run_and_lose({victim}, at, 2);
         if (!reached) break;
@@ -99,8 +99,8 @@ TEST(Resume, LossAtEveryCallOfSmallClusters) {
     std::printf(
         "%s %d x %d, %s, %s kept: %ld losses, %.3f of a step's ops left, %ld Steps taken back, %ld "
         "totals copied\n",
-        order, pipelines, stages, sums, room == 0 ? "nothing" : "all", static_cast<long>(points),
-        static_cast<double>(ops) / static_cast<double>(points * whole),
+        order, pipelines, stages, sums, keep_bytes == 0 ? "nothing" : "all",
+        static_cast<long>(points), static_cast<double>(ops) / static_cast<double>(points * whole),
         static_cast<long>(taken_back), static_cast<long>(copied));
   }
   // How much was spared depends on how far the others had come, and so on the machine. Survivors
@@ -119,16 +119,16 @@ TEST(Resume, LossesInRecovery) {
     const char* const order = !split ? "1f1b" : several ? "zb-v" : "zb-h1";
     const Job job = job_of(stages, 3, static_cast<int32_t>(1 + random.below(2)), order, split);
     const Plan plan = plan_of(job);
-    const int64_t room = random.below(3) == 0 ? 256 * random.below(4) : kAllKept;
+    const int64_t keep_bytes = random.below(3) == 0 ? 256 * random.below(4) : kAllKept;
     const WorkerId first{static_cast<int32_t>(random.below(3 * stages))};
     WorkerId second = first;
     while (second == first) second = {static_cast<int32_t>(random.below(3 * stages))};
     const int64_t at = random.below(120), then = random.below(60);
     SCOPED_TRACE(cat("round ", round, ": ", stages, " stages, ", job.parallel.order, ", worker ",
-                     first, " at call ", at, ", worker ", second, " at call ", then, ", room ",
-                     room));
+                     first, " at call ", at, ", worker ", second, " at call ", then,
+                     ", keep_bytes ", keep_bytes));
     TestCluster cluster(job, plan);
-    cluster.keep_bytes = room;
+    cluster.keep_bytes = keep_bytes;
     Survivors all(cluster, plan);
     all.run_and_lose(first, at, 2);
     all.run_and_lose(second, then, 4);

@@ -115,9 +115,9 @@ class StagedWire : public testing::Test {
   void make_messages(int count) {
     for (int i = 0; i < count; ++i) {
       sources.push_back(pattern(static_cast<uint64_t>(i), kSize));
-      rooms.emplace_back(kSize);
+      buffers.emplace_back(kSize);
       left.copies.own(sources.back());
-      right.copies.own(rooms.back());
+      right.copies.own(buffers.back());
     }
   }
   void set_slots(Seat& seat, int peer, bool send, int slots) {
@@ -126,7 +126,7 @@ class StagedWire : public testing::Test {
   }
 
   MemoryNetwork network;
-  std::deque<std::vector<std::byte>> sources, rooms;
+  std::deque<std::vector<std::byte>> sources, buffers;
   Seat left{network, 0}, right{network, 1};
 };
 
@@ -138,14 +138,14 @@ TEST_F(StagedWire, BringsTheBytesThroughItsSlotsAndNoMore) {
   std::vector<Ticket> sent, received;
   for (int i = 0; i < kCount; ++i) {
     sent.push_back(left.send(1, activation(i), sources[static_cast<size_t>(i)]));
-    received.push_back(right.recv(0, activation(i), rooms[static_cast<size_t>(i)]));
+    received.push_back(right.recv(0, activation(i), buffers[static_cast<size_t>(i)]));
   }
   for (int i = 0; i < kCount; ++i) {
     EXPECT_TRUE(left.party.end_of(sent[static_cast<size_t>(i)]).status.ok());
     const Done done = right.party.end_of(received[static_cast<size_t>(i)]);
     EXPECT_TRUE(done.status.ok());
     EXPECT_GT(done.sent.count(), 1) << "a message leaves when its copy has ended";
-    EXPECT_TRUE(same(rooms[static_cast<size_t>(i)], sources[static_cast<size_t>(i)])) << i;
+    EXPECT_TRUE(same(buffers[static_cast<size_t>(i)], sources[static_cast<size_t>(i)])) << i;
   }
   const StagedCounters out = left.staged->counters(), in = right.staged->counters();
   EXPECT_EQ(out.sent, kCount);
@@ -161,19 +161,19 @@ TEST_F(StagedWire, BringsTheBytesThroughItsSlotsAndNoMore) {
 TEST_F(StagedWire, OneKindDoesNotWaitForTheOther) {
   make_messages(2);
   set_slots(left, 1, true, 1);
-  std::vector<std::byte> back = pattern(9, kSize), room(kSize);
+  std::vector<std::byte> back = pattern(9, kSize), buffer(kSize);
   right.copies.own(back);
-  left.copies.own(room);
+  left.copies.own(buffer);
   // The only slot for activations waits for a receive that is not posted yet.
   const Ticket blocked = left.send(1, activation(0), sources[0]);
   const Ticket behind = left.send(1, activation(1), sources[1]);
-  const Ticket answer = left.recv(1, gradient(0), room);
+  const Ticket answer = left.recv(1, gradient(0), buffer);
   EXPECT_TRUE(right.party.end_of(right.send(0, gradient(0), back)).status.ok());
   EXPECT_TRUE(left.party.end_of(answer).status.ok());
-  EXPECT_TRUE(same(room, back));
-  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), rooms[0])).status.ok());
+  EXPECT_TRUE(same(buffer, back));
+  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), buffers[0])).status.ok());
   EXPECT_TRUE(left.party.end_of(blocked).status.ok());
-  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(1), rooms[1])).status.ok());
+  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(1), buffers[1])).status.ok());
   EXPECT_TRUE(left.party.end_of(behind).status.ok());
 }
 
@@ -186,14 +186,14 @@ TEST_F(StagedWire, HostMemoryAndTheDirectPathGoAsTheyAre) {
   EXPECT_TRUE(same(word, there));
   left.staged->set_path({1}, Path::Direct);  // this end only: the other one stays staged
   left.send(1, activation(0), sources[0]);
-  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), rooms[0])).status.ok());
-  EXPECT_TRUE(same(rooms[0], sources[0]));
+  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), buffers[0])).status.ok());
+  EXPECT_TRUE(same(buffers[0], sources[0]));
   EXPECT_EQ(left.staged->counters().direct, 1);
   EXPECT_EQ(left.staged->counters().sent, 0);
   EXPECT_EQ(right.staged->counters().received, 1);
   left.staged->set_path({1}, Path::Staged);
   const Ticket last = left.send(1, activation(1), sources[1]);
-  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(1), rooms[1])).status.ok());
+  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(1), buffers[1])).status.ok());
   EXPECT_TRUE(left.party.end_of(last).status.ok());
   EXPECT_EQ(left.staged->counters().sent, 1);
 }
@@ -207,13 +207,13 @@ TEST_F(StagedWire, AFailedCopyEndsItsMessageAndGivesItsSlotBack) {
   left.copies.refuse_copies = false;
   right.copies.refuse_copies = true;
   const Ticket second = left.send(1, activation(1), sources[1]);
-  EXPECT_FALSE(right.party.end_of(right.recv(0, activation(1), rooms[1])).status.ok());
+  EXPECT_FALSE(right.party.end_of(right.recv(0, activation(1), buffers[1])).status.ok());
   EXPECT_TRUE(left.party.end_of(second).status.ok());
   right.copies.refuse_copies = false;
   const Ticket third = left.send(1, activation(2), sources[2]);
-  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(2), rooms[2])).status.ok());
+  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(2), buffers[2])).status.ok());
   EXPECT_TRUE(left.party.end_of(third).status.ok());
-  EXPECT_TRUE(same(rooms[2], sources[2]));
+  EXPECT_TRUE(same(buffers[2], sources[2]));
   EXPECT_EQ(left.staged->counters().in_use, 0);
   EXPECT_EQ(right.staged->counters().in_use, 0);
 }
@@ -229,15 +229,15 @@ TEST_F(StagedWire, NoPinnedMemoryIsSaidOfEachMessage) {
   }
   left.copies.refuse_memory = false;
   left.send(1, activation(0), sources[0]);
-  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), rooms[0])).status.ok());
+  EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), buffers[0])).status.ok());
 }
 
 TEST_F(StagedWire, DropEndsWhatWaitsCopiesAndTravels) {
   make_messages(4);
   set_slots(left, 1, true, 2);
   set_slots(right, 0, false, 1);
-  const Ticket posted = right.recv(0, activation(7), rooms[0]);
-  const Ticket queued = right.recv(0, activation(8), rooms[1]);
+  const Ticket posted = right.recv(0, activation(7), buffers[0]);
+  const Ticket queued = right.recv(0, activation(8), buffers[1]);
   const Ticket travelling = left.send(1, activation(0), sources[0]);  // no receive for it
   while (left.staged->counters().to_host.count() == 0) std::this_thread::yield();
   left.copies.hold();
@@ -260,23 +260,23 @@ TEST_F(StagedWire, DropEndsWhatWaitsCopiesAndTravels) {
 
 TEST_F(StagedWire, CloseLetsCopiedMessagesLeave) {
   make_messages(1);
-  const Ticket received = right.recv(0, activation(0), rooms[0]);
+  const Ticket received = right.recv(0, activation(0), buffers[0]);
   const Ticket sent = left.send(1, activation(0), sources[0]);
   EXPECT_TRUE(left.staged->close(kPatience).ok());
   EXPECT_TRUE(left.party.end_of(sent).status.ok());
   EXPECT_TRUE(right.party.end_of(received).status.ok());
-  EXPECT_TRUE(same(rooms[0], sources[0]));
+  EXPECT_TRUE(same(buffers[0], sources[0]));
 }
 
 TEST_F(StagedWire, ManyMessagesBothWaysUnderChangingSlots) {
   constexpr int kCount = 200;
   make_messages(kCount);
-  std::deque<std::vector<std::byte>> backs, back_rooms;
+  std::deque<std::vector<std::byte>> backs, back_buffers;
   for (int i = 0; i < kCount; ++i) {
     backs.push_back(pattern(static_cast<uint64_t>(1000 + i), kSize));
-    back_rooms.emplace_back(kSize);
+    back_buffers.emplace_back(kSize);
     right.copies.own(backs.back());
-    left.copies.own(back_rooms.back());
+    left.copies.own(back_buffers.back());
   }
   std::vector<Ticket> at_left, at_right;
   for (size_t i = 0; i < kCount; ++i) {
@@ -284,15 +284,15 @@ TEST_F(StagedWire, ManyMessagesBothWaysUnderChangingSlots) {
     if (i % 16 == 0) set_slots(left, 1, true, 1 + micro / 16 % 4);
     if (i % 24 == 0) set_slots(right, 0, false, 1 + micro / 24 % 3);
     at_left.push_back(left.send(1, activation(micro), sources[i]));
-    at_right.push_back(right.recv(0, activation(micro), rooms[i]));
+    at_right.push_back(right.recv(0, activation(micro), buffers[i]));
     at_right.push_back(right.send(0, gradient(micro), backs[i]));
-    at_left.push_back(left.recv(1, gradient(micro), back_rooms[i]));
+    at_left.push_back(left.recv(1, gradient(micro), back_buffers[i]));
   }
   for (const Ticket ticket : at_left) EXPECT_TRUE(left.party.end_of(ticket).status.ok());
   for (const Ticket ticket : at_right) EXPECT_TRUE(right.party.end_of(ticket).status.ok());
   for (size_t i = 0; i < kCount; ++i) {
-    EXPECT_TRUE(same(rooms[i], sources[i])) << i;
-    EXPECT_TRUE(same(back_rooms[i], backs[i])) << i;
+    EXPECT_TRUE(same(buffers[i], sources[i])) << i;
+    EXPECT_TRUE(same(back_buffers[i], backs[i])) << i;
   }
   EXPECT_LE(left.staged->counters().most_slots, 4);
   EXPECT_LE(right.staged->counters().most_slots, 3);

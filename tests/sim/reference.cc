@@ -222,13 +222,13 @@ class Reference {
       for (Doing& it : person.list) {
         if (it.op.kind != kind || it.over) continue;
         const bool warm = person.forwards_begun >= std::min(limit.warm_up, person.forwards);
-        const Room& of = limit.room;
+        const MemoryLimit& of = limit.memory;
         const int late = person.held - person.whole;
-        const bool room =
+        const bool memory =
             (limit.micros == 0 || person.held < limit.micros) &&
             (of.most == 0 || of.whole * (person.whole + 1) + of.late * late <= of.most);
         if (ready(person, it.op) && (kind != OpKind::BackwardInput || warm) &&
-            (kind != OpKind::Forward || room)) {
+            (kind != OpKind::Forward || memory)) {
           return &it;
         }
         break;

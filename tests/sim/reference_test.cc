@@ -51,7 +51,7 @@ Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
   // Memory limits that hold the warm-up forwards, so that no order deadlocks.
   for (Limit& limit : it.plan.limits) {
     if (below(2) == 0) continue;
-    limit.room = {1000 * std::max(limit.warm_up, 1) + below(2500), 1000, below(1001)};
+    limit.memory = {1000 * std::max(limit.warm_up, 1) + below(2500), 1000, below(1001)};
   }
   return it;
 }

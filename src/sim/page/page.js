@@ -4,7 +4,7 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("data").textContent);
-  const box = byId("box"), room = byId("room"), canvas = byId("chart"), tip = byId("tip");
+  const box = byId("box"), scroll = byId("scroll"), canvas = byId("chart"), tip = byId("tip");
   const status = byId("status");
   const pen = canvas.getContext("2d");
   const AXIS = 26, GUTTER = 104, PAD = 5, MAIL = 11;
@@ -162,7 +162,7 @@
     const rows = data.stages_of.length * lines.length;
     rowHeight = rows <= 16 ? 24 : rows <= 40 ? 18 : 13;
     const total = AXIS + PAD + data.stages_of.length * workerHeight() + 4;
-    room.style.height = total + "px";
+    scroll.style.height = total + "px";
     const limit = Math.max(280, window.innerHeight - 150);
     box.style.height = Math.min(total, limit) + 2 + "px";
     width = box.clientWidth;
@@ -268,7 +268,7 @@
       let top = 0, filled = 0;
       for (let k = 0; k < ORDER.length; ++k) {
         filled += sum[(first + column) * ORDER.length + k];
-        // What takes next to no time leaves a trace too, where there is room.
+        // What takes next to no time leaves a trace too, where there is space.
         const some = sum[(first + column) * ORDER.length + k] > 0 && top < high ? top + 1 : top;
         const below = Math.max(some, Math.min(high, Math.round(filled * high)));
         for (; top < below; ++top) pixels[top * wide + column] = theme.pixel[k];
