@@ -251,7 +251,7 @@ def prose(lines):
     """(number, line) outside of code blocks."""
     fenced = False
     for number, line in enumerate(lines, 1):
-        if line.startswith("```"):
+        if line.lstrip().startswith("```"):
             fenced = not fenced
         elif not fenced and not line.startswith("    "):
             yield number, line
@@ -280,6 +280,36 @@ def check_documents(tree):
                     yield path, number, f"link to {target}: {whole} has no such title"
 
 
+# What a document in `backticks` must find in the tree: a path, and names of two words or more.
+PATH = re.compile(r"(?!build/)(?:\w[\w.-]*/)+\w[\w.-]*$")
+NAME = re.compile(r"\b(?:[a-z]+(?:_[a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b(?!\*|\.\.\.)")
+
+
+def check_names(tree):
+    """The paths and the code names of documents exist; NAME, FOLDER and the like stand for any."""
+    known, paths = set(), set()
+    for path, text in tree.text.items():
+        lines = set(text.split("\n"))
+        if path.endswith(".md"):
+            lines -= {line for _, line in prose(tree.lines(path))}
+        known.update(re.findall(r"\w+", "\n".join(lines)))
+    for place, folders, files in os.walk(tree.root):
+        relative = os.path.relpath(place, tree.root)
+        folders[:] = [f for f in folders if not tree.skipped(relative, f)]
+        for path in (os.path.normpath(os.path.join("/", relative, f)) for f in folders + files):
+            paths.update(end for i, c in enumerate(path) if c == "/"
+                         for end in (path[i + 1:], os.path.splitext(path[i + 1:])[0]))
+            known.add(os.path.basename(path))
+    for path in tree.paths(ends=".md"):
+        for number, line in prose(tree.lines(path)):
+            for span in re.findall(r"`([^`]+)`", line):
+                if PATH.match(span) and span not in paths and not re.search(r"[A-Z]{4}", span):
+                    yield path, number, f"{span}: there is no such file"
+                for name in NAME.findall(span):
+                    if name not in known:
+                        yield path, number, f"{name}: no code has this name"
+
+
 CHECKS = {
     "direction": check_direction,
     "torch": check_torch,
@@ -288,6 +318,7 @@ CHECKS = {
     "documented": check_documented,
     "words": check_words,
     "documents": check_documents,
+    "names": check_names,
     **LIMITS,
 }
 

@@ -15,7 +15,6 @@ TABLE = "tools/tidy_limits.py"
 
 EXCEPTIONS = {
     "lengths": {
-        "docs/formats.md",
         "src/rehearsal/paced.cc",
         "tests/collective/complete_test.cc",
         "tests/communicator/communicator_test.cc",

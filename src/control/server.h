@@ -25,7 +25,7 @@ struct ServerSettings {
   std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };
 
-// A question or request of a client that is not a worker; see docs/formats.md.
+// A question or request of a client that is not a worker; see docs/formats-run.md.
 struct Question {
   int64_t id = 0;
   std::string text;

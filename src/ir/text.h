@@ -1,4 +1,4 @@
-// The schedule's text form, in and out (docs/formats.md). One worker a line:
+// The schedule's text form, in and out (docs/formats-schedule.md). One worker a line:
 //
 //     stages 2 micros 2
 //     w0: F0.0 >a0.0@1 F0.1 >a0.1@1 <g1.0@1 B0.0 W0.0 <g1.1@1 B0.1 W0.1 R0:0 <n1@1 M0 >v0@1 U0

@@ -1,5 +1,5 @@
 // Writes the files that a run leaves to its user: metrics.jsonl, events.jsonl and traces
-// (docs/formats.md).
+// (docs/formats-run.md).
 #pragma once
 
 #include <optional>

@@ -232,6 +232,14 @@ class Tidy(unittest.TestCase):
                     {"README.md": "# A\n\n[x](docs/tour.md#the-run)\n"})
         self.expect("documents", "docs/more.md", "2 titles", {"docs/more.md": "# A\n\n# B\n"})
 
+    def test_names(self):
+        self.expect("names", "docs/more.md", "src/base/gone.h: there is no such file",
+                    {"docs/more.md": "# A\n\n`src/base/gone.h` and `src/NAME.cc`\n"})
+        self.expect("names", "docs/more.md", "gone_name: no code has this name",
+                    {"docs/more.md": "# A\n\n`gone_name(3)`\n"})
+        self.expect("names", "docs/more.md", "GoneName: no code has this name",
+                    {"docs/more.md": "# A\n\n`GoneName`\n"})
+
     def test_command_line(self):
         program = [sys.executable, os.path.join(ROOT, "tools", "tidy.py")]
         with tempfile.TemporaryDirectory() as root:
