@@ -151,7 +151,7 @@ TEST(LineFile, AFullDiskLeavesWholeLines) {
 }
 
 // Each validation is printed once, with its step; later lines do not repeat it.
-TEST(Progress, AValidationIsToldOnceWithItsStep) {
+TEST(Progress, AValidationIsReportedOnceWithItsStep) {
   Job job;
   job.steps = 40;
   std::FILE* stream = std::tmpfile();

@@ -173,7 +173,7 @@ TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
 }
 
 // A connection breaks, and its other end neither reconnects nor exits.
-TEST_P(Death, OfAPeerThatDoesNotComeBackIsToldAfterTheLimit) {
+TEST_P(Death, OfAPeerThatDoesNotComeBackIsReportedAfterTheLimit) {
   UcxSettings settings = ucx_settings(GetParam());
   settings.mend_limit = std::chrono::milliseconds(200);
   Party host(make_ucx(settings), hello_of(0));
@@ -337,7 +337,7 @@ class Stranger {
   ucp_ep_h endpoint_ = nullptr;
 };
 
-TEST(Ucx, StrangersAreCountedAndSentAway) {
+TEST(Ucx, StrangersAreCountedAndRefused) {
   UcxSettings settings = ucx_settings();
   settings.hello_limit = std::chrono::seconds(3);  // all words of the stranger come within it
   Party host(make_ucx(settings), hello_of(0));
@@ -373,7 +373,7 @@ TEST(Ucx, StrangersAreCountedAndSentAway) {
   EXPECT_TRUE(guest.connect(host).ok());
 }
 
-TEST(Ucx, MoreStrangersThanAreKept) {
+TEST(Ucx, UnidentifiedConnectionsAreLimited) {
   UcxSettings settings = ucx_settings();
   settings.most_strangers = 2;
   settings.hello_limit = std::chrono::milliseconds(500);
@@ -489,7 +489,7 @@ size_t accepted_at(const SocketAddress& listener) {
 // the listener is gone; a request that came then made it use freed memory. All connections are
 // accepted before the first request is sent: UCX may tell an event of a closed connection to the
 // next one that gets its descriptor, which is another defect.
-TEST(Ucx, ARequestThatComesWhileTheWireGoesDoesNoHarm) {
+TEST(Ucx, ARequestDuringShutdownIsHarmless) {
   const std::string request = connection_request();
   ASSERT_FALSE(request.empty());
   for (int round = 0; round < 60; ++round) {
@@ -521,7 +521,7 @@ TEST(Ucx, ARequestThatComesWhileTheWireGoesDoesNoHarm) {
   }
 }
 
-TEST(Ucx, APortScanDoesNoHarm) {
+TEST(Ucx, APortScanIsHarmless) {
   Party host(make_ucx(ucx_settings()), hello_of(0));
   const auto to = resolve(host.wire->address().text);
   for (int i = 0; i < 5; ++i) {
