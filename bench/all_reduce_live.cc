@@ -244,7 +244,7 @@ void end_row(const std::vector<Column>& columns) {
   std::fflush(stdout);
 }
 
-// The columns take turns, so that other load on the machine affects all of them alike.
+// The columns take turns, so that other load on the machine affects all of them equally.
 void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
   for (Column& column : columns) {
     column.times.clear();

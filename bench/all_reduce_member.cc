@@ -114,7 +114,7 @@ class BenchMember {
     CommunicatorSettings settings;
     for (int32_t member = 0; member < members; ++member) settings.members.push_back({member});
     settings.self = {place_.self};
-    // The same number at all members of the group, whatever other groups they are in.
+    // All members of the group get the same number, even if they are in other groups too.
     settings.number = members * 64 + std::bit_width(static_cast<uint64_t>(slice));
     settings.slice_bytes = slice;
     settings.sends_at_once = place_.sends;

@@ -1,7 +1,7 @@
 // All-reduces of communicators over the UCX wire on loopback, with one thread per member: time by
 // size, algorithm, slices and concurrent sends. Variants take turns, so that other load on the
-// machine affects all alike; medians are printed. All members share the machine's cores and memory,
-// so the figures compare variants and say nothing about a network.
+// machine affects all equally; medians are printed. All members share the machine's cores and
+// memory, so the figures compare variants and say nothing about a network.
 //
 //     communicator_bench [MEMBERS [ROUNDS]]
 //

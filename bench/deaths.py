@@ -1,4 +1,4 @@
-"""Runs of paced workers that are killed: how soon the others go on, and that nothing is lost.
+"""Runs of paced workers that are killed: how soon the others continue, and that no step is lost.
 
     bench/deaths.py TENUTO [--seconds 60] [--seed 1]
     bench/deaths.py TENUTO --each-op [--numerics fast]

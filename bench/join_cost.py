@@ -25,7 +25,7 @@ KNOWS = re.compile(r"has the state of version (\d+)")
 
 def job_text(folder, op_ms, state_mib):
     lengths = {f"{name}_ms": [op_ms] for name in ("forward", "backward_input", "backward_weight")}
-    # A third of the state is parameters, the rest what the optimizer keeps.
+    # A third of the state is parameters, the rest is optimizer state.
     return toml_of({"job": {"steps": STEPS, "directory": str(folder), "checkpoint_every": 0},
                     "parallel": {"stages": 4, "pipelines": 2, "micros": 4},
                     "device": {"kind": "paced", "clock": "real", **lengths,

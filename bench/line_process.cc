@@ -51,7 +51,7 @@ LineProcess::~LineProcess() {
 
 void LineProcess::write(const std::string& line) {
   const std::string all = line + "\n";
-  // That the program is gone is noticed when its answer does not come.
+  // If the program has ended, the caller notices it because no answer comes.
   if (::write(input_, all.data(), all.size()) < 0) return;
 }
 

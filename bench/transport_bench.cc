@@ -1,6 +1,6 @@
 // The UCX wire against plain blocking sockets, two processes over loopback TCP, in the same run:
 // bandwidth with eight messages under way, and the one-way latency of 8 bytes. The variants take
-// turns within each round, so that other load on the machine affects all alike; medians of the
+// turns within each round, so that other load on the machine affects all equally; medians of the
 // rounds are printed. The last line is the ratio that has a target.
 #include <netinet/in.h>
 #include <netinet/tcp.h>

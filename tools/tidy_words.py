@@ -5,7 +5,7 @@ The check reads identifiers (divided at _ and at capitals), comments and documen
 
 import re
 
-# Of each word: the forms that are refused, what to write instead, and uses that stay.
+# For each word: the forms that are refused, what to write instead, and uses that are allowed.
 RETIRED = {
     "room": (r"rooms?", "memory limit, buffer, space, allocate", r'"room\\?"|"\.room[."]'),
     "settle": (r"settle[sdr]?|settling", "finish, make final, grant: what it does", None),

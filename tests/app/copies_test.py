@@ -33,7 +33,7 @@ class Copies(Returning):
         self.inject(run, "start=1.1")
         self.wait_for(run, KNOWS)
         run.wait_for_steps(len(run.metrics()) + 5)
-        # The copy of the stage, and that of the other one, come with those who are left.
+        # The surviving workers hold the copies of both stages.
         self.stop(run)
         self.assert_gone(workers)
         self.assert_as_undisturbed(run)

@@ -1,4 +1,4 @@
-"""Signals, deaths, full disks, NaNs: each ends with a sentence that says how to go on."""
+"""Signals, deaths, full disks, NaNs: each ends with a sentence that says how to continue."""
 import os
 import pathlib
 import random

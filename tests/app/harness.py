@@ -41,7 +41,7 @@ class Run:
         except FileNotFoundError:
             return []
         lines = text.splitlines(keepends=True)
-        # While the run goes on, the last line may be half written.
+        # During the run the last line may be half written.
         if lines and not lines[-1].endswith("\n") and self.process.poll() is None:
             lines.pop()
         return [json.loads(line) for line in lines]

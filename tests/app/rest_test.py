@@ -87,7 +87,7 @@ class Rest(LeftOver):
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
         self.assertEqual(len(self.told(run, "death")), 1)
         self.assert_same(run)
-        # The next coordinator has begun an epoch and found again what was left.
+        # The next coordinator has begun an epoch and found the rest of the step again.
         self.assertEqual(len(self.shares(run)), 2, self.told(run, "recovery"))
         self.assertEqual(run.metrics()[2]["epoch"], 3)
 

@@ -85,7 +85,7 @@ class Live(Case):
         self.assertIn("expected resilience.slow_links=adapt", refused.stderr)
         self.assertEqual(tenuto("inject", run.folder, "checkpoint").returncode, 0)
 
-        # A stranger's token is refused, and nothing comes of it.
+        # A request with a wrong token is refused and changes nothing.
         known = json.loads(where.read_text())
         where.write_text(json.dumps({**known, "token": "guessed"}))
         stranger = tenuto("status", run.folder)

@@ -61,7 +61,7 @@ class Staggered(Survival):
         self.assertTrue(any(abs(time - period) <= 0.001 * period for time in times), times)
 
     def test_clipped_steps_of_the_engine(self):
-        # The clip is the median of the norms: some steps stand, others are undone.
+        # The clip is the median of the norms: some steps are kept, others are undone.
         self.write_engine_job(optimizer__clip=0)
         norms = [line["gradient_norm"] for line in self.train(name="norms").metrics()]
         self.job.unlink()

@@ -1,4 +1,4 @@
-"""Workers die while a run trains: it goes on without them, and loses no step."""
+"""Workers die during a run: it continues without them, and loses no step."""
 import json
 import os
 import pathlib

@@ -51,7 +51,7 @@ class Story : public Survival {
   void steps(int count) {
     for (int i = 0; i < count; ++i) all_step();
   }
-  // Worker 3 dies, and the others go on without it.
+  // Worker 3 dies, and the others continue without it.
   void lose() {
     die();
     freeze();

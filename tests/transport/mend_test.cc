@@ -70,7 +70,8 @@ class End {
       }
       while (take(Duration::zero())) continue;
       if (next[0] < kMessages || next[1] < kMessages || open_ == 0) continue;
-      // Breaks go on while calls are open; if nothing ends for this long, a message is lost.
+      // Connections break again while calls are open; if nothing ends for this long, a message is
+      // lost.
       idle = take(milliseconds(2)) ? 0 : idle + 1;
       ASSERT_LT(idle, 8000) << open_ << " calls never ended";
     }

@@ -31,8 +31,8 @@ int main(int count, char** arguments) {
   const std::vector<std::byte> bytes(kSize);
   std::vector<std::vector<std::byte>> buffer(kCount, std::vector<std::byte>(kSize));
   uint64_t ticket = 1;
-  // "listen" first grants one message. Then all modes send a word that the connection stands;
-  // "stream" goes on with large sends and receives.
+  // "listen" first grants one message. Then all modes send a message that says that the connection
+  // works; "stream" goes on with large sends and receives.
   const bool listens = std::string(arguments[2]) == "listen";
   const std::span<std::byte> one(buffer[0].data(), kSmall);
   if (listens) static_cast<void>(wire.recv(WorkerId{0}, {0, 0, 0}, one, Ticket{++ticket}));

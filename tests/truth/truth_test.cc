@@ -150,7 +150,7 @@ TEST_F(Truth, MomentumIsBitwiseEqual) {
 }
 
 // Optimizer steps are taken before the norm is known and undone if it is clipped: the same bits as
-// with waiting. The clip limit is the median norm, so that some steps stand and others do not.
+// with waiting. The clip limit is the median norm, so that some steps are kept and others are not.
 TEST_F(Truth, StepsAheadOfTheNormAreBitwiseEqual) {
   for (const char* kind : {"adamw", "sgd"}) {
     Job own = job(1, 1, "1f1b");
