@@ -16,10 +16,6 @@ TABLE = "tools/tidy_limits.py"
 EXCEPTIONS = {
     "lengths": {
         "src/rehearsal/paced.cc",
-        "tests/collective/complete_test.cc",
-        "tests/communicator/communicator_test.cc",
-        "tests/control/decide_test.cc",
-        "tests/seeded/whole_run.cc",
     },
     "parameters": {
         "src/app/iterations.cc price_steps",

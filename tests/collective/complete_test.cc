@@ -4,300 +4,17 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <iostream>
-#include <map>
-#include <set>
 
 #include "base/random.h"
 #include "base/text.h"
 #include "collective/algorithm.h"
+#include "collective/chunk_flow.h"
 #include "collective/shapes.h"
 #include "sanitized.h"
 
 namespace tenuto {
 namespace {
-
-using Cut = std::vector<int32_t>;  // [place] sends and receives of a chunk that are over
-using Sum = std::vector<int>;      // [place] how often a member's contribution is in it
-
-// What a member's memory of a chunk really holds.
-struct Memory {
-  Sum own, total;  // the contributions in each; none = nothing, or torn
-  auto operator<=>(const Memory&) const = default;
-};
-
-// The sends and receives of one chunk at each member, and the states that they can be in.
-class ChunkFlow {
- public:
-  ChunkFlow(const Collective& collective, int32_t chunk) : entries_(collective.members.size()) {
-    std::map<WorkerId, size_t> place;
-    for (const WorkerId member : collective.members) place.emplace(member, place.size());
-    std::map<const Move*, Sender> sent_as;
-    for (const Round& round : collective.rounds) {
-      for (const bool send : {true, false}) {
-        for (const Move& move : round.moves) {
-          if (move.chunk.value != chunk) continue;
-          const size_t at = place[send ? move.from : move.to];
-          const auto index = static_cast<int32_t>(entries_[at].size());
-          if (send) sent_as[&move] = {at, index};
-          entries_[at].push_back({send, move.add, send ? Sender{} : sent_as[&move]});
-        }
-      }
-    }
-  }
-
-  // Sends happen as soon as they can, so states differ only in the receives that are over.
-  Cut begin() const {
-    Cut cut(entries_.size());
-    for (size_t at = 0; at < cut.size(); ++at) pass_sends(cut, at);
-    return cut;
-  }
-  std::vector<size_t> possible(const Cut& cut) const {
-    std::vector<size_t> found;
-    for (size_t at = 0; at < cut.size(); ++at) {
-      const auto next = static_cast<size_t>(cut[at]);
-      if (next == entries_[at].size()) continue;
-      const Sender& sender = entries_[at][next].sender;
-      if (cut[sender.place] > sender.index) found.push_back(at);
-    }
-    return found;
-  }
-  Cut after(Cut cut, size_t at) const {
-    ++cut[at];
-    pass_sends(cut, at);
-    return cut;
-  }
-  Cut all_over() const {
-    Cut cut;
-    for (const auto& each : entries_) cut.push_back(static_cast<int32_t>(each.size()));
-    return cut;
-  }
-  // Every reachable state, or none when there are more than `most`.
-  std::vector<Cut> all(size_t most) const {
-    std::set<Cut> seen{begin()};
-    std::deque<Cut> open{begin()};
-    for (; !open.empty(); open.pop_front()) {
-      for (const size_t at : possible(open.front())) {
-        Cut next = after(open.front(), at);
-        if (seen.insert(next).second) open.push_back(std::move(next));
-      }
-      if (seen.size() > most) return {};
-    }
-    return {seen.begin(), seen.end()};
-  }
-  Cut draw(Random& random) const {
-    Cut cut = begin();
-    size_t length = 0;
-    for (const auto& each : entries_) length += each.size();
-    for (int64_t left = random.below(static_cast<int64_t>(length) + 1); left > 0; --left) {
-      const auto ways = possible(cut);
-      if (ways.empty()) return cut;
-      cut = after(cut, ways[static_cast<size_t>(random.below(std::ssize(ways)))]);
-    }
-    return cut;
-  }
-  // What the members' memory holds after the sends and receives in `cut`, played message by
-  // message.
-  std::vector<Memory> play(const Cut& cut, const std::vector<bool>& keeps) const {
-    std::vector<Sum> sums;
-    for (size_t at = 0; at < cut.size(); ++at) {
-      sums.emplace_back(cut.size(), 0);
-      sums.back()[at] = 1;
-    }
-    std::vector<Memory> memory;
-    for (const Sum& sum : sums) memory.push_back({sum, {}});
-    std::map<std::pair<size_t, int32_t>, Sum> sent;
-    Cut over(cut.size());
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t at = 0; at < cut.size(); ++at) {
-        for (; over[at] < cut[at]; ++over[at], moved = true) {
-          const Entry& entry = entries_[at][static_cast<size_t>(over[at])];
-          if (entry.send) {
-            sent[{at, over[at]}] = sums[at];
-            continue;
-          }
-          const auto came = sent.find({entry.sender.place, entry.sender.index});
-          if (came == sent.end()) break;
-          for (size_t i = 0; i < cut.size(); ++i) {
-            sums[at][i] = came->second[i] + (entry.add ? sums[at][i] : 0);
-          }
-          memory[at].total = sums[at];
-          if (!keeps[at]) memory[at].own.clear();
-        }
-      }
-    }
-    EXPECT_EQ(over, cut);
-    return memory;
-  }
-  // True when the next entry of member `at` is a receive that overwrites the total.
-  bool may_tear(const Cut& cut, size_t at) const {
-    const auto next = static_cast<size_t>(cut[at]);
-    return next < entries_[at].size() && !entries_[at][next].send && !entries_[at][next].add;
-  }
-
- private:
-  struct Sender {
-    size_t place = 0;
-    int32_t index = 0;
-  };
-  struct Entry {
-    bool send = false, add = false;
-    Sender sender;
-  };
-  void pass_sends(Cut& cut, size_t at) const {
-    auto& over = cut[at];
-    while (static_cast<size_t>(over) < entries_[at].size() &&
-           entries_[at][static_cast<size_t>(over)].send) {
-      ++over;
-    }
-  }
-
-  std::vector<std::vector<Entry>> entries_;
-};
-
-// Executes a completion without knowing how it was made: each member runs the sends and receives
-// of its chunks in order, and the next step is drawn.
-class Execution {
- public:
-  Execution(const Completion& completion, const std::vector<WorkerId>& members,
-            const std::vector<std::vector<Memory>>& memory)
-      : completion_(completion), members_(members) {
-    std::map<WorkerId, size_t> place;
-    for (const WorkerId member : members) place.emplace(member, place.size());
-    const auto chunks = static_cast<size_t>(completion.collective.chunk_count);
-    sums_.assign(members.size(), std::vector<Sum>(chunks));
-    over_.assign(members.size(), std::vector<int32_t>(chunks));
-    chains_.assign(members.size(), std::vector<std::deque<Entry>>(chunks));
-    for (const WorkerId member : completion.collective.members) {
-      const size_t at = place[member];
-      for (size_t chunk = 0; chunk < chunks; ++chunk) {
-        fill(at, chunk, memory[at][chunk], completion.begins[at][chunk]);
-      }
-    }
-    for (const Round& round : completion.collective.rounds) {
-      std::set<WorkerId> out, in;
-      for (const Move& move : round.moves) {
-        if (!out.insert(move.from).second || !in.insert(move.to).second) fault("a port is taken");
-      }
-      for (const bool send : {true, false}) {
-        for (size_t i = 0; i < round.moves.size(); ++i) {
-          const Move& move = round.moves[i];
-          const size_t message = messages_.size() - (send ? 0 : round.moves.size() - i);
-          const Chain chain{place[send ? move.from : move.to],
-                            static_cast<size_t>(move.chunk.value)};
-          entries_of(chain).push_back({message, send, move.add});
-          if (send) messages_.push_back({});
-          if (!send) messages_[message].to = chain;
-          adds_ += send && move.add;
-          ++left_;
-        }
-      }
-    }
-    for (size_t at = 0; at < members.size(); ++at) {
-      for (size_t chunk = 0; chunk < chunks; ++chunk) offer({at, chunk});
-    }
-  }
-
-  // Makes `steps` steps; -1 = all.
-  void run(Random& random, int64_t steps = -1) {
-    for (; steps != 0 && !ready_.empty(); --steps) {
-      const auto pick = static_cast<size_t>(random.below(std::ssize(ready_)));
-      const Chain chain = ready_[pick];
-      ready_[pick] = ready_.back();
-      ready_.pop_back();
-      step(chain);
-      offer(chain);
-    }
-  }
-
-  // How often each member's contribution is in a chunk of the total at a place.
-  const Sum& sum(size_t at, size_t chunk) const { return sums_[at][chunk]; }
-  int32_t over(size_t at, size_t chunk) const { return over_[at][chunk]; }
-  bool received(size_t at, size_t chunk) const { return received_.count({at, chunk}) != 0; }
-  bool may_tear(size_t at, size_t chunk) const {
-    const auto& chain = chains_[at][chunk];
-    return !chain.empty() && !chain.front().send && !chain.front().add;
-  }
-  int64_t adds() const { return adds_; }
-  int64_t steps() const { return left_; }
-  bool over() const { return left_ == 0; }
-  const std::string& fault() const { return fault_; }
-
- private:
-  struct Entry {
-    size_t message = 0;
-    bool send = false, add = false;
-  };
-  struct Chain {
-    size_t at = 0, chunk = 0;
-  };
-  struct Message {
-    bool sent = false;
-    Sum sum;
-    Chain to;
-  };
-
-  std::deque<Entry>& entries_of(Chain chain) { return chains_[chain.at][chain.chunk]; }
-  // Adds a chain to the ready ones if it can go on.
-  void offer(Chain chain) {
-    const auto& entries = entries_of(chain);
-    if (entries.empty()) return;
-    if (entries.front().send || messages_[entries.front().message].sent) ready_.push_back(chain);
-  }
-
-  void fault(const std::string& what) {
-    if (fault_.empty()) fault_ = what;
-  }
-
-  void fill(size_t at, size_t chunk, const Memory& memory, ChunkBegin begin) {
-    if (begin == ChunkBegin::Nothing) return;
-    sums_[at][chunk] = begin == ChunkBegin::Own ? memory.own : memory.total;
-    if (sums_[at][chunk].empty()) fault("it begins with what is not there");
-  }
-
-  void step(Chain chain) {
-    const Entry entry = entries_of(chain).front();
-    entries_of(chain).pop_front();
-    --left_;
-    ++over_[chain.at][chain.chunk];
-    Message& message = messages_[entry.message];
-    auto& sum = sums_[chain.at][chain.chunk];
-    if (!entry.send) received_.insert({chain.at, chain.chunk});
-    if (entry.send) {
-      if (sum.empty()) fault("nothing is sent");
-      message.sum = sum;
-      message.sent = true;
-      const auto& waiting = entries_of(message.to);
-      if (!waiting.empty() && waiting.front().message == entry.message && !waiting.front().send) {
-        ready_.push_back(message.to);
-      }
-    } else if (!entry.add) {
-      if (sum == message.sum) fault("what is put is there");
-      for (size_t i = 0; i < members_.size(); ++i) {
-        const bool due = completion_.contributors.has(static_cast<int32_t>(i));
-        if (message.sum.at(i) != int{due}) fault("what is put is not the result");
-      }
-      sum = message.sum;
-    } else {
-      if (sum.empty()) fault("it adds to nothing");
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += message.sum.at(i);
-    }
-  }
-
-  const Completion& completion_;
-  const std::vector<WorkerId>& members_;
-  std::vector<std::vector<Sum>> sums_;      // [place][chunk]
-  std::vector<std::vector<int32_t>> over_;  // [place][chunk]
-  std::vector<std::vector<std::deque<Entry>>> chains_;
-  std::vector<Message> messages_;
-  std::set<std::pair<size_t, size_t>> received_;
-  std::vector<Chain> ready_;
-  int64_t adds_ = 0, left_ = 0;
-  std::string fault_;
-};
-
 // True when disjoint parts sum up to the survivors, found by trying all combinations.
 bool coverable(const std::vector<MemberSet>& parts, const MemberSet& alive, const MemberSet& had,
                size_t from) {
@@ -323,7 +40,7 @@ struct State {
   std::vector<WorkerId> members;
   MemberSet alive;
   std::vector<MemberHolding> holdings;
-  std::vector<std::vector<Memory>> memory;  // [place][chunk]
+  std::vector<std::vector<ChunkMemory>> memory;  // [place][chunk]
   int32_t chunks = 0;
   int64_t elements = 0;
   bool filled(int32_t chunk) const {
@@ -376,7 +93,7 @@ void expect_completed(const State& state, Random& random) {
     EXPECT_FALSE(made.reason.empty());
     return;
   }
-  Execution execution(made, state.members, state.memory);
+  CompletionRun execution(made, state.members, state.memory);
   execution.run(random);
   EXPECT_EQ(execution.fault(), "");
   EXPECT_TRUE(execution.over()) << "it stands still";
@@ -409,7 +126,7 @@ class Stopped {
 
   // The state with these cuts, by chunk. `keeping`: which members keep their input; 0 = none, 1 =
   // all, 2 = drawn.
-  State at(const std::vector<Cut>& cuts, const std::vector<int32_t>& dead, int64_t keeping,
+  State at(const std::vector<ChunkCut>& cuts, const std::vector<int32_t>& dead, int64_t keeping,
            Random& random) const {
     const auto members = static_cast<int32_t>(collective_.members.size());
     State state{collective_.members, all_but(members, dead), {}, {}, chunks(), chunks()};
@@ -421,7 +138,7 @@ class Stopped {
     }
     for (size_t c = 0; c < cuts.size(); ++c) {
       const auto chunk = static_cast<int32_t>(c);
-      const std::vector<Memory> memory = flow(chunk).play(cuts[c], keeps);
+      const std::vector<ChunkMemory> memory = flow(chunk).play(cuts[c], keeps);
       for (size_t p = 0; p < keeps.size(); ++p) {
         const bool torn = flow(chunk).may_tear(cuts[c], p) && random.below(2) == 1;
         const ChunkHolding before{true, MemberSet(members)};
@@ -467,16 +184,16 @@ TEST(Complete, EveryStateOfSmallGroups) {
         if (!made.ok()) continue;
         const Stopped stopped(made.value());
         for (int32_t chunk = 0; chunk < stopped.chunks(); ++chunk) {
-          std::vector<Cut> cuts = stopped.flow(chunk).all(3000);
+          std::vector<ChunkCut> cuts = stopped.flow(chunk).all(3000);
           if (cuts.empty()) {
             for (int i = 0; i < 300; ++i) cuts.push_back(stopped.flow(chunk).draw(random));
           }
           states += std::ssize(cuts);
-          for (const Cut& cut : cuts) {
+          for (const ChunkCut& cut : cuts) {
             for (const auto& dead : dead_sets(count)) {
               // With many states, try only about 100 for each choice of dead members.
               if (cuts.size() > 100 && random.below(std::ssize(cuts)) > 100) continue;
-              std::vector<Cut> all;
+              std::vector<ChunkCut> all;
               for (int32_t c = 0; c < stopped.chunks(); ++c) {
                 all.push_back(c == chunk ? cut : stopped.flow(c).draw(random));
               }
@@ -510,7 +227,7 @@ TEST(Complete, DrawnLargerGroups) {
         shape_for(algorithm.card, count, static_cast<int32_t>(random.below(2 * count))));
     if (!made.ok()) continue;
     const Stopped stopped(made.value());
-    std::vector<Cut> cuts;
+    std::vector<ChunkCut> cuts;
     for (int32_t c = 0; c < stopped.chunks(); ++c) cuts.push_back(stopped.flow(c).draw(random));
     std::vector<int32_t> dead;
     for (int64_t left = 1 + random.below(count - 1); left > 0; --left) {
@@ -547,7 +264,7 @@ TEST(Complete, ALateMemberThatNeverComes) {
       Procedure first = made.value();
       first.collective.rounds = {moves.rounds.begin(), early};
       const Stopped stopped(first);
-      std::vector<Cut> cuts;
+      std::vector<ChunkCut> cuts;
       for (int32_t c = 0; c < moves.chunk_count; ++c) cuts.push_back(stopped.flow(c).all_over());
       for (const int64_t keeping : {0, 1}) {
         SCOPED_TRACE(cat("n ", count, " k ", chunks, " keeping ", keeping));
@@ -580,7 +297,7 @@ TEST(Complete, DeathsInCompletions) {
         name, shape_for(find_algorithm(name)->card, count, static_cast<int32_t>(random.below(9))));
     ASSERT_TRUE(made.ok());
     const Stopped stopped(made.value());
-    std::vector<Cut> cuts;
+    std::vector<ChunkCut> cuts;
     for (int32_t c = 0; c < stopped.chunks(); ++c) cuts.push_back(stopped.flow(c).draw(random));
     std::vector<int32_t> dead{static_cast<int32_t>(random.below(count))};
     const int64_t keeping = random.below(2);
@@ -593,7 +310,7 @@ TEST(Complete, DeathsInCompletions) {
           complete(state.members, state.alive, state.holdings, state.chunks, state.elements);
       if (testing::Test::HasFailure()) return;
       if (completion.contributors.empty() || state.alive.count() < 2) break;
-      Execution execution(completion, state.members, state.memory);
+      CompletionRun execution(completion, state.members, state.memory);
       execution.run(random, random.below(execution.steps() + 1));
       const ChunkHistory history(completion, state.members, state.holdings);
       State next = state;
@@ -609,9 +326,9 @@ TEST(Complete, DeathsInCompletions) {
           holding.chunks[chunk] = history.holding(place, c, {over, torn}, keeping == 1,
                                                   state.holdings[at].chunks[chunk]);
           all = all && over == history.length(place, c);
-          Memory& memory = next.memory[at][chunk];
+          ChunkMemory& memory = next.memory[at][chunk];
           if (!execution.received(at, chunk) && !torn) continue;
-          memory.total = torn ? Sum{} : execution.sum(at, chunk);
+          memory.total = torn ? ContributorCounts{} : execution.sum(at, chunk);
           if (keeping == 0) memory.own.clear();
         }
         if (!all || random.below(2) == 0) continue;

@@ -12,27 +12,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
 #include <thread>
-#include <utility>
-#include <variant>
 
 #include "app/job_model.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "control/server.h"
 #include "ir/text.h"
-#include "protocol/client.h"
 #include "run/coordinate.h"
 #include "runtime/test_cluster.h"
 #include "seeded/keeping_wire.h"
+#include "seeded/memory_control.h"
 #include "transport/memory.h"
 #include "worker/worker_run.h"
 #include "world/load.h"
@@ -43,9 +37,6 @@ namespace {
 // Thrown through a coordinator to end it at once.
 struct Fallen {};
 
-class MemoryClient;
-class MemoryServer;
-
 // A worker's version and weights at the end.
 struct Held {
   int64_t version = -1;
@@ -53,15 +44,20 @@ struct Held {
 };
 
 // The run, with all that its threads share.
-class WholeRun {
+class WholeRun : public MemoryControl {
  public:
   explicit WholeRun(const Scenario& scenario);
   std::string play(const std::string& folder);
 
-  // The worker's side. A worker has one incarnation at a time.
-  void enter(MemoryClient& client);
-  void leave(MemoryClient& client);
-  void say(const Report& report);
+  void enter(MemoryClient& client) override;
+  void leave(MemoryClient& client) override;
+  void say(const Report& report) override;
+  void open(MemoryServer& server) override;
+  void close() override;
+  std::vector<std::variant<Report, StreamEnded>> take() override;
+  void tell(const Instruction& instruction, const std::string& plan) override;
+
+  // What device and wire of a worker do here.
   WorkerWire make_wire(const Hello& hello, Mailbox& mailbox);
   WorkerCompute make_device(const Plan& plan, const std::vector<StageId>& stages, Mailbox& mailbox);
   bool lives(WorkerId worker) {
@@ -70,12 +66,6 @@ class WholeRun {
   }
   void count(WorkerId worker);
   void note_held(WorkerId worker, Held held);
-
-  // The coordinator's side.
-  void open(MemoryServer& server);
-  void close();
-  std::vector<std::variant<Report, StreamEnded>> take();
-  void tell(const Instruction& instruction, const std::string& plan);
 
  private:
   // One worker number.
@@ -133,86 +123,6 @@ class WholeRun {
 WholeRun* run = nullptr;  // the only run of this process
 
 thread_local WorkerId self_here;  // the worker whose thread this is
-
-// A worker's end of the conversation.
-class MemoryClient : public Client {
- public:
-  MemoryClient(const ClientSettings& settings, Report first, Mailbox& mailbox)
-      : self_(settings.self), incarnation_(settings.incarnation), mailbox_(mailbox) {
-    run->enter(*this);
-    report(std::move(first));
-  }
-  ~MemoryClient() override { run->leave(*this); }
-
-  void report(Report report) override {
-    report.worker = self_;
-    report.incarnation = incarnation_;
-    report.sequence = ++sequence_;
-    if (const auto now = told(); now) report.term = now->instruction.directive.term;
-    run->say(report);
-  }
-  void cut_off(Duration) override {}
-  std::shared_ptr<const Told> told() const override {
-    const std::lock_guard lock(mutex_);
-    return told_;
-  }
-  Status state() const override {
-    const std::lock_guard lock(mutex_);
-    return state_;
-  }
-
-  WorkerId self() const { return self_; }
-  int32_t incarnation() const { return incarnation_; }
-  // As in the real client, the newest instruction of the highest term counts.
-  void hear(Told next) {
-    const auto age = [](const Instruction& of) {
-      return std::pair(of.directive.term, of.sequence);
-    };
-    {
-      const std::lock_guard lock(mutex_);
-      if (told_ && age(next.instruction) <= age(told_->instruction)) return;
-      if (told_ && !next.rest) next.rest = told_->rest;
-      told_ = std::make_shared<const Told>(std::move(next));
-    }
-    mailbox_.post({});
-  }
-  void end() {
-    {
-      const std::lock_guard lock(mutex_);
-      state_ = Error{Code::Disconnected, Reach::Job, "this process has ended"};
-    }
-    mailbox_.post({});
-  }
-
- private:
-  const WorkerId self_;
-  const int32_t incarnation_;
-  Mailbox& mailbox_;
-  int64_t sequence_ = 0;
-  mutable std::mutex mutex_;  // guards what follows
-  std::shared_ptr<const Told> told_;
-  Status state_ = ok();
-};
-
-// The coordinator's end.
-class MemoryServer : public Server {
- public:
-  explicit MemoryServer(std::function<void()> wake) : wake_(std::move(wake)) { run->open(*this); }
-  ~MemoryServer() override { run->close(); }
-  const std::string& address() const override { return address_; }
-  std::vector<std::variant<Report, StreamEnded>> take() override { return run->take(); }
-  std::vector<Question> take_questions() override { return {}; }
-  void answer(int64_t, const std::string&, const std::string&) override {}
-  void tell(const Instruction& instruction, const std::string& plan) override {
-    run->tell(instruction, plan);
-  }
-  void repeat() override {}
-  void wake() const { wake_(); }
-
- private:
-  const std::string address_ = "memory:1";
-  const std::function<void()> wake_;
-};
 
 // A device that can be set not to resume; at its end it records its version and weights.
 class WatchedDevice : public ForwardingDevice {
@@ -623,7 +533,7 @@ std::string last_words(const std::string& folder) {
 Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
                                                Mailbox& mailbox,
                                                std::function<void(const Error&)>) {
-  return std::unique_ptr<Client>(std::make_unique<MemoryClient>(settings, first, mailbox));
+  return std::unique_ptr<Client>(std::make_unique<MemoryClient>(*run, settings, first, mailbox));
 }
 
 Result<std::string> ask_coordinator(const std::string&, const std::string&, const std::string&,
@@ -632,7 +542,7 @@ Result<std::string> ask_coordinator(const std::string&, const std::string&, cons
 }
 
 Result<std::unique_ptr<Server>> start_server(const ServerSettings&, std::function<void()> wake) {
-  return std::unique_ptr<Server>(std::make_unique<MemoryServer>(std::move(wake)));
+  return std::unique_ptr<Server>(std::make_unique<MemoryServer>(*run, std::move(wake)));
 }
 
 Result<WorkerWire> make_worker_wire(const Job&, const Hello& hello, Mailbox& mailbox,
