@@ -88,8 +88,9 @@ class Play {
       settings.sends_at_once = call_.sends_at_once;
       settings.receives_at_once = 1;  // as in the price, whose ports take messages in order
       it.reduction = std::make_unique<Reduction>(
-          collective_, collective_.members[i], settings, std::as_bytes(std::span(it.own)),
-          std::as_writable_bytes(std::span(it.total)), now, std::vector<int64_t>());
+          collective_, collective_.members[i], settings,
+          ReductionTensor{std::as_bytes(std::span(it.own)),
+                          std::as_writable_bytes(std::span(it.total)), now});
       take_calls(static_cast<int32_t>(i));
     }
   }

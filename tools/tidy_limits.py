@@ -18,12 +18,7 @@ EXCEPTIONS = {
         "src/rehearsal/paced.cc",
     },
     "parameters": {
-        "src/app/iterations.cc price_steps",
-        "src/app/iterations.h price_steps",
         "src/rehearsal/paced.cc Paced",
-        "src/runtime/reduction.cc Reduction",
-        "src/runtime/reduction.h Reduction",
-        "tests/ir/rules.cc has_place",
     },
     "faces": set(),
     "inputs": set(),

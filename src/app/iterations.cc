@@ -3,8 +3,8 @@
 namespace tenuto {
 
 Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
-                                         const std::vector<Fault>& faults, int32_t stages,
-                                         int64_t iterations, const PriceOptions& options) {
+                                         const FaultySteps& steps, const PriceOptions& options) {
+  const auto& [faults, stages, iterations] = steps;
   std::vector<int64_t> ends;
   for (const int64_t step : change_steps(faults)) {
     if (step < iterations) ends.push_back(step);

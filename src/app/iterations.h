@@ -16,12 +16,18 @@ struct Stretch {
   std::vector<std::string> faults;  // what is in force, in words
 };
 
-// Prices steps [0, iterations) of a run whose links change as `faults` say, from `base` on.
+// The first steps of a run whose links change as `faults` say.
+struct FaultySteps {
+  const std::vector<Fault>& faults;
+  int32_t stages = 0;
+  int64_t iterations = 0;  // how many steps
+};
+
+// Prices steps [0, iterations) of such a run, from `base` on.
 //
 // Shapes: as links_at
 // Errors: those of price; Invalid/Call  steps that overlap, with links that change between them
 Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
-                                         const std::vector<Fault>& faults, int32_t stages,
-                                         int64_t iterations, const PriceOptions& options);
+                                         const FaultySteps& steps, const PriceOptions& options);
 
 }  // namespace tenuto

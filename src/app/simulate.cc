@@ -139,8 +139,9 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
 // Sets links and workers of the first step and prices all steps, when the job injects faults.
 Status rehearse(const SimulateOptions& options, SimulationCase& it) {
   if (it.faults.empty()) return ok();
-  auto stretches = price_steps(it.plan, it.model, it.cluster, it.faults, it.stages,
-                               options.iterations, price_options_of(options, it));
+  auto stretches =
+      price_steps(it.plan, it.model, it.cluster, {it.faults, it.stages, options.iterations},
+                  price_options_of(options, it));
   if (!stretches.ok()) return stretches.error();
   it.stretches = std::move(stretches).value();
   it.cluster = with_faults(it.cluster, it.faults, 0, it.stages);

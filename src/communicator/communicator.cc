@@ -167,8 +167,9 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
     scratch = std::move(scratch_.back());
     scratch_.pop_back();
   }
-  return std::make_unique<Reduction>(moves, settings_.self, std::move(settings), request.own,
-                                     request.total, wire_.clock->now(), std::move(scratch));
+  return std::make_unique<Reduction>(
+      moves, settings_.self, std::move(settings),
+      ReductionTensor{request.own, request.total, wire_.clock->now()}, std::move(scratch));
 }
 
 Result<CallNumber> Communicator::start(const CallRequest& request) {
@@ -304,8 +305,8 @@ std::unique_ptr<Reduction> Communicator::small_part(Element element, const Colle
                                                     std::span<std::byte> total) {
   ReductionSettings settings;
   settings.element = element;
-  return std::make_unique<Reduction>(moves, settings_.self, std::move(settings), total, total,
-                                     wire_.clock->now(), std::vector<int64_t>{});
+  return std::make_unique<Reduction>(moves, settings_.self, std::move(settings),
+                                     ReductionTensor{total, total, wire_.clock->now()});
 }
 
 void Communicator::note(std::string sentence) {

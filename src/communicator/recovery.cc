@@ -490,7 +490,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   const auto own = call.over ? std::span<const std::byte>(request.total) : request.own;
   call.parts[Rest] = std::make_unique<Reduction>(
       own_moves(completion.collective, group_.settings_.self), group_.settings_.self,
-      std::move(settings), own, request.total, group_.wire_.clock->now(), std::vector<int64_t>{});
+      std::move(settings), ReductionTensor{own, request.total, group_.wire_.clock->now()});
   group_.make_calls(number, call, Rest);
 }
 

@@ -22,30 +22,29 @@ void copy(std::span<std::byte> total, std::span<const std::byte> from) {
 }  // namespace
 
 Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
-                     std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
-                     std::vector<int64_t> scratch, uint64_t own_tally)
+                     const ReductionTensor& tensor, std::vector<int64_t> scratch)
     : settings_(std::move(settings)),
       member_count_(static_cast<int64_t>(collective.members.size())),
-      in_place_(own.data() == total.data()),
-      own_(own),
-      total_(total),
+      in_place_(tensor.own.data() == tensor.total.data()),
+      own_(tensor.own),
+      total_(tensor.total),
       scratch_(std::move(scratch)) {
   const size_t one = size_of(settings_.element);
-  CHECK(own.size() == total.size() && own.size() % one == 0,
-        cat("own has ", own.size(), " bytes, total ", total.size()));
+  CHECK(own_.size() == total_.size() && own_.size() % one == 0,
+        cat("own has ", own_.size(), " bytes, total ", total_.size()));
   chains_.resize(static_cast<size_t>(std::max(collective.chunk_count, 1)));
   CHECK(settings_.kept.empty() || settings_.kept.size() == chains_.size(),
         cat("kept says ", settings_.kept.size(), " of ", chains_.size(), " chunks"));
   CHECK(settings_.begun.empty() || settings_.begun.size() == chains_.size(),
         cat("begun says ", settings_.begun.size(), " of ", chains_.size(), " chunks"));
-  const auto count = static_cast<int64_t>(own.size() / one);
+  const auto count = static_cast<int64_t>(own_.size() / one);
   const auto chunks = static_cast<int64_t>(chains_.size());
   for (int64_t c = 0; c < chunks; ++c) {
     Chain& chain = chains_[static_cast<size_t>(c)];
     chain.first = chunk_range(count, c, chunks).first;
     chain.end = chunk_range(count, c, chunks).end;
-    chain.at = own_at;
-    chain.tally = own_tally;
+    chain.at = tensor.own_at;
+    chain.tally = tensor.own_tally;
     chain.in_total = !settings_.begun.empty() && settings_.begun[static_cast<size_t>(c)];
   }
   build(collective, self);

@@ -84,19 +84,25 @@ struct ReductionCall {
   uint64_t tally = 0;                 // send: of what goes out
 };
 
+// The tensor of one member in a collective.
+struct ReductionTensor {
+  std::span<const std::byte> own;  // the member's input
+  std::span<std::byte> total;      // the result
+  Duration own_at{};               // when `own` was complete
+  uint64_t own_tally = 0;          // of `own` (tally.h)
+};
+
 // One member's part in one collective over one tensor.
 class Reduction {
  public:
   // Puts into `total` what the collective makes of the members' `own`; both must stay until done().
-  // `own_at`: when `own` was complete. `scratch` is memory to use, grown as needed. `own_tally` is
-  // the tally of `own` (tally.h). The collective may leave out moves of other members (own_moves in
-  // collective/slice.h), but no members.
+  // `scratch` is memory to use, grown as needed. The collective may leave out moves of other
+  // members (own_moves in collective/slice.h), but no members.
   //
   // Requires: own and total have equal sizes, of whole elements, are aligned for these and are the
   //           same or do not overlap
   Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
-            std::span<const std::byte> own, std::span<std::byte> total, Duration own_at,
-            std::vector<int64_t> scratch, uint64_t own_tally = 0);
+            const ReductionTensor& tensor, std::vector<int64_t> scratch = {});
   Reduction(const Reduction&) = delete;  // takers know where it is
   Reduction& operator=(const Reduction&) = delete;
 

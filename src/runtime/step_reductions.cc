@@ -37,7 +37,8 @@ Result<bool> StepReductions::start(int32_t index) {
   auto& reduction = running_[static_cast<size_t>(index)];
   reduction = std::make_unique<Reduction>(
       state_.table.collective(state_.schedule, index), state_.input.self, std::move(settings),
-      own.value(), total.value(), own_at, std::move(scratch), tally_of(brought_to(it)));
+      ReductionTensor{own.value(), total.value(), own_at, tally_of(brought_to(it))},
+      std::move(scratch));
   return make_calls(index, *reduction);
 }
 

@@ -71,11 +71,16 @@ class Search {
     return count;
   }
 
-  // True when m may take one of `most` places, of which `taken` are taken.
-  bool has_place(const State& state, int32_t s, int32_t m, int32_t most, int32_t taken,
-                 bool reserves, Done next) const {
-    if (taken >= most) return false;
-    return !reserves || most - taken > 1 || all_before(state, s, m, false, next);
+  // `most` places, of which `taken` are taken; `reserves`: the last one is for the first in order.
+  struct Places {
+    int32_t most = 0, taken = 0;
+    bool reserves = false;
+  };
+  // True when m may take one of them.
+  bool has_place(const State& state, int32_t s, int32_t m, Places places, Done next) const {
+    if (places.taken >= places.most) return false;
+    return !places.reserves || places.most - places.taken > 1 ||
+           all_before(state, s, m, false, next);
   }
 
   bool may(const State& state, int32_t s, int32_t m) const {
@@ -84,13 +89,15 @@ class Search {
         if (s == 0 || state.done(cell(s - 1, m)) < Done::Forward) return false;
         if (!waits_for_buffers()) return true;
         if (rule_.in_line && state.place(cell(s - 1, m)) > 0) return false;
-        return has_place(state, s, m, rule_.buffers,
-                         count(state, s, m, Done::Arrival, Done::Arrival), rule_.reserves_buffers,
+        return has_place(state, s, m,
+                         {rule_.buffers, count(state, s, m, Done::Arrival, Done::Arrival),
+                          rule_.reserves_buffers},
                          Done::Arrival);
       case Done::Arrival:
         return in_turn(state, s, m, Done::Forward) &&
-               has_place(state, s, m, network_.slots,
-                         count(state, s, m, Done::Forward, Done::Backward), rule_.reserves,
+               has_place(state, s, m,
+                         {network_.slots, count(state, s, m, Done::Forward, Done::Backward),
+                          rule_.reserves},
                          Done::Forward);
       case Done::Forward:
         return in_turn(state, s, m, Done::Backward) &&

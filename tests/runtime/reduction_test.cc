@@ -91,8 +91,9 @@ class Net {
       const std::span<Number> total(totals_[m]);
       parts_.push_back(std::make_unique<Reduction>(
           collective, collective.members[m], settings,
-          std::as_bytes(way.in_place ? total : std::span(own[m])), std::as_writable_bytes(total),
-          Duration(0), std::vector<int64_t>{}, tallies.empty() ? 0 : tallies[m]));
+          ReductionTensor{std::as_bytes(way.in_place ? total : std::span(own[m])),
+                          std::as_writable_bytes(total), Duration(0),
+                          tallies.empty() ? 0 : tallies[m]}));
     }
     under_way_.assign(own.size(), 0);
     last_.assign(own.size(), {-1, {-1}});
@@ -366,8 +367,8 @@ TEST(Reduction, ATakerAddsWhereverItIsTheTurn) {
     ReductionSettings settings = settings_of(Element::Float32);
     settings.takers = takers;
     Floats own(8, 1), total(8);
-    Reduction part(make_ring(members(4)), {0}, settings, std::as_bytes(std::span(own)),
-                   std::as_writable_bytes(std::span(total)), Duration(0), {});
+    Reduction part(make_ring(members(4)), {0}, settings,
+                   {std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(total))});
     int32_t receives = 0, taken = 0;
     for (const ReductionCall& call : part.startable()) {
       receives += !call.send;
@@ -418,8 +419,8 @@ TEST(Reduction, TellsWhatIsHereOfEachChunk) {
   const Collective ring = make_ring(members(3));
   const Floats own(6, 1.0F);
   Floats total(6);
-  Reduction part(ring, {0}, settings_of(Element::Float32), std::as_bytes(std::span(own)),
-                 std::as_writable_bytes(std::span(total)), {}, {});
+  Reduction part(ring, {0}, settings_of(Element::Float32),
+                 {std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(total))});
   std::vector<ReductionCall> open;
   std::vector<std::string> seen;
   const auto look = [&] {
@@ -445,8 +446,8 @@ TEST(Reduction, ReceivesAheadAreBounded) {
   for (int32_t m = 1; m < 40; ++m) star.rounds[0].moves.push_back({{m}, {0}, {0}, true});
   const Floats own(10);
   Floats total(10);
-  Reduction root(star, {0}, settings_of(Element::Float32), std::as_bytes(std::span(own)),
-                 std::as_writable_bytes(std::span(total)), {}, {});
+  Reduction root(star, {0}, settings_of(Element::Float32),
+                 {std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(total))});
   EXPECT_EQ(root.startable().size(), static_cast<size_t>(kScratchSlots));
   EXPECT_TRUE(root.startable().empty());
   root.finish(0, {});
@@ -514,8 +515,9 @@ TEST(Reduction, W4AStalePartIsSeen) {
   Floats total(4);
   const uint64_t mine = tally_of(Contribution{{0}, {0}}), yours = tally_of(Contribution{{0}, {1}});
   for (const bool stale : {false, true}) {
-    Reduction part(pair, {0}, settings_of(Element::Float32), std::as_bytes(std::span(own)),
-                   std::as_writable_bytes(std::span(total)), {}, {}, mine);
+    Reduction part(
+        pair, {0}, settings_of(Element::Float32),
+        {std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(total)), {}, mine});
     std::vector<int32_t> receives;
     for (const ReductionCall& call : part.startable()) {
       EXPECT_EQ(call.tally, call.send ? mine : 0);
