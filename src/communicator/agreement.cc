@@ -224,8 +224,8 @@ bool fits(const Told& told) {
 
 }  // namespace
 
-CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive,
-                    const std::vector<MemberReport>& reports) {
+CallOutcomes outcomes_of_calls(const std::vector<WorkerId>& members, const MemberSet& alive,
+                               const std::vector<MemberReport>& reports) {
   CallOutcomes outcomes;
   std::set<int64_t> numbers;
   for (size_t place = 0; place < reports.size(); ++place) {

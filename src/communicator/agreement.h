@@ -130,8 +130,9 @@ struct CallOutcomes {
   std::optional<std::string> broken;
 };
 
-// Decides from the reports of all live members. Equal reports give equal outcomes.
-CallOutcomes decide(const std::vector<WorkerId>& members, const MemberSet& alive,
-                    const std::vector<MemberReport>& reports);
+// What becomes of the calls, from the reports of all live members. Equal reports give equal
+// outcomes.
+CallOutcomes outcomes_of_calls(const std::vector<WorkerId>& members, const MemberSet& alive,
+                               const std::vector<MemberReport>& reports);
 
 }  // namespace tenuto

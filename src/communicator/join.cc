@@ -62,19 +62,19 @@ class Meeting {
   // Place 0 receives all addresses and sends the list.
   Status gather() {
     for (int32_t peer = 1; peer < settings_.count; ++peer) recv(peer, kMine, bytes_of(peer));
-    if (Status status = settle("sent its address"); !status.ok()) return status;
+    if (Status status = wait_for_calls("sent its address"); !status.ok()) return status;
     for (int32_t peer = 1; peer < settings_.count; ++peer) send(peer, kAll, all());
-    return settle("received the list of members");
+    return wait_for_calls("received the list of members");
   }
 
   // The other members send their address to place 0 and receive the list.
   Status report() {
     connect(0, {settings_.meeting});
-    if (Status status = settle("answered"); !status.ok()) return status;
+    if (Status status = wait_for_calls("answered"); !status.ok()) return status;
     addresses_[static_cast<size_t>(settings_.place)] = sent_;
     send(0, kMine, std::as_bytes(std::span(sent_)));
     recv(0, kAll, std::as_writable_bytes(std::span(addresses_)));
-    return settle("sent the list of members: others are still missing");
+    return wait_for_calls("sent the list of members: others are still missing");
   }
 
   // Of two members the one with the higher place connects; a word each way says that it is done.
@@ -91,7 +91,7 @@ class Meeting {
       send(peer, kHere, word_);
       recv(peer, kHere, std::span(words_).subspan(static_cast<size_t>(peer), 1));
     }
-    return settle("connected");
+    return wait_for_calls("connected");
   }
 
   std::span<std::byte> bytes_of(int32_t peer) {
@@ -121,7 +121,7 @@ class Meeting {
 
   // Waits until all calls have ended. `what` names, for the error, what the members have not done
   // whose calls have not ended.
-  Status settle(const char* what) {
+  Status wait_for_calls(const char* what) {
     while (!failed_ && !open_.empty()) {
       const Duration left = end_ - monotonic_clock().now();
       const auto report = mailbox_.wait(std::max(left, Duration::zero()));

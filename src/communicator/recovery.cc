@@ -424,7 +424,7 @@ void Communicator::Recovery::advance() {
 }
 
 void Communicator::Recovery::apply_verdicts() {
-  CallOutcomes outcomes = decide(all_, agreement_.alive(), agreement_.reports());
+  CallOutcomes outcomes = outcomes_of_calls(all_, agreement_.alive(), agreement_.reports());
   if (outcomes.broken) {
     return group_.fail({Code::Infeasible, Reach::Job, std::move(*outcomes.broken)});
   }

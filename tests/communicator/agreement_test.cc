@@ -154,7 +154,7 @@ class Decisions : public testing::Test {
   }
   CallReport& call(size_t place) { return reports_[place].calls.front(); }
   void end(size_t place) { call(place).holding = {{}, true, set_of(4, {0, 1, 2, 3})}; }
-  CallOutcomes decided() { return decide(members_, set_of(4, {0, 1, 2}), reports_); }
+  CallOutcomes decided() { return outcomes_of_calls(members_, set_of(4, {0, 1, 2}), reports_); }
   CallOutcome::Kind kind() {
     const CallOutcomes outcomes = decided();
     EXPECT_FALSE(outcomes.broken) << *outcomes.broken;
