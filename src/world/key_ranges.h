@@ -1,5 +1,10 @@
-// The ranges that the keys of a job share. Private to keys.cc and fault_keys.cc.
+// How the keys of a job are made, and the ranges that they share. Private to keys.cc and
+// fault_keys.cc.
 #pragma once
+
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "world/keys.h"
 
@@ -25,5 +30,16 @@ constexpr Range whole(double low, double high) { return {.low = low, .high = hig
 
 // Bounds chosen far above any use, and low enough that no product of them overflows 64 bits.
 inline constexpr double kManySteps = 1e12, kManyBytes = 1e12, kMany = 1e6;
+
+// A key that takes true or false, any text, or numbers of a range.
+inline Key key(std::string_view name, Slot (*slot)(Job&), std::string_view help,
+               Range range = kAnyNumber) {
+  return {name, slot, range, {}, help};
+}
+// A key that takes one of the choices.
+inline Key key(std::string_view name, Slot (*slot)(Job&), std::string_view help,
+               std::vector<std::string_view> choices, RenamedChoices renamed = {}) {
+  return {name, slot, kAnyNumber, std::move(choices), help, std::move(renamed)};
+}
 
 }  // namespace tenuto

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct Range {
   bool contains(double number) const;
 };
 
+// Choices of earlier versions, each with what it is called now.
+using RenamedChoices = std::vector<std::pair<std::string_view, std::string_view>>;
+
 // One key.
 struct Key {
   std::string_view name;  // "optimizer.clip"
@@ -33,8 +37,7 @@ struct Key {
   Range range;                            // of a number, or of each number of a list
   std::vector<std::string_view> choices;  // of a string; empty = any text
   std::string_view help;                  // one line
-  // Choices of earlier versions, each with what it is called now. They are read, and not listed.
-  std::vector<std::pair<std::string_view, std::string_view>> renamed = {};
+  RenamedChoices renamed = {};            // are read, and not listed
 };
 
 // Every key, by section, in the order in which a job is written.
@@ -56,12 +59,6 @@ std::string value_text(const Key& key, const Job& job);
 
 // `text` as a TOML string, quoted and escaped.
 std::string toml_string(std::string_view text);
-
-// A name that belongs to a later version or to none, and the sentence that says so.
-struct LaterName {
-  std::string_view name;  // a section, or "section.key"
-  std::string_view sentence;
-};
 
 // The sentence for a section or key that belongs to another version, or "".
 std::string_view later_sentence(std::string_view name);
