@@ -1,5 +1,3 @@
-#include "app/bench.h"
-
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -16,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "app/commands.h"
 #include "app/commit.h"
+#include "app/worker_program.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -100,15 +100,10 @@ int run(const std::string& name, const std::vector<std::string>& arguments) {
                  "machine: %s, %ld cores, %s %s\ncommit: %s (%s)\nsettings:", processor().c_str(),
                  sysconf(_SC_NPROCESSORS_ONLN), machine.sysname, machine.release, commit_text(),
                  build_type_text());
-    std::vector<std::string> all = {program.string()};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    std::vector<char*> pointers;
-    for (std::string& of : all) pointers.push_back(of.data());
     for (const std::string& of : arguments) std::fprintf(stderr, " %s", of.c_str());
     std::fprintf(stderr, "%s\n", arguments.empty() ? " as built in" : "");
-    pointers.push_back(nullptr);
-    execv(program.c_str(), pointers.data());
-    std::fprintf(stderr, "tenuto: cannot start %s: %s\n", program.c_str(), std::strerror(errno));
+    const int failure = execute(program.string(), arguments);
+    std::fprintf(stderr, "tenuto: cannot start %s: %s\n", program.c_str(), std::strerror(failure));
     return 1;
   }
   if (names.empty()) {
@@ -124,7 +119,7 @@ int run(const std::string& name, const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-void add_bench_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+void add_bench_command(CLI::App& app, Chosen chosen) {
   CLI::App* command =
       app.add_subcommand("bench", "NAME: a reproducible table of measurements; list: their names");
   // The name and all that follows are left alone, so that --help behind it is the benchmark's.

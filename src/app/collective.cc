@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "app/commands.h"
 #include "app/flags.h"
 #include "base/file.h"
 #include "base/longest_time.h"
@@ -350,7 +351,7 @@ int run_collective_price(const CollectiveOptions& options, std::ostream& out,
   return 0;
 }
 
-void add_collective_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+void add_collective_command(CLI::App& app, Chosen chosen) {
   auto options = std::make_shared<CollectiveOptions>();
   CLI::App* command = app.add_subcommand(
       "collective", "All-reduce algorithms as data, to look at, to check and to price");

@@ -2,16 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <iostream>
 #include <string>
 
 #include "base/result.h"
 #include "ir/procedure.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tenuto {
 
@@ -45,8 +40,5 @@ int run_collective_check(const CollectiveOptions& options, std::ostream& out = s
 // `tenuto collective price`: when the last member is done, from the first one's arrival on.
 int run_collective_price(const CollectiveOptions& options, std::ostream& out = std::cout,
                          std::ostream& errors = std::cerr);
-
-// Adds `collective` to the command line; `chosen` gets what it does, which returns the exit code.
-void add_collective_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);
 
 }  // namespace tenuto

@@ -19,8 +19,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "app/commands.h"
 #include "app/worker_program.h"
 #include "base/text.h"
+#include "run/descriptor.h"
 #include "transport/ucx.h"
 
 namespace tenuto {
@@ -174,17 +176,6 @@ Finding examine_disk(const std::string& runs) {
   return finding;
 }
 
-// A descriptor that is closed at the end of its scope.
-struct Descriptor {
-  explicit Descriptor(int opened) : value(opened) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-  int value;
-};
-
 // One byte from a socket of 127.0.0.1 to another; "" or what failed.
 std::string loopback_fault() {
   const auto failed = [](const char* call) { return cat(call, ": ", strerror(errno)); };
@@ -195,20 +186,21 @@ std::string loopback_fault() {
   auto* name = reinterpret_cast<sockaddr*>(&address);
   const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Descriptor caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (listener.value < 0 || caller.value < 0) return failed("socket");
-  if (::bind(listener.value, name, length) != 0) return failed("bind");
-  if (::listen(listener.value, 1) != 0) return failed("listen");
-  if (::getsockname(listener.value, name, &length) != 0) return failed("getsockname");
-  if (::connect(caller.value, name, length) != 0 && errno != EINPROGRESS) return failed("connect");
-  pollfd waiting{listener.value, POLLIN, 0};
+  if (listener.number() < 0 || caller.number() < 0) return failed("socket");
+  if (::bind(listener.number(), name, length) != 0) return failed("bind");
+  if (::listen(listener.number(), 1) != 0) return failed("listen");
+  if (::getsockname(listener.number(), name, &length) != 0) return failed("getsockname");
+  if (::connect(caller.number(), name, length) != 0 && errno != EINPROGRESS)
+    return failed("connect");
+  pollfd waiting{listener.number(), POLLIN, 0};
   if (::poll(&waiting, 1, kLoopbackMilliseconds) != 1) return "no connection within 2 s";
-  const Descriptor answer(::accept(listener.value, nullptr, nullptr));
-  if (answer.value < 0) return failed("accept");
-  if (::write(answer.value, "t", 1) != 1) return failed("write");
-  waiting = {caller.value, POLLIN, 0};
+  const Descriptor answer(::accept(listener.number(), nullptr, nullptr));
+  if (answer.number() < 0) return failed("accept");
+  if (::write(answer.number(), "t", 1) != 1) return failed("write");
+  waiting = {caller.number(), POLLIN, 0};
   if (::poll(&waiting, 1, kLoopbackMilliseconds) != 1) return "no byte within 2 s";
   char byte = 0;
-  return ::read(caller.value, &byte, 1) == 1 && byte == 't' ? std::string() : failed("read");
+  return ::read(caller.number(), &byte, 1) == 1 && byte == 't' ? std::string() : failed("read");
 }
 
 Finding examine_loopback() {
@@ -287,7 +279,7 @@ bool all_there(const std::vector<Finding>& findings) {
                       [](const Finding& finding) { return finding.state == Mark::Missing; });
 }
 
-void add_doctor_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+void add_doctor_command(CLI::App& app, Chosen chosen) {
   struct Choice {
     std::string runs = "runs";
     bool json = false;

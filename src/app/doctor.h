@@ -1,16 +1,11 @@
 // tenuto doctor: what is installed, what works, and what to do about the rest.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "base/unit.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tenuto {
 
@@ -41,8 +36,5 @@ bool all_there(const std::vector<Finding>& findings);
 //
 // Errors: Invalid/Call when it cannot be started, Timeout/Call, Disconnected/Call when it fails
 Result<std::string> output_of(const std::vector<std::string>& command, Duration limit);
-
-// Adds `doctor` to the command line; `chosen` gets what it does, which returns the exit code.
-void add_doctor_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);
 
 }  // namespace tenuto

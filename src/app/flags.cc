@@ -89,6 +89,9 @@ std::optional<int64_t> whole_number_of(std::string_view text) {
   return static_cast<int64_t>(*value);
 }
 
+namespace {
+
+// Why `text` is not a number of this range, as "expected ..., found ..."; empty when it is one.
 std::string number_fault(std::string_view text, const NumberRange& range) {
   const auto value = number_of(text);
   if (value && *value >= range.low && *value <= range.high &&
@@ -97,6 +100,8 @@ std::string number_fault(std::string_view text, const NumberRange& range) {
   }
   return cat(expected_of(range), ", found '", shown(text), "'");
 }
+
+}  // namespace
 
 Result<std::vector<std::string_view>> entries_of(std::string_view text) {
   std::vector<std::string_view> entries;
@@ -161,6 +166,11 @@ CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& targ
   return app.add_option(name, target, help)->check([](const std::string& text) {
     return text.empty() ? std::string("expected a name, found an empty text") : std::string();
   });
+}
+
+int exit_code_of(const Error& error) {
+  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;
+  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
 std::string sentence_of(const CLI::App& app, const CLI::ParseError& error) {

@@ -39,9 +39,6 @@ std::optional<double> number_of(std::string_view text);
 // The same, for a whole number that is in the range of an int64_t; "1e3" is one, too.
 std::optional<int64_t> whole_number_of(std::string_view text);
 
-// Why `text` is not a number of this range, as "expected ..., found ..."; empty when it is one.
-std::string number_fault(std::string_view text, const NumberRange& range);
-
 // The entries of a list, separated by commas; Invalid/Call "expected ..., found ..." when one is
 // empty. An empty text is a list without entries.
 Result<std::vector<std::string_view>> entries_of(std::string_view text);
@@ -77,6 +74,9 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 // Adds a flag that takes the name of a file or a folder, which is never empty.
 CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& target,
                        const std::string& help);
+
+// The exit code of an error: 1 = memory, 2 = unreadable or wrong flags, 3 = the plan is refused.
+int exit_code_of(const Error& error);
 
 // The library's error about wrong flags, as one sentence that names the help to look at.
 std::string sentence_of(const CLI::App& app, const CLI::ParseError& error);

@@ -14,15 +14,11 @@
 #include <vector>
 
 #include "app/ask.h"
-#include "app/bench.h"
-#include "app/collective.h"
+#include "app/commands.h"
 #include "app/commit.h"
 #include "app/config.h"
 #include "app/doctor.h"
 #include "app/flags.h"
-#include "app/schedule.h"
-#include "app/shell_files.h"
-#include "app/simulate.h"
 #include "app/train.h"
 #include "app/worker_program.h"
 #include "base/last_words.h"
@@ -41,9 +37,6 @@ constexpr int kUsage = 2;
 constexpr double kMostExact = 9007199254740991;  // of a seed or a step that a flag gives
 constexpr Duration kDescribeLimit = std::chrono::seconds(30);
 
-// Takes what the chosen subcommand does; it returns the exit code.
-using Chosen = std::function<void(std::function<int()>)>;
-
 int fail(const std::string& sentence, int exit_code) {
   std::fprintf(stderr, "tenuto: %s\n", told(sentence).c_str());
   return exit_code;
@@ -52,13 +45,8 @@ int fail(const std::string& sentence, int exit_code) {
 // Becomes another program; returns only when that fails.
 int become(const Result<std::string>& program, const std::vector<std::string>& arguments) {
   if (!program.ok()) return fail(program.error().message, 1);
-  std::vector<std::string> all = {program.value()};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  std::vector<char*> pointers;
-  for (std::string& of : all) pointers.push_back(of.data());
-  pointers.push_back(nullptr);
-  execv(program.value().c_str(), pointers.data());
-  return fail(cat("cannot start ", program.value(), ": ", std::strerror(errno)), 1);
+  const int failure = execute(program.value(), arguments);
+  return fail(cat("cannot start ", program.value(), ": ", std::strerror(failure)), 1);
 }
 
 // "--section.key=value" as "section.key=value"; anything else is refused.

@@ -39,8 +39,7 @@ std::vector<double> layer_costs(const Job& job) {
   return costs;
 }
 
-}  // namespace
-
+// Layers that the job's model is partitioned by.
 int32_t layers_of(const Job& job) {
   const int32_t layers = cut_layers(job.model);
   // A paced stage is a length of time: any number of stages can be paced.
@@ -50,8 +49,6 @@ int32_t layers_of(const Job& job) {
                                                  : 1;
   return job.device.kind == "paced" ? std::max(layers, job.parallel.stages * chunks) : layers;
 }
-
-namespace {
 
 // The lists of a file, laid out for the job.
 Result<Plan> make_plan_of_file(const Job& job, Shape shape) {

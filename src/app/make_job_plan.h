@@ -10,10 +10,6 @@
 
 namespace tenuto {
 
-// Layers that the job's model is partitioned by (gpt: embedding, blocks, head; mlp: hidden layers
-// and the output layer).
-int32_t layers_of(const Job& job);
-
 // The plan of a run. The watch may end the search for an order that the job leaves open. Errors as
 // make_plan's.
 Result<Plan> make_job_plan(const Job& job, Watch* watch = nullptr);

@@ -1,6 +1,7 @@
 #include "app/plan_file.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -40,13 +41,18 @@ Result<PlanFile> plan_from_csv(std::string_view text, const std::string& source)
   return error;
 }
 
-}  // namespace
+// The forms that a schedule can be written in.
+enum class PlanForm : uint8_t { Text, Json, Csv };
 
+// What `text` is, by its first letters; JSON begins with {, a CSV with an action such as 0F0 or a
+// blank cell, everything else is our text.
 PlanForm form_of(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && text[first] == '{') return PlanForm::Json;
   return looks_like_csv(text) ? PlanForm::Csv : PlanForm::Text;
 }
+
+}  // namespace
 
 Result<PlanFile> plan_from(std::string_view text, const std::string& source) {
   const PlanForm form = form_of(text);

@@ -1,7 +1,6 @@
 // Schedules and plans in files, by content: our text, plan JSON, PyTorch's schedule CSV.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,13 +12,6 @@
 #include "plan/given_plan.h"
 
 namespace tenuto {
-
-// The forms that a schedule can be written in.
-enum class PlanForm : uint8_t { Text, Json, Csv };
-
-// What `text` is, by its first letters; JSON begins with {, a CSV with an action such as 0F0 or a
-// blank cell, everything else is our text.
-PlanForm form_of(std::string_view text);
 
 // A plan from a file of any form. From a text or a CSV, each stage has one layer and is held by the
 // workers that list its ops, and dispatch is listed. The backward is split in a text, and in a CSV

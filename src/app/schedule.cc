@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/commands.h"
 #include "app/flags.h"
 #include "app/page.h"
 #include "base/check.h"
@@ -91,6 +92,24 @@ const char* name_of(Placement placement) {
   }
 }
 
+// Adds FILE and the flags of an order and its shape, which exclude each other, to a subcommand.
+void add_source_options(CLI::App& command, ScheduleOptions& options) {
+  CLI::Option* file =
+      path_flag(command, "file", options.file, "a schedule's text, PLAN.json or PyTorch's CSV");
+  const auto whole = whole_numbers(1);
+  for (CLI::Option* flag :
+       {command.add_option("--order", options.order, "a name from tenuto schedule list (1f1b)"),
+        number_flag(command, "--stages", options.stages, whole, "workers of a pipeline (4)"),
+        number_flag(command, "--pipelines", options.pipelines, whole, "pipelines side by side (1)"),
+        number_flag(command, "--micros", options.micros, whole, "micro-batches of a pipeline (8)"),
+        number_flag(command, "--chunks", options.chunks, whole,
+                    "stages of one worker (default: the order's)"),
+        command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
+    flag->excludes(file);
+  }
+  command.add_option("--split-backward", options.split_backward, "yes or no");
+}
+
 }  // namespace
 
 Result<PlanFile> plan_of_options(const ScheduleOptions& options) {
@@ -135,8 +154,7 @@ nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& r
 
 int refuse_schedule(const Error& error, std::ostream& errors) {
   errors << "tenuto schedule: " << told(error.message) << "\n";
-  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
-  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
+  return exit_code_of(error);
 }
 
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {
@@ -258,24 +276,7 @@ int run_schedule_check(const ScheduleOptions& options, std::ostream& out, std::o
   return 0;
 }
 
-void add_source_options(CLI::App& command, ScheduleOptions& options) {
-  CLI::Option* file =
-      path_flag(command, "file", options.file, "a schedule's text, PLAN.json or PyTorch's CSV");
-  const auto whole = whole_numbers(1);
-  for (CLI::Option* flag :
-       {command.add_option("--order", options.order, "a name from tenuto schedule list (1f1b)"),
-        number_flag(command, "--stages", options.stages, whole, "workers of a pipeline (4)"),
-        number_flag(command, "--pipelines", options.pipelines, whole, "pipelines side by side (1)"),
-        number_flag(command, "--micros", options.micros, whole, "micro-batches of a pipeline (8)"),
-        number_flag(command, "--chunks", options.chunks, whole,
-                    "stages of one worker (default: the order's)"),
-        command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
-    flag->excludes(file);
-  }
-  command.add_option("--split-backward", options.split_backward, "yes or no");
-}
-
-void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+void add_schedule_command(CLI::App& app, Chosen chosen) {
   auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command =
       app.add_subcommand("schedule", "Shows, checks and converts orders and schedules");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <iostream>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -12,10 +11,6 @@
 #include "app/plan_file.h"
 #include "base/result.h"
 #include "ir/plan.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tenuto {
 
@@ -44,9 +39,6 @@ nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& r
 // The exit code of an error, told on `errors`: 2 = unreadable or wrong flags, 3 = refused.
 int refuse_schedule(const Error& error, std::ostream& errors);
 
-// Adds FILE and the flags of an order and its shape, which exclude each other, to a subcommand.
-void add_source_options(CLI::App& command, ScheduleOptions& options);
-
 // `tenuto schedule list`: every known order with its card, and the price of 8 micro-batches on 4
 // workers whose forward, input and weight gradient last 1 ms each, over links without delay.
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out = std::cout);
@@ -62,8 +54,5 @@ int run_schedule_check(const ScheduleOptions& options, std::ostream& out = std::
 // file cannot be written.
 int run_schedule_convert(const ScheduleOptions& options, std::ostream& out = std::cout,
                          std::ostream& errors = std::cerr);
-
-// Adds `schedule` to the command line; `chosen` gets what it does, which returns the exit code.
-void add_schedule_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);
 
 }  // namespace tenuto

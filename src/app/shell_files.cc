@@ -1,10 +1,9 @@
-#include "app/shell_files.h"
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "app/commands.h"
 #include "app/commit.h"
 #include "base/text.h"
 #include "world/keys.h"
@@ -226,8 +225,7 @@ std::string fish_completion(const CLI::App& app) {
   return text;
 }
 
-}  // namespace
-
+// The man page in section 1, in the man macros: commands, options, settings, exit codes.
 std::string man_page(const CLI::App& app) {
   std::string text = cat(".TH TENUTO 1 \"\" \"tenuto ", version_text(), "\" \"User Commands\"\n",
                          ".SH NAME\ntenuto \\- train deep networks over pipelines and replicas\n",
@@ -261,12 +259,16 @@ std::string man_page(const CLI::App& app) {
       "for coordinator and worker\n");
 }
 
+// A completion script: commands, then the chosen command's options, settings of a job and files;
+// for `status`, `inject` and `sample` the names of runs. `shell`: bash, zsh or fish.
 std::string completion(const CLI::App& app, const std::string& shell) {
   if (shell == "fish") return fish_completion(app);
   return shell == "zsh" ? zsh_completion(app) : bash_completion(app);
 }
 
-void add_completion_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+}  // namespace
+
+void add_completion_command(CLI::App& app, Chosen chosen) {
   static std::string kind;
   CLI::App* command = app.add_subcommand("completion", "print a completion script or the man page");
   command->add_option("kind", kind, "bash, zsh, fish or man")

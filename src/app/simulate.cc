@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/commands.h"
 #include "app/flags.h"
 #include "app/iterations.h"
 #include "app/page.h"
@@ -218,7 +219,7 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   return 0;
 }
 
-void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>)> chosen) {
+void add_simulate_command(CLI::App& app, Chosen chosen) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = app.add_subcommand("simulate", "Predicts how long a step of a plan takes");
   command->footer(

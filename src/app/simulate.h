@@ -3,17 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/watch.h"
-
-namespace CLI {
-class App;
-}
 
 namespace tenuto {
 
@@ -45,8 +40,5 @@ struct SimulateOptions {
 // an unreadable file; 3 the plan is refused. On 2 and 3 nothing is written to `out`.
 int run_simulate(const SimulateOptions& options, std::ostream& out = std::cout,
                  std::ostream& errors = std::cerr);
-
-// Adds `simulate` to the command line; `chosen` gets what it does, which returns the exit code.
-void add_simulate_command(CLI::App& app, std::function<void(std::function<int()>)> chosen);
 
 }  // namespace tenuto

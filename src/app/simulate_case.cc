@@ -412,11 +412,6 @@ Status choose_all_reduce(const SimulateOptions& options, SimulationCase& it) {
 
 }  // namespace
 
-int exit_code_of(const Error& error) {
-  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
-  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
-}
-
 Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it) {
   const PriceOptions pricing = price_options_of(options, it);
   auto timeline = price(it.plan, it.model, it.cluster, pricing);

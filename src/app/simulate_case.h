@@ -46,7 +46,4 @@ PriceOptions price_options_of(const SimulateOptions& options, const SimulationCa
 // The price of a step; where the routing was left open, with the lower bound of all routings.
 Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it);
 
-// The exit code of an error: a refusal of the plan, or one of the flags.
-int exit_code_of(const Error& error);
-
 }  // namespace tenuto

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "app/config.h"
+#include "app/flags.h"
 #include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/worker_program.h"
@@ -144,12 +145,6 @@ Status check_plan(const TrainOptions& options, const Job& job, const Plan& plan)
   if (right.ok()) right = check_plan_text(plan);
   const bool here = options.start_workers && job.coordinator.launch.empty();
   return right.ok() && here ? check_memory_of(job, plan, members_of(plan)) : right;
-}
-
-// The exit code of an error: a refusal of the plan, or one of the settings.
-int exit_code_of(const Error& error) {
-  if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;  // memory
-  return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }
 
 // A run can resume a checkpoint only with the same model.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -49,6 +50,14 @@ std::string version_in(const fs::path& torch) {
   return {};
 }
 
+// The torch that workers were built with.
+struct BuiltTorch {
+  std::string version;    // "2.13.0"
+  std::string libraries;  // folder of libtorch.so at that time; empty = built without torch
+};
+
+BuiltTorch built_torch() { return {TENUTO_TORCH_VERSION, TENUTO_TORCH_LIBRARIES}; }
+
 // Whether workers can use the torch in a folder: "" or what is wrong with it.
 std::string fault_of(const fs::path& torch, const BuiltTorch& built) {
   if (access((torch / "lib" / "libtorch.so").c_str(), R_OK) != 0) {
@@ -91,8 +100,9 @@ Error not_found(const BuiltTorch& built, const std::string& why, const std::stri
       cat("tenuto-worker needs torch ", minor_version(built.version), ", and ", why, ": ", advice)};
 }
 
-}  // namespace
-
+// The path of a program that is installed with this one: beside it, or in libexec/tenuto.
+//
+// Errors: Invalid/Job with the places that were searched
 Result<std::string> find_program(const std::string& name) {
   std::error_code failure;
   const fs::path self = fs::read_symlink("/proc/self/exe", failure);
@@ -106,8 +116,13 @@ Result<std::string> find_program(const std::string& name) {
                    inside.string(), "; build or install it there")};
 }
 
-BuiltTorch built_torch() { return {TENUTO_TORCH_VERSION, TENUTO_TORCH_LIBRARIES}; }
-
+// The folder whose libtorch.so workers are to load. The order of the search: if TENUTO_PYTHON is
+// set, only the environment of that Python; else where torch was when workers were built; the
+// active environment (VIRTUAL_ENV, CONDA_PREFIX); python3. Torch's C++ interface changes with each
+// minor version, so one with other major or minor numbers is ignored.
+//
+// Errors: Invalid/Job  there is none; the sentence says where it was searched and what to do
+// Cost:   none while torch is where it was, else the start of a Python or two
 Result<std::string> find_torch(const BuiltTorch& built) {
   const std::string install = cat("pip install torch==", minor_version(built.version), ".*");
   const std::string chosen = variable("TENUTO_PYTHON");
@@ -133,6 +148,18 @@ Result<std::string> find_torch(const BuiltTorch& built) {
   return not_found(built, faults,
                    cat("activate an environment that has it (", install,
                        "), or name its Python in TENUTO_PYTHON"));
+}
+
+}  // namespace
+
+int execute(const std::string& path, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {path};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  execv(path.c_str(), pointers.data());
+  return errno;
 }
 
 Result<std::string> find_torch_worker() {
