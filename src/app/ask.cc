@@ -39,7 +39,7 @@ void print_status(const Json& status) {
     const std::string joining = worker["joining"].get<std::string>();
     const bool alive = worker["alive"].get<bool>();
     if (alive && joining == "no" && !worker["slow"].get<bool>()) continue;
-    const char* what = joining == "learning"        ? "receives the state"
+    const char* what = joining == "receiving"       ? "receives the state"
                        : joining == "invited"       ? "is preparing to join"
                        : alive                      ? "is slow"
                        : worker["came"].get<bool>() ? "is dead"

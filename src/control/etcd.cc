@@ -109,7 +109,7 @@ class EtcdStore : public Store {
   Status write(const Facts& facts) override {
     if (written_ && facts == facts_) return ok();
     etcd::TxnRequest request;
-    must_be_mine(request);
+    must_have_lease(request, lease_);  // then this store holds the office
     put(place_, to_json(facts), 0, request);
     etcd::TxnResponse response;
     const Status asked = transact(request, response);
@@ -175,10 +175,7 @@ class EtcdStore : public Store {
   // Puts this holder in the place of a dead one, if no other coordinator was faster.
   Status take_over(int64_t lease) {
     etcd::TxnRequest request;
-    etcd::Compare* his = request.add_compare();
-    his->set_target(etcd::Compare::LEASE);
-    his->set_key(office_);
-    his->set_lease(lease);
+    must_have_lease(request, lease);
     put(office_, settings_.holder, lease_, request);
     etcd::TxnResponse response;
     return transact(request, response);
@@ -204,12 +201,12 @@ class EtcdStore : public Store {
     return ok();
   }
 
-  // Adds the condition that the office key still has this store's lease: then it holds the office.
-  void must_be_mine(etcd::TxnRequest& request) const {
-    etcd::Compare* mine = request.add_compare();
-    mine->set_target(etcd::Compare::LEASE);
-    mine->set_key(office_);
-    mine->set_lease(lease_);
+  // Adds the condition that the office key has this lease.
+  void must_have_lease(etcd::TxnRequest& request, int64_t lease) const {
+    etcd::Compare* held = request.add_compare();
+    held->set_target(etcd::Compare::LEASE);
+    held->set_key(office_);
+    held->set_lease(lease);
   }
 
   static void put(const std::string& key, const std::string& value, int64_t lease,

@@ -114,7 +114,7 @@ std::string to_json(const Facts& facts) {
                {"target", facts.target},
                {"members", numbers(facts.members)},
                {"incarnations", facts.incarnations},
-               {"learners", numbers(facts.joiners)},
+               {"joiners", numbers(facts.joiners)},
                {"begun", facts.begun},
                {"first_plan", facts.first_plan},
                {"plan", facts.plan},
@@ -149,7 +149,9 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
     facts.members.push_back({member});
   }
   facts.incarnations = fields.read_list("incarnations", "numbers of starts", kMostStarts);
-  for (const int32_t joiner : fields.read_list("learners", "numbers of workers", kMostMembers)) {
+  // An earlier version wrote "learners".
+  const char* joiners = fields.part("learners") != nullptr ? "learners" : "joiners";
+  for (const int32_t joiner : fields.read_list(joiners, "numbers of workers", kMostMembers)) {
     facts.joiners.push_back({joiner});
   }
   if (fields.part("rest") != nullptr) fields.read("rest", facts.rest);

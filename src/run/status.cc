@@ -29,7 +29,7 @@ const char* name_of(Situation situation) {
 
 const char* name_of(Joining how) {
   if (how == Joining::No) return "no";
-  return how == Joining::Invited ? "invited" : "learning";
+  return how == Joining::Invited ? "invited" : "receiving";
 }
 
 }  // namespace

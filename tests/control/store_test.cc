@@ -118,6 +118,16 @@ TEST(Facts, EachPartIsHeldAgainstItsType) {
             "here: expected the whole number 'plan_from'");
 }
 
+TEST(Facts, OfAnEarlierVersionAreRead) {
+  Facts facts = facts_of(1);
+  facts.joiners = {{1}};
+  std::string text = to_json(facts);
+  text.replace(text.find("\"joiners\""), 9, "\"learners\"");
+  const Result<Facts> read = facts_from_json(text, "here");
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read.value(), facts);
+}
+
 TEST(Journal, KeepsWhatWasWritten) {
   const Folder folder;
   const std::string path = folder / "journal";
