@@ -42,7 +42,7 @@ class WordReader {
 };
 
 void append(std::vector<int64_t>& words, const MemberSet& set) {
-  for (const uint64_t word : set.words()) words.push_back(static_cast<int64_t>(word));
+  words.insert(words.end(), set.words().begin(), set.words().end());
 }
 
 }  // namespace
@@ -254,28 +254,23 @@ CallOutcomes outcomes_of_calls(const std::vector<WorkerId>& members, const Membe
       outcome.reason = "it has ended with an error at a member";
       continue;
     }
-    if (!told.all_started || !told.same) {
-      if (told.ended) {
-        broken("some members had not begun it");
-        return outcomes;
-      }
-      outcome.kind = told.all_intact ? CallOutcome::Kind::Again : CallOutcome::Kind::Lost;
-      outcome.reason = told.all_intact ? "not all survivors had begun it"
-                                       : "not all survivors had begun it, and inputs are not kept";
-      continue;
-    }
-    if (!fits(told)) {
+    const bool begun = told.all_started && told.same;
+    if (begun && !fits(told)) {
       outcomes.broken = cat("members have made different calls as call ", number,
-                            ": all members must ", "make the same calls in the same order");
+                            ": all members must make the same calls in the same order");
       return outcomes;
     }
-    if (!told.open->completes) {
+    if (!begun || !told.open->completes) {
+      const std::string_view why = "only an all-reduce can be completed without its dead members";
       if (told.ended) {
-        broken("only an all-reduce can be completed without its dead members");
+        broken(begun ? why : "some members had not begun it");
         return outcomes;
       }
       outcome.kind = told.all_intact ? CallOutcome::Kind::Again : CallOutcome::Kind::Lost;
-      outcome.reason = "only an all-reduce can be completed without its dead members";
+      outcome.reason = begun ? why
+                       : told.all_intact
+                           ? "not all survivors had begun it"
+                           : "not all survivors had begun it, and inputs are not kept";
       continue;
     }
     std::vector<MemberHolding> holdings(members.size());

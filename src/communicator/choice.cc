@@ -107,7 +107,7 @@ Result<ProcedureName> Communicator::name_for(const CallRequest& request, int64_t
   const AlgorithmCard& card = find_algorithm(name.algorithm)->card;
   if (card.free_chunks) name.chunks = way.chunks;
   if (card.late_most != 0) name.late = way.late;
-  if (recovery_ != nullptr && recovery_->generation() > 0) {  // some may be dead
+  if (generation() > 0) {  // some may be dead
     const auto& those = settings_.members;
     std::erase_if(name.late, [&those](WorkerId each) {
       return std::find(those.begin(), those.end(), each) == those.end();
@@ -209,8 +209,8 @@ CallCosts Communicator::costs_of(const CallRequest& request) const {
 
 void Communicator::ask(int64_t number, Call& call) {
   call.asked = true;
-  const int64_t form = recovery_ == nullptr ? 0 : recovery_->generation();
-  const Status status = asker_->ask(form, number, costs_of(call.request), settings_.members);
+  const Status status =
+      asker_->ask(generation(), number, costs_of(call.request), settings_.members);
   if (!status.ok()) lose_service(status.error());
 }
 
@@ -240,10 +240,8 @@ bool Communicator::take_answer(const Done& done) {
 // The service has answered for a call: begins it. Answers for stopped calls are ignored, as these
 // are asked for again.
 void Communicator::begin_asked(const ReadyAnswer& answer) {
-  const bool stopped = recovery_ != nullptr && recovery_->active();
-  const int64_t form = recovery_ == nullptr ? 0 : recovery_->generation();
   const auto found = calls_.find(answer.call);
-  if (stopped || answer.form != form || found == calls_.end()) return;
+  if (stopped() || answer.form != generation() || found == calls_.end()) return;
   Call& call = found->second;
   if (!call.asked || call.over || call.generation >= 0) return;
   call.asked = false;

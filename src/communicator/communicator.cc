@@ -180,9 +180,8 @@ Result<CallNumber> Communicator::start(const CallRequest& request) {
   if (recovery_ != nullptr) recovery_->defer(false);
   if (!started.ok()) return started.error();
   Call* const call = find_call(started.value());
-  const bool stopped = recovery_ != nullptr && recovery_->active();
   const bool prepared = call != nullptr && call->generation >= 0;
-  if (!stopped && prepared && !call->over && !call->begun) run_parts(started.value(), *call);
+  if (!stopped() && prepared && !call->over && !call->begun) run_parts(started.value(), *call);
   return CallNumber{started.value()};
 }
 
@@ -197,9 +196,7 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
                      ": wait for one of them first")};
   }
   std::optional<Making> making;
-  const auto waits = [this] {
-    return recovery_ != nullptr && (recovery_->active() || has_waiting());
-  };
+  const auto waits = [this] { return recovery_ != nullptr && (stopped() || has_waiting()); };
   const bool asked = asks(request) && !waits();
   if (!asked && !waits()) {
     auto made = choose(request, next_);
@@ -241,7 +238,13 @@ void Communicator::prepare(Call& call, const Making& making) {
   call.name = making.name;
   call.slices = making.slices;
   call.automatic = making.automatic;
-  call.generation = recovery_ == nullptr ? 0 : recovery_->generation();
+  call.generation = generation();
+}
+
+bool Communicator::stopped() const { return recovery_ != nullptr && recovery_->active(); }
+
+int64_t Communicator::generation() const {
+  return recovery_ == nullptr ? 0 : recovery_->generation();
 }
 
 // Whether there are calls that were started while calls were stopped, or are to be made again.
@@ -476,9 +479,7 @@ void Communicator::abandon(bool all) {
   std::set<WorkerId> peers;
   if (all) peers.insert(settings_.members.begin(), settings_.members.end());
   peers.erase(settings_.self);
-  for (const auto& [ticket, flight] : flights_) {
-    peers.insert(flight.peer);
-  }
+  for (const auto& [ticket, flight] : flights_) peers.insert(flight.peer);
   if (recovery_ != nullptr) peers.merge(recovery_->peers());
   if (asker_ != nullptr && (all || !asker_->quiet())) asker_->give_up();
   for (const WorkerId peer : peers) {
@@ -550,7 +551,7 @@ Status Communicator::await(Call& call) {
       quiet = 0;
     }
     if (quiet < kQuietWaits || call.over) continue;
-    if (recovery_ != nullptr && recovery_->active()) {
+    if (stopped()) {
       recovery_->look(wire_.clock->now());
     } else {
       silent(silence(call));
@@ -567,11 +568,10 @@ Result<bool> Communicator::test(CallNumber number) {
     return invalid(cat("there is no call ", static_cast<int64_t>(number), " to ask for"));
   }
   Call& call = found->second;
-  const bool stopped = recovery_ != nullptr && recovery_->active();
-  const Duration limit = stopped ? recovery_->limit() : heard_at_ + settings_.silence_limit;
+  const Duration limit = stopped() ? recovery_->limit() : heard_at_ + settings_.silence_limit;
   const bool quiet = wire_.clock->now() >= limit;
   if (!call.over && quiet && !hear(settings_.silence_limit / kQuietWaits)) {
-    stopped ? recovery_->look(wire_.clock->now()) : silent(silence(call));
+    stopped() ? recovery_->look(wire_.clock->now()) : silent(silence(call));
   }
   if (!call.over) return false;
   const Status status = take(found);

@@ -261,6 +261,8 @@ class Communicator {
   void form(std::vector<WorkerId> those);
   Result<int64_t> enter(const CallRequest& request);
   void prepare(Call& call, const Making& making);
+  bool stopped() const;        // calls are stopped, for a recovery
+  int64_t generation() const;  // the attempt after which the group began in its present form
   bool has_waiting() const;
   void begin_waiting();
   void run_parts(int64_t number, Call& call);

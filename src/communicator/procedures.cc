@@ -21,8 +21,6 @@ Result<std::shared_ptr<OwnProcedure>> Procedures::find(const ProcedureName& name
   const Procedure& whole = made.value();
   if (const auto facts = check(whole); !facts.ok()) return facts.error();
   auto own = std::make_shared<OwnProcedure>();
-  own->algorithm = name.algorithm;
-  own->goal = whole.goal;
   own->chunks = whole.collective.chunk_count;
   own->moves = own_moves(whole.collective, self_);
   own->last_chunk = of_chunk(own->moves, {own->chunks - 1});

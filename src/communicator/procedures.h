@@ -25,8 +25,6 @@ struct ProcedureName {
 
 // One member's part of a procedure, ready to be executed.
 struct OwnProcedure {
-  std::string algorithm;
-  Goal goal = Goal::AllReduce;
   int32_t chunks = 0;
   Collective moves;                    // this member's, in all chunks
   Collective last_chunk;               // the same of the last chunk alone

@@ -66,9 +66,8 @@ void ReadyService::hear(const Ear& ear) {
   word.costs.base_ns = ear.words[kBase];
   word.costs.early_ns = ear.words[kEarly];
   word.costs.exchange_ns = ear.words[kExchange];
-  for (size_t i = 0; i < word.members.words().size(); ++i) {
-    word.members.words()[i] = static_cast<uint64_t>(ear.words[kSaid + i]);
-  }
+  const auto members = word.members.words();
+  std::copy_n(ear.words.begin() + kSaid, members.size(), members.begin());
   const int64_t group = ear.words[kGroup];
   asked_[{ear.place, group, word.form, word.call}] = ear.number;
   const auto board = boards_.try_emplace(group, static_cast<int32_t>(members_.size())).first;
@@ -113,7 +112,7 @@ Status ReadyAsker::ask(int64_t form, int64_t call, const CallCosts& costs,
     CHECK(place, "who makes a call may ask");
     those.add(*place);
   }
-  for (const uint64_t each : those.words()) words.push_back(static_cast<int64_t>(each));
+  words.insert(words.end(), those.words().begin(), those.words().end());
   if (Status status = post(true, std::move(words)); !status.ok()) return status;
   Status status = post(false, std::vector<int64_t>(kAnswerWords));
   ++desk_.asked;

@@ -242,9 +242,8 @@ void Communicator::Recovery::tell() {
   const std::vector<int64_t> report =
       to_words(agreement_.reports()[static_cast<size_t>(place_of(group_.settings_.self))]);
   std::vector<int64_t> dead{agreement_.attempt(), std::ssize(report)};
-  for (const uint64_t word : agreement_.dead().words()) {
-    dead.push_back(static_cast<int64_t>(word));
-  }
+  const auto places = agreement_.dead().words();
+  dead.insert(dead.end(), places.begin(), places.end());
   for (size_t place = 0; place < all_.size(); ++place) {
     if (!agreement_.alive().has(static_cast<int32_t>(place))) continue;
     const WorkerId peer = all_[place];
@@ -347,9 +346,7 @@ void Communicator::Recovery::take_words(const RecoveryMessage& recovery_message)
     expect(recovery_message.peer, recovery_message.attempt, static_cast<size_t>(size),
            RecoveryMessage::Kind::Report);
     MemberSet dead(members);
-    for (size_t i = 0; i < dead.words().size(); ++i) {
-      dead.words()[i] = static_cast<uint64_t>(recovery_message.words[2 + i]);
-    }
+    std::copy_n(recovery_message.words.begin() + 2, dead.words().size(), dead.words().begin());
     return agreement_.hear_dead(recovery_message.attempt, from, dead);
   }
   auto report = report_from_words(recovery_message.words, members);
