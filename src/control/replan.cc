@@ -84,15 +84,15 @@ DecisionPart measure_step(const State& state, int64_t step) {
     }
   }
   if (watched) {
-    Learned learned = learn(*planning.monitor, samples, step);
+    Detection detection = detect(*planning.monitor, samples, step);
     // A new plan for a slow link also takes slow workers into account. A slow worker alone leads
     // to a new plan only if routing or all-reduces may change, because another order of the same
     // micro-batches helps little.
-    const bool by_link = learned.cluster.exceptions != planning.monitor->cluster.exceptions;
+    const bool by_link = detection.cluster.exceptions != planning.monitor->cluster.exceptions;
     measured.changed = step + 1 == planning.review_at || by_link ||
-                       (minds_slow_workers(state.rules) && learned.changed);
-    measured.monitor = std::make_shared<const MonitorState>(std::move(learned.state));
-    out.verdicts = std::move(learned.verdicts);
+                       (minds_slow_workers(state.rules) && detection.changed);
+    measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));
+    out.verdicts = std::move(detection.verdicts);
   }
   out.edits.emplace_back(std::move(measured));
   return out;

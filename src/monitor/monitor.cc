@@ -118,7 +118,7 @@ void learn_workers(MonitorState& state, const Step& step, int64_t number,
   }
 }
 
-void learn_links(MonitorState& state, const Step& step, int64_t number,
+void judge_links(MonitorState& state, const Step& step, int64_t number,
                  std::vector<Verdict>& verdicts) {
   const double share = state.options.least_op_share;
   const auto of_op = static_cast<int64_t>(static_cast<double>(state.typical_op.count()) * share);
@@ -185,19 +185,19 @@ void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time
   state.stages[{stage, kind}].profiled = time;
 }
 
-Learned learn(MonitorState state, std::span<const StepSample> samples, int64_t step) {
-  Learned learned;
+Detection detect(MonitorState state, std::span<const StepSample> samples, int64_t step) {
+  Detection detection;
   std::vector<Verdict> workers;
   for (const auto& [number, each] : by_step(state, samples)) {
     learn_workers(state, each, number, workers);
-    learn_links(state, each, number, learned.verdicts);
+    judge_links(state, each, number, detection.verdicts);
   }
-  learned.verdicts.insert(learned.verdicts.end(), workers.begin(), workers.end());
-  learned.cluster = cluster_of(state, step);
-  learned.changed = !same(learned.cluster, state.cluster);
-  state.cluster = learned.cluster;
-  learned.state = std::move(state);
-  return learned;
+  detection.verdicts.insert(detection.verdicts.end(), workers.begin(), workers.end());
+  detection.cluster = cluster_of(state, step);
+  detection.changed = !same(detection.cluster, state.cluster);
+  state.cluster = detection.cluster;
+  detection.state = std::move(state);
+  return detection;
 }
 
 MonitorState forget(MonitorState state, WorkerId worker) {

@@ -1,14 +1,14 @@
-// Detection: learns the present state of the cluster from the samples that workers report.
+// Finds the present state of the cluster from the samples that workers report.
 //
-// `learn` is called once for every committed step with the samples that have come since the last
+// `detect` is called once for every committed step with the samples that have come since the last
 // call, and returns its new state, the cluster to plan with and its verdicts. It is a pure
 // function: no clock, no I/O, and the order of the samples does not matter.
 //
 //   MonitorState state = make_monitor(healthy_cluster);
 //   for each committed step:
-//     Learned learned = learn(std::move(state), samples, step);
-//     state = std::move(learned.state);
-//     report learned.verdicts; if (learned.changed) weigh a plan for learned.cluster
+//     Detection detection = detect(std::move(state), samples, step);
+//     state = std::move(detection.state);
+//     report detection.verdicts; if (detection.changed) weigh a plan for detection.cluster
 //
 // A slow worker does not look like a slow link, nor the other way round. Links are judged by the
 // time from a message's stamp to its arrival, which contains no computing; workers are judged by
@@ -59,8 +59,8 @@ struct MonitorState {
   Cluster cluster;        // as planned with after the last call
 };
 
-// What one call has learned.
-struct Learned {
+// What one call has detection.
+struct Detection {
   MonitorState state;
   Cluster cluster;                // to plan with: healthy, with the slow links and slow workers
   bool changed = false;           // `cluster` differs from that of the call before
@@ -75,13 +75,13 @@ MonitorState make_monitor(Cluster healthy, const MonitorOptions& options = {});
 // compared with this time instead of with measured times.
 void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time);
 
-// Learns from the samples that have come since the last call; `step` is the newest committed step.
-// Samples may be of other steps, in any order, and some workers' may be missing: a link is judged
-// by the steps that both ends have reported, within four steps of each other. Samples that name
-// workers outside of the cluster are ignored.
+// Judges links and workers by the samples that have come since the last call; `step` is the newest
+// committed step. Samples may be of other steps, in any order, and some workers' may be missing: a
+// link is judged by the steps that both ends have reported, within four steps of each other.
+// Samples that name workers outside of the cluster are ignored.
 //
 // Cost: O(n log n) for n samples, plus one look at each link and worker
-Learned learn(MonitorState state, std::span<const StepSample> samples, int64_t step);
+Detection detect(MonitorState state, std::span<const StepSample> samples, int64_t step);
 
 // Forgets the links and the speed of a worker that has left. If it comes back it begins anew.
 MonitorState forget(MonitorState state, WorkerId worker);

@@ -75,7 +75,7 @@ TEST(ChangeSeries, StandsValuesOfNothingAndBelow) {
   EXPECT_NEAR(change->after.value, 1e9, 1);
 }
 
-// If a series becomes noisier, the new spread is learned within some readings.
+// If a series becomes noisier, the new spread is found within some readings.
 TEST(ChangeSeries, LearnsANoisierSeries) {
   ChangeSeries series;
   Random random(3);

@@ -75,11 +75,11 @@ struct Job {
 struct Watch {
   explicit Watch(const Job& job) : state(make_monitor(uniform_cluster(job.workers(), {}))) {}
   void learn_step(const std::vector<StepSample>& samples, int64_t step) {
-    Learned learned = learn(std::move(state), samples, step);
-    state = std::move(learned.state);
-    cluster = std::move(learned.cluster);
-    if (learned.changed) changed.push_back(step);
-    for (Verdict& verdict : learned.verdicts) {
+    Detection detection = detect(std::move(state), samples, step);
+    state = std::move(detection.state);
+    cluster = std::move(detection.cluster);
+    if (detection.changed) changed.push_back(step);
+    for (Verdict& verdict : detection.verdicts) {
       sentences.push_back(verdict.sentence);
       verdicts.push_back(std::move(verdict));
     }

@@ -60,9 +60,9 @@ Tally run(Trouble trouble) {
     MonitorState state = make_monitor(uniform_cluster(8, {}));
     std::vector<Verdict> verdicts;
     for (int64_t step = 0; step < Series::kSteps; ++step) {
-      Learned learned = learn(std::move(state), series.next(), step);
-      state = std::move(learned.state);
-      for (Verdict& verdict : learned.verdicts) {
+      Detection detection = detect(std::move(state), series.next(), step);
+      state = std::move(detection.state);
+      for (Verdict& verdict : detection.verdicts) {
         EXPECT_EQ(verdict.from.value, seed % 2 == 0 ? 0 : 6);
         EXPECT_EQ(verdict.to.value, verdict.from.value + 1);
         verdicts.push_back(std::move(verdict));

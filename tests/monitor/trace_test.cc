@@ -105,10 +105,10 @@ TEST(Trace, NamesTheSlowWorkerAndNoLink) {
   std::vector<Verdict> verdicts;
   Cluster cluster;
   for (const auto& [step, events] : events_of(Json::parse(text))) {
-    Learned learned = learn(std::move(state), make_samples(events), step);
-    state = std::move(learned.state);
-    cluster = learned.cluster;
-    for (const Verdict& verdict : learned.verdicts) {
+    Detection detection = detect(std::move(state), make_samples(events), step);
+    state = std::move(detection.state);
+    cluster = detection.cluster;
+    for (const Verdict& verdict : detection.verdicts) {
       std::printf("%s\n", verdict.sentence.c_str());
       verdicts.push_back(verdict);
     }
