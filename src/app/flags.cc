@@ -25,7 +25,7 @@ std::string expected_of(const NumberRange& range) {
              range.whole ? piece(static_cast<int64_t>(range.high)) : piece(range.high));
 }
 
-// The words of a list flag as entries; the first fault of them, or nothing.
+// The first fault in a word of a list flag, or nothing.
 std::string list_fault(std::string_view word,
                        const std::function<std::string(std::string_view)>& entry_fault) {
   if (word.empty()) return "expected entries separated by commas, found none";

@@ -67,7 +67,7 @@ CLI::Option* number_flag(CLI::App& app, const std::string& name, Target& target,
 CLI::Option* numbers_flag(CLI::App& app, const std::string& name, std::vector<double>& target,
                           const NumberRange& range, const std::string& help);
 
-// Adds a flag that takes texts, separated by commas, no two of them the same.
+// Adds a flag that takes texts, separated by commas.
 CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::string>& target,
                        const std::string& help);
 

@@ -44,7 +44,7 @@ class Turn {
   static WorkerId id(size_t worker) { return {static_cast<int32_t>(worker)}; }
   void make(Edit edit);
   void take(DecisionPart part);
-  // `exit_early`: the exit code if the run ends of it before its first step.
+  // `exit_early`: the exit code if this death ends the run before its first step.
   void declare_dead(WorkerId worker, const std::string& fate, const std::string& last_words = {},
                     int exit_early = 75);
   void lose_early(WorkerId worker, const std::string& sentence, int exit_code);
@@ -96,7 +96,7 @@ void Turn::hear(const Report& report) {
 void Turn::hear(const StreamEnded& ended) {
   if (!is_worker(s(), ended.worker)) return;
   const Member& of = member_of(s(), ended.worker);
-  // Of a process that was given up, or replaced.
+  // Ignore a process that was given up or replaced.
   if (ended.incarnation < of.least_incarnation) return;
   if (ended.incarnation != of.report.incarnation) return;
   if (s().situation == Situation::Ended) return;
@@ -253,7 +253,7 @@ void Turn::commit(int64_t version) {
   make(StepCommitted{version});
 }
 
-// The shards of `version` are all there: its manifest is due.
+// Has the manifest of `version` written: all of its shards are saved.
 void Turn::store(int64_t version) {
   make(CheckpointReady{version});
   CheckpointRecord record{version, {}};

@@ -22,8 +22,8 @@ namespace tenuto {
 
 // ---- What is heard of the workers.
 
-// Something was heard at `now`. The coordinator itself had stalled for so long before: that counts
-// as no worker's silence.
+// An input came at `now`. Before it the coordinator itself stood still for `stall`: that time does
+// not count as a worker's silence.
 struct ClockAdvanced {
   Duration now{}, stall{};
 };
@@ -42,7 +42,7 @@ struct ReportReceived {
 struct ShardSaved {
   SavedShard shard;
 };
-// The news of repaired connections, up to this serial, are passed on.
+// The repairs that a worker has reported are announced up to this serial.
 struct RepairsAnnounced {
   WorkerId worker;
   int64_t serial = 0;
@@ -86,7 +86,7 @@ struct CheckpointAsked {
 struct SlowLinksTreated {
   SlowLinks how = SlowLinks::Observe;
 };
-// A fault is rehearsed from the step on, in the place of earlier ones of the same link or worker.
+// A fault is injected from step `from` on. It replaces earlier ones of the same link or worker.
 struct FaultAdded {
   Fault fault;
   int64_t from = 0;
@@ -102,7 +102,7 @@ struct StopAsked {
 
 // All workers are connected: the first step begins.
 struct RunBegun {};
-// Before the first step a worker was lost: its next process is awaited, in the next epoch.
+// A worker was lost before the first step: its next process is awaited, in the next epoch.
 struct WorkerAwaited {
   WorkerId worker;
   Duration now{};
@@ -111,16 +111,16 @@ struct WorkerAwaited {
 struct MemberLost {
   WorkerId worker;
 };
-// Members that do not have the whole state are members no more, and are invited anew.
+// Members without the whole state lose their membership and are invited anew.
 struct JoinersSentBack {};
-// The others go on without a dead worker, under a plan without it: they freeze, in the next epoch.
+// The others continue without a dead worker, under this plan. First all freeze, in a new epoch.
 struct RecoveryBegun {
   WorkerId dead;
   std::string cause;
   std::shared_ptr<const Plan> plan;
   Duration now{};
 };
-// Before they go on, a better plan has been found.
+// A better plan was found before they continue.
 struct RecoveryPlanned {
   std::shared_ptr<const Plan> plan;
 };
@@ -128,7 +128,7 @@ struct RecoveryPlanned {
 struct RestFound {
   std::shared_ptr<const RestOfStep> rest;
 };
-// All have frozen: they run again, from the committed version on. Redone: the step was under way.
+// All have frozen and run again from the committed version. Redone: this step had begun before.
 struct EpochBegun {
   bool redone = false;
 };
@@ -170,7 +170,7 @@ struct MemberJoined {
 struct StepCommitted {
   int64_t version = 0;
 };
-// What was learned from the measurements of a committed step.
+// What the measurements of a committed step say.
 struct StepMeasured {
   int64_t step = 0;
   bool clipped = false;
@@ -189,7 +189,7 @@ struct CheckpointStored {
 
 // ---- Plans.
 
-// The planner is asked for a plan in the place of `plan`, see PlanRequest.
+// The planner is asked for a plan to replace `plan`, see PlanRequest.
 struct PlanAsked {
   std::shared_ptr<const Plan> plan;
   bool routing = false, update = false;
@@ -198,7 +198,7 @@ struct PlanAsked {
 struct PlanAnswered {
   bool stale = false;
 };
-// What has changed in the cluster calls for no other plan.
+// The cluster has changed, but needs no other plan.
 struct PlanKept {};
 // Steps ahead of the norm are faster up to this share of clipped steps.
 struct UpdateWeighed {

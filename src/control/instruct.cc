@@ -38,8 +38,8 @@ int64_t next_save(const State& state) {
 std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
   std::vector<WorkerId> savers;
   if (version < 0) return savers;
-  // While steps run, the savers of a version stay: of two workers that are told so one after the
-  // other, each might have gone on from that version while the other one was to save it.
+  // While steps run, the savers of a version stay the same: after a change, each of two workers
+  // might go past the version because the other one was to save it.
   const Instruction& told = state.told;
   const bool stay = state.situation == Situation::Running && told.save_version == version &&
                     told.directive.epoch == state.epoch;

@@ -28,8 +28,8 @@ bool is_ready(const State& state, const Member& member) {
          !member.report.address.empty();
 }
 
-// The holder of the stage that is the donor of the fewest stages so far, of equals the lower
-// number.
+// Of the holders of the stage, the one that is the donor of the fewest stages so far; on a tie the
+// lower number.
 WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& transfers) {
   WorkerId chosen;
   for (const WorkerId holder : state.rules.stages[static_cast<size_t>(stage.value)].holders) {

@@ -22,8 +22,8 @@ struct ClientSettings {
   Duration connect_limit{};  // for the coordinator to answer
   Duration heartbeat{};      // between repeated reports
   Duration silence_limit{};  // without a message from the coordinator
-  // How long after its last message the coordinator, or its successor, may come back; 0 = it does
-  // not.
+  // How long, from the last message on, the worker waits for the coordinator or its successor; 0 =
+  // not at all.
   Duration return_limit{};
   std::shared_ptr<const Tls> tls = nullptr;  // null: the conversation is not encrypted
 };

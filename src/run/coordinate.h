@@ -31,8 +31,8 @@ struct RunInput {
   std::string token;
   std::string token_file;          // that holds it; empty = none
   std::shared_ptr<const Tls> tls;  // null: the conversation is not encrypted
-  // The launcher that began the run is gone: the run goes on from the state in the store, with its
-  // workers, which wait for a coordinator.
+  // The launcher that began the run is gone. The run continues from the state in the store; its
+  // workers wait for a coordinator.
   bool takes_up = false;
   bool starts_workers = true;  // false: someone else starts them
   Progress* progress = nullptr;

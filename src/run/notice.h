@@ -25,7 +25,7 @@ struct Notice {
   int32_t worker = -1;     // Exited, Signal, Start
   int32_t number = 0;      // Exited: signal or exit code; Asked, Signal: signal
   int64_t committed = 0;   // Alive
-  char words[304] = {};    // Exited: the end of its log, with a zero behind it
+  char words[304] = {};    // Exited: the end of its log, zero-terminated
 };
 static_assert(std::is_trivially_copyable_v<Notice>);
 

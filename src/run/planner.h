@@ -31,7 +31,7 @@ class Planner {
   // From now on makes plans ahead for each single death in this situation, as control would ask for
   // them. situation.plan is plan_of_all(), from which the dead are removed.
   void make_ahead(PlanRequest situation);
-  // For how many deaths in the last situation plans have been made or found impossible.
+  // How many deaths of the last situation have their plan, or are known to allow none.
   int32_t made_ahead() const;
 
  private:

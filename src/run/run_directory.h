@@ -39,8 +39,8 @@ class RunDirectory {
   // Whether the run was taken up after it had begun, or clear() has been called since, in this
   // process or in one that it has forked.
   bool has_begun() const;
-  // The steps of the checkpoints that this run may go on from, ascending: an earlier run's that it
-  // is about to replace do not count.
+  // The steps of the checkpoints that this run may continue from, ascending; not those of an
+  // earlier run that it is about to replace.
   std::vector<int64_t> checkpoints() const;
   // Whether metrics or checkpoints lie there.
   bool holds_run() const;
