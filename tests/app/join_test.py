@@ -111,7 +111,7 @@ class Join(Returning):
         self.assertEqual(self.holders(run), [0, 1, 2, 3])
         self.assertIn("has received the whole state", self.logs(run)["worker-3.log"])
 
-    def test_who_teaches_need_not_be_a_neighbour_in_the_ring(self):
+    def test_a_donor_need_not_be_a_neighbour_in_the_ring(self):
         """Three of five workers in an all-reduce ring rejoin, two of them while the first still
         receives the state: each of the two gets the state from a worker that is no neighbour."""
         self.write_job(job__steps=100000, job__checkpoint_every=0, job__validate_every=0,

@@ -1,4 +1,4 @@
-"""Workers that are cut off, or stand still for a while, or whose clocks are wrong."""
+"""Workers that are cut off, or stopped for a while, or whose clocks are wrong."""
 import re
 import statistics
 import unittest

@@ -132,7 +132,7 @@ class Rehearsal(Case):
             self.assertAlmostEqual(measured, price["makespan_ms"],
                                    delta=0.01 * price["makespan_ms"])
 
-    def test_an_order_that_would_stand_still_is_refused(self):
+    def test_an_order_that_would_deadlock_is_refused(self):
         self.write_job(parallel__stages=2, parallel__pipelines=1, parallel__micros=8,
                        parallel__order="looped-bfs", parallel__dispatch="listed",
                        network__send="blocking")

@@ -130,7 +130,7 @@ class Engine(LeftOver):
         self.assert_same_bits(run, self.undisturbed, 6)
 
     @another_case
-    def test_a_whole_backward_goes_on_with_the_same_bits(self):
+    def test_a_whole_backward_continues_with_the_same_bits(self):
         self.add_fault(kind="kill", worker="2.0", at_step=2, at_op=14)
         run = self.lose("--parallel.order=1f1b", "--parallel.split_backward=false")
         self.assert_same(run)

@@ -1,4 +1,4 @@
-"""The coordinator dies and comes back while the workers train on."""
+"""The coordinator dies and comes back while the workers keep training."""
 import contextlib
 import json
 import os

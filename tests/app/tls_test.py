@@ -43,7 +43,7 @@ class Certificates(Case):
         return subprocess.run([TENUTO, "status", str(run.folder)], text=True, capture_output=True,
                               timeout=LIMIT)
 
-    def test_who_has_no_certificate_of_the_job_is_not_heard(self):
+    def test_a_process_without_a_certificate_is_refused(self):
         ours = self.certificate(self.authority("ours"), "host")
         strange = self.certificate(self.authority("theirs"), "stranger")
         run = self.start("--job.steps=5000", f"--coordinator.tls={ours}",
