@@ -168,7 +168,7 @@ CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& targ
   });
 }
 
-int exit_code_of(const Error& error) {
+int exit_code_of_command(const Error& error) {
   if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;
 }

@@ -76,7 +76,7 @@ CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& targ
                        const std::string& help);
 
 // The exit code of an error: 1 = memory, 2 = unreadable or wrong flags, 3 = the plan is refused.
-int exit_code_of(const Error& error);
+int exit_code_of_command(const Error& error);
 
 // The library's error about wrong flags, as one sentence that names the help to look at.
 std::string sentence_of(const CLI::App& app, const CLI::ParseError& error);

@@ -154,7 +154,7 @@ nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& r
 
 int refuse_schedule(const Error& error, std::ostream& errors) {
   errors << "tenuto schedule: " << told(error.message) << "\n";
-  return exit_code_of(error);
+  return exit_code_of_command(error);
 }
 
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out) {

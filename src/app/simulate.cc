@@ -169,7 +169,7 @@ int write_page_of(const SimulateOptions& options, const SimulationCase& it,
     auto measured = read_measured(options.measured, it.plan);
     if (!measured.ok()) {
       errors << "tenuto simulate: " << told(measured.error().message) << "\n";
-      return exit_code_of(measured.error());
+      return exit_code_of_command(measured.error());
     }
     content.measured = std::move(measured.value().spans);
     content.measured_source = measured.value().path;
@@ -196,7 +196,7 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   waiting.reset();  // what follows has the terminal to itself
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << told(timeline.error().message) << "\n";
-    return exit_code_of(timeline.error());
+    return exit_code_of_command(timeline.error());
   }
   const SimulationCase& it = found.value();
   if (!options.trace.empty()) {

@@ -377,7 +377,7 @@ bool has_not_begun(const Result<Ending>& ending, const Office& office) {
 int train(const TrainOptions& asked) {
   TrainOptions options = asked;
   const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
-  if (!loaded.ok()) return fail(loaded.error(), exit_code_of(loaded.error()));
+  if (!loaded.ok()) return fail(loaded.error(), exit_code_of_command(loaded.error()));
   Job job = loaded.value().job;
   const std::string folder = cat(job.directory, "/", job.name);
   const std::optional<Whereabouts> orphan = find_orphan(options, folder);
@@ -388,7 +388,7 @@ int train(const TrainOptions& asked) {
   const Status runnable = check_runnable(options, job);
   if (!runnable.ok()) return fail(runnable.error(), 2);
   const Result<Plan> plan = make_job_plan(job);
-  if (!plan.ok()) return fail(plan.error(), exit_code_of(plan.error()));
+  if (!plan.ok()) return fail(plan.error(), exit_code_of_command(plan.error()));
   const Status right = check_plan(options, job, plan.value());
   if (!right.ok()) return fail(right.error(), right.error().code == Code::Exhausted ? 1 : 3);
   const auto tls = read_tls(job.coordinator.tls);
