@@ -2,11 +2,8 @@
 // the CPU the staged path treats some memory as a device's own; on an accelerator both paths run
 // for real, over UCX.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -14,6 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "engine/engine.h"
+#include "engine/toy_job.h"
 #include "plan/make_plan.h"
 #include "runtime/staged.h"
 #include "runtime/worker.h"
@@ -24,7 +22,6 @@
 namespace tenuto {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr int64_t kSteps = 3;
 
 template <class T>
@@ -57,28 +54,16 @@ struct Outcome {
   std::map<WorkerId, std::map<Ring, int32_t>> slots;
 };
 
-class DeviceTest : public testing::Test {
+class DeviceTest : public ToyTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / cat("tenuto-device-", getpid());
-    fs::create_directories(folder_);
-    std::ofstream text(folder_ / "a.txt");
-    for (int i = 0; i < 2000; ++i) text << i << " times 3 is " << 3 * i << ".\n";
+  DeviceTest() {
+    write_lines("a.txt", 2000,
+                [](std::ostream& out, int i) { out << i << " times 3 is " << 3 * i << ".\n"; });
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Job job(int32_t stages, int32_t micros) const {
-    Job job;
+    Job job = toy_job(stages, micros);
     job.steps = kSteps;
-    job.data.paths = {(folder_ / "a.txt").string()};
-    job.model.layers = 2;
-    job.model.width = 32;
-    job.model.heads = 2;
-    job.model.sequence = 16;
-    job.optimizer.warm_up_steps = 1;
-    job.parallel.stages = stages;
-    job.parallel.micros = micros;
-    job.parallel.micro_rows = 2;
     job.parallel.split_backward = true;
     return job;
   }
@@ -173,8 +158,6 @@ class DeviceTest : public testing::Test {
     }
     return outcome;
   }
-
-  fs::path folder_;
 };
 
 TEST_F(DeviceTest, TheStagedPathChangesNoBit) {

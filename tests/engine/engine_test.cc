@@ -2,22 +2,18 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "engine/driver.h"
+#include "engine/toy_job.h"
 
 namespace tenuto {
 namespace {
-
-namespace fs = std::filesystem;
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
@@ -45,33 +41,22 @@ void expect_same_bits(const Tensors& left, const Tensors& right) {
   }
 }
 
-class EngineTest : public testing::Test {
+class EngineTest : public ToyTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / cat("tenuto-engine-", getpid());
-    fs::create_directories(folder_);
-    std::ofstream first(place("a.txt")), second(place("b.txt"));
-    for (int i = 0; i < 2000; ++i) {
-      first << i << " plus " << i * 7 % 31 << " is " << i + i * 7 % 31 << ".\n";
-      second << "Z" << i * i % 1009 << "#" << std::hex << i << "\n";
-    }
+  EngineTest() {
+    write_lines("a.txt", 2000, [](std::ostream& out, int i) {
+      out << i << " plus " << i * 7 % 31 << " is " << i + i * 7 % 31 << ".\n";
+    });
+    write_lines("b.txt", 2000, [](std::ostream& out, int i) {
+      out << "Z" << i * i % 1009 << "#" << std::hex << i << "\n";
+    });
   }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string place(const std::string& name) const { return (folder_ / name).string(); }
 
   Job job(int32_t stages, bool split = true) const {
-    Job job;
+    Job job = toy_job(stages, 4);
     job.steps = 10;
-    job.data.paths = {place("a.txt")};
-    job.model.layers = 2;
-    job.model.width = 32;
-    job.model.heads = 2;
-    job.model.sequence = 16;
     job.model.dropout = 0.1;
     job.optimizer.warm_up_steps = 2;
-    job.parallel.stages = stages;
-    job.parallel.micros = 4;
-    job.parallel.micro_rows = 2;
     job.parallel.split_backward = split;
     job.validate_micros = 2;
     return job;
@@ -98,7 +83,7 @@ class EngineTest : public testing::Test {
       trained.numbers.push_back(driven.outcomes[0].learning_rate);
     }
     trained.held_out = driver.run(4, true).losses;
-    trained.tensors = read(driver.save(folder_.string()));
+    trained.tensors = read(driver.save(folder()));
     return trained;
   }
   void expect_same(const Trained& left, const Trained& right) {
@@ -106,8 +91,6 @@ class EngineTest : public testing::Test {
     EXPECT_EQ(left.held_out, right.held_out);
     expect_same_bits(left.tensors, right.tensors);
   }
-
-  fs::path folder_;
 };
 
 TEST_F(EngineTest, SplitAndPartitionChangeNoBit) {
@@ -173,7 +156,7 @@ TEST_F(EngineTest, TiedHeadIsOneWeightOnTwoStages) {
   // losses are the same.
   Driver driver(cut);
   driver.run(0);
-  const auto shards = driver.save(folder_.string());
+  const auto shards = driver.save(folder());
   const auto before = driver.run(1, true).losses;
   for (int32_t worker = 0; worker < 3; ++worker) {
     ASSERT_TRUE(driver.engine(worker).load(shards, 1).ok());
@@ -188,9 +171,9 @@ TEST_F(EngineTest, UndoIsExact) {
     Driver driver(two);
     EXPECT_FALSE(driver.engine(0).undo().ok());
     driver.run(0);
-    const Tensors before = read(driver.save(folder_.string()));
+    const Tensors before = read(driver.save(folder()));
     driver.run(1);
-    const Tensors after = read(driver.save(folder_.string()));
+    const Tensors after = read(driver.save(folder()));
     EXPECT_NE(before.at("block.0.feed.up.weight"), after.at("block.0.feed.up.weight"));
     for (int32_t worker = 0; worker < 2; ++worker) {
       ASSERT_TRUE(driver.engine(worker).undo().ok());
@@ -199,9 +182,9 @@ TEST_F(EngineTest, UndoIsExact) {
       ASSERT_FALSE(twice.ok());
       EXPECT_EQ(twice.error().code, Code::Invalid);
     }
-    expect_same_bits(before, read(driver.save(folder_.string())));
+    expect_same_bits(before, read(driver.save(folder())));
     driver.run(1);
-    expect_same_bits(after, read(driver.save(folder_.string())));
+    expect_same_bits(after, read(driver.save(folder())));
   }
 }
 
@@ -237,8 +220,8 @@ TEST_F(EngineTest, TheStateGoesOverInParts) {
       for (int64_t step = 3; step < 5; ++step) {
         EXPECT_EQ(joiner.run(step).losses, donor.run(step).losses) << optimizer;
       }
-      const Tensors taught = read(joiner.save(folder_.string()));
-      expect_same_bits(read(donor.save(folder_.string())), taught);
+      const Tensors taught = read(joiner.save(folder()));
+      expect_same_bits(read(donor.save(folder())), taught);
     }
   }
 }
@@ -253,14 +236,14 @@ TEST_F(EngineTest, AnAbandonedStepLeavesNothingBehind) {
   }
   driver.run(0);
   calm.run(0);
-  const Tensors shaken = read(driver.save(folder_.string()));
-  expect_same_bits(shaken, read(calm.save(folder_.string())));
+  const Tensors shaken = read(driver.save(folder()));
+  expect_same_bits(shaken, read(calm.save(folder())));
 }
 
 TEST_F(EngineTest, ResumesOnAnotherPartition) {
   Driver straight(job(1));
   for (int64_t step = 0; step < 2; ++step) straight.run(step);
-  const auto whole = straight.save(folder_.string());
+  const auto whole = straight.save(folder());
   Driver middle(job(4));
   for (int32_t worker = 0; worker < 4; ++worker) {
     const Status loaded = middle.engine(worker).load(whole, 2);
@@ -268,21 +251,21 @@ TEST_F(EngineTest, ResumesOnAnotherPartition) {
     EXPECT_EQ(middle.engine(worker).version(), 2);
   }
   middle.run(2);
-  const auto quarters = middle.save(folder_.string());
+  const auto quarters = middle.save(folder());
   Driver last(job(2));
   for (int32_t worker = 0; worker < 2; ++worker) {
     ASSERT_TRUE(last.engine(worker).load(quarters, 3).ok());
   }
   last.run(3);
   for (int64_t step = 2; step < 4; ++step) straight.run(step);
-  const Tensors end = read(straight.save(folder_.string()));
-  expect_same_bits(end, read(last.save(folder_.string())));
+  const Tensors end = read(straight.save(folder()));
+  expect_same_bits(end, read(last.save(folder())));
 }
 
 TEST_F(EngineTest, SaysWhyShardsDoNotFit) {
   Driver driver(job(2));
   driver.run(0);
-  auto shards = driver.save(folder_.string());
+  auto shards = driver.save(folder());
   const Tensors before = read(shards);
   const auto refusal = [&](const Job& own, const std::vector<std::string>& paths,
                            int64_t version) -> std::string {
@@ -303,14 +286,14 @@ TEST_F(EngineTest, SaysWhyShardsDoNotFit) {
   EXPECT_NE(refusal(momentum, shards, 1).find("optimizer.kind"), std::string::npos);
   // A failed load changes nothing.
   EXPECT_FALSE(driver.engine(0).load({shards[1]}, 1).ok());
-  expect_same_bits(before, read(driver.save(folder_.string())));
+  expect_same_bits(before, read(driver.save(folder())));
 }
 
 // If the gradient of one stage is not finite, every stage skips the step.
 TEST_F(EngineTest, ANumberThatIsNoneSkipsTheStep) {
   Driver driver(job(3));
   driver.run(0);
-  auto shards = driver.save(folder_.string());
+  auto shards = driver.save(folder());
   auto file = SafetensorsFile::open(shards[0]);
   ASSERT_TRUE(file.ok());
   Tensors tensors = read({shards[0]});
@@ -327,13 +310,13 @@ TEST_F(EngineTest, ANumberThatIsNoneSkipsTheStep) {
   const DrivenStep driven = driver.run(1);
   for (const StepOutcome& outcome : driven.outcomes) EXPECT_FALSE(outcome.finite);
   for (const auto& [micro, loss] : driven.losses) EXPECT_TRUE(std::isnan(loss));
-  expect_same_bits(before, read(driver.save(folder_.string())));
+  expect_same_bits(before, read(driver.save(folder())));
   for (int32_t worker = 0; worker < 3; ++worker) {
     EXPECT_EQ(driver.engine(worker).version(), 2);
     ASSERT_TRUE(driver.engine(worker).undo().ok());
     EXPECT_EQ(driver.engine(worker).version(), 1);
   }
-  expect_same_bits(before, read(driver.save(folder_.string())));
+  expect_same_bits(before, read(driver.save(folder())));
 }
 
 TEST_F(EngineTest, AnOpWithoutItsInputIsAReportNotACrash) {
@@ -376,7 +359,7 @@ TEST_F(EngineTest, SamplesTheSameFromAnyPartition) {
     for (int64_t step = 0; step < 3; ++step) driver.run(step);
     std::string text;
     const Status done =
-        sample(job(stages), driver.save(folder_.string()), {"1 plus", 40, temperature, seed},
+        sample(job(stages), driver.save(folder()), {"1 plus", 40, temperature, seed},
                [&](const std::string& more) { text += more; });
     EXPECT_TRUE(done.ok()) << done.error().message;
     return text;

@@ -1,17 +1,16 @@
 // Workers are lost in the middle of a step, and the others run the rest of it. Each test runs a
 // cluster of engines in one process, and expects the bits of a run in which no worker is lost.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "base/check.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "engine/engine.h"
+#include "engine/toy_job.h"
 #include "plan/make_plan.h"
 #include "runtime/survivors.h"
 #include "sanitized.h"
@@ -108,44 +107,31 @@ Undisturbed run_undisturbed(const Job& job, const Plan& plan, int64_t steps) {
   return all;
 }
 
-class EngineRest : public testing::Test {
+class EngineRest : public ToyTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / cat("tenuto-engine-rest-", getpid());
-    fs::create_directories(folder_);
-    std::ofstream out(text());
-    for (int i = 0; i < 400; ++i) out << i << " plus " << i * 7 % 31 << " is more.\n";
+  EngineRest() {
+    write_lines("a.txt", 400, [](std::ostream& out, int i) {
+      out << i << " plus " << i * 7 % 31 << " is more.\n";
+    });
   }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string place(const std::string& name) const { return (folder_ / name).string(); }
-  std::string text() const { return place("text.txt"); }
 
   // Two micro-batches for each pipeline, sums that do not depend on which worker made them, and a
   // clip that some norms exceed.
   Job job(int32_t stages, int32_t pipelines, const std::string& order) const {
-    Job job;
+    Job job = toy_job(stages, 2);
     job.steps = kSteps;
     job.seed = 3;
-    job.data.paths = {text()};
-    job.model.layers = 2;
     job.model.width = 16;
-    job.model.heads = 2;
     job.model.sequence = 8;
     job.model.dropout = 0.1;
-    job.optimizer.warm_up_steps = 1;
     job.optimizer.clip = 1.5;
-    job.parallel.stages = stages;
     job.parallel.pipelines = pipelines;
-    job.parallel.micros = 2;
     job.parallel.micro_rows = 1;
     job.parallel.order = order;
     job.parallel.split_backward = find_card(order)->splits_backward;
     job.resilience.numerics = "reproducible";
     return job;
   }
-
- private:
-  fs::path folder_;
 };
 
 // Runs to the end, and compares with the run in which no worker is lost.

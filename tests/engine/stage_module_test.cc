@@ -6,13 +6,10 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "engine/data.h"
 #include "engine/driver.h"
+#include "engine/toy_job.h"
 #include "world/fit.h"
 // After torch's headers, which have a CHECK of their own.
 #include "base/safetensors.h"
@@ -20,8 +17,6 @@
 
 namespace tenuto {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Layer i adds an embedding of the tokens and a product to the hidden state; the last one makes
 // logits of it and of the skip connection, which comes from the first layer and which no layer in
@@ -102,25 +97,19 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-class StageModuleTest : public testing::Test {
+class StageModuleTest : public ToyTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / cat("tenuto-stage-module-", getpid());
-    fs::create_directories(folder_);
-    std::ofstream text(folder_ / "text");
-    for (int i = 0; i < 2000; ++i) text << i << " plus " << i * 7 % 31 << ".\n";
+  StageModuleTest() : job_(toy_job(1, 4)) {
+    write_lines("a.txt", 2000,
+                [](std::ostream& out, int i) { out << i << " plus " << i * 7 % 31 << ".\n"; });
     job_.steps = 10;
-    job_.data.paths = {(folder_ / "text").string()};
     job_.model.layers = 3;
     job_.model.width = 24;
     job_.model.sequence = 11;
-    job_.parallel.micros = 4;
     job_.parallel.micro_rows = 3;
-    job_.optimizer.warm_up_steps = 1;
     job_.optimizer.learning_rate = 0.02;
     job_.validate_micros = 1;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Trained read(Trained trained, const std::vector<std::string>& shards) const {
     for (const std::string& path : shards) {
@@ -142,7 +131,7 @@ class StageModuleTest : public testing::Test {
       for (const auto& [micro, loss] : driver.run(step).losses) trained.losses.push_back(loss);
     }
     for (const auto& [micro, loss] : driver.run(3, true).losses) trained.losses.push_back(loss);
-    return read(trained, driver.save(folder_.string()));
+    return read(trained, driver.save(folder()));
   }
   // The same by one loop over the whole module.
   Trained train_whole() const {
@@ -173,12 +162,11 @@ class StageModuleTest : public testing::Test {
                      clip_factor(norm.norm, job_.optimizer.clip));
     }
     loss_of({true, 3, 0});
-    const std::string path = (folder_ / "whole").string();
+    const std::string path = place("whole");
     EXPECT_TRUE(weights.save(path, 3).ok());
     return read(trained, {path});
   }
 
-  fs::path folder_;
   Job job_;
 };
 
