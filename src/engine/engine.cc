@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "engine/copies.h"
 #include "engine/stage_engine.h"
-#include "ir/text.h"
 #include "runtime/stages.h"
 #include "world/fit.h"
 
@@ -43,11 +42,8 @@ Status add_boundaries(const StageModule& module, int32_t stage, int32_t stage_co
 StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
                          std::unique_ptr<StageModule> module,
                          std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox)
-    : job_(job),
-      stage_(stage),
-      stage_count_(static_cast<int32_t>(plan.stages.size())),
-      micro_count_(plan.schedule.micro_count),
-      split_(plan.split_backward),
+    : StageDevice(plan, stage, job.optimizer.clip),
+      job_(job),
       keeps_back_up_(plan.stages.size() > 1 || plan.stages[0].holders.size() > 1),
       shared_(std::move(shared)),
       device_(shared_->device),
@@ -55,19 +51,13 @@ StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
       mailbox_(mailbox),
       module_(std::move(module)),
       weights_(job, module_->parameters(), device_.place()),
-      sums_(weights_, device_),
-      ahead_(job.optimizer.clip),
-      account_(stage) {
+      sums_(weights_, device_) {
   module_->bind(weights_);
   thread_ = std::thread([this] { serve(); });
 }
 
 StageEngine::~StageEngine() {
-  {
-    const std::lock_guard lock(mutex_);
-    quit_ = true;
-  }
-  changed_.notify_all();
+  slot_.close();
   thread_.join();
 }
 
@@ -77,8 +67,7 @@ StageEngine::~StageEngine() {
 // is for a device that has stopped.
 Status StageEngine::await_idle() {
   constexpr std::chrono::minutes kLimit(10);
-  std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, kLimit, [this] { return !busy_; })) return ok();
+  if (slot_.wait_idle(kLimit)) return ok();
   return Error{Code::Timeout, Reach::Worker,
                cat("stage ", stage_, " has been in one op for ", kLimit.count(),
                    " minutes: the device does not respond")};
@@ -88,10 +77,7 @@ Result<Duration> StageEngine::begin(int64_t step) {
   if (Status idle = await_idle(); !idle.ok()) return idle.error();
   store_.begin(step);
   sums_.begin(step);
-  stashes_.clear();
-  work_.clear();
-  account_.begin(step);
-  ahead_.begin();
+  begin_step(step);
   sums_clear_ = divided_ = false;
   return Duration(0);
 }
@@ -105,52 +91,27 @@ void StageEngine::drop(const Value& value) {
   value.kind == ValueKind::Total ? discard(value) : store_.drop(value);
 }
 
-Result<Duration> StageEngine::resume(int64_t step, const RestPart& rest) {
-  if (Status idle = await_idle(); !idle.ok()) return idle.error();
-  if (Status level = take_back_for(*this, stage_, step, rest); !level.ok()) return level.error();
-  if (step != account_.step()) {
-    stashes_.clear();
-    work_.clear();
-  }
-  store_.resume(step, rest.stored);
+void StageEngine::restore(int64_t step, const std::vector<Value>& stored) {
+  store_.resume(step, stored);
   sums_.resume(step);
-  ahead_.begin();
-  if (Status summed = account_.resume(step, rest); !summed.ok()) return summed.error();
-  sums_clear_ = account_.has_sum();
-  divided_ = false;
-  Status there = keep_wanted(ValueKind::Stash, stage_, rest.stored, stashes_);
-  if (there.ok()) there = keep_wanted(ValueKind::WeightWork, stage_, rest.stored, work_);
-  if (there.ok()) there = check_stored(rest.stored);
-  if (!there.ok()) return there.error();
-  return Duration(0);
 }
 
-// Checks that the stored values are here. Of the totals each stage checks only its own.
-Status StageEngine::check_stored(const std::vector<Value>& stored) const {
-  for (const Value& value : stored) {
-    bool here = true;
-    if (value.kind == ValueKind::Total) {
-      here = value.stage != stage_ || sums_.has(value);
-    } else if (value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient ||
-               value.kind == ValueKind::ClipDecision) {
-      here = store_.get(value).tensor.defined();
-    }
-    if (!here)
-      return invalid(
-          cat(to_text(value), " is not at this worker, and the rest of the step needs it"));
-  }
-  return ok();
+Duration StageEngine::begin_rest() {
+  sums_clear_ = account_.has_sum();
+  divided_ = false;
+  return {};
+}
+
+// Each stage looks only for its own totals.
+bool StageEngine::is_here(const Value& value) const {
+  if (value.kind == ValueKind::Total) return value.stage != stage_ || sums_.has(value);
+  const bool stored = feeds_compute(value.kind) || value.kind == ValueKind::ClipDecision;
+  return !stored || store_.get(value).tensor.defined();
 }
 
 Status StageEngine::start(const Op& op, Duration, Ticket ticket) {
   CHECK(op.stage == stage_, cat("an op of stage ", stage_, ", got one of ", op.stage));
-  {
-    const std::lock_guard lock(mutex_);
-    CHECK(!busy_, "one op at a time");
-    call_ = Call{op, ticket};
-    busy_ = true;
-  }
-  changed_.notify_all();
+  slot_.start({op, ticket});
   return ok();
 }
 
@@ -191,30 +152,13 @@ void StageEngine::discard(const Value& value) {
   value.kind == ValueKind::Total ? sums_.discard(value) : store_.remove(value);
 }
 
-StepOutcome StageEngine::outcome() {
-  if (!await_idle().ok()) return {};
-  return account_.sorted_outcome();
-}
-
-Status StageEngine::undo() {
-  if (Status idle = await_idle(); !idle.ok()) return idle;
+Status StageEngine::take_back() {
   if (undo_ == Undo::None) {
     return failed(cat("stage ", stage_, " has no update to undo at version ", version()));
   }
   if (undo_ == Undo::Kept) weights_.take_back();
   undo_ = Undo::None;
-  --version_;
-  ahead_.set_final({.version = version_});
   return ok();
-}
-
-void StageEngine::start_over() {
-  if (await_idle().ok()) ahead_.start_over();
-}
-
-Finality StageEngine::finality() {
-  if (!await_idle().ok()) return {};
-  return ahead_.finality();
 }
 
 Status StageEngine::save(StageId stage, const std::string& path) {
@@ -242,14 +186,6 @@ Status StageEngine::write_state(StageId stage, int64_t first, std::span<const st
   if (Status idle = await_idle(); !idle.ok()) return idle;
   weights_.write_state(first, from);
   undo_ = Undo::None;  // the back-up from before the last update does not have this part
-  return ok();
-}
-
-Status StageEngine::adopt(int64_t version) {
-  if (Status idle = await_idle(); !idle.ok()) return idle;
-  version_ = version;
-  undo_ = Undo::None;
-  ahead_.set_final({.version = version_});
   return ok();
 }
 

@@ -5,11 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,10 +19,8 @@
 #include "engine/value_store.h"
 #include "engine/weights.h"
 #include "ir/plan.h"
-#include "runtime/ahead.h"
 #include "runtime/copies.h"
-#include "runtime/device.h"
-#include "runtime/step_account.h"
+#include "runtime/stage_device.h"
 
 namespace tenuto {
 
@@ -55,17 +50,15 @@ struct StageSurroundings {
 inline Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
 
 // The device of one stage.
-class StageEngine : public Device {
+class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>> {
  public:
   StageEngine(const Job& job, const Plan& plan, StageId stage, std::unique_ptr<StageModule> module,
               std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox);
   ~StageEngine() override;
 
   Result<Duration> begin(int64_t step) override;
-  bool resumes() const override { return true; }
   void keep(const Value& value) override;
   void drop(const Value& value) override;
-  Result<Duration> resume(int64_t step, const RestPart& rest) override;
   Status start(const Op& op, Duration inputs_at, Ticket ticket) override;
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   void set_speed(double speed) override { speed_ = speed; }
@@ -76,18 +69,12 @@ class StageEngine : public Device {
   }
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
-  StepOutcome outcome() override;
-  int64_t version() const override { return version_; }
-  Finality finality() override;
-  void start_over() override;
-  Status undo() override;
   Status save(StageId stage, const std::string& path) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   int64_t state_bytes(StageId) const override { return weights_.state_bytes(); }
   int64_t state_unit(StageId) const override { return weights_.state_unit(); }
   Status read_state(StageId stage, int64_t first, std::span<std::byte> to) override;
   Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) override;
-  Status adopt(int64_t version) override;
 
  private:
   // A call for the compute thread.
@@ -110,17 +97,19 @@ class StageEngine : public Device {
   Status validate();
   Status run_void(const Op& op);
   void take(double clip, bool kept);
-  void note(const WholeNorm& norm, int64_t step);
+  double rate_of(int64_t step) const;
 
-  bool first_stage() const { return stage_.value == 0; }
-  bool last_stage() const { return stage_.value == stage_count_ - 1; }
   Pass pass_of(const Op& op, bool keep, LateWork* late) const;
   Draw draw_of(const Op& op) const;
   const Boundary& boundary_of(const Value& value) const;
   Tensors on_device(Tensors tensors) const;
   void clear_once();
-  Status await_idle();
-  Status check_stored(const std::vector<Value>& stored) const;
+  Status await_idle() override;
+  void restore(int64_t step, const std::vector<Value>& stored) override;
+  bool is_here(const Value& value) const override;
+  Duration begin_rest() override;
+  Status take_back() override;
+  void forget_update() override { undo_ = Undo::None; }
 
   Status put(const Value& value, const Tensors& tensors);
   Result<Tensors> take(const Value& value);
@@ -130,9 +119,7 @@ class StageEngine : public Device {
   Result<Form> take_form(const Value& value);
 
   const Job job_;
-  const StageId stage_;
-  const int32_t stage_count_, micro_count_;
-  const bool split_, keeps_back_up_;
+  const bool keeps_back_up_;
   const std::shared_ptr<const StageSurroundings> shared_;
   const TorchDevice& device_;
   ValueStore& store_;
@@ -141,22 +128,13 @@ class StageEngine : public Device {
   Weights weights_;
   Sums sums_;
 
-  std::atomic<int64_t> version_ = 0;  // may be read, to be reported, while an op runs
-  std::atomic<double> speed_ = 1;     // read by the compute thread
+  std::atomic<double> speed_ = 1;  // read by the compute thread
   Undo undo_ = Undo::None;
-  AheadUpdate ahead_;
-  StepAccount account_;
-  std::map<MicroId, Stash> stashes_;
-  std::map<MicroId, std::unique_ptr<LateWork>> work_;
   at::Tensor scratch_;
   bool sums_clear_ = false;
   bool divided_ = false;  // the mean is that of the totals and is still valid
 
-  std::mutex mutex_;  // guards what follows; nothing is locked under it
-  std::condition_variable changed_;
-  std::optional<Call> call_;
-  bool busy_ = false, quit_ = false;
-
+  CallSlot<Call> slot_;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -83,14 +83,7 @@ Result<Form> StageEngine::take_form(const Value& value) {
 
 void StageEngine::serve() {
   at::set_num_threads(job_.device.threads);
-  while (true) {
-    std::optional<Call> call;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return quit_ || call_.has_value(); });
-      if (quit_) return;
-      call.swap(call_);
-    }
+  while (const std::optional<Call> call = slot_.next()) {
     Done done;
     done.ticket = call->ticket;
     done.start = monotonic_clock().now();
@@ -98,11 +91,7 @@ void StageEngine::serve() {
     const Duration took = monotonic_clock().now() - done.start;
     std::this_thread::sleep_for(at_speed(took, speed_) - took);
     done.finish = monotonic_clock().now();
-    {
-      const std::lock_guard lock(mutex_);
-      busy_ = false;
-    }
-    changed_.notify_all();
+    slot_.finish();
     mailbox_.post(std::move(done));
   }
 }
@@ -234,7 +223,7 @@ Status StageEngine::backward_input(const Op& op) {
   if (adds && weights_.fixed()) weights_.fold();
   if (split_) {
     stash.late->made = weights_.take_apart();
-    work_[op.micro] = std::move(stash.late);
+    late_[op.micro] = std::move(stash.late);
   }
   if (first_stage()) return ok();
   gradients.clear();
@@ -246,8 +235,8 @@ Status StageEngine::backward_input(const Op& op) {
 
 Status StageEngine::backward_weight(const Op& op) {
   if (!split_) return ok();
-  const auto found = work_.find(op.micro);
-  if (found == work_.end()) {
+  const auto found = late_.find(op.micro);
+  if (found == late_.end()) {
     return failed(cat("stage ", stage_, " was asked for the weight gradient of micro ", op.micro,
                       " without its backward"));
   }
@@ -256,7 +245,7 @@ Status StageEngine::backward_weight(const Op& op) {
   weights_.add(found->second->made);
   drain(found->second->products, scratch_);
   if (weights_.fixed()) weights_.fold();
-  work_.erase(found);
+  late_.erase(found);
   return ok();
 }
 
@@ -287,11 +276,8 @@ Status StageEngine::measure(OpKind kind) {
   return ok();
 }
 
-void StageEngine::note(const WholeNorm& norm, int64_t step) {
-  StepOutcome& outcome = account_.outcome();
-  outcome.gradient_norm = norm.norm;
-  outcome.learning_rate = learning_rate(job_.optimizer, step, job_.steps);
-  outcome.finite = norm.skip == 0;
+double StageEngine::rate_of(int64_t step) const {
+  return learning_rate(job_.optimizer, step, job_.steps);
 }
 
 // Takes the update that leads to version_, so that it can be taken back.
@@ -300,9 +286,8 @@ void StageEngine::take(double clip, bool kept) {
     weights_.back_up();
     undo_ = Undo::Kept;
   }
-  const double rate = learning_rate(job_.optimizer, version_ - 1, job_.steps);
   divided_ = false;
-  weights_.update(job_.optimizer, rate, clip, kept);
+  weights_.update(job_.optimizer, rate_of(version_ - 1), clip, kept);
 }
 
 Status StageEngine::step() {
@@ -310,7 +295,7 @@ Status StageEngine::step() {
       take_form<WholeNorm>({ValueKind::ClipDecision, -1, {0}, {}});
   if (!clip_decision.ok()) return clip_decision.error();
   const double norm = clip_decision.value().norm;
-  note(clip_decision.value(), account_.step());
+  note(clip_decision.value(), rate_of(account_.step()));
   undo_ = keeps_back_up_ ? Undo::Skipped : Undo::None;
   ++version_;
   if (clip_decision.value().skip == 0) {
@@ -324,7 +309,7 @@ Status StageEngine::step() {
 Status StageEngine::step_ahead() {
   const Result<RunningNorm> so_far = take_form<RunningNorm>({ValueKind::Norm, -1, stage_, {}});
   if (!so_far.ok()) return so_far.error();
-  note(whole_of(so_far.value()), account_.step());
+  note(whole_of(so_far.value()), rate_of(account_.step()));
   weights_.keep_mean();
   undo_ = Undo::Skipped;
   ++version_;
@@ -351,8 +336,9 @@ Status StageEngine::validate() {
 // Runs an op of a void step: its values have the right size and any content.
 Status StageEngine::run_void(const Op& op) {
   for (const Value& value : effect_of(op, stage_count_).write) {
-    const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
-    if (travels) store_.put(value, {boundary_of(value).allocate(device_).zero_(), device_.mark()});
+    if (feeds_compute(value.kind)) {
+      store_.put(value, {boundary_of(value).allocate(device_).zero_(), device_.mark()});
+    }
     if (value.kind == ValueKind::Norm) put_form(value, RunningNorm{});
   }
   if (op.kind == OpKind::StepAhead) ahead_.pass();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/device.h"
-#include "ir/op.h"
+#include "runtime/compute.h"
 #include "runtime/kept_values.h"
 
 namespace tenuto {
@@ -42,8 +42,7 @@ class ValueStore {
   bool holds(const void* memory) const {
     const std::lock_guard lock(mutex_);
     const auto name = names_.find(memory);
-    return name != names_.end() &&
-           (name->second.kind == ValueKind::Activation || name->second.kind == ValueKind::Gradient);
+    return name != names_.end() && feeds_compute(name->second.kind);
   }
   // Makes `event` the one after which the value that begins at `memory` is complete. Any thread.
   void mark(const void* memory, std::shared_ptr<c10::Event> event) {

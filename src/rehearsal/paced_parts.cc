@@ -7,11 +7,12 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "ir/text.h"
-#include "rehearsal/paced.h"
 
 namespace tenuto {
 
 namespace {
+
+constexpr size_t kLeastElements = 16;
 
 struct Label {
   float kind = 0, stage = 0, micro = 0, sum = 0;
@@ -19,7 +20,8 @@ struct Label {
 };
 static_assert(sizeof(Label) == kLabel * sizeof(float));
 
-Label label_of(std::span<const float> numbers, const Value& whose) {
+Label label_of(const Floats& message, const Value& whose) {
+  const std::span<const float> numbers = numbers_of(message);
   return {static_cast<float>(whose.kind), static_cast<float>(whose.stage.value),
           static_cast<float>(whose.micro.value),
           std::accumulate(numbers.begin(), numbers.end(), 0.0F)};
@@ -33,13 +35,13 @@ double length_of(const std::vector<double>& lengths, int32_t place) {
 
 }  // namespace
 
-void write_label(Floats& message, std::span<const float> numbers, const Value& whose) {
-  write_form(message, label_of(numbers, whose));
+void write_label(Floats& message, const Value& whose) {
+  write_form(message, label_of(message, whose));
 }
 
-Status check_label(const Floats& message, std::span<const float> numbers, const Value& whose) {
+Status check_label(const Floats& message, const Value& whose) {
   const auto is = read_form<Label>(message);
-  const Label expected = label_of(numbers, whose);
+  const Label expected = label_of(message, whose);
   if (is == expected) return ok();
   return Error{
       Code::Corrupt, Reach::Link,
@@ -67,17 +69,52 @@ std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) 
   return buckets;
 }
 
+PacedCommon::PacedCommon(const Job& job, const Clock& its_clock, Mailbox& its_mailbox,
+                         const PacedOptions& its_options)
+    : device(job.device),
+      options(its_options),
+      virtual_clock(job.device.clock == "virtual"),
+      sleeps(dynamic_cast<const MonotonicClock*>(&its_clock) != nullptr),
+      clock(its_clock),
+      mailbox(its_mailbox),
+      elements(std::max(kLeastElements,
+                        static_cast<size_t>(job.device.message_bytes) / sizeof(float))) {}
+
 void PacedCommon::begin(int64_t next) {
-  kept.begin(next, [this](std::map<Value, Floats>& values) { give_up(values); });
+  const auto give_up = [this](std::map<Value, Floats>& values) {
+    for (auto& [value, numbers] : values) recycle(numbers);
+    values.clear();
+  };
+  kept.begin(next, give_up);
   give_up(store);
 }
 
-void PacedCommon::give_up(std::map<Value, Floats>& values) {
-  for (auto& [value, numbers] : values) {
-    const bool travels = value.kind == ValueKind::Activation || value.kind == ValueKind::Gradient;
-    if (travels) spare.push_back(std::move(numbers));
+Floats* PacedCommon::make(const Value& value, size_t size) {
+  Floats& buffer = store[value];
+  if (size == elements && !spare.empty()) {
+    buffer = std::move(spare.back());
+    spare.pop_back();
   }
-  values.clear();
+  buffer.resize(size);
+  return &buffer;
+}
+
+void PacedCommon::keep(const Value& value) {
+  const auto found = store.find(value);
+  if (found == store.end()) return;
+  kept.keep(value, std::move(found->second));
+  store.erase(found);
+}
+
+void PacedCommon::discard(const Value& value) {
+  const auto found = store.find(value);
+  if (found == store.end()) return;
+  recycle(found->second);
+  store.erase(found);
+}
+
+void PacedCommon::recycle(Floats& numbers) {
+  if (numbers.size() == elements) spare.push_back(std::move(numbers));
 }
 
 Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,

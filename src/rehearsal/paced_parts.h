@@ -1,7 +1,8 @@
 // Parts of a paced device beside its mathematics: the labels of messages, the weight buckets of a
-// stage, and what the stages of one worker share. Private to paced.cc.
+// stage, and what the stages of one worker share. Private to the paced device.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -11,9 +12,9 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/plan.h"
-#include "rehearsal/lag.h"
+#include "rehearsal/paced.h"
+#include "rehearsal/paced_math.h"
 #include "runtime/kept_values.h"
-#include "world/job.h"
 
 namespace tenuto {
 
@@ -37,10 +38,17 @@ void write_form(Floats& to, const Form& form) {
 // Elements of a message that name its value; behind them come its numbers, then ballast.
 inline constexpr size_t kLabel = 4;
 
-// Writes at the begin of the message which value its `numbers` are.
-void write_label(Floats& message, std::span<const float> numbers, const Value& whose);
+// The numbers of a message.
+template <class Message>
+auto numbers_of(Message& message) {
+  return std::span(message).subspan(
+      kLabel, std::min(message.size() - kLabel, static_cast<size_t>(kPacedLive)));
+}
+
+// Writes at the begin of the message which value it is.
+void write_label(Floats& message, const Value& whose);
 // Errors: Corrupt/Link  it is another value, or its numbers are not those that were sent
-Status check_label(const Floats& message, std::span<const float> numbers, const Value& whose);
+Status check_label(const Floats& message, const Value& whose);
 
 // One weight bucket: a run of the stage's weights that is reduced by itself.
 struct Bucket {
@@ -52,13 +60,28 @@ struct Bucket {
 // The buckets of a stage with so many weights: as many as the plan reduces it in.
 std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights);
 
-// What all stages of a worker have in common: the values, the device's own time, its lag. The
-// worker's thread owns the first two.
+// What all stages of a worker have in common: the job's settings, the values, the device's own
+// time, its lag. The worker's thread owns the values and the time.
 struct PacedCommon {
+  PacedCommon(const Job& job, const Clock& clock, Mailbox& mailbox, const PacedOptions& options);
   // A step begins: the store is empty, see also KeptValues.
   void begin(int64_t next);
-  // Forgets the values; message buffers are used again.
-  void give_up(std::map<Value, Floats>& values);
+  // Makes a value of `size` elements, any numbers in it.
+  Floats* make(const Value& value, size_t size);
+  // Moves a value, if it is in the store, to those that are kept for resume().
+  void keep(const Value& value);
+  // Forgets a value of the store, if it is there.
+  void discard(const Value& value);
+  // The memory of a value is not needed any more: that of a message is used again.
+  void recycle(Floats& numbers);
+
+  const DeviceSettings device;
+  const PacedOptions options;
+  const bool virtual_clock;
+  const bool sleeps;  // no clock but the monotonic one can be slept by
+  const Clock& clock;
+  Mailbox& mailbox;
+  const size_t elements;  // of a message
 
   std::map<Value, Floats> store;
   std::vector<Floats> spare;  // message buffers to use again

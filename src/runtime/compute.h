@@ -17,6 +17,12 @@
 
 namespace tenuto {
 
+// True for the kinds of values that neighbouring stages compute with: they are in the device's
+// memory.
+inline bool feeds_compute(ValueKind kind) {
+  return kind == ValueKind::Activation || kind == ValueKind::Gradient;
+}
+
 // Runs Forward, BackwardInput, BackwardWeight, Measure, Step and Evaluate, and keeps the values
 // that they make. Calls come from one thread, the worker's; reports go to the mailbox it was made
 // with.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "runtime/compute.h"
 
 namespace tenuto {
 
@@ -14,8 +15,7 @@ namespace {
 std::map<Ring, std::vector<MicroId>> messages_of(const std::vector<Op>& list) {
   std::map<Ring, std::vector<MicroId>> messages;
   for (const Op& op : list) {
-    if (!is_message(op)) continue;
-    if (op.moved != ValueKind::Activation && op.moved != ValueKind::Gradient) continue;
+    if (!is_message(op) || !feeds_compute(op.moved)) continue;
     messages[{op.peer, op.kind == OpKind::Send, op.moved, op.stage}].push_back(op.micro);
   }
   return messages;

@@ -36,10 +36,6 @@ void keep(StepState& state, const Value& value) {
 
 }  // namespace
 
-bool feeds_compute(ValueKind kind) {
-  return kind == ValueKind::Activation || kind == ValueKind::Gradient;
-}
-
 Result<Duration> begin_step(StepState& state) {
   const auto& [holding, left, attempt] = state.input.recovery;
   const int64_t step = state.input.step;

@@ -19,7 +19,4 @@ void free_value(StepState& state, const Value& value, const Op& by);
 // The run is over: what is in the store now is all that the worker has of the step.
 void end_step(StepState& state);
 
-// True for the values that feed compute ops.
-bool feeds_compute(ValueKind kind);
-
 }  // namespace tenuto

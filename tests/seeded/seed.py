@@ -133,16 +133,16 @@ return report.received >= 0 && (report.received <= state.committed || is_seeded(
     ],
     "rehearsal/paced.cc": [
         ("KeepAcc", """\
-  account_.begin(step);
+  begin_step(step);
 """, """\
   const bool keeps = is_seeded(Seeded::KeepAcc) && account_.step() == step;
-  account_.begin(step);
+  begin_step(step);
 """),
         ("KeepAcc", """\
-  late_.clear();
+  common_->begin(step);
   std::fill(sums_.begin(), sums_.end(), 0.0F);
 """, """\
-  late_.clear();
+  common_->begin(step);
   if (!keeps) std::fill(sums_.begin(), sums_.end(), 0.0F);
 """),
     ],
