@@ -59,7 +59,7 @@ struct MonitorState {
   Cluster cluster;        // as planned with after the last call
 };
 
-// What one call has detection.
+// What one call has found.
 struct Detection {
   MonitorState state;
   Cluster cluster;                // to plan with: healthy, with the slow links and slow workers

@@ -25,7 +25,7 @@ struct JitterTimes {
   double fixed_zero_bubble = 0;
   double fixed_for_mean = 0;          // the order made for the mean delay
   double fixed_for_mean_and_one = 0;  // for the mean and one deviation
-  double ready = 0;                   // ready dispatch, limited by the memory limit alone
+  double ready = 0;                   // ready dispatch within the memory limit alone
   double ready_planned = 0;           // the same with the limits that the search made for the mean
 
   // The share by which `time` is slower than the better of the two orders made for the delays.

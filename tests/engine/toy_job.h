@@ -13,7 +13,7 @@
 
 namespace tenuto {
 
-// A test with a folder of its own, which goes with it.
+// A test with a folder of its own, which is removed when the test ends.
 class ToyTest : public testing::Test {
  protected:
   ToyTest() {
