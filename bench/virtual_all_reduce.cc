@@ -25,9 +25,9 @@ float number_of(size_t member, size_t place) {
   return static_cast<float>((member * 31 + place * 7) % 64);
 }
 
-class Play {
+class VirtualRun {
  public:
-  explicit Play(const VirtualCall& call)
+  explicit VirtualRun(const VirtualCall& call)
       : call_(call),
         collective_(sliced(call.procedure->collective, call.slices)),
         members_(collective_.members.size()) {
@@ -170,6 +170,6 @@ class Play {
 
 }  // namespace
 
-Duration virtual_finish(const VirtualCall& call) { return Play(call).finish(); }
+Duration virtual_finish(const VirtualCall& call) { return VirtualRun(call).finish(); }
 
 }  // namespace tenuto

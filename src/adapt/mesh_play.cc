@@ -9,7 +9,7 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kNever = Duration::max();
-constexpr int32_t kSettled = 2;  // after these steps, consecutive steps change little
+constexpr int32_t kFirstSteps = 2;  // steps after these change little from one to the next
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -246,7 +246,7 @@ std::optional<Duration> MeshPlayer::period(Mode mode, Duration most) {
     }
     if (repeats) return gain;
     ends.push_back(end);
-    if (step > kSettled && end - ends[at(step - 2)] > std::min(most, kNever / 2) * 2)
+    if (step > kFirstSteps && end - ends[at(step - 2)] > std::min(most, kNever / 2) * 2)
       return std::nullopt;
   }
   constexpr int32_t from = (kStaggeredSteps - 1) / 2;
@@ -331,7 +331,7 @@ void MeshPlayer::Inbox::clear(int32_t micros) {
   here.assign((at(micros) + 63) / 64, 0);
 }
 
-void MeshPlayer::Inbox::settle(Duration now) {
+void MeshPlayer::Inbox::receive_until(Duration now) {
   if (next > now) return;
   next = kNever;
   size_t left = 0;
@@ -407,7 +407,7 @@ MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at
   Duration gradient_next = kNever, next = kNever;
   const auto backward = [&] {
     if (mesh_.split_backward) {
-      seat.gradients.settle(now);
+      seat.gradients.receive_until(now);
       const int32_t rank = seat.gradients.first();
       if (rank >= 0) return backward_of(seat.by_rank[rank]);
       gradient_next = seat.gradients.next;
@@ -435,7 +435,7 @@ MeshPlayer::Choice MeshPlayer::choose_as_they_come(Seat& seat, Duration& look_at
   };
   const auto forward = [&] {
     if (patience_.weights > 0 && late >= patience_.weights && next_weight() != kNoOp) return kNoOp;
-    seat.activations.settle(now);
+    seat.activations.receive_until(now);
     int32_t rank = seat.activations.first();
     if (rank >= 0 && !seat.limit.fits(seat.held(), 2)) {
       const int32_t first = rank_[seat.row + at(seat.order[0][seat.first_open])];

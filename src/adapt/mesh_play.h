@@ -101,7 +101,7 @@ class MeshPlayer {
 
     void clear(int32_t micros);
     // Moves what has arrived by `now` from `coming` to `here`.
-    void settle(Duration now);
+    void receive_until(Duration now);
     // The least rank that is here; -1 = none is.
     int32_t first() const;
     bool has(int32_t rank) const {

@@ -138,7 +138,7 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
 }
 
 // Sets links and workers of the first step and prices all steps, when the job injects faults.
-Status rehearse(const SimulateOptions& options, SimulationCase& it) {
+Status price_with_faults(const SimulateOptions& options, SimulationCase& it) {
   if (it.faults.empty()) return ok();
   auto stretches =
       price_steps(it.plan, it.model, it.cluster, {it.faults, it.stages, options.iterations},
@@ -190,9 +190,10 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   auto found = case_of(options, watch);
   const Duration planning = monotonic_clock().now() - before;
   watch.begin("pricing the plan");
-  const Status rehearsed = found.ok() ? rehearse(options, found.value()) : Status(found.error());
+  const Status faulty =
+      found.ok() ? price_with_faults(options, found.value()) : Status(found.error());
   const auto timeline =
-      rehearsed.ok() ? priced(options, found.value()) : Result<Timeline>(rehearsed.error());
+      faulty.ok() ? priced(options, found.value()) : Result<Timeline>(faulty.error());
   waiting.reset();  // what follows has the terminal to itself
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << told(timeline.error().message) << "\n";

@@ -22,7 +22,7 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 // another chunk, the two swap roles.
 struct Group {
   int32_t sender = 0, taker = 0;  // the same member in a group of one
-  bool settled = true;            // false: a pair that has nothing yet, either may be the sender
+  bool has_roles = true;          // false: a pair that has nothing yet, either may be the sender
   int32_t active = 0;             // the chunk that the group spreads; below 0: none exists yet
   std::vector<int32_t> meetings;  // rounds in which it meets the late member, next one last
   int32_t last_met = kNobody;     // which of the pair met it; kNobody after an even number of times
@@ -45,7 +45,7 @@ class GroupScheme {
       group.sender = group.taker = member++;
       if (g < pairs_) {
         group.sender = member++;
-        group.settled = false;
+        group.has_roles = false;
       }
     }
     arrange_meetings(others);
@@ -127,7 +127,7 @@ class GroupScheme {
       old_.erase(place);
     }
     for (int32_t g = 0; g < pairs_; ++g) {
-      if (g != met && groups_[at(g)].settled) hand_over(groups_[at(g)]);
+      if (g != met && groups_[at(g)].has_roles) hand_over(groups_[at(g)]);
     }
     if (met != kNobody) {
       meet(groups_[at(met)], t, oldest);
@@ -150,7 +150,7 @@ class GroupScheme {
     send(late_, owner, t, Carries::Raw);
     result_.owners[at(t)] = owner;
     int32_t answer = t, from = owner;
-    if (group.pair() && group.settled && !ahead_[at(owner)].empty()) {
+    if (group.pair() && group.has_roles && !ahead_[at(owner)].empty()) {
       // The owner's port sends what its partner lacks. So the partner answers the late member, with
       // a chunk of earlier rounds that the late member still lacks.
       hand_over(group);
@@ -253,7 +253,7 @@ class GroupScheme {
       group.active = turn.chunk;
       if (!group.pair() || turn.member == kNobody) continue;
       if (group.taker == turn.member) std::swap(group.taker, group.sender);
-      group.settled = true;
+      group.has_roles = true;
     }
     turned_.clear();
     result_.rounds.push_back(moved_);

@@ -180,7 +180,7 @@ void Communicator::Recovery::take_stock(int64_t number, Call& call) {
       if (!now.total.has(place)) continue;
       holding.total.add(place_of(group_.settings_.members[static_cast<size_t>(place)]));
     }
-    call.divided[static_cast<size_t>(c)] = average && tensor->settled({c});
+    call.divided[static_cast<size_t>(c)] = average && tensor->is_complete({c});
   }
 }
 

@@ -126,7 +126,7 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::SlowLinks) {
     return take(treat_slow_links(static_cast<SlowLinks>(request.number)));
   }
-  if (request.kind == Request::Kind::Fault) return take(rehearse(s(), request.fault));
+  if (request.kind == Request::Kind::Fault) return take(inject(s(), request.fault));
   const std::string name = cat("stopped by signal ", request.number);
   if (s().stop_since)
     return end(128 + request.number, cat(name, " twice: the run ends without a checkpoint"));

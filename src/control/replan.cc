@@ -161,7 +161,7 @@ DecisionPart treat_slow_links(SlowLinks how) {
   return out;
 }
 
-DecisionPart rehearse(const State& state, const Fault& wanted) {
+DecisionPart inject(const State& state, const Fault& wanted) {
   DecisionPart out;
   const int64_t from = state.committed + kStepsAhead;
   Fault fault = wanted;

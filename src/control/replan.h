@@ -28,6 +28,6 @@ DecisionPart treat_slow_links(SlowLinks how);
 
 // From the first step on that no worker can have begun, rehearses the fault `wanted` in the place
 // of what was requested of the same link or worker before.
-DecisionPart rehearse(const State& state, const Fault& wanted);
+DecisionPart inject(const State& state, const Fault& wanted);
 
 }  // namespace tenuto

@@ -77,8 +77,8 @@ class Coordinator {
   Result<std::shared_ptr<const Plan>> plan_of_name(const std::string& name) const;
   void hear_launcher(const Notice& notice);
   void answer(const Question& question);
-  void rehearse_death(const Question& question, const Request& request);
-  void rehearse_own_death(const Question& question, const Request& request);
+  void inject_death(const Question& question, const Request& request);
+  void inject_own_death(const Question& question, const Request& request);
   // Ends this process if an injected kill of the coordinator is due with this decision.
   void die_if_due(const Decision& decision, bool begins);
   void hear(decltype(Input::what) what);
@@ -284,7 +284,7 @@ void Coordinator::answer(const Question& question) {
   const Result<Request> request = request_of(question.text, *input_.job);
   if (!request.ok()) return server_->answer(question.id, "", request.error().message);
   if (request.value().kind == Request::Kind::Signal) {
-    return rehearse_death(question, request.value());
+    return inject_death(question, request.value());
   }
   const Fault& fault = request.value().fault;
   if (request.value().kind == Request::Kind::Fault && is_of_worker(fault)) {
@@ -299,8 +299,8 @@ void Coordinator::answer(const Question& question) {
 
 // Has the launcher send the signal or start the process. The coordinator hears of the death in the
 // usual way.
-void Coordinator::rehearse_death(const Question& question, const Request& request) {
-  if (is_of_coordinator(request.fault)) return rehearse_own_death(question, request);
+void Coordinator::inject_death(const Question& question, const Request& request) {
+  if (is_of_coordinator(request.fault)) return inject_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
   const bool starts = request.fault.kind == "start";
   const Member& of = state_.members[static_cast<size_t>(worker.value)];
@@ -321,7 +321,7 @@ void Coordinator::rehearse_death(const Question& question, const Request& reques
   server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
 }
 
-void Coordinator::rehearse_own_death(const Question& question, const Request& request) {
+void Coordinator::inject_own_death(const Question& question, const Request& request) {
   say("fault", state_.committed, cat("requested: ", describe(request.fault)));
   server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
   own_end_ = {request.number, monotonic_clock().now() + kLastWord};

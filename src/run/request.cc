@@ -39,7 +39,7 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
         cat("'link=", wish, "' is not a slow link: expected its two stages",
             " and its additional one-way latency, such as link=0-1:30ms; 0ms removes it"));
   }
-  if (!can_rehearse_links(job)) {
+  if (!can_slow_links(job)) {
     return invalid(
         "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., that"
         " is, paced devices on the virtual clock, or a job with [[fault]] tables");

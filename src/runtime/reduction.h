@@ -136,7 +136,7 @@ class Reduction {
   // How far this member is with `chunk`; ChunkHistory tells what it then has.
   ChunkProgress progress(ChunkId chunk) const;
   // Whether nothing reads or changes `chunk` any more; then an average has been divided.
-  bool settled(ChunkId chunk) const { return chain_of(chunk).open == 0; }
+  bool is_complete(ChunkId chunk) const { return chain_of(chunk).open == 0; }
   // Whether a message with `peer` has been returned as a call.
   bool returned(bool send, WorkerId peer, int32_t round, ChunkId chunk) const;
   // Gives the scratch memory back; requires done().

@@ -194,14 +194,14 @@ Cluster cluster_of(const Job& job) {
                                               job.network.megabytes_per_second * 1e6});
 }
 
-bool can_rehearse_links(const Job& job) {
+bool can_slow_links(const Job& job) {
   const NetworkSettings& network = job.network;
   return on_virtual_clock(job) || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
          std::any_of(job.faults.begin(), job.faults.end(), is_of_links);
 }
 
 bool can_cut_off(const Job& job) {
-  return (can_rehearse_links(job) && !on_virtual_clock(job)) ||
+  return (can_slow_links(job) && !on_virtual_clock(job)) ||
          std::any_of(job.faults.begin(), job.faults.end(),
                      [](const Fault& fault) { return fault.kind == "partition"; });
 }

@@ -125,7 +125,7 @@ bool on_virtual_clock(const Job& job);
 
 // True when the workers of the job can be given slow links: with paced devices on the virtual
 // clock, and in jobs that set a latency, a rate or a fault of links from the beginning.
-bool can_rehearse_links(const Job& job);
+bool can_slow_links(const Job& job);
 
 // True when workers of the job can be cut off: their transports can hold messages back.
 bool can_cut_off(const Job& job);

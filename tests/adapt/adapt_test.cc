@@ -91,7 +91,7 @@ TEST(Adapt, ASlowLinkCostsItsDelayOnce) {
 
 // Random lines, orders and numbers of pipelines, with memory limits and without: the answer is
 // never slower, it is right, and adapt() keeps it.
-TEST(Adapt, IsNeverSlowerAndSettles) {
+TEST(Adapt, IsNeverSlowerAndStaysWithItsAnswer) {
   int changed = 0, listed = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));

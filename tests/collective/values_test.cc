@@ -30,9 +30,9 @@ struct Message {
   bool arrived = false;
 };
 
-class Play {
+class ProcedureRun {
  public:
-  Play(const Procedure& procedure, Random& random) : random_(random) {
+  ProcedureRun(const Procedure& procedure, Random& random) : random_(random) {
     const Collective& collective = procedure.collective;
     std::map<WorkerId, size_t> place;
     for (const WorkerId member : collective.members) place.emplace(member, place.size());
@@ -133,24 +133,23 @@ class Play {
   std::vector<std::vector<double>> state_, own_;
 };
 
-void expect_goal(const Procedure& procedure, const Play& play) {
+void expect_goal(const Procedure& procedure, const ProcedureRun& run) {
   const auto& members = procedure.collective.members;
-  for (size_t chunk = 0; chunk < play.own()[0].size(); ++chunk) {
+  for (size_t chunk = 0; chunk < run.own()[0].size(); ++chunk) {
     double sum = 0, size = 0;
     size_t owner = 0;
     for (size_t member = 0; member < members.size(); ++member) {
-      sum += play.own()[member][chunk];
-      size += std::abs(play.own()[member][chunk]);
+      sum += run.own()[member][chunk];
+      size += std::abs(run.own()[member][chunk]);
       if (!procedure.owners.empty() && procedure.owners[chunk] == members[member]) owner = member;
     }
-    if (procedure.goal == Goal::AllGather) sum = play.own()[owner][chunk];
+    if (procedure.goal == Goal::AllGather) sum = run.own()[owner][chunk];
     for (size_t member = 0; member < members.size(); ++member) {
       if (procedure.goal == Goal::ReduceScatter && member != owner) continue;
-      const double found = play.state()[member][chunk];
+      const double found = run.state()[member][chunk];
       // n - 1 additions, each with a rounding error of half a unit of the sum of the magnitudes.
       EXPECT_LE(std::abs(found - sum), size * static_cast<double>(members.size()) * 2.3e-16);
-      EXPECT_EQ(std::bit_cast<uint64_t>(found),
-                std::bit_cast<uint64_t>(play.state()[owner][chunk]));
+      EXPECT_EQ(std::bit_cast<uint64_t>(found), std::bit_cast<uint64_t>(run.state()[owner][chunk]));
     }
   }
 }
@@ -168,9 +167,9 @@ TEST(Values, EveryAlgorithmInDrawnOrders) {
           SCOPED_TRACE(cat(algorithm.card.name, " n ", count, " k ", chunks, " time ", time));
           Random random(mix(static_cast<uint64_t>(count), static_cast<uint64_t>(chunks),
                             static_cast<uint64_t>(time)));
-          Play play(made.value(), random);
-          ASSERT_TRUE(play.run());
-          expect_goal(made.value(), play);
+          ProcedureRun run(made.value(), random);
+          ASSERT_TRUE(run.run());
+          expect_goal(made.value(), run);
         }
       }
     }
@@ -184,14 +183,14 @@ TEST(Values, OrderOfArrivalChangesNoBit) {
     const auto made = make_procedure("late-one", shape_for(algorithm.card, count));
     std::vector<std::vector<double>> first;
     for (uint64_t seed = 0; seed < 5; ++seed) {
-      // Every play draws the same contributions first. Then skip `seed` numbers, so that the orders
+      // Every run draws the same contributions first. Then skip `seed` numbers, so that the orders
       // of arrival differ.
       Random values(7);
-      Play play(made.value(), values);
+      ProcedureRun run(made.value(), values);
       for (uint64_t skipped = 0; skipped < seed; ++skipped) values.next();
-      ASSERT_TRUE(play.run());
-      if (seed == 0) first = play.state();
-      EXPECT_EQ(play.state(), first) << count;
+      ASSERT_TRUE(run.run());
+      if (seed == 0) first = run.state();
+      EXPECT_EQ(run.state(), first) << count;
     }
   }
 }

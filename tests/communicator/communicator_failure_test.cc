@@ -61,7 +61,7 @@ class TrapWire : public Transport {
 };
 
 // One run of a group: what its members call, and which members die when.
-struct Play {
+struct GroupRun {
   int32_t members = 8;
   std::string algorithm = "ring";
   int32_t chunks = 0, late = -1;
@@ -101,20 +101,20 @@ int64_t number_of(int32_t place, int call, int64_t i) {
 
 class Stage {
  public:
-  explicit Stage(const Play& play) : play_(play) {
-    for (int32_t m = 0; m < play.members; ++m) {
+  explicit Stage(const GroupRun& run) : run_(run) {
+    for (int32_t m = 0; m < run.members; ++m) {
       ids_.push_back({m});
       mailboxes_.push_back(std::make_unique<QueueMailbox>());
       auto wire = make_memory_transport(network_, {"group", "token", kWireVersion, ids_.back(), 0},
                                         *mailboxes_.back());
-      const auto found = play.deaths.find(m);
+      const auto found = run.deaths.find(m);
       wires_.push_back(std::make_unique<TrapWire>(
-          std::move(wire), found == play.deaths.end() ? -1 : found->second, [this, m] { die(m); },
-          m >= play.slow_from ? std::chrono::microseconds(300) : Duration::zero()));
+          std::move(wire), found == run.deaths.end() ? -1 : found->second, [this, m] { die(m); },
+          m >= run.slow_from ? std::chrono::microseconds(300) : Duration::zero()));
     }
-    if (play.host >= 0) {
-      ready_ = std::make_unique<ReadyThread>(network_, ids_, WorkerId{play.members},
-                                             WorkerId{play.host});
+    if (run.host >= 0) {
+      ready_ =
+          std::make_unique<ReadyThread>(network_, ids_, WorkerId{run.members}, WorkerId{run.host});
       for (const auto& wire : wires_) ready_->connect(*wire);
     }
     for (size_t m = 0; m < wires_.size(); ++m) {
@@ -142,10 +142,10 @@ class Stage {
   };
 
   void die(int32_t member) {
-    const bool first = play_.seed % 2 == 0;
-    if (member == play_.host && first) network_.lose({play_.members});
+    const bool first = run_.seed % 2 == 0;
+    if (member == run_.host && first) network_.lose({run_.members});
     network_.lose({member});
-    if (member == play_.host && !first) network_.lose({play_.members});
+    if (member == run_.host && !first) network_.lose({run_.members});
   }
 
   void live(int32_t place, Member& member) {
@@ -153,14 +153,14 @@ class Stage {
     CommunicatorSettings settings;
     settings.members = ids_;
     settings.self = ids_[at];
-    settings.way = {play_.algorithm, play_.chunks, {}};
-    if (play_.late >= 0) settings.way.late = {{play_.late}};
+    settings.way = {run_.algorithm, run_.chunks, {}};
+    if (run_.late >= 0) settings.way.late = {{run_.late}};
     settings.slice_bytes = 64;
     settings.link = AlphaBeta{std::chrono::microseconds(10), 1e9};
     settings.told_bytes = 128;
-    settings.silence_limit = play_.silence_limit;
+    settings.silence_limit = run_.silence_limit;
     settings.survive_deaths = true;
-    settings.least_survivors = play_.least;
+    settings.least_survivors = run_.least;
     CommunicatorWire wire{wires_[at].get(), mailboxes_[at].get()};
     std::optional<ReadyDesk> desk;
     if (ready_ != nullptr) {
@@ -174,19 +174,19 @@ class Stage {
     auto made = Communicator::make(wire, settings);
     CHECK(made.ok(), made.error().message);
     Communicator& group = *made.value();
-    Random random(mix(play_.seed, static_cast<uint64_t>(place)));
-    for (int call = 0; call <= play_.calls; call += play_.at_once) {
+    Random random(mix(run_.seed, static_cast<uint64_t>(place)));
+    for (int call = 0; call <= run_.calls; call += run_.at_once) {
       // Nobody dies in the last call: a member that is done leaves and can then help no other.
-      if (call == play_.calls) member.died = wires_[at]->disarm();
-      if (call > 0 && place == play_.silent) others_.wait();
-      for (int i = 0; i < play_.at_once; ++i) {
-        if (play_.seed != 0 && random.below(2) == 0) {
+      if (call == run_.calls) member.died = wires_[at]->disarm();
+      if (call > 0 && place == run_.silent) others_.wait();
+      for (int i = 0; i < run_.at_once; ++i) {
+        if (run_.seed != 0 && random.below(2) == 0) {
           std::this_thread::sleep_for(std::chrono::microseconds(random.below(2000)));
         }
         opens.push_back(std::make_unique<Open>());
         start(group, place, call + i, *opens.back());
       }
-      for (int i = 0; i < play_.at_once; ++i) {
+      for (int i = 0; i < run_.at_once; ++i) {
         Open& open = *opens[static_cast<size_t>(call + i)];
         member.endings.push_back(end(group, open));
       }
@@ -194,25 +194,25 @@ class Stage {
     for (const std::string& note : group.take_notes()) {
       member.asked += note.find("had not come") != std::string::npos ? 1 : 0;
     }
-    if (place != play_.silent) others_.count_down();
+    if (place != run_.silent) others_.count_down();
   }
 
   void start(Communicator& group, int32_t place, int call, Open& open) {
-    for (int64_t i = 0; i < play_.elements; ++i) {
+    for (int64_t i = 0; i < run_.elements; ++i) {
       open.own.push_back(number_of(place, call, i));
       open.float_own.push_back(1.0F / static_cast<float>(1 + place * 7 + call + i));
     }
-    open.total = play_.in_place ? open.own : Numbers(open.own.size(), -1);
-    open.float_total = play_.in_place ? open.float_own : std::vector<float>(open.own.size(), -1);
+    open.total = run_.in_place ? open.own : Numbers(open.own.size(), -1);
+    open.float_total = run_.in_place ? open.float_own : std::vector<float>(open.own.size(), -1);
     CallRequest request;
-    request.operation = play_.operation;
+    request.operation = run_.operation;
     request.element = Element::Int64;
     request.total = std::as_writable_bytes(std::span(open.total));
-    request.own = std::as_bytes(std::span(play_.in_place ? open.total : open.own));
+    request.own = std::as_bytes(std::span(run_.in_place ? open.total : open.own));
     open.number = group.start(request);
     request.element = Element::Float32;
     request.total = std::as_writable_bytes(std::span(open.float_total));
-    request.own = std::as_bytes(std::span(play_.in_place ? open.float_total : open.float_own));
+    request.own = std::as_bytes(std::span(run_.in_place ? open.float_total : open.float_own));
     open.float_number = group.start(request);
   }
 
@@ -236,8 +236,8 @@ class Stage {
     return ending;
   }
 
-  const Play& play_;
-  std::latch others_{play_.members - (play_.silent >= 0 ? 1 : 0)};  // done with all calls
+  const GroupRun& run_;
+  std::latch others_{run_.members - (run_.silent >= 0 ? 1 : 0)};  // done with all calls
   MemoryNetwork network_;
   std::vector<WorkerId> ids_;
   std::vector<std::unique_ptr<QueueMailbox>> mailboxes_;
@@ -249,16 +249,16 @@ struct Counts {
   int64_t plays = 0, all = 0, survivors = 0, lost = 0, asked = 0;
 };
 
-// Checks a play: all survivors have the same results, and these are right.
-void judge(const Play& play, const std::vector<Member>& members, Counts& counts) {
+// Checks a run: all survivors have the same results, and these are right.
+void judge(const GroupRun& run, const std::vector<Member>& members, Counts& counts) {
   ++counts.plays;
   const Member* first = nullptr;
-  for (int32_t m = 0; m < play.members; ++m) {
+  for (int32_t m = 0; m < run.members; ++m) {
     const Member& member = members[static_cast<size_t>(m)];
     if (member.died) continue;
     if (first == nullptr) first = &member;
     counts.asked += member.asked;
-    ASSERT_EQ(member.endings.size(), static_cast<size_t>(play.calls + play.at_once));
+    ASSERT_EQ(member.endings.size(), static_cast<size_t>(run.calls + run.at_once));
     for (size_t call = 0; call < member.endings.size(); ++call) {
       const Ending& ending = member.endings[call];
       SCOPED_TRACE(cat("call ", call, " at member ", m, ": ", ending.sentence));
@@ -267,33 +267,33 @@ void judge(const Play& play, const std::vector<Member>& members, Counts& counts)
       ASSERT_EQ(ending.contributors, other.contributors);
       ASSERT_EQ(ending.total, other.total);
       ASSERT_EQ(ending.floats, other.floats);
-      ASSERT_TRUE(ending.ok || play.in_place);
+      ASSERT_TRUE(ending.ok || run.in_place);
       if (first != &member) continue;
       if (!ending.ok) ++counts.lost;
       if (!ending.ok) continue;
       const auto count = std::ssize(ending.contributors);
-      ++(count == play.members ? counts.all : counts.survivors);
-      for (int32_t place = 0; place < play.members; ++place) {
+      ++(count == run.members ? counts.all : counts.survivors);
+      for (int32_t place = 0; place < run.members; ++place) {
         const bool in = std::find(ending.contributors.begin(), ending.contributors.end(),
                                   WorkerId{place}) != ending.contributors.end();
         ASSERT_TRUE(in || members[static_cast<size_t>(place)].died) << "a survivor is not in it";
       }
-      for (int64_t i = 0; i < play.elements; ++i) {
+      for (int64_t i = 0; i < run.elements; ++i) {
         int64_t sum = 0;
         for (const WorkerId each : ending.contributors) {
           sum += number_of(each.value, static_cast<int>(call), i);
         }
-        if (play.operation == Operation::Average) sum /= count;
+        if (run.operation == Operation::Average) sum /= count;
         ASSERT_EQ(ending.total[static_cast<size_t>(i)], sum) << "element " << i;
       }
     }
   }
 }
 
-std::string say(const Play& play) {
-  std::string text = cat(play.algorithm, " of ", play.members, " chunks ", play.chunks,
-                         play.in_place ? " in place" : "", " seed ", play.seed);
-  for (const auto& [place, at] : play.deaths) text += cat(", ", place, " dies at call ", at);
+std::string say(const GroupRun& run) {
+  std::string text = cat(run.algorithm, " of ", run.members, " chunks ", run.chunks,
+                         run.in_place ? " in place" : "", " seed ", run.seed);
+  for (const auto& [place, at] : run.deaths) text += cat(", ", place, " dies at call ", at);
   return text;
 }
 
@@ -309,14 +309,14 @@ void tell_all(const std::vector<Member>& members) {
   }
 }
 
-// Kills `victim` at each of its calls to the wire, one play each.
-void die_everywhere(Play play, int32_t victim, int64_t step, Counts& counts) {
+// Kills `victim` at each of its calls to the wire, one run each.
+void die_everywhere(GroupRun run, int32_t victim, int64_t step, Counts& counts) {
   for (int64_t at = 0;; at += step) {
-    play.deaths = {{victim, at}};
-    SCOPED_TRACE(say(play));
-    const std::vector<Member> members = Stage(play).run();
+    run.deaths = {{victim, at}};
+    SCOPED_TRACE(say(run));
+    const std::vector<Member> members = Stage(run).run();
     if (!members[static_cast<size_t>(victim)].died) return;
-    judge(play, members, counts);
+    judge(run, members, counts);
     if (testing::Test::HasFatalFailure()) return tell_all(members);
   }
 }
@@ -332,14 +332,14 @@ TEST(CommunicatorFailure, AMemberAtEachOfItsCalls) {
   for (const auto& [algorithm, chunks] : std::vector<std::pair<std::string, int32_t>>{
            {"late-one", members - 1}, {"late-one", 2}, {"ring", 0}, {"halving", 0}}) {
     for (int32_t victim = 0; victim < members; ++victim) {
-      Play play;
-      play.members = members;
-      play.algorithm = algorithm;
-      play.chunks = chunks;
-      if (algorithm == "late-one") play.late = members - 1;
+      GroupRun run;
+      run.members = members;
+      run.algorithm = algorithm;
+      run.chunks = chunks;
+      if (algorithm == "late-one") run.late = members - 1;
       // In the algorithms without a late member all members are alike.
-      if (play.late < 0 && victim % 3 != 0) continue;
-      die_everywhere(play, victim, kSanitized ? 7 : 1, counts);
+      if (run.late < 0 && victim % 3 != 0) continue;
+      die_everywhere(run, victim, kSanitized ? 7 : 1, counts);
       if (HasFatalFailure()) return;
     }
   }
@@ -353,13 +353,13 @@ TEST(CommunicatorFailure, InPlace) {
   Counts counts;
   for (const char* const algorithm : {"late-one", "ring", "halving", "tree"}) {
     for (const int32_t victim : {0, 2, 4}) {
-      Play play;
-      play.members = 5;
-      play.algorithm = algorithm;
-      play.in_place = true;
-      play.operation = Operation::Average;
-      if (play.algorithm == "late-one") play.late = 4;
-      die_everywhere(play, victim, kSanitized ? 7 : 2, counts);
+      GroupRun run;
+      run.members = 5;
+      run.algorithm = algorithm;
+      run.in_place = true;
+      run.operation = Operation::Average;
+      if (run.algorithm == "late-one") run.late = 4;
+      die_everywhere(run, victim, kSanitized ? 7 : 2, counts);
       if (HasFatalFailure()) return;
     }
   }
@@ -373,14 +373,14 @@ TEST(CommunicatorFailure, InPlace) {
 TEST(CommunicatorFailure, WhoIsThroughEarlyHelpsTheSlow) {
   Counts counts;
   for (const char* const algorithm : {"late-one", "halving"}) {
-    Play play;
-    play.members = 5;
-    play.algorithm = algorithm;
-    play.in_place = true;
-    play.elements = 20;
-    play.slow_from = 2;
-    if (play.algorithm == "late-one") play.late = 4;
-    die_everywhere(play, 4, kSanitized ? 9 : 3, counts);
+    GroupRun run;
+    run.members = 5;
+    run.algorithm = algorithm;
+    run.in_place = true;
+    run.elements = 20;
+    run.slow_from = 2;
+    if (run.algorithm == "late-one") run.late = 4;
+    die_everywhere(run, 4, kSanitized ? 9 : 3, counts);
     if (HasFatalFailure()) return;
   }
   report(counts);
@@ -394,28 +394,28 @@ void play_drawn(uint64_t salt, uint64_t plays, bool asks, Counts& counts) {
                                        "direct",   "late-join", "slow-one", "auto"};
   for (uint64_t seed = 1; seed <= plays; ++seed) {
     Random random(mix(salt, seed));
-    Play play;
-    play.seed = seed;
-    play.members = static_cast<int32_t>(3 + random.below(6));
-    play.algorithm = names[static_cast<size_t>(random.below(std::ssize(names)))];
-    if (asks) play.algorithm = "auto";
-    if (asks) play.host = static_cast<int32_t>(random.below(play.members));
-    play.chunks = static_cast<int32_t>(random.below(5));
-    if (play.algorithm.substr(0, 4) == "late" || play.algorithm == "slow-one") {
-      play.late = static_cast<int32_t>(random.below(play.members));
+    GroupRun run;
+    run.seed = seed;
+    run.members = static_cast<int32_t>(3 + random.below(6));
+    run.algorithm = names[static_cast<size_t>(random.below(std::ssize(names)))];
+    if (asks) run.algorithm = "auto";
+    if (asks) run.host = static_cast<int32_t>(random.below(run.members));
+    run.chunks = static_cast<int32_t>(random.below(5));
+    if (run.algorithm.substr(0, 4) == "late" || run.algorithm == "slow-one") {
+      run.late = static_cast<int32_t>(random.below(run.members));
     }
-    play.in_place = random.below(4) == 0;
-    play.operation = random.below(2) == 0 ? Operation::Average : Operation::Sum;
-    play.at_once = static_cast<int>(1 + random.below(3));
-    play.calls = 3 * play.at_once;
-    play.elements = random.below(6) == 0 ? random.below(4) : 1 + random.below(200);
-    const auto most = static_cast<size_t>((play.members - 1) / 2);
-    while (play.deaths.size() < std::min(most, static_cast<size_t>(1 + seed % 3))) {
-      play.deaths[static_cast<int32_t>(random.below(play.members))] = random.below(120);
+    run.in_place = random.below(4) == 0;
+    run.operation = random.below(2) == 0 ? Operation::Average : Operation::Sum;
+    run.at_once = static_cast<int>(1 + random.below(3));
+    run.calls = 3 * run.at_once;
+    run.elements = random.below(6) == 0 ? random.below(4) : 1 + random.below(200);
+    const auto most = static_cast<size_t>((run.members - 1) / 2);
+    while (run.deaths.size() < std::min(most, static_cast<size_t>(1 + seed % 3))) {
+      run.deaths[static_cast<int32_t>(random.below(run.members))] = random.below(120);
     }
-    SCOPED_TRACE(say(play));
-    const std::vector<Member> members = Stage(play).run();
-    judge(play, members, counts);
+    SCOPED_TRACE(say(run));
+    const std::vector<Member> members = Stage(run).run();
+    judge(run, members, counts);
     if (testing::Test::HasFatalFailure()) return tell_all(members);
   }
   report(counts);
@@ -432,14 +432,14 @@ TEST(CommunicatorFailure, WhileTheReadyServiceIsAsked) {
   Counts counts;
   for (const int32_t victim : {0, 1, 4}) {
     for (uint64_t seed = 1; seed <= 2; ++seed) {
-      Play play;
-      play.members = 5;
-      play.algorithm = "auto";
-      play.host = 1;
-      play.calls = 4;
-      play.at_once = 2;
-      play.seed = seed;
-      die_everywhere(play, victim, kSanitized ? 13 : 3, counts);
+      GroupRun run;
+      run.members = 5;
+      run.algorithm = "auto";
+      run.host = 1;
+      run.calls = 4;
+      run.at_once = 2;
+      run.seed = seed;
+      die_everywhere(run, victim, kSanitized ? 13 : 3, counts);
       if (HasFatalFailure()) return;
     }
   }
@@ -458,12 +458,12 @@ TEST(CommunicatorFailure, DrawnDeathsWithAReadyService) {
 TEST(CommunicatorFailure, AllButOne) {
   for (const int32_t least : {0, 1}) {
     for (int64_t at = 0; at < 40; at += 3) {
-      Play play;
-      play.members = 4;
-      play.least = least;
-      play.deaths = {{0, at}, {1, at + 1}, {3, at + 5}};
-      SCOPED_TRACE(say(play));
-      const std::vector<Member> members = Stage(play).run();
+      GroupRun run;
+      run.members = 4;
+      run.least = least;
+      run.deaths = {{0, at}, {1, at + 1}, {3, at + 5}};
+      SCOPED_TRACE(say(run));
+      const std::vector<Member> members = Stage(run).run();
       for (const Ending& ending : members[2].endings) {
         if (least == 1) {
           EXPECT_TRUE(ending.ok) << ending.sentence;
@@ -483,12 +483,12 @@ TEST(CommunicatorFailure, AllButOne) {
 // A member lives but is silent: the others ask it, wait, and go on without it. When it comes back
 // it is told that it is out.
 TEST(CommunicatorFailure, ASilentMember) {
-  Play play;
-  play.members = 4;
-  play.silent = 2;
-  play.silence_limit = std::chrono::seconds(3);
+  GroupRun run;
+  run.members = 4;
+  run.silent = 2;
+  run.silence_limit = std::chrono::seconds(3);
   Counts counts;
-  std::vector<Member> members = Stage(play).run();
+  std::vector<Member> members = Stage(run).run();
   const std::vector<Ending> back = members[2].endings;
   ASSERT_EQ(back.size(), 3U);
   EXPECT_TRUE(back[0].ok) << back[0].sentence;
@@ -497,7 +497,7 @@ TEST(CommunicatorFailure, ASilentMember) {
   EXPECT_NE(back[1].sentence.find("expected at least 3: the others may be"), std::string::npos)
       << back[1].sentence;
   members[2].died = true;
-  judge(play, members, counts);
+  judge(run, members, counts);
   EXPECT_EQ(counts.survivors, 2);
 }
 

@@ -286,6 +286,7 @@ class World {
       if (told.rest && rest && *told.rest == *rest) told.rest = rest;
       expect(again.reason == decision.reason && told == decision.state.told,
              "the same question has two answers");
+      expect(says_each_once(decision.reason), cat("a reason repeats itself: ", decision.reason));
       expect(restarts_ > 0 || decision.reason.find("was not saved") == std::string::npos,
              "a checkpoint is postponed although the coordinator was not replaced");
       state_ = std::move(decision.state);
@@ -311,6 +312,17 @@ class World {
       on_disk_ = decision.checkpoint->version;
       inputs.push_back(Stored{on_disk_, ""});
     }
+  }
+
+  // Whether no part of the reason is in it twice; parts are separated by semicolons.
+  static bool says_each_once(const std::string& reason) {
+    std::set<std::string> parts;
+    for (size_t from = 0; from < reason.size();) {
+      const size_t end = std::min(reason.find("; ", from), reason.size());
+      if (!parts.insert(reason.substr(from, end - from)).second) return false;
+      from = end + 2;
+    }
+    return true;
   }
 
   bool dies() {

@@ -93,7 +93,7 @@ TEST(Recover, C1SilenceBeyondTheLimitIsDeathAndItsProcessIsEnded) {
             "worker 3 (stage 1 of pipeline 1) was silent for 2.0 s in step 1");
 }
 
-TEST(Recover, C1WhoStoodStillItselfBuriesNobody) {
+TEST(Recover, C1ACoordinatorThatStalledDeclaresNobodyDead) {
   Survival run;
   run.steps(1);
   run.now += 100 * kSecond;

@@ -162,7 +162,6 @@ class Tidy(unittest.TestCase):
             "words", "src/base/id.cc", "throws",
             {"src/base/id.cc": '#include "base/id.h"\n// never throw\nvoid f() { throw 1; }\n'}))
 
-    @mock.patch.object(tidy_words, "UNCONVERTED", set())
     def test_retired_words(self):
         forms = {"room": "room", "settle": "settles", "lesson": "lessons", "newcomer": "newcomer",
                  "learner": "Learners", "belief": "beliefs", "bury": "buried", "errand": "errand",
@@ -179,12 +178,6 @@ class Tidy(unittest.TestCase):
     def test_words_that_stay(self):
         for text in ("A mushroom, roomy.", 'clock = "nominal"', "unsettled", "buryat"):
             self.assertEqual([], faults_of({**CLEAN, "docs/more.md": f"# A\n\n{text}\n"}))
-        room = {**CLEAN, "src/base/id.cc": '#include "base/id.h"\n// no room\n'}
-        with mock.patch.object(tidy_words, "UNCONVERTED", {"src/base"}):
-            self.assertEqual([], faults_of(room))
-            table = {**CLEAN, tidy_words.TABLE: ""}
-            self.assertIn("remove it", faults_of(table, ["words"])[0][3])
-            self.assertEqual([], faults_of({**room, tidy_words.TABLE: ""}, ["words"]))
 
     def expect_limit(self, check, changes, name, part):
         """`changes` break the limit once; an exception allows it, and is refused without need."""

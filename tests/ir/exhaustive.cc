@@ -67,7 +67,7 @@ class Search {
   Endings run() {
     frames_.resize(at(bits_) + 2);
     frames_[0] = {};
-    for (size_t w = 0; w < walks_.size(); ++w) settle(static_cast<int32_t>(w), 0);
+    for (size_t w = 0; w < walks_.size(); ++w) start_messages(static_cast<int32_t>(w), 0);
     visit({}, 0, 0);
     endings_.states = static_cast<int64_t>(seen_.size());
     return endings_;
@@ -115,7 +115,7 @@ class Search {
   }
 
   // Starts all sends and receives that a worker can start. A send whose receive is posted leaves.
-  void settle(int32_t worker, size_t depth) {
+  void start_messages(int32_t worker, size_t depth) {
     for (bool again = true; again;) {
       again = false;
       for (const int32_t index : walk(worker).startable()) {
@@ -144,7 +144,7 @@ class Search {
   void leave(Place send, size_t depth) {
     touch(send.worker, depth);
     walk(send.worker).finish(send.index);
-    settle(send.worker, depth);
+    start_messages(send.worker, depth);
   }
 
   // True for a receive whose message is on its way and may arrive.
@@ -168,7 +168,7 @@ class Search {
       }
     }
     taken_[at(place.worker)] += places;
-    settle(place.worker, depth);
+    start_messages(place.worker, depth);
   }
 
   // Visits every state that can follow.

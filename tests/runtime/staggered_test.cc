@@ -97,11 +97,11 @@ TEST(Staggered, FourHundredStepsAreThoseOfSynchronousClipping) {
 }
 
 // Any worker may validate a version before the step begins, while the others do it within the step.
-TEST(Staggered, AnybodyMaySettleAhead) {
+TEST(Staggered, AnyWorkerMayValidateAhead) {
   for (const int32_t pipelines : {1, 2}) {
     const Job job = staggered_job(3, pipelines, 3, true);
     const Tally tally = expect_plain_numbers(job, plan_of(job), 120, 0.2, true);
-    print("settled at random", tally);
+    print("validated ahead at random", tally);
     EXPECT_GT(tally.rolled_back, 5);
   }
 }
@@ -202,9 +202,9 @@ TEST(Staggered, AVersionCanBeTakenBack) {
   const Plan plan = plan_of(job);
   PacedOptions options;
   options.clip = 1;  // every step is clipped: no stage after the first takes one early
-  for (const bool settled : {false, true}) {
+  for (const bool validated : {false, true}) {
     TestCluster cluster(job, plan, monotonic_clock(), options);
-    cluster.makes_final_in_the_end = settled;
+    cluster.makes_final_in_the_end = validated;
     cluster.connect();
     ASSERT_TRUE(cluster.run(0, 2)[0].status.ok());
     std::vector<std::vector<float>> before;
@@ -212,7 +212,7 @@ TEST(Staggered, AVersionCanBeTakenBack) {
     plain.step();
     for (int32_t w = 0; w < 3; ++w) {
       PacedDevice& device = cluster.device(w);
-      EXPECT_EQ(device.finality().version, settled ? 2 : 1);
+      EXPECT_EQ(device.finality().version, validated ? 2 : 1);
       ASSERT_TRUE(device.undo().ok());
       EXPECT_EQ(device.version(), 1);
       EXPECT_EQ(device.finality().version, 1);

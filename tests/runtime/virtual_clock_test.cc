@@ -147,7 +147,7 @@ Job random_job(uint64_t seed) {
 
 // Listed dispatch chooses nothing at run time, so the test's clock can stand still and the run
 // takes no time.
-TEST(Nominal, EqualsThePriceOpByOp) {
+TEST(VirtualClock, EqualsThePriceOpByOp) {
   const HandClock clock;
   for (uint64_t seed = 1; seed <= 150 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -162,7 +162,7 @@ TEST(Nominal, EqualsThePriceOpByOp) {
 
 // Every all-reduce, with any late member and any number of chunks, to the nanosecond: messages to
 // one peer go in the order of the rounds, in the price as in the run.
-TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
+TEST(VirtualClock, EveryAllReduceEqualsThePriceOpByOp) {
   const HandClock clock;
   const std::vector<std::string> names = {"ring", "halving", "tree", "direct", "late-one"};
   std::map<std::string, int> compared;
@@ -206,7 +206,7 @@ TEST(Nominal, EveryAllReduceEqualsThePriceOpByOp) {
 }
 
 // The period of overlapping steps: the mean over the later half of twelve, as in the price.
-TEST(Nominal, StaggeredPeriodsEqualThePrice) {
+TEST(VirtualClock, StaggeredPeriodsEqualThePrice) {
   const HandClock clock;
   constexpr size_t kSteps = 12, kFrom = 5;
   int compared = 0, shorter = 0;
@@ -246,7 +246,7 @@ TEST(Nominal, StaggeredPeriodsEqualThePrice) {
 // Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: workers
 // that queue messages by notes to each other queue them as the price does. Some orders deadlock
 // with blocking exchanges; the price says so.
-TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
+TEST(VirtualClock, BlockingMessagesEqualThePriceOpByOp) {
   const HandClock clock;
   int compared = 0;
   for (uint64_t seed = 1; seed <= 150 / kPart; ++seed) {
@@ -282,7 +282,7 @@ TEST(Nominal, BlockingMessagesEqualThePriceOpByOp) {
 
 // Each worker begins the next step when its own list is done: the period of a run equals the price
 // with `in_turn`, to the nanosecond.
-TEST(Nominal, StepsInTurnLastAsPriced) {
+TEST(VirtualClock, StepsInTurnLastAsPriced) {
   const HandClock clock;
   PriceOptions options;
   options.in_turn = true;
@@ -311,7 +311,7 @@ TEST(Nominal, StepsInTurnLastAsPriced) {
 
 // The figures that tests/sim/blocking_test.cc compares with a published measurement: blocking costs
 // 24 and 48 ms a step for each ms of delay on the last link.
-TEST(Nominal, BlockingMessagesCostWhatWasMeasured) {
+TEST(VirtualClock, BlockingMessagesCostWhatWasMeasured) {
   const HandClock clock;
   for (const auto& [order, expected] : {std::pair("1f1b", 2218), std::pair("zb-h2", 3097)}) {
     Job job = instant_job(8, 1, 24);
@@ -339,7 +339,7 @@ TEST(Nominal, BlockingMessagesCostWhatWasMeasured) {
   }
 }
 
-TEST(Nominal, BlockingMessagesNeedLists) {
+TEST(VirtualClock, BlockingMessagesNeedLists) {
   Job job = instant_job(2, 1, 2);
   job.device.clock = "virtual";
   job.network.send = "blocking";
@@ -371,7 +371,7 @@ std::map<std::tuple<int64_t, int32_t, int32_t>, std::set<int64_t>> passages(
 }
 
 // A fault acts on its link from its first step to its last, and changes no number.
-TEST(Nominal, FaultsComeAndGoWithTheSteps) {
+TEST(VirtualClock, FaultsComeAndGoWithTheSteps) {
   const HandClock clock;
   for (const char* send : {"offloaded", "blocking"}) {
     Job job = instant_job(3, 2, 4);
@@ -404,7 +404,7 @@ TEST(Nominal, FaultsComeAndGoWithTheSteps) {
 }
 
 // Jitter is drawn for each message; the same seed gives the same jitter.
-TEST(Nominal, JitterRepeatsBySeedAndVariesByStepAndMessage) {
+TEST(VirtualClock, JitterRepeatsBySeedAndVariesByStepAndMessage) {
   const HandClock clock;
   const auto drawn = [&](int64_t seed) {
     Job job = instant_job(3, 1, 6);
@@ -433,7 +433,7 @@ TEST(Nominal, JitterRepeatsBySeedAndVariesByStepAndMessage) {
   EXPECT_NE(first.at({0, 0, 1}), first.at({1, 0, 1}));
 }
 
-TEST(Nominal, EqualsTheClosedForm) {
+TEST(VirtualClock, EqualsTheClosedForm) {
   const HandClock clock;
   for (const int32_t stages : {1, 2, 4, 8}) {
     for (const int32_t micros : {1, 4, 9}) {
@@ -496,7 +496,7 @@ Job uneven_job(int32_t pipelines, const std::string& order) {
   return job;
 }
 
-TEST(Nominal, ReadyDispatchChoosesAsPriced) {
+TEST(VirtualClock, ReadyDispatchChoosesAsPriced) {
   for (const std::string order : {"1f1b", "zb-h1"}) {
     const Job job = uneven_job(1, order);
     expect_chosen_as_priced(job, plan_of(job));
@@ -504,7 +504,7 @@ TEST(Nominal, ReadyDispatchChoosesAsPriced) {
 }
 
 // A plan with an absent worker and one at half speed runs as priced on the cluster that has both.
-TEST(Nominal, ARoutedPlanRunsAsPriced) {
+TEST(VirtualClock, ARoutedPlanRunsAsPriced) {
   Job job = uneven_job(2, "zb-h1");
   Fault slow;
   slow.kind = "slow-worker";
@@ -518,7 +518,7 @@ TEST(Nominal, ARoutedPlanRunsAsPriced) {
   expect_chosen_as_priced(job, routed.value());
 }
 
-TEST(Nominal, ASlowLinkIsOneEntry) {
+TEST(VirtualClock, ASlowLinkIsOneEntry) {
   LinkClock links({std::chrono::milliseconds(1), 1e6}, {});
   links.set({2}, {std::chrono::milliseconds(2), 1e5});
   const Passage fast = links.send({1}, {1000}, std::chrono::milliseconds(10));

@@ -45,7 +45,7 @@ class Reference {
 
   std::vector<std::vector<Duration>> run() {
     for (;;) {
-      while (settle()) {
+      while (finish_and_start()) {
       }
       if (begin_compute()) continue;
       Duration next = Duration::max();
@@ -105,7 +105,7 @@ class Reference {
   }
 
   // Ends what ends now, posts receives, starts messages. True when something happened.
-  bool settle() {
+  bool finish_and_start() {
     bool changed = false;
     for (size_t w = 0; w < people_.size(); ++w) {
       for (Doing& it : people_[w].list) {

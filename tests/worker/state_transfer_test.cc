@@ -52,7 +52,7 @@ struct Seat {
     (void)compute->adopt(time.version);
   }
   // Takes reports until the step may begin, 20 at most.
-  Status settle() {
+  Status advance() {
     for (int i = 0; i < 20 && !transfers.ready(); ++i) {
       const Result<Done> done = mailbox.wait(std::chrono::seconds(10));
       if (!done.ok()) return done.error();
@@ -98,8 +98,8 @@ class Transfer : public testing::Test {
   void moment() {
     ASSERT_TRUE(donor.transfers.begin(joiners, donor.time).ok());
     ASSERT_TRUE(joiner.transfers.begin(joiners, joiner.time).ok());
-    ASSERT_TRUE(joiner.settle().ok());
-    ASSERT_TRUE(donor.settle().ok());
+    ASSERT_TRUE(joiner.advance().ok());
+    ASSERT_TRUE(donor.advance().ok());
     ASSERT_TRUE(joiner.transfers.ready() && donor.transfers.ready());
   }
   void step() {
@@ -183,7 +183,7 @@ TEST_F(Transfer, AJoinerThatIsGoneKeepsNobody) {
   step();
   network.lose({2});
   ASSERT_TRUE(donor.transfers.begin(joiners, donor.time).ok());
-  ASSERT_TRUE(donor.settle().ok());
+  ASSERT_TRUE(donor.advance().ok());
   EXPECT_TRUE(donor.transfers.ready());
 }
 
@@ -193,9 +193,9 @@ TEST_F(Transfer, ADonorThatIsGoneEndsTheTransfer) {
   ASSERT_TRUE(joiner.transfers.begin(joiners, joiner.time).ok());
   EXPECT_FALSE(joiner.transfers.ready());
   network.lose({0});
-  const Status settled = joiner.settle();
-  ASSERT_FALSE(settled.ok());
-  EXPECT_EQ(settled.error().code, Code::Disconnected);
+  const Status failed = joiner.advance();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, Code::Disconnected);
   EXPECT_FALSE(joiner.transfers.advance(joiner.time).ok());
   joiner.transport.reset();
   joiner.transfers.start_over();
@@ -210,9 +210,9 @@ TEST_F(Transfer, APartOfAnotherVersionIsRefused) {
   joiner.transfers.start_over();
   ASSERT_TRUE(donor.transfers.begin(joiners, donor.time).ok());
   ASSERT_TRUE(joiner.transfers.begin(joiners, joiner.time).ok());
-  const Status settled = joiner.settle();
-  ASSERT_FALSE(settled.ok());
-  EXPECT_EQ(settled.error().code, Code::Corrupt);
+  const Status failed = joiner.advance();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, Code::Corrupt);
 }
 
 }  // namespace
