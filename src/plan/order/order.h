@@ -52,7 +52,8 @@ class SlotList {
   void backward(int32_t chunk);
   // How many of a chunk's forwards are in the list.
   int32_t forwards(int32_t chunk) const { return done(OpKind::Forward, chunk); }
-  // Appends the missing gradients that can run: input gradients, then weight gradients.
+  // Appends the missing gradients that can run, input gradients, then weight gradients, and returns
+  // the sequence.
   std::vector<Slot> finish();
 
  private:
@@ -67,8 +68,8 @@ class SlotList {
 };
 
 // The sequence that alternates one backward and one forward once `ahead` forwards are done: its
-// forwards in the order of `forwards`, its backwards in that of `backwards`, a weight gradient
-// `lag` input gradients later than its own.
+// forwards in the order of `forwards`, its backwards in that of `backwards`. Each weight gradient
+// runs `lag` input gradients after the input gradient of the same micro-batch.
 //
 // Shapes: forwards and backwards are (position, chunk), the same ones
 std::vector<Slot> alternate(const std::vector<std::pair<int32_t, int32_t>>& forwards,
@@ -86,7 +87,7 @@ bool equal_times(const OpTimes& times);
 NamedOrder order_gpipe();
 // As many forwards as stages follow, then one backward, one forward.
 NamedOrder order_one_f_one_b();
-// 1F1B over V S stages, S micro-batches at a time.
+// 1F1B over V x S stages, S micro-batches at a time.
 NamedOrder order_interleaved();
 // All forwards chunk by chunk, then all backwards.
 NamedOrder order_looped_bfs();
