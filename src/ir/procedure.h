@@ -20,7 +20,8 @@ namespace tenuto {
 enum class Goal : uint8_t {
   AllReduce,      // every member ends with the sum over all members
   ReduceScatter,  // the chunk's owner ends with the sum over all members
-  AllGather,      // every member ends with what the owner began with; one owner for all: broadcast
+  AllGather,      // every member ends with what the owner began with; with one owner of all chunks
+                  // this is a broadcast
 };
 
 // A named part of a procedure: the rounds from the end of the previous part up to `round_end`.

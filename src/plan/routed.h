@@ -51,8 +51,9 @@ void share_out(std::vector<int32_t>& owners, int32_t holders);
 
 // The plan with other holders of its stages. The micro-batches of workers that no longer hold a
 // stage are dealt out evenly, one after the other, to the holder of the stage that has the fewest.
-// A worker that still holds a stage keeps its micro-batches, and each kind of op its place in the
-// list. Only the memory limits stay: the other limits belonged to the old order.
+// A worker that still holds a stage keeps its micro-batches. In each list the kinds of ops keep
+// their places, and each kind at a stage runs its micro-batches in ascending order. Only the memory
+// limits stay: the other limits belonged to the old order.
 //
 // Requires: check(plan) is ok; holders for each stage, none twice
 Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);

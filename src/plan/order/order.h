@@ -85,15 +85,16 @@ bool equal_times(const OpTimes& times);
 
 // All forwards, then all backwards.
 NamedOrder order_gpipe();
-// As many forwards as stages follow, then one backward, one forward.
+// S - i forwards, then one backward and one forward in turn.
 NamedOrder order_one_f_one_b();
 // 1F1B over V x S stages, S micro-batches at a time.
 NamedOrder order_interleaved();
 // All forwards chunk by chunk, then all backwards.
 NamedOrder order_looped_bfs();
-// 1F1B with weight gradients put off by as many micro-batches as workers come before.
+// 1F1B with weight gradients put off by i micro-batches.
 NamedOrder order_zb_h1();
-// Twice the forwards ahead, weight gradients when no forward is left.
+// 2(S-1-i)+1 forwards, then one backward and one forward in turn, weight gradients when no forward
+// is left.
 NamedOrder order_zb_h2();
 // Two chunks in V placement, at most S micro-batches held.
 NamedOrder order_zb_v();
