@@ -55,7 +55,8 @@ struct PriceOptions {
   Sending sending = Sending::Offloaded;
   bool staggered = false;    // each worker begins the next step when its own list is done; the norm
                              // is checked later, so Measure and its messages are left out
-  bool in_turn = false;      // the same, but with the norm: steps follow each other as in a run
+  bool in_turn = false;      // as staggered, but with Measure and its messages: steps follow each
+                             // other as in a run
   bool half_duplex = false;  // both directions of a link share its rate
   Duration per_op{};         // constant cost of every compute op, at any speed
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight

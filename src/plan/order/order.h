@@ -83,7 +83,7 @@ std::vector<std::pair<int32_t, int32_t>> ascending(int32_t micros);
 // with a split backward require.
 bool equal_times(const OpTimes& times);
 
-// All forwards, then all backwards.
+// All forwards, then all backwards. (The letters S, V and i below: see OrderCard.)
 NamedOrder order_gpipe();
 // S - i forwards, then one backward and one forward in turn.
 NamedOrder order_one_f_one_b();
