@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;  // as many as the system follows
-// How long a pipe may have no reader, and how long a reader may take nothing.
+// How long to wait for a pipe to get a reader, and for a reader to take more bytes.
 constexpr auto kReaderLimit = std::chrono::seconds(2);
 constexpr int kTakingLimitMs = 60'000;
 

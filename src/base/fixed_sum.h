@@ -3,12 +3,15 @@
 //
 // Idea:  every number is split into two integers: in units of 2^-24, and, for the remainder, in
 //        units of 2^-74. Adding integers is associative, so partial sums can be added, too.
-// Range: numbers below 2^23, at most kFixedTerms in one sum. Other numbers are only counted.
-// Error: 2^-75 a number, then one rounding to fp32.
-// Not taken: one 64-bit number on a grid that follows the largest gradient of the step before. Half
-//        the memory, but members, checkpoints and joiners must then agree on the grid, and numbers
-//        that do not fit need a second integer after all. Fp64: one sum in some 10^7 still depends
-//        on the order. A full superaccumulator: 40 bytes a number.
+// Range: numbers below 2^23, at most kFixedTerms in one sum. Numbers outside the range are counted,
+//        not added.
+// Error: at most 2^-75 a term, then one rounding to fp32.
+// Alternatives that were rejected:
+//        One 64-bit integer, in a unit that follows the largest gradient of the previous step: it
+//        takes half the memory, but all members, checkpoints and joiners must agree on the unit,
+//        and numbers that do not fit need a second integer anyway.
+//        fp64: about one sum in 10^7 still depends on the order of its terms.
+//        A full superaccumulator: 40 bytes for each sum.
 #pragma once
 
 #include <cstdint>

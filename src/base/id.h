@@ -20,7 +20,8 @@ struct Id {
 using WorkerId = Id<struct WorkerTag>;
 // Position in the model, input side first.
 using StageId = Id<struct StageTag>;
-// Micro-batch over the whole step, all pipelines together: position x pipelines + home pipeline.
+// Number of a micro-batch among those of all pipelines in a step: its position in its pipeline x
+// the number of pipelines + the number of that pipeline.
 using MicroId = Id<struct MicroTag>;
 // Index into Schedule::groups.
 using GroupId = Id<struct GroupTag>;

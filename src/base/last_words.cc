@@ -84,7 +84,7 @@ bool say_limit(const char* before) {
     end_with("the system refused a resource that the program needs, such as a thread: ",
              error.what());
   } catch (const std::exception& error) {
-    // These are torch's words for it.
+    // torch reports a failed allocation with one of these phrases.
     const bool memory = std::strstr(error.what(), "allocate memory") != nullptr ||
                         std::strstr(error.what(), "out of memory") != nullptr;
     end_with(memory ? "out of memory: " : "unexpected error: ", error.what());

@@ -1,4 +1,5 @@
-// The mailbox: transports, engines and control report to it, and the worker waits only for it.
+// The mailbox of a worker. Transports, compute engines and the coordinator's messages post reports
+// to it; the worker waits nowhere else.
 #pragma once
 
 #include <condition_variable>

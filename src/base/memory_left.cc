@@ -46,7 +46,8 @@ int64_t left_of_process() {
   return std::max<int64_t>(0, most - kibibytes.value_or(0) * 1024);
 }
 
-// The kernel drops the group's cached files before it refuses memory, so these are not counted.
+// The kernel drops the control group's cached files before it refuses memory, so their bytes count
+// as free.
 int64_t left_of_group() {
   const auto most = number_in("/sys/fs/cgroup/memory.max");  // "max" is no number
   const auto taken = number_in("/sys/fs/cgroup/memory.current");

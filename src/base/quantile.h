@@ -1,4 +1,4 @@
-// Quantiles of times: medians and what most of them stay below.
+// The median and other quantiles of a set of times.
 #pragma once
 
 #include <span>

@@ -21,7 +21,7 @@ enum class Code : uint8_t {
   Cancelled,     // someone asked to stop
 };
 
-// The largest thing that is lost with an error.
+// What is lost with an error: this call only, the link, the worker, or the whole job.
 enum class Reach : uint8_t { Call, Link, Worker, Job };
 
 // Why there is no value. The message is one sentence that names file, line and column or worker,

@@ -1,4 +1,4 @@
-// Sentences shown to a person: they may quote input, and input may be of any length.
+// Shortens sentences that are shown to a person, because they may quote input of any length.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ void hold_standard_streams();
 
 // Flushes std::cout and stdout. Call it last of all.
 //
-// Errors: those of write_error (base/file.h), when this or anything printed before was lost
+// Errors: those of write_error (base/file.h), if the flush fails or earlier output was lost
 Status finish_standard_output();
 
 // Calls finish_standard_output and returns the exit code of a program that ends with `code`: 1,

@@ -1,4 +1,4 @@
-// Sentences from pieces. Errors, logs and docs-facing text are put together with `cat`.
+// Builds sentences from pieces: error messages, logs and reports are put together with `cat`.
 #pragma once
 
 #include <charconv>

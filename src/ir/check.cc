@@ -112,8 +112,8 @@ PlanFault Checker::check_kind(OpKind kind, std::vector<OpPlace>& owner) const {
   for (const auto& ops : schedule_.lists) {
     count += std::count_if(ops.begin(), ops.end(), [&](const Op& op) { return op.kind == kind; });
   }
-  // If there are too few ops, one of the first count + 1 micro-batches has none: so many places are
-  // enough.
+  // If there are too few ops, one of the first count + 1 pairs of micro-batch and stage has none,
+  // so count + 1 places are enough.
   owner.assign(static_cast<size_t>(std::min(wanted, count + 1)), OpPlace{});
   for (int32_t w = 0; w < worker_count(); ++w) {
     const auto& ops = list({w});

@@ -1,5 +1,5 @@
-// Is this plan right? Dependence, completeness, double work, leaks, memory and freedom from
-// deadlock under the plan's own dispatch, all derived from effect_of.
+// Checks a plan: dependences, completeness, double work, leaks, memory limits, and freedom from
+// deadlock under the plan's own dispatch. All of it is derived from effect_of.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ namespace tenuto {
 // an arrow. Sizes may be empty (no byte figures).
 //
 // With `stores` the lists are the rest of an interrupted step, and each worker begins with these
-// values. An op runs at most once. Each micro-batch's weight gradient enters the sum of its stage
+// values. No op is listed twice. Each micro-batch's weight gradient enters the sum of its stage
 // exactly once, from the lists or as a stored partial. If a total of the stage is stored, no op
-// adds to it, and it may be sent to other holders. A holder without a Step in its list has already
-// taken it and keeps the total. An op may run again for only one of its results, so values may
-// remain at the end.
+// adds to it, and it may be sent to other holders. A holder that lists no Step of a stage has taken
+// that Step already and keeps the total. An op may run again although only one of its results is
+// needed, so values may remain at the end.
 //
 // Requires: a store for each worker, or none
 // Errors: Invalid/Job   the plan is malformed, loses or doubles work, leaks, or can deadlock

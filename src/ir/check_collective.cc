@@ -51,7 +51,7 @@ class Player {
   const std::optional<Fault>& idle_put() const { return idle_put_; }
 
  private:
-  // Bounds the memory of the check where the number of moves does not.
+  // Limits the chunks of a single member, which has no moves that could bound the memory.
   static constexpr size_t kMostChunksOfOne = 1 << 20;
 
   size_t count() const { return collective_.members.size(); }
@@ -266,7 +266,8 @@ class Player {
   size_t words_ = 0;
   uint32_t owner_ = kNever;
   std::vector<uint64_t> sets_, wanted_, carried_;
-  std::vector<uint32_t> put_in_, added_in_, sent_in_;  // [member] the last round in which
+  std::vector<uint32_t> put_in_, added_in_, sent_in_;  // [member] the last round with a put to it,
+                                                       // an add to it, a send from it
 };
 
 }  // namespace

@@ -74,7 +74,8 @@ PlanFault Checker::check_once(OpKind kind) const {
     for (size_t slot = 0; slot < found.size(); ++slot) {
       const StageId stage = held_[at(w)][slot];
       if (found[slot] >= 0) continue;
-      // A stored clip decision needs no norms; a holder with a total has taken its step already.
+      // With a stored clip decision no Measure is needed. A holder that has stored the total and
+      // lists no Step has taken its Step already.
       if (resumed() && (kind == OpKind::Measure || has_total(w, stage))) continue;
       return fault({{w}, static_cast<int32_t>(ops.size())},
                    cat("holds stage ", stage, " and has no ", name, " of it: add one"));
@@ -142,7 +143,7 @@ PlanFault Checker::check_reductions() const {
   return {};
 }
 
-// A group's members are the holders of its stages, and it is used once for each of them.
+// A group's members are the holders of its stages, and the group is used once for each stage.
 PlanFault Checker::check_group(GroupId id, const std::vector<StageId>& users) const {
   const Group& group = schedule_.groups[at(id.value)];
   std::vector<StageId> stages = group.stages;

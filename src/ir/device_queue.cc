@@ -32,8 +32,8 @@ std::vector<int32_t> exchange_order(const std::vector<Op>& list) {
   return order;
 }
 
-// Simulates an undisturbed run with equal op times; it gives the order of the launch queues. In
-// list order, an op takes one tick, a message none.
+// Simulates a run in list order in which each compute op takes one tick and a message no time. The
+// result is the order of the launch queues.
 class TickRun {
  public:
   TickRun(const Plan& plan, const Schedule& bare, const Pairing& pairing)
@@ -116,7 +116,7 @@ class TickRun {
   Duration now_{};
 };
 
-// Split backward.
+// Split backward: in the order of the simulated run.
 Result<std::vector<std::vector<int32_t>>> launch_orders(const Plan& plan,
                                                         const Schedule& schedule) {
   Schedule bare;

@@ -10,7 +10,7 @@
 namespace tenuto {
 
 // The micro-batches that a worker holds, each from the start of its forward to the end of its
-// weight gradient, and counted once for each stage of the worker that holds it.
+// weight gradient. A micro-batch that two stages of the worker hold counts twice.
 struct HeldMicros {
   int32_t whole = 0;  // before the end of their input gradient
   int32_t late = 0;   // behind it
@@ -42,9 +42,9 @@ inline constexpr int32_t kWait = kNoOp - 1;
 
 // The op that an idle worker takes under ready dispatch. An input gradient comes first, then a
 // forward, if worker.limit allows one more beside worker.held(), then a weight gradient. During the
-// warm-up no input gradient begins. Each of the three functions returns the op of its kind that
-// begins, or kNoOp; it is called only if such an op may begin, and any other value than kNoOp is
-// the choice.
+// warm-up no input gradient begins. Each of the three functions returns the op of its kind that can
+// begin, or kNoOp, and is called only if the rule allows an op of that kind. The first value other
+// than kNoOp is the choice.
 //
 // An update goes before all of them; only ComputeLane has updates.
 template <class Worker, class Backward, class Forward, class Weight>

@@ -19,8 +19,8 @@ struct Inventory {
 struct RestPart {
   std::vector<Value> stored;  // values that it keeps; its list begins with them
   std::vector<StageId> back;  // stages whose Step it undoes, to be taken again
-  // Gradients whose BackwardInput runs for these alone, because their weight gradients are in a sum
-  // already: the list has no BackwardWeight for them. The run of the list fills this in.
+  // Gradients whose BackwardInput runs again without a BackwardWeight, because the weight gradient
+  // is in a sum already. The runtime fills this in from the list.
   std::vector<Value> unsummed = {};
   auto operator<=>(const RestPart&) const = default;
 };

@@ -41,9 +41,9 @@ enum class ValueKind : uint8_t {
   Norm,          // running squared norm. Measure's covers this stage to the last and travels in the
                  // direction of gradients, so that a slow link delays both at once; MeasureAhead's
                  // covers the first stage to this one
-  ClipDecision,  // the whole norm, or "skip". The first stage's Measure makes it, and it travels in
-                 // the direction of activations; or the last stage's Validate, for the previous
-                 // step
+  ClipDecision,  // the norm of all stages, or "skip". The first stage's Measure makes it, and it
+                 // travels in the direction of activations. In a staggered step the last stage's
+                 // Validate makes it, for the previous step
 };
 inline constexpr int kValueKindCount = 9;
 

@@ -21,7 +21,7 @@ struct Pairing {
   }
   // The worker whose list holds the op. O(log workers).
   WorkerId worker_of(int32_t number) const;
-  // Its place there.
+  // The op's index in that list.
   int32_t index_of(int32_t number) const {
     return number - first[static_cast<size_t>(worker_of(number).value)];
   }

@@ -34,7 +34,7 @@ struct TimeShare {
 TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage);
 
 // How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
-// inputs are here, backward before forward before weight gradient, each kind in the global order,
+// inputs are present, backward before forward before weight gradient, each kind in list order,
 // under the limits.
 enum class Dispatch : uint8_t { Listed, Ready };
 
@@ -74,11 +74,11 @@ inline constexpr int64_t kMostMemory = int64_t{1} << 53;
 // The limits of one worker: ready dispatch keeps them, check refuses a listed plan that breaks
 // them. `micros` and `warm_up` are choices of an order, `memory` is what the worker has.
 struct Limit {
-  int32_t micros = 0;   // micro-batches between the start of a forward and the end of its weight
-                        // gradient, at most, each counted once for each stage of the worker that
-                        // holds it; 0 = unlimited
+  int32_t micros = 0;   // most micro-batches between the start of a forward and the end of its
+                        // weight gradient; one that two stages of the worker hold counts twice;
+                        // 0 = unlimited
   int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
-  MemoryLimit memory;   // a micro-batch counts once for each stage of the worker that holds it
+  MemoryLimit memory;   // counts such a micro-batch twice, too
   auto operator<=>(const Limit&) const = default;
 };
 

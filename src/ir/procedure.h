@@ -20,7 +20,8 @@ namespace tenuto {
 enum class Goal : uint8_t {
   AllReduce,      // every member ends with the sum over all members
   ReduceScatter,  // the chunk's owner ends with the sum over all members
-  AllGather,      // every member ends with what the owner began with; one owner for all: broadcast
+  AllGather,      // every member ends with what the owner began with; with one owner of all chunks
+                  // this is a broadcast
 };
 
 // A named part of a procedure: the rounds from the end of the previous part up to `round_end`.
@@ -59,14 +60,14 @@ inline MessageRange message_at(const Round& round, size_t first) {
   return {first, end};
 }
 
-// What a collective takes, counted while it is checked.
+// Counts of a collective's rounds, messages and buffers, made while it is checked.
 struct CollectiveFacts {
   int32_t rounds = 0;
   int64_t moves = 0, messages = 0;
   int32_t port_messages = 0;                 // most that a member sends, or receives, in a round
   int64_t most_sent = 0, most_received = 0;  // chunks of one member, over all rounds
   int32_t peak_scratch = 0;  // most chunks of a round that a member must receive into scratch
-  int64_t idle_puts = 0;     // puts of what is not wanted in the end, or is there already
+  int64_t idle_puts = 0;     // puts of a chunk that is incomplete, or complete there already
 };
 
 // Refuses a procedure that does not reach its goal, or breaks a rule of procedures: each member

@@ -156,8 +156,8 @@ Wait Explainer::wait_for(Place place, const Value& value) const {
     const Place sender{list[i].peer, still_.pairing.index_of(other)};
     const std::string sent = cat(what, ", which worker ", sender.worker, " sends as ", name(sender),
                                  " to ", name(maker));
-    // A receive that is not posted waits for those before it. A posted one waits for its sender,
-    // which usually waits for the op that makes the value.
+    // A receive that is not posted waits for the receives before it. A posted receive waits for its
+    // Send, which usually waits for the op that makes the value.
     if (!started(maker)) return {place, sent, maker};
     const std::optional<Place> source = source_of(sender);
     if (!source) return {place, sent, sender};
@@ -166,7 +166,8 @@ Wait Explainer::wait_for(Place place, const Value& value) const {
   return {place, cat(what, ", which nobody makes"), {}};
 }
 
-// The compute op that a sender at the head of its lane waits for; none if it is something else.
+// The compute op that a Send at the head of its lane waits for; none if the Send waits for
+// something else.
 std::optional<Place> Explainer::source_of(Place sender) const {
   if (started(sender) || head_of(sender) != sender) return {};
   const auto& list = still_.schedule.lists[at(sender.worker.value)];

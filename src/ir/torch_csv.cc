@@ -519,8 +519,8 @@ void CsvWriter::run(size_t row, const Cell& cell) {
 }
 
 // Runs the rows in turn, one action each, and puts a message into both rows as soon as its value is
-// made. So all rows share one order of messages, and nothing waits in a circle. Also runs without
-// messages: lists that cannot be run in list order have no CSV.
+// made. So all rows share one order of messages, and nothing waits in a circle. It runs the rows
+// even if the file gets no messages, to refuse lists that cannot run in list order.
 CsvWriter::Fault CsvWriter::run_all() {
   std::vector<size_t> next(cells_.size(), 0);
   for (bool moved = true; moved;) {

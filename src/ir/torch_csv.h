@@ -60,8 +60,8 @@ struct CsvOptions {
 //
 // Requires: check(plan) is ok
 // Errors:   Invalid/Call    no such pipeline, or several and none chosen
-//           Infeasible/Job  work of one pipeline is spread over others; whole backwards would be
-//                           too early for what stands between the halves (never for a checked plan)
+//           Infeasible/Job  work of one pipeline is spread over others, or a list cannot run in
+//                           list order because the plan needs its ready dispatch
 Result<std::string> to_csv(const Plan& plan, const CsvOptions& options);
 
 }  // namespace tenuto

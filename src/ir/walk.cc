@@ -116,7 +116,7 @@ Walk::Walk(const Plan& plan, const Schedule& schedule, WorkerId self, int32_t re
   }
 }
 
-// Sorts the ops of the other lanes into these, each in list order.
+// Sorts all ops but those of the compute lane into their lanes, in list order.
 void Walk::index_lanes() {
   std::map<std::pair<LaneKind, WorkerId>, int32_t> numbers = {{{LaneKind::Compute, {}}, 0}};
   for (const Op& op : list_) {
@@ -239,7 +239,7 @@ void Walk::index_values(int32_t stage_count, std::span<const Value> stored) {
   freed_.reserve(names_.size());
 }
 
-// Turns "op reads value" around: the readers of each value.
+// Lists the readers of each value, from the values that each op reads.
 void Walk::index_readers() {
   reader_first_.assign(names_.size() + 1, 0);
   for (const int32_t id : read_) ++reader_first_[at(id) + 1];

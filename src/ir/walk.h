@@ -1,5 +1,6 @@
-// A worker's place in its list. No clock and no I/O: check, price and the runtime all use it, so
-// what an op waits for is decided in one place.
+// A worker's place in its list, without a clock and without I/O. check and the runtime both use it,
+// so what an op waits for is decided in one place. (The price has a faster form of the same rules,
+// sim/program.h.)
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,9 @@
 
 namespace tenuto {
 
-// The lanes of one worker. A lane runs its ops in list order (Compute under Dispatch::Ready: see
-// Plan); ops of different lanes wait only for the values that they read. One send and one receive
-// lane per peer and direction.
+// The lanes of one worker. A lane runs its ops in list order (but Compute under Dispatch::Ready by
+// the rule of ir/dispatch.h); ops of different lanes wait only for the values that they read. One
+// send and one receive lane per peer and direction.
 enum class LaneKind : uint8_t {
   Compute,
   Reduce,
@@ -33,13 +34,13 @@ LaneKind lane_of(const Op& op);
 //
 // A lane whose two ends list its messages in the same order needs fewer buffers: an activation is
 // in transit or in its buffer only while its sender holds the micro-batch, a gradient only while
-// its receiver does. So no message ever waits for its buffer if there are most_in_flight() of that
-// worker, plus one for each norm or clip decision.
+// its receiver does. So no message ever waits for its buffer if the lane has most_in_flight()
+// buffers, counted for that worker, and one more for each norm or clip decision.
 inline constexpr int32_t kReceivesAhead = 32;
 
 // The most micro-batches that, at any timing, can be between the start of their forward and the end
-// of their input gradient at the worker, each counted once for each of its stages; 0 = the worker
-// has no forwards.
+// of their input gradient at the worker. A micro-batch that is there at two stages of the worker
+// counts twice. 0 = the worker has no forwards.
 //
 // Cost: linear in the worker's ops
 int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId worker);
@@ -78,8 +79,8 @@ class Walk {
   std::vector<Value> missing(int32_t index) const;
   // Everything in the store now.
   std::vector<Value> stored() const;
-  // An op that writes a value that is stored before or that another op of the list writes too
-  // (double work); -1 = none.
+  // An op that writes a value that is stored before the list begins, or that another op of the list
+  // writes too (double work); -1 = none.
   int32_t double_writer() const { return double_writer_; }
   // An op that consumes a value that another op of the list consumes too; -1 = none.
   int32_t double_reader() const { return double_reader_; }
@@ -135,7 +136,7 @@ class Walk {
   std::vector<Lane> lanes_;  // [0] = compute: its ops are compute_'s
   std::vector<int32_t> lane_ops_;
 
-  std::vector<int32_t> offers_;  // startable ops of the other lanes
+  std::vector<int32_t> offers_;  // startable ops of all lanes but Compute
   std::vector<int32_t> startable_;
   std::vector<Value> freed_;
   int32_t ended_ = 0;

@@ -18,20 +18,22 @@ Copies copies_in(const Plan& plan);
 
 // The plan in which these workers also hold these stages. The compute ops of every list stay.
 //
-// Requires: copies for each stage, of workers that hold another one and not this one, nor one that
-//           shares a weight with it
+// Requires: an entry for each stage; its workers hold another stage, but neither this stage nor one
+//           that shares a weight with it
 Plan with_copies(Plan plan, const Copies& copies);
 
 // The plan without its copies.
 Plan without_copies(Plan plan);
 
-// One copy of each stage: at the worker that keeps the fewest copies; on a tie at one whose place
-// (Cluster::place; a host, a rack) has no holder of the stage, then at one whose own stage follows
-// soonest, then in the pipeline whose number is the stage's.
+// Chooses a worker for one copy of each stage. It prefers, in this order: a worker that keeps the
+// fewest copies; one whose place (Cluster::place; a host, a rack) has no holder of the stage; one
+// whose own stage follows soonest after this stage; one whose pipeline number equals the stage
+// number modulo the pipelines.
 //
 // `places`: of each worker; empty = all are at the same place
 // Requires: no worker holds two stages
-// Errors:   Infeasible/Job  one stage alone, or no worker may hold the two stages
+// Errors:   Infeasible/Job  the plan has only one stage, or the only other workers hold the stage
+//                           that shares a weight with it
 Result<Copies> choose_copies(const Plan& plan, const std::vector<int32_t>& places);
 
 }  // namespace tenuto

@@ -17,7 +17,7 @@ constexpr double kMostOps = 100'000'000;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The row that lists each stage's ops.
+// The worker whose list has the ops of each stage.
 Result<std::vector<WorkerId>> holders_of(const Schedule& lists) {
   std::vector<WorkerId> holders(at(lists.stage_count));
   for (size_t w = 0; w < lists.lists.size(); ++w) {

@@ -173,7 +173,8 @@ WorkerId in_turn(const std::vector<WorkerId>& workers, size_t index) {
   return workers[index % workers.size()];
 }
 
-// From which holder of the previous stage a worker takes the norm or the clip decision.
+// Chooses the holder of the previous stage from which a worker receives the norm or the clip
+// decision.
 class Givers {
  public:
   // While it is used, only messages of norms and clip decisions may be added to the schedule's
@@ -220,9 +221,10 @@ class Givers {
   std::vector<bool> known_;
 };
 
-// The order in which the norm passes the stages, and the op that measures it: from the last to the
-// first, so that it arrives with the last gradient; or from the first to the last, the order in
-// which they finish a step in a steady pipeline.
+// The order in which the norm passes the stages, and the op that measures it. With a barrier it
+// goes from the last stage to the first, so that it arrives with the last gradient. Staggered, it
+// goes from the first to the last, the order in which the stages finish a step in a steady
+// pipeline.
 struct NormWay {
   OpKind measure = OpKind::Measure;
   std::vector<int32_t> stages;
@@ -266,9 +268,9 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
   }
 }
 
-// The messages of the clip decision, a list for each worker. The holders of the first stage of
-// `order` make it. It is passed on from stage to stage, once to each worker, which keeps it for its
-// stages.
+// For each worker, its messages with the clip decision. The holders of the first stage of `order`
+// make the decision. It is passed on from stage to stage, once to each worker, which keeps it for
+// all its stages.
 std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
                                               const std::vector<Stage>& stages,
                                               const std::vector<int32_t>& order) {
@@ -316,8 +318,8 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
   }
 }
 
-// Appends the measures, and the messages from the last stage on the way, which makes the clip
-// decision.
+// Appends the Measure ops along the way, then the messages of the clip decision, which the last
+// stage of the way makes.
 void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
   append_norms(schedule, stages, way);
   std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());

@@ -13,7 +13,7 @@
 namespace tenuto {
 
 // Puts a Send right after each op whose value another worker needs, and a Recv right before the op
-// that needs it. Only activations and gradients: values of a micro-batch.
+// that needs it. Only activations and gradients, the values of a micro-batch, are sent.
 //
 // A stored value that another worker reads is sent at the front of its owner's list.
 //
@@ -21,7 +21,7 @@ namespace tenuto {
 //           store, or made by one op
 void insert_messages(Schedule& schedule, const Stores& stores = {});
 
-// How groups sum, by their stages, where not by the ring.
+// How each group that does not sum by the ring sums; the key is the group's stages.
 using Summings = std::map<std::vector<StageId>, Summing>;
 
 // The summings of a schedule's groups.
@@ -29,8 +29,8 @@ Summings summings_of(const Schedule& schedule);
 
 // The name by which a plan says that each group sums by an algorithm of its own.
 inline constexpr const char* kAutoAllReduce = "auto";
-// The algorithm whose late member is the one that comes last; while that is unknown, the last
-// holder.
+// The algorithm that lets one member come late: the member that is measured to come last, or the
+// last holder while nothing is measured.
 inline constexpr const char* kLateOne = "late-one";
 
 // Refuses a name by which no plan can sum. Allowed are auto, late-one, and the all-reduces of the
@@ -46,24 +46,25 @@ Status check_all_reduce(const std::string& name);
 // last gradient, and the clip decision arrives before the next step's first activation. Stages may
 // have different numbers of holders: a holder takes the norm from the worker that sends it most
 // gradients, and the clip decision from the one that sends it most activations; on a tie senders
-// take turns. All of them have the same value, bit for bit. `update.staggered`, with at least two
-// stages: a MeasureAhead and a StepAhead for each stage, with the norm passed from the first stage
-// to the last; and at the front of the lists a Validate for each, with the clip decision passed
-// from the last stage to the first. With `update.tied`, and at least two stages, the first and the
-// last stage reduce in two buckets: 0 = what is theirs alone, 1 = the shared weight, over the
-// holders of both. If the members of a group cannot sum in this way, they sum by the ring. With one
-// stage, `update` becomes neither.
+// take turns. All possible senders have the same value, bit for bit. With `update.staggered`, and
+// at least two stages, it appends a MeasureAhead and a StepAhead for each stage instead, with the
+// norm passed from the first stage to the last, and puts a Validate for each stage at the front of
+// the lists, with the clip decision passed from the last stage to the first. With `update.tied`,
+// and at least two stages, the first and the last stage reduce in two buckets: 0 = what is theirs
+// alone, 1 = the shared weight, over the holders of both. A group whose members cannot use the
+// algorithm sums by the ring. With one stage, both flags of `plan.update` are set to false.
 //
 // Requires: a schedule without groups; with `update.tied`, no worker holds both the first and the
 // last stage
 void append_update(Plan& plan, const Summings& summings = {});
 
-// The same for the rest of a step. A total that some worker has is copied to the holders of its
-// stage; only stages without a total are reduced. If a clip decision is in some store, nothing is
-// measured, and the clip decision is sent from there to the workers that need it. `stepped`: by
-// stage and worker, true if the worker has taken the stage's Step already; the others step.
+// Appends the update for the rest of an interrupted step. A total that some worker has is copied to
+// the holders of its stage; only stages without a total are reduced. If a clip decision is in some
+// store, nothing is measured, and the clip decision is sent from there to the workers that need it.
+// `stepped`: by stage and worker, true if the worker has taken the stage's Step already; the others
+// step.
 //
-// Requires: a total of a stage is in the store of every part or of none
+// Requires: of each stage the totals of all parts are stored, or none
 void append_update_left(Plan& plan, const Summings& summings, const Stores& stores,
                         const std::vector<std::vector<bool>>& stepped);
 
@@ -76,7 +77,8 @@ Plan with_update_of_holders(Plan plan);
 // True when the way to sum depends on the current cluster: all-reduce auto, or late-one.
 bool sums_follow_cluster(const Schedule& schedule);
 
-// The plan with all sums made by an algorithm, by its name or auto. Requires: check_all_reduce
+// The plan in which all groups sum by the algorithm of that name; with auto, by the ring until
+// with_summing() changes a group. Requires: check_all_reduce
 Plan with_all_reduce(Plan plan, const std::string& name);
 // The plan in which the group of these stages sums in another way; by the ring if its members
 // cannot sum in that way.

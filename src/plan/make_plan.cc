@@ -150,8 +150,8 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
   return stages;
 }
 
-// Numbers the micro-batches of all pipelines: pipelines take turns, so that all workers agree on
-// the order, whichever ops they run.
+// The compute lists of all workers. Pipelines take turns in the numbers of micro-batches, so that
+// all workers agree on the order, whichever ops they run.
 Schedule make_compute(const Layout& layout) {
   const Shape& shape = layout.shape;
   Schedule schedule;

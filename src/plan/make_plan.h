@@ -10,8 +10,9 @@
 
 namespace tenuto {
 
-// The order is left open: ready dispatch runs ops as their inputs arrive, limited by the memory
-// alone, and the search in adapt/, which knows times and links, finds an order.
+// The order name of a plan whose order is left open: ready dispatch runs ops as their inputs
+// arrive, limited by the memory alone. The search in adapt/, which knows times and links, finds an
+// order later.
 inline constexpr const char* kAutoOrder = "auto";
 
 // True when the order of this name splits the backward (input and weight gradients) by default.

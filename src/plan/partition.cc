@@ -23,8 +23,8 @@ class Cutter {
     for (size_t i = 0; i < layers_; ++i) prefix_[i + 1] = prefix_[i] + cost[i];
   }
 
-  // The least possible cost of the dearest run: the least number that allows a cut. Numbers that
-  // are not negative have the same order as their bits.
+  // The least possible cost of the dearest run: the least number that allows a cut. It is found by
+  // bisection on the bits, because non-negative doubles have the same order as their bits.
   double least_maximum() const {
     uint64_t low = 0, high = std::bit_cast<uint64_t>(prefix_[layers_]);
     while (low < high) {
@@ -67,7 +67,7 @@ class Cutter {
     return low;
   }
 
-  // True when runs of such a cost are enough.
+  // True when runs_ runs of this cost at most cover all layers.
   bool is_enough(double most) const {
     size_t begin = 0;
     for (size_t j = 0; j < runs_ && begin < layers_; ++j) {
@@ -88,8 +88,8 @@ class Cutter {
     }
   }
 
-  // Where each boundary can be: not after the place that the runs before it can reach, nor before
-  // the place that the runs after it can reach back to.
+  // The window of each boundary: from the first place from which the runs behind it can reach the
+  // end, to the last place that the runs before it can reach.
   void set_windows() {
     first_.assign(runs_ + 1, layers_);
     last_.assign(runs_ + 1, 0);
@@ -103,10 +103,12 @@ class Cutter {
     first_[0] = 0;
   }
 
-  // Finds, row by row from the end, the best cut from each place of boundary j on. A later place
-  // never has an earlier next boundary, so each row is solved by divide and conquer.
+  // Dynamic programming from the last boundary to the first. The row of boundary j has, for each
+  // place of it, the best cut of the layers behind that place. If boundary j moves to a later
+  // place, its best next boundary never moves to an earlier one, so each row is solved by divide
+  // and conquer.
   std::vector<int32_t> cut_best() {
-    std::vector<double> behind = {0.0};  // of the row of boundary j + 1
+    std::vector<double> behind = {0.0};  // the row of boundary j + 1
     next_.assign(runs_, {});
     for (size_t j = runs_; j-- > 0;) {
       std::vector<double> row(last_[j] - first_[j] + 1, kNever);
@@ -150,7 +152,8 @@ class Cutter {
     }
   }
 
-  // Each boundary where the rest is divided most evenly, as far as its window allows.
+  // Puts each boundary, from the first on, where it divides the rest most evenly, as far as its
+  // window allows.
   std::vector<int32_t> cut_evenly() const {
     std::vector<int32_t> firsts = {0};
     size_t begin = 0;

@@ -15,9 +15,9 @@ namespace tenuto {
 //
 // Requires: costs are finite and not negative
 // Errors:   Invalid/Call  more stages than layers
-// Cost:     O(p log p) for p places where run boundaries can be while no run gets dearer than the
-//           least possible, about stages^2 at most for similar layers; above 50 million places the
-//           sum of squares is only nearly the least
+// Cost:     O(p log p), where p counts, over all boundaries between runs, the places that keep
+//           every run at most as dear as the least possible; about stages^2 at most for similar
+//           layers. Above 50 million places the sum of squares is only nearly the least
 Result<std::vector<int32_t>> partition(const std::vector<double>& cost, int32_t stages);
 
 }  // namespace tenuto

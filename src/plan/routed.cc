@@ -19,7 +19,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The pipeline of each worker, by its first micro-batch in the held-out pass; -1 = it has none.
+// The pipeline of each worker, named by the worker's first micro-batch in the held-out pass; -1 =
+// the worker has none.
 std::vector<int32_t> pipelines_of(const Schedule& evaluation, size_t workers) {
   std::vector<int32_t> pipelines(workers, -1);
   for (size_t w = 0; w < evaluation.lists.size(); ++w) {
@@ -51,8 +52,9 @@ class Dealer {
     share_ = (micros + static_cast<int32_t>(fewest) - 1) / static_cast<int32_t>(fewest);
   }
 
-  // The worker that runs the next micro-batch at `stage`, coming from a worker of `pipeline`: a
-  // holder of that pipeline with less than its share, else the one with the least to do.
+  // The worker that runs the next micro-batch at `stage`, after a worker of `pipeline` ran it at
+  // the stage before: a holder of that pipeline with less than its share, else the holder with the
+  // fewest micro-batches.
   WorkerId next(size_t stage, const std::vector<WorkerId>& holders, int32_t pipeline) {
     std::vector<int32_t>& loads = loads_[stage];
     WorkerId chosen = holders.front();

@@ -33,8 +33,9 @@ std::vector<Op> merge(std::vector<Placed> placed);
 // limits. Messages, reductions, norm, clip decision, updates and the held-out pass are made anew;
 // layers, shared weights and the kind of backward stay.
 //
-// The held-out micro-batches are dealt out evenly: no worker has more than an equal share at the
-// stage with the fewest holders; within that limit each stays in its pipeline, as in `plan`.
+// The held-out micro-batches are dealt out evenly: at no stage does a worker run more of them than
+// ceil(micro-batches / holders of the stage with the fewest holders). Within that limit each
+// micro-batch stays in its pipeline, as in `plan`.
 //
 // Does not check the result; check() does.
 //
@@ -43,15 +44,16 @@ std::vector<Op> merge(std::vector<Placed> placed);
 //           a weight
 Plan with_work(const Plan& plan, Work work);
 
-// Gives micro-batches without an owner (-1), one after the other, to the one of `holders` holders
-// of a stage that has the fewest; on a tie to the lower number. The other micro-batches keep their
-// owners.
+// Deals out a stage's micro-batches that have no owner. owners[m] is the index of micro-batch m's
+// holder, below `holders`, or -1. Each -1 in turn becomes the holder with the fewest micro-batches,
+// on a tie the lower index. The other micro-batches keep their owners.
 void share_out(std::vector<int32_t>& owners, int32_t holders);
 
 // The plan with other holders of its stages. The micro-batches of workers that no longer hold a
 // stage are dealt out evenly, one after the other, to the holder of the stage that has the fewest.
-// A worker that still holds a stage keeps its micro-batches, and each kind of op its place in the
-// list. Only the memory limits stay: the other limits belonged to the old order.
+// A worker that still holds a stage keeps its micro-batches. In each list the kinds of ops keep
+// their places, and each kind at a stage runs its micro-batches in ascending order. Only the memory
+// limits stay: the other limits belonged to the old order.
 //
 // Requires: check(plan) is ok; holders for each stage, none twice
 Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);

@@ -25,7 +25,7 @@ namespace tenuto {
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
                      const Cluster& cluster, const PriceOptions& options);
 
-// The same for one route whose workers run nothing else.
+// The lower bound for one route whose workers run nothing else.
 Duration line_bound(const Route& route);
 
 }  // namespace tenuto

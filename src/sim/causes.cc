@@ -92,8 +92,8 @@ class Causes {
     }
   }
 
-  // With a device queue: a message waits for the previous message with the same peer, another item
-  // for the message in front of it.
+  // With a device queue: a message waits for the end of the previous message with the same peer,
+  // any other item for the start of the message in front of it.
   void note_queues() {
     std::map<std::tuple<int32_t, int32_t, Duration>, int32_t> ends;  // worker, peer, when
     std::map<std::pair<int32_t, Duration>, int32_t> starts;          // worker, when

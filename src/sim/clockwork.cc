@@ -69,7 +69,8 @@ class Ends {
   std::vector<End> heap_;
 };
 
-// The progress of a lane through its ops. Numbers are of instances: step x ops + op.
+// The progress of a lane through its ops. An instance is one op in one of the priced steps; its
+// number is step x ops + op.
 struct Way {
   int32_t next = -1;
   int32_t granted = 0;  // receive lanes: buffers in use
@@ -365,7 +366,7 @@ void Clockwork::reduce(int32_t instance) {
   }
 }
 
-// Ops that make the whole pipeline wait for the norm.
+// True for the ops through which the whole pipeline waits for the norm.
 bool is_norm(const Op& op) {
   return is_update(op) && op.kind != OpKind::Reduce && op.kind != OpKind::Step;
 }

@@ -64,7 +64,8 @@ struct Outcome {
 };
 
 // The ends of a reduction once all members of its group are in `waiting`; empty before. `waiting`
-// has the numbers of their ops, or of instances; `start` is indexed by the same numbers.
+// has the numbers of their ops, or, with several steps, step x size() + number; `start` is indexed
+// by the same numbers.
 std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
                                                        const Schedule& schedule,
                                                        const Tariff& tariff,

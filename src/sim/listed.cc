@@ -118,7 +118,8 @@ class Lists {
     if (kind == OpKind::BackwardWeight) --held.late;
   }
 
-  // The op's end is known, and so is when its values arrive.
+  // The op ends at `finish`: its values reach their readers, and the receive buffer that it frees
+  // can be used again.
   void end(int32_t op, Duration finish) {
     result_.finish[at(op)] = finish;
     ++result_.ended;
@@ -229,7 +230,8 @@ bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tari
   std::map<std::pair<int32_t, int32_t>, int32_t> lanes_of;
   for (const Program::Lane& lane : program.lanes()) {
     if (!sends(lane.kind)) continue;
-    // Lanes can share a wire that messages do not occupy; a half-duplex wire has both directions.
+    // Lanes can share a wire of unlimited rate, because messages do not occupy it. The lanes of
+    // both directions share a half-duplex wire.
     const auto rate = [&](int32_t from, int32_t to) {
       return tariff.cluster().link({from}, {to}).bytes_per_second;
     };

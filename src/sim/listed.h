@@ -6,7 +6,8 @@
 namespace tenuto {
 
 // True when the order in which links serve messages is known beforehand: one step, listed dispatch,
-// and no link whose rate two lanes would have to share.
+// no Validate, no link whose rate two lanes would share, and every receive buffer returned by a
+// compute op.
 bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
                     const PriceOptions& options);
 

@@ -125,7 +125,7 @@ std::vector<Figure> figures_of(const Plan& plan, const Schedule& schedule, const
   return all;
 }
 
-// The number with three digits, rounded up or down.
+// The number, rounded up or down to three significant digits.
 double short_of(double number, bool up) {
   if (!(number > 0) || !std::isfinite(number)) return number;
   const double unit = std::pow(10, std::floor(std::log10(number)) - 2);

@@ -12,8 +12,8 @@ namespace tenuto {
 Error too_long(const Plan& plan, const Schedule& schedule, const Model& model,
                const Cluster& cluster, const PriceOptions& options);
 
-// Checks that the plan's ops fit into kLongestTime in any routing and any order, with every op at
-// the slowest live worker and every message over the slowest link: a search may try such a step.
+// Checks that the plan's ops fit into kLongestTime even if every op runs at the slowest live worker
+// and every message goes over the slowest link, because a search may try any routing and any order.
 //
 // Errors: Invalid/Call  too_long's
 Status check_longest(const Plan& plan, const Schedule& schedule, const Model& model,

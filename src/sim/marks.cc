@@ -33,8 +33,8 @@ class Places {
   // Micro-batches that can be between the start of their forward and the end of their input
   // gradient at once.
   int32_t whole() const { return whole_; }
-  // Weight gradients that must have ended when the forward of `micro` starts, if `backwards` input
-  // gradients have; more than `backwards` when no number of them is enough.
+  // How many weight gradients must have ended before the forward of `micro` starts, if `backwards`
+  // input gradients have ended by then; more than `backwards` if even all of theirs are not enough.
   int32_t weights(int32_t micro, int32_t backwards) const {
     const int64_t over =
         memory_.whole * (micro + 1 - backwards) + memory_.late * backwards - memory_.most;
@@ -42,7 +42,8 @@ class Places {
     return static_cast<int32_t>(std::min<int64_t>(
         memory_.late == 0 ? INT32_MAX : (over + memory_.late - 1) / memory_.late, backwards + 1));
   }
-  // The fewest weight gradients that must have ended, however many input gradients have.
+  // The fewest weight gradients that must have ended before the forward of `micro` starts, however
+  // many input gradients have ended.
   int32_t least_weights(int32_t micro) const { return least_[at(micro)]; }
 
  private:
@@ -51,13 +52,14 @@ class Places {
   std::vector<int32_t> least_;
 };
 
-// How many ops of each kind must have ended before an op: the first ones of each kind.
+// The ops that must have ended before some op starts: so many of each kind, the first ones.
 struct Done {
   int32_t forwards = 0, backwards = 0, weights = 0;
 };
 
-// The starts of ops, added one after the other. Each op brings `each` of work, which cannot begin
-// before the op starts. end(n) is the latest end of the work of ops i to n - 1 over all i.
+// A lower bound on when a worker has done the work of the first n ops. The starts of the ops are
+// added one after the other; each op brings `each` of work, which cannot begin before that start.
+// So end(n) is the largest start(i) + (n - i) x `each` over i < n.
 class Peaks {
  public:
   explicit Peaks(Duration each) : each_(each) {}
@@ -66,11 +68,11 @@ class Peaks {
     const Duration own = start - static_cast<int64_t>(most_.size()) * each_;
     most_.push_back(most_.empty() ? own : std::max(own, most_.back()));
   }
-  // The end of the work of the first `count` ops, if only that counts.
+  // The bound for the work of the first `count` ops.
   Duration end(int32_t count) const {
     return count <= 0 ? Duration{} : most_[at(count) - 1] + count * each_;
   }
-  // The same if `more` work follows; zero if `count` is.
+  // The bound if `more` work follows; zero if `count` is zero.
   Duration end(int32_t count, Duration more) const {
     return count <= 0 ? Duration{} : end(count) + more;
   }
@@ -80,13 +82,16 @@ class Peaks {
   std::vector<Duration> most_;
 };
 
-// The heads of one stage, found for forward and input gradient of one micro-batch after the other.
+// The heads of one stage, found micro-batch by micro-batch, first the forward, then the input
+// gradient.
 //
-// No op of micro-batch k or a later one starts before forward k: those of them that must have ended
-// before an op all run after the start of forward k. In the same way the later input gradients,
-// their weight gradients and the forwards that do not fit into memory before input gradient k all
-// run after its start. The head is the latest such end. Leaving work out only lowers an end, so
-// each mixture of kinds has its own peaks, and the largest end counts.
+// No op of micro-batches k, k + 1, ... starts before forward k. So those of them that must have
+// ended before an op X starts all run between the start of forward k and the start of X. In the
+// same way, input gradient k, the later input gradients, their weight gradients, and the forwards
+// that do not fit into memory before input gradient k all run after the start of input gradient k.
+// Each k gives a bound on the start of X; the head of X is the largest one. A bound that leaves
+// work out still holds, so each mixture of kinds of ops has its own Peaks, and the largest result
+// counts.
 class StageHeads {
  public:
   StageHeads(const Leg& leg, int32_t micros, bool trains)
@@ -124,7 +129,8 @@ class StageHeads {
     const int32_t first = micro + 1 - places_.whole(), least = places_.least_weights(micro);
     for (int32_t backwards = first; backwards <= micro; ++backwards) {
       if (backwards > 0 && marks_.backward[at(backwards) - 1] + leg_.backward >= best) break;
-      // After kChoices one choice stands for the rest: with the fewest weight gradients of all.
+      // After kChoices tries, one choice replaces all that are left. It needs the fewest weight
+      // gradients, so the bound still holds.
       const bool rest = backwards - first >= kChoices;
       const int32_t weights = rest ? least : places_.weights(micro, backwards);
       if (weights <= backwards) best = std::min(best, when({micro, backwards, weights}));
@@ -156,15 +162,16 @@ class StageHeads {
   const bool trains_;
   Places places_;
   Marks marks_;
-  // Work after a forward (f_, fb_, fbw_) and after an input gradient, by the kinds that count.
+  // Work after a forward (f_, fb_, fbw_) and after an input gradient (b_, bw_, bf_, bwf_). The
+  // letters are the kinds of ops that count: forward, backward (input gradient), weight gradient.
   Peaks f_{leg_.forward}, fb_{leg_.forward + leg_.backward},
       fbw_{leg_.forward + leg_.backward + leg_.weight}, b_{leg_.backward},
       bw_{leg_.backward + leg_.weight}, bf_{leg_.backward + leg_.forward},
       bwf_{leg_.backward + leg_.weight + leg_.forward};
 };
 
-// Ops are added with falling numbers. from(k) is the longest time from op k on: the largest, over
-// the added ops n, of (n - k) x `each` plus what op n has besides.
+// A lower bound on the time from op k on: from(k) is the largest (n - k) x `each` + besides(n) over
+// the added ops n. Ops are added with falling numbers.
 class Ahead {
  public:
   explicit Ahead(Duration each) : each_(each) {}
@@ -181,12 +188,15 @@ class Ahead {
   Duration most_ = kNone;
 };
 
-// The tails of one stage, found for input gradient and forward of one micro-batch after the other,
-// from the last one on: the work that must run between an op and a later one, plus the later one's
-// tail. Between a forward and the forward or input gradient of a later micro-batch j run the
-// forwards up to j, the input gradients up to j or those without which j does not fit into memory,
-// and the weight gradients that j needs to fit. Between two input gradients the same ops run, but
-// of the forwards only those that do not fit before the first one.
+// The tails of one stage, found from the last micro-batch to the first, first the input gradient,
+// then the forward. The tail of an op X is at least the work that must run between X and a later op
+// Y, plus the tail of Y; the largest such sum over all Y counts.
+//
+// If X is a forward and Y the forward or the input gradient of a later micro-batch j, that work is:
+// the forwards up to j; the input gradients up to j, or, if Y is the forward, those that must end
+// before j fits into memory; and the weight gradients that must end before j fits. If X and Y are
+// input gradients, it is the same work, but of the forwards only those that do not fit into memory
+// before X.
 class StageTails {
  public:
   StageTails(const Leg& leg, int32_t micros, bool trains)
@@ -222,8 +232,8 @@ class StageTails {
     const int32_t left = micros_ - 1 - micro, whole = places_.whole();
     Duration tail = std::max(behind, left * leg_.backward + (left + 1) * leg_.weight);
     if (const int32_t next = micro + whole; next < micros_) {
-      // The first forward that does not fit into memory before this op; its tail includes the later
-      // ones.
+      // `next` is the first forward that does not fit into memory before this op; its tail includes
+      // the later forwards.
       tail = std::max(tail, until_free(micro, next) + leg_.forward + marks_.forward[at(next)]);
       const Duration besides =
           (1 - whole) * leg_.forward - whole * leg_.backward + marks_.forward[at(next)];
@@ -246,8 +256,8 @@ class StageTails {
     return tail;
   }
 
-  // The tails of all ops. After a weight gradient run the later ones, and the forwards that do not
-  // fit into memory before it.
+  // The tails of all ops. After a weight gradient run the later weight gradients, and the forwards
+  // that do not fit into memory before it.
   const Marks& all() {
     Ahead needing(leg_.weight);
     int32_t j = micros_;
@@ -261,8 +271,10 @@ class StageTails {
   }
 
  private:
-  // The least time between an input gradient and the forward that waits for its place: that of the
-  // weight gradients that must run, or of more input gradients with fewer weight gradients.
+  // The least time between the end of input gradient `micro` and the start of forward `next`, which
+  // does not fit into memory before that end: the time of the input gradients that end in between
+  // and of the weight gradients that are then still needed, for the number of input gradients that
+  // takes least.
   Duration until_free(int32_t micro, int32_t next) const {
     Duration least = (next - micro - 1) * leg_.backward + (next - micro) * leg_.weight;
     for (int32_t backwards = micro + 1; backwards <= next; ++backwards) {
@@ -280,13 +292,15 @@ class StageTails {
   const bool trains_;
   Places places_;
   Marks marks_;
-  // After a forward: input gradients; forwards alone; forwards with the input gradients that they
-  // need to fit into memory; each also with the weight gradients that are needed.
+  // After a forward: input gradients (backwards_), forwards alone (forwards_), forwards with the
+  // input gradients that they need to fit into memory (held_). The ones named late_ also count the
+  // weight gradients that are needed.
   Ahead backwards_{leg_.forward + leg_.backward},
       backwards_late_{leg_.forward + leg_.backward + leg_.weight}, forwards_{leg_.forward},
       forwards_late_{leg_.forward + leg_.weight}, held_{leg_.forward + leg_.backward},
       held_late_{leg_.forward + leg_.backward + leg_.weight};
-  // After an input gradient: others; others with the forwards between; forwards that do not fit.
+  // After an input gradient: other input gradients (others_), these with the forwards between
+  // (others_held_), forwards that do not fit before (beyond_).
   Ahead others_{leg_.backward}, others_late_{leg_.backward + leg_.weight},
       others_held_{leg_.backward + leg_.forward},
       others_held_late_{leg_.backward + leg_.forward + leg_.weight},

@@ -1,4 +1,4 @@
-// When the ops of a route can start at the earliest, and what must follow each at least.
+// The earliest start of each op of a route, and the least time that must follow its end.
 #pragma once
 
 #include <vector>

@@ -66,8 +66,8 @@ class Numbers {
   std::vector<Key> all_;
 };
 
-// The names of ops (letter, stage, the place of the stage among its worker's), of messages (letter,
-// stage, sender) and the reasons.
+// The names of ops (letter, stage, place of the stage among the stages of its worker), of messages
+// (letter, stage, sender) and the reasons.
 struct Names {
   Numbers<std::tuple<char, int32_t, int32_t>> ops, messages;
   Numbers<std::string> reasons;
@@ -84,7 +84,7 @@ struct Line {
 
 bool computes(const Span& span) { return lane_of(span.op) == LaneKind::Compute; }
 
-// False for an op that computes nothing and takes no time.
+// True for compute ops, except weight gradients of a whole backward, which take no time.
 bool shown(const Span& span, const Plan& plan) {
   return computes(span) && (plan.split_backward || span.op.kind != OpKind::BackwardWeight ||
                             span.start != span.finish);
@@ -301,7 +301,8 @@ class Writer {
       const Span& span = line.spans[i];
       if (span.op.kind != OpKind::Recv && span.op.kind != OpKind::Reduce) continue;
       Duration start = span.start;
-      // A measured receive starts when it was posted; its message may have left later.
+      // A measured receive whose message has no stamp starts when it was posted; the message may
+      // have left later.
       const int32_t sent = line.waits[i].after;
       if (span.op.kind == OpKind::Recv && sent >= 0 &&
           line.spans[at(sent)].op.kind == OpKind::Send) {

@@ -55,7 +55,8 @@ struct PriceOptions {
   Sending sending = Sending::Offloaded;
   bool staggered = false;    // each worker begins the next step when its own list is done; the norm
                              // is checked later, so Measure and its messages are left out
-  bool in_turn = false;      // the same, but with the norm: steps follow each other as in a run
+  bool in_turn = false;      // as staggered, but with Measure and its messages: steps follow each
+                             // other as in a run
   bool half_duplex = false;  // both directions of a link share its rate
   Duration per_op{};         // constant cost of every compute op, at any speed
   double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
@@ -79,7 +80,7 @@ inline bool steps_overlap(const PriceOptions& options) {
 // Requires: check(plan) is ok, the model has the plan's layers
 // Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
 //           Infeasible/Worker  a worker that is not alive, or without speed, has ops
-//           Invalid/Call       both blocking messages and steps that overlap
+//           Invalid/Call       blocking messages together with overlapping steps or the update
 // Source:   Wu et al., "Attack of the Bubbles", NSDI 2026 (blocking messages: what they cost)
 // Cost:     O(n log workers) for n ops; some 80 bytes an op beside the plan
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,

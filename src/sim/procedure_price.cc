@@ -14,7 +14,7 @@ namespace {
 
 // The progress of one member through its messages.
 struct Side {
-  Duration out_free{}, in_free{};  // when its ports are
+  Duration out_free{}, in_free{};  // when its ports are free
 };
 
 // The late members: in order of arrival, those after the widest gap.

@@ -40,10 +40,10 @@ struct CheapestProcedure {
   ProcedurePrice price;
   std::string reason;
 };
-// Tries every all-reduce of the table. An algorithm with late members is tried with those that
-// arrive after the widest gap between two arrivals, and, if it takes one late member, with the one
-// that has the slowest links; one with a free number of chunks, with a few of them. `link` is a
-// typical link.
+// Tries every all-reduce of the table. An algorithm with late members is tried with the members
+// that arrive after the widest gap between two arrivals, and, if it takes one late member, with the
+// member that has the slowest links. An algorithm whose number of chunks is free is tried with a
+// few numbers. `link` is a typical link.
 //
 // Shapes: arrivals by place in members
 Result<CheapestProcedure> cheapest_all_reduce(const std::vector<WorkerId>& members,

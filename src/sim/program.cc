@@ -11,7 +11,7 @@ namespace tenuto {
 
 namespace {
 
-// Runs of writer_: values made at their worker, and values received there.
+// The ranges of writer_: one for each kind of value, made at the worker itself or received there.
 enum Slot : int32_t {
   ActivationMade,
   ActivationReceived,
@@ -94,7 +94,7 @@ void Program::allocate_ops() {
   edges_.reserve(at(first_.back()));
 }
 
-// Where the run of such values begins in writer_; -1 for values of the whole step.
+// Where the range of such values of this stage begins in writer_; -1 for values of the whole step.
 int32_t Program::run_of(const Value& value, bool received) const {
   const int32_t slot = slot_of(value.kind, received);
   if (slot == kNoSlot) return -1;
@@ -224,7 +224,8 @@ bool Program::is_stored(const Value& value) const {
   return std::binary_search(stored_.begin(), stored_.end(), value);
 }
 
-// The same for the op's read number `read`, not counting values of the whole step.
+// True when value number `read` that the op reads, not counting values of the whole step, is
+// stored.
 bool Program::is_stored(const Op& op, size_t read) const {
   if (stored_.empty()) return false;
   for (const Value& value : effect_of(op, schedule_->stage_count).read) {
@@ -233,7 +234,8 @@ bool Program::is_stored(const Op& op, size_t read) const {
   return false;
 }
 
-// Values of a micro-batch: the op of this worker that wrote it, made here or received here.
+// Makes the op wait for the values of a micro-batch that it reads: for the op of this worker that
+// makes or receives each.
 void Program::read(const Class& kind, const Op& op, int32_t number) {
   const int32_t self = worker(number);
   const int32_t low = first_[at(self)], high = first_[at(self) + 1];
@@ -254,7 +256,8 @@ void Program::read(const Class& kind, const Op& op, int32_t number) {
   }
 }
 
-// Values of the step: norm, clip decision, and every partial or total of a stage.
+// Makes the op wait for the values of the whole step that it reads: norm, clip decision, and every
+// partial or total of a stage.
 void Program::read_whole(const Op& op, int32_t number) {
   const Effect effect = effect_of(op, schedule_->stage_count);
   for (const Value& value : effect.read) {

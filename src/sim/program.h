@@ -73,8 +73,8 @@ class Program {
   }
 
  private:
-  // Where the values of a class of ops are noted: runs of `writer_`, one entry a micro-batch. -1 =
-  // none.
+  // Where the writers of one value that a class of ops reads are noted: `made` and `received` are
+  // the first indices of ranges of `writer_`, which have one entry a micro-batch; -1 = none.
   struct Place {
     int32_t made = -1, received = -1;
     bool freed = false;
@@ -82,9 +82,9 @@ class Program {
   struct Class {
     InlineList<Place, 4> reads;
     InlineList<int32_t, 4> writes;
-    std::vector<Value> step_writes;  // values of the whole step, which are noted one by one
+    std::vector<Value> step_writes;  // values of the whole step, see step_values_
     bool step_reads = false;
-    int32_t travels = -1;  // Send, Recv of a value of a micro-batch: the run of its receivers
+    int32_t travels = -1;  // Send, Recv of a value of a micro-batch: its range of first_end_
   };
   // What is known of one op; in one struct, because code that reads one field reads most of them.
   struct Node {
@@ -129,7 +129,7 @@ class Program {
   // Only while it is built.
   std::vector<Class> kinds_;
   std::vector<int32_t> class_index_, writer_;
-  std::vector<int32_t> first_end_;  // of each travelling value: the end that was noted first
+  std::vector<int32_t> first_end_;  // of each sent value: the end that was noted first
   int64_t messages_ = 0, paired_ = 0;
   std::vector<Writer> step_values_;
   std::vector<Value> stored_;  // of the present worker, sorted

@@ -18,8 +18,8 @@ Bytes chunk_size(Bytes size, int32_t count, int32_t chunk);
 Bytes size_of_sum(Bytes parameters, Bytes tied, const Op& op);
 
 // When each member has the whole sum, given when each has its own contribution. A move starts when
-// its sender has the chunk as it is before the round and its link has finished earlier rounds; it
-// occupies the link for bytes / rate and arrives a latency later.
+// its sender has the chunk as it is before the round and its link has finished the earlier moves;
+// it occupies the link for bytes / rate and arrives a latency later.
 //
 // Shapes: starts and the result are by place in collective.members
 // Cost:   linear in moves + members x chunks

@@ -1,5 +1,5 @@
-// The routes of micro-batches through the stages: a pipeline as bounds and searches for orders see
-// it.
+// The routes of micro-batches through the stages: the form of a pipeline that lower bounds and the
+// searches for orders use.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width
 // The op's name in a trace: "PP:2F0" = stage 2, forward, micro-batch 0. F forward, B the whole
 // backward, I its input gradient and W its weight gradient when it is split, E held-out forward;
 // messages SEND_ and RECV_ with F (activation), B (gradient), N (norm), V (clip decision), stage
-// and micro-batch of the value's name; REDUCE, NORM, STEP.
+// and micro-batch of the value's name; REDUCE, NORM, STEP, VALID (Validate).
 std::string trace_name(const Op& op, bool split_backward);
 
 // Writes a Chrome trace, event by event: a process for each worker, a thread for each of its lanes,

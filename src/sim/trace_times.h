@@ -31,8 +31,8 @@ struct TraceTimes {
 
 // Adds the ops of one Chrome trace: complete events ("ph": "X") named PP:<stage><F|B|I|W><micro> in
 // "traceEvents" or in a bare array. Other events are ignored: messages, several actions in one
-// (OVERLAP_F_B), anything else. If an op appears both as seen by the host and as seen by the device
-// ("cat": "gpu_user_annotation"), the device's time is used.
+// (OVERLAP_F_B), anything else. If a kind of op at a stage appears both as seen by the host and as
+// seen by the device ("cat": "gpu_user_annotation"), only the device's times are used.
 //
 // Errors: Invalid/Call  not JSON, or such an event without a sensible "dur"; source, line, column
 // Cost:   one pass over the text, without a tree of it

@@ -14,7 +14,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The key by which "every such value" of a list is looked up.
+// The key under which a value is looked up: one for all partials and one for all totals of a stage,
+// because an op reads all of them.
 Value whole(Value value) {
   if (means_every({value.kind, -1, value.stage, {}})) value.part = -1, value.micro = {};
   return value;
@@ -50,7 +51,8 @@ class Makers {
     std::sort(all_.begin(), all_.end());
   }
 
-  // The last span that made the value by `time`; if none did, the first that made it at all; -1.
+  // The last span that made the value by `time`; if none did, the first that made it later; -1 = no
+  // span made it.
   int32_t find(WorkerId worker, const Value& value, bool sent, Duration time) const {
     const auto same = [&](const Maker& maker) {
       return maker.worker == worker && maker.value == value && maker.sent == sent;
@@ -65,8 +67,8 @@ class Makers {
   std::vector<Maker> all_;
 };
 
-// The messages of each worker by the times of their end and their start. In a device queue, an op
-// behind a message starts at the very moment at which the message ends or starts.
+// The messages of each worker, sorted by the times of their starts and ends. In a device queue, an
+// op that waits behind a message starts at the very moment at which the message starts or ends.
 class QueueMoments {
  public:
   explicit QueueMoments(const std::vector<Span>& spans) {

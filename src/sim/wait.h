@@ -13,7 +13,7 @@ namespace tenuto {
 // What happened between the end of the previous op on the worker's compute lane and the start of
 // this one.
 struct Wait {
-  int32_t after = -1;  // index of the span that it waited for last; -1: none, its worker had begun
+  int32_t after = -1;  // index of the span that it waited for last; -1: none, it is the first op
   Duration idle{};     // how long the lane was idle until the awaited span ended
   Duration late{};     // how long after that until the op started: zero in a price
 };

@@ -86,7 +86,7 @@ class Chaos {
     if (back < end_) fault("start", back).worker = cat(pipeline, ".", stage);
   }
 
-  // Too short for a worker to be expelled, even when two such times follow each other.
+  // So short that a worker is not declared dead, even if two such times follow each other.
   double some_time() { return 1 + static_cast<double>(random_.below(longest_ms_)); }
 
   void pause_worker(int64_t step) {

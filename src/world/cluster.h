@@ -30,7 +30,8 @@ struct Link {
 struct Cluster {
   std::vector<Worker> workers;
   std::vector<int32_t> place;                                // class of each worker; empty = all 0
-  std::vector<std::vector<Link>> between;                    // between[place][place]; empty = free
+  std::vector<std::vector<Link>> between;                    // between[place][place]; empty: no
+                                                             // latency, unlimited rate
   std::map<std::pair<WorkerId, WorkerId>, Link> exceptions;  // one entry per direction
 
   // The link that carries what `from` sends to `to`.

@@ -3,7 +3,7 @@
 // the price all call these.
 //
 // A job file has them as [[fault]] tables. Each value of `kind` has keys of its own; links_at uses
-// the kinds that concern links.
+// only the faults of kind "slow-link".
 #pragma once
 
 #include <cstdint>
@@ -130,11 +130,12 @@ bool can_slow_links(const Job& job);
 // True when workers of the job can be cut off: their transports can hold messages back.
 bool can_cut_off(const Job& job);
 
-// The steps at which the result of links_at may change, ascending, without 0.
+// The steps at which a lasting fault begins or ends, so that the result of links_at may change;
+// ascending, without 0.
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults);
 
-// True when a fault that a live run is asked for sets its link or worker back to normal: no added
-// latency, full speed, no clock skew.
+// True when `wanted`, a fault that a person asks of a live run, sets its link or worker back to
+// normal: no added latency, full speed, no clock skew.
 bool ends_slowness(const Fault& wanted);
 
 // What the fault does, in words: "20 ms more each way on link 2".

@@ -31,7 +31,8 @@ struct JobFlaw {
   std::string sentence;
 };
 
-// A job while it is read. `places` is for error messages that come later, `origin` for the user.
+// A job while it is read. `places` is used by later error messages; loaded.origin is shown to the
+// user.
 struct JobReading {
   LoadedJob loaded;
   std::map<std::string, TextPlace> places;
@@ -41,7 +42,8 @@ struct JobReading {
 // The place of a part of a parsed text.
 TextPlace place_of(const std::string& source, const toml::source_region& region);
 
-// `name` is the key's name; for a key of a [[fault]] it has the table's number: fault[2].link.
+// Reads the value of `key` from `node` into the job, or adds a flaw. `name` is the key's name, for
+// a key of a [[fault]] with the number of its table: fault[2].link.
 void take_value(JobReading& reading, const Key& key, const std::string& name,
                 const toml::node& node, const TextPlace& place);
 

@@ -37,7 +37,7 @@ struct Key {
   Range range;                            // of a number, or of each number of a list
   std::vector<std::string_view> choices;  // of a string; empty = any text
   std::string_view help;                  // one line
-  RenamedChoices renamed = {};            // are read, and not listed
+  RenamedChoices renamed = {};            // accepted in job files, not listed
 };
 
 // Every key, by section, in the order in which a job is written.

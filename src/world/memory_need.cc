@@ -15,9 +15,9 @@ constexpr double kFloat = 4;
 // and, with torch, 94 MiB.
 constexpr double kProcess = 4 * kMebibyte;
 constexpr double kTorchProcess = 64 * kMebibyte;
-// How many outputs of a transformer block every implementation keeps. Its backward reads 16 that
-// are as wide as the model: the inputs of both norms and of the linear layers, queries, keys,
-// values and the activation function's input.
+// A transformer block's backward reads 16 activations as wide as the model: the inputs of both
+// norms and of the linear layers, queries, keys, values and the activation function's input. Every
+// implementation keeps at least this many of them.
 constexpr double kKeptOfBlock = 10;
 
 double parameters_of(const Job& job, const Stage& stage) {

@@ -6,8 +6,8 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_MAX_NESTED_VALUES 16
 
-// A bug of version 3.3: its tables of blanks tell the compiler that letters of some alphabets, such
-// as accented e and o, cannot occur, so one outside of quotes is undefined behaviour. With this
+// A bug of version 3.3: its tables of blanks tell the compiler that letters such as accented e and
+// o cannot occur, so the behaviour is undefined if such a letter stands outside quotes. With this
 // macro such a letter counts as "no blank".
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")

@@ -1,10 +1,10 @@
 // DualPipe-V. Idea: V placement, and in the steady state each worker pairs a forward of one chunk
-// with a backward of the other, so that the messages of one hide behind the other's work. Here the
-// pair is a forward, then a backward: lanes for messages run beside every op anyway.
+// with a backward of the other, so that the messages of one hide behind the other's work. Here a
+// pair is a forward, then a backward, because Tenuto's message lanes run beside every op anyway.
 //
-// Steps of worker i: 2(S-1-i) forwards of chunk 0; i+1 times a forward of each chunk; S-1-i times
-// input and weight gradient of chunk 1 and its forward; the pairs; then what is left of backwards,
-// split in the second half so that the last weight gradients fill the gaps.
+// Steps of worker i: 2(S-1-i) forwards of chunk 0; i+1 times a forward of each chunk; S-1-i times a
+// backward and a forward of chunk 1; the pairs; then the ops that are left, with the later
+// backwards split, so that their weight gradients fill the gaps.
 // Source: DeepSeek-AI, "DeepSeek-V3 technical report" (DualPipe), 2024; Qi et al., the V-shaped
 // half of it ("cut in half"), 2025.
 #include <deque>
@@ -16,8 +16,9 @@ namespace tenuto {
 
 namespace {
 
-// The end: S-1-i backwards with the last forwards between, i+1 pairs of backwards whose second half
-// is split, the weight gradients put off among the last input gradients.
+// The end: S-1-i times a backward of each chunk with one of the last forwards between; i+1 pairs of
+// backwards, the later half of them without their weight gradients; then these weight gradients,
+// between the last input gradients.
 void drain(const OrderShape& shape, int32_t worker, SlotList& list) {
   const int32_t after = shape.workers - 1 - worker, pairs = worker + 1;
   for (int32_t k = 0; k < after; ++k) {

@@ -1,11 +1,12 @@
 // Orders over V chunks a worker in loop placement, so that a micro-batch passes every worker V
-// times and what a worker waits for is V times shorter. Micro-batches go in rounds: each round
-// takes one chunk after the other. A round has S micro-batches; when S does not divide M, there are
-// M / S rounds (at least one) of sizes that differ by one at most.
+// times and each op that a worker waits for is V times shorter. Micro-batches go in rounds: each
+// round takes one chunk after the other. A round has S micro-batches; when S does not divide M,
+// there are M / S rounds (at least one) of sizes that differ by one at most.
 //
-// Interleaved 1F1B. Idea: 1F1B over chunk passes, 2(S-1-i) + (V-1) R + 1 of them ahead (R = the
-// longest round). Source: Narayanan et al., "Efficient large-scale language model training on GPU
-// clusters using Megatron-LM", SC 2021; rounds that are longer than S: as in torch's pipelining.
+// Interleaved 1F1B. Idea: 1F1B over passes (a pass is one micro-batch through one chunk), 2(S-1-i)
+// + (V-1) R + 1 of them ahead (R = micro-batches of the longest round). Source: Narayanan et al.,
+// "Efficient large-scale language model training on GPU clusters using Megatron-LM", SC 2021;
+// rounds that are longer than S: as in torch's pipelining.
 //
 // Interleaved zero bubble. Idea: with the backward split, S-1-i fewer passes ahead are enough, and
 // weight gradients are put off by i, as in ZB-H1. Source: Qi et al., "Zero bubble pipeline

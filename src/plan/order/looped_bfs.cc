@@ -34,7 +34,8 @@ NamedOrder order_looped_bfs() {
   card.placement = Placement::Loop;
   card.chunks = 2;
   card.makespan = [](const OrderShape& shape, const OpTimes& times) -> std::optional<double> {
-    // A chunk begins when the chunk before is done here, or when its first micro-batch comes round.
+    // A worker begins a chunk when it has finished the chunk before, or, if that is later, when the
+    // first micro-batch has come from the last worker.
     const int32_t passes = (shape.chunks - 1) * std::max(shape.micros, shape.workers) +
                            shape.micros + shape.workers - 1;
     return passes * times.all() / shape.chunks;

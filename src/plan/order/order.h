@@ -52,7 +52,8 @@ class SlotList {
   void backward(int32_t chunk);
   // How many of a chunk's forwards are in the list.
   int32_t forwards(int32_t chunk) const { return done(OpKind::Forward, chunk); }
-  // Appends the missing gradients that can run: input gradients, then weight gradients.
+  // Appends the missing gradients that can run, input gradients, then weight gradients, and returns
+  // the sequence.
   std::vector<Slot> finish();
 
  private:
@@ -67,8 +68,8 @@ class SlotList {
 };
 
 // The sequence that alternates one backward and one forward once `ahead` forwards are done: its
-// forwards in the order of `forwards`, its backwards in that of `backwards`, a weight gradient
-// `lag` input gradients later than its own.
+// forwards in the order of `forwards`, its backwards in that of `backwards`. Each weight gradient
+// runs `lag` input gradients after the input gradient of the same micro-batch.
 //
 // Shapes: forwards and backwards are (position, chunk), the same ones
 std::vector<Slot> alternate(const std::vector<std::pair<int32_t, int32_t>>& forwards,
@@ -82,17 +83,18 @@ std::vector<std::pair<int32_t, int32_t>> ascending(int32_t micros);
 // with a split backward require.
 bool equal_times(const OpTimes& times);
 
-// All forwards, then all backwards.
+// All forwards, then all backwards. (The letters S, V and i below: see OrderCard.)
 NamedOrder order_gpipe();
-// As many forwards as stages follow, then one backward, one forward.
+// S - i forwards, then one backward and one forward in turn.
 NamedOrder order_one_f_one_b();
-// 1F1B over V S stages, S micro-batches at a time.
+// 1F1B over V x S stages, S micro-batches at a time.
 NamedOrder order_interleaved();
 // All forwards chunk by chunk, then all backwards.
 NamedOrder order_looped_bfs();
-// 1F1B with weight gradients put off by as many micro-batches as workers come before.
+// 1F1B with weight gradients put off by i micro-batches.
 NamedOrder order_zb_h1();
-// Twice the forwards ahead, weight gradients when no forward is left.
+// 2(S-1-i)+1 forwards, then one backward and one forward in turn, weight gradients when no forward
+// is left.
 NamedOrder order_zb_h2();
 // Two chunks in V placement, at most S micro-batches held.
 NamedOrder order_zb_v();

@@ -1,10 +1,12 @@
 // ZB-V. Idea: worker i holds stages i and 2S-1-i, so that a micro-batch begins and ends at worker 0
-// and its backward can follow at once: 1F1B's memory on every worker, and no bubble when forward,
-// input and weight gradient last equally long.
+// and its backward can follow at once. Every worker holds as much as the first worker of 1F1B.
+// There is no bubble when forward, input and weight gradient last equally long and steps have no
+// barrier between them.
 //
 // Steps of worker i: 2(S-i)-1 forwards of chunk 0; i times a forward of each chunk; S-i times a
 // forward and a backward of chunk 1; then in turn a forward and a backward of chunk 0 and of chunk
-// 1; at the end i pairs of input gradients, S-i of chunk 0 with a weight gradient each, the rest.
+// 1; i pairs of input gradients (chunk 0, chunk 1); S-i input gradients of chunk 0, each with a
+// weight gradient of chunk 0; the remaining gradients.
 // Source: Qi et al., "Zero bubble pipeline parallelism", ICLR 2024, section 6.
 #include <algorithm>
 

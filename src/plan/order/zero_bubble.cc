@@ -5,10 +5,10 @@
 // ZB-H1. Idea: 1F1B, but worker i puts each weight gradient off until i more input gradients are
 // done; so it holds no more than the first worker of 1F1B.
 //
-// ZB-H2. Idea: 2(S-1-i)+1 forwards ahead, so that neighbours have one micro-batch to spare, and
-// nobody waits for a link that is late by one forward. Differs: weight gradients wait until no
-// forward is left or the memory is full, which keeps them out of the loop between neighbours; with
-// a memory of 2S-1 micro-batches they lag by 2i, and it is the paper's order.
+// ZB-H2. Idea: 2(S-1-i)+1 forwards ahead, so that neighbours have one micro-batch to spare, and no
+// worker waits if a link delays messages by up to one forward. Differs: weight gradients wait until
+// no forward is left or the memory is full, so that they do not delay what neighbours wait for.
+// With memory for 2S-1 micro-batches they lag by 2i, as in the paper.
 #include <algorithm>
 
 #include "plan/order/order.h"
