@@ -1,4 +1,4 @@
-// A worker is gone and the steps go on without it: the first half of docs/decisions/020. Parts of
+// A worker is lost and the steps go on without it: the first half of docs/decisions/020. Parts of
 // decide.h.
 //
 // A death begins a new epoch without the dead worker. Every worker abandons the step, closes all
@@ -30,7 +30,7 @@ bool is_step_done(const State& state, const StepRecord& step);
 // step that begins there was under way before; it is done again unless only its rest is run.
 DecisionPart begin_again(const State& state, bool redone);
 
-// Once for each recovery, when the first worker has begun again: says how long that took.
+// Once in each recovery, when the first worker has begun to run again: says how long that took.
 DecisionPart note_resumption(const State& state, Duration now);
 
 }  // namespace tenuto
