@@ -43,8 +43,8 @@ std::string checkpoint_path(const std::string& run, int64_t step);
 //                      sentence names the file, what was expected and what was found
 Result<Manifest> verify_checkpoint(const std::string& path);
 
-// The checkpoint of `step` (-1 = the newest), verified. `flag`: the option by which the user names
-// a step, for the advice.
+// The checkpoint of `step` (-1 = the newest), verified. `flag`: the command-line option that names
+// a step, for the advice in errors.
 //
 // Errors: Invalid/Job  there is none
 //         Corrupt/Job  it is damaged; the sentence ends with advise_older()

@@ -29,7 +29,7 @@ struct RunInput {
   const RunDirectory* directory = nullptr;
   Rules rules;  // all but the term
   std::string token;
-  std::string token_file;          // that holds it; empty = none
+  std::string token_file;          // the file that holds the token; empty = none
   std::shared_ptr<const Tls> tls;  // null: the conversation is not encrypted
   // The launcher that began the run is gone. The run continues from the state in the store; its
   // workers wait for a coordinator.
@@ -39,8 +39,8 @@ struct RunInput {
   Office office;
 };
 
-// Runs it, from its beginning or from where the previous coordinator left it. When this returns,
-// the launcher has been sent Leaving, unless a successor is to try again.
+// Runs the run to its end, from its beginning or from where the previous coordinator left it.
+// Before this returns, it sends Leaving to the launcher, unless a successor is to try again.
 //
 // Errors: a coordinator cannot begin: no port, no store
 Result<Ending> coordinate(const RunInput& input);
