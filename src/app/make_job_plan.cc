@@ -186,7 +186,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
   const bool either = job.parallel.dispatch == "auto" && !listed && !open;
   auto plan = either ? make_plan_of_either(job, shape) : make_plan(shape);
-  // Only paced devices have known op times; for others control measures them.
+  // Only paced devices have known op times; for others the coordinator measures them.
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;

@@ -264,8 +264,8 @@ void Turn::store(int64_t version) {
 // The committed version was to be saved, and a saver reports the version only when it has saved it.
 // If a shard is missing all the same, an earlier coordinator had named another saver, and the
 // present one went on before it was told; then the next version is saved instead. The version to
-// stop at is saved after its commit: no worker goes beyond it, and a worker that has begun the next
-// step abandons that step, and can save, only after the commit.
+// stop at may be saved after its commit: no worker goes beyond it, and a worker that has begun the
+// next step abandons that step, and can save, only after the commit.
 void Turn::store_or_postpone() {
   const int64_t version = s().committed;
   if (version == s().stop_at) return;

@@ -9,8 +9,8 @@
 // saved. Ended: all workers are told to leave.
 //
 // Version v is committed when every member has reported it (running, in this epoch) with all the
-// losses of its step. A worker that is to save v reports v once its shard is written; but the
-// version to stop at is saved after its commit. The Step op of step v waits for the commit of
+// losses of its step. A worker that is to save v reports v once its shard is written; only the
+// version to stop at may be saved after its commit. The Step op of step v waits for the commit of
 // version v, so versions differ by at most one and one undo suffices.
 #pragma once
 

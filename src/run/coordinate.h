@@ -2,10 +2,10 @@
 // launcher the ends of processes and the user's signals; `decide` turns these into decisions, and
 // the coordinator executes them.
 //
-// For each decision it first writes its other files (metrics, plans), then the store, and only then
-// tells the workers; the files count once the store has the decision. So it may die at any moment:
-// the next coordinator reads the store, removes from the files what the store does not have, and
-// goes on.
+// For each decision the coordinator first writes metrics and plans to their files, then the
+// decision to the store, and only then tells the workers. So it may die at any moment: the next
+// coordinator reads the store, removes the metrics of steps that the store does not know to be
+// committed, and goes on.
 #pragma once
 
 #include <memory>

@@ -28,7 +28,9 @@
 
 namespace tenuto {
 
-// The inputs. The coordinator's newest instruction.
+// ---- The inputs.
+
+// The coordinator's newest instruction.
 struct Heard {
   std::shared_ptr<const Told> told;
 };
@@ -134,7 +136,9 @@ struct WorkerInput {
   What what;
 };
 
-// The actions. Replaces the report that is repeated to the coordinator.
+// ---- The actions.
+
+// Replaces the report that is repeated to the coordinator.
 struct Tell {
   Report report;
 };

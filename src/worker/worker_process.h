@@ -118,7 +118,7 @@ class WorkerProcess {
   int64_t slots_of_plan_ = 0;  // serial of the plan that the rings have their slots for
   StagedCounters copied_;      // as of the end of the step before
   std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
-  int64_t cut_off_at_ = -1;    // the newest step whose partitions have been rehearsed
+  int64_t cut_off_at_ = -1;    // the newest step whose partitions have been injected
   Holding holding_{kKeptBytes};
   // The last step in which an injected fault ends or stops this process, and how many of its ops
   // have ended.
