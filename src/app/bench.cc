@@ -67,7 +67,7 @@ std::string processor() {
   return "unknown processor";
 }
 
-// Why there is none, and what to do.
+// Why there is no benchmark program, and what to do.
 std::string no_benchmarks() {
   std::error_code failure;
   const fs::path self = fs::read_symlink("/proc/self/exe", failure).parent_path();

@@ -24,7 +24,8 @@ struct CollectiveOptions {
 };
 
 // The rounds as a picture: a row for each member, a column for each round, an arrow for each
-// message with its chunks; what is added is orange, what is put is blue.
+// message with its chunks: orange if the receiver adds them to its own, blue if it replaces its own
+// by them.
 std::string svg_of(const Procedure& procedure);
 
 // `tenuto collective list`: every algorithm with its card.
@@ -37,7 +38,7 @@ int run_collective_show(const CollectiveOptions& options, std::ostream& out = st
 // sentence.
 int run_collective_check(const CollectiveOptions& options, std::ostream& out = std::cout,
                          std::ostream& errors = std::cerr);
-// `tenuto collective price`: when the last member is done, from the first one's arrival on.
+// `tenuto collective price`: the time from the arrival of the first member to the end of the last.
 int run_collective_price(const CollectiveOptions& options, std::ostream& out = std::cout,
                          std::ostream& errors = std::cerr);
 

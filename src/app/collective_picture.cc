@@ -37,7 +37,7 @@ std::string word(double x, double y, std::string_view kind, std::string_view tex
              "</text>\n");
 }
 
-// Names may come from a file.
+// The text escaped for SVG: names may come from a file.
 std::string escaped(std::string_view text) {
   std::string safe;
   for (const char letter : text) {

@@ -9,7 +9,7 @@ class App;
 
 namespace tenuto {
 
-// Takes what the chosen command does; that returns the exit code.
+// Receives the function of the chosen command; that function returns the exit code.
 using Chosen = std::function<void(std::function<int()>)>;
 
 // Each adds a command to the command line. bench: the benchmark programs that were built with this

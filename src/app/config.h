@@ -9,12 +9,12 @@
 
 namespace tenuto {
 
-// load_job, with the values that others imply filled in: parallel.split_backward, unless it is
+// load_job, then fills in the values that follow from others: parallel.split_backward, unless it is
 // given, is the order's default (origin: "order 1f1b"). With parallel.schedule, stages, micros and
 // split_backward are the file's (origin: "schedule FILE").
 //
 // Errors: load_job's; Invalid/Call for an unknown order, with the nearest name, for stages or
-//         micros that are given and not the file's; plan_from_file's for the file
+//         micros that are given and differ from the file's; plan_from_file's for the file
 Result<LoadedJob> load_effective_job(const std::string& path,
                                      const std::vector<std::string>& overrides);
 

@@ -219,7 +219,8 @@ Finding examine_machine() {
           ""};
 }
 
-// How the kernel paces TCP. BBR sends next to nothing for 0.2 s out of every 10 to measure the way.
+// The kernel's congestion control of TCP. BBR sends almost nothing for 0.2 s out of every 10 s, to
+// measure the round trip.
 Finding examine_congestion_control() {
   std::ifstream file("/proc/sys/net/ipv4/tcp_congestion_control");
   std::string control;

@@ -11,7 +11,8 @@ namespace tenuto {
 
 // The result of one check.
 struct Finding {
-  // How it stands: Good; Poor works, but not as well as it could; Missing: training does not work.
+  // Good: it works. Poor: it works, but not as well as it could. Missing: it is not there or fails,
+  // and training does not work without it.
   enum class State : uint8_t { Good, Poor, Missing };
   std::string name;  // "transport"
   State state = State::Good;

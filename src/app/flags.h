@@ -33,7 +33,7 @@ inline NumberRange whole_numbers(double low, double high = std::numeric_limits<i
   return {low, high, true};
 }
 
-// The number that the whole of `text` is; none when it is no number, or not finite.
+// The whole of `text` as a number; none when it is no number, or not finite.
 std::optional<double> number_of(std::string_view text);
 
 // The same, for a whole number that is in the range of an int64_t; "1e3" is one, too.
@@ -75,7 +75,8 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& target,
                        const std::string& help);
 
-// The exit code of an error: 1 = memory, 2 = unreadable or wrong flags, 3 = the plan is refused.
+// The exit code of an error: 1 = out of memory, 2 = wrong flags or an unreadable file, 3 = the plan
+// is refused.
 int exit_code_of_command(const Error& error);
 
 // The library's error about wrong flags, as one sentence that names the help to look at.

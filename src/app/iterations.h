@@ -1,4 +1,5 @@
-// The price of many steps under injected faults: of each stretch of steps with the same links.
+// The price of many steps under injected faults: one price for each stretch of steps in which links
+// and workers stay the same.
 #pragma once
 
 #include <string>

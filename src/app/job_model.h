@@ -9,7 +9,8 @@
 
 namespace tenuto {
 
-// Times of the workers of a pipeline in milliseconds, one for each, and the bytes of a stage.
+// Times of the workers of a pipeline in milliseconds, one for each worker; and the bytes of a
+// message and of the parameters of a stage.
 struct WorkerTimes {
   std::vector<double> forward, backward_input, backward_weight;
   Bytes message, parameters;
@@ -19,8 +20,8 @@ struct WorkerTimes {
 // evenly among its stages.
 Model model_of(const Plan& plan, const WorkerTimes& times);
 
-// The model of a run. Paced: the times of [device]. Otherwise the bytes of messages alone: how long
-// ops last is measured while it runs.
+// The model of a run. Paced devices: with the times of [device]. Others: with the bytes alone,
+// since op times are measured while the run goes on.
 Model job_model(const Job& job, const Plan& plan);
 
 }  // namespace tenuto

@@ -109,11 +109,11 @@ Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vecto
   return with_moves(plan, cluster, moves.value());
 }
 
-// Messages are priced with a delay of the shortest op divided by this, which is normal in a healthy
-// cluster: so orders that suffer from small delays get a longer price.
+// When plans are compared, each message is delayed by the shortest op divided by this, as is normal
+// in a healthy cluster, so that plans that suffer from small delays get a longer price.
 constexpr int32_t kLateShare = 50;
-// How much shorter listed dispatch must be to be chosen: ready dispatch suffers less from uneven
-// ops.
+// The share by which the period under listed dispatch must be shorter for it to be chosen: ready
+// dispatch suffers less from uneven ops.
 constexpr double kListedGain = 0.01;
 
 // The least time of an op that takes any time; zero when no op does.
@@ -128,7 +128,7 @@ Duration shortest_op(const Plan& plan, const Model& model) {
   return least;
 }
 
-// The period with every message a little late.
+// The predicted period when every message is a little late.
 Result<Duration> period_when_late(const Job& job, const Plan& plan) {
   const Model model = assumed_model(job, plan);
   Cluster cluster = cluster_of(job);
@@ -186,7 +186,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
   const bool either = job.parallel.dispatch == "auto" && !listed && !open;
   auto plan = either ? make_plan_of_either(job, shape) : make_plan(shape);
-  // Only paced devices have known op times; for others control measures them.
+  // Only paced devices have known op times; for others the coordinator measures them.
   if (!plan.ok() || !open || job.device.kind != "paced") return plan;
   AdaptOptions options;
   options.least_gain = 0;

@@ -13,9 +13,10 @@
 
 namespace tenuto {
 
-// A plan from a file of any form. From a text or a CSV, each stage has one layer and is held by the
-// workers that list its ops, and dispatch is listed. The backward is split in a text, and in a CSV
-// if the file splits one. A CSV gets the messages that it does not place, and the step's end.
+// A plan from a file of any form. In the plan of a text or a CSV, each stage has one layer and is
+// held by the workers that list its ops, and dispatch is listed. The backward is split in the plan
+// of a text, and in that of a CSV if the file splits any backward. To a CSV's lists, the messages
+// that it does not place and the ops that end the step are added.
 //
 // Errors: Invalid/Call    unreadable, with file, line and column
 //         Infeasible/Job  well formed, but Tenuto cannot run it (ir/torch_csv.h, plan/given_plan.h)
@@ -37,12 +38,14 @@ Result<PlanFile> plan_from(std::string_view text, const std::string& source);
 // One pipeline's lists from a file, as training takes them (parallel.schedule).
 struct FileLists {
   GivenLists lists;
-  bool splits = false;  // the file's backward is in two halves
+  bool splits = false;  // input gradient and weight gradient are separate ops
   Dispatch dispatch = Dispatch::Listed;
   std::string order;  // the file's name without its folder
 };
 
-// Errors: as plan_from_file; Infeasible/Job when the file holds several pipelines or is not right
+// The lists of a file, checked.
+//
+// Errors: as plan_from_file and check; Infeasible/Job when the file holds several pipelines
 Result<FileLists> lists_from_file(const std::string& path);
 
 }  // namespace tenuto

@@ -76,7 +76,7 @@ std::string dumped(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// The sentence about this runtime beside PyTorch's.
+// What runtimes_json says of Tenuto, beside the sentence about PyTorch.
 constexpr const char* kRunsHere =
     "runs it: sends, receives and compute ops of a worker wait for their values, not for each "
     "other, and messages have names";

@@ -31,12 +31,11 @@ struct ScheduleOptions {
 // Errors: plan_from_file's, make_plan's; Invalid/Call for a flag
 Result<PlanFile> plan_of_options(const ScheduleOptions& options);
 
-// What this runtime and PyTorch's would do with a file for which `torch` is known, as JSON:
-// {"tenuto": {"runs", "sentence"}, "pytorch": {...}}. `refused`: why it is not right here, or
-// empty.
+// What Tenuto and PyTorch would do with a file for which `torch` is known, as JSON: {"tenuto":
+// {"runs", "sentence"}, "pytorch": {...}}. `refused`: why Tenuto refuses it; empty = it runs it.
 nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& refused);
 
-// The exit code of an error, told on `errors`: 2 = unreadable or wrong flags, 3 = refused.
+// Writes the error to `errors`; returns exit_code_of_command(error).
 int refuse_schedule(const Error& error, std::ostream& errors);
 
 // `tenuto schedule list`: every known order with its card, and the price of 8 micro-batches on 4

@@ -70,7 +70,7 @@ std::string setting_names() {
   return names;
 }
 
-// Text as the man macros take it: no escape and no request in it.
+// The text escaped for roff, so that it contains no escapes or requests of its own.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char letter : text) {
@@ -199,7 +199,7 @@ std::string fish_completion(const CLI::App& app) {
   for (const Command& command : commands_of(app)) {
     const size_t space = command.words.rfind(' ');
     const std::string name = command.words.substr(space == std::string::npos ? 0 : space + 1);
-    // Only after the words in front of it, and not after a command that is beside it.
+    // Offer it only after the words that precede it, and not after one of its sibling commands.
     std::string here = "__fish_use_subcommand";
     if (space != std::string::npos) {
       here = cat("__fish_seen_subcommand_from ", command.words.substr(0, space),

@@ -137,7 +137,8 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
-// Sets links and workers of the first step and prices all steps, when the job injects faults.
+// If the job injects faults: prices all steps, and applies the faults of the first step to the
+// cluster.
 Status price_with_faults(const SimulateOptions& options, SimulationCase& it) {
   if (it.faults.empty()) return ok();
   auto stretches =

@@ -212,7 +212,7 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
                   job.network.megabytes_per_second * 1e6};
   it.cluster = uniform_cluster(job.worker_count(), link);
   it.send = job.network.send;
-  if (it.send == "blocking") it.update = false;  // which has no price
+  if (it.send == "blocking") it.update = false;  // blocking sends are priced without the update
   it.faults = job.faults;
   it.stages = job.parallel.stages;
   return it;
@@ -392,7 +392,8 @@ Result<SimulationCase> order_of(const SimulateOptions& options, Watch& watch, Si
   return it;
 }
 
-// Makes all-reduces as the flag says; where it leaves that open, as is best in the first step.
+// Chooses all-reduces as the flag says; where the flag leaves that open, those that are fastest in
+// the first step.
 Status choose_all_reduce(const SimulateOptions& options, SimulationCase& it) {
   if (!options.all_reduce) return ok();
   if (const Status known = check_all_reduce(*options.all_reduce); !known.ok()) return known;

@@ -34,7 +34,8 @@ struct SimulationCase {
   std::vector<Stretch> stretches{};  // of the iterations, when there are faults
 };
 
-// The case that the flags describe, with the order and the all-reduces that they leave open chosen.
+// The case that the flags describe. Where they leave the order or the all-reduces open, it has the
+// best that were found.
 //
 // Errors: Invalid/Call  wrong flags or an unreadable file
 //         others        the plan is refused, or as the search says
@@ -43,7 +44,8 @@ Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch);
 // How the case is priced.
 PriceOptions price_options_of(const SimulateOptions& options, const SimulationCase& it);
 
-// The price of a step; where the routing was left open, with the lower bound of all routings.
+// The price of a step. If the search could choose the routing, its lower bound holds for every
+// routing.
 Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it);
 
 }  // namespace tenuto

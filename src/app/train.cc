@@ -37,7 +37,7 @@
 namespace tenuto {
 namespace {
 
-// The longest time between a lost connection and the notice of how the worker ended.
+// See Rules::explain_limit.
 constexpr Duration kExplainLimit = std::chrono::milliseconds(500);
 // How long the step under way may last after a request to stop.
 constexpr Duration kStopLimit = std::chrono::seconds(10);
@@ -85,7 +85,7 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
                    "given one: give the token with which the run began")};
 }
 
-// Checks what only a run refuses: the job file itself may be right.
+// Refuses valid jobs that `tenuto train` cannot run here.
 Status check_runnable(const TrainOptions& options, const Job& job) {
   if (job.network.transport != "ucx") {
     return invalid(
@@ -204,7 +204,8 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.evaluation_count = job.validate_micros;
   rules.pipelines = job.parallel.pipelines;
   rules.plan = std::make_shared<const Plan>(plan);
-  // Blocking messages leave in list order; plans for fewer workers are not made for that.
+  // Blocking messages leave in list order, and plans for fewer workers do not take that into
+  // account.
   rules.survive = job.resilience.dead_workers == "continue" && job.network.send != "blocking";
   auto whole = rules.survive ? make_plan_of_all(job, plan) : std::nullopt;
   if (whole) rules.whole = std::make_shared<const Plan>(std::move(*whole));
@@ -216,7 +217,7 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.slow_links = *slow_links;
   rules.restarts = job.resilience.restarts;
   rules.routing = job.resilience.slow_workers == "adapt";
-  // Copies hold final versions only.
+  // Copies hold final versions only, so a run with copies keeps the barrier.
   rules.chooses_update = job.parallel.optimizer == "auto" && job.resilience.copies == 0;
   rules.resume_shards = start.shards;
   rules.directory = run.path();

@@ -21,7 +21,7 @@ struct TrainOptions {
   int64_t from_step = -1;  // Resume: the checkpoint to begin from; -1 = the newest
   bool goes_on = false;    // the run has not ended and goes on from where it is; set by train()
   bool json = false;
-  std::string token_file;     // that holds the token, or will; empty = none
+  std::string token_file;     // holds the token, or is written with a new one; empty = none
   bool start_workers = true;  // false: someone else starts them (`tenuto coordinator`)
 };
 

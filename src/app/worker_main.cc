@@ -83,8 +83,8 @@ int say(const std::string& sentence, int exit_code) {
   return exit_code;
 }
 
-// Becomes a new process of the same worker, without anything of the old one. Returns only when that
-// fails.
+// Becomes a new process of the same worker, which keeps nothing of the old one. Returns only when
+// that fails.
 void come_forward_again(const tenuto::WorkerSettings& worker) {
   const long now = std::time(nullptr);
   std::vector<std::string> words = {

@@ -58,13 +58,13 @@ struct BuiltTorch {
 
 BuiltTorch built_torch() { return {TENUTO_TORCH_VERSION, TENUTO_TORCH_LIBRARIES}; }
 
-// Whether workers can use the torch in a folder: "" or what is wrong with it.
+// What keeps workers from using the torch in a folder; empty = they can use it.
 std::string fault_of(const fs::path& torch, const BuiltTorch& built) {
   if (access((torch / "lib" / "libtorch.so").c_str(), R_OK) != 0) {
     return cat("there is no ", (torch / "lib" / "libtorch.so").string());
   }
   const std::string version = version_in(torch);
-  if (version.empty() || built.version.empty()) return {};  // not from a wheel: the user knows
+  if (version.empty() || built.version.empty()) return {};  // not from a wheel: trust the user
   if (minor_version(version) == minor_version(built.version)) return {};
   return cat(torch.string(), " has torch ", version);
 }
@@ -168,7 +168,7 @@ Result<std::string> find_torch_worker() {
   if (!program.ok() || built.libraries.empty()) return program;
   const Result<std::string> libraries = find_torch(built);
   if (!libraries.ok()) return libraries.error();
-  if (libraries.value() != built.libraries) {  // else the program itself knows
+  if (libraries.value() != built.libraries) {  // else the program finds torch by itself
     const std::string before = variable("LD_LIBRARY_PATH");
     const std::string path = libraries.value() + (before.empty() ? "" : ":" + before);
     setenv("LD_LIBRARY_PATH", path.c_str(), 1);

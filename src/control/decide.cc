@@ -18,8 +18,8 @@
 namespace tenuto {
 namespace {
 
-// One call of decide: asks the parts of the logic in turn what follows from the state, and makes
-// the edits that they answer.
+// One call of decide(): asks the parts of the logic in turn what follows from the state, and makes
+// the edits that they return.
 class Turn {
  public:
   Turn(State state, Duration now) : now_(now), edited_(std::move(state)) {}
@@ -72,7 +72,7 @@ class Turn {
 
   Duration now_;
   EditedState edited_;
-  DecisionPart out_;       // without its edits: edited_ has them
+  DecisionPart out_;       // except for the edits, which edited_ has
   std::string abandoned_;  // what was said when the step was abandoned, in this call
 };
 
@@ -173,8 +173,8 @@ void Turn::declare_dead(WorkerId worker, const std::string& fate, const std::str
   abandon(end_with(s(), sentence));
 }
 
-// Before the first step only its connections are lost with a worker: another process may take its
-// place, and all connect anew, in an epoch in which no worker talks to the old process.
+// A worker that dies before the first step takes only connections with it: another process may take
+// its place. All then connect anew, in a new epoch, in which no worker talks to the old process.
 void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_code) {
   const int32_t deaths = member_of(s(), worker).deaths + 1;
   const int32_t restarts = s().rules.restarts;
@@ -261,11 +261,11 @@ void Turn::store(int64_t version) {
   out_.checkpoint = std::move(record);
 }
 
-// The committed version was to be saved. A saver reports it once it has saved it. If a shard is
-// missing although all have reported the version, its saver went on before it was told: an earlier
-// coordinator had named another one. The next version is saved instead. The version to stop at is
-// saved after its commit: no worker goes beyond it, and one that has begun the next step abandons
-// that, and can save, only after the commit.
+// The committed version was to be saved, and a saver reports the version only when it has saved it.
+// If a shard is missing all the same, an earlier coordinator had named another saver, and the
+// present one went on before it was told; then the next version is saved instead. The version to
+// stop at may be saved after its commit: no worker goes beyond it, and a worker that has begun the
+// next step abandons that step, and can save, only after the commit.
 void Turn::store_or_postpone() {
   const int64_t version = s().committed;
   if (version == s().stop_at) return;
@@ -276,7 +276,7 @@ void Turn::store_or_postpone() {
                " will be saved instead"));
 }
 
-// An earlier coordinator may have committed a version without writing its manifest.
+// Has the manifest written of a version that an earlier coordinator committed before it died.
 void Turn::store_what_is_left() {
   if (s().storing >= 0) return;
   for (const auto& [version, shards] : s().shards) {
@@ -299,8 +299,8 @@ bool Turn::answer_trouble() {
   return true;
 }
 
-// A worker that has never reported may have been stopped before its first report: another process
-// takes its place while the others still wait for it.
+// If there was no progress for half of the start limit, declares the workers dead that have never
+// reported. Then another process can take their place while the others still wait.
 void Turn::start_the_late_again() {
   const Duration waited = now_ - s().progress_at;
   if (waited < s().rules.start_limit / 2) return;
@@ -380,7 +380,7 @@ void Turn::stop() {
   }
 }
 
-// Abandons the step that was to be the last when it has taken too long.
+// After a request to stop: abandons the step under way if it takes too long.
 bool Turn::give_up_stopping() {
   const bool due = s().stop_since && s().committed < s().stop_at;
   if (!due || now_ - *s().stop_since < s().rules.stop_limit) return false;
@@ -410,7 +410,8 @@ void Turn::recover() {
   declare_the_missing_dead();
 }
 
-// Commits the step that was under way if all survivors have done it.
+// Commits the step that was under way if all survivors have done it, unless its version has to be
+// saved before its commit.
 void Turn::roll_forward() {
   const int64_t version = s().committed + 1;
   if (version > s().stop_at || (version == next_save(s()) && version != s().stop_at)) return;

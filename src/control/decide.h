@@ -1,16 +1,17 @@
 // The coordinator's logic as one pure function: from its state and one input to the next state, the
 // instruction for all workers, and the reason for it.
 //
-// A run goes through five situations. Gathering: workers report where they listen, and connect; one
-// that dies may be started again, and all connect anew in the next epoch. Running: steps are
-// committed. Recovering: a worker is lost; the others agree on the version from which they go on
-// without it (recover.h). Salvaging: the run cannot go on without a lost worker, or a worker has
-// failed; the step is abandoned and the newest version that every stage still has is saved. Ended:
-// all workers are told to leave.
+// A run goes through five situations. Gathering: workers report where they listen, and connect; a
+// worker that dies may be started again, and then all connect anew in the next epoch. Running:
+// steps are committed. Recovering: a worker is lost; the others agree on the version from which
+// they go on without it (recover.h). Salvaging: the run cannot go on without a lost worker, or a
+// worker has failed; the step is abandoned and the newest version that every stage still has is
+// saved. Ended: all workers are told to leave.
 //
 // Version v is committed when every member has reported it (running, in this epoch) with all the
-// losses of its step and, if v is to be saved, with its shards. The Step op of step v waits for
-// that commit, so versions differ by at most one and one undo suffices.
+// losses of its step. A worker that is to save v reports v once its shard is written; only the
+// version to stop at may be saved after its commit. The Step op of step v waits for the commit of
+// version v, so versions differ by at most one and one undo suffices.
 #pragma once
 
 #include <optional>
@@ -24,10 +25,11 @@
 
 namespace tenuto {
 
-// What follows from an input: the next state, which is the one before with `edits` applied in turn.
+// What follows from an input. `state` is the next one: the state before with `edits` applied in
+// turn.
 struct Decision : DecisionPart {
   State state;
-  std::optional<Instruction> instruction;  // to be told to all workers now; none = nothing new
+  std::optional<Instruction> instruction;  // to be sent to all workers now; none = nothing new
   bool new_plan = false;  // `instruction` is the first one with state.planning.present
 };
 

@@ -1,4 +1,4 @@
-// What a part of the coordinator's logic answers: the edits of the state, and what is to be said,
+// What a part of the coordinator's logic returns: the edits of the state, and what is to be said,
 // written and sent because of them.
 #pragma once
 
@@ -22,20 +22,20 @@ namespace tenuto {
 struct StepRecord {
   int64_t step = 0, epoch = 0;
   int32_t losses = 0;     // how many micro-batches have their loss reported
-  bool complete = false;  // all have
+  bool complete = false;  // every micro-batch has its loss reported
   bool validated = true;  // false: not all losses of the held-out pass after it are reported
   double loss = 0;        // mean over micro-batches, folded in their order
   std::optional<double> validation_loss;
-  std::shared_ptr<const Plan> plan;  // that it ran under
+  std::shared_ptr<const Plan> plan;  // the plan that the step ran under
   double gradient_norm = 0, learning_rate = 0;
   Duration duration{};  // of the slowest worker
   // Paced devices: from the first op on any worker to the last weight gradient, on their clock.
   std::optional<Duration> iteration;
   Duration iteration_end{};  // the moment of that last weight gradient
-  Duration lag{};            // paced devices: the worst worker's 99th percentile
+  Duration lag{};            // paced devices: 99th percentile of Lag, of the worst worker
   bool lag_valid = true;
-  // Accelerators: time of the copies between device and host, of the worker with the most; messages
-  // of all workers.
+  // Accelerators: time of the copies between device and host, each the longest of any worker; and
+  // messages by path, summed over all workers.
   Duration to_host{}, to_device{};
   int64_t staged_messages = 0, direct_messages = 0;
   std::vector<std::string> events;  // per worker, of a traced step
@@ -63,18 +63,18 @@ struct PlanRequest {
   bool update = false;   // asks only whether the same plan is faster with steps ahead of the norm
 };
 
-// The kind of a reason that has no kind of its own.
+// The default kind of a reason.
 inline constexpr const char* kDecisionEvent = "decision";
 
-// What follows from a state and an input, as far as one part of the logic is concerned; in a
-// Decision, all of it.
+// What one part of the logic makes of a state and an input. A Decision holds what all parts make of
+// them.
 struct DecisionPart {
   std::vector<Edit> edits;  // of the state
   std::string reason;       // sentences; empty = nothing was decided
   // Kind of the reason: also "death", "recovery", "join", ...
   const char* event = kDecisionEvent;
   std::vector<WorkerId> expelled;  // no longer in the run, though their processes may live
-  std::vector<WorkerId> cut_off;   // those of them that may come back when a link works again
+  std::vector<WorkerId> cut_off;   // those of `expelled` that may return when a link works again
   std::vector<StepRecord> steps;   // newly committed
   std::optional<CheckpointRecord> checkpoint;
   std::vector<Verdict> verdicts;  // what detection has found
@@ -85,7 +85,7 @@ struct DecisionPart {
   void say(const std::string& sentence);
   // Adds a sentence of the kind `of` to the reason.
   void say(const char* of, const std::string& sentence);
-  // Adds all of `later`, which came after this.
+  // Appends all of `later`.
   void follow(DecisionPart later);
 };
 

@@ -13,7 +13,8 @@ Member& member_in(State& state, WorkerId worker) {
   return state.members[static_cast<size_t>(worker.value)];
 }
 
-// With a new epoch all connect anew: what peers have lost in the one before says nothing any more.
+// In a new epoch all connect anew, so reports of lost peers from the epoch before mean nothing any
+// more.
 void forget_losses(State& state) {
   for (Member& of : state.members) {
     if (!of.stream_ended) of.suspect_since.reset();
@@ -65,7 +66,7 @@ void change(State& s, const StreamLost& edit) {
 
 void change(State& s, const ProcessEnded& edit) {
   Member& of = member_in(s, edit.worker);
-  const bool earlier = std::exchange(of.expelled, false);  // the next process is awaited already
+  const bool earlier = std::exchange(of.expelled, false);  // another process is awaited already
   of.exited = of.exited || !earlier;
 }
 
@@ -84,7 +85,7 @@ void change(State& s, const CheckpointAsked& edit) { s.save_request = edit.versi
 
 void change(State& s, const SlowLinksTreated& edit) {
   s.planning.slow_links = edit.how;
-  // Plan for what was only observed until now.
+  // Ask for a plan that takes into account what was only observed until now.
   s.planning.stale = edit.how == SlowLinks::Adapt;
 }
 
@@ -160,7 +161,7 @@ void change(State& s, const RecoveryBegun& edit) {
   recovery.rest.reset();
   recovery.deadline = edit.now + s.rules.silence_limit;
   recovery.plan = edit.plan;
-  // Shards of a version that is not final may be of an attempt that is given up.
+  // A shard of a version that is not final may come from the attempt at the step that is abandoned.
   s.shards.erase(s.shards.upper_bound(s.committed), s.shards.end());
   forget_losses(s);
   forget_worker(s.planning, edit.dead);
@@ -176,7 +177,7 @@ void change(State& s, const EpochBegun& edit) {
   s.target = s.committed;
   recovery.waiting = true;
   recovery.redone = edit.redone && !recovery.rest;
-  for (Member& member : s.members) {  // drop what is of the attempt that is given up
+  for (Member& member : s.members) {  // drop reports of the attempt that is abandoned
     std::erase_if(member.report.steps,
                   [&](const StepSummary& of) { return of.step >= s.committed; });
   }

@@ -32,7 +32,8 @@ struct WorkerHeard {
   WorkerId worker;
   Duration now{};
 };
-// A worker has sent a new report. Progress: it has come forward, or is connected.
+// A worker has sent a new report. Progress: it is the worker's first report, or its transport has a
+// new address, or it is connected.
 struct ReportReceived {
   Report report;
   Duration now{};
@@ -82,11 +83,12 @@ struct HeardAgain {
 struct CheckpointAsked {
   int64_t version = 0;
 };
-// Slow links are treated so from now on.
+// From now on slow links are treated as `how` says.
 struct SlowLinksTreated {
   SlowLinks how = SlowLinks::Observe;
 };
-// A fault is injected from step `from` on. It replaces earlier ones of the same link or worker.
+// A fault is injected from step `from` on. It replaces earlier ones of this kind for the same link
+// or worker, or only ends them, see ends_slowness().
 struct FaultAdded {
   Fault fault;
   int64_t from = 0;
@@ -113,26 +115,28 @@ struct MemberLost {
 };
 // Members without the whole state lose their membership and are invited anew.
 struct JoinersSentBack {};
-// The others continue without a dead worker, under this plan. First all freeze, in a new epoch.
+// A new epoch begins, in which all workers but the dead one freeze; then they continue without it,
+// under this plan.
 struct RecoveryBegun {
   WorkerId dead;
   std::string cause;
   std::shared_ptr<const Plan> plan;
   Duration now{};
 };
-// A better plan was found before they continue.
+// The planner has found a better plan before the workers continue.
 struct RecoveryPlanned {
   std::shared_ptr<const Plan> plan;
 };
-// Only what is left of the step is to be run.
+// The workers are to run only what is left of the step.
 struct RestFound {
   std::shared_ptr<const RestOfStep> rest;
 };
-// All have frozen and run again from the committed version. Redone: this step had begun before.
+// All have frozen; now they run again, from the committed version on. Redone: the step after that
+// version had been begun before.
 struct EpochBegun {
   bool redone = false;
 };
-// The first worker runs again.
+// After the recovery, a first worker runs again.
 struct StepsResumed {};
 // A process asks for the place of a lost worker: it is invited.
 struct JoinerInvited {
@@ -174,17 +178,17 @@ struct StepCommitted {
 struct StepMeasured {
   int64_t step = 0;
   bool clipped = false;
-  bool changed = false;                         // the cluster has: another plan is sought
+  bool changed = false;                         // the cluster has changed: seek another plan
   std::shared_ptr<const MonitorState> monitor;  // null: links are not watched
 };
 // All shards of the version are there: its manifest is written.
 struct CheckpointReady {
   int64_t version = 0;
 };
-// The manifest is written, or why not.
+// The manifest is written, or writing it has failed.
 struct CheckpointStored {
   int64_t version = 0;
-  std::string failure;  // empty = it is
+  std::string failure;  // why; empty = it is written
 };
 
 // ---- Plans.
@@ -221,7 +225,7 @@ struct StepAbandoned {
   LastResort why;
   Duration now{};
 };
-// The version is saved, until the deadline.
+// The version is to be saved by the deadline, and then the run ends.
 struct SalvageAgreed {
   int64_t version = 0;
   Duration deadline{};
@@ -255,7 +259,7 @@ void apply_edit(const Edit& edit, State& state);
 // The edit as one line of text, without times.
 std::string to_text(const Edit& edit);
 
-// A state that only edits change, and those that have changed it so far.
+// A state that only edits change, and the edits that have changed it so far.
 class EditedState {
  public:
   explicit EditedState(State before) : state_(std::move(before)) {}

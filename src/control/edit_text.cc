@@ -1,4 +1,4 @@
-// The edits as text: what the journal of a decision reads like.
+// The edits as lines of text.
 #include "base/text.h"
 #include "control/edit.h"
 

@@ -22,14 +22,15 @@ struct EtcdSettings {
   Duration take_limit{};  // to wait for another holder's office to end
 };
 
-// Takes office for the job: creates the office key under a lease that a thread keeps alive; while
-// another holder's key exists, waits for it to go. Each write is a transaction that requires this
-// very key, so a coordinator that was away for longer than its lease can no longer write, and so
-// can neither commit nor send instructions. The destructor gives up the office.
+// Takes office, that is, becomes the leader of the job: waits while the office key of another
+// holder exists, then creates its own, under a lease that a thread keeps alive. Each write is a
+// transaction that requires this very key, so a coordinator that was away for longer than its lease
+// can no longer write, and so can neither commit nor send instructions. The destructor gives up the
+// office.
 //
 // Errors: Invalid/Job       the lease is below a second, or no endpoint is given
 //         Disconnected/Job  no endpoint answers
-//         Timeout/Job       another holder has the office still; says which
+//         Timeout/Job       another holder still has the office; says which
 //         Corrupt/Job       the facts there cannot be read
 Result<std::unique_ptr<Store>> open_etcd(const EtcdSettings& settings);
 

@@ -57,7 +57,8 @@ void take_lost_peers(const State& state, const Report& report, Duration now, Dec
     if (!is_worker(state, peer)) continue;
     if (peer != report.worker) out.edits.emplace_back(LinkLost{report.worker, peer, now});
     const Member& of = member_of(state, peer);
-    const bool back = peer == report.worker && of.stream_ended;  // its report ends the suspicion
+    // A worker that reports itself lost is suspected again, though its report ends the suspicion.
+    const bool back = peer == report.worker && of.stream_ended;
     if (!of.alive || (of.suspect_since && !back)) continue;
     out.edits.emplace_back(WorkerSuspected{
         peer, cat("was declared lost by ", name_of(state.rules, report.worker)), now});
@@ -96,8 +97,8 @@ DecisionPart hear_clock(const State& state, Duration now) {
 }
 
 std::optional<MissingWorker> find_missing(const State& state, Duration now) {
-  // Declare dead the worker that was suspected first: the others may only have been dropped because
-  // of it. But a worker whose stream has ended goes before one that only peers have lost.
+  // Take the worker that was suspected first: peers may have lost the others only because of it.
+  // But a worker whose stream has ended goes before one that only peers have lost.
   const Member* first = nullptr;
   const auto id = [&](const Member& of) {
     return WorkerId{static_cast<int32_t>(&of - state.members.data())};

@@ -11,7 +11,7 @@
 
 namespace tenuto {
 
-// Takes a report of a member. One that a later report, another process or another epoch has
+// Takes a report of a member. A report that a later report, another process or another epoch has
 // overtaken changes nothing.
 DecisionPart hear_report(const State& state, const Report& report, Duration now);
 
@@ -27,8 +27,8 @@ struct MissingWorker {
   std::string fate;
 };
 
-// The worker that has been silent, or suspect, for too long; of several suspects the one that was
-// suspected first.
+// The worker that has been silent, or suspect, for too long. Of several suspects, those whose
+// stream has ended come first, and of these the one that was suspected first.
 std::optional<MissingWorker> find_missing(const State& state, Duration now);
 
 }  // namespace tenuto

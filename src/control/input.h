@@ -1,4 +1,4 @@
-// What the coordinator hears: one thing at a time, and when.
+// The inputs of the coordinator's logic: one at a time, with the time at which it came.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ struct Exited {
   int number = 0;          // signal or exit code
   std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
-// A user's request. Stop: number = the signal, 0 = none. Checkpoint: save soon. SlowLinks: treat
-// slow links as number says. Fault: rehearse a slow link (link and latency of `fault`) or a slow
-// worker (worker and speed), instead of what was asked for it before; see ends_slowness(). Signal:
-// send the signal `number` to the worker of `fault`, or start a new process if its kind is "start";
-// whoever started the processes does this, and decide hears only the part.
+// A user's request. Stop: stop because of the signal `number`. Checkpoint: save soon. SlowLinks:
+// treat slow links as the SlowLinks value `number` says. Fault: inject `fault`; it replaces earlier
+// requests of this kind for the same link or worker, or only ends them, see ends_slowness().
+// Signal: send the signal `number` to the worker of `fault`, or start a new process if its kind is
+// "start"; the launcher does this, and decide() ignores the request.
 struct Request {
   // What is asked for.
   enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault, Signal };
@@ -37,15 +37,15 @@ struct Request {
   int number = 0;
   tenuto::Fault fault = {};
 };
-// The manifest of a checkpoint is on disk, or why not.
+// The manifest of a checkpoint is on disk, or writing it has failed.
 struct Stored {
   int64_t version = 0;
-  std::string failure;  // empty = it is there
+  std::string failure;  // why; empty = it is on disk
 };
 // The answer to a PlanRequest: a better plan, or none and why.
 struct Planned {
   int64_t request = 0;
-  std::shared_ptr<const Plan> plan;  // null: the present one stays
+  std::shared_ptr<const Plan> plan;  // null: the present plan stays
   std::string reason;
   // In an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
   double bearable = 0;
@@ -54,10 +54,10 @@ struct Planned {
 struct Trouble {
   std::string sentence;
 };
-// Nothing has happened but that time has passed.
+// Only time has passed.
 struct Tick {};
 
-// One thing heard, and when (on the coordinator's clock).
+// One input, and when it came (on the coordinator's clock).
 struct Input {
   Duration now{};
   std::variant<Report, StreamEnded, Exited, Request, Stored, Planned, Trouble, Tick> what;

@@ -89,8 +89,8 @@ Instruction instruction_of(const State& state) {
     if (!state.members[worker].alive) continue;
     directive.members.push_back({static_cast<int32_t>(worker)});
     const Member& member = state.members[worker];
-    // An address of an earlier epoch belongs to a transport that is closed or about to close. Who
-    // connects to it is refused.
+    // An address of an earlier epoch belongs to a transport that is closed or about to close, and
+    // that refuses connections of this epoch.
     const bool stale = member.report.epoch != state.epoch;
     all.addresses.push_back(stale ? std::string() : member.report.address);
     all.incarnations.push_back(member.heard ? member.report.incarnation : -1);

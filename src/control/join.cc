@@ -134,7 +134,7 @@ DecisionPart give_work(const State& state, const std::vector<WorkerId>& joined) 
   std::shared_ptr<const Plan> plan = plan_of_all(state);
   if (is_reduced(state)) {
     Result<Plan> reduced = plan_of_the_living(state);
-    // Such a plan was possible for fewer workers before.
+    // There was a plan for even fewer workers before the joiners came.
     CHECK(reduced.ok(), "a plan for those who live");
     plan = std::make_shared<const Plan>(std::move(reduced).value());
   }
@@ -163,8 +163,8 @@ DecisionPart give_places(const State& state, Duration now) {
     }
     placed.places.push_back(std::move(place));
   }
-  // This plan has a barrier: a step ahead of the norm may be undone, and with it the state that was
-  // given since.
+  // This plan has a barrier: undoing a step ahead of the norm would also undo the parts of the
+  // state that the joiner has received since.
   auto plan = std::make_shared<const Plan>(
       with_joiners(with_update(*state.planning.present, false), joiners));
   if (const Status right = check(*plan); !right.ok()) {
@@ -173,7 +173,7 @@ DecisionPart give_places(const State& state, Duration now) {
     }
     return out;
   }
-  // A plan that is being computed now is for fewer workers: the proposal is an interim one.
+  // The planner may be computing a plan for fewer workers now, so another plan follows this one.
   out.follow(
       propose(state, std::move(plan), cat(names_of(state, ready), " receives the state"), true));
   out.edits.emplace_back(std::move(placed));

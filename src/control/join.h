@@ -1,6 +1,5 @@
 // A process takes the place of a worker that is lost, or was absent from the start, while steps go
-// on: docs/decisions/027.
-// Parts of decide.h.
+// on: docs/decisions/027. Parts of decide.h.
 //
 // It reports with a higher incarnation and is invited: it sets up its device and its transport.
 // When it is ready and all workers have changed to the present plan, it becomes a member under a
@@ -10,7 +9,8 @@
 // worker like the others, and a plan that gives it work follows. Both plans come into force as any
 // other (docs/decisions/012): no step is lost, and no worker waits.
 //
-// A new epoch takes the place from a worker that does not have the whole state: it starts over.
+// When a new epoch begins, a joiner that does not have the whole state yet loses its place and
+// starts over.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@
 
 namespace tenuto {
 
-// True when the report is of a process that has, or wants, the place of a lost worker: it then says
-// nothing about the members.
+// True when the report is of a process that was invited to, or asks for, the place of a lost
+// worker. Such a report says nothing about the members.
 bool is_of_joiner(const State& state, const Report& report);
 
 // Takes such a report.
@@ -32,19 +32,19 @@ bool is_of_joiner(const State& state, const Report& report);
 // Requires: is_of_joiner(state, report)
 DecisionPart hear_joiner(const State& state, const Report& report, Duration now);
 
-// Drops the process that was invited to the place of `worker`, if there is one: it has ended, has
-// gone silent or has failed. `why`: a clause for the reason.
+// Drops the process that was invited to the place of `worker`, if there is such a process: it has
+// ended, is silent or has failed. `why`: a clause for the reason.
 DecisionPart drop_joiner(const State& state, WorkerId worker, const std::string& why);
 
-// Takes the place from each member that does not have the whole state, and invites it anew: it has
-// no part in the epoch that begins.
+// Takes the place from each member that does not have the whole state, and invites it anew: such a
+// worker has no part in the epoch that begins.
 DecisionPart send_back_joiners(const State& state);
 
-// Drops joiners that are silent, and counts the others from the step on in which their plan is in
-// force.
+// Drops invited joiners that are silent. Once the plan that has a place for a joiner is in force,
+// requires the joiner for the commits of later versions.
 DecisionPart watch_joiners(const State& state, Duration now);
 
-// The members that receive the state and have all of it by now: all of them, or none.
+// The members that receive the state, once every one of them has all of it; none before.
 std::vector<WorkerId> complete_joiners(const State& state);
 
 // Makes them workers like the others.

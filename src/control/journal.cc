@@ -35,7 +35,7 @@ std::string line_of(const Facts& facts) {
   return cat(checksum_of(text), ' ', text, '\n');
 }
 
-// The facts in a whole line, as text; none when it is not what was written.
+// The facts in a complete line, as text; none when the checksum is wrong.
 std::optional<std::string_view> content_of(std::string_view line) {
   if (line.size() < 9 || line[8] != ' ') return std::nullopt;
   const std::string_view text = line.substr(9);
@@ -106,7 +106,8 @@ class Journal : public Store {
   Facts read() const override { return facts_; }
 
  private:
-  // The lock is on the open file, and meanwhile another file may have got its name: then try again.
+  // If another process has replaced the journal between open and lock, the locked file is not the
+  // journal any more: try again.
   Status claim() {
     while (true) {
       if (descriptor_ >= 0) ::close(descriptor_);
@@ -135,7 +136,7 @@ class Journal : public Store {
     return ok();
   }
 
-  // Removes half a line. If that fails too, the next reader finds and removes it.
+  // Removes a line that was written in part. If that fails too, the next reader removes it.
   Status take_back(int failure) {
     [[maybe_unused]] const int taken = ::ftruncate(descriptor_, size_);
     return write_error(path_, failure);

@@ -19,7 +19,8 @@ struct Loss {
   auto operator<=>(const Loss&) const = default;
 };
 
-// If a peer has fallen silent or its stream has ended, that alone explains why others lost it.
+// False for a worker that is dead or silent or whose stream has ended: that alone explains why
+// others lost it.
 bool is_heard(const State& state, WorkerId worker, Duration now) {
   const Member& of = member_of(state, worker);
   return of.alive && !of.stream_ended && now - of.heard_at < 2 * state.rules.explain_limit;
@@ -39,8 +40,8 @@ std::vector<Loss> losses_of(const State& state, Duration now) {
   return losses;
 }
 
-// The ends of cut links, the lower number first. A worker that gives up a step drops its other
-// peers too, so a loss that only one end reports may come from that.
+// The ends of cut links, the lower number first. A worker that abandons a step drops its other
+// peers too, so a link that only one end reports as lost need not be cut.
 std::vector<std::pair<WorkerId, WorkerId>> cut_links(const std::vector<Loss>& losses) {
   std::vector<std::pair<WorkerId, WorkerId>> links;
   for (const Loss& of : losses) {

@@ -24,13 +24,13 @@ struct LeftOut {
 };
 
 // The worker to leave out because of a cut link; none when no link is known to be cut, or not yet
-// for long enough. Only links that both ends report count; if there are none, the link that was
-// reported first. Of their ends, the worker with the most such links is left out; of equals one
-// whose work others can do, then the one with the higher number.
+// for long enough. The links that both ends report as lost count as cut; if there are none, the
+// link that one end reported first. The worker with the most cut links is left out; on a tie a
+// worker whose work others can do, and on a further tie the highest number.
 std::optional<LeftOut> find_left_out(const State& state, Duration now);
 
-// Notes when no worker is heard any more, and when one is again; each is a sentence. `silence`:
-// how long one worker may say nothing.
+// Notes, with a sentence each, that no worker is heard any more, and that one is heard again.
+// `silence`: how long one worker may say nothing.
 DecisionPart watch_own_link(const State& state, Duration now, Duration silence);
 
 // True while the coordinator hears none of its workers and still waits for them

@@ -8,8 +8,8 @@
 namespace tenuto {
 namespace {
 
-// Ignore a round trip that has grown by less than both of these: it would change no plan, and on a
-// busy host the scheduler alone causes as much.
+// Ignore a round trip that has grown by less than both of these: so small a delay would change no
+// plan, and on a busy host the scheduler alone causes as much.
 constexpr Duration kLeastGain = std::chrono::microseconds(300);
 constexpr double kLeastOpShare = 0.1;  // of the typical op
 

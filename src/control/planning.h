@@ -1,5 +1,5 @@
-// The part of the state that concerns plans: how it begins, and what the parts of the coordinator's
-// logic share that ask for plans and propose them (recover.h, replan.h, join.h).
+// The part of the state that concerns plans: its initial value, and functions for the parts of the
+// coordinator's logic that ask for plans and propose them (recover.h, replan.h, join.h).
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace tenuto {
 
-// Workers may be one step beyond the last commit, so this is the first that none has begun.
+// Workers may have begun the step after the committed version c and the next one, so c +
+// kStepsAhead is the first step that no worker has begun.
 inline constexpr int64_t kStepsAhead = 2;
 
 // The planning before the first step.
@@ -19,10 +20,10 @@ Planning begin_planning(const Rules& rules);
 // From now on plans are made for a cluster without the worker, until it joins.
 void leave_out(Planning& planning, WorkerId worker);
 
-// As leave_out(), and forgets what was measured of the worker and its links.
+// As leave_out(); also forgets what was measured of the worker and its links.
 void forget_worker(Planning& planning, WorkerId worker);
 
-// Puts the worker back into the cluster to plan with, as the job describes it.
+// Puts the worker back into the cluster that plans are made for, as the job describes it.
 void readmit(Planning& planning, const Rules& rules, WorkerId worker);
 
 // The request for a plan that would replace `present`, with the op times and the cluster as they

@@ -15,7 +15,7 @@ namespace tenuto {
 // "worker 3 (stage 1 of pipeline 1)".
 std::string name_of(const Rules& rules, WorkerId worker);
 
-// "1.5": for sentences.
+// Seconds as text for sentences, such as "1.5".
 std::string seconds(Duration duration);
 
 // The part of the state that must be in the store before its instruction is sent.
@@ -30,10 +30,10 @@ const Member& member_of(const State& state, WorkerId worker);
 // True when the worker is alive and has the state of its stages.
 bool has_state(const Member& member);
 
-// False for a place that no process has had in this run.
+// True when some process has had this worker's place in this run.
 bool has_come(const Member& member);
 
-// The workers whose joining is at `how`, ascending.
+// The workers whose Member::joining is `how`, ascending.
 std::vector<WorkerId> all_who(const State& state, Joining how);
 
 // True when some member does not have the whole state yet.

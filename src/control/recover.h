@@ -1,11 +1,11 @@
-// A worker is gone and the steps go on without it: the first half of docs/decisions/020. Parts of
+// A worker is lost and the steps go on without it: the first half of docs/decisions/020. Parts of
 // decide.h.
 //
 // A death begins a new epoch without the dead worker. Every worker abandons the step, closes all
 // connections of the old epoch and reports its version (frozen). When all survivors have reported,
-// the new epoch begins at the lowest version: the committed one, or the next one if all have it and
-// nothing of its step is lost. Then all run under a plan without the dead. If another worker dies
-// before that, one more epoch begins in the same way.
+// the new epoch begins at the committed version; or at the next one if all have it, nothing of its
+// step is lost, and it need not be saved before its commit. Then all run under a plan without the
+// dead. If another worker dies before that, one more epoch begins in the same way.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ bool is_step_done(const State& state, const StepRecord& step);
 // step that begins there was under way before; it is done again unless only its rest is run.
 DecisionPart begin_again(const State& state, bool redone);
 
-// Once for each recovery, when the first worker has begun again: says how long that took.
+// Once in each recovery, when the first worker has begun to run again: says how long that took.
 DecisionPart note_resumption(const State& state, Duration now);
 
 }  // namespace tenuto

@@ -31,8 +31,8 @@ bool is_well(const Rules& rules, const Cluster& now) {
                      rules.cluster.workers.end(), same_speed));
 }
 
-// Asks whether steps ahead of the norm would pay, or goes back to the barrier because too many
-// steps are clipped.
+// Asks whether steps ahead of the norm would be faster, or goes back to the barrier because too
+// many steps are clipped.
 DecisionPart advance_update(const State& state) {
   DecisionPart out;
   const Planning& planning = state.planning;
@@ -140,7 +140,7 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (!running) return out;
   const bool of_update = planned.bearable > 0;
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return out;
-  // Made for a cluster that is no more: another one follows.
+  // The plan was made for a cluster that has changed since: another plan follows.
   if (planning.stale || receiving) return out;
   if (planned.plan == nullptr) {
     out.say(planned.reason);

@@ -14,7 +14,8 @@
 
 namespace tenuto {
 
-// Measures the cluster by what all members reported of `step`, which is committed next.
+// Updates the measurements of the cluster from all members' reports of `step`, which is committed
+// next.
 DecisionPart measure_step(const State& state, int64_t step);
 
 // Does what is due while steps run: asks for a plan, proposes one, puts one in force.
@@ -26,8 +27,8 @@ DecisionPart take_planned(const State& state, const Planned& planned);
 // Treats slow links as `how` says from now on.
 DecisionPart treat_slow_links(SlowLinks how);
 
-// From the first step on that no worker can have begun, rehearses the fault `wanted` in the place
-// of what was requested of the same link or worker before.
+// Injects the fault `wanted` from the first step on that no worker can have begun. It replaces an
+// earlier request of this kind for the same link or worker.
 DecisionPart inject(const State& state, const Fault& wanted);
 
 }  // namespace tenuto

@@ -14,13 +14,13 @@
 namespace tenuto {
 namespace {
 
-// What is known of the open step.
+// What is known of the open step, the one after the committed version.
 struct Stock {
   std::vector<Inventory> inventories;  // by worker
   std::vector<bool> alive;
   std::set<int32_t> losses;  // micro-batches whose loss some worker knows
-  bool resumable = true;     // all that live can go on with what is left
-  bool begun = false;        // some worker has something of it
+  bool resumable = true;     // all live workers can run what is left of it
+  bool begun = false;        // some worker has a value of it, or has taken its optimizer step
   int64_t attempt = -1;      // the newest; values of older attempts are discarded
 };
 
@@ -51,8 +51,8 @@ Stock stock_of(const State& state, const Plan& plan) {
     stock.attempt = std::max(stock.attempt, held->attempt);
     stock.losses.insert(held->losses.begin(), held->losses.end());
   }
-  // A worker that had not begun the newest attempt may have had other work in the one before: the
-  // values that it has from that do not count.
+  // Values of an older attempt do not count: in it, another plan may have given the worker other
+  // work.
   for (size_t w = 0; w < count; ++w) {
     Inventory& inventory = stock.inventories[w];
     const StepInventory* held = stock.alive[w] ? held_by(state, w) : nullptr;

@@ -7,9 +7,10 @@
 
 namespace tenuto {
 
-// Computes what is left of the step after the committed version, from what all survivors reported
-// to hold of it. It is to be run if all can go on with it and its price is below that of doing the
-// step again. The sentence about it is empty when no worker holds anything of the step.
+// Computes what is left of the step after the committed version, from the parts of it that the
+// survivors reported to hold. The survivors run only this rest if all of them can and if its price
+// is below that of doing the step again. The reason is empty when no worker holds anything of the
+// step or when some worker cannot run a rest.
 //
 // Requires: all_have_frozen(state)
 DecisionPart find_rest(const State& state);

@@ -12,23 +12,24 @@
 
 namespace tenuto {
 
-// What a worker says that has failed in this epoch.
+// The failure that a worker has reported in this epoch.
 struct WorkerFailure {
   std::string sentence;  // with its name
   Code code = Code::Invalid;
 };
 
-// The failure of the first worker, in order of their numbers, that has failed in this epoch.
+// Of the workers that have failed in this epoch, the failure of the one with the lowest number.
 std::optional<WorkerFailure> find_failure(const State& state);
 
-// The end of a run in which a loss or a gradient is not finite; none if all are.
+// Why the run ends if a loss or a gradient is not finite; none if all are finite.
 std::optional<LastResort> find_bad_numbers(const State& state);
 
-// The end of a run whose next version cannot be committed: all have done its step, and a part of it
-// is known to nobody. None if all of it is known.
+// Why the run ends if the next version can never be committed: all workers have done its step, but
+// a loss of the step is lost. None if all losses are known.
 std::optional<LastResort> find_lost_part(const State& state);
 
-// The end of a run in which `cause` has happened now, beside what has happened before.
+// Why the run ends when `cause` happens now. If the run is recovering or salvaging already, the
+// earlier causes come first.
 LastResort end_with(const State& state, const std::string& cause);
 
 // Gives up the step for good. All begin an epoch in which nothing runs; their next reports show
@@ -38,10 +39,10 @@ DecisionPart abandon(const State& state, LastResort why, Duration now);
 // The stage that no living worker holds; none if each has a holder.
 std::optional<size_t> stage_without_holder(const State& state);
 
-// The version that is saved at last.
+// The version that is saved before the run ends.
 struct SalvageTarget {
   int64_t version = -1;  // -1: the live workers have no common version
-  std::string given_up;  // why it is not the newest one; empty if it is
+  std::string given_up;  // why it is not the newest version; empty if it is
 };
 
 // The newest version that every stage still has and whose losses are all known; none until all

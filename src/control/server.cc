@@ -21,7 +21,7 @@
 namespace tenuto {
 namespace {
 
-constexpr int kNoLimit = -1;  // as gRPC writes it
+constexpr int kNoLimit = -1;  // for gRPC
 // Time for the last instructions to leave when the server ends.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -29,8 +29,9 @@ struct Stream;
 
 struct Asking;
 
-// Which call of a stream has ended when the queue yields its token. Told: there is something to
-// write. Asked, Answered: a call of a question.
+// What has happened when the queue yields a token. Opened, Read, Written, Finished: this call of a
+// stream has ended. Asked, Answered: this call of a question has ended. Told: there is something to
+// write.
 enum class Happening : uint8_t { Opened, Read, Written, Finished, Told, Asked, Answered };
 struct Token {
   Stream* stream;  // null for Told and questions

@@ -50,14 +50,15 @@ struct Rules {
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;         // micro-batches may go to other workers while the run goes on
   bool survive = false;         // steps go on without a lost worker if the others can do its work
-  int32_t restarts = 0;         // how often a worker may die before the first step and come again
+  int32_t restarts = 0;         // before the first step: how often a worker may be started again
   bool chooses_update = false;  // the run chooses its kind of update itself (update_choice.h)
   std::vector<std::string> resume_shards;
-  std::string directory;     // where checkpoint folders are made
-  Duration start_limit{};    // without any worker coming forward
+  std::string directory;  // where checkpoint folders are made
+  // How long each of these may last:
+  Duration start_limit{};    // gathering without progress, see ReportReceived::progress
   Duration silence_limit{};  // without a report from a worker, or without an answer it owes
   Duration lost_limit{};     // without a report, except while salvaging; 0 = silence_limit
-  Duration explain_limit{};  // from the loss of a peer to the news of how it ended
+  Duration explain_limit{};  // from the loss of a worker to the news of how its process ended
   Duration stop_limit{};     // for the step under way when asked to stop; then it is abandoned
   Duration salvage_limit{};  // for one answer while salvaging
   // How long to wait while no worker is heard: the coordinator's own link may be cut. 0 = it cannot
@@ -68,8 +69,8 @@ struct Rules {
   Duration save_limit() const { return 10 * salvage_limit; }
 };
 
-// How far a process has come that takes the place of a lost worker (join.h). Invited: it gets
-// ready, and is not a member yet. Receiving: a member that runs no ops and receives the state.
+// How far a process that takes the place of a lost worker has come (join.h). Invited: it gets
+// ready, and is not a member yet. Receiving: it is a member, runs no ops, and receives the state.
 enum class Joining : uint8_t { No, Invited, Receiving };
 
 // Member::since of a joiner whose plan is not in force yet.
@@ -97,8 +98,9 @@ struct Member {
   bool expelled = false;
 };
 
-// How far a change of plan is: wanted (the planner computes it), proposed (sent, but not yet
-// acknowledged by all), in force from a step on.
+// A change of plan: the planner is asked for a plan and computes it (`answered` is false); the plan
+// is proposed, that is, sent to all (`from` is -1); all have acknowledged it, and it is in force
+// from step `from` on.
 struct Planning {
   std::shared_ptr<const Plan> present;   // the last one sent
   std::shared_ptr<const Plan> previous;  // in force until `present` is
@@ -149,9 +151,9 @@ struct State {
   int64_t saved = -1;         // version of the newest complete checkpoint
   int64_t storing = -1;       // the version whose manifest is being written; -1 = none
   int64_t save_request = -1;  // the version of a checkpoint that a user asked for; -1 = none
-  int signal = 0;             // that asked for the stop
+  int signal = 0;             // the signal that asked for the stop
   std::optional<Duration> stop_since;
-  Duration progress_at{};  // Gathering: when a worker last came forward
+  Duration progress_at{};  // Gathering: the last time of ReportReceived::progress
   std::map<int64_t, std::map<int32_t, SavedShard>> shards;  // by version, by stage
   int64_t target = -1;     // the version from which this epoch goes on; -1 = not agreed on yet
   int64_t first_plan = 1;  // serial of the epoch's first plan
@@ -159,8 +161,8 @@ struct State {
   Salvage salvage;
   std::optional<Ending> ending;
   Planning planning;
-  // A worker that was absent at the start has joined. From then on no worker is absent: one that is
-  // not there counts as dead.
+  // A worker that was absent at the start has joined. From then on no worker is absent: a worker
+  // without a process counts as dead.
   bool grown = false;
   std::vector<Fault> faults;  // requested while the run goes on, and not yet over
   Instruction told;           // the last one

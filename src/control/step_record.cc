@@ -15,7 +15,7 @@ double mean(const std::map<int32_t, double>& losses) {
   return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
 }
 
-// From the first op of a step to the last, over all workers.
+// From the start of a step's first op to the end of its last weight gradient, over all workers.
 struct DeviceTime {
   size_t workers = 0;  // that have reported it
   Duration first = Duration::max(), last{};

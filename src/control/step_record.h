@@ -17,7 +17,7 @@ StepRecord record_of(const State& state, int64_t step);
 bool is_known(const StepRecord& step);
 
 // Which part of the step was not reported, as a clause: "the losses of 2 of its 8 micro-batches are
-// known to nobody".
+// lost".
 //
 // Requires: !is_known(step)
 std::string unknown_part_of(const State& state, const StepRecord& step);

@@ -30,16 +30,17 @@ struct LastResort {
 
 // The state that must outlive a coordinator: everything else is rebuilt from the workers' reports.
 struct Facts {
-  std::string run = {};    // that they belong to: a store outlives a run, the next may use it
+  std::string run = {};    // the run of these facts: a store may still have those of an earlier run
   int64_t term = 0;        // how often a coordinator has taken office
   int64_t epoch = 0;       // of the membership
   int64_t committed = -1;  // this version is final
-  // The version from which this epoch goes on, or that is saved at last; -1 = not agreed on yet.
+  // The version from which this epoch goes on or, while salvaging, the version to save; -1 = not
+  // agreed on yet.
   int64_t target = -1;
   std::vector<WorkerId> members = {};      // of the epoch
   std::vector<int32_t> incarnations = {};  // of the members: how often each has been started
   std::vector<WorkerId> joiners = {};      // members that do not have the whole state yet
-  // The members run only what is left of the step after `target`; that is not written down.
+  // The members run only what is left of the step after `target`; the store does not say which ops.
   bool rest = false;
   bool begun = false;      // the workers have been told to run
   bool grown = false;      // see State::grown
@@ -48,7 +49,7 @@ struct Facts {
           plan_from = 0;  // serial of the newest plan; the step it is in force from, or -1
   // The names of the newest plan and of the one in force until then; see Planning::present_name.
   std::string plan_name = {}, previous_plan = {};
-  std::optional<LastResort> last_resort = {};  // the run does not go on
+  std::optional<LastResort> last_resort = {};  // why the step is abandoned for good
   std::optional<Ending> ending = {};
   auto operator<=>(const Facts&) const = default;
 };

@@ -13,8 +13,8 @@
 namespace tenuto {
 namespace {
 
-// What the last coordinator measured is lost. After so many steps the cluster is measured again,
-// and a plan that was made for it is reviewed.
+// The measurements of the previous coordinator are lost. After so many steps there are enough new
+// ones to review the plan that was made from the lost ones.
 constexpr int64_t kMeasuredAgain = 20;
 
 void take_up_members(State& state, const Facts& facts, Duration now) {
@@ -23,7 +23,7 @@ void take_up_members(State& state, const Facts& facts, Duration now) {
     member.alive = false;
     if (!state.grown) continue;
     member.absent = false;
-    member.report.incarnation = 0;  // a worker that is no member may have been one
+    member.report.incarnation = 0;  // a process may have had the place of one that is no member
   }
   for (size_t i = 0; i < facts.members.size(); ++i) {
     const auto at = static_cast<size_t>(facts.members[i].value);

@@ -1,8 +1,9 @@
-// A coordinator begins in the middle of a run: the one before it is gone, the workers run on.
+// A coordinator begins in the middle of a run: the previous coordinator is gone, the workers run
+// on.
 //
 // What was decided is in the store; what the workers have done since is in their reports, which
-// they repeat to any coordinator (docs/decisions/028). No worker freezes: it stops only where its
-// update needs a commit that it has not been told, one step later at the earliest.
+// they repeat to any coordinator (docs/decisions/028). No worker freezes. A worker stops only where
+// its update needs a commit that it has not been told, one step later at the earliest.
 #pragma once
 
 #include <memory>
@@ -19,10 +20,10 @@ struct PlansOfFacts {
 
 // The state of a run that has begun, as its facts say. `rules`: those that the run was begun with,
 // except `term`, which is above that of the facts, and `saved`, the newest checkpoint on disk.
-// Members that do not report within the usual silence limit are dead. If a member was receiving the
-// state, an epoch begins without the joiners: which parts they had been given is not known any
-// more. If all were running what is left of a step, an epoch begins too, and what is left is
-// computed again: some may not have been told.
+// Members that do not report within the usual silence limit are dead. If joiners were receiving the
+// state, an epoch begins without them, because the store does not say which parts they have. If the
+// members were to run only what is left of a step, an epoch begins too, and what is left is
+// computed again, because some members may not have been told it.
 //
 // Requires: facts.begun, and members that are workers of the rules' plan
 State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans, Duration now);

@@ -1,5 +1,5 @@
 // Chooses the kind of update, for runs that choose it by themselves: a barrier in each step, or
-// steps ahead of the norm, which pay while few steps are clipped. Part of decide.h.
+// steps ahead of the norm, which are faster while few steps are clipped. Part of decide.h.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct UpdateChoice {
   }
   // True when it is time to ask whether steps ahead of the norm would be faster.
   bool is_question_due() const { return calm >= ask_at; }
-  // That was asked: not again until `calm` has doubled.
+  // Notes that the question was asked. It is due again when `calm` has doubled.
   void note_question() { ask_at = 2 * std::max(calm, 1); }
   // True when steps may go ahead of the norm, if they are faster up to this share of clipped steps.
   // Allows only half of it, so that one clipped step does not bring the barrier back.

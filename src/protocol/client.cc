@@ -67,7 +67,7 @@ class GrpcClient : public Client {
     }
     changed_.notify_all();
     {
-      std::unique_lock lock(mutex_);  // the longest that the last report may take to leave
+      std::unique_lock lock(mutex_);  // wait until the last report is sent, kFarewell at most
       changed_.wait_for(lock, kFarewell, [this] { return written_ || !state_.ok(); });
       if (context_ != nullptr) context_->TryCancel();
     }
@@ -266,7 +266,7 @@ class GrpcClient : public Client {
     {
       std::unique_lock lock(mutex_);
       wait_for_partition(lock);
-      // Ignore a coordinator that has a successor.
+      // Ignore a coordinator whose successor has sent an instruction already.
       if (told_ && next->instruction.directive.term < told_->instruction.directive.term) return {};
       heard_at_ = monotonic_clock().now();
       if (told_) {

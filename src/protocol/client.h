@@ -1,5 +1,5 @@
 // A worker's end of the stream to the coordinator. Threads of its own repeat the worker's report,
-// keep the newest instruction, and post news to the worker's mailbox.
+// keep the newest instruction, and tell the worker's mailbox when a new one has come.
 #pragma once
 
 #include <functional>
@@ -45,7 +45,7 @@ class Client {
   virtual ~Client() = default;
   // Replaces the report that is repeated; fills in worker, incarnation and sequence.
   virtual void report(Report report) = 0;
-  // Injects a partition: for so long nothing is sent and nothing is received.
+  // Injects a partition: for `limit` nothing is sent and nothing is received.
   virtual void cut_off(Duration limit) = 0;
   // The newest instruction; null before the first.
   virtual std::shared_ptr<const Told> told() const = 0;
@@ -53,11 +53,11 @@ class Client {
   virtual Status state() const = 0;
 };
 
-// Connects and begins to report `first`. News is posted to `mailbox` as a Done without ticket and
-// peer; when the conversation ends, one with the error is posted, then `ended` is called with that
-// error from the client's thread. The error is Invalid/Job when the coordinator has refused this
-// worker for good, Timeout/Job when it has refused it for now, and Disconnected/Job when the
-// coordinator is gone and nobody has come back in its place.
+// Connects and begins to report `first`. When a new instruction has come, posts a Done without
+// ticket and peer to `mailbox`. When the conversation ends, posts a Done with the error, then calls
+// `ended` with that error from the client's thread. The error is Invalid/Job when the coordinator
+// has refused this worker for good, Timeout/Job when it has refused it for now, and
+// Disconnected/Job when the coordinator is gone and no successor has come in time.
 //
 // Errors: Disconnected/Job  nobody answers within connect_limit
 Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, const Report& first,
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
 // Sends one question or request to the coordinator at `address`; returns the answer's text.
 //
 // Errors: Disconnected/Job  nobody answers within the limit
-//         Invalid/Call      it was refused; the coordinator's sentence
+//         Invalid/Call      the coordinator refused it; says why
 Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
                                     const std::string& token, const std::string& text,
                                     Duration limit, const Tls* tls = nullptr);

@@ -9,11 +9,11 @@
 
 namespace tenuto {
 
-// Whether workers run steps or wait.
+// Whether workers wait, run steps, or leave the run.
 enum class Phase : uint8_t { Frozen, Running, Out };
 
-// What the coordinator tells the workers: a state, sent again until a newer one replaces it; never
-// an event.
+// What the coordinator tells the workers. It is a state, repeated until a newer one replaces it,
+// never an event.
 //
 // Step i turns version i of the parameters into version i+1. A worker may run the ops of step i
 // before version i is committed, except its Step op: so the workers' versions differ by at most

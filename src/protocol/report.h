@@ -17,8 +17,8 @@
 
 namespace tenuto {
 
-// How long a worker waits for a coordinator that has fallen silent, and how long a coordinator that
-// hears none of its workers waits for them.
+// How long a worker waits for a silent coordinator, and how long a coordinator that hears none of
+// its workers waits for them.
 inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
 
 // What one worker says of one step that it has finished.
@@ -33,11 +33,11 @@ struct StepSummary {
   bool broken_off = false;  // the held-out pass after it was not finished
   int64_t start_ns = 0;     // on the worker's clock
   int64_t finish_ns = 0;    // of the training step, without the held-out pass
-  // From the first op's start to the last weight gradient's end, on the device's clock: the virtual
-  // clock of a paced device does not show how busy the host is. Paced device only.
+  // Paced device only: the start of the first op and the end of the last weight gradient, on the
+  // device's clock. A busy host does not change them if that clock is virtual.
   int64_t device_start_ns = 0, device_finish_ns = 0;
-  int64_t lag_p99_ns = 0;  // paced device only
-  bool lag_valid = true;   // paced device only
+  int64_t lag_p99_ns = 0;  // paced device only: Lag::p99
+  bool lag_valid = true;   // paced device only: Lag::valid()
   // Accelerators only: time of the copies between device and host, and messages by path.
   int64_t to_host_ns = 0, to_device_ns = 0;
   int64_t staged_messages = 0, direct_messages = 0;
@@ -58,9 +58,9 @@ struct SavedShard {
 
 // A connection between two workers that broke and has been made again.
 struct RepairNote {
-  int64_t serial = 0;  // counts up with each, from 1
+  int64_t serial = 0;  // of the worker's repairs, from 1
   WorkerId peer;
-  int64_t step = 0;  // that was under way
+  int64_t step = 0;  // the step that was under way
   int64_t took_ns = 0;
   auto operator<=>(const RepairNote&) const = default;
 };
@@ -79,9 +79,10 @@ struct Joiner {
   WorkerId worker;
   int32_t incarnation = 0;
   std::vector<StageId> stages;  // that it is to hold, ascending
-  // For each stage the worker that sends it the state, between any two steps once the plan of that
-  // serial is in force; empty and -1 while it has no place in a plan.
+  // For each stage, the worker that sends it the state; empty while it has no place in a plan.
   std::vector<WorkerId> donors = {};
+  // The plan that gives it the place, -1 = none yet. From the moment when this plan is in force,
+  // the donors send parts of the state between any two steps.
   int64_t plan_serial = -1;
   auto operator<=>(const Joiner&) const = default;
 };
@@ -99,7 +100,7 @@ struct Report {
   std::string address;             // where its transport listens; empty = not yet
   bool connected = false;          // to every peer of its plan, parameters in place
   std::vector<StepSummary> steps;  // from step `seen` on
-  // Of checkpoints not yet complete; for each version one per stage that it holds, ascending.
+  // Of checkpoints not yet complete: for each version, one for each stage that it saved, ascending.
   std::vector<SavedShard> shards;
   int64_t plan = 1;  // serial of the newest plan that it has
   std::vector<WorkerId> lost_peers;
@@ -114,7 +115,7 @@ struct Report {
 // What is left of the step with which an epoch begins: the workers run only this part of it.
 struct RestOfStep {
   int64_t epoch = 0, step = 0;
-  int64_t attempt = 0;  // of which this is the rest, see StepInventory
+  int64_t attempt = 0;  // the attempt that is interrupted, see StepInventory
   Plan plan;
   std::vector<RestPart> parts;  // of each worker
   bool operator==(const RestOfStep&) const = default;
@@ -126,14 +127,15 @@ struct Instruction {
   int64_t sequence = 0;  // counts up with each change
   Directive directive;
   std::vector<std::string> addresses;  // of directive.members; empty text = not known yet
-  std::vector<int32_t> incarnations;   // of directive.members; -1 = no process has come forward yet
+  std::vector<int32_t> incarnations;   // of directive.members; -1 = no process has reported yet
   std::vector<Joiner> joiners;
-  // The newest plan, and the step that it is in force from; -1 = not yet, it is to be acknowledged
-  // (Report::plan). Commits and plans come in one sequence of instructions, so a worker that knows
-  // of the commit of version v knows every plan that is in force from step v + 1 on.
+  // The newest plan, and the step from which it is in force; -1 = none yet, the workers are to
+  // acknowledge the plan first (Report::plan). Commits and plans come in one sequence of
+  // instructions, so a worker that knows of the commit of version v knows every plan that is in
+  // force from step v + 1 on.
   int64_t plan_serial = 1, plan_from = 0;
   int64_t save_version = -1;     // the savers save this version when they hold it; -1 = none
-  std::vector<WorkerId> savers;  // by stage: the holder that saves it; none where no holder can
+  std::vector<WorkerId> savers;  // by stage: the holder that saves it; WorkerId{} = no holder can
   std::string save_directory;    // for the shards of save_version
   std::vector<std::string> resume_shards;  // to be loaded before the first step
   // Faults requested while the run goes on, beside those of the job. Each begins and ends with a

@@ -17,8 +17,8 @@ Phase from_wire(wire::Phase phase) {
   return phase == wire::OUT ? Phase::Out : Phase::Frozen;
 }
 
-// Clamp times so that the difference of two fits into a Duration, and counts so that none is below
-// zero.
+// Clamps a time so that the difference of two times fits into a Duration. count_in() clamps a count
+// so that it is not below zero.
 int64_t time_in(int64_t nanoseconds) {
   constexpr int64_t kMost = int64_t{1} << 60;
   return std::clamp(nanoseconds, -kMost, kMost);
@@ -137,7 +137,7 @@ StepSummary read_step(const wire::StepSummary& from, WorkerId worker) {
           .events = from.events()};
 }
 
-// Writes values as runs that differ only in their micro-batch.
+// Writes consecutive values that differ only in their micro-batch as one entry.
 template <class Runs>
 void write_values(const std::vector<Value>& values, Runs* to) {
   const Value* before = nullptr;
@@ -175,7 +175,7 @@ std::vector<Value> read_values(const Runs& from) {
   return values;
 }
 
-// Compares in the same time for a wrong token as for a right one.
+// Compares in a time that does not depend on how much of the text is right.
 bool same_secret(const std::string& left, const std::string& right) {
   if (left.size() != right.size()) return false;
   unsigned difference = 0;

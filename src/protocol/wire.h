@@ -23,7 +23,8 @@ wire::Report to_wire(const Report& report, const Credentials& credentials);
 // And back. A value out of range becomes the nearest one in range: the stream was authenticated, so
 // this is no reason to refuse the message.
 Report from_wire(const wire::Report& message);
-// Why a message is not of this job, as a sentence that never shows the token; empty = it is.
+// Why a message does not belong to this job, as a sentence that never shows the token; empty = it
+// belongs to it.
 std::string refusal_of(const wire::Report& message, const Credentials& expected,
                        int32_t worker_count);
 

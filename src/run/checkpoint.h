@@ -43,22 +43,22 @@ std::string checkpoint_path(const std::string& run, int64_t step);
 //                      sentence names the file, what was expected and what was found
 Result<Manifest> verify_checkpoint(const std::string& path);
 
-// The checkpoint of `step` (-1 = the newest), verified. `flag`: the option by which the user names
-// a step, for the advice.
+// The checkpoint of `step` (-1 = the newest), verified. `flag`: the command-line option that names
+// a step, for the advice in errors.
 //
 // Errors: Invalid/Job  there is none
 //         Corrupt/Job  it is damaged; the sentence ends with advise_older()
 Result<Manifest> find_checkpoint(const std::string& run, int64_t step, std::string_view flag);
 
-// What to do when the checkpoint of `step` cannot be used: the newest older one that is whole, or
-// that there is none.
+// Advice for when the checkpoint of `step` cannot be used: names the newest older checkpoint that
+// is whole, or says that there is none.
 std::string advise_older(const std::string& run, int64_t step, std::string_view flag);
 
 // Removes the oldest checkpoints until `keep` are left.
 void prune_checkpoints(const std::string& run, int32_t keep);
 
-// Removes the folders of unfinished checkpoints of steps up to `last_step`. Not later ones: workers
-// write the next checkpoint while the manifest of this one is written.
+// Removes the folders of unfinished checkpoints of steps up to `last_step`, but not of later ones:
+// workers may be writing the next checkpoint already.
 void remove_unfinished(const std::string& run, int64_t last_step);
 
 // A checkpoint that has been set aside: its step, and the name of its folder from now on.

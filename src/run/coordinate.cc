@@ -297,8 +297,8 @@ void Coordinator::answer(const Question& question) {
   server_->answer(question.id, cat(question.text, ": ", answer_of(request.value(), state_)), "");
 }
 
-// Has the launcher send the signal or start the process. The coordinator hears of the death in the
-// usual way.
+// Has the launcher send the signal or start the process. The coordinator then hears of the worker's
+// death as of any other.
 void Coordinator::inject_death(const Question& question, const Request& request) {
   if (is_of_coordinator(request.fault)) return inject_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
@@ -388,7 +388,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     note("detection", verdict.sentence);
     const bool link =
         verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed;
-    if (link) input_.progress->event(verdict.sentence);  // nothing reacts to slow workers yet
+    if (link) input_.progress->event(verdict.sentence);  // slow workers: only in events.jsonl
   }
   for (const Repaired& repaired : decision.repaired) {
     say("repair", repaired.step, repaired.sentence);
@@ -406,8 +406,8 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   return follows;
 }
 
-// Has plans made ahead for the next death, whenever the cluster has changed, once op times have
-// been measured.
+// As soon as op times have been measured, and whenever the cluster has changed since, asks the
+// planner for plans for the next death.
 void Coordinator::make_ahead() {
   constexpr int64_t kMeasured = 3;  // steps
   if (!state_.rules.survive || state_.situation != Situation::Running) return;
@@ -428,7 +428,7 @@ bool Coordinator::write_down(const std::function<bool(const Status&)>& check) {
     return false;
   }
   check(written);
-  // Workers may be told of a decision that ends the run: none goes on from it.
+  // Workers may be told of an unstored decision that ends the run: no step follows it.
   return state_.situation == Situation::Salvaging || state_.situation == Situation::Ended;
 }
 

@@ -2,10 +2,10 @@
 // launcher the ends of processes and the user's signals; `decide` turns these into decisions, and
 // the coordinator executes them.
 //
-// For each decision it first writes its other files (metrics, plans), then the store, and only then
-// tells the workers; the files count once the store has the decision. So it may die at any moment:
-// the next coordinator reads the store, removes from the files what the store does not have, and
-// goes on.
+// For each decision the coordinator first writes metrics and plans to their files, then the
+// decision to the store, and only then tells the workers. So it may die at any moment: the next
+// coordinator reads the store, removes the metrics of steps that the store does not know to be
+// committed, and goes on.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ struct RunInput {
   const RunDirectory* directory = nullptr;
   Rules rules;  // all but the term
   std::string token;
-  std::string token_file;          // that holds it; empty = none
+  std::string token_file;          // the file that holds the token; empty = none
   std::shared_ptr<const Tls> tls;  // null: the conversation is not encrypted
   // The launcher that began the run is gone. The run continues from the state in the store; its
   // workers wait for a coordinator.
@@ -39,8 +39,8 @@ struct RunInput {
   Office office;
 };
 
-// Runs it, from its beginning or from where the previous coordinator left it. When this returns,
-// the launcher has been sent Leaving, unless a successor is to try again.
+// Runs the run to its end, from its beginning or from where the previous coordinator left it.
+// Before this returns, it sends Leaving to the launcher, unless a successor is to try again.
 //
 // Errors: a coordinator cannot begin: no port, no store
 Result<Ending> coordinate(const RunInput& input);

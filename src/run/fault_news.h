@@ -13,7 +13,7 @@ namespace tenuto {
 struct FaultNews {
   int64_t step = 0;
   std::string sentence;
-  std::string starts = {};  // the worker that is to be started, as the fault names it; or none
+  std::string starts = {};  // the worker to start now, as the fault names it; empty = none
 };
 
 // Announces a job's faults, each once. The workers themselves apply the faults, at the steps that
@@ -23,7 +23,7 @@ class FaultAnnouncer {
   // `steps`: of the run; faults of later steps never begin. `faults`: of the job; must outlive it.
   FaultAnnouncer(const std::vector<Fault>& faults, int64_t steps)
       : faults_(faults), steps_(steps) {}
-  // A previous coordinator has announced all up to this step.
+  // A previous coordinator has announced all that begins or ends up to this step.
   void take_up(int64_t committed) { told_ = committed; }
   // The new announcements when `committed` is the next step to be run, in the order of the steps.
   // `wanted`: faults requested of the live run. Faults that were over before the first call are

@@ -17,8 +17,8 @@ namespace tenuto {
 // The settings with which workers are started.
 struct LaunchSettings {
   std::string program;  // path of tenuto-worker
-  // Words in front of its command line, {worker} in them being its number: a program that becomes
-  // the worker (ip netns exec, numactl, nice) or runs it (perf record).
+  // Words in front of the worker's command line: a program that becomes the worker (ip netns exec,
+  // numactl, nice) or runs it (perf record). The worker's number replaces {worker} in them.
   std::vector<std::string> prefix;
   std::string coordinator;  // host:port
   std::string job, token;   // the token travels in the environment, never on the command line
@@ -64,7 +64,7 @@ class Launcher {
     int pid = -1;         // -1 = ended
     int descriptor = -1;  // pidfd
     std::string log;
-    int64_t log_begin = 0;  // where its own part of the log begins
+    int64_t log_begin = 0;  // where this process's part of the log begins
   };
   Status start_one(WorkerId worker, int32_t incarnation);
   LaunchSettings settings_;

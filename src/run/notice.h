@@ -41,7 +41,7 @@ class Post {
   Post(Post&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   Post& operator=(Post&& other) noexcept;
   ~Post();
-  // Two ends that belong together.
+  // Makes the two ends of a pair.
   //
   // Errors: Exhausted/Job  the system has none to give
   static Result<std::pair<Post, Post>> make_pair();

@@ -10,8 +10,8 @@
 namespace tenuto {
 namespace {
 
-// A coordinator that cannot reach etcd for so long may get a successor. It is shorter than the time
-// after which the launcher considers the coordinator stalled.
+// A coordinator that cannot reach etcd for so long may get a successor. This time is shorter than
+// the one after which the launcher considers the coordinator stalled.
 constexpr Duration kLease = std::chrono::seconds(3);
 // How long the lease of a coordinator elsewhere may take to expire.
 constexpr Duration kTakeLimit = std::chrono::seconds(15);

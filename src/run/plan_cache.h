@@ -1,4 +1,4 @@
-// Plans that have been made, by the situation that they were made for.
+// Plans that have been made, each with the situation that it was made for.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,8 @@ std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
   return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
 }
 
-// The time of a whole step, with reductions, norm and update, as a step is measured.
+// A clause with the predicted time of a whole step, with reductions, norm and update, to compare
+// with measured steps.
 std::string promise_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions whole;
   whole.lower_bound = false;
@@ -72,8 +73,8 @@ Planned weigh_update(const PlanRequest& request) {
   return answer;
 }
 
-// The request that control would make if this worker died too; nothing when the others cannot go on
-// or the worker is dead already.
+// The request that the coordinator would make if this worker died too; nothing when the others
+// could not go on or the worker is dead already.
 std::optional<PlanRequest> without(const PlanRequest& situation, int32_t worker) {
   PlanRequest request = situation;
   auto& workers = request.cluster.workers;

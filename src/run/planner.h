@@ -28,22 +28,23 @@ class Planner {
   void ask(PlanRequest request);
   // The answers since the last call.
   std::vector<Planned> take();
-  // From now on makes plans ahead for each single death in this situation, as control would ask for
-  // them. situation.plan is plan_of_all(), from which the dead are removed.
+  // From now on makes plans ahead for each single further death in this situation, with the request
+  // that the coordinator would make after it. situation.plan is plan_of_all(); the planner removes
+  // the dead from it.
   void make_ahead(PlanRequest situation);
-  // How many deaths of the last situation have their plan, or are known to allow none.
+  // For how many deaths of the last situation the plan is made, or is known to be impossible.
   int32_t made_ahead() const;
 
  private:
   // The situation for which plans are made ahead.
   struct Ahead {
     PlanRequest situation;
-    int32_t next = 0;  // worker
+    int32_t next = 0;  // the worker whose death is planned for next
   };
 
   void answer_requests();
   void work_ahead();
-  // Answers by the plan made ahead or, without one, by a search.
+  // Answers with the plan that was made ahead or, if there is none, searches for one.
   Planned answer(const PlanRequest& request);
   void keep(const PlanRequest& request, const Plan& plan);
 

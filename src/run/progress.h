@@ -16,15 +16,15 @@ namespace tenuto {
 struct Figures {
   int64_t steps_done = 0;  // since the run was started or resumed
   std::optional<double> first_loss, last_loss, validation_loss;
-  int64_t validation_step = -1;  // how many steps had been done at validation_loss
+  int64_t validation_step = -1;  // the number of steps after which validation_loss was measured
   int64_t tokens = 0;            // of the timed steps
   Duration duration{};           // of the timed steps
-  bool lag_valid = true;         // paced device; false: its ops lagged too much
+  bool lag_valid = true;         // paced device; false: Lag::valid() was false in some step
   // Tokens per second over all timed steps; 0 before the first.
   double tokens_per_second() const;
 };
 
-// Writes to one stream. The living line is rewritten in place.
+// Writes to one stream. On a terminal it writes the living line, which is rewritten in place.
 class Progress {
  public:
   // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.

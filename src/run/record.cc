@@ -132,7 +132,7 @@ Status Record::trace(const StepRecord& step) const {
     if (!of.ok()) return of.error();
     events.insert(events.end(), of.value().begin(), of.value().end());
   }
-  // All times count as those of one clock, from the first event's start.
+  // Take the times of all workers as those of one clock that begins with the first event.
   std::ostringstream trace;
   write_trace(trace, spans_of(events), *step.plan);
   return write_file(cat(directory_, "/trace-", step.step, ".json"), trace.str());

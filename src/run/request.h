@@ -11,7 +11,7 @@ namespace tenuto {
 
 // Turns the WISH of `tenuto inject` into a request to decide().
 //
-// Errors: Invalid/Call with the possible wishes, or with what the job's links are
+// Errors: Invalid/Call with what can be requested, or with why this run cannot do it
 Result<Request> request_of(const std::string& wish, const Job& job);
 
 // The answer to the user, once decide() has heard the request.

@@ -11,11 +11,11 @@
 namespace tenuto {
 
 // Each worker's process is started again at most `most` times: one second after its first end, two
-// seconds after the second, and so on, each time twice as long. Otherwise a process that ends again
-// at once would disturb the others all the time.
+// seconds after the second, and so on; the pause doubles each time, up to a minute. Without the
+// pauses, a process that always ends at once would disturb the others all the time.
 class Restarts {
  public:
-  // `most`: for each worker.
+  // `most`: how often each worker is started again.
   explicit Restarts(int32_t most) : most_(most) {}
   // The worker's process has ended.
   void note_end(WorkerId worker, Duration now);

@@ -51,14 +51,15 @@ bool has_run_in(const std::string& path) {
   return (!failure && size > 0) || !list_checkpoints(path).empty();
 }
 
-// What the lock says: the process that has taken it, a line, and whether its run has begun.
+// The text of the lock file: a line with the process that has taken the lock and, once its run has
+// begun, the line kBegun.
 std::string text_of(int lock) {
   char text[64] = {};
   const ssize_t count = pread(lock, text, sizeof(text) - 1, 0);
   return {text, count > 0 ? static_cast<size_t>(count) : 0};
 }
 
-// The process that has taken the lock; empty for a moment after it has.
+// The process that has taken the lock; empty until it has written its number there.
 std::string holder_of(int lock) {
   const std::string text = text_of(lock);
   return text.substr(0, text.find('\n'));
@@ -101,7 +102,7 @@ Status take_lock(int lock, const std::string& path, Duration limit) {
   return ok();
 }
 
-// A folder that some run has worked in.
+// True when some run has worked in the folder.
 bool is_run(const std::string& path) {
   std::error_code failure;
   return fs::exists(path + "/lock", failure) || fs::exists(path + "/config.toml", failure) ||

@@ -13,17 +13,17 @@ namespace tenuto {
 // How a run begins.
 enum class Beginning : uint8_t { Fresh, Resume, Overwrite };
 
-// RUNS/NAME, held by this process.
+// The folder RUNS/NAME, which this process holds the lock of.
 class RunDirectory {
  public:
-  // Makes the folder when there is none and locks it. It changes nothing in it. If the holder of
+  // Makes the folder when there is none, and locks it; changes nothing else in it. If the holder of
   // the lock has just died, waits, for `limit` at most, until the system has released the lock.
   //
   // Errors: Invalid/Job  another process holds it; or it holds a run and `beginning` is Fresh; or
   //                      it holds no checkpoint and `beginning` is Resume; or it cannot be made
   //
-  // `takes_up`: the run in it has begun and not ended, and goes on from where it is. Then Fresh
-  // with a run in it, or Resume without a checkpoint, is not refused.
+  // `takes_up`: the run in the folder has begun and not ended, and goes on from where it is. Then
+  // neither Fresh with a run in it nor Resume without a checkpoint is refused.
   static Result<RunDirectory> open(const std::string& path, Beginning beginning, Duration limit,
                                    bool takes_up = false);
   RunDirectory(RunDirectory&& other) noexcept;
@@ -36,15 +36,15 @@ class RunDirectory {
   Beginning beginning() const { return beginning_; }
   // The epoch that a new plan gets: one above the newest plan file; 1 for a fresh run.
   int64_t next_epoch() const;
-  // Whether the run was taken up after it had begun, or clear() has been called since, in this
-  // process or in one that it has forked.
+  // Whether the run has begun: either it had begun when it was taken up, or clear() has been called
+  // since, in this process or in one that it has forked.
   bool has_begun() const;
   // The steps of the checkpoints that this run may continue from, ascending; not those of an
   // earlier run that it is about to replace.
   std::vector<int64_t> checkpoints() const;
   // Whether metrics or checkpoints lie there.
   bool holds_run() const;
-  // Whether an earlier run that this one was to replace is still here, untouched.
+  // Whether the earlier run that this run was to replace is still here, untouched.
   bool spares_earlier_run() const;
   // Clears the way for the first step: Overwrite removes what the earlier run wrote (and nothing
   // else); Resume drops the metrics of steps from `first_step` on, which will be done again, and

@@ -8,9 +8,10 @@
 namespace tenuto {
 
 // Draws RUN/metrics.jsonl (iteration_ms, else step_ms) and RUN/events.jsonl (faults, detections,
-// decisions) as an SVG of one file, without network: time of an iteration over steps, with a mark
-// and a number for every event and the sentences below. Of more steps than the picture has columns,
-// the median of each column and its range are drawn.
+// decisions) as one SVG file that loads nothing from the network: the time of an iteration over the
+// steps, with a mark and a number for every event, and the events' sentences below. If there are
+// more steps than the picture has columns, it shows the median and the range of the steps in each
+// column.
 //
 // Errors: as file.h
 Result<std::string> picture_of_steps(const std::string& run);

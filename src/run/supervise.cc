@@ -32,7 +32,8 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 // How long workers may take to end by themselves: after a finished job, and after any other end.
 constexpr Duration kLeave = std::chrono::seconds(5);
 constexpr Duration kLeaveInTrouble = std::chrono::milliseconds(500);
-// A coordinator that sends nothing for so long has stalled. It may have old checkpoints to remove.
+// A coordinator that sends nothing for so long has stalled. The limit leaves it time to remove old
+// checkpoints.
 constexpr Duration kStandstill = std::chrono::seconds(5);
 // The same for a coordinator that is still beginning: it may wait for another one's lease to
 // expire.
@@ -123,9 +124,9 @@ class Supervisor {
   int64_t committed_ = -1;
   bool started_ = false;       // the workers
   bool over_ = false;          // the run has ended
-  std::vector<Exited> exits_;  // of all workers; each coordinator is told of all
+  std::vector<Exited> exits_;  // of all workers; each later coordinator is told of all
   size_t exits_told_ = 0;
-  std::vector<int> asked_;  // signals to stop, for a coordinator that comes later
+  std::vector<int> asked_;  // requests to stop; each later coordinator is told of all
 };
 
 Result<Ending> Supervisor::run() {
@@ -211,7 +212,7 @@ Status Supervisor::hear(const Notice& notice) {
       committed_ = std::max(committed_, notice.committed);
       break;
     case Notice::Kind::Signal:
-      // The worker may be stopped or cut off. If it was started by someone else, it leaves by
+      // A worker that this launcher has not started gets no signal; if it is expelled, it leaves by
       // itself.
       (void)launcher_.signal({notice.worker}, notice.number);
       break;
@@ -293,7 +294,7 @@ void Supervisor::kill_coordinator() {
   coordinator_ = -1;
 }
 
-// How the run ends when a coordinator's process has ended; none = the next one goes on.
+// How the run ends when a coordinator's process has ended; none = a successor continues the run.
 std::optional<Ending> Supervisor::answer_death(int status) {
   if (over_ && WIFEXITED(status)) return Ending{WEXITSTATUS(status), ""};
   const std::string fate = WIFSIGNALED(status)

@@ -26,7 +26,8 @@ Status write_whereabouts(const std::string& run, const Whereabouts& where);
 // Removes it again.
 void remove_whereabouts(const std::string& run);
 
-// Why the run in that folder cannot be asked; `otherwise` while a process works there.
+// Why the run in that folder cannot be queried: it is not live, or, while a process still holds the
+// folder, the sentence `otherwise`.
 Error not_live(const std::string& run, const std::string& otherwise);
 
 }  // namespace tenuto

@@ -30,8 +30,8 @@ bool WorkerTurn::next() {
   return directive().phase == Phase::Frozen ? freeze() : run_steps();
 }
 
-// Waits until there is a place for this process: from the beginning of the run, or that of a worker
-// that is gone.
+// Waits until there is a place for this process: its own from the beginning of the run, or the
+// place of a lost worker.
 bool WorkerTurn::find_place() {
   if (!is_awaited()) return false;
   s_.report.epoch = directive().epoch;
@@ -92,8 +92,8 @@ bool WorkerTurn::on(const Loaded& done) {
   return true;
 }
 
-// A joiner reports that it is ready once it can reach every member of the run: it may have been
-// left out because of a link that is still cut.
+// A joiner first probes every member of the run, and reports that it is ready when it can reach
+// them all: it may have been left out because of a link that is still cut.
 bool WorkerTurn::look_for_members() {
   constexpr Duration kLook = std::chrono::milliseconds(500);
   for (size_t i = 0; i < directive().members.size() && i < heard().addresses.size(); ++i) {
@@ -139,9 +139,9 @@ bool WorkerTurn::may_begin() const {
   return s_.report.version < 0 || s_.report.version == directive().first_step;
 }
 
-// Enters an epoch: frozen, with a new transport, and with a report of what this worker holds. An
-// optimizer step whose global norm was never confirmed is undone before. A step whose clip decision
-// came while the steps were abandoned counts, but the held-out pass after it was not finished.
+// Enters an epoch: undoes an optimizer step whose global norm was never confirmed; then freezes,
+// renews the transport, and reports what this worker holds. A step whose clip decision came while
+// the steps were abandoned counts, but the held-out pass after it is reported as not finished.
 bool WorkerTurn::enter() {
   const bool replaced = is_replaced(heard(), s_.rules.self, s_.rules.incarnation);
   if (replaced || !may_begin()) return leave_left_out();
@@ -175,7 +175,7 @@ bool WorkerTurn::enter() {
     s_.report.version = s_.device.version;
     s_.report.resumes = resumes(s_);
   }
-  // What the old transport may still report does not count any more, least of all lost peers.
+  // From here on, what the old transport still reports does not count, least of all lost peers.
   return act(WorkerSituation::Renewing, RenewTransport{s_.report.epoch});
 }
 
@@ -217,14 +217,14 @@ bool WorkerTurn::on(const Undone& done) {
   return true;
 }
 
-// Drops what is reported of steps that do not count: those that lead beyond `version`.
+// Drops what was to be reported of steps that do not count: those that lead beyond `version`.
 void WorkerTurn::drop_beyond(int64_t version) {
   std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step >= version; });
   std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version > version; });
 }
 
-// A joiner's part begins with the step from which the plan that has a place for it is in force,
-// when the version before that step is final.
+// A joiner acknowledges the plan that has a place for it. Its part begins with the step p from
+// which this plan is in force, as soon as version p - 1 is committed.
 bool WorkerTurn::take_place() {
   const Joiner* own = invitation();
   if (own == nullptr || own->plan_serial < 0 || own->plan_serial > heard().plan_serial) {

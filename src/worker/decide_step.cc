@@ -24,7 +24,7 @@ bool WorkerTurn::run_steps() {
   if (s_.report.phase != Phase::Running) return begin_running();
   if (s_.rest) {
     if (!s_.report.lost_peers.empty() || !connect_to(s_.rest->told->plan, {})) return false;
-    // No part of a state is transferred before the rest of a step.
+    // Before the rest of a step, no state is transferred.
     return take_plan() && begin_step(false);
   }
   if (must_be_final()) return finalize();
@@ -41,9 +41,10 @@ bool WorkerTurn::run_steps() {
   return act(WorkerSituation::Transferring, TransferState{});
 }
 
-// An epoch begins at the committed version: a step beyond it is undone before this worker reports
-// that it runs, so that it is not taken for a step of this epoch. If only the rest of that step is
-// run, no worker counts as having done the step until its rest is done.
+// An epoch begins at the committed version. A step beyond it is undone before this worker reports
+// that it runs, or the coordinator would take it for a step of this epoch. If only the rest of that
+// step is to be run, it is not undone; but this worker reports that it has done the step only when
+// its rest is done.
 bool WorkerTurn::begin_running() {
   s_.rest = rest_of(*s_.told);
   if (s_.rest) {
@@ -92,8 +93,8 @@ bool WorkerTurn::on(const Saved& done) {
   return true;
 }
 
-// Connects with those of the plan's peers, and of `more`, that it has no connection with yet. False
-// while it waits for them, or when one cannot be reached.
+// Begins to connect to the plan's peers, and to `more`, where no connection exists yet. False while
+// it waits for them, or when one cannot be reached.
 bool WorkerTurn::connect_to(const Plan& plan, const std::set<WorkerId>& more) {
   std::set<WorkerId> missing = peers_of(plan, s_.rules.self);
   missing.insert(more.begin(), more.end());
@@ -124,7 +125,7 @@ bool WorkerTurn::connect_to(const Plan& plan, const std::set<WorkerId>& more) {
 // Acknowledges a new plan once its peers can be reached; false until then.
 bool WorkerTurn::acknowledge_plan() {
   if (heard().plan_serial == s_.report.plan) return true;
-  // Donor and joiner need not be neighbours in a ring of many members, so connect them as well.
+  // Also connect donor and joiner: in a ring of many members they may exchange no other messages.
   if (!connect_to(*s_.told->plan, transfer_peers(heard(), s_.rules.self))) return false;
   s_.report.plan = heard().plan_serial;
   tell();
@@ -142,8 +143,8 @@ bool WorkerTurn::take_plan() {
   return true;
 }
 
-// The step begins once the parts of the state are there that are due before it. The loss of a peer
-// that gives or takes one is reported by itself.
+// Begins the step when the parts of the state that are due before it have come. If the transfer
+// fails because its peer is lost, does nothing: the loss is reported separately.
 bool WorkerTurn::on(const TransferMoved& moved) {
   if (s_.situation != WorkerSituation::Transferring) return false;
   if (!moved.status.ok()) {
@@ -193,8 +194,8 @@ bool WorkerTurn::on(const Finalized& done) {
   return ended_well(done.status) ? after_step() : true;
 }
 
-// Reports the step, after the held-out pass that may be due. If its version is not final yet, that
-// comes with the next step, or ahead of it when a held-out pass is due.
+// Runs the held-out pass if one is due, and then reports the step. If the version is not final yet,
+// the next step makes it final first; if a held-out pass is due, this worker makes it final now.
 bool WorkerTurn::after_step() {
   if (!s_.pending) return true;
   const int64_t version = s_.pending->step + 1;
@@ -220,8 +221,9 @@ bool WorkerTurn::on(const Evaluated& done) {
   return true;
 }
 
-// True when the version held is not final and has to be before anything else is done: it is to be
-// saved or stopped at, or the next step runs by another plan.
+// True when the version that the device holds has to be made final before anything else is done: it
+// is not final yet, and it is to be saved or is the version to stop at, or the next step runs by
+// another plan.
 bool WorkerTurn::must_be_final() const {
   if (s_.device.is_final()) return false;
   const int64_t version = s_.device.version;
@@ -231,8 +233,9 @@ bool WorkerTurn::must_be_final() const {
   return stops || changes || heard().save_version == version;
 }
 
-// Called when the version of the step that is not reported yet is final: puts the clip decision
-// into its summary. True when a number is not finite; then control decides what becomes of the run.
+// Called when the version of the step in `pending` is final: puts the clip decision into its
+// summary. If a number is not finite, reports that and returns true; the coordinator then decides
+// what becomes of the run.
 bool WorkerTurn::halts() {
   if (!s_.pending) return false;
   const Finality& now = s_.device.finality;
@@ -251,8 +254,9 @@ bool WorkerTurn::halts() {
   return true;
 }
 
-// Reports the step whose version is final now. A worker that is to save this version reports it
-// once it is saved; in the middle of a step it cannot save, so it reports it at once.
+// Reports the step in `pending`, whose version is final now. A worker that is to save this version
+// reports the version only when it has saved it; but in the middle of a step it cannot save, and
+// reports the version at once.
 bool WorkerTurn::conclude() {
   if (!s_.pending) return true;
   const int64_t seen = directive().committed;

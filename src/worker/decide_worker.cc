@@ -11,7 +11,7 @@
 namespace tenuto {
 namespace {
 
-// At most so many repaired connections are in a report, the newest ones.
+// A report contains at most so many repaired connections, the newest ones.
 constexpr size_t kRepairsTold = 16;
 // How long a peer's host has for each answer while a connection to it is made.
 constexpr Duration kAnswerTime = std::chrono::milliseconds(300);
@@ -68,7 +68,7 @@ void WorkerTurn::take(const WorkerInput& input) {
   }
 }
 
-// True while the worker answers to news; otherwise it waits for the outcome of an action.
+// True while the worker reacts to every input; otherwise it waits for the outcome of an action.
 bool WorkerTurn::is_listening() const { return s_.situation <= WorkerSituation::Transferring; }
 
 bool WorkerTurn::in_step() const {
@@ -129,8 +129,8 @@ bool WorkerTurn::on(const Connected& done) {
   return is_listening() && s_.situation != WorkerSituation::Transferring;
 }
 
-// In a run under way a peer to which this worker connects, and whose host has not answered for the
-// mend limit, is lost.
+// In a run under way, a peer that this worker is connecting to is lost if its host has not answered
+// for the mend limit.
 bool WorkerTurn::on(const Probed& done) {
   if (s_.situation == WorkerSituation::Probing) {
     if (done.reachable) {
@@ -181,11 +181,11 @@ void WorkerTurn::note_repairs(const std::vector<Repair>& repairs) {
   }
 }
 
-// Reports what follows from a failure; true when there is none. What could not be ended cleanly
-// leaves memory in use: nothing more may run in this process.
+// Reports a failure; true when there is none. A call that could not be ended cleanly leaves memory
+// in use: nothing more may run in this process.
 bool WorkerTurn::ended_well(const Status& status) {
   if (status.ok()) {
-    s_.report.lost_peers.clear();  // of peers that have left early, after their last message
+    s_.report.lost_peers.clear();  // these peers had left after their last message of the step
     return true;
   }
   const Error& error = status.error();

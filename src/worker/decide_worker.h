@@ -28,7 +28,9 @@
 
 namespace tenuto {
 
-// The inputs. The coordinator's newest instruction.
+// ---- The inputs.
+
+// The coordinator's newest instruction.
 struct Heard {
   std::shared_ptr<const Told> told;
 };
@@ -36,7 +38,7 @@ struct Heard {
 struct ConversationOver {
   Error why;
 };
-// A peer is lost. While a step runs, `message` says more.
+// A peer is lost. `message`: how, if a step was running.
 struct LostPeer {
   WorkerId peer;
   std::string message = {};
@@ -52,7 +54,7 @@ struct Prepared {
 // The outcome of MakeDevice.
 struct DeviceMade {
   Status status = ok();
-  bool resumes = false;  // it can go on with what is left of a step, see device_can_resume()
+  bool resumes = false;  // it can go on with what is left of a step, see Device::resumes()
 };
 // The outcome of RenewTransport: where the new one listens, and what this worker has of the steps
 // that may not be finished.
@@ -93,7 +95,7 @@ struct Saved {
   Status status = ok();
   std::vector<SavedShard> shards;
 };
-// How far the transfers of TransferState are. Ready: the step may begin.
+// The transfers of TransferState have come further. Ready: the step may begin.
 struct TransferMoved {
   Status status = ok();
   bool ready = false;
@@ -134,7 +136,9 @@ struct WorkerInput {
   What what;
 };
 
-// The actions. Replaces the report that is repeated to the coordinator.
+// ---- The actions.
+
+// Replaces the report that is repeated to the coordinator.
 struct Tell {
   Report report;
 };
@@ -175,13 +179,13 @@ struct Undo {};
 // Runs step `step`; what is left of it when WorkerState::rest is set.
 struct RunStep {
   int64_t step = 0;
-  bool counts_voids = false;  // joiner: counts void runs as its donor does from here on
+  bool counts_voids = false;  // joiner: takes the number of void runs from its donor, see Runner
 };
-// Makes the version that is held final, ahead of the next step.
+// Makes the version that the device holds final, ahead of the next step.
 struct Finalize {};
-// Runs the held-out pass with the parameters that are held.
+// Runs the held-out pass with the parameters that the device holds.
 struct Evaluate {};
-// Writes the version that is held: a file for each of these stages, in that folder.
+// Writes the version that the device holds: a file for each of these stages, into the folder.
 struct Save {
   int64_t version = 0;
   std::vector<StageId> stages;
@@ -241,8 +245,8 @@ enum class WorkerSituation : uint8_t {
   Evaluating,
 };
 
-// How a process has come to the run: it was there at its beginning; it joins the run under way and
-// waits for its part in the steps; its part in the steps has begun.
+// How a process takes part in the run. First: from the run's beginning. Waits: it joins a run under
+// way, and its part in the steps has not begun. Joined: that part has begun.
 enum class Membership : uint8_t { First, Waits, Joined };
 
 // All that a worker knows.
@@ -253,7 +257,7 @@ struct WorkerState {
   Report report;                     // what it repeats to the coordinator
   std::shared_ptr<const Told> told;  // the newest; null: nothing yet
   Status conversation = ok();        // not ok: it is over
-  Status memory = ok();              // not ok: it may still be in use, so the process must end
+  Status memory = ok();              // not ok: a failed call may still use memory, so leave the run
   std::shared_ptr<const Plan> plan;  // in force
   int64_t plan_serial = 1;           // of `plan`
   std::shared_ptr<const std::string> job_toml;
@@ -263,11 +267,11 @@ struct WorkerState {
   bool has_device = false, device_resumes = false;
   bool begun = false;   // it has been told to run
   bool halted = false;  // a number is not finite: no further step in this epoch
-  bool fresh = false;   // no step of this epoch has been done, and it is not the first
-  // When what it waits for must have come: the first instruction, connections, a part of the state.
+  bool fresh = false;   // no step of this epoch has been done yet; false in its first epoch
+  // Until when it waits: for the first instruction, for connections, for a part of the state.
   std::optional<Duration> deadline;
   std::set<WorkerId> connected;          // peers that it has connected to
-  std::map<WorkerId, Duration> calling;  // to which it connects, and when their host answered last
+  std::map<WorkerId, Duration> calling;  // peers it connects to, and when their host last answered
   std::set<WorkerId> reached;            // members that a joiner has found reachable
   std::string unreached;                 // the last line about a member that it cannot reach
   std::optional<StepSummary> pending;    // of the newest step, until its version is final
@@ -300,7 +304,7 @@ const Plan& plan_at_hand(const WorkerState& state);
 // True when what is left of a step of the plan in force can be run here.
 bool resumes(const WorkerState& state);
 
-// The exit code that says whether another process may do better later: 75, otherwise 1.
+// The exit code for an error: 75 if another process may succeed later, otherwise 1.
 int exit_code_of(const Error& error);
 
 }  // namespace tenuto

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
     settings.on_thread = [bind = real.bind_thread, device = job.device] { bind(device); };
   }
   settings.connect_limit = from_milliseconds(network.connect_seconds * 1000);
-  // A step that waits for a connection must not be taken for one that hangs.
+  // Less than the silence limit: a step that waits for a repair must not be taken for a hung one.
   settings.mend_limit = std::min(settings.mend_limit,
                                  Duration(from_milliseconds(network.silence_seconds * 1000) / 2));
   Result<std::unique_ptr<UcxTransport>> made = make_ucx_transport(settings, hello, mailbox);
@@ -61,13 +61,13 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
-// The transport without paths: UCX, inside a faulty one where links or partitions are rehearsed.
+// The transport without paths: UCX, wrapped in a faulty one where faults of links are injected.
 Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
                                    Mailbox& mailbox, const RealDevice& real) {
   FaultSettings settings;
   settings.seed = static_cast<uint64_t>(job.seed);
   const NetworkSettings& network = job.network;
-  if (!on_virtual_clock(job)) {  // there the link clock has them
+  if (!on_virtual_clock(job)) {  // on a virtual clock, the LinkClock delays messages instead
     settings.others.latency = from_milliseconds(network.latency_ms);
     settings.others.bytes_per_second = network.megabytes_per_second * 1e6;
   }

@@ -48,14 +48,15 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
 // A worker's transport.
 struct WorkerWire {
   std::unique_ptr<Transport> transport;
-  FaultyTransport* faulty = nullptr;  // the same or below it, when it rehearses links
+  FaultyTransport* faulty = nullptr;  // the same or inside it, when faults of links are injected
   StagedTransport* staged = nullptr;  // the same, when the device has memory of its own
   PathRule paths;                     // then: the rule that chooses the path of messages
 };
 
-// The transport that the job asks for: UCX; inside a faulty one where links are rehearsed on the
-// real clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all);
-// that inside a staged one where the device has memory of its own.
+// The transport that the job asks for: UCX. A faulty transport wraps it where links are emulated on
+// the real clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all)
+// or a partition is injected. A staged transport wraps these where the device has memory of its
+// own.
 //
 // Errors: Invalid/Job  network.path = "direct" and UCX cannot reach the device's memory
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,

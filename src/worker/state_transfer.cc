@@ -10,7 +10,7 @@
 namespace tenuto {
 namespace {
 
-// The share of the time between two parts that one part may take until it has arrived.
+// Parts grow while a part arrives within this share of the time between two parts, and else shrink.
 constexpr double kShare = 0.05;
 
 template <class Form>
@@ -65,7 +65,7 @@ bool StateTransfers::ready() const {
   });
 }
 
-// Copies the part, so that only the joiner has to wait until it has arrived.
+// Sends a copy of the part, so that only the joiner has to wait until it has arrived.
 Status StateTransfers::give(Transfer& transfer, const TransferMoment& time) {
   transfer.due = false;
   transfer.total = time.state->state_bytes(transfer.stage);

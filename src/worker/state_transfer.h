@@ -1,10 +1,10 @@
 // Both ends of a state transfer: a donor sends the state of a stage to a worker that joins a run,
 // in parts, one between any two steps, while steps go on.
 //
-// The joiner takes every update with the others, so a part that it has received stays current: a
-// part is made of whole units (StateStore::state_unit), each with all that an update of it reads. A
-// part has the version that both ends hold between two steps: the joiner waits for it there, the
-// donor only copies it and goes on.
+// The joiner takes every optimizer update together with the others, so a part that it has received
+// stays current: a part is made of whole units (StateStore::state_unit), each with all that an
+// update of it reads. A part is of the version that both ends hold between two steps. The donor
+// copies the part and goes on; the joiner waits until it has come.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,7 @@ class StateTransfers {
   Status begin(const std::vector<Joiner>& joiners, const TransferMoment& time);
   // Goes on with the transfers; to be called after each note().
   Status advance(const TransferMoment& time);
-  // True when the step may begin.
+  // True when the next step may begin: what is due of the transfers has arrived or been sent off.
   bool ready() const;
   // A transport call has ended. True when it was one of these transfers.
   bool note(const Done& done, Duration now);

@@ -35,7 +35,7 @@ std::set<WorkerId> transfer_peers(const Instruction& told, WorkerId self) {
     if (joiner.worker == self) peers.insert(joiner.donors.begin(), joiner.donors.end());
     if (contains(joiner.donors, self)) peers.insert(joiner.worker);
   }
-  peers.erase(WorkerId{});  // while it has no place in a plan
+  peers.erase(WorkerId{});  // no donor is chosen yet
   return peers;
 }
 

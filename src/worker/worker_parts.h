@@ -20,14 +20,14 @@ std::string names_of(const std::vector<StageId>& stages);
 // True when the step was taken and all its losses are numbers.
 bool is_finite(const StepSummary& summary);
 
-// Notes when the first op of the step began and the last weight gradient ended: what follows is the
-// update.
+// Notes when the first op of the step began and the last weight gradient ended, which is where the
+// update begins.
 void note_device_time(const std::vector<Event>& events, StepSummary& summary);
 
 // The entry for this process among the joiners; null: it has none.
 const Joiner* joiner_in(const Instruction& told, WorkerId self, int32_t incarnation);
 
-// The workers that this one gives the state to or gets it from, according to `told`.
+// The workers that `self` sends state to or receives it from, according to `told`.
 std::set<WorkerId> transfer_peers(const Instruction& told, WorkerId self);
 
 // True when this process is a member of the run, or one of its joiners.

@@ -78,7 +78,7 @@ WorkerEnd WorkerProcess::run() {
     outcomes_.pop_front();
     decide(std::move(what));
   }
-  // Peers may still wait for what is on its way.
+  // Wait until the last messages have left: peers may need them.
   if (transport_) {
     const Status closed = transport_->close(kCloseLimit);
     if (!closed.ok()) say(cat(name(), ": ", closed.error().message));
@@ -96,7 +96,7 @@ void WorkerProcess::hear() {
   }
 }
 
-// Waits for one message in the mailbox. News from control is read from the client.
+// Waits for one message in the mailbox. hear() reads the coordinator's instructions.
 void WorkerProcess::wait() {
   Duration limit = kIdle;
   if (state_.deadline) limit = std::min(limit, *state_.deadline - monotonic_clock().now());
@@ -105,7 +105,7 @@ void WorkerProcess::wait() {
   outcomes_.push_back(Idle{});
 }
 
-// What belongs to an abandoned call is dropped.
+// Turns the end of a call into an outcome, if the call was not abandoned.
 void WorkerProcess::note(const Done& done) {
   if (transfers_.note(done, monotonic_clock().now())) return move_transfers(ok());
   if (const auto call = calls_.find(done.ticket); call != calls_.end()) {
@@ -116,7 +116,8 @@ void WorkerProcess::note(const Done& done) {
   }
 }
 
-// Decides what follows from the input, and does it. While a step runs, the device is not asked.
+// Decides what follows from the input, and executes it. While a step runs, the state of the device
+// is taken as it was before.
 void WorkerProcess::decide(WorkerInput::What what) {
   DeviceState device = state_.device;
   if (compute_.compute && !in_step_) {
@@ -165,8 +166,8 @@ void WorkerProcess::execute(const MakeDevice&) {
   outcomes_.push_back(DeviceMade{ok(), compute_.compute->resumes() && !blocking});
 }
 
-// Makes a transport for this epoch alone. The address, the connections and all messages under way
-// of another epoch have ended with the transport of that epoch.
+// Makes a transport for this epoch alone. The address, connections and messages of an earlier epoch
+// have ended with its transport.
 Status WorkerProcess::make_wire(const Job& job, int64_t epoch) {
   const Hello hello{settings_.job, settings_.token, kWireVersion, self(), epoch};
   Result<WorkerWire> wire = make_worker_wire(job, hello, mailbox_, device_);
@@ -187,7 +188,7 @@ void WorkerProcess::join_parts() {
                           &mailbox_, &monotonic_clock(), compute_.pacer.get()});
 }
 
-// Nothing is heard any more from the transport of the epoch before.
+// Ends the transport of the epoch before and discards what it has posted.
 void WorkerProcess::execute(const RenewTransport& renew) {
   std::vector<StepInventory> held =
       inventories_of(holding_, compute_.compute->version(), *state_.plan,
@@ -261,7 +262,7 @@ void WorkerProcess::execute(const TransferState&) {
   move_transfers(transfers_.begin(state_.told->instruction.joiners, transfer_moment()));
 }
 
-// Goes on with the transfers before the next step, if that waits for them.
+// Goes on with the transfers, if the next step waits for them.
 void WorkerProcess::move_transfers(const Status& before) {
   if (state_.situation != WorkerSituation::Transferring) return;
   const Status status = before.ok() ? transfers_.advance(transfer_moment()) : before;

@@ -32,10 +32,11 @@ class WorkerProcess {
   WorkerEnd run();
 
  private:
-  // The most bytes that are kept of what was sent in a step, to be sent again after a loss.
+  // The most bytes of a step's sent messages that are kept, to be sent again after a worker is
+  // lost.
   static constexpr int64_t kKeptBytes = int64_t{1} << 28;
 
-  // What follows from a step while it runs.
+  // Handles what happens while a step runs.
   class Watch : public StepObserver {
    public:
     explicit Watch(WorkerProcess& process) : process_(process) {}
@@ -104,7 +105,7 @@ class WorkerProcess {
       transfers_;  // must outlive the transport, as the mailbox must outlive all of these
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
-  FaultyTransport* faulty_ = nullptr;  // the transport, when it rehearses links
+  FaultyTransport* faulty_ = nullptr;  // see WorkerWire; null: no faults of links
   StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
   std::map<Ticket, WorkerId> calls_;   // connections that are being made
   std::optional<Runner> runner_;
@@ -114,10 +115,10 @@ class WorkerProcess {
   Watch watch_{*this};
   PathRule path_rule_;
   std::map<WorkerId, PathState> paths_;
-  int64_t slots_of_plan_ = 0;  // the plan that the slots are for
+  int64_t slots_of_plan_ = 0;  // serial of the plan that the rings have their slots for
   StagedCounters copied_;      // as of the end of the step before
   std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
-  int64_t cut_off_at_ = -1;    // the newest step whose partitions have been rehearsed
+  int64_t cut_off_at_ = -1;    // the newest step whose partitions have been injected
   Holding holding_{kKeptBytes};
   // The last step in which an injected fault ends or stops this process, and how many of its ops
   // have ended.

@@ -29,8 +29,9 @@ struct WorkerEnd {
   bool left_out = false;  // the run goes on without this process, and may accept a new one
 };
 
-// Runs the worker to the end of its part. When the stream to the coordinator ends, this process
-// ends at once, with that exit code: it may be in the middle of a long op.
+// Runs the worker to the end of its part. When the conversation with the coordinator is over, this
+// process exits after a second at most, even in the middle of a long op; its exit code is as in
+// WorkerEnd.
 WorkerEnd run_worker(const WorkerSettings& settings, RealDevice device);
 
 }  // namespace tenuto

@@ -14,10 +14,11 @@
 namespace tenuto {
 namespace {
 
-// Steps between two looks at a paced device's lag.
+// A paced device's lag is summarized every so many steps.
 constexpr int64_t kLagInterval = 10;
 
-// Stops this process for so long. The signal to go on repeats: one before the stop would be lost.
+// Suspends this process for `limit`. SIGCONT is sent repeatedly: it has no effect if it comes
+// before the SIGSTOP.
 void stand_still(Duration limit) {
   sigevent wake{};
   wake.sigev_notify = SIGEV_SIGNAL;
@@ -67,8 +68,8 @@ void WorkerProcess::apply_faults(int64_t step, const std::vector<Fault>& wanted)
   }
 }
 
-// Each end of a link that is cut holds back what comes over it. Only once: not again when the step
-// is done again.
+// Injects partitions: each end of a link that is cut holds back the messages that come over it. Not
+// a second time when the step is done again.
 void WorkerProcess::cut_off(int64_t step) {
   if (faulty_ == nullptr || step <= cut_off_at_) return;
   cut_off_at_ = step;
@@ -85,7 +86,8 @@ void WorkerProcess::cut_off(int64_t step) {
   }
 }
 
-// Breaks them in the middle of the step's traffic: when half of the messages to the peer have left.
+// Injects broken connections: each breaks in the middle of the step, when half of the messages to
+// the peer have left.
 void WorkerProcess::break_connections(int64_t step) {
   const int32_t workers = job().worker_count();
   for (const auto& [first, second] :
@@ -101,8 +103,9 @@ void WorkerProcess::break_connections(int64_t step) {
   }
 }
 
-// The function that ends or stops this process in the step, if a fault says so; to be called after
-// each op. If only the rest of the step is run, the ops that ended before count as well.
+// The function that ends or suspends this process in the step, null without such a fault; to be
+// called after each op. If only the rest of the step is run, the ops that ended before the
+// interruption count as well.
 std::function<void(int64_t)> WorkerProcess::injected_end(int64_t step) {
   const Fault* fault = end_at(job().faults, step, self(), job().parallel.stages);
   if (fault == nullptr) return nullptr;
@@ -117,8 +120,8 @@ std::function<void(int64_t)> WorkerProcess::injected_end(int64_t step) {
   return end;
 }
 
-// Between two steps no message is under way, so each link may change its path, and the rings their
-// slots. Only this end changes: the other one sees the same bytes.
+// Between two steps no message is under way, so this end may change the path of each link and the
+// slots of the rings. The other end need not know: it receives the same bytes.
 void WorkerProcess::choose_paths() {
   if (staged_ == nullptr) return;
   for (const WorkerId peer : peers_of(*state_.plan, self())) {
@@ -204,7 +207,7 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   if (!events.ok()) return events.error();
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(std::move(events).value(), run.step, summary);
-  // How long messages took over a connection that broke says nothing of the link.
+  // Drop the times of messages over a connection that broke: they do not measure the link.
   std::erase_if(summary.sample.links, [&](const LinkSample& link) {
     return std::any_of(repairs.begin(), repairs.end(),
                        [&](const Repair& repair) { return repair.peer == link.from; });
@@ -230,7 +233,8 @@ void WorkerProcess::execute(const Evaluate&) {
   outcomes_.push_back(Evaluated{ok(), compute_.compute->outcome().losses});
 }
 
-// Shifts the senders' stamps as clocks that are ahead or behind would.
+// Injects clock skew: shifts the send times of received messages by the sender's skew minus this
+// worker's.
 void WorkerProcess::skew_stamps(std::vector<Event>& events, int64_t step) const {
   const int32_t stages = job().parallel.stages;
   const Duration own = skew_at(faults_, step, self(), stages);
