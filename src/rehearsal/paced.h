@@ -4,11 +4,11 @@
 //
 // Virtual clock: the device keeps its own time T. An op starts at s = max(T, when its inputs were
 // here on the virtual clock), sleeps until the absolute moment s + d, and sets T = s + d, so that a
-// late wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls;
-// therefore the lag (real finish - virtual finish) of every op that takes time is recorded, and a
-// run whose 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts
-// when start() is called; its lag is the time by which it lasts too long, and the step's time
-// includes it.
+// late wake-up shortens the next sleep instead of delaying the pipeline. The virtual clock hides
+// real stalls; therefore the lag (real finish - virtual finish) of every op that takes time is
+// recorded, and a run whose 99th percentile of lags exceeds a fifth of a typical op is declared
+// invalid. Real clock: an op starts when start() is called; its lag is the time by which it lasts
+// too long, and the step's time includes it.
 #pragma once
 
 #include <functional>

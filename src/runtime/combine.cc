@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint16_t kHalfNone = 0x7e00, kBFloatNone = 0x7fc0;
 
-// All bits or none. Choices are made by masks: a branch would keep the loops from becoming vector
-// instructions.
+// All bits set, or none. Choices are made by masks: a branch would keep the loops from becoming
+// vector instructions.
 inline uint32_t mask_of(bool chosen) { return uint32_t{0} - static_cast<uint32_t>(chosen); }
 
 // A half's exponent is moved to where fp32 has it, by a product that is exact. A subnormal half has
