@@ -63,7 +63,7 @@ Result<int64_t> number(const SafetensorsFile& file, const std::string& key) {
   return value;
 }
 
-// Opens all shards; with `version` >= 0 each must be of it.
+// Opens all shards. If `version` is not below 0, each shard must have it.
 Result<Shards> open_shards(const std::vector<std::string>& paths, int64_t version) {
   Shards shards;
   for (const std::string& path : paths) {

@@ -11,7 +11,7 @@
 
 namespace tenuto {
 
-// Decides what to do with the parameters; does not change them.
+// Decides what to do with the parameters; does not change them. compute.h says what a void step is.
 class AheadUpdate {
  public:
   // What Validate has to do.

@@ -175,7 +175,7 @@ void divide_as(std::byte* target, size_t size, int64_t count) {
     const Number number = Kind::load(numbers[i]);
     if constexpr (std::is_floating_point_v<Number>) {
       numbers[i] = Kind::store(number / static_cast<Number>(count));
-    } else {  // not as Number: a count of members may be more than it can hold
+    } else {  // as int64_t: Number may be too small for the count of members
       numbers[i] = static_cast<Stored>(static_cast<int64_t>(number) / count);
     }
   }

@@ -34,8 +34,9 @@ inline double clip_factor(double norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
 }
 
-// True when the gradients are used as they are: neither clipped nor skipped. A norm that is not
-// plain over some stages is not plain over more: sums, roots and the factor are monotonic.
+// True when the gradients are used as they are: neither clipped nor skipped. If the norm over some
+// stages is not plain, neither is the norm over more stages, because sums, roots and the factor are
+// monotonic.
 inline bool is_plain(const WholeNorm& norm, double clip) {
   return norm.skip == 0 && clip_factor(norm.norm, clip) == 1.0;
 }

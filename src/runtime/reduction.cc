@@ -206,8 +206,8 @@ void Reduction::post_receives() {
   }
 }
 
-// Goes along one chunk's chain as far as it can: starts the sends whose state is here, applies the
-// receives that have landed.
+// Goes along one chunk's chain as far as it can: queues its sends, and applies the receives that
+// have landed.
 void Reduction::advance(Chain& chain) {
   while (chain.applied < chain.entries.size()) {
     const int32_t index = chain.entries[chain.applied];
@@ -218,7 +218,8 @@ void Reduction::advance(Chain& chain) {
         finish_entry(chain, entry);
         continue;
       }
-      // A queued send is read later: if own and total are the same memory, from the total.
+      // A queued send reads its chunk later. If own and total are the same memory, it counts as
+      // reading the total, which then must not change before.
       entry.from_total = chain.in_total || in_place_;
       entry.at = chain.at;
       entry.tally = chain.tally;

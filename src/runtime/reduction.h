@@ -79,8 +79,8 @@ struct ReductionCall {
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
   Taker taker;                        // receive: adds it, if there is one
-  Duration ready{};                   // send: when the chunk was here and those before it to the
-                                      // same peer had set out, on the caller's clock
+  Duration ready{};                   // send: when the chunk was here and all earlier sends to the
+                                      // same peer had started, on the caller's clock
   uint64_t tally = 0;                 // send: of what goes out
 };
 
@@ -133,7 +133,8 @@ class Reduction {
   ReductionCall about(int32_t index) const;
   // What is here of `chunk`.
   ChunkState chunk_state(ChunkId chunk) const;
-  // How far this member is with `chunk`; ChunkHistory tells what it then has.
+  // How far this member is with `chunk`. From this ChunkHistory (collective/complete.h) tells what
+  // the member has of it.
   ChunkProgress progress(ChunkId chunk) const;
   // Whether nothing reads or changes `chunk` any more; then an average has been divided.
   bool settled(ChunkId chunk) const { return chain_of(chunk).open == 0; }
@@ -157,7 +158,7 @@ class Reduction {
     Duration at{};
     uint64_t tally = 0;
     int32_t next_send = -1;  // send, no limit: the next one to the same peer
-    Duration turn{};         // send: when those before it to the same peer had set out
+    Duration turn{};         // send: when all earlier sends to the same peer had started
   };
   struct Chain {  // one chunk's entries in round order, sends of a round before its receives
     int64_t first = 0, end = 0;  // elements
