@@ -23,9 +23,8 @@ inline bool feeds_compute(ValueKind kind) {
   return kind == ValueKind::Activation || kind == ValueKind::Gradient;
 }
 
-// Runs Forward, BackwardInput, BackwardWeight, Measure, Step and Evaluate, and keeps the values
-// that they make. Calls come from one thread, the worker's; reports go to the mailbox it was made
-// with.
+// Runs all ops but Send, Recv and Reduce, and keeps the values that they make. Calls come from one
+// thread, the worker's; reports go to the mailbox it was made with.
 //
 // StepAhead takes the optimizer step if the norm up to its own stage is plain (norm.h), else it
 // leaves the parameters as they were; the version counts the step either way. Validate, in the step

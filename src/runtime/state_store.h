@@ -37,7 +37,7 @@ class StateStore {
   // Writes a part that read_state has read from `first` on; the rest of the state stays as it is.
   // The last Step cannot be taken back any more. Requires: as read_state
   virtual Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) = 0;
-  // Sets the version to `version`, without a look at the state. A joiner does this before it has
+  // Sets the version to `version`, and leaves the state as it is. A joiner does this before it has
   // received the state; from then on it takes every Step together with the other holders, so that
   // the parts that it has received stay right.
   virtual Status adopt(int64_t version) = 0;

@@ -23,7 +23,7 @@ inline constexpr int32_t kTagChunks = 1 << 16;
 // Requires: part + 1, stage + 1 and micro + 1 below the limits above
 Tag tag_of(const Value& value, int64_t epoch, int64_t step);
 
-// The value that a tag names; none for a note or a collective's move.
+// The value that a tag names; none for a tag of the other functions below.
 std::optional<Value> value_of(const Tag& tag);
 
 // The tag of the note that goes back from the receiver of a value when messages block: of another
