@@ -47,10 +47,10 @@ struct PacedOptions {
 
 // A paced device that holds `stages` of `job`, one or several. Its numbers are those of
 // paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
-// name its value: a message that holds another value ends the op with Corrupt/Link. A pause
-// between two steps that is longer than a typical op (set-up, a checkpoint) sets the virtual clock
-// of a device that holds the first stage to the present moment; the others' clocks follow with the
-// messages.
+// name its value: a message that holds another value ends the op with Corrupt/Link. A pause between
+// two steps that is longer than a forward (set-up, a checkpoint) sets the virtual clock of a device
+// that holds the first stage to the present moment; the clocks of the others follow with the
+// messages. A pause before the rest of a step does so at every device.
 //
 // Requires: at least one stage, all of them the plan's and of one worker
 std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,

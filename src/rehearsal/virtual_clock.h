@@ -1,4 +1,4 @@
-// The virtual clock of a worker: what makes the pacers of its steps.
+// The virtual clock of a worker: makes the pacer of each run of a step.
 #pragma once
 
 #include <memory>

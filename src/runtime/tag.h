@@ -23,7 +23,8 @@ inline constexpr int32_t kTagChunks = 1 << 16;
 // Requires: part + 1, stage + 1 and micro + 1 below the limits above
 Tag tag_of(const Value& value, int64_t epoch, int64_t step);
 
-// The value that a tag names; none for a tag of the other functions below.
+// The value that a tag names; none if the tag is that of a note, a collective's move or a state
+// transfer.
 std::optional<Value> value_of(const Tag& tag);
 
 // The tag of the note that goes back from the receiver of a value when messages block: of another
