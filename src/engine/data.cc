@@ -21,7 +21,7 @@ namespace {
 
 Error refuse(std::string message) { return {Code::Invalid, Reach::Job, std::move(message)}; }
 
-// What a Draw needs of the job.
+// Chooses the rows of a Draw, by the job's settings.
 struct Sampler {
   explicit Sampler(const Job& job)
       : seed(static_cast<uint64_t>(job.seed)),
@@ -104,7 +104,7 @@ class TextData : public Data {
   Tensors targets(const Draw& draw) const override { return {bytes(draw, 1).view({-1})}; }
 
  private:
-  // The bytes that come `ahead` after those of the rows.
+  // The bytes of the rows, each row shifted forward by `ahead` bytes of the text.
   at::Tensor bytes(const Draw& draw, int64_t ahead) const {
     const at::Tensor rows = at::empty({sampler_.rows, sequence_}, at::kLong);
     int64_t* into = rows.mutable_data_ptr<int64_t>();

@@ -41,11 +41,12 @@ class Data {
 // text     the files one after the other; a row is a window of sequence + 1 bytes
 // classes  each file is one class; a row is a window of `sequence` bytes as counts of its 256 byte
 //          values, scaled to mean 1
-// csv      a line of numbers a row, the last one its class; columns scaled to mean 0 and deviation
-//          1 over the training lines; a first line that is not numbers is a heading
+// csv      each line is a row of numbers, and its last number is the class; columns are scaled to
+//          mean 0 and deviation 1 over the training lines; a first line that is not numbers is a
+//          heading
 //
-// Errors: Invalid/Job for a missing file, too little of it (how much is needed), a line that is not
-//         numbers, and a kind that the model cannot learn from
+// Errors: Invalid/Job for a missing file, too few bytes or lines (the error says how many are
+//         needed), a line that is not numbers, and a kind that the model cannot learn from
 Result<std::unique_ptr<Data>> open_data(const Job& job);
 
 }  // namespace tenuto

@@ -64,7 +64,8 @@ at::Tensor TorchDevice::allocate_host(at::IntArrayRef sizes, at::ScalarType type
 
 // Memory that is allocated on the compute stream may still be in use by work queued there. So
 // buffers are allocated on the stream of the copies into them, which is idle when nothing comes.
-// The compute stream's use of the memory is recorded, so that its memory is reused only after that.
+// record_stream tells the allocator that the compute stream uses the memory too, so it is reused
+// only after that use.
 at::Tensor TorchDevice::allocate(at::IntArrayRef sizes, at::ScalarType type) const {
   const auto options = at::TensorOptions().dtype(type).device(place_);
   if (!accelerator()) return at::empty(sizes, options);

@@ -1,5 +1,5 @@
-// Any device that torch can drive, used by calls that all devices have, and the values of a
-// worker's stages that lie in its memory. Private to engine/.
+// A device that torch can drive, used only through calls that all of torch's devices have, and a
+// value in its memory. Private to engine/.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -28,7 +28,8 @@ struct ProductOf {
   DeferredWork* deferred;
 };
 
-// What autograd keeps between the two passes.
+// A linear layer as a function of autograd. Its backward leaves the weight's gradient as deferred
+// work, if there is a list for that.
 class Product : public torch::autograd::Function<Product> {
  public:
   // The leaves `value` and `bias_value` are arguments so that autograd sees them; the product is

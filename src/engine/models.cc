@@ -76,7 +76,7 @@ void LayerStack::bind(const Weights& weights) {
     }
     CHECK(false, cat("the stage has no ", name));
   };
-  ModelSettings untied = model_;  // names of each layer's own weights
+  ModelSettings untied = model_;  // with it the last layer lists a head.weight
   untied.tied = false;
   for (int32_t index = stage_.layer_first; index < stage_.layer_end; ++index) {
     Layer layer{index, {}};

@@ -63,7 +63,7 @@ Result<int64_t> number(const SafetensorsFile& file, const std::string& key) {
   return value;
 }
 
-// Opens all shards; with `version` >= 0 each must be of it.
+// Opens all shards. If `version` is not below 0, each shard must have it.
 Result<Shards> open_shards(const std::vector<std::string>& paths, int64_t version) {
   Shards shards;
   for (const std::string& path : paths) {
@@ -134,7 +134,7 @@ Status Weights::save(const std::string& path, int64_t version) {
                             {kUpdates, cat(updates_)}});
 }
 
-// The rows of a part, in their order.
+// The flat tensors of the state, each a row of a part, in their order in the part.
 std::vector<at::Tensor> Weights::state_rows() const {
   std::vector<at::Tensor> rows = {values_.detach()};
   for (const auto& [name, row] : state()) rows.push_back(row);

@@ -42,7 +42,7 @@ struct StageSurroundings {
   TorchDevice device;
   std::unique_ptr<Data> data;  // none: neither the first nor the last stage is here
   std::shared_ptr<ValueStore> store;
-  std::shared_ptr<Copies> copies;        // of the store; none where it is the host's memory
+  std::shared_ptr<Copies> copies;        // of the store; none: its values are in the host's memory
   std::map<Value, Boundary> boundaries;  // of activations and gradients, by kind and stage
 };
 

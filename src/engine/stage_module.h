@@ -37,8 +37,8 @@ class StageModule {
   virtual Boundary inputs() const = 0;
   // What forward gives to the next stage. Not asked at the last stage.
   virtual Boundary outputs() const = 0;
-  // Computes a micro-batch. A function of its arguments and the weights alone: an interrupted step
-  // runs some micro-batches again. Changes no input, nor a weight.
+  // Computes a micro-batch. The result must depend on the arguments and the weights alone, because
+  // an interrupted step runs some micro-batches again. Changes no input and no weight.
   virtual Tensors forward(const Tensors& inputs, const Pass& pass) const = 0;
   // The loss of a micro-batch, a single number, from what the last stage's forward returned.
   virtual at::Tensor loss(const Tensors& outputs, const Tensors& targets) const = 0;

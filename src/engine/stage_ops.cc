@@ -22,7 +22,7 @@
 namespace tenuto {
 namespace {
 
-// The backward of `outputs`, except of those that depend on nothing with a gradient.
+// Runs the backward from those of `outputs` that require a gradient.
 void run_backward(const Tensors& outputs, Tensors gradients) {
   Tensors roots;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -280,7 +280,8 @@ double StageEngine::rate_of(int64_t step) const {
   return learning_rate(job_.optimizer, step, job_.steps);
 }
 
-// Takes the update that leads to version_, so that it can be taken back.
+// Takes the update that leads to version_. Before it, copies what undo() needs, if a step may have
+// to be undone.
 void StageEngine::take(double clip, bool kept) {
   if (keeps_back_up_) {
     weights_.back_up();

@@ -66,10 +66,10 @@ class Weights {
   void change_totals();
   // Sets the gradient sums to zero.
   void clear_gradients();
-  // From now on a backward leaves its gradients apart from the sums, where nothing of an earlier
-  // backward is left; or, with false, it adds them to the sums.
+  // With true, the next backward puts its gradients into fresh tensors apart from the sums; with
+  // false, backwards add their gradients to the sums.
   void leave_apart(bool apart);
-  // Takes out the gradients that backwards have left apart from the sums.
+  // Takes out the gradients that a backward has put apart from the sums.
   std::vector<WeightGradient> take_apart();
   // Adds such gradients to the sums.
   void add(const std::vector<WeightGradient>& made);
@@ -99,10 +99,11 @@ class Weights {
   // A worker that has received a unit and then takes every update that the donor takes keeps that
   // unit right, whatever else it has not received yet. The reason: update() computes an element
   // from its mean gradient, the rate and the clip factor, which all members have alike; from the
-  // number of updates, which is sent first; and from the element's own unit. The values could not
-  // be sent as a whole before the optimizer's tensors, nor after them: a value moves by its
-  // moments, and SGD's momentum takes weight decay from the value. An optimizer whose update of an
-  // element reads the state of other elements would need other units.
+  // number of updates, which is sent first; and from the element's own unit. To send all values
+  // first and the optimizer's tensors later, or the other way round, would be wrong: the update of
+  // a value reads its moments, and the update of SGD's momentum reads the value, because of weight
+  // decay. An optimizer whose update of an element reads the state of other elements would need
+  // other units.
   int64_t state_bytes() const;
   // Bytes of one unit.
   int64_t state_unit() const;

@@ -13,8 +13,8 @@
 //         gamma runs. Differs: the reading at which a run starts is weighed under the new run, not
 //         under the old one. Otherwise the probability of a run of length 0 is always the hazard,
 //         whatever the reading is.
-// Not so: comparing the means of a window before and of a window after. That finds a step of 15 %
-//         as soon, but gives no probability, and somebody must choose a spread for every link.
+// Not taken: comparing the means of a window before and of a window after. That finds a step of
+//         15 % as soon, but gives no probability, and a person must choose a spread for every link.
 #pragma once
 
 #include <array>

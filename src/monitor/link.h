@@ -71,8 +71,8 @@ class LinkWatch {
   struct Drift {
     int32_t readings = 0;
     Level level;
-    int64_t left = 0;  // the step since which it has been outside of a tenth without a break
-    bool outside = false;
+    int64_t left = 0;      // the step since which it has been outside without a break
+    bool outside = false;  // it differs from the last level by over half of LinkOptions::drift
   };
   std::optional<Verdict> add_round_trip(const Reading& reading, double floor);
   std::optional<Verdict> follow_drift(const Reading& reading, double floor);

@@ -56,7 +56,7 @@ struct MonitorState {
   std::map<WorkerId, SpeedWatch> workers;
   std::map<std::pair<StageId, OpKind>, StageTimes> stages;
   Duration typical_op{};  // median over stages and kinds, of the newest step
-  Cluster cluster;        // as planned with after the last call
+  Cluster cluster;        // the one that the last call returned to plan with
 };
 
 // What one call has found.

@@ -1,4 +1,4 @@
-// A step on the virtual clock whose messages leave by themselves.
+// A step on the virtual clock whose messages do not pass through the device's queue.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 namespace tenuto {
 
 // The bytes of a message go at once; its stamp has the virtual arrival, which a LinkClock computes.
-// The device has a virtual clock of its own (paced.h) and needs to know when inputs were there.
+// The device has a virtual clock of its own (paced.h) and is told when the inputs of an op were
+// there.
 //
-// Under ready dispatch a choice between ops belongs to a virtual moment. So a message that arrives
-// later than that moment on the virtual clock does not count yet, though its bytes are here.
+// Under ready dispatch the next op is chosen at a moment of the virtual clock. A message that
+// arrives later on that clock does not count for the choice, even if its bytes are here already.
 class ClockedStep : public StepPacer {
  public:
   // Both must outlive the pacer.
@@ -49,12 +50,12 @@ class ClockedStep : public StepPacer {
 
   StepState& state_;
   LinkClock& links_;
-  const bool choosing_;         // between ops: the dispatch is ready
+  const bool choosing_;         // the dispatch is ready
   std::vector<Duration> left_;  // when the last byte of a reduction's message left, by call
   // Receives that arrive later than the moment of the next choice, and that moment.
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> held_;
   Duration choice_at_{};
-  Duration resumed_at_{};   // what was stored before is here since
+  Duration resumed_at_{};   // when the stored values of a resumed step were there
   Duration reduced_at_{};   // the end of the last reduction
   Duration wake_at_{};      // zero = no reason to wake before a report
   int32_t awaited_ = 0;     // receives for compute ops that are posted and not here

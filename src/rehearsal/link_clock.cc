@@ -45,7 +45,8 @@ LinkClock make_link_clock(const Job& job) {
   Link link;
   link.latency = from_milliseconds(job.network.latency_ms);
   link.bytes_per_second = job.network.megabytes_per_second * 1e6;
-  // An op that begins late by the patience still ends at its virtual moment.
+  // A patience shorter than every op: an op that begins late by it can still end at its virtual
+  // moment.
   Duration shortest = Duration::max();
   const DeviceSettings& device = job.device;
   for (const auto* lengths :

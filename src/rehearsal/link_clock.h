@@ -24,9 +24,10 @@ struct Passage {
 // calls; jitter comes on top, so that with it a message may arrive before the one ahead of it.
 class LinkClock {
  public:
-  // `every` holds for each link without one of its own. `patience`: how long, in real time, a
-  // choice between ops waits for messages that are here already on the virtual clock
-  // (Dispatch::Ready). `blocking`: messages leave through the device's queue (ir/device_queue.h).
+  // `every` is the latency and rate of each link that set() or set_links() has not given its own.
+  // `patience`: how long, in real time, a choice between ops waits for messages that are here
+  // already on the virtual clock (Dispatch::Ready). `blocking`: messages leave through the device's
+  // queue (ir/device_queue.h).
   LinkClock(Link every, Duration patience, bool blocking = false)
       : every_{every, {}}, patience_(patience), blocking_(blocking) {}
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
@@ -56,8 +57,7 @@ class LinkClock {
 };
 
 // The links of a paced run on the virtual clock: [network] latency_ms, megabytes_per_second and
-// send, without faults; the patience is half of the shortest op that takes time, 1 ms
-// if none does.
+// send, without faults; the patience is half of the shortest op that takes time, 1 ms if none does.
 LinkClock make_link_clock(const Job& job);
 
 }  // namespace tenuto

@@ -52,8 +52,9 @@ Result<Duration> PacedStage::begin(int64_t step) {
   begin_step(step);
   common_->begin(step);
   std::fill(sums_.begin(), sums_.end(), 0.0F);
-  // The stages after the first have nothing to do before its messages come; the virtual arrival of
-  // these moves their clocks on. The moment at which the host lets them begin must not count.
+  // After a pause only the first stage's clock is set to the host's. The clocks of later stages
+  // follow the virtual arrivals of its messages, so the moment at which the host begins their step
+  // does not count.
   return set_clock_on(first_stage());
 }
 
@@ -187,7 +188,8 @@ Status PacedStage::start(const Op& op, Duration inputs_at, Ticket ticket) {
   work.start = common_->clock.now();
   if (common_->virtual_clock) {
     work.start = std::max(common_->now, inputs_at);
-    // A clip decision that is really here before its virtual arrival must not delay other ops.
+    // The loop may start a Validate long before the virtual arrival of its clip decision: it must
+    // not delay other ops.
     if (op.kind != OpKind::Validate) common_->now = work.start + work.length;
   }
   if (work.length.count() == 0) {  // an instant: not worth two changes of thread

@@ -4,11 +4,11 @@
 //
 // Virtual clock: the device keeps its own time T. An op starts at s = max(T, when its inputs were
 // here on the virtual clock), sleeps until the absolute moment s + d, and sets T = s + d, so that a
-// late wake-up shortens the next sleep instead of delaying the pipeline. It hides real stalls;
-// therefore the lag (real finish - virtual finish) of every op that takes time is recorded, and a
-// run whose 99th percentile exceeds a fifth of an op is declared invalid. Real clock: an op starts
-// when start() is called; its lag is the time by which it lasts too long, and the step's time
-// includes it.
+// late wake-up shortens the next sleep instead of delaying the pipeline. The virtual clock hides
+// real stalls; therefore the lag (real finish - virtual finish) of every op that takes time is
+// recorded, and a run whose 99th percentile of lags exceeds a fifth of a typical op is declared
+// invalid. Real clock: an op starts when start() is called; its lag is the time by which it lasts
+// too long, and the step's time includes it.
 #pragma once
 
 #include <functional>
@@ -47,10 +47,10 @@ struct PacedOptions {
 
 // A paced device that holds `stages` of `job`, one or several. Its numbers are those of
 // paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
-// name its value: a message that holds another value ends the op with Corrupt/Link. A pause
-// between two steps that is longer than a typical op (set-up, a checkpoint) sets the virtual clock
-// of a device that holds the first stage to the present moment; the others' clocks follow with the
-// messages.
+// name its value: a message that holds another value ends the op with Corrupt/Link. A pause between
+// two steps that is longer than a forward (set-up, a checkpoint) sets the virtual clock of a device
+// that holds the first stage to the present moment; the clocks of the others follow with the
+// messages. A pause before the rest of a step does so at every device.
 //
 // Requires: at least one stage, all of them the plan's and of one worker
 std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,

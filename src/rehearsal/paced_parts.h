@@ -21,7 +21,7 @@ namespace tenuto {
 // Numbers of a message, of weights, of sums.
 using Floats = std::vector<float>;
 
-// The numbers of a Norm or a ClipDecision in its message.
+// Reads a Norm or a ClipDecision from its message.
 template <class Form>
 Form read_form(const Floats& from) {
   Form form;
@@ -29,7 +29,7 @@ Form read_form(const Floats& from) {
   return form;
 }
 
-// And into it.
+// Writes a Norm or a ClipDecision into its message.
 template <class Form>
 void write_form(Floats& to, const Form& form) {
   std::memcpy(to.data(), &form, sizeof(form));
@@ -50,35 +50,36 @@ void write_label(Floats& message, const Value& whose);
 // Errors: Corrupt/Link  it is another value, or its numbers are not those that were sent
 Status check_label(const Floats& message, const Value& whose);
 
-// One weight bucket: a run of the stage's weights that is reduced by itself.
+// One weight bucket: a range of the stage's weights that is reduced by itself.
 struct Bucket {
   int16_t part = -1;
   StageId owner;  // whose initial weights it has: its stage, or the first one of a tied pair
   size_t first = 0, end = 0;
 };
 
-// The buckets of a stage with so many weights: as many as the plan reduces it in.
+// The buckets of a stage with `weights` weights: one for each part that the plan reduces by itself.
 std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights);
 
 // What all stages of a worker have in common: the job's settings, the values, the device's own
 // time, its lag. The worker's thread owns the values and the time.
 struct PacedCommon {
   PacedCommon(const Job& job, const Clock& clock, Mailbox& mailbox, const PacedOptions& options);
-  // A step begins: the store is empty, see also KeptValues.
+  // A step begins: empties the store. KeptValues says which kept values stay.
   void begin(int64_t next);
-  // Makes a value of `size` elements, any numbers in it.
+  // Makes a value of `size` elements, with any content.
   Floats* make(const Value& value, size_t size);
   // Moves a value, if it is in the store, to those that are kept for resume().
   void keep(const Value& value);
   // Forgets a value of the store, if it is there.
   void discard(const Value& value);
-  // The memory of a value is not needed any more: that of a message is used again.
+  // Takes the memory of a value that is not needed any more; memory of a message's size is used
+  // again.
   void recycle(Floats& numbers);
 
   const DeviceSettings device;
   const PacedOptions options;
   const bool virtual_clock;
-  const bool sleeps;  // no clock but the monotonic one can be slept by
+  const bool sleeps;  // false: the clock is a test's, by which no thread can sleep
   const Clock& clock;
   Mailbox& mailbox;
   const size_t elements;  // of a message

@@ -20,7 +20,7 @@ struct PacedStash {
   Floats x, y, dy;
 };
 
-// One op with all that its thread touches; the store itself belongs to the worker's thread.
+// One op with all that the compute thread touches; the store itself belongs to the worker's thread.
 struct PacedWork {
   Op op;
   Ticket ticket{};
@@ -36,7 +36,8 @@ struct PacedWork {
   std::vector<std::pair<MicroId, double>> loss;  // made by the op
 };
 
-// What lies between two ops of a stage is in `common`; its thread computes one op after the other.
+// One stage. The values between its ops are in `common`; its thread computes one op after the
+// other.
 class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
  public:
   PacedStage(const Job& job, const Plan& plan, StageId stage, std::shared_ptr<PacedCommon> common);

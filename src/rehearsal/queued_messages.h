@@ -1,5 +1,5 @@
-// For a step whose messages leave through the device's queue: the queue of one worker, and what is
-// known here of the other ends of its messages.
+// The device queue of one worker, for a step whose messages leave through it, and what the worker
+// knows of the other ends of its messages.
 //
 // The bytes go at once; only the virtual times obey the queue (ir/device_queue.h). For these both
 // ends must know when the other has started the message: the bytes carry the start of the send in
@@ -19,7 +19,7 @@ namespace tenuto {
 // Ops by their place in the worker's list.
 class QueuedMessages {
  public:
-  // As DeviceQueue.
+  // Arguments as those of DeviceQueue.
   QueuedMessages(std::span<const Op> list, std::vector<int32_t> order, bool split_backward,
                  Duration origin);
   // True for an op that is in the queue.
@@ -37,8 +37,8 @@ class QueuedMessages {
   void set_way(int32_t index, Duration way) { half(index).way = way; }
   // The call that moves the bytes has ended.
   void set_moved(int32_t index) { half(index).moved = true; }
-  // The end of a message, once: when its bytes have moved and both starts are known. The queue is
-  // told the end as soon as both starts and the time of the bytes are known.
+  // The end of a message: returned once, when its bytes have moved and both starts are known. Tells
+  // the queue the end earlier, as soon as both starts and the time of the bytes are known.
   std::optional<Duration> find_end(int32_t index);
   // Eight bytes for the note of a message: it holds the start of the receive.
   std::span<std::byte> note(int32_t index) {

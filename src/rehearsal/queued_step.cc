@@ -73,8 +73,8 @@ bool QueuedStep::ended(int32_t index, Duration now, const Done& done) {
   return find_end(index);
 }
 
-// Notes the times of a message of which both ends are known and whose bytes are here. True when it
-// has ended with that.
+// If the message has ended, both its starts are known and its bytes have moved: notes its times and
+// returns true.
 bool QueuedStep::find_end(int32_t index) {
   const auto end = queue_->find_end(index);
   if (!end) return false;

@@ -1,4 +1,4 @@
-// The virtual clock of a worker: what makes the pacers of its steps.
+// The virtual clock of a worker: makes the pacer of each run of a step.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace tenuto {
 
-// Messages take the time that `links` says, and leave through the device's queue if they block;
-// those of a held-out pass leave by themselves.
+// Messages take the time that `links` says. Blocking messages leave through the device's queue,
+// except in a held-out pass.
 class VirtualClock : public Pacer {
  public:
   // `links` must outlive the clock.

@@ -1,6 +1,6 @@
-// The optimizer step of one stage from its StepAhead to its Validate: the decision at StepAhead,
-// and whether Validate keeps it. All devices share this rule of post-validation; each keeps its own
-// parameters.
+// Post-validation of the optimizer step of one stage: decides at StepAhead whether the step is
+// taken before the global norm is known, and at Validate whether it is undone. All devices share
+// these rules; each keeps its own parameters.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,28 @@
 
 namespace tenuto {
 
-// Decides what to do with the parameters; does not change them.
+// Decides what to do with the parameters; does not change them. compute.h says what a void step is.
 class AheadUpdate {
  public:
   // What Validate has to do.
   enum class Ruling : uint8_t {
-    Stands,  // nothing: there was no step ahead, or what it did was right
-    Redo,    // take the step back, if it was taken, and take it with the clipped gradients
-    Skip,    // take the step back, if it was taken
+    Stands,  // nothing: no StepAhead is open, or its step was right
+    Redo,    // undo the step if it was taken, and take it with the clipped gradients
+    Skip,    // undo the step if it was taken
   };
 
   // `clip` is the norm that gradients are clipped to; 0 = never.
   explicit AheadUpdate(double clip) : clip_(clip) {}
 
-  // A step begins, or the part of it that validates.
+  // A run of a step begins, or a run of its Validates alone, ahead of it (Runner::make_final). The
+  // step is void from its start if it has to be run again, or if the StepAhead before it did not
+  // update.
   void begin() {
     if (over_) again_ = over_ = false;
     void_ = again_ || pending_ == Pending::Held;
   }
-  // True when an op is to be computed: its step is not void, or the op belongs to no step.
+  // True when an op must be computed: in a void step only Validate and Evaluate, which do not
+  // belong to it.
   bool counts(OpKind kind) const {
     return !void_ || kind == OpKind::Validate || kind == OpKind::Evaluate;
   }
@@ -38,7 +41,7 @@ class AheadUpdate {
   // True when the open step was taken.
   bool taken() const { return pending_ == Pending::Taken; }
 
-  // The StepAhead of a void step has come: it takes no step.
+  // The StepAhead of a void step has come: it updates nothing.
   void pass() { over_ = true; }
   // StepAhead: decides by the norm up to this stage whether the step is taken. Requires: not void,
   // not open.
@@ -50,7 +53,8 @@ class AheadUpdate {
   }
   // The clip decision that the last stage's Validate sends.
   WholeNorm clip_decision() const { return open() ? whole_of(so_far_) : WholeNorm{}; }
-  // Validate: what the clip decision asks for. `version` is the one that is held.
+  // Validate: judges the open step by the clip decision. `version` is the present version of the
+  // parameters.
   Ruling judge(const WholeNorm& clip_decision, int64_t version) {
     if (!open()) return Ruling::Stands;
     finality_ = finality_of(clip_decision, version);
@@ -95,7 +99,7 @@ class AheadUpdate {
   Pending pending_ = Pending::None;
   RunningNorm so_far_;
   bool void_ = false;
-  bool again_ = false;  // the step has to be run again; set from its Validate to the next begin
+  bool again_ = false;  // the step has to be run again; until the begin after its void run
   bool over_ = false;   // the void run of the step has come to its StepAhead
   Finality finality_;
 };

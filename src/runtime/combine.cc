@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint16_t kHalfNone = 0x7e00, kBFloatNone = 0x7fc0;
 
-// All bits or none. Choices are made by masks: a branch would keep the loops from becoming vector
-// instructions.
+// All bits set, or none. Choices are made by masks: a branch would keep the loops from becoming
+// vector instructions.
 inline uint32_t mask_of(bool chosen) { return uint32_t{0} - static_cast<uint32_t>(chosen); }
 
 // A half's exponent is moved to where fp32 has it, by a product that is exact. A subnormal half has
@@ -175,7 +175,7 @@ void divide_as(std::byte* target, size_t size, int64_t count) {
     const Number number = Kind::load(numbers[i]);
     if constexpr (std::is_floating_point_v<Number>) {
       numbers[i] = Kind::store(number / static_cast<Number>(count));
-    } else {  // not as Number: a count of members may be more than it can hold
+    } else {  // as int64_t: Number may be too small for the count of members
       numbers[i] = static_cast<Stored>(static_cast<int64_t>(number) / count);
     }
   }

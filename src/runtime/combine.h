@@ -1,11 +1,11 @@
 // Combines two tensors element by element.
 //
 // Idea:  each operation gives the same bits if its two operands are swapped. So two members that
-//        combine the same two parts, of which each has a different one as its own, end with the
-//        same bits. This holds for signed zeros and for NaN: minima, maxima and all operations on
-//        16-bit numbers return a quiet NaN without sign or payload. The exception is the fp32 or
-//        fp64 sum of two different NaN: the processor returns either of them. To fix this would
-//        cost sums half their speed.
+//        send each other their parts, and combine what came with their own, end with the same bits.
+//        This holds for signed zeros and for NaN: minima, maxima and all operations on 16-bit
+//        numbers return a quiet NaN without sign or payload. The exception is the fp32 or fp64 sum
+//        of two different NaN: the processor returns either of them. To fix this would cost sums
+//        half their speed.
 // Speed: plain loops over restricted pointers, which the compiler turns into vector instructions.
 #pragma once
 

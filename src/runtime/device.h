@@ -13,10 +13,10 @@ namespace tenuto {
 // One device with the stages that it holds.
 class Device : public StageCompute, public Optimizer, public StateStore {
  public:
-  // True when resume() may be called, and kept values stay.
+  // True when the device implements keep(), drop() and resume().
   virtual bool resumes() const { return false; }
   // Copies values between the device's memory and the host's; nullptr: bytes() and allocate() give
-  // the host's memory. It lives as long as this.
+  // the host's memory. The copies live as long as this device.
   virtual Copies* copies() { return nullptr; }
   // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
   // = unchanged. Requires speed in (0, 1].

@@ -1,5 +1,5 @@
-// Keeps memory that is never freed, because a transport may still write to it after all waits for
-// that have been given up.
+// Keeps memory that must never be freed: a transport whose calls did not end in time may still
+// write to it.
 #pragma once
 
 #include <mutex>

@@ -13,15 +13,15 @@
 namespace tenuto {
 
 // The kept values of a worker, all its stages together: of the step that was begun last, and of the
-// one before. `Held` is what the device holds as a value.
+// one before. `Held` is the device's type of a value.
 template <class Held>
 class KeptValues {
  public:
   // Values by name, as a store has them.
   using Values = std::map<Value, Held>;
 
-  // Step `next` begins: values kept of the step before stay; if the same step is run again, its own
-  // do not. `give_up` gets the values that do not stay, and must leave none.
+  // Step `next` begins, maybe for a second time: of all kept values only those of the step before
+  // stay. `give_up` gets each map of values that do not stay, and must leave it empty.
   template <class GiveUp>
   void begin(int64_t next, const GiveUp& give_up) {
     if (step_ != next) {
@@ -31,7 +31,7 @@ class KeptValues {
     }
     give_up(now_);
   }
-  // The value is kept, in the place of one of the same name.
+  // Keeps a value; it replaces one of the same name.
   void keep(const Value& value, Held held) { now_.insert_or_assign(value, std::move(held)); }
   // Takes out a value that is not needed any more, if it is here.
   std::optional<Held> drop(const Value& value) {
@@ -41,8 +41,8 @@ class KeptValues {
     now_.erase(found);
     return held;
   }
-  // What is left of step `wanted` begins: puts the `stored` values, wherever they are, and no
-  // others into the store. A second call changes nothing.
+  // The rest of step `wanted` begins: moves the `stored` values, if they are kept, into the store,
+  // and removes all others from the store. A second call changes nothing.
   void resume(int64_t wanted, const std::vector<Value>& stored, Values& store) {
     if (step_ != wanted) {  // the step after has been begun, or this one never was
       store.clear();
@@ -52,7 +52,8 @@ class KeptValues {
     before_.clear();
     Values all;
     for (const Value& value : stored) {
-      // A kept value is whole; in the store there may be memory whose message has not come.
+      // Kept values first: they are whole, and in the store may be a buffer whose message has not
+      // come.
       for (Values* place : {&now_, &store}) {
         if (const auto found = place->find(value); found != place->end()) {
           all.insert(place->extract(found));
@@ -64,7 +65,7 @@ class KeptValues {
   }
 
  private:
-  int64_t step_ = -1;  // that was begun last
+  int64_t step_ = -1;  // the step that was begun last
   Values now_, before_;
 };
 

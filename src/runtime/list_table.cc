@@ -106,7 +106,7 @@ Status ListTable::refuse_strangers(const Plan& plan, const Schedule& schedule,
 }
 
 void ListTable::find_producers(int32_t stage_count) {
-  std::map<Value, int32_t> writer;  // ordered, so that reads of every value are ranges of it
+  std::map<Value, int32_t> writer;  // sorted: a read of every value of a kind reads a range of it
   for (size_t i = 0; i < list_.size(); ++i) {
     for (const Value& value : effect_of(list_[i], stage_count).write) {
       writer.emplace(value, static_cast<int32_t>(i));

@@ -1,4 +1,4 @@
-// The norm of a step, as devices pass it on and judge by it.
+// The gradient norm of a step: what stages send each other of it, and whether it requires clipping.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct RunningNorm {
   int64_t bad = 0;
 };
 
-// What a ClipDecision carries. All zeros: there is nothing against the step.
+// What a ClipDecision carries. All zeros: the step is neither clipped nor skipped.
 struct WholeNorm {
   double norm = 0;
   int64_t skip = 0;  // not 0: the gradients are not finite, the step is not taken
@@ -28,14 +28,15 @@ inline WholeNorm whole_of(const RunningNorm& running) {
   return {std::sqrt(running.squares.value()), running.bad > 0 ? 1 : 0};
 }
 
-// The factor of a step's gradients, at most 1; `clip` is the norm that they are clipped to, 0 =
-// never.
+// The factor that scales a step's gradients, at most 1; `clip` is the norm that they are clipped
+// to, 0 = never.
 inline double clip_factor(double norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
 }
 
-// True when the gradients are used as they are: neither clipped nor skipped. A norm that is not
-// plain over some stages is not plain over more: sums, roots and the factor are monotonic.
+// True when the gradients are used as they are: neither clipped nor skipped. If the norm over some
+// stages is not plain, neither is the norm over more stages, because sums, roots and the factor are
+// monotonic.
 inline bool is_plain(const WholeNorm& norm, double clip) {
   return norm.skip == 0 && clip_factor(norm.norm, clip) == 1.0;
 }

@@ -14,7 +14,7 @@ namespace tenuto {
 class OpenCalls {
  public:
   OpenCalls(uint64_t base, size_t count) : base_(base), calls_(count, State::Idle) {}
-  // Call `call` is made: its ticket.
+  // Call `call` begins; returns its ticket.
   Ticket begin(int32_t call) {
     at(call) = State::UnderWay;
     ++count_;

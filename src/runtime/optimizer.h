@@ -1,6 +1,6 @@
 // Optimizer says which version of the parameters a device holds, and how its steps ended. The
-// updates themselves are ops (compute.h). Asked by the runner between two runs of a step, and by
-// the worker between two steps.
+// updates themselves are ops (compute.h). The runner asks it between two runs of a step, the worker
+// between two steps.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace tenuto {
 
-// The outcome of a step by its ClipDecision; before Validate, by the norm up to the worker's own
-// stage.
+// The outcome of a step. After a Step, norm and `finite` are those of the clip decision; after a
+// StepAhead, those of the first stage to the worker's own.
 struct StepOutcome {
-  double gradient_norm = 0;       // global, before clipping
+  double gradient_norm = 0;       // before clipping
   double learning_rate = 0;       // that the step used
   bool finite = true;             // false: the step was skipped, parameters are unchanged
   std::vector<MicroLoss> losses;  // of the micro-batches whose last stage ran here, by micro
@@ -26,8 +26,8 @@ struct StepOutcome {
 struct Finality {
   int64_t version = 0;
   bool again = false;        // Validate has changed the parameters that the step under way began
-                             // with: all of it is void and has to be run again
-  double gradient_norm = 0;  // as StepOutcome
+                             // with: that step is void and has to be run again
+  double gradient_norm = 0;  // global, before clipping
   bool finite = true;
   bool clipped = false;  // the gradients were scaled down, or are not finite
 };
@@ -42,7 +42,8 @@ class Optimizer {
   virtual int64_t version() const = 0;
   // The newest final version and the clip decision on its step.
   virtual Finality finality() = 0;
-  // No step is void any more: a new epoch, in which all members begin with what is final.
+  // A new epoch begins, in which all members start from the final version: no step is void any
+  // more.
   virtual void start_over() = 0;
   // Takes the last Step back, exactly; Invalid when there is none to take back.
   virtual Status undo() = 0;

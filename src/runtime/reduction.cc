@@ -120,7 +120,7 @@ void Reduction::add_entry(const Move& move, bool send, int32_t round) {
   entries_.push_back(entry);
 }
 
-// Lines up the sends to each peer.
+// Links each send to the next one to the same peer.
 void Reduction::line_up() {
   std::map<WorkerId, int32_t> newest;
   for (const int32_t index : sends_) {
@@ -196,7 +196,8 @@ void Reduction::post_receives() {
       free_slots_.pop_back();
     }
     entry.state = State::UnderWay;
-    // Only a receive whose turn it is: until it has come, nothing else uses what it is added to.
+    // A taker adds only a receive that is next in its chain: until its message has come, nothing
+    // else uses the chunk.
     entry.taken = settings_.takers && entry.add && chain.entries[chain.applied] == index &&
                   sends_over(chain, chain.applied);
     ReductionCall& call = calls_.emplace_back(about(index));
@@ -205,8 +206,8 @@ void Reduction::post_receives() {
   }
 }
 
-// Goes along one chunk's chain as far as it can: starts the sends whose state is here, applies the
-// receives that have landed.
+// Goes along one chunk's chain as far as it can: queues its sends, and applies the receives that
+// have landed.
 void Reduction::advance(Chain& chain) {
   while (chain.applied < chain.entries.size()) {
     const int32_t index = chain.entries[chain.applied];
@@ -217,7 +218,8 @@ void Reduction::advance(Chain& chain) {
         finish_entry(chain, entry);
         continue;
       }
-      // A queued send is read later: if own and total are the same memory, from the total.
+      // A queued send reads its chunk later. If own and total are the same memory, it counts as
+      // reading the total, which then must not change before.
       entry.from_total = chain.in_total || in_place_;
       entry.at = chain.at;
       entry.tally = chain.tally;
@@ -242,7 +244,8 @@ void Reduction::start_send(int32_t index) {
   call.tally = entry.tally;
 }
 
-// Starts the sends whose turn it is: of each peer's line, or of all up to the limit.
+// Starts the sends whose turn it is: without a limit in each peer's order, with one in the order of
+// all.
 void Reduction::post_sends() {
   for (int32_t& head : heads_) {
     Duration turn{};
@@ -302,7 +305,8 @@ bool Reduction::kept(const Chain& chain) const {
   return settings_.kept.empty() || settings_.kept[static_cast<size_t>(&chain - chains_.data())];
 }
 
-// Nothing moves or reads this chunk any more. A chunk that nobody sent here is this member's own.
+// Nothing moves or reads this chunk any more. If nobody sent it here, the result is this member's
+// own.
 void Reduction::complete(Chain& chain) {
   if (!kept(chain)) return;
   const std::span<std::byte> total = part(total_, chain);

@@ -1,23 +1,22 @@
 // Executes a collective for one of its members as a dataflow: a move starts when the state that it
 // reads is here, not when a round of the whole group is over.
 //
-// Right:  a round says which state a move reads (all moves of a round read the state before it), so
-//         each chunk has its own chain of sends and receives, in round order, and chains of
-//         different chunks never wait for each other but for their turn. An add is always "what is
-//         here + what came", in chain order, so every member computes the same sums in the same
-//         order on every run.
-// Memory: the worker's own sum is read in place and never written, unless it is to become the total
-//         itself; an added chunk lands in one of kScratchSlots scratch slots, a plain one directly
-//         in the total. Receives are posted in round order, so the oldest unfinished round always
-//         has its slots and the group cannot stall.
+// Right:  all moves of a round read the state before it. So each chunk has its own chain of sends
+//         and receives, in round order; chains of different chunks wait for each other only for
+//         their turn to be sent or received. An add is always "what is here + what came", in chain
+//         order, so a member computes the same sums in the same order on every run.
+// Memory: the worker's own sum is read in place and never written, unless it and the total are the
+//         same memory. A chunk that is to be added lands in one of kScratchSlots scratch slots; a
+//         chunk that replaces what is here lands directly in the total, unless this member sends
+//         the old chunk in the same round. Receives are posted in round order, so the oldest
+//         unfinished round always has its slots and the group cannot stall.
 // Sends:  sends to one peer leave in round order, as the cost model has it, whichever chunk was
-//         ready first. With a limit on sends under way all sends leave in the order of (round,
-//         chunk), none before its turn. Why a limit: messages that leave together share the port,
-//         and the first arrives as late as the last. Why in turn: take the least (round, chunk)
-//         that is not over everywhere. All moves before it are over at all members. So no earlier
-//         send is under way or waiting, its senders have their chunks, and no earlier receive holds
-//         a slot: this move always goes on. A later send that went first could hold the port while
-//         its receiver waits for the one behind it.
+//         ready first. With a limit on sends under way, all sends leave in the order of (round,
+//         chunk). Why a limit: messages that leave together share the port, and the first arrives
+//         as late as the last. Why this order: the first move in it that is not over can always go
+//         on, because all moves before it are over at all members. So its sender has the chunk, no
+//         earlier send is under way, and no earlier receive holds a slot. If a later send went
+//         first, it could hold the port while its receiver waits for the send behind it.
 //
 // No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
@@ -35,30 +34,31 @@
 
 namespace tenuto {
 
-// Added chunks that may be on their way to one member at once: two hide the way back of a credit,
-// two more a late neighbour.
+// The most chunks to be added that may be on their way to one member at once: two hide the time
+// that a grant takes to the sender, two more hide a late neighbour.
 inline constexpr int32_t kScratchSlots = 4;
 
 // What a member does in a collective, beside its moves.
 struct ReductionSettings {
   Element element = Element::Float32;
   Operation operation = Operation::Sum;
-  // Sends under way at once, each in its turn; 0 = as many as can be, those to one peer in turn.
+  // The most sends under way at once, which then leave in the order of (round, chunk); 0 = no
+  // limit, and only sends to the same peer keep an order.
   int32_t sends_at_once = 0;
-  // Receives posted from the first one on that has not come; 0 = as many as there is scratch for.
-  // Why a limit: otherwise a member that is ahead sends what is needed later. That shares the
-  // receiver's port with what is needed now, and the sender of the latter becomes late for all
-  // others.
+  // The most receives posted, counted from the first whose message has not come; 0 = as many as
+  // there is scratch for. Why a limit: otherwise a member that is ahead sends chunks that are
+  // needed later. These share the receiver's port with the chunk that is needed now, whose sender
+  // then becomes late for all others.
   int32_t receives_at_once = 0;
-  // Whether the wire gives messages to takers: a chunk whose turn it is to be added is then added
-  // from the wire's own memory. If that is cut off, it is unknown how much of it was added; so not
-  // for groups that go on with what is here when a member dies.
+  // True: the wire gives messages to takers, so a chunk whose turn it is to be added is added from
+  // the wire's own memory. If the connection is lost meanwhile, nobody knows how much of the chunk
+  // was added; so a group that goes on with its partial sums when a member dies must not set this.
   bool takers = false;
-  // [chunk] Whether the member ends with it, as with its own chunks of a reduce-scatter. Empty =
-  // with all. Other chunks of the total are left undefined.
+  // [chunk] True: the chunk belongs to this member's result; in a reduce-scatter only its own
+  // chunks do. Empty = all chunks. Other chunks of the total are left undefined.
   std::vector<bool> kept;
-  // [chunk] True: it begins with what is in the total, or is received before it is read; false:
-  // with the member's own. Empty = all with its own.
+  // [chunk] True: the chunk begins with what is in the total, or is received before it is read;
+  // false: it begins with the member's own input. Empty = all begin with the own input.
   std::vector<bool> begun;
 };
 
@@ -79,8 +79,8 @@ struct ReductionCall {
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
   Taker taker;                        // receive: adds it, if there is one
-  Duration ready{};                   // send: when the chunk was here and those before it to the
-                                      // same peer had set out, on the caller's clock
+  Duration ready{};                   // send: when the chunk was here and all earlier sends to the
+                                      // same peer had started, on the caller's clock
   uint64_t tally = 0;                 // send: of what goes out
 };
 
@@ -103,15 +103,15 @@ class Reduction {
   //           same or do not overlap
   Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
             const ReductionTensor& tensor, std::vector<int64_t> scratch = {});
-  Reduction(const Reduction&) = delete;  // takers know where it is
+  Reduction(const Reduction&) = delete;  // takers hold its address
   Reduction& operator=(const Reduction&) = delete;
 
   // Messages that `self` sends or receives in `collective`, empty chunks included: every call index
   // is below it.
   static int32_t call_count(const Collective& collective, WorkerId self);
 
-  // Calls that can be made now and have not been returned before. Valid until the next call of this
-  // object.
+  // Calls that can be made now and have not been returned before. Valid until startable() or
+  // finish() is called.
   std::span<const ReductionCall> startable();
   // The call has ended: what was sent has left at `at` and may be overwritten, what was received is
   // here since `at` and has this tally.
@@ -126,14 +126,15 @@ class Reduction {
   Duration done_at() const { return done_at_; }
   // The peer of call `index`, for reports.
   WorkerId peer_of(int32_t index) const;
-  // A call that is under way, the oldest receive if there is one: what the member waits for. Spans
-  // are empty; index -1 when none is.
+  // What the member waits for: the oldest receive under way, else the oldest send under way. Spans
+  // are empty; index -1 = nothing is under way.
   ReductionCall waiting() const;
   // Call `index` as it was returned, without spans.
   ReductionCall about(int32_t index) const;
   // What is here of `chunk`.
   ChunkState chunk_state(ChunkId chunk) const;
-  // How far this member is with `chunk`; ChunkHistory tells what it then has.
+  // How far this member is with `chunk`. From this ChunkHistory (collective/complete.h) tells what
+  // the member has of it.
   ChunkProgress progress(ChunkId chunk) const;
   // Whether nothing reads or changes `chunk` any more; then an average has been divided.
   bool is_complete(ChunkId chunk) const { return chain_of(chunk).open == 0; }
@@ -143,7 +144,7 @@ class Reduction {
   std::vector<int64_t> take_scratch();
 
  private:
-  // Queued: a send whose state is here and whose turn has not come.
+  // Queued: a send whose chunk is ready, but whose turn has not come.
   enum class State : uint8_t { Waiting, Queued, UnderWay, Landed, Done };
   struct Entry {  // one send or receive of this member
     bool send = false, add = false, direct = false;
@@ -157,7 +158,7 @@ class Reduction {
     Duration at{};
     uint64_t tally = 0;
     int32_t next_send = -1;  // send, no limit: the next one to the same peer
-    Duration turn{};         // send: when those before it to the same peer had set out
+    Duration turn{};         // send: when all earlier sends to the same peer had started
   };
   struct Chain {  // one chunk's entries in round order, sends of a round before its receives
     int64_t first = 0, end = 0;  // elements
@@ -209,15 +210,15 @@ class Reduction {
   std::span<const std::byte> own_;
   std::span<std::byte> total_;
   std::vector<int64_t> scratch_;
-  size_t slot_words_ = 0;  // of a slot in the scratch
+  size_t slot_words_ = 0;  // size of a slot in the scratch
   std::vector<int32_t> free_slots_;
   std::vector<Entry> entries_;
   std::vector<Taking> takings_;  // [entry], with takers
   std::vector<Chain> chains_;
   std::vector<int32_t> receives_;  // entry indices in round order
   size_t next_receive_ = 0;
-  size_t first_coming_ = 0;     // those before it have come
-  std::vector<int32_t> sends_;  // the same in the order of their turns, when there is a limit
+  size_t first_coming_ = 0;     // place in receives_: all before it have come
+  std::vector<int32_t> sends_;  // entry indices; with a limit by (round, chunk)
   size_t next_send_ = 0;
   std::vector<int32_t> heads_;  // without a limit: the next send to each peer, -1 = none
   int32_t sending_ = 0;         // sends under way

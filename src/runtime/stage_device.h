@@ -1,5 +1,5 @@
-// What a device does for one stage in the same way whatever it computes with: its compute thread
-// takes one op at a time, it resumes steps, and it counts versions of the parameters.
+// The part of a stage's device that is the same for every kind of device: its compute thread takes
+// one op at a time, it resumes steps, and it counts versions of the parameters.
 #pragma once
 
 #include <atomic>
@@ -72,7 +72,7 @@ class CallSlot {
 };
 
 // The device of one stage. `Face` is Device, or an interface that extends it; `Stash` is what a
-// Forward keeps for its BackwardInput, `Late` what that keeps for its BackwardWeight.
+// Forward keeps for its BackwardInput, `Late` what a BackwardInput keeps for its BackwardWeight.
 template <class Face, class Stash, class Late>
 class StageDevice : public Face {
  public:
@@ -130,7 +130,7 @@ class StageDevice : public Face {
         ahead_(clip),
         account_(stage) {}
 
-  // Waits for the op under way, for calls that the step loop does not make.
+  // Waits until no op is under way. Calls other than those for the ops of a step begin with it.
   virtual Status await_idle() { return ok(); }
   // Puts the stored values, and no others, back into the store.
   virtual void restore(int64_t step, const std::vector<Value>& stored) = 0;

@@ -156,8 +156,8 @@ class Staged : public StagedTransport {
   Gate gate_;  // outlives the wire below
   std::unique_ptr<Transport> inner_;
 
-  mutable std::mutex mutex_;  // guards what follows, and makes calls of inner_ one at a time; the
-                              // gate's and the mailboxes' own are locked under it
+  mutable std::mutex mutex_;  // guards what follows, and makes calls of inner_ one at a time; while
+                              // it is held, those of the gate and the mailboxes may be locked
   std::condition_variable changed_;
   Copies* copies_ = nullptr;
   std::map<WorkerId, Path> paths_;

@@ -1,15 +1,16 @@
 // The wire of a worker whose values lie in a device's memory: hands that memory to the wire below
 // (direct), or carries the bytes through pinned memory of the host (staged), link by link.
 //
-// Staged, out: a slot, a copy from the device on a stream of its own, a send of the slot by the
-// communication thread; the slot is free when that send has ended. In: a slot is posted, then
-// copied to the device; the message has come when the copy has ended. Slots come in rings, one for
-// each peer, direction, kind of value and stage (runtime/path.h), so that neither direction nor
-// kind ever waits for the other; a message that finds no free slot of its ring waits for one, in
-// the order of the calls. Values in the host's memory (norm, clip decision, sums) go as they are.
+// A staged send takes a slot of pinned memory, copies the value from the device into it on a stream
+// of its own, and sends the slot; the slot is free when the wire below has ended that send. A
+// staged receive posts a slot and, when the message is in it, copies it to the device; then the
+// receive has ended. Slots come in rings, one for each peer, direction, kind of value and stage
+// (runtime/path.h), so that no direction and no kind waits for another; a message that finds no
+// free slot of its ring waits for one, in the order of the calls. Values in the host's memory
+// (norm, clip decision, sums) are never staged.
 //
-// Each end of a link has a path of its own: the bytes and names on the wire are the same with both
-// paths. So each end changes its path by itself, between two steps, and they need not agree.
+// The bytes and names on the wire are the same with both paths. So each end of a link has its own
+// path, which it may change between two steps, and the ends need not agree.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,9 @@
 
 namespace tenuto {
 
-// What went which way, since the start.
+// Counts of messages and times of copies since the start.
 struct StagedCounters {
-  int64_t direct = 0;      // messages of the device's memory, both directions
+  int64_t direct = 0;      // messages on the direct path, both directions
   int64_t sent = 0;        // staged and sent
   int64_t received = 0;    // staged and received
   Duration to_host{};      // time of the copies from the device
@@ -46,7 +47,8 @@ class StagedTransport : public Transport {
   virtual void set_path(WorkerId peer, Path path) = 0;
   // The slots of each ring from now on; a ring that is not named has one.
   virtual void set_slots(std::map<Ring, int32_t> slots) = 0;
-  // How many messages with `peer` failed and how often it was lost, since the last call.
+  // Errors with `peer` since the last call: messages that failed, losses of the peer, and broken
+  // connections that were repaired.
   virtual int32_t take_errors(WorkerId peer) = 0;
   // Any thread.
   virtual StagedCounters counters() const = 0;

@@ -122,7 +122,7 @@ class Stages : public Face {
   using Parts = std::vector<StagePart<Face>>;
   // All parts, as they were given.
   const Parts& parts() const { return parts_; }
-  // The first part: what concerns the device as a whole is asked of it.
+  // The first part, which answers for the device as a whole.
   Face& first() const { return *parts_.front().device; }
 
  private:
@@ -147,7 +147,7 @@ class Stages : public Face {
     }
     return ok();
   }
-  // The parts share one clock, which only goes on: the last part says when the step begins.
+  // The parts share one clock, which never goes back: what the last part returns is the latest.
   template <class Call>
   Result<Duration> latest(const Call& call) {
     Duration begun{};

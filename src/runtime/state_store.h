@@ -23,12 +23,13 @@ class StateStore {
   // Reads parameters and optimizer state of what it holds from the shards in `paths`, which any
   // partition may have written.
   virtual Status load(const std::vector<std::string>& paths, int64_t version) = 0;
-  // Parameters and optimizer state of `stage`, which it holds, as so many bytes: the same on each
-  // holder that has the same version.
+  // The size in bytes of the parameters and optimizer state of `stage`, which it holds. Holders
+  // with the same version have the same bytes.
   virtual int64_t state_bytes(StageId stage) const = 0;
-  // Parts of the state are made of whole units of so many bytes. A unit that was written stays
-  // right through every Step that is taken with the others, if all units before it were written
-  // too: the update of a unit reads only the gradient, the units before it, and itself.
+  // The size in bytes of a unit; a part of the state is made of whole units. Once a unit and all
+  // units before it are written, the unit stays right through every Step that this worker takes
+  // together with the other holders: the update of a unit reads only the gradient, the units before
+  // it, and itself.
   virtual int64_t state_unit(StageId stage) const = 0;
   // Copies the part that begins at byte `first`.
   // Requires: first and the size are multiples of state_unit, first + size <= state_bytes
@@ -36,8 +37,9 @@ class StateStore {
   // Writes a part that read_state has read from `first` on; the rest of the state stays as it is.
   // The last Step cannot be taken back any more. Requires: as read_state
   virtual Status write_state(StageId stage, int64_t first, std::span<const std::byte> from) = 0;
-  // What is held counts as `version` from here on, whatever it is. A worker that joins a run takes
-  // every Step with the others, so that the parts of their state that it is given stay right.
+  // Sets the version to `version`, and leaves the state as it is. A joiner does this before it has
+  // received the state; from then on it takes every Step together with the other holders, so that
+  // the parts that it has received stay right.
   virtual Status adopt(int64_t version) = 0;
 };
 

@@ -1,5 +1,5 @@
 // What one stage has of a step beside the values that travel: which micro-batches' weight gradients
-// are in its sum, and the step's outcome. All devices go on with a step by the rules that are here.
+// are in its sum, and the step's outcome. All devices resume a step by these rules.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tenuto {
 class StepAccount {
  public:
   explicit StepAccount(StageId stage) : stage_(stage) {}
-  // A run of step `step` begins from nothing.
+  // A run of the whole step `step` begins.
   void begin(int64_t step);
   // A run of what is left of `step` begins. The sum is used as a whole or not at all: if has_sum()
   // is false afterwards, the device must set it to zero.
@@ -36,7 +36,7 @@ class StepAccount {
   // Keeps one loss per micro-batch, also if its forward runs again. A held-out pass has the number
   // of the step after it: resume() of that step removes the losses of the pass.
   void note_loss(const MicroLoss& loss, bool held_out);
-  // The outcome of the step, to be written.
+  // The outcome of the step, into which the device writes.
   StepOutcome& outcome() { return outcome_; }
   // The same with losses in the order of micro-batches.
   const StepOutcome& sorted_outcome();
@@ -45,20 +45,19 @@ class StepAccount {
   const StageId stage_;
   int64_t step_ = 0;
   std::set<MicroId> summed_, unsummed_;
-  std::set<MicroId> held_out_;    // of the losses of the newest step
+  std::set<MicroId> held_out_;    // those whose loss in outcome_ is of a held-out pass
   StepOutcome outcome_, before_;  // of the newest step, and of the one before
 };
 
-// Takes back the Step of the stage that `optimizer` is for, if what is left of the step asks for
-// it.
+// Undoes the Step of `stage` if `rest` asks for it; `optimizer` is that of the stage.
 //
-// Errors: Invalid/Call  there is none; or the version is not one that can be in that step
+// Errors: Invalid/Call  there is no Step to undo; or the version is neither `step` nor `step` + 1
 Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const RestPart& rest);
 
-// Keeps the stashes, or the weight works, of a stage with which what is left of the step begins,
-// and removes the others.
+// Of the stashes, or the weight works, `held` by a stage, keeps those in `stored` and removes the
+// others.
 //
-// Errors: Invalid/Call  one of them is not here
+// Errors: Invalid/Call  one in `stored` is missing
 template <class Held>
 Status keep_wanted(ValueKind kind, StageId stage, const std::vector<Value>& stored,
                    std::map<MicroId, Held>& held) {

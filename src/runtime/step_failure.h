@@ -15,7 +15,8 @@ namespace tenuto {
 // Which worker, stage and step: the beginning of every sentence.
 std::string place_of(const StepState& state);
 
-// The error with the op at `index` and its peer in its sentence; no peer: -1.
+// The error, with the place, the op at `index` and the peer added to its sentence; `peer` -1 =
+// none.
 Error explain(const StepState& state, int32_t index, const Error& error, WorkerId peer);
 
 // The error of a step in which nothing has ended for too long. `heads`: the ops that the walk lets
@@ -23,12 +24,12 @@ Error explain(const StepState& state, int32_t index, const Error& error, WorkerI
 Error silence_of(const StepState& state, const StepReductions& reductions,
                  std::span<const int32_t> heads);
 
-// The loss of `peer` ends the step if this worker still has ops with it. That a peer only left
-// early, with all its ops done, does not.
+// The error of the loss of `peer`, if this worker still has ops with it. Otherwise ok: a peer that
+// leaves after its last op with this worker does not end the step.
 Status loss_of(const StepState& state, WorkerId peer, const Error& error);
 
-// Leaves nothing under way, see run_step; adds to the error what could not be ended. Returns the
-// compute ops that have ended well meanwhile.
+// Ends all calls that are under way, as run_step says; adds to the error what could not be ended.
+// Returns the compute ops that ended without an error meanwhile.
 std::vector<int32_t> end_calls(StepState& state, StepReductions& reductions, Error& error);
 
 }  // namespace tenuto

@@ -1,4 +1,5 @@
-// Who watches a step while it runs, and says how it stands with control.
+// The interface to the caller of a step while it runs: the step reports its progress, and asks what
+// the coordinator has said.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +10,22 @@
 
 namespace tenuto {
 
-// What control says at this moment; read whenever the mailbox reports news from control.
+// What the coordinator has said up to now; asked again whenever the mailbox reports news from it.
 struct Standing {
   int64_t committed = 0;  // the Step or StepAhead of step i waits for committed >= i
   bool abandon = false;   // stop in the middle of the step
 };
 
-// All calls come from the worker's thread, in the middle of the step. As it is, every step is
-// committed and nobody is told anything.
+// All calls come from the worker's thread, in the middle of the step. This base class commits every
+// step and ignores all reports.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  // Asked when step `step` starts and on news from control.
+  // Asked when step `step` starts, and on news from the coordinator.
   virtual Standing standing(int64_t step) { return {step, false}; }
-  // `peer` is lost: told once of each, also of peers that this step no longer needs.
+  // `peer` is lost: called once for each peer, also for those that this step no longer needs.
   virtual void lost(WorkerId peer, const Error& error) { (void)peer, (void)error; }
-  // An op has ended; `count` of the step have.
+  // An op has ended; `count` ops of the step have ended by now.
   virtual void ended(int64_t count) { (void)count; }
   // The Validates of the list have ended: version `step` is final.
   virtual void validated() {}

@@ -1,5 +1,5 @@
-// The seam through which a rehearsal gives the ops of a step other times than those at which they
-// really run: those of a virtual clock (rehearsal/). A real run has no pacer.
+// The interface through which a rehearsal gives the ops of a step the times of a virtual clock
+// (rehearsal/), instead of those at which they really run. A real run has no pacer.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace tenuto {
 struct ReductionCall;
 struct StepState;
 
-// Gives the calls of one run their times, and writes them into the rows of its StepState. Its one
-// thread calls it; ops are named by their place in the list.
+// Gives the calls of one run their times, and writes them into the rows of its StepState. The
+// worker's thread calls it; ops are named by their place in the list.
 class CallPacer {
  public:
   virtual ~CallPacer() = default;
@@ -27,11 +27,12 @@ class CallPacer {
   virtual Duration start(int32_t index) = 0;
   // A send starts: the stamp of its message.
   virtual Stamp send(int32_t index, const Tag& tag) = 0;
-  // The note that the receiver of a message sends to its sender; empty = none.
+  // The buffer of the note that the receiver of a message sends to its sender
+  // (rehearsal/queued_messages.h); empty = no note.
   virtual std::span<std::byte> note(int32_t index) = 0;
   // The call of the note has ended.
   virtual void take_note(int32_t index) = 0;
-  // The call of the op has ended, at `now`. True when the op has, too.
+  // The call of the op has ended, at `now`. True when the op has ended with it.
   virtual bool ended(int32_t index, Duration now, const Done& done) = 0;
 
   // A message of a reduction is sent by call number `call`: its stamp.
@@ -42,12 +43,12 @@ class CallPacer {
   virtual void reduced(Duration at) = 0;
 };
 
-// Decides besides when the ops of the run start and end.
+// Also decides when the ops of the run start and end.
 class StepPacer : public CallPacer {
  public:
   // The device has begun the step: no op starts before `at`.
   virtual Status begin(Duration at) = 0;
-  // The loop looks for ops to start, all that it can see until it waits again.
+  // A round begins: the loop goes once through the ops that could start.
   virtual void begin_round() = 0;
   // An op that ends now, though the report of its call came earlier.
   virtual std::optional<int32_t> next_end() = 0;
@@ -56,8 +57,8 @@ class StepPacer : public CallPacer {
   // An op that starts now, though may_start() refused it; or a receive, posted already, whose note
   // is to be sent now.
   virtual std::optional<int32_t> next_start() = 0;
-  // Nothing has started or ended in this round, and nothing was refused: moves the pacer's own time
-  // on. True when it has moved.
+  // No op has ended in this round, and none was refused: may move the pacer's own time on. True
+  // when it has moved.
   virtual bool move_on() = 0;
   // On the machine's clock, when to look again without a report; zero = no reason to.
   virtual Duration wake_at() const = 0;

@@ -13,8 +13,8 @@
 
 namespace tenuto {
 
-// Runs each Reduce as messages, and checks its total before a Step can use it. Messages are calls
-// by their numbers in the ListTable.
+// Runs each Reduce as messages, and checks its total before a Step can use it. Each message is a
+// call, with its number in the ListTable.
 class StepReductions {
  public:
   // `scratch` is memory of earlier runs, to be used again.

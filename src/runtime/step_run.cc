@@ -64,7 +64,7 @@ Result<std::vector<Event>> StepRun::loop() {
   }
 }
 
-// Starts all that the walk and the circumstances allow.
+// Starts all ops that the walk, the coordinator and the pacer let start.
 Status StepRun::start_ready() {
   for (bool again = true; again;) {
     if (state_.pacer != nullptr) {
@@ -94,7 +94,7 @@ bool StepRun::may_start(int32_t index) {
   return state_.pacer == nullptr || state_.pacer->may_start(index);
 }
 
-// Starts what the pacer lets start by itself. `again`: whether there may be more to start then.
+// Starts the ops that the pacer names. Sets `again` if more may be able to start then.
 Status StepRun::start_paced(bool idle, bool& again) {
   const size_t ended = ended_;
   while (const auto index = state_.pacer->next_start()) {
@@ -175,7 +175,8 @@ Status StepRun::start_receive(int32_t index) {
                                   buffer.value(), state_.calls.begin(index));
 }
 
-// The note of a message, if it has one: from its receiver to its sender.
+// Starts the call of a message's note, if it has one: the message's receiver sends it to the
+// sender.
 Status StepRun::start_note(int32_t index) {
   const std::span<std::byte> note = state_.pacer->note(index);
   if (note.empty()) return ok();

@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// Which run of its step a run is.
+// What tells a run of a step from other runs of it.
 struct RunName {
   uint64_t base = 0;       // its first ticket, see StepState
   int64_t serial = 0;      // tags its messages
@@ -53,9 +53,9 @@ class StepRun {
   const Machine& machine_;
   const bool validated_;
   StepReductions reductions_;
-  std::vector<int32_t> heads_;  // a copy of what the walk says
+  std::vector<int32_t> heads_;  // a copy of Walk::startable()
   Standing standing_;
-  Duration deadline_{};  // silence until here is failure
+  Duration deadline_{};  // the step fails if no call ends until then
   std::vector<Event> events_;
   size_t ended_ = 0;         // ops
   int64_t validations_ = 0;  // Validates that have not ended

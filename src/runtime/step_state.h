@@ -26,8 +26,8 @@ struct OpRow {
 // call i < list size is op i, then come the messages of reductions, then, if there is a pacer, one
 // note for each op.
 struct StepState {
-  // Tickets from `base` on are the run's own: ticket_count() of them. `serial` tags its messages.
-  // All else must outlive the run.
+  // Tickets from `base` on are the run's own: ticket_count() of them. Its messages are tagged with
+  // `number`, its serial. The other arguments must outlive the run.
   StepState(const StepInput& of, const Machine& on, const Schedule& listed, const ListTable& looked,
             uint64_t base, int64_t number);
   // How many tickets a run needs.

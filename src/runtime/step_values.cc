@@ -65,8 +65,8 @@ void end_step(StepState& state) {
     if (state.rows[i].done && op.kind == OpKind::Step) stepped.push_back(op.stage);
   }
   std::vector<Value> stored = state.walk.stored();
-  // If backward is not split, weight work stands for a weight gradient that this run has added to
-  // the sum. For the gradients in `unsummed` it has added none.
+  // If backward is not split, weight work stands for a weight gradient that is in the sum. In this
+  // run a backward of `unsummed` has added none, so its weight work does not count.
   std::erase_if(stored, [&](const Value& value) {
     const Value gradient{ValueKind::Gradient, -1, value.stage, value.micro};
     return value.kind == ValueKind::WeightWork && !state.input.plan->split_backward &&

@@ -1,5 +1,5 @@
-// What becomes of the values of a step that the walk has freed, or that are left at its end, when
-// they are kept for the case that another worker is lost (holding.h).
+// Keeps or discards the values of a step that the walk has freed or that are left at its end. Those
+// that are kept serve when another worker is lost (holding.h).
 #pragma once
 
 #include "base/result.h"
@@ -11,12 +11,13 @@ namespace tenuto {
 // does.
 Result<Duration> begin_step(StepState& state);
 
-// The walk has freed the value, `by` used it last. A value that a send or a Step used is kept,
-// since other workers may need it again; others are discarded: an input of another op was received,
-// and its sender keeps it.
+// The walk has freed the value; `by` used it last. If the worker has a Holding, keeps an activation
+// or gradient that a Send has sent, and a total that a Step has used, because other workers may
+// need them again. Discards all other values: if one was received, its sender keeps it.
 void free_value(StepState& state, const Value& value, const Op& by);
 
-// The run is over: what is in the store now is all that the worker has of the step.
+// The run has ended or failed: tells the Holding what is in the store and which stages have
+// stepped. After a whole run, first keeps the values in the store that other workers may need.
 void end_step(StepState& state);
 
 }  // namespace tenuto

@@ -23,7 +23,8 @@ inline constexpr int32_t kTagChunks = 1 << 16;
 // Requires: part + 1, stage + 1 and micro + 1 below the limits above
 Tag tag_of(const Value& value, int64_t epoch, int64_t step);
 
-// The value that a tag names; none for a note or a collective's move.
+// The value that a tag names; none if the tag is that of a note, a collective's move or a state
+// transfer.
 std::optional<Value> value_of(const Tag& tag);
 
 // The tag of the note that goes back from the receiver of a value when messages block: of another
@@ -31,13 +32,13 @@ std::optional<Value> value_of(const Tag& tag);
 Tag tag_of_note(const Value& value, int64_t epoch, int64_t step);
 
 // The tag of a collective's move: of `chunk` in `round`, for bucket `part` of group `group`. Top
-// bit 1, so that it is never a value's. A tied weight's two ends name different stages, so the
-// stage is no part of it.
+// bit 1, so that it is never a value's. It has no stage, because the two ends of a tied weight name
+// different stages.
 Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,
                 int64_t step);
 
 // The tag of a message of a state transfer: the head or the body of a part of the state of `stage`,
-// for a worker that receives it between two steps. Bit 62, which no value's tag has.
+// for a worker that receives it between two steps. Bit 62 is 1, which it is in no value's tag.
 Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step);
 
 }  // namespace tenuto

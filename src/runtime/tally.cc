@@ -15,7 +15,7 @@ std::string name_of(const Contribution& each) {
   return cat("micro-batch ", each.micro, " of stage ", each.stage);
 }
 
-// The contributions by stage, micro-batches in runs: "stage 1: 0-3, 6".
+// The contributions by stage, as ranges of micro-batches: "stage 1: 0-3, 6".
 std::string names_of(std::span<const Contribution> all) {
   const std::set<Contribution> sorted(all.begin(), all.end());
   std::string text;

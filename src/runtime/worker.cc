@@ -12,8 +12,8 @@ namespace tenuto {
 
 namespace {
 
-// Tickets of one process never repeat, so a late report of an earlier step cannot be taken for one
-// of this step, whoever asked.
+// Tickets of one process never repeat, so no late report of an earlier step is taken for one of
+// this step.
 std::atomic<uint64_t> next_ticket{1};
 
 }  // namespace

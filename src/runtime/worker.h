@@ -33,7 +33,7 @@ struct Machine {
   Optimizer* optimizer = nullptr;  // of the same device
   Mailbox* mailbox = nullptr;
   const Clock* clock = nullptr;
-  Pacer* pacer = nullptr;  // gives ops other times than they really have; null: it does not
+  Pacer* pacer = nullptr;  // gives ops other times than they really have; null: they keep theirs
 };
 
 // How long a failed step waits for what is under way, unless told otherwise.
@@ -42,11 +42,11 @@ inline constexpr Duration kRetireLimit = std::chrono::seconds(5);
 // How long a step waits.
 struct StepLimits {
   Duration silence{};              // if no call ends for so long, the step fails
-  Duration retire = kRetireLimit;  // then for what is still under way, see run_step
+  Duration retire = kRetireLimit;  // after a failure: for the calls under way, see run_step
 };
 
-// What a worker needs to run the rest of a step when another one is lost, and the rest that it
-// runs.
+// What a step keeps for the case that another worker is lost and, after such a loss, the rest of
+// the step that is to be run.
 struct StepRecovery {
   // Keeps account of what the worker has of the step; values that it sends are kept. Null: nothing
   // is kept. Not for a held-out pass, nor for messages through the device's queue.
@@ -80,8 +80,7 @@ struct StepInput {
 //         Disconnected/Worker  a peer was lost with which this worker still had messages; the
 //                              sentence names worker, stage, step, peer and op
 //         Timeout/Worker       no op completed within the limit; the sentence shows the list with
-//         an
-//                              arrow at each waiting op, what it misses and from whom
+//                              an arrow at each waiting op, what it misses and from whom
 //         Invalid/Job          the plan's list cannot be run by this worker, or as the pacer says
 //         others as compute and wire report them
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine);
@@ -101,12 +100,13 @@ class Runner {
   // See the free run_step. The events are those of the last run.
   Result<std::vector<Event>> run_step(const StepInput& input);
   // Makes version `input.step` final ahead of step `input.step`: runs the ops of its list that
-  // validate the step before, which the step itself then leaves out. Other workers may run them in
-  // the step. Does nothing if the plan's steps wait for their norm. Errors as run_step.
+  // validate the step before, which the step itself then leaves out. Other workers may run theirs
+  // within the step. Does nothing if the plan's steps wait for their norm. Errors as run_step.
   Status make_final(const StepInput& input);
   // How many runs of steps were void in the epoch of the last one.
   int64_t voids() const { return voids_; }
-  // Counts the runs of `epoch` on from `voids`, as workers do that were there from its beginning.
+  // Sets the count of void runs of `epoch`, for a worker that joins after its beginning, so that it
+  // counts runs as the others do.
   void join(int64_t epoch, int64_t voids);
 
  private:
