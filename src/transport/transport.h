@@ -40,7 +40,7 @@ struct Address {
 };
 
 // What the two ends tell each other first. An end with another job, token, version or epoch is
-// refused with a sentence.
+// refused, and is told why.
 struct Hello {
   std::string job, token;
   int32_t version = 0;
