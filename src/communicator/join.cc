@@ -176,7 +176,7 @@ class Meeting {
 Result<UcxSettings> wire_settings(const JoinSettings& settings) {
   UcxSettings wire = settings.wire;
   wire.connect_limit = settings.limit;
-  wire.sends_end_there = true;  // else sends on a slow link end early, and all are sent at once
+  wire.sends_end_there = true;  // else sends_at_once would not limit sends on a slow link
   wire.listen_host = settings.host;
   wire.listen_port = 0;
   const size_t colon = settings.meeting.rfind(':');
