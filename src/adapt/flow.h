@@ -29,7 +29,7 @@ class WayCosts {
 
  private:
   const Mesh& mesh_;
-  double forward_ = 1;  // the median of all holders, in nanoseconds
+  double forward_ = 1;  // median time of a forward, in nanoseconds
 };
 
 // The cheapest way for all micro-batches through the stages. Beginning in another pipeline than the

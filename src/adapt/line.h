@@ -1,4 +1,5 @@
-// One pipeline's step as the search for an order sees it: a line of stages, each op one letter.
+// One pipeline's step as the search for an order sees it: a line of stages, whose ops are given by
+// their kinds alone.
 #pragma once
 
 #include <cstdint>

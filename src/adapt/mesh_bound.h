@@ -14,10 +14,10 @@ namespace tenuto {
 // first backward there is a way down and back, in which it can run only forwards, as many as fit
 // into its memory. After its last backward there is a way up (in periods also down again), in which
 // it can run only weight gradients. Each way is the shortest over all routes. So the holder is busy
-// with n micro-batches, and idle for the part of these ways that forwards and weight gradients do
-// not fill. Another bound: if its memory holds p micro-batches at once, some place in it serves at
-// least n / p of them one after the other. Each stage must run all micro-batches: its least time is
-// that of the best division.
+// with its n micro-batches, and idle for the part of these ways that forwards and weight gradients
+// do not fill. Another bound: if its memory holds p micro-batches at once, some place in it serves
+// at least n / p of them one after the other. Each stage must run all micro-batches: its least time
+// is that of the best division.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)
@@ -56,7 +56,7 @@ class MeshBound {
 
   const Mesh& mesh_;
   std::vector<std::vector<Ways>> ways_;
-  Duration update_{};  // the shortest
+  Duration update_{};  // the shortest of a holder
 };
 
 }  // namespace tenuto

@@ -62,7 +62,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
 // The cheaper way to the end of a step.
 struct Remedy {
   Rest rest;
-  bool replayed = false;  // the step is abandoned: stores emptied, early Steps taken back
+  bool replayed = false;  // the step is abandoned: stores emptied, Steps taken so far undone
   Duration price{};       // from now to the end of the step
   Duration replay{};      // the same for abandon and replay
   std::string reason;

@@ -1,5 +1,5 @@
-// How the survivors of a group agree, among themselves, on who lives and on how the calls that were
-// under way end.
+// How the survivors of a group agree, without a coordinator, on who lives and on how each call that
+// was under way ends.
 //
 // Idea:  in an attempt each member stops its calls and sends two lists to every member that it does
 //        not know to be dead: the members that it knows to be dead, and what it has of each call.
@@ -10,7 +10,7 @@
 //        earlier agreement any more. So what a member reports stays true until the attempt is
 //        agreed or over. Members report the results of ended calls in all later attempts, so no
 //        later attempt can contradict them. Two parts of a group that consider each other dead
-//        cannot both agree, because an agreement needs more than half of the group.
+//        cannot both agree if `least` is more than half of the group.
 // Ends:  every new attempt has more dead, or follows a wait with a limit; docs/decisions/042.
 #pragma once
 

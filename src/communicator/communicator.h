@@ -233,7 +233,7 @@ class Communicator {
     int64_t generation = -1;             // of the group, when it was begun; -1 = it is not
     std::vector<ChunkHolding> holdings;  // stopped: what is here of each chunk
     std::vector<bool> divided;           // stopped: chunks of an average that are divided
-    int64_t released_by = 0;  // its memory is released when this call or a later one ends
+    int64_t released_by = 0;  // released when the call of this number or a later one ends
   };
   struct Flight {  // a message in the wire's hands
     int64_t call = 0;

@@ -44,7 +44,7 @@ class ReadyServer {
   std::unique_ptr<ReadyService> service_;
   std::unique_ptr<Transport> wire_;
   std::atomic<bool> ending_ = false;
-  Duration linger_{};  // before ending_ is set
+  Duration linger_{};  // set before ending_
   std::thread thread_;
 };
 

@@ -114,7 +114,7 @@ class Communicator::Recovery {
   int64_t generation_ = 0;
   int silent_ = 0;  // successive attempts without a new death
   bool deferred_ = false, due_ = false, advancing_ = false, no_news_ = false;
-  Duration began_{};             // the attempt
+  Duration began_{};             // when the attempt began
   std::vector<WorkerId> asked_;  // members to which this attempt has been told
   std::map<uint64_t, RecoveryMessage> recovery_messages_;
   std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step in tags

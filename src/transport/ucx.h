@@ -73,7 +73,7 @@ struct UcxCounters {
   int64_t wake_ups = 0;        // of the communication thread: a quiet wire has none
   int64_t broken = 0;          // open connections that broke, which the wire tries to repair
   int64_t sent_again = 0;      // messages, after such a break
-  int64_t kept = 0;            // messages whose bytes were copied to end their send early
+  int64_t kept = 0;            // large messages that were copied to end their send early
 };
 
 // A Transport with counters.
