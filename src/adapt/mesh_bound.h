@@ -37,8 +37,8 @@ class MeshBound {
   Duration least_of(int32_t stage, int32_t holders) const;
   // No routing and no order is faster.
   Duration least() const;
-  // From the end of an input gradient of the holder to when the step, or its part of the next one,
-  // can be over.
+  // The least time from the end of an input gradient of the holder to the end of the step; at
+  // Pace::Joint, to its first forward of the next step; at Pace::Apart 0.
   Duration turn(int32_t stage, int32_t holder) const {
     return ways_[static_cast<size_t>(stage)][static_cast<size_t>(holder)].turn;
   }
@@ -50,8 +50,7 @@ class MeshBound {
   struct Ways {
     Duration head{};    // to the start of its first forward
     Duration around{};  // from the end of a forward here to the start of its input gradient here
-    Duration turn{};    // from the end of an input gradient here to when the step, or its part of
-                        // the next one, can be over
+    Duration turn{};    // see turn()
   };
 
   const Mesh& mesh_;

@@ -177,7 +177,7 @@ class MeshPlayer {
   void arrive(size_t cell, bool gradient, Duration moment);
 
   const Mesh& mesh_;
-  Duration window_{};           // from the start of an op to the arrival of what it sends, at least
+  Duration window_{};  // least time from the start of an op to the arrival of what it sends
   std::vector<int32_t> first_;  // seat of each stage's first holder
   std::vector<Seat> seats_;
   std::vector<Duration> look_at_;  // by seat
@@ -190,7 +190,7 @@ class MeshPlayer {
   std::vector<Lane> down_, up_;   // as mesh.ways, stage by stage
   Patience patience_;
   int64_t played_ops_ = 0;
-  std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
+  std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, while they are recorded
 };
 
 }  // namespace tenuto
