@@ -22,7 +22,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// Routes whose orders can be searched one by one: no worker is on two, or twice on one.
+// Whether the orders of the routes can be searched one by one: no worker is on two routes, or twice
+// on one.
 bool stand_apart(const std::vector<Route>& routes, size_t workers) {
   std::vector<int32_t> uses(workers, 0);
   for (const Route& route : routes) {
@@ -182,8 +183,8 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
   return made;
 }
 
-// True when a worker or a link differs from the others, so that pipelines may differ. In a plan
-// without the dead workers the live ones have unequal work.
+// True when a worker or a link differs from the others, so that pipelines may differ. Dead workers
+// count even if the plan runs nothing on them: then the live ones have unequal work.
 bool is_disturbed(const Plan& plan, const Cluster& now) {
   if (!now.exceptions.empty()) return true;
   for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
@@ -238,7 +239,7 @@ Result<Adapted> adapt_routing(const Plan& plan, const Model& model, const Cluste
   return ordered;
 }
 
-// The result after these moves; nothing when they do not gain enough over `here`.
+// The result after these moves; nothing when it is not enough faster than `here`.
 Result<std::optional<Adapted>> adapt_moved(const Plan& plan, const Model& model, const Cluster& now,
                                            const AdaptOptions& options,
                                            std::vector<StageMove> moves,

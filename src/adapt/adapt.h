@@ -1,4 +1,4 @@
-// From the plan as it is and the cluster as it is now to a better plan.
+// Finds a better plan for the cluster as it is now.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,9 @@ namespace tenuto {
 struct Adapted {
   Plan plan;
   Duration price{};        // makespan of a step, or the period
-  Duration lower_bound{};  // no order of the same routing within the same memory limits is faster;
-                           // if other routings were tried, none of them either
-  Duration before{};       // price of the given plan on the same cluster; none when it cannot run
+  Duration lower_bound{};  // no order of ops is faster, with this routing and these memory limits;
+                           // if other routings were tried, with none of them either
+  Duration before{};       // price of the given plan on the same cluster; 0 when it cannot run
   bool changed = false;    // no: `plan` is the given one
   bool routed = false;     // other routings were tried
   std::string reason;
@@ -43,19 +43,19 @@ struct AdaptOptions {
                                      // (adapt/spread.h); only for a run that begins, since their
                                      // state is not copied
   double move_gain = 0.02;           // share by which a step must be faster for that
-  bool steps_in_turn = false;        // sums are chosen for steps that follow one another
+  bool steps_in_turn = false;        // sums are chosen for a run of steps, not for a single one
   Watch* watch = nullptr;  // gets the progress and can end the searches; the result is then the
                            // best plan found so far
 };
 
 // Finds the order of every pipeline's ops that absorbs the delays of its links and, when a worker
 // is dead or slow or a link has a delay of its own, who runs which micro-batch (adapt/route.h). A
-// routing is priced together with its orders. The result is the faster of two plans, with the old
-// and with a new routing; on a tie the one with the old. The result passes check() and is never
-// priced above the given plan; given its own result on the same cluster it returns that. Copies of
-// stages (plan/copies.h) stay where they are, and are not counted. Then it chooses how groups sum,
-// if the plan leaves that open (adapt/sums.h); price and bound include that only when `price`
-// counts the update. Deterministic, unless the watch ends it.
+// routing is priced together with its orders. The result is the faster of two plans, one with the
+// old and one with a new routing; on a tie the one with the old routing. The result passes check()
+// and is never priced above the given plan; given its own result on the same cluster it returns
+// that. Copies of stages (plan/copies.h) stay where they are, and are not counted. Then it chooses
+// how groups sum, if the plan leaves that open (adapt/sums.h); price and bound include that only
+// when `price` counts the update. Deterministic, unless the watch ends it.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or

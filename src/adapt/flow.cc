@@ -8,14 +8,14 @@ namespace tenuto {
 namespace {
 
 constexpr int64_t kFar = INT64_MAX / 4;
-constexpr int64_t kUnit = 1000;     // a start away from home
-constexpr double kDelay = 1000;     // one forward of delay, in units
-constexpr int64_t kCrossing = 40;   // leaving the pipeline, in units
-constexpr double kMostDelay = 1e5;  // in forwards: all that is slower is alike
+constexpr int64_t kUnit = 1000;     // cost of a start away from home
+constexpr double kDelay = 1000;     // cost of a delay of one forward, in units
+constexpr int64_t kCrossing = 40;   // cost of leaving the pipeline, in units
+constexpr double kMostDelay = 1e5;  // in forwards: longer delays cost no more
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// One end of a holder's edge of limited capacity.
+// In the flow network each holder is an edge whose capacity is its count. This is one of its ends.
 struct Node {
   int64_t cost = kFar;
   int32_t from = -1;    // holder of the stage before or behind

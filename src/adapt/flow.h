@@ -29,19 +29,19 @@ class WayCosts {
 
  private:
   const Mesh& mesh_;
-  double forward_ = 1;  // the median of all holders, in nanoseconds
+  double forward_ = 1;  // median time of a forward, in nanoseconds
 };
 
 // The cheapest way for all micro-batches through the stages. Beginning in another pipeline than the
 // home pipeline costs less than crossing to it later.
 //
-// Returns: nothing when a stage's counts add up to less than the step has
+// Returns: nothing when a stage's counts add up to fewer micro-batches than the step has
 // Source:  successive shortest paths (Ahuja, Magnanti, Orlin, "Network Flows", 9.7)
 // Cost:    O(paths x stages x holders^2)
 std::optional<Flow> cheapest_flow(const Mesh& mesh, const WayCosts& costs, const Counts& counts);
 
-// Gives the micro-batches, in the order of their numbers, each to the holder that is furthest
-// behind its share; on a tie at home or straight on. So guests are spread over the step.
+// Gives each micro-batch, in the order of their numbers, to the holder that is furthest behind its
+// share; on a tie to one that keeps it in its pipeline. So guests are spread over the step.
 Routing deal(const Mesh& mesh, const Flow& flow);
 
 }  // namespace tenuto

@@ -1,4 +1,5 @@
-// One pipeline's step as the search for an order sees it: a line of stages, each op one letter.
+// One pipeline's step as the search for an order sees it: a line of stages, whose ops are given by
+// their kinds alone.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct Policy {
   int32_t look_ahead = 0;  // an idle stage waits for a message that will arrive within so many
                            // halves of the op that it would run instead, even if the message has
                            // not been sent yet
-  bool weights_before_forwards = false;  // once as many as the warm-up are in flight
+  bool weights_before_forwards = false;  // once warm_up micro-batches await their backward
 
   // True when a worker under ready dispatch follows this policy without knowing the future.
   bool is_ready() const { return strict && look_ahead == 0 && !weights_before_forwards; }

@@ -1,5 +1,5 @@
-// A step of all pipelines as the search for its routes sees it: stages, the workers that can run
-// each, and the ways between them.
+// A step of all pipelines, as the search for a routing needs it: stages, the workers that can run
+// each, and the links between them.
 #pragma once
 
 #include <cstdint>

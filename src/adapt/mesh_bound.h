@@ -13,18 +13,18 @@ namespace tenuto {
 // Before a holder's first forward there is a way down to it. Between its first forward and its
 // first backward there is a way down and back, in which it can run only forwards, as many as fit
 // into its memory. After its last backward there is a way up (in periods also down again), in which
-// it can run only weight gradients. Each way is the shortest over all routes. So with n
-// micro-batches the holder is busy n times, and idle for the part of these ways that forwards and
-// weight gradients do not fill. Independent of that, some place in its memory serves n / places
-// micro-batches one after the other. Each stage must run all micro-batches: its least time is that
-// of the best division.
+// it can run only weight gradients. Each way is the shortest over all routes. So the holder is busy
+// with its n micro-batches, and idle for the part of these ways that forwards and weight gradients
+// do not fill. Another bound: if its memory holds p micro-batches at once, some place in it serves
+// at least n / p of them one after the other. Each stage must run all micro-batches: its least time
+// is that of the best division.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)
   explicit MeshBound(const Mesh& mesh);
 
-  // The least time of a step in which the holder runs `micros` micro-batches; it does not fall with
-  // their number.
+  // The least time of a step in which the holder runs `micros` micro-batches; it never falls as
+  // `micros` grows.
   Duration of(int32_t stage, int32_t holder, int32_t micros) const;
   // The most micro-batches that the holder can run within a time.
   int32_t most_within(int32_t stage, int32_t holder, Duration time) const;
@@ -37,8 +37,8 @@ class MeshBound {
   Duration least_of(int32_t stage, int32_t holders) const;
   // No routing and no order is faster.
   Duration least() const;
-  // From the end of an input gradient of the holder to when the step, or its part of the next one,
-  // can be over.
+  // The least time from the end of an input gradient of the holder to the end of the step; at
+  // Pace::Joint, to its first forward of the next step; at Pace::Apart 0.
   Duration turn(int32_t stage, int32_t holder) const {
     return ways_[static_cast<size_t>(stage)][static_cast<size_t>(holder)].turn;
   }
@@ -50,13 +50,12 @@ class MeshBound {
   struct Ways {
     Duration head{};    // to the start of its first forward
     Duration around{};  // from the end of a forward here to the start of its input gradient here
-    Duration turn{};    // from the end of an input gradient here to when the step, or its part of
-                        // the next one, can be over
+    Duration turn{};    // see turn()
   };
 
   const Mesh& mesh_;
   std::vector<std::vector<Ways>> ways_;
-  Duration update_{};  // the shortest
+  Duration update_{};  // the shortest of a holder
 };
 
 }  // namespace tenuto

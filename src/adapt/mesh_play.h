@@ -67,26 +67,29 @@ class MeshPlayer {
   // The time of a step, with each kind of op in the given order. At the pace of a period: plays
   // steps one after the other until they repeat, or 12, and counts the later half.
   //
-  // Returns: nothing when nothing can move, or, at the pace of a barrier, as soon as the step
-  //          certainly lasts longer than `most`; in periods, when two steps after the first few do
+  // Returns: nothing when the holders deadlock, or, at the pace of a barrier, as soon as the step
+  //          certainly lasts longer than `most`; in periods, when two successive steps after the
+  //          first few together last longer than twice that
   // Cost:    some 20 ns an op and step
   std::optional<Duration> time(const Routing& routing, const Orders& orders,
                                Duration most = Duration::max());
   // The same when holders run fixed lists.
   std::optional<Duration> time(const Routing& routing, const TaskLists& lists,
                                Duration most = Duration::max());
-  // The first step, where a holder takes the forward or the input gradient with the lowest number
-  // that is here; `patience` says how guests are numbered. Ops that add to sums (weight gradients;
-  // with a whole backward, input gradients) run in the order of the numbers, so that sums repeat.
-  // The last place in a holder's memory is kept for the lowest micro-batch whose forward has not
-  // begun: else a weight gradient could wait for that of a lower micro-batch that does not fit.
+  // Plays the first step. A holder takes the forward, or the input gradient, with the lowest number
+  // whose input is here; `patience` says how guests are numbered. Ops that add to sums (weight
+  // gradients; with a whole backward, input gradients) run in the order of the numbers, so that
+  // sums repeat. The last place in a holder's memory is kept for the lowest micro-batch whose
+  // forward has not begun. Otherwise later ones could fill the memory, and their weight gradients
+  // would wait for that of this micro-batch: a deadlock.
   //
   // Returns: nothing as soon as, at the pace of a barrier, the step certainly lasts longer than
   //          `most`
   // Cost:    some 40 ns an op
   std::optional<PlayedStep> as_they_come(const Routing& routing, const Patience& patience = {},
                                          Duration most = Duration::max());
-  // The lists of the first step, each kind of op in the order given; nothing when nothing can move.
+  // The lists of the first step, each kind of op in the order given; nothing when the holders
+  // deadlock.
   std::optional<TaskLists> lists(const Routing& routing, const Orders& orders);
   // How many ops it has played by now.
   int64_t played_ops() const { return played_ops_; }
@@ -117,7 +120,7 @@ class MeshPlayer {
     const int32_t* order[3] = {};  // of forwards, input gradients, weight gradients
     const int32_t* by_rank = nullptr;
     const Task* list = nullptr;
-    size_t row = 0;  // of its stage in what is kept by stage and micro-batch
+    size_t row = 0;  // its stage's first place in arrays by stage and micro-batch
     int32_t micros = 0;
     int32_t forwards = 0, backwards = 0, weights = 0;  // begun; a free holder has ended them
     HeldLimit limit;
@@ -125,7 +128,7 @@ class MeshPlayer {
     Duration free_at{};
     Duration turn{};  // least time from its last input gradient to the end of a step with a barrier
     Duration left{};  // least time of the work that it has not begun, and of the idle time after it
-    int64_t down = 0, up = 0, up_stride = 0;  // lanes to and from seat 0, if there were one
+    int64_t down = 0, up = 0, up_stride = 0;  // to seat r: down_[down + r], up_[up + up_stride * r]
     int32_t place = 0, stage = 0;
     int32_t first_open = 0;  // place of its first micro-batch whose forward has not begun
     Inbox activations, gradients;
@@ -144,8 +147,8 @@ class MeshPlayer {
   std::optional<Duration> time_of(Mode mode, Duration most);
   // The end of the step that was played last.
   Duration end() const;
-  // Plays one step whose holders are free at their `free_at`; false when nothing can move or it
-  // lasts longer than `most`.
+  // Plays one step whose holders are free at their `free_at`; false when they deadlock or it lasts
+  // longer than `most`.
   bool run(Mode mode, Duration most);
   template <Mode kMode>
   bool run_as(Duration most);
@@ -174,7 +177,7 @@ class MeshPlayer {
   void arrive(size_t cell, bool gradient, Duration moment);
 
   const Mesh& mesh_;
-  Duration window_{};           // from the start of an op to the arrival of what it sends, at least
+  Duration window_{};  // least time from the start of an op to the arrival of what it sends
   std::vector<int32_t> first_;  // seat of each stage's first holder
   std::vector<Seat> seats_;
   std::vector<Duration> look_at_;  // by seat
@@ -187,7 +190,7 @@ class MeshPlayer {
   std::vector<Lane> down_, up_;   // as mesh.ways, stage by stage
   Patience patience_;
   int64_t played_ops_ = 0;
-  std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, when asked for
+  std::vector<std::vector<Task>>* begun_ = nullptr;  // by seat, while they are recorded
 };
 
 }  // namespace tenuto

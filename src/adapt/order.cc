@@ -72,8 +72,8 @@ Sequence in_turn(int32_t micros, int32_t ahead, int32_t lag) {
 }
 
 // The fixed order in which each stage runs `step` more forwards ahead than the next, and defers its
-// weight gradients by `step` for each stage before it, as far as memory allows; empty if it does
-// not. 1: ZB-H1, 2: ZB-H2.
+// weight gradients by `step` for each stage before it, or by less if memory requires. Empty if it
+// does not fit even then. Step 1: ZB-H1, 2: ZB-H2.
 std::vector<Sequence> fixed_order(const Line& line, int32_t step) {
   const Quotas ahead = within_memory(line, stepped_quotas(line, step, 0));
   std::vector<Sequence> sequences;

@@ -19,9 +19,9 @@ Duration busiest(const Line& line);
 // them, both ways.
 Duration round_trip(const Line& line, int32_t from, int32_t to);
 
-// The least quotas with which every ring of stages turns once per `period` and micro-batch: with x
-// forwards ahead at one end and y at the other, x - y + 1 micro-batches are on the way between
-// them.
+// The least quotas with which every pair of stages can pass on a micro-batch per `period`: with
+// quota x at one stage and y at a later one, x - y + 1 micro-batches are under way between them,
+// and (x - y + 1) period must be at least their round trip.
 //
 // Returns: at least one at the last stage, falling by at least one from stage to stage, at most the
 //          number of micro-batches
@@ -38,7 +38,7 @@ Quotas ring_quotas_within(const Line& line, int32_t reserve);
 // The forwards that a stage can run before the first backward can arrive.
 Quotas filling_quotas(const Line& line);
 
-// The same difference between all neighbours, as large as the first stage's memory allows.
+// Quotas that fall evenly from stage to stage; the first is what the smallest memory allows.
 //
 // Source: ibid., Algorithm 1
 Quotas even_quotas(const Line& line);
@@ -48,8 +48,8 @@ Quotas even_quotas(const Line& line);
 // Source: ibid., Algorithm 2
 Quotas neighbour_quotas(const Line& line);
 
-// `step` more forwards than the next stage, plus the delay between the two, `ways` times one way,
-// in forwards: 1 and no ways is 1F1B, 2 is ZB-H2.
+// Each stage runs `step` more forwards ahead than the next one, and as many more as take `ways`
+// one-way delays between the two. Without ways, step 1 is 1F1B and step 2 is ZB-H2.
 Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways);
 
 // The quotas cut to what fits into memory, and to the quota of the previous stage: a stage would

@@ -236,8 +236,8 @@ void Reorder::set_tails() {
   std::fill(tails_from_.begin(), tails_from_.end(), 0);
 }
 
-// The first messages that a stage sends down and up at this place or behind it: the time from each
-// to the end of the step.
+// For the first message that a stage sends down, and the first one up, from this place on: the time
+// from it to the end of the step.
 Reorder::Ends Reorder::first_messages(int32_t stage, int32_t from) const {
   Ends ends;
   bool down = stage + 1 < line_.stages(), up = stage > 0;  // still to be found
@@ -255,7 +255,7 @@ Reorder::Ends Reorder::first_messages(int32_t stage, int32_t from) const {
   return ends;
 }
 
-// Finds one critical path, from its end to its start; if two ways lead on, takes either.
+// Finds one critical path, from its end to its start; where it divides, takes a random branch.
 void Reorder::find_blocks() {
   blocks_.clear();
   int32_t stage = 0, place = static_cast<int32_t>(length_) - 1;
@@ -352,7 +352,7 @@ bool Reorder::may(const Move& move) {
   return true;
 }
 
-// How long the longest way through the ops of window_ would be.
+// How long the longest path through the ops of window_ would be.
 Duration Reorder::estimate(const Move& move) {
   const int32_t low = std::min(move.from, move.to), high = std::max(move.from, move.to);
   Duration free_at = low > 0 ? places_[index(move.stage, low - 1)].end() : Duration{};
@@ -417,7 +417,7 @@ bool Reorder::any_pair(const Move& move, See see) const {
   return false;
 }
 
-// Forbids until move `until` to put these pairs back into their present order.
+// Until move `until` no move may put these pairs back into their present order.
 void Reorder::forbid(const Move& move, int64_t until) {
   any_pair(move, [&](uint64_t, uint64_t present) {
     tabu_[present] = until;

@@ -16,10 +16,10 @@ namespace tenuto {
 // each of which starts when the one before it ends, as long as the step. On a stage the path runs
 // through a block of ops that follow one another. Reordering the inside of a block gains nothing;
 // only another op at its beginning or its end may gain. So a move puts an op of the block behind
-// its last or before its first op, or puts one of these to the op's place. The step through the ops
-// whose places change is estimated from when each can start and what must follow it; the move with
-// the least estimate is made, even if the step gets longer. The order of ops that a move has
-// changed is kept for some moves (tabu), so that the search leaves an order that no single move
+// its last or before its first op, or puts one of these to the op's place. The longest path through
+// the ops whose places change is estimated from when each can start and what must follow it; the
+// move with the least estimate is made, even if the step gets longer. The order of ops that a move
+// has changed is kept for some moves (tabu), so that the search leaves an order that no single move
 // improves.
 //
 // Source: Nowicki and Smutnicki, "A fast taboo search algorithm for the job shop problem",
@@ -59,11 +59,12 @@ class Reorder {
   struct Move {
     int32_t stage = 0, from = 0, to = 0;
   };
-  // By direction: the link's last message while ops are timed, its next one while tails are.
+  // The two links that leave a stage. While start times are set: the end of the last message on
+  // each; while tails are set: the time from the next message to the end of the step.
   struct Ends {
     Duration down{}, up{};
   };
-  // A piece of a stage's sequence that was timed at once, and the ends of the stage's links before.
+  // A piece of a stage's sequence that was timed in one go, and the stage's Ends before that.
   struct Piece {
     int32_t stage = 0, from = 0, to = 0;
     Ends before;
@@ -74,8 +75,9 @@ class Reorder {
   void put(int32_t stage, int32_t from, int32_t to);
   // Gives starts and arrivals to the ops that have none; false when the sequences deadlock.
   bool time_all();
-  // Places `low` to `high` of a stage have changed: forgets their times and all that were set after
-  // them. Keeps the times that were set before, and the tails of ops that were timed after them.
+  // Places `low` to `high` of a stage have changed: forgets their times and all times that were set
+  // later. Keeps earlier times, and the tails of ops that were timed after the last of these
+  // places.
   void forget_times(int32_t stage, int32_t low, int32_t high);
   void forget_all_times();
   void run_stage(int32_t stage);
@@ -113,7 +115,7 @@ class Reorder {
   std::vector<Ends> ends_, behind_;                      // of the links that leave each stage
   std::vector<int32_t> queue_;                           // stages to be timed further
   std::vector<Piece> pieces_;                            // in the order of time
-  std::vector<int32_t> tails_from_, true_from_;          // of each stage: places with right tails
+  std::vector<int32_t> tails_from_, true_from_;          // by stage: from here on tails are right
   std::vector<Block> blocks_;                            // of the critical path, the last first
   std::vector<Place> window_;                            // what a move changes, in its new order
   std::vector<int64_t> tabu_;                            // by pair: until which move

@@ -56,13 +56,13 @@ Mesh alone(const Mesh& mesh, const std::vector<int32_t>& holders) {
   return line;
 }
 
-// The most that a holder holds: as memory allows, or S - s in a pipeline of S stages at stage s.
+// How many micro-batches a holder may hold: as memory allows, or S - s at stage s of S.
 enum class Held : uint8_t { Memory, Falling };
 
 // How a step is played.
 struct Manner {
   bool global = false;  // each kind in the order of the micro-batch numbers
-  Patience patience;    // if it waits: fixed lists. `guests` in halves of the number of pipelines
+  Patience patience;    // `guests` in half rounds; a round is a micro-batch of each pipeline
   Held held = Held::Memory;
   const char* how = "";
 };
@@ -73,7 +73,7 @@ constexpr Manner kManners[] = {
 };
 // For the few fastest routings.
 constexpr size_t kFew = 3;
-// Plays of a step, together; a period takes several of them.
+// The most plays of a step in these manners, all together; timing a period takes several plays.
 constexpr int64_t kMorePlays = 48, kMorePlaysForPeriods = 72;
 // A step is near the best one if it is longer by at most this share. Only such routings are among
 // the few.
@@ -228,7 +228,7 @@ class Search {
     ready_manner_ = manner;
     step.lists = *player_.lists(step.routing, orders);
     best_.ready = step;
-    // As fixed lists the step takes another time only if the next step overlaps it.
+    // With fixed lists the time differs only if the next step overlaps this one.
     try_listed(std::move(step));
     return best_.ready.time;
   }

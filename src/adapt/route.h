@@ -36,8 +36,8 @@ struct Routed {
 struct RouteEffort {
   int32_t moves = 4000;         // of micro-batches to other holders
   int64_t played_ops = 60'000;  // by moves, at most; some 20 ns each
-  int64_t all_ops = 240'000;    // if other plays use fewer, moves may use the rest of these too
-  int32_t routings = 64;        // that are played; all candidates are some 20
+  int64_t all_ops = 240'000;    // by all plays: moves may use what the others leave
+  int32_t routings = 64;        // the most candidates that are played; there are some 20
   bool manners = true;          // no: only plays of ready dispatch with all the memory
   auto operator<=>(const RouteEffort&) const = default;
 };
@@ -47,16 +47,17 @@ inline constexpr RouteEffort kFirstRoute{0, 0, 0, 3, false};
 
 // One network covers all disturbances: a dead worker is a missing holder, a slow one runs fewer
 // micro-batches, a slow link costs more. The bound (mesh_bound.h) says how many micro-batches a
-// holder can run within an allowed time; the cheapest flow that keeps these numbers is dealt to the
-// micro-batches and played. The allowed time rises from the bound: with more time the flow can stay
-// at home and off slow links more, but the load of some holders is higher. Further candidates: each
-// stage balanced alone, whole pipelines loaded by what they can carry, and every micro-batch at
-// home with those of the dead dealt evenly. Each is played in the global order and as inputs come;
-// the fastest few also with holders that wait for gradients that arrive soon, that run weight
-// gradients first or micro-batches of other pipelines earlier or later, and that hold fewer
-// micro-batches than fit into memory. Then single micro-batches of the best change their holders; a
-// change is kept unless the step gets longer, since an equal step may lead to a shorter one. Ends
-// as soon as the bound is reached. Deterministic, unless `watch` ends it.
+// holder can run within an allowed time; the cheapest flow within these numbers says how many
+// micro-batches take each way; they are dealt out accordingly, and the step is played. The allowed
+// time rises from the bound: with more time the flow can stay at home and off slow links more, but
+// the load of some holders is higher. Further candidates: each stage balanced alone, whole
+// pipelines loaded by what they can carry, and every micro-batch at home with those of the dead
+// dealt evenly. Each is played in the global order and as inputs come; the fastest few also with
+// holders that wait for gradients that arrive soon, that run weight gradients first or
+// micro-batches of other pipelines earlier or later, and that hold fewer micro-batches than fit
+// into memory. Then single micro-batches of the best change their holders; a change is kept unless
+// the step gets longer, since an equal step may lead to a shorter one. Ends as soon as the bound is
+// reached. Deterministic, unless `watch` ends it.
 //
 // Source: Gandhi et al., "ReCycle", SOSP 2024 (peers of a dead worker run its micro-batches)
 Routed search_route(const Mesh& mesh, const RouteEffort& effort = {}, Watch* watch = nullptr);

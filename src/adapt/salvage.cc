@@ -25,7 +25,7 @@ size_t row_of(OpKind kind) {
 }
 constexpr std::array kRows = {OpKind::Forward, OpKind::BackwardInput, OpKind::BackwardWeight};
 
-// An op of a plan as it would be without the lost workers.
+// Where an op runs in the plan without the lost workers.
 struct Home {
   WorkerId worker;
   size_t index = 0;  // among the worker's compute ops
@@ -153,7 +153,7 @@ void Search::find_totals() {
   }
 }
 
-// Requires the micro-batch's weight gradient in the sum of the stage.
+// Makes sure that the micro-batch's weight gradient gets into the sum of the stage.
 void Search::need_weight(StageId stage, MicroId micro) {
   const Value partial{ValueKind::Partial, -1, stage, micro};
   const Value work{ValueKind::WeightWork, -1, stage, micro};
@@ -186,7 +186,7 @@ void Search::need_backward(StageId stage, MicroId micro, bool weight) {
   need_value({ValueKind::Gradient, -1, {stage.value + 1}, micro}, here);
 }
 
-// Requires a forward at `worker`; none = anywhere, best at the holder that has its stash.
+// Makes sure that a forward runs at `worker`; none = anywhere, best at the holder of its stash.
 void Search::need_forward(StageId stage, MicroId micro, WorkerId worker) {
   WorkerId& here = place(OpKind::Forward, stage, micro);
   if (here.value >= 0) return;
@@ -196,8 +196,8 @@ void Search::need_forward(StageId stage, MicroId micro, WorkerId worker) {
   if (stage.value > 0) need_value({ValueKind::Activation, -1, {stage.value - 1}, micro}, here);
 }
 
-// Requires an activation or a gradient at the worker: it has the value already, another worker
-// sends it again, or it is made again.
+// Makes sure that the worker gets an activation or a gradient: it has the value already, another
+// worker sends it again, or it is made again.
 void Search::need_value(const Value& value, WorkerId worker) {
   if (has(worker, value)) return use(worker, value);
   for (const int32_t s : {value.stage.value, value.stage.value - 1, value.stage.value + 1}) {

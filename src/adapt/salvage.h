@@ -26,8 +26,8 @@
 
 namespace tenuto {
 
-// One Step that is undone: the worker makes the outputs that others need with the parameters before
-// the Step, then takes it again with the total that it kept, bit for bit.
+// One Step that is undone: with the parameters from before the Step, the worker makes the outputs
+// that others need; then it takes the Step again with the total that it kept, bit for bit.
 struct TakenBack {
   WorkerId worker;
   StageId stage;
@@ -49,12 +49,12 @@ struct Rest {
 // makes an output for other workers. `losses`: micro-batches whose loss was lost with a worker;
 // their forward runs again at the last stage.
 //
-// Requires: check(plan) is ok; a flag and an inventory for each worker, those of the dead unused; a
-//           partial is in one inventory, and totals come from reductions that all had brought
-//           their partials to
+// Requires: check(plan) is ok; a flag and an inventory for each worker, those of the dead unused;
+//           each partial is in one inventory only; each total comes from a reduction to which all
+//           holders had contributed their partials
 // Errors:   Infeasible/Job   a stage has no live holder
-//           Infeasible/Call  a staggered plan with anything in an inventory: its clip decision is
-//                            on the previous step, which only a replay leaves as it is
+//           Infeasible/Call  a staggered plan with anything in an inventory: the clip decision in
+//                            its lists is on the previous step, so it can only be replayed
 // Cost:     O(stages x micro-batches x holders of a stage)
 Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories,
                      const std::vector<bool>& alive, const std::vector<MicroId>& losses = {});
@@ -62,7 +62,7 @@ Result<Rest> salvage(const Plan& plan, const std::vector<Inventory>& inventories
 // The cheaper way to the end of a step.
 struct Remedy {
   Rest rest;
-  bool replayed = false;  // the step is abandoned: stores emptied, early Steps taken back
+  bool replayed = false;  // the step is abandoned: stores emptied, Steps taken so far undone
   Duration price{};       // from now to the end of the step
   Duration replay{};      // the same for abandon and replay
   std::string reason;

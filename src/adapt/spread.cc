@@ -19,7 +19,7 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr int32_t kTooMany = INT32_MAX / 2;
 
-// The divisions in which no stage costs more than a limit.
+// The divisions of the missing holders in which no stage costs more than a limit.
 class Divisions {
  public:
   Divisions(const MissingCosts& costs, const std::vector<int32_t>& missing, Duration limit)
@@ -76,8 +76,8 @@ class Divisions {
   std::vector<std::vector<int32_t>> fewest_;  // by stages so far and what they miss together
 };
 
-// A stage's holders, those that would stay longest first: live ones, slow before others, then the
-// missing ones, as if workers at full speed had come for them.
+// A stage's holders: first the live ones, slow before fast, then the missing ones, as if they had
+// come back at full speed. If holders have to leave, the last ones in this order leave first.
 struct Staff {
   std::vector<WorkerId> stay;
   int32_t missing = 0;
@@ -146,7 +146,7 @@ Result<MissingCosts> costs_of(const Plan& plan, const std::vector<Staff>& staffs
   return costs;
 }
 
-// Live workers that leave their stage.
+// A live worker that leaves its stage.
 struct Leaver {
   WorkerId worker;
   int32_t from = 0;
@@ -214,7 +214,7 @@ std::optional<Spread> spread_missing(const MissingCosts& costs, const std::vecto
   for (const auto& of : costs) limits.insert(limits.end(), of.begin(), of.end());
   std::sort(limits.begin(), limits.end());
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
-  // The least limit with at most so many moves.
+  // The least limit that at most `moves` moves can keep.
   const auto least_limit = [&](int32_t moves) {
     return std::partition_point(limits.begin(), limits.end(), [&](Duration limit) {
       return Divisions(costs, missing, limit).moves().value_or(kTooMany) > moves;

@@ -23,8 +23,9 @@ struct Spread {
   Duration time{};               // the largest cost
 };
 
-// The division of the missing holders among the stages: of those whose largest cost is at most the
-// share `gain` above the least, the one with the fewest moves; on a tie the fastest. Exact.
+// Divides the missing holders among the stages. A division's time is its largest cost. Of the
+// divisions whose time is at most (1 + gain) x the least time, takes one with the fewest moves, and
+// of these the fastest. Exact.
 //
 // Returns: nothing when more are missing than the table has costs for
 // Source:  Gandhi et al., "ReCycle", SOSP 2024 (failures spread over stages; the exact method is
@@ -45,9 +46,9 @@ struct StageMove {
 
 // The moves that make a step of a plan with missing workers faster by more than the share
 // `least_gain`, and those without which a stage would have no holder. A stage that gives up a
-// worker still misses fewer holders than the worst stage did. The cost of a stage with missing
-// holders is its bound (mesh_bound.h), with the speeds, links and memory limits of the remaining
-// ones. Slow workers move last; on a tie the worker whose pipeline has the gap moves.
+// worker still misses fewer holders than the worst stage before the moves. The cost of a stage with
+// missing holders is its bound (mesh_bound.h), with the speeds, links and memory limits of the
+// remaining ones. Slow workers move last; on a tie the worker whose pipeline has the gap moves.
 //
 // Requires: no worker holds two stages
 // Returns:  at most one move a worker, by stage; empty = nobody moves

@@ -17,11 +17,12 @@ struct ChosenSums {
   Duration price{};   // of a step, with its update
   Duration before{};  // the same of the given plan
   bool changed = false;
-  std::string reason;  // a sentence for each group that sums otherwise now; empty = none does
+  std::string reason;  // a sentence for each group whose sum has changed; empty = none
 };
 
-// Chooses for each group whose plan leaves it open (Schedule::all_reduce auto: ring, halving, or
-// late-one with the member that comes last; late-one: who is late, and the chunks) how it sums.
+// Chooses how each group sums, as far as the plan leaves that open. With Schedule::all_reduce auto:
+// ring, halving, or late-one with the member that comes last. With late-one: the late member and
+// the count of chunks.
 //
 // Idea:   the price of the step tells when each member starts its sum. The price of the sums alone
 //         shows which ways are promising and with how many chunks; then the price of the whole

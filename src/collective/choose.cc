@@ -17,7 +17,8 @@ constexpr int64_t kWhole = int64_t{1} << 20;
 // With each call a guess's record moves by 1/32 of the way to the result of the call. It begins at
 // the credit, 1/50 of a call, and stays between minus the credit and twice the credit, so that
 // recent calls decide. A guess whose record has fallen to 0 is not followed until the record is at
-// the credit again; else it would be followed again just before the late member changes.
+// the credit again. Otherwise, where the late member keeps changing, the guess would be followed
+// only shortly before the next change.
 constexpr int64_t kRecordCalls = 32;
 constexpr int64_t kCredit = kWhole / 50;
 // Savings are counted up to 18 minutes either way, so that sums of them do not overflow.

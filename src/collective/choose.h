@@ -87,9 +87,9 @@ class Chooser {
   enum Sight { kNear, kFar, kSights };
   // The record of both guesses for calls of about the same size.
   struct Record {
-    std::array<int32_t, kSights> followed = {-1, -1};
-    std::array<int32_t, kSights> won = {};  // parts of a call, in 2^-20
-    std::array<bool, kSights> trusted = {true, true};
+    std::array<int32_t, kSights> followed = {-1, -1};  // member that it named last; -1 = none
+    std::array<int32_t, kSights> won = {};  // mean saving if followed, in 2^-20 of a call
+    std::array<bool, kSights> trusted = {true, true};  // the chooser may follow it
   };
 
   CallCosts costs_of(int64_t bytes) const;

@@ -25,7 +25,7 @@ struct Piece {
   MemberSet members;
 };
 
-// Finds disjoint pieces that are together the survivors.
+// Finds disjoint pieces whose members together are the survivors.
 class Cover {
  public:
   Cover(const MemberSet& alive, std::vector<Piece> pieces)

@@ -46,7 +46,7 @@ struct ChunkHolding {
 
 // What a member has of a call.
 struct MemberHolding {
-  std::vector<ChunkHolding> chunks;  // none where the call has ended
+  std::vector<ChunkHolding> chunks;  // empty where the call has ended
   bool ended = false;                // the call has ended here: each chunk is whole, and stays so
   MemberSet contributors;            // ended: the members whose sum the result is
 };
@@ -82,7 +82,7 @@ class ChunkHistory {
   // `keeps`: its input is kept beside the total, else the total overwrites it.
   ChunkHolding holding(int32_t place, int32_t chunk, ChunkProgress progress, bool keeps,
                        const ChunkHolding& before) const;
-  // How many sends and receives of `chunk` the member at `place` has.
+  // How many sends and receives of `chunk` the member at `place` has in all.
   int32_t length(int32_t place, int32_t chunk) const;
 
  private:

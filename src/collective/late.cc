@@ -97,7 +97,7 @@ std::vector<Round> rounds_among(LateRounds late_rounds, const std::vector<Worker
   std::vector<Round> rounds;
   rounds.reserve(late_rounds.rounds.size());
   for (std::vector<Transfer>& each : late_rounds.rounds) {
-    // Freed here, so that the next round uses its memory: there are a million in large groups.
+    // Freed here, so that the next round can use its memory: large groups have a million transfers.
     const std::vector<Transfer> transfers = std::move(each);
     Round& round = rounds.emplace_back();
     round.moves.reserve(transfers.size());

@@ -81,8 +81,8 @@ class GroupScheme {
  private:
   // In a period the late member meets the pairs, some singles, the pairs again, the other singles.
   // So a pair's two meetings are far enough apart for its members to take turns, and the last
-  // meeting is with a single, which can answer at once. The chunks' meetings end with the end of a
-  // period.
+  // meeting is with a single, which can answer at once. The meeting for the last chunk is the last
+  // one of a period.
   void arrange_meetings(int32_t others) {
     const int32_t group_count = static_cast<int32_t>(groups_.size());
     int32_t between = 0;
@@ -99,7 +99,8 @@ class GroupScheme {
     for (int32_t t = chunks_ - 1; t >= 0; --t) groups_[at(meets_[at(t)])].meetings.push_back(t);
   }
 
-  // Starts the groups in the middle of the scheme: they spread chunks that do not exist.
+  // Starts the groups in the middle of the scheme, as if they spread chunks of earlier rounds;
+  // those chunks have numbers below 0 and do not exist.
   void begin() {
     size_t place = 0;
     for (int32_t level = depth_; level >= 1; --level) {
@@ -204,8 +205,9 @@ class GroupScheme {
     return true;
   }
 
-  // Roles swap with every chunk, so the number of changes that fit before a pair's second meeting
-  // must leave the member that has not met yet as the taker.
+  // Whether a chunk with this life would give a pair the wrong roles at its second meeting: the
+  // taker must then be the member that has not met the late one. The two swap roles with every
+  // chunk.
   static bool spoils(const Group& group, int32_t life, int32_t left) {
     if (!group.pair() || group.last_met == kNobody || left == kNoMeeting) return false;
     const int32_t other = group.last_met == group.sender ? group.taker : group.sender;
@@ -243,7 +245,7 @@ class GroupScheme {
     moved_.push_back({from, to, chunk, carries});
   }
 
-  // Applies what was decided in the round; all of it was decided by the state before the round.
+  // Applies what was decided in the round, all from the state before it.
   void end_round() {
     for (const Transfer& move : moved_) receive(move);
     if (now_lacking_ != kNobody) lacking_.push_back(now_lacking_);
@@ -313,11 +315,11 @@ class GroupScheme {
   std::vector<std::vector<int32_t>> ahead_;  // [member] what its partner lacks
   std::vector<int32_t> partner_;
   std::vector<int32_t>
-      lacking_;  // chunks that the late member has given away and not got, old first
+      lacking_;  // chunks that the late member has sent and not got back whole, old first
   int32_t now_lacking_ = kNobody;
   std::vector<int32_t> by_meeting_;           // groups, by the next meeting of each
   std::vector<int32_t> old_, young_;          // groups of this round: by meeting, by number
-  std::vector<std::vector<int32_t>> offers_;  // [rounds until they are the oldest] who makes them
+  std::vector<std::vector<int32_t>> offers_;  // [rounds until their chunk is oldest] groups
   std::vector<Transfer> moved_;
   std::vector<Turn> turned_;
   LateRounds result_;
@@ -420,7 +422,7 @@ class DoubleScheme {
 
   const int32_t late_, chunks_, levels_;
   std::vector<int32_t> active_, meets_;
-  std::vector<int32_t> next_;  // [member] the round of its next meeting, were there no end
+  std::vector<int32_t> next_;  // [member] round of its next meeting if chunks never ended
   std::vector<Transfer> moved_;
   LateRounds result_;
 };

@@ -6,7 +6,7 @@
 // Rounds: for k chunks about k (n + w - 1) / n and L more at best, w late members; the greedy
 //         choice takes 10 to 15 % more.
 // Source: docs/decisions/038.
-// Not taken: the exact matching of free ports in each round; it saves rounds only in the end, where
+// Not taken: the exact matching of free ports in each round; it saves rounds only at the end, where
 //         the rarest chunk decides.
 #include <algorithm>
 #include <numeric>
@@ -50,8 +50,8 @@ class Together {
     out_busy_.assign(members_.size(), false);
     in_busy_ = out_busy_;
     for (size_t i = 0; i < late_count_ && i <= t; ++i) {
-      // An owner takes one part a round: a turn is as long as the late members need, if they are
-      // more than the owners.
+      // A late member sends each owner one chunk a turn, and an owner takes one part a round. So a
+      // turn has as many rounds as there are owners or late members, whichever are more.
       const size_t turn = std::max(early_count_, late_count_);
       const size_t begun = t - i, late = early_count_ + i;
       const size_t chunk = begun / turn * early_count_ + begun % turn;

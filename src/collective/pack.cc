@@ -44,8 +44,9 @@ std::vector<Round> pack_rounds(const std::vector<Move>& moves, int32_t chunk_cou
     }
     Side& from = sides[move.from];
     Side& to = sides[move.to];
-    // The receiver's earlier sends must not contain this move: the earliest round is that of the
-    // last of them.
+    // The receiver has sent this chunk earlier in the list, without what this move brings. So this
+    // move is in the round of the last such send at the earliest: moves of one round read the state
+    // before it.
     const size_t sent = to.sent_last[chunk] == 0 ? 0 : to.sent_last[chunk] - 1;
     size_t round =
         std::max({from.has_from[chunk], sent, from.out.first_free(), to.in.first_free()});

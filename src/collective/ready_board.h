@@ -7,11 +7,12 @@
 // decides for all, so the members need not agree. It must not run where a late member would block
 // it.
 //
-// Idea:   let d be the gap between the last two arrivals. Ring or halving ends base after the last
-//         arrival; late-one, begun after a patience p, max(p + early, d) - d + exchange after it.
-//         So a patience above d* = early + exchange - base never pays, and with any patience up to
-//         d* no call takes more than d* longer than by the better of both. Of the patiences up to
-//         d* the board takes the one that would have been best for the gaps so far.
+// Idea:   let d be the gap between the last two arrivals. Ring or halving ends a time base after
+//         the last arrival. Late-one that is begun after a patience p ends max(p + early, d) - d +
+//         exchange after the last arrival. So a patience above d* = early + exchange - base never
+//         pays, and with any patience up to d* no call takes more than d* longer than with the
+//         better of the two. Of the patiences up to d* the board takes the one that would have been
+//         best for the gaps so far.
 // Source: our own (docs/decisions/043). Karlin, Manasse, McGeoch, Owicki, "Competitive randomized
 //         algorithms for nonuniform problems", 1994, for choosing how long to wait from earlier
 //         waits.
@@ -42,7 +43,7 @@ Duration best_patience(std::span<const Duration> gaps, const CallCosts& costs);
 // With fewer gaps than this the patience is d*.
 inline constexpr size_t kLeastGaps = 3;
 
-// What a member tells the board when it has come to a call. All members tell it the same.
+// What a member tells the board when it has come to a call; the same from all members.
 struct ReadyWord {
   int64_t form = 0;  // of the group: grows when members die
   int64_t call = 0;

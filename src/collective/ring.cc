@@ -14,7 +14,7 @@ Collective make_ring(const std::vector<WorkerId>& members) {
     Round round;
     round.moves.reserve(members.size());
     for (int32_t i = 0; i < count; ++i) {
-      // In turn t member i hands on chunk i - t: the sum it got in the turn before, with its own.
+      // In turn t member i sends chunk i - t; from turn 1 on it has received it in the turn before.
       const int32_t chunk = ((i - turn) % count + count) % count;
       round.moves.push_back({member(i), member(i + 1), {chunk}, turn < count - 1});
     }

@@ -174,7 +174,7 @@ namespace {
 // What all live members tell of one call.
 struct Told {
   std::vector<const CallReport*> by_place;  // null = not started, released, or lost there
-  const CallReport* open = nullptr;         // of one that has not ended it
+  const CallReport* open = nullptr;         // of a member where it has not ended
   bool ended = false, lost = false, released = false;
   bool all_started = true, all_intact = true, same = true;
 };
@@ -211,7 +211,7 @@ Told told_of(int64_t number, const MemberSet& alive, const std::vector<MemberRep
   return told;
 }
 
-// Whether the reports of a call that all have begun in the same attempt are of the same call.
+// Whether members that have begun this call number in the same attempt mean the same call.
 bool fits(const Told& told) {
   return std::all_of(told.by_place.begin(), told.by_place.end(), [&](const CallReport* each) {
     if (each == nullptr) return true;

@@ -1,16 +1,16 @@
-// How the survivors of a group agree, among themselves, on who lives and on how the calls that were
-// under way end.
+// How the survivors of a group agree, without a coordinator, on who lives and on how each call that
+// was under way ends.
 //
-// Idea:  in an attempt each member stops its calls and tells every member that it does not know to
-//        be dead two things: which members it knows to be dead, and what it has of each call. When
-//        a member has received all of these, and all name the same dead, it works out how each
+// Idea:  in an attempt each member stops its calls and sends two lists to every member that it does
+//        not know to be dead: the members that it knows to be dead, and what it has of each call.
+//        When a member has received all of these, and all name the same dead, it works out how each
 //        call ends; all others do so from the same reports. A member that hears of another death,
 //        or of a different set of dead, begins the next attempt with all deaths that it knows of.
 // Right: attempts are numbered, no member skips one, and a member that begins one executes no
 //        earlier agreement any more. So what a member reports stays true until the attempt is
 //        agreed or over. Members report the results of ended calls in all later attempts, so no
 //        later attempt can contradict them. Two parts of a group that consider each other dead
-//        cannot both agree, because an agreement needs more than half of the group.
+//        cannot both agree if `least` is more than half of the group.
 // Ends:  every new attempt has more dead, or follows a wait with a limit; docs/decisions/042.
 #pragma once
 
@@ -35,7 +35,7 @@ struct CallReport {
   int64_t elements = 0;
   int32_t chunks = 0;
   bool completes = false;  // it is an all-reduce: it can be completed
-  bool intact = false;     // the input is as it was, and the call can be made from it again
+  bool intact = false;     // the input is unchanged, so the call can run again
   bool lost = false;       // final: the call ends with an error
   MemberHolding holding;
 };
@@ -74,9 +74,9 @@ class Agreement {
   const MemberSet& dead() const { return dead_; }
   // Who takes part in the attempt: all that were not known to be dead when it began.
   const MemberSet& alive() const { return alive_; }
-  // Those of them whose list of dead or whose report is still missing.
+  // Members of alive() whose list of dead or whose report is still missing.
   MemberSet missing() const;
-  // Its reports, by place.
+  // The reports received in the attempt, by place.
   const std::vector<MemberReport>& reports() const { return reports_; }
 
   // From now on the member at `place` is known to be dead.
@@ -123,14 +123,14 @@ struct CallOutcome {
   std::string reason;
 };
 
-// How all calls end that are not over everywhere.
+// How each call ends that is not over at every member.
 struct CallOutcomes {
   std::map<int64_t, CallOutcome> calls;
-  // Why the group cannot go on: some have a result that others cannot have.
+  // Why the group cannot go on: some members have a result that the others cannot get.
   std::optional<std::string> broken;
 };
 
-// What becomes of the calls, from the reports of all live members. Equal reports give equal
+// Derives how the calls end from the reports of all live members. Equal reports give equal
 // outcomes.
 CallOutcomes outcomes_of_calls(const std::vector<WorkerId>& members, const MemberSet& alive,
                                const std::vector<MemberReport>& reports);

@@ -36,10 +36,10 @@ inline CallTag call_tag_of(const Tag& tag) {
           {static_cast<int32_t>(tag.name >> 32)}};
 }
 
-// The messages of an attempt to agree.
+// The messages of an attempt (agreement.h).
 enum class Saying : uint8_t {
-  Dead,     // who is dead
-  Report,   // what it has
+  Dead,     // whom the sender knows to be dead
+  Report,   // what the sender has of each call
   Through,  // the sender needs nothing more of the others in this attempt
 };
 

@@ -22,7 +22,7 @@ constexpr int64_t kFewRoundsBytes = 64 << 10;
 // Of the calls that measure a link: how many of each size, and the bytes of a large message.
 constexpr int kProbes = 5;
 constexpr int64_t kProbeBytes = 256 << 10;
-// The time of a slice on a slow link, in alphas; and the least bytes of a slice.
+// On a slow link a slice is sent in this many alphas; but it has at least kLeastSlice bytes.
 constexpr double kSliceAlphas = 16;
 constexpr int64_t kLeastSlice = 16 << 10;
 
@@ -278,8 +278,8 @@ void Communicator::tell_away(int64_t number, Call& call) {
   told_[number].bytes = call.bytes;
 }
 
-// Gives the chooser what the calls before `before` carry, in their order; waits for those that are
-// still under way.
+// Gives the chooser the times away that the calls before `before` carried, in their order; waits
+// for those that are still under way.
 Status Communicator::take_told(int64_t before) {
   for (auto next = told_.begin(); next != told_.end() && next->first < before;) {
     const int64_t number = next->first;
@@ -291,7 +291,7 @@ Status Communicator::take_told(int64_t before) {
       if (ended_) return *ended_;
       if (recovery_ == nullptr && !status.ok()) return status;
       next = told_.find(number);
-      if (next == told_.end()) return ok();  // members have died: nobody uses it
+      if (next == told_.end()) return ok();  // members have died: the times were discarded
     }
     if (!next->second.noted) chooser_->note(next->second.away, next->second.bytes);
     next->second.noted = true;

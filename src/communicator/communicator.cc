@@ -108,7 +108,8 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
   form(settings_.members);
 }
 
-// Makes a group of these members, of which this is one, and forgets what was learned of the former.
+// Makes a group of these members, of which this is one, and forgets what was learned of the members
+// before.
 void Communicator::form(std::vector<WorkerId> those) {
   settings_.members = std::move(those);
   const auto& members = settings_.members;
@@ -173,8 +174,8 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
 }
 
 Result<CallNumber> Communicator::start(const CallRequest& request) {
-  // A death that is heard of here is kept for later, until the call is entered: the agreement then
-  // covers this call too, and uses what the others have of it.
+  // If a death is reported during enter(), the attempt begins only after it: so the agreement
+  // covers this call too, and can use what the other members have of it.
   if (recovery_ != nullptr) recovery_->defer(true);
   auto started = enter(request);
   if (recovery_ != nullptr) recovery_->defer(false);
@@ -210,7 +211,8 @@ Result<int64_t> Communicator::enter(const CallRequest& request) {
   call.bytes = static_cast<int64_t>(request.own.size());
   call.what = cat("call ", number, " (", name_of(request.kind), " of ", call.bytes, " bytes)");
   if (recovery_ != nullptr && request.kind == CallKind::AllReduce && request.own.empty()) {
-    // It needs messages: a member that ends it must know that all have begun it.
+    // An empty all-reduce needs messages, too: a member that ends it must know that all have begun
+    // it.
     call.request.element = Element::UInt8;
     call.request.operation = Operation::Max;
     call.request.own = std::span<const std::byte>(&call.nothing[0], 1);
@@ -254,8 +256,8 @@ bool Communicator::has_waiting() const {
   });
 }
 
-// Begins those calls, in their order, up to the first whose procedure cannot be chosen yet. Does
-// not wait.
+// Begins the calls of has_waiting(), in their order, up to the first whose procedure cannot be
+// chosen yet. Does not wait.
 void Communicator::begin_waiting() {
   for (auto& [number, call] : calls_) {
     if (ended_ || recovery_->active()) return;
@@ -303,7 +305,7 @@ Communicator::Call* Communicator::find_call(int64_t number) {
   return found == past_.end() ? nullptr : &found->second;
 }
 
-// A part beside the tensor, in place.
+// Makes a part other than the tensor; its data are reduced in place.
 std::unique_ptr<Reduction> Communicator::small_part(Element element, const Collective& moves,
                                                     std::span<std::byte> total) {
   ReductionSettings settings;
@@ -364,8 +366,8 @@ void Communicator::close(int64_t number, Call& call) {
   call.contributors = settings_.members;
   if (recovery_ == nullptr) return;
   recovery_->note_end();
-  // All members have begun this call, so each has waited for all that comes before it in the
-  // program.
+  // All members have begun this call. So each has waited, as this one has, for the calls that the
+  // program waits for before this call.
   if (call.request.kind == CallKind::AllReduce) release(number);
   begin_waiting();
 }
@@ -433,12 +435,13 @@ void Communicator::handle(const Done& done) {
                      "members must make the same calls in the same order, with equal sizes, "
                      "elements, operations and settings")});
   }
-  // A call ends when its last message has come: the wire does not tell when a send has left.
+  // A call counts as ended when its last message was received: the wire does not tell when a send
+  // left.
   part.finish(flight.index, message.send ? Duration::zero() : done.finish);
   make_calls(flight.call, call, flight.part);
 }
 
-// A member is lost, or the ready service, which is lost with the member of its process.
+// A member is lost. If the ready service is lost, so is the member in whose process it runs.
 void Communicator::lose(WorkerId member, const Error& error) {
   lost_.emplace(member, error.message);
   if (ended_) return;
@@ -510,7 +513,7 @@ void Communicator::abandon(bool all) {
   keep_forever(std::move(asker_));
 }
 
-// The error that names what is waited for in vain.
+// The error for silence: names the message that has not come.
 Error Communicator::silence(const Call& call) const {
   std::string what = call.asked ? cat(call.what, ", ", asker_->name()) : "nothing is under way";
   for (uint8_t part = 0; part < PartCount; ++part) {

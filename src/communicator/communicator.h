@@ -19,9 +19,9 @@
 // before the next choice, and the messages' hash includes the chooser's fingerprint.
 //
 // A call that fails ends all calls that are under way, and the group. The member then drops its
-// links to all peers with which it has a message under way: its memory is free when the error is
-// returned, and those peers learn of the failure. The wire itself reports a lost member to all
-// members; after any other failure this member drops all links of the group.
+// links to all peers with which it has a message under way: so the calls' memory is free when the
+// error is returned, and those peers learn of the failure. The wire itself reports a lost member to
+// all members; after any other failure this member drops all links of the group.
 #pragma once
 
 #include <cstdint>
@@ -71,12 +71,13 @@ struct CommunicatorSettings {
   int64_t number = 1;  // of the group: different for each group that uses the same links
 
   CallWay way{"auto"};  // of all-reduces
-  // Chunks are cut into slices of about this size; 0 = never. On a slow link, if it is known, they
-  // are smaller: the notice that a slice has arrived waits behind what its receiver sends.
+  // Chunks are cut into slices of about this size; 0 = never. If the group knows its link to be
+  // slow, slices are smaller, because a slice's acknowledgement waits behind the data that its
+  // receiver sends.
   int64_t slice_bytes = 512 << 10;
-  // Sends of a call under way at once; 0 = no limit. Twice as many if all go to one peer, as in a
-  // ring, and slices are small for a slow link: there the notice of an arrival takes long, and no
-  // other peer has to wait.
+  // Sends of a call under way at once; 0 = no limit. Twice as many if slices are smaller for a slow
+  // link and all sends go to one peer, as in a ring: acknowledgements take long there, and no other
+  // peer has to wait.
   int32_t sends_at_once = 2;
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // a longer wait without any report fails
@@ -95,10 +96,10 @@ struct CommunicatorSettings {
 
   // For auto.
   std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
-  int64_t told_bytes = 64 << 10;  // all-reduces by auto carry the times away from this size on
-  // The chooser uses the times in call c from call c + calls_ahead on, so `start` waits for the end
-  // of call c before that one. Set it to the number of calls that the program has under way at
-  // once.
+  int64_t told_bytes = 64 << 10;  // least size of an all-reduce by auto that carries the times away
+  // The chooser uses the times that call c carried from call c + calls_ahead on, so the `start` of
+  // that call first waits for the end of call c. Set it to the number of calls that the program has
+  // under way at once.
   int32_t calls_ahead = 1;
   ChooserRules rules;
 };
@@ -140,7 +141,7 @@ inline ElementRange own_range(int64_t elements, int32_t place, int32_t members) 
   return chunk_range(elements, place, members);
 }
 
-// Calls under way, or over and not waited for, that a group holds at most: each may hold scratch.
+// The most calls that a group holds, under way or over and not waited for: each may hold scratch.
 inline constexpr size_t kMostCalls = 256;
 // Sentences that a group keeps for take_notes.
 inline constexpr size_t kMostNotes = 256;
@@ -174,7 +175,7 @@ class Communicator {
   // Waits for the end of a call and forgets it.
   //
   // Errors: Disconnected/Worker  a member is lost; the sentence names it
-  //         Infeasible/Call      members are lost, and the call cannot be had without them; the
+  //         Infeasible/Call      members are lost, and the call cannot end without them; the
   //                              group goes on
   //         Infeasible/Job       so many are lost that the others cannot go on
   //         Timeout/Worker       no report for silence_limit; names call, peer, round and chunk
@@ -202,12 +203,13 @@ class Communicator {
   // The assumed costs of a link; none if they were neither given nor measured.
   const std::optional<AlphaBeta>& link() const { return settings_.link; }
   // How long the members were away before call `number`, in microseconds by place, from their ends
-  // of the call before to their arrivals; empty when it did not carry that or was long ago.
+  // of the call before to their arrivals; empty when the call did not carry these times or was long
+  // ago.
   std::vector<uint32_t> away_before(CallNumber number) const;
 
  private:
-  // Parts of a call that travel on their own.
-  // Rest: what is left of an all-reduce in which members died.
+  // Parts of a call, each with messages of its own. Word: the check that the next member makes the
+  // same call. Away: the times away. Rest: the completion of an all-reduce in which members died.
   enum Part : uint8_t { Tensor, Word, Away, Rest, PartCount };
   struct Call {
     std::string what;  // for errors: "call 3 (all-reduce of 1024 bytes by ring)"
@@ -224,14 +226,14 @@ class Communicator {
     ProcedureName name;
     int32_t slices = 1;
     bool automatic = false;  // the chooser has chosen its procedure
-    bool begun = false;      // its messages have been begun
+    bool begun = false;      // its first messages have been handed over
     bool asked = false;      // the ready service has been asked how to make it
     std::byte nothing[2]{};  // own and total in place of an empty tensor
     // For groups that survive deaths.
     int64_t generation = -1;             // of the group, when it was begun; -1 = it is not
     std::vector<ChunkHolding> holdings;  // stopped: what is here of each chunk
     std::vector<bool> divided;           // stopped: chunks of an average that are divided
-    int64_t released_by = 0;  // its memory is released when this call or a later one ends
+    int64_t released_by = 0;  // released when the call of this number or a later one ends
   };
   struct Flight {  // a message in the wire's hands
     int64_t call = 0;
@@ -242,12 +244,12 @@ class Communicator {
     Tag tag;
     size_t bytes = 0;
   };
-  struct Told {  // what a call carries
+  struct Told {  // the times away that a call carries
     int64_t bytes = 0;
     bool here = false, noted = false;
     std::vector<uint32_t> away;
   };
-  struct Making {  // what a call is made by
+  struct Making {  // how a call is executed
     ProcedureName name;
     std::shared_ptr<OwnProcedure> procedure;
     int32_t slices = 1;
@@ -313,18 +315,18 @@ class Communicator {
   Collective word_;  // from each member to the next: this one's moves
   int64_t next_ = 0;
   std::map<int64_t, Call> calls_;  // under way, or over and not waited for
-  std::map<int64_t, Call> past_;   // waited for; others may lack what is in their memory
-  std::map<int64_t, std::string> lost_calls_;  // not started here, and why they cannot be had
+  std::map<int64_t, Call> past_;   // waited for; others may still need data from their memory
+  std::map<int64_t, std::string> lost_calls_;  // not started here; why they end with an error
   std::vector<WorkerId> contributors_;
   std::unique_ptr<Recovery> recovery_;
   std::unordered_map<uint64_t, Flight> flights_;
   std::vector<std::vector<int64_t>> scratch_;  // of calls that are over
-  Duration heard_at_{};                        // when there was news
+  Duration heard_at_{};                        // when the last news came
   std::map<WorkerId, std::string> lost_;
   std::optional<Error> ended_;  // what has ended the group
   std::optional<Chooser> chooser_;
   std::unique_ptr<ReadyAsker> asker_;  // none = nobody is asked
-  std::map<int64_t, Told> told_;       // by call: those not noted, and the last ones that are
+  std::map<int64_t, Told> told_;       // by call: those not noted yet, and the last noted ones
   std::optional<Duration> last_end_;   // of a call; none before the first
   std::map<int, std::string> chosen_;  // by size (its count of bits): what auto took last
   std::vector<std::string> notes_;

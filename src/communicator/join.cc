@@ -21,7 +21,8 @@ namespace {
 constexpr size_t kAddressBytes = 260;
 using AddressBytes = std::array<char, kAddressBytes>;
 
-// Names of the messages; groups that communicate have numbers from 0.
+// Names of a meeting's messages. Their tags have -1 in place of a group's number, which is 0 or
+// more.
 enum Name : uint64_t { kMine, kAll, kHere };
 Tag tag_of(Name name) { return {-1, 0, name}; }
 
@@ -119,8 +120,8 @@ class Meeting {
     }
   }
 
-  // Waits until all calls have ended. `what` names, for the error, what the members have not done
-  // whose calls have not ended.
+  // Waits until all calls have ended. If members are missing, `what` says in the error what they
+  // have not done.
   Status wait_for_calls(const char* what) {
     while (!failed_ && !open_.empty()) {
       const Duration left = end_ - monotonic_clock().now();
@@ -162,7 +163,7 @@ class Meeting {
   Transport& wire_;
   Mailbox& mailbox_;
   Duration end_;
-  // By place, unused for place 0, which is at the meeting; then that of the ready service.
+  // By place, unused for place 0, whose address is the meeting; behind these the ready service's.
   std::vector<AddressBytes> addresses_;
   AddressBytes sent_{};           // this member's own, on its way
   std::vector<std::byte> words_;  // by place
@@ -176,7 +177,7 @@ class Meeting {
 Result<UcxSettings> wire_settings(const JoinSettings& settings) {
   UcxSettings wire = settings.wire;
   wire.connect_limit = settings.limit;
-  wire.sends_end_there = true;  // else sends on a slow link end early, and all are sent at once
+  wire.sends_end_there = true;  // else sends_at_once would not limit sends on a slow link
   wire.listen_host = settings.host;
   wire.listen_port = 0;
   const size_t colon = settings.meeting.rfind(':');
@@ -198,7 +199,7 @@ Result<UcxSettings> wire_settings(const JoinSettings& settings) {
   return wire;
 }
 
-// Listens at a free port; it is one more peer for all members.
+// Starts the ready service, which listens at a free port and is one more peer for all members.
 Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello hello,
                                                         const std::vector<WorkerId>& members) {
   wire.listen_port = 0;
@@ -214,7 +215,8 @@ Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello 
 }  // namespace
 
 Status Joined::leave(Duration limit) {
-  // An end of a connection closes when the other end does, so both wires are closed at once.
+  // Closing a wire waits until its peers close, too. So the service's wire, a peer of this
+  // member's, has to begin to close first.
   if (server_ != nullptr) server_->end(limit);
   return wire_->close(limit);
 }

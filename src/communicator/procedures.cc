@@ -7,7 +7,7 @@ namespace tenuto {
 
 namespace {
 
-// More than a job has of sizes, late members and roots; to make a procedure again costs
+// A job has fewer combinations of size, late members and root. Making a procedure again costs
 // milliseconds.
 constexpr size_t kMostProcedures = 64;
 constexpr size_t kMostCuts = 64;

@@ -32,8 +32,8 @@ struct OwnProcedure {
   std::map<int32_t, Collective> cuts;  // `moves` by count of slices
 };
 
-// The procedures of one group, each made once. Their number is bounded: when it is reached all are
-// dropped; those in use live until their calls end.
+// The procedures of one group, each made once. Their number is bounded: when it is reached, all are
+// dropped; procedures in use live until their calls end.
 class Procedures {
  public:
   // Requires: at least one member, all different, self among them
@@ -45,8 +45,8 @@ class Procedures {
   // Errors: as make_procedure and check
   Result<std::shared_ptr<OwnProcedure>> find(const ProcedureName& name);
 
-  // `of` with each chunk in `slices`; it lives as long as `of`, or until that has been cut in many
-  // other ways.
+  // The moves of `of` with each chunk cut into `slices`. The reference is valid as long as `of`
+  // lives, and until it has been cut into many other counts of slices.
   static const Collective& cut(OwnProcedure& of, int32_t slices);
 
  private:

@@ -18,7 +18,7 @@ namespace tenuto {
 // The service; it runs from make() until end() or the destructor.
 class ReadyServer {
  public:
-  // Makes the wire that it listens at, over its mailbox.
+  // Makes the service's wire over the given mailbox.
   using MakeWire = std::function<Result<std::unique_ptr<Transport>>(Mailbox& mailbox)>;
 
   // Serves `members`.
@@ -44,7 +44,7 @@ class ReadyServer {
   std::unique_ptr<ReadyService> service_;
   std::unique_ptr<Transport> wire_;
   std::atomic<bool> ending_ = false;
-  Duration linger_{};  // before ending_ is set
+  Duration linger_{};  // set before ending_
   std::thread thread_;
 };
 

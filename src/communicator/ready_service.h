@@ -1,6 +1,6 @@
-// A service that tells who is late: it runs the board of collective/ready_board.h as a peer on the
-// wire that is a member of no group. Members ask it by messages of their own, so nobody waits for a
-// member that is computing, wherever the service runs.
+// A service that tells who is late: a peer on the wire, member of no group, that runs the board of
+// collective/ready_board.h. Members ask it by messages, and it answers on its own thread and wire.
+// So no member waits for one that is computing, in whose process the service may run.
 //
 // A member's questions are numbered over all groups of its wire, and each gets one answer, under
 // the same number. So no message stays in the wire, however the calls end; a question that is out
@@ -26,7 +26,7 @@ namespace tenuto {
 struct ReadyDesk {
   WorkerId service;               // under which name the wire reaches it
   WorkerId host;                  // the member whose process it is in: they are lost together
-  std::vector<WorkerId> members;  // all that may ask; places in its sets
+  std::vector<WorkerId> members;  // all that may ask; places in sets are places in here
   int64_t asked = 0;              // questions so far
 };
 
@@ -66,24 +66,24 @@ class ReadyService {
   std::map<uint64_t, Ear> ears_;
   std::map<uint64_t, std::vector<int64_t>> said_;  // answers in the wire's hands
   std::map<int64_t, ReadyBoard> boards_;           // by group
-  std::map<Asked, int64_t> asked_;                 // the word's number
+  std::map<Asked, int64_t> asked_;                 // number of the member's question
 };
 
 // A member's side of the service, for one group: the questions that have no answer yet. Used by one
-// thread; must not end before quiet() is true or the wire is gone.
+// thread; must live until quiet() is true or the wire is gone.
 class ReadyAsker {
  public:
   ReadyAsker(Transport& transport, const Clock& clock, ReadyDesk& desk, int64_t group)
       : transport_(transport), clock_(clock), desk_(desk), group_(group) {}
 
-  // Whether there is a service to ask; false after give_up(), or when its process is a dead
-  // member's.
+  // Whether there is a service to ask; false after give_up(), which is also called when the member
+  // dies in whose process the service runs.
   bool in_force() const { return in_force_; }
   // Where it is.
   const ReadyDesk& desk() const { return desk_; }
   // The name of the service in errors.
   std::string name() const;
-  // Tells the service that this member has come to a call, and asks who is late. `members` make it.
+  // Tells the service that this member has come to a call of `members`, and asks who is late.
   //
   // Errors: as the wire reports them
   Status ask(int64_t form, int64_t call, const CallCosts& costs, std::span<const WorkerId> members);

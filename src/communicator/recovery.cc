@@ -42,8 +42,8 @@ int32_t Communicator::Recovery::place_of(WorkerId member) const {
   return found == all_.end() ? -1 : static_cast<int32_t>(found - all_.begin());
 }
 
-// In an attempt members wait for each other's words for two silence limits: one in which all see
-// that something is wrong, and one more.
+// In an attempt a member waits for the others' messages for two silence limits: the others may need
+// one to notice that something is wrong.
 Duration Communicator::Recovery::limit() const {
   const Duration silence = group_.settings_.silence_limit;
   return phase_ == Phase::Agree ? began_ + 2 * silence : group_.heard_at_ + silence;
@@ -121,7 +121,7 @@ void Communicator::Recovery::stop_calls() {
   for (auto& [ticket, flight] : group_.flights_) flight.stopped = true;
   for (auto* const calls : {&group_.calls_, &group_.past_}) {
     for (auto& [number, call] : *calls) {
-      call.asked = false;  // it is to be asked again
+      call.asked = false;  // the service is to be asked again
       if (!call.over && call.generation >= 0) take_stock(number, call);
       for (const Part part : {Tensor, Word, Away, Rest}) stop_part(number, call, part);
     }
@@ -333,7 +333,7 @@ void Communicator::Recovery::end_stopped(const Flight& flight, const Status& sta
 void Communicator::Recovery::take_words(const RecoveryMessage& recovery_message) {
   const auto members = static_cast<int32_t>(all_.size());
   const int32_t from = place_of(recovery_message.peer);
-  if (agreement_.dead().has(from)) return;  // its last words: the link is dropped
+  if (agreement_.dead().has(from)) return;  // sent before its link was dropped
   if (recovery_message.kind == RecoveryMessage::Kind::Dead) {
     const int64_t size = recovery_message.words[1];
     if (recovery_message.words[0] != recovery_message.attempt || size < 0 || size > kMostWords) {
@@ -342,7 +342,8 @@ void Communicator::Recovery::take_words(const RecoveryMessage& recovery_message)
            cat("worker ", recovery_message.peer, " sent a malformed recovery message: check that ",
                "all members run the same version")});
     }
-    // Its report is received in any case, so that it does not stay in the wire.
+    // Receives the peer's report even if this attempt is over here, so that it does not stay in the
+    // peer's wire.
     expect(recovery_message.peer, recovery_message.attempt, static_cast<size_t>(size),
            RecoveryMessage::Kind::Report);
     MemberSet dead(members);
@@ -351,13 +352,13 @@ void Communicator::Recovery::take_words(const RecoveryMessage& recovery_message)
   }
   auto report = report_from_words(recovery_message.words, members);
   if (!report.ok()) return group_.fail(report.error());
-  // This is done also for an attempt that is over here and not there: its messages stay in its wire
-  // until somebody takes them.
+  // Also for an attempt that is over here but not at the peer: the peer's messages stay in its wire
+  // until their other ends are handed over.
   if (active()) drain(recovery_message.peer, report.value().messages);
   agreement_.hear_report(recovery_message.attempt, from, std::move(report).value());
 }
 
-// Hands over the other ends of the messages that a live member has in its wire.
+// Hands over the other ends of the messages that a live member has in its wire, unless they were.
 void Communicator::Recovery::drain(WorkerId peer, const std::vector<OpenMessage>& messages) {
   for (const OpenMessage& each : messages) {
     if (each.peer != group_.settings_.self || each.bytes < 0) continue;

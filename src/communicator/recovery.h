@@ -4,11 +4,12 @@
 //
 // Messages of stopped calls stay in the wires of the survivors, and hold memory there. So members
 // also tell each other which messages these are. A member that has not handed over the other end of
-// one does so now, with bytes that nobody reads. After that nothing is under way, no link between
-// survivors has been dropped, and the tensors can be used again. The messages that complete a call
-// have the number of the attempt in their names. A member that needs nothing more of the others
-// tells them that it is through, and no member leaves the group before all have done so: after a
-// call has ended at one member, another member may still need that member's data for it.
+// such a message does so now, with bytes that nobody reads. After that nothing is under way, no
+// link between survivors has been dropped, and the tensors can be used again. The messages that
+// complete a call have the number of the attempt in their names. A member that needs nothing more
+// of the others tells them that it is through, and no member leaves the group before all have done
+// so: after a call has ended at one member, another member may still need that member's data for
+// it.
 #pragma once
 
 #include <map>
@@ -49,10 +50,11 @@ class Communicator::Recovery {
   void defer(bool on);
   // No report has come for too long: begins an attempt, which shows who is there.
   void ask_all(const Error& why);
-  // If the limit has passed: considers members whose messages are missing dead, and begins the next
-  // attempt.
+  // If the limit has passed: declares the members dead whose messages have not come, and begins the
+  // next attempt.
   void look(Duration now);
-  // A report of the wire: true when it was for this, and the group need not look at it.
+  // Handles a report of the wire. True when it was for this object: then the group need not look at
+  // it.
   bool handle(const Done& done);
   // Whether the last report only said that a member is through with an attempt. Such a report must
   // not extend a wait: otherwise members that give up a silent one at different times would keep
@@ -110,12 +112,12 @@ class Communicator::Recovery {
   Agreement agreement_;
   Phase phase_ = Phase::Idle;
   int64_t generation_ = 0;
-  int silent_ = 0;  // attempts without a new death, one after the other
+  int silent_ = 0;  // successive attempts without a new death
   bool deferred_ = false, due_ = false, advancing_ = false, no_news_ = false;
-  Duration began_{};             // the attempt
+  Duration began_{};             // when the attempt began
   std::vector<WorkerId> asked_;  // members to which this attempt has been told
   std::map<uint64_t, RecoveryMessage> recovery_messages_;
-  std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step of tags
+  std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step in tags
   std::set<std::tuple<WorkerId, bool, Tag>> drained_;
   std::map<int64_t, Completion> making_;
 };

@@ -57,7 +57,8 @@ class FaultyTransport : public Transport {
   virtual Duration pump() = 0;
 };
 
-// Wraps the wire that `make` builds upon the mailbox it is given; `mailbox` is the worker's.
+// `make` builds the inner wire, over a mailbox that this wire gives it; reports go on to `mailbox`,
+// the worker's.
 // Errors: those of `make`.
 Result<std::unique_ptr<FaultyTransport>> make_faulty_transport(
     const FaultSettings& settings, WorkerId self, Mailbox& mailbox, const Clock& clock,

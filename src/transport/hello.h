@@ -8,8 +8,8 @@
 
 namespace tenuto {
 
-// Whether `theirs` belongs to the same run as `mine`; `where` names the other side in the sentence.
-// The tokens themselves never appear in it.
+// Checks that `theirs` belongs to the same run as `mine`. `where` names the other side in the error
+// message, which never contains a token.
 //
 // Errors: Invalid/Link: another wire version, job, token or epoch, checked in this order.
 Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& where);
@@ -24,7 +24,8 @@ Error closed_error(WorkerId self);
 // A tag as text for people.
 std::string to_text(const Tag& tag);
 
-// The report of a received message. It arrived at its virtual moment, or `now` when it has none.
+// The report of a received message. Its finish is the stamp's virtual arrival, or `now` if there is
+// none.
 Done received(Ticket ticket, WorkerId from, const Stamp& stamp, Duration now);
 
 }  // namespace tenuto

@@ -1,4 +1,5 @@
-// The jitter of one message: a function of its name, so that a run repeats on any clock.
+// The jitter of one message: it depends on the message's name and not on time, so that every run of
+// a job has the same.
 #pragma once
 
 #include <cstdint>

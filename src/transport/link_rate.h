@@ -5,9 +5,10 @@
 
 namespace tenuto {
 
-// The estimate for one direction of one link. Some messages ask to be acknowledged; the time from
-// their start to the acknowledgement contains the transfer, the queue before it and the way back. A
-// hand-shake would wait for all of these, so a link with high latency counts as slow, too.
+// The estimate for one direction of one link. Some messages are probes, which ask for an
+// acknowledgement at once. The time from a probe's start to its acknowledgement contains the
+// transfer, the queue before it and the way back. The hand-shake of a rendezvous would wait in the
+// same queue and for the way back, so a link with high latency counts as slow, too.
 //
 // Rendezvous is chosen for messages of more than kOnePiece bytes on links that carried at least
 // kFastLink bytes/s; all others are eager, also the first messages of a new link. An eager message
@@ -17,7 +18,7 @@ class LinkRate {
  public:
   static constexpr Bytes kOnePiece{512 << 10};     // UCX's settings are derived from it
   static constexpr Bytes kProbeMessage{64 << 10};  // smaller ones would measure latency alone
-  static constexpr double kFastLink = 250e6;  // 2 Gbit/s: what eager's staging copy carries easily
+  static constexpr double kFastLink = 250e6;       // 2 Gbit/s: below it eager's copy costs little
 
   // Whether a message of `size` that starts now should ask for an acknowledgement. Never while one
   // is awaited. The first kEarlySamples messages ask, later ones once per kProbePause.

@@ -28,11 +28,11 @@ class MemoryNetwork {
 };
 
 // The wire of worker `self.self`, reached at "worker-N". The bytes of a message are copied once,
-// from the sender's buffer into the receiver's, by the thread whose call completed the pair. A
-// call that cannot be made (peer lost, name already in use) is still answered through its ticket;
-// only a call on a closed wire is refused at once (Cancelled/Call). connect() to a name that nobody
-// has ends Disconnected/Link. `clock` gives the moment of arrival. The mailbox must outlive the
-// transport.
+// from the sender's buffer into the receiver's, by the thread whose call completed the pair. A call
+// that cannot be made (peer lost, tag already in use) is answered through its ticket; only a send
+// or receive on a closed wire is refused at once (Cancelled/Call). connect() to an address where no
+// worker listens ends Disconnected/Link. `clock` gives the moment of arrival. The mailbox must
+// outlive the transport.
 std::unique_ptr<Transport> make_memory_transport(MemoryNetwork& network, Hello self,
                                                  Mailbox& mailbox,
                                                  const Clock& clock = monotonic_clock());

@@ -1,10 +1,10 @@
 // The wire (the transport between workers): one interface of a few calls, the same for threads of
-// one process, TCP, shared memory and RDMA.
+// one process (memory.h) and for processes (ucx.h).
 //
-// All calls return at once; the end of each is posted to the mailbox with its ticket. A receive is
-// posted ahead of the message and grants the sender the right to send that one message (a credit by
-// name). So no message ever blocks another that is needed sooner, and nothing is buffered without
-// bound. Memory handed in must stay untouched until the ticket is posted.
+// All calls but close return at once; the end of a call is posted to the mailbox with its ticket. A
+// receive is posted ahead of the message and grants the sender the right to send that one message
+// (a credit by name). So no message ever blocks another that is needed sooner, and nothing is
+// buffered without bound. Memory handed in must stay untouched until the ticket is posted.
 //
 // The wire itself repairs a connection that breaks while both ends live: nothing is reported, calls
 // take longer, and every message arrives exactly once. Only when that fails is the peer lost: the
@@ -40,7 +40,7 @@ struct Address {
 };
 
 // What the two ends tell each other first. An end with another job, token, version or epoch is
-// refused with a sentence.
+// refused, and is told why.
 struct Hello {
   std::string job, token;
   int32_t version = 0;

@@ -208,8 +208,8 @@ UcxCounters Wire::counters() const {
           tally_.broken,     tally_.sent_again,      tally_.kept};
 }
 
-// The main function of the communication thread. Closing is finished only when UCX is destroyed,
-// too: until then UCX may use buffers and the mailbox.
+// The main function of the communication thread. Closing is finished only after UCX is destroyed:
+// until then UCX may use buffers and the mailbox.
 void Wire::run() {
   if (settings_.on_thread) settings_.on_thread();
   {
@@ -323,7 +323,8 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   // UCX reads these only from the environment. The first lets a restarted worker listen at its old
   // port at once. The second keeps large messages from TCP's put: if the connection is closed by
   // force meanwhile, the put's acknowledgement fails an assertion of UCX 1.13 and ends the process.
-  // The third lets TCP take a message of kOnePiece with its headers in one piece, not 64 KiB.
+  // The third raises TCP's piece size from 64 KiB, so that a message of kOnePiece and its headers
+  // fit into one.
   const std::string piece = cat(LinkRate::kOnePiece.count + kHeaderSpace);
   static const bool prepared = setenv("UCX_TCP_CM_REUSEADDR", "y", 0) == 0 &&
                                setenv("UCX_TCP_PUT_ENABLE", "n", 0) == 0 &&

@@ -44,20 +44,20 @@ struct UcxSettings {
   // Buffers to send from and to receive into may lie in an accelerator's memory (see
   // ucx_device_memory): messages go between it and the wire without the processor.
   bool device_memory = false;
-  // A send ends only when the receiver has the message, however long that takes, and not already
-  // when its bytes are copied here. For callers that count the sends under way. Sends of small
-  // messages still end at once.
+  // True: a send ends only when the receiver has acknowledged the message, and not earlier by a
+  // copy of its bytes. For callers that limit the number of sends under way. Small messages are
+  // still copied, so their sends end at once.
   bool sends_end_there = false;
   std::function<void()> on_thread;  // the communication thread's first call; may be empty
   Duration connect_limit = std::chrono::seconds(10);  // of all attempts of one connect() together
   Duration hello_limit = std::chrono::seconds(5);     // for a new connection to send its hello
   // How long repairing a broken connection may take; after that the peer is lost. A network device
   // that is reset or a switch that learns its ports anew is back within about 3 s; a dead process
-  // is recognized at once, because nobody listens there any more. Keep it below the silence that
-  // ends a step. A peer is also lost when something is awaited from it and its host answers nothing
-  // for this long.
+  // is recognized at once, because nobody listens there any more. Keep it below
+  // `network.silence_seconds`, after which a step without progress ends the run. A peer is also
+  // lost when something is awaited from it and its host answers nothing for this long.
   Duration mend_limit = kMendLimit;
-  // The most connections at a time that have not said who they are; more are refused.
+  // The most connections at a time whose hello has not come yet; more are refused.
   size_t most_strangers = 1024;
   // The most grants of a peer that may wait here for their send. A peer with more is lost, because
   // its grants would take this end's memory without bound.
@@ -73,7 +73,7 @@ struct UcxCounters {
   int64_t wake_ups = 0;        // of the communication thread: a quiet wire has none
   int64_t broken = 0;          // open connections that broke, which the wire tries to repair
   int64_t sent_again = 0;      // messages, after such a break
-  int64_t kept = 0;            // messages whose bytes were copied to end their send early
+  int64_t kept = 0;            // large messages that were copied to end their send early
 };
 
 // A Transport with counters.
@@ -83,13 +83,13 @@ class UcxTransport : public Transport {
   virtual UcxCounters counters() const = 0;
 };
 
-// Listens and starts the communication thread. A call that cannot be made (peer lost, name already
-// in use) is answered through its ticket; only a call on a closed wire is refused at once
-// (Cancelled/Call). connect() tries again with a growing pause while nobody listens there. The
-// mailbox must outlive the transport.
+// Listens and starts the communication thread. A call that cannot be made (peer lost, tag already
+// in use) is answered through its ticket. Refused at once are only calls on a closed wire
+// (Cancelled/Call) and connect() to an address that cannot be resolved (Invalid). connect() tries
+// again with a growing pause while nobody listens there. The mailbox must outlive the transport.
 //
 // Errors: Invalid       no such device or host, a job or token of more than 1024 bytes
-//         Disconnected  cannot listen there; UCX's own words
+//         Disconnected  cannot listen there; with UCX's error text
 Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
                                                          Mailbox& mailbox);
 
@@ -99,8 +99,9 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
 // Errors: Invalid  no such host, or no route to it
 Result<std::string> host_towards(const std::string& address);
 
-// Whether the host of `address` ("host:port" in numbers) answers an attempt to connect within the
-// limit, by accepting or refusing it. Also true when `address` is no such address.
+// Whether the host of `address` ("host:port") answers an attempt to connect within the limit, by
+// accepting or refusing it. Also true when the address cannot be resolved or no socket can be
+// opened.
 bool is_reachable(const std::string& address, Duration limit);
 
 // Whether UCX can read and write CUDA memory here: it was built for it and there is a device.

@@ -27,8 +27,8 @@ Result<std::string> device_of(const std::string& host);
 uint16_t port_of(const sockaddr_storage& address);
 
 // Takes this process's sockets at a port away from UCX's own thread: when this returns, that thread
-// accepts and reads nothing there any more. The listener goes first: after it no connection is
-// accepted, so the search finds them all. The other ends see their connections end.
+// accepts and reads nothing there any more. Listeners are taken away first; after that no
+// connection is accepted any more, so none is missed. The other ends see their connections end.
 void silence(uint16_t port);
 
 }  // namespace tenuto

@@ -135,7 +135,8 @@ Status UcxEngine::open_worker() {
   }
   status = ucp_worker_get_efd(worker_, &descriptor_);
   if (status != UCS_OK) return invalid(cat("UCX gives no event descriptor: ", words(status)));
-  // A message may have to go to the device's memory, which only UCX can write, after the callback.
+  // A message for the device's memory is written by UCX after the callback, so UCX must keep its
+  // data.
   const uint32_t kept = settings_.device_memory ? UCP_AM_FLAG_PERSISTENT_DATA : 0;
   set_handler(kControlId, &UcxEngine::on_control, 0);
   set_handler(kDataId, &UcxEngine::on_data, kept);
@@ -422,7 +423,8 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
       ucp_am_recv_data_nbx(worker_, data, posted.bytes.data(), posted.bytes.size(), &params);
   if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
   landed(flight, UCS_PTR_STATUS(request));
-  return rendezvous ? UCS_OK : UCS_INPROGRESS;  // in progress: UCX does not release it twice
+  // The data of an eager message is released already: INPROGRESS keeps UCX from doing it again.
+  return rendezvous ? UCS_OK : UCS_INPROGRESS;
 }
 
 // Closes the endpoints of ended links by force, so that nothing that is still queued leaves. A link

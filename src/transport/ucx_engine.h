@@ -25,7 +25,7 @@
 
 namespace tenuto {
 
-// The transports that UCX may use: TCP; with device memory, also those that reach it.
+// The transports that UCX may use: TCP; with device memory, also those that copy from and to it.
 inline constexpr const char* kHostTransports = "tcp";
 inline constexpr const char* kDeviceTransports = "tcp,cuda_copy,cuda_ipc";
 
@@ -95,7 +95,7 @@ class UcxEngine {
     LinkState state = LinkState::Accepted;
     WorkerId peer;
     ucp_ep_h endpoint = nullptr;
-    Duration limit = Duration::max();  // of Accepted, Refused and an attempt to reconnect
+    Duration limit = Duration::max();  // while Accepted, Refused or reconnecting
     std::map<Tag, Granted> granted;    // the peer's receives that have no send here yet
     std::vector<uint64_t> arrived;     // grants whose arrival is still to be acknowledged
     bool slow_word = false;            // acknowledgements take long: copy bytes at once
@@ -105,7 +105,7 @@ class UcxEngine {
     int requests = 0;     // UCX requests that have not completed
     bool said_bye = false, closing = false, closed = false;
     bool broken = false;         // was open; its unfinished messages go on over the next link
-    Duration return_limit{};     // a broken link is not closed before, while UCX has requests
+    Duration return_limit{};     // until then a broken link waits for UCX's requests to complete
     std::optional<Error> ended;  // the error that its calls end with
   };
   struct Sending {
@@ -121,7 +121,7 @@ class UcxEngine {
     bool got = false;        // acknowledged while still in flight
     bool kept = false;       // `own` holds the bytes
     std::shared_ptr<std::byte[]> own;
-    Duration due{};  // when its acknowledgement is late; set when UCX is done
+    Duration due{};  // after it the acknowledgement is late; set when UCX is done
   };
   struct Receiving {
     std::span<std::byte> bytes;
@@ -155,8 +155,8 @@ class UcxEngine {
     std::unordered_map<uint64_t, Sent> sent;    // by grant
     std::map<Tag, Receiving> receives;          // not yet arrived
     std::unordered_map<uint64_t, Tag> granted;  // the tags of `receives`, by grant
-    bool dialled = false;                       // this end connected
-    uint64_t instance = 0;                      // of its wire; 0 = there was no connection
+    bool dialled = false;                       // this end called connect()
+    uint64_t instance = 0;                      // number of the peer's wire; 0 = no connection
     std::string name;                           // where it listens
     std::optional<SocketAddress> where;         // the same, if known without a name look-up
     std::optional<Mending> mending;

@@ -22,9 +22,9 @@ inline constexpr size_t kFrameArrivals = 64;
 
 // Hello, Welcome, Refuse: the hand-shake. Grant: a receive is posted. Mismatch: the message for a
 // grant has another size. Got: messages have arrived. Bye: the sender sends nothing more.
-// AllGranted, on a repaired connection: the sender has granted again all that it still needs, all
-// else has arrived. Drop, in place of a Hello: the connection that it names was dropped. Ask:
-// requests a sign of life. Here: answers an Ask.
+// AllGranted, on a repaired connection: the sender of this frame has granted again all messages
+// that it still waits for; all others have arrived. Drop, in place of a Hello: its sender has
+// dropped the connection that it names. Ask: requests a sign of life. Here: answers an Ask.
 enum class FrameKind : uint8_t {
   Hello = 1,
   Welcome,

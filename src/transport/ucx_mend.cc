@@ -22,8 +22,9 @@ namespace tenuto {
 namespace {
 
 // A send waits for its acknowledgement for this time, and longer for each byte under way. Then its
-// bytes are copied and it ends. On a link with a lower rate the copy costs little compared with the
-// transfer; on a fast link, however full, nothing is copied.
+// bytes are copied and it ends. On a link slower than 250 MB/s the copy costs little compared with
+// the transfer; on a faster one the acknowledgement comes in time, however full the link is, and
+// nothing is copied.
 constexpr Duration kWordPatience = std::chrono::milliseconds(1);
 constexpr int64_t kPatienceForByte = 4;  // ns: 250 MB/s
 // When a process dies the kernel closes its connections and its listener almost at once, in any
@@ -37,11 +38,11 @@ constexpr Duration kKnockLook = std::chrono::milliseconds(2);
 // is for reconnecting after a break, the second for telling a peer that its connection was dropped.
 constexpr Duration kDialPause = std::chrono::milliseconds(5);
 constexpr Duration kFarewellPause = std::chrono::milliseconds(100);
-// A peer that cannot be told within this time that its connection was dropped finds out by its own
-// limit.
+// If the peer cannot be told within this time that its connection was dropped, its own limit ends
+// its wait.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 // UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends.
-// So it gets this time to complete its requests by itself.
+// So UCX gets this time to complete its requests first.
 constexpr Duration kReturnLimit = std::chrono::milliseconds(50);
 
 Duration now() { return monotonic_clock().now(); }
