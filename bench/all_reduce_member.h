@@ -21,10 +21,10 @@ inline double payload_rate(double megabits) { return megabits * 1e6 / 8 * 1448 /
 
 // Writes "address TEXT", reads all addresses in one line, and writes "ready" when all members are
 // connected. Then every line read is a request, "MEMBERS BYTES REPEATS LATE_MICROSECONDS ALGORITHM
-// CHUNKS LATE SLICE": REPEATS in-place all-reduces of BYTES bytes of floats, with the member at
-// place LATE (-1: the last one) late by that time. The answer is, for each repeat, when this member
-// arrived and when it ended, in nanoseconds of the machine's monotonic clock. Returns when its
-// input ends.
+// CHUNKS LATE SLICE CALLS". REPEATS times, the member at place LATE (-1: the last one) comes
+// LATE_MICROSECONDS late, and all run CALLS in-place all-reduces of BYTES bytes of floats in a row.
+// The answer is, for each repeat, when this member arrived and when it ended, in nanoseconds of the
+// machine's monotonic clock. Returns when its input ends.
 int run_member(const MemberPlace& place);
 
 }  // namespace tenuto

@@ -5,10 +5,9 @@
 TENUTO is the program, with tenuto-worker beside it. Each run has 4 stages x 2 pipelines of paced
 workers, one of which is killed at a random moment of a step. The cost is the period of the step
 that is hit, less that of the later steps, over the period of a run without deaths. Periods are on
-the devices' virtual clock (period_ms of metrics.jsonl) and include the time until
-the others continue.
-Every run must end with the losses of a run without deaths. Runs go in parallel: their ops take no
-CPU time.
+the devices' virtual clock (period_ms of metrics.jsonl) and include the time until the others
+continue. Every run must end with the losses of a run without deaths. Runs go in parallel: their ops
+take no CPU time.
 """
 import argparse
 import concurrent.futures

@@ -115,7 +115,7 @@ struct Stretch {
 struct Row {
   std::string size, troubles;
   Stretch answered;                   // under the last plan
-  std::optional<Stretch> unanswered;  // in trouble, under the first one
+  std::optional<Stretch> unanswered;  // in trouble, under the first plan
   double bound_ms = 0;
   int64_t steps_to_answer = 0;  // from the first step in trouble to the first under the last plan
   bool lag_valid = true;

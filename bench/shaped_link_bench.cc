@@ -362,7 +362,7 @@ struct Summary {
   std::string name;
   size_t iterations = 0;
   double measured_ms = 0, priced_ms = 0;            // medians
-  double error = 0, worst_error = 0, worst_ms = 0;  // percent: of the median, largest
+  double error = 0, worst_error = 0, worst_ms = 0;  // percent: of medians, largest; ms: longest
 };
 
 double median(std::vector<double> numbers) {

@@ -33,8 +33,8 @@ struct Cell {
   std::vector<double> published;
 };
 
-// The published means: for the last link from the last iterations of the logs; also for the first
-// link and for several links.
+// The published mean times of an iteration. Those with only the last link slow are means over the
+// last iterations of the published logs.
 std::vector<Cell> cells_of(const std::string& which) {
   std::vector<Cell> all;
   const std::vector<std::vector<double>> last = {{862, 767, 787, 787},    {1082, 1007, 903, 834},
@@ -125,7 +125,7 @@ std::string story_of(const fs::path& run) {
 Figure run_cell(const Settings& settings, const Cell& cell, const Mode& mode) {
   const int32_t steps = !mode.adapts ? 3 : settings.steps > 0 ? settings.steps : kCellSteps;
   // With a fixed plan the first step is measured: like the price, it begins at all workers at once.
-  // In later steps blocking receives also wait for the verdict of the step before.
+  // In later steps blocking receives also wait for the clip decision of the step before.
   const int32_t shown = mode.adapts ? steps - 1 : 0;
   const fs::path run = train(settings, {mode, steps, faults_of(cell, mode), {shown}});
   const Plan plan = plan_of(run);
@@ -170,7 +170,9 @@ Json to_json(const Cell& cell, const std::vector<Figure>& figures) {
   return row;
 }
 
-// Prints "measured (published)" for each mode, then the adapting mode's standing.
+// Prints "measured (published)" for each mode; then the times of the two blocking modes over that
+// of the adapting mode, the bound, how far the adapting mode is above it, and the largest deviation
+// of any mode from its price.
 void print_row(const Cell& cell, const std::vector<Figure>& figures) {
   std::printf("%-18s", name_of(cell).c_str());
   double worst = 0;

@@ -280,7 +280,8 @@ def check_documents(tree):
                     yield path, number, f"link to {target}: {whole} has no such title"
 
 
-# What a document in `backticks` must find in the tree: a path, and names of two words or more.
+# What a document writes in `backticks` and the tree must have: paths, and names of two words or
+# more.
 PATH = re.compile(r"(?!build/)(?:\w[\w.-]*/)+\w[\w.-]*$")
 NAME = re.compile(r"\b(?:[a-z]+(?:_[a-z0-9]+)+|(?:[A-Z][a-z0-9]+){2,})\b(?!\*|\.\.\.)")
 

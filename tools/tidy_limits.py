@@ -22,7 +22,7 @@ EXCEPTIONS = {
 
 
 def outside(tree, check, found):
-    """The faults of `found`, {name: fault}, that have no exception, and exceptions without one."""
+    """The faults of `found`, {name: fault}, without an exception; exceptions without a fault."""
     allowed = EXCEPTIONS[check]
     yield from (fault for name, fault in found.items() if name not in allowed)
     if TABLE in tree.text:
