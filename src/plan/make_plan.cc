@@ -151,7 +151,7 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
 }
 
 // The compute lists of all workers. Micro-batches are numbered by position, then by pipeline, so
-// that ascending numbers are a good order also for a worker that runs ops of several pipelines.
+// that a worker that runs ops of several pipelines in ascending order alternates between them.
 Schedule make_compute(const Layout& layout) {
   const Shape& shape = layout.shape;
   Schedule schedule;
