@@ -20,8 +20,8 @@ struct Id {
 using WorkerId = Id<struct WorkerTag>;
 // Position in the model, input side first.
 using StageId = Id<struct StageTag>;
-// Number of a micro-batch among those of all pipelines in a step: its position in its pipeline x
-// the number of pipelines + the number of that pipeline.
+// Micro-batch number in a step, over all pipelines: position x pipelines + pipeline, where position
+// is the micro-batch's place in its pipeline.
 using MicroId = Id<struct MicroTag>;
 // Index into Schedule::groups.
 using GroupId = Id<struct GroupTag>;

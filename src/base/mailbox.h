@@ -27,7 +27,7 @@ struct Done {
   Duration start{};    // of a compute op: when it began, on the worker's clock
   Duration finish{};   // of a compute op: when it ended; of a Recv: when it arrived
   Duration sent{};     // of a Recv: the sender's stamp, on the sender's clock
-  uint64_t tally = 0;  // of a Recv: the sender's stamp
+  uint64_t tally = 0;  // of a Recv: the tally that the sender put on the message
 };
 
 // A queue of reports: any thread posts them, and the worker's thread takes them in order.
@@ -41,7 +41,7 @@ class Mailbox {
 };
 
 // The mailbox of a real worker. Its callers bound its length: each report answers a call in flight,
-// and a worker has at most one call per lane in flight.
+// except for the few about lost peers and about news from the coordinator.
 class QueueMailbox : public Mailbox {
  public:
   void post(Done done) override;

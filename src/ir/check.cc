@@ -241,7 +241,8 @@ PlanFault Checker::check_order() const {
   return {};
 }
 
-// The op at which a worker holds most, with the bytes of its stashes when they are known.
+// The error at the op where a worker holds the most micro-batches, with the bytes of its stashes if
+// they are known.
 PlanFault Checker::too_many(WorkerId worker, int32_t index, int32_t peak, int32_t limit) const {
   std::vector<int64_t> held;  // of each stage, in bytes and in the order of forwards
   for (int32_t i = 0; i <= index; ++i) {

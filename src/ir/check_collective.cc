@@ -1,5 +1,5 @@
 // The symbolic check of a collective: what each member's chunk is made of, as a set of
-// contributors. Chunks are independent, so they are played one after the other, and only one
+// contributors. Chunks are independent, so they are simulated one after the other, and only one
 // chunk's state is kept.
 #include <algorithm>
 #include <bit>
@@ -32,7 +32,7 @@ struct Fault {
   std::string sentence;
 };
 
-// Plays a collective and counts.
+// Simulates a collective and counts its CollectiveFacts.
 class Player {
  public:
   Player(const Collective& collective, Goal goal, const std::vector<WorkerId>& owners)
@@ -51,7 +51,8 @@ class Player {
   const std::optional<Fault>& idle_put() const { return idle_put_; }
 
  private:
-  // Limits the chunks of a single member, which has no moves that could bound the memory.
+  // The most chunks of a collective with one member. It has no moves, so the check in malformed()
+  // that bounds the chunks by the moves does not bound them.
   static constexpr size_t kMostChunksOfOne = 1 << 20;
 
   size_t count() const { return collective_.members.size(); }
@@ -86,7 +87,7 @@ class Player {
                      " members need at least ", chunks() * (count() - 1)));
   }
 
-  // The moves of each chunk, in round order; counts what can be counted without playing.
+  // The moves of each chunk, in round order; counts what needs no simulation.
   std::optional<Error> sort_moves() {
     std::vector<PlacedMove> placed;
     placed.reserve(static_cast<size_t>(facts_.moves));
@@ -262,7 +263,7 @@ class Player {
   std::optional<Fault> first_fault_, idle_put_;
   std::optional<std::string> crowded_;
   std::vector<std::pair<uint32_t, uint32_t>> swapped_;  // round, member
-  // The chunk that is being played.
+  // The state of the chunk that is simulated now.
   size_t words_ = 0;
   uint32_t owner_ = kNever;
   std::vector<uint64_t> sets_, wanted_, carried_;

@@ -57,7 +57,7 @@ struct Value {
   auto operator<=>(const Value&) const = default;
 };
 
-// One entry of a worker's list. Small and trivially copyable: it is the wire form too.
+// One entry of a worker's list. Small and trivially copyable: a plan may have 100 million of them.
 struct Op {
   OpKind kind = OpKind::Forward;
   ValueKind moved = ValueKind::None;  // Send, Recv: what is moved

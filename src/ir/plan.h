@@ -24,13 +24,14 @@ bool holds(const Stage& stage, WorkerId worker);
 // The stages whose weights the worker keeps, ascending.
 std::vector<StageId> stages_of(const std::vector<Stage>& stages, WorkerId worker);
 
-// Where a stage's worker stands in its pipeline, and among how many stages it shares its time.
+// The place of a stage's worker in its pipeline, and among how many stages (`chunks`) that worker
+// divides its time.
 struct TimeShare {
   int32_t place = 0, chunks = 1;
 };
 
-// The stage's place and share of a worker's time, in pipelines of `workers` workers. The same for
-// all its holders, including those that hold it in addition to a stage of their own.
+// The TimeShare of a stage, in pipelines of `workers` workers. It is the same for all holders of
+// the stage, including those that hold it in addition to a stage of their own.
 TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage);
 
 // How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
@@ -45,7 +46,8 @@ struct MemoryLimit {
                       // input gradient
   int64_t late = 0;   // and from there to the end of its weight gradient
 
-  // True when so many micro-batches before and behind the end of their input gradient fit.
+  // True when the worker may hold, at once, `before` micro-batches whose input gradient has not
+  // ended and `behind` micro-batches whose input gradient has ended.
   bool fits(int64_t before, int64_t behind) const {
     return most == 0 || whole * before + late * behind <= most;
   }

@@ -66,15 +66,16 @@ struct CollectiveFacts {
   int64_t moves = 0, messages = 0;
   int32_t port_messages = 0;                 // most that a member sends, or receives, in a round
   int64_t most_sent = 0, most_received = 0;  // chunks of one member, over all rounds
-  int32_t peak_scratch = 0;  // most chunks of a round that a member must receive into scratch
-  int64_t idle_puts = 0;     // puts of a chunk that is incomplete, or complete there already
+  int32_t peak_scratch = 0;  // most chunks that a member receives into a side buffer in a round:
+                             // those to add, and those that replace a chunk being sent
+  int64_t idle_puts = 0;     // puts of an incomplete chunk, or to a member that has it complete
 };
 
 // Refuses a procedure that does not reach its goal, or breaks a rule of procedures: each member
 // sends and receives at most one message in a round, and no put is useless.
 //
 // Errors: Invalid/Job   a sentence with the round and the move, or the worker and the chunk
-// Cost:   moves x members / 64, a chunk at a time
+// Cost:   moves x members / 64 in time; memory for the contributor sets of one chunk
 Result<CollectiveFacts> check(const Procedure& procedure);
 
 // The facts of any collective that reaches its goal, even if it breaks the rules of a procedure.

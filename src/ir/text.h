@@ -8,13 +8,13 @@
 //     collective 0: members 0 chunks 1
 //     collective 1: members 1 chunks 1
 //
-// F B W E stage.micro; > and < a message with its kind (a activation, g gradient, n norm, v
-// clip decision), name and peer; R stage:group (R stage/part:group for a bucket); M measure; U
-// update (Step). A collective's rounds follow its line, indented, one a line: "from>to.chunk" puts,
-// "from>to.chunk+" adds. Lists, groups and collectives are numbered in order from 0. Blank lines
-// and what follows a # are ignored. A group that does not sum by the ring says so after its
-// collective: "by late-one chunks 7 late 3". If Schedule::all_reduce is not "ring", it ends the
-// first line: "sums auto".
+// F B W E stage.micro; > and < a message with its kind (a activation, g gradient, n norm, v clip
+// decision, t total), name and peer; R stage:group (R stage/part:group for a bucket); M measure; U
+// update (Step); in a staggered step N MeasureAhead, A StepAhead, V Validate. A collective's rounds
+// follow its line, indented, one a line: "from>to.chunk" puts, "from>to.chunk+" adds. Lists, groups
+// and collectives are numbered in order from 0. Blank lines and what follows a # are ignored. A
+// group that does not sum by the ring says so after its collective: "by late-one chunks 7 late 3".
+// If Schedule::all_reduce is not "ring", it ends the first line: "sums auto".
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ namespace tenuto {
 
 // One op as its token.
 std::string to_text(const Op& op);
-// The letter of an op: the first of its token; for a message the letter of its value, a g n v.
+// The letter of an op: the first of its token; for a message the letter of its value, a g n v t.
 char letter_of(const Op& op);
 // One value as it is named in messages: a0.3, stash 1.2, ...
 std::string to_text(const Value& value);

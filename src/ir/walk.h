@@ -35,7 +35,8 @@ LaneKind lane_of(const Op& op);
 // A lane whose two ends list its messages in the same order needs fewer buffers: an activation is
 // in transit or in its buffer only while its sender holds the micro-batch, a gradient only while
 // its receiver does. So no message ever waits for its buffer if the lane has most_in_flight()
-// buffers, counted for that worker, and one more for each norm or clip decision.
+// buffers (of the sender for activations, of the receiver for gradients) and one more for each norm
+// or clip decision.
 inline constexpr int32_t kReceivesAhead = 32;
 
 // The most micro-batches that, at any timing, can be between the start of their forward and the end
@@ -50,7 +51,7 @@ int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId work
 // allocate memory.
 //
 // An op that can start stays able to start until it does: each kind of op keeps its list order and
-// takes slots and buffers in that order; returning a slot or a buffer makes no op wait; and no
+// takes memory and buffers in that order; giving back memory or a buffer makes no op wait; and no
 // value is consumed twice. So all ways to walk a plan to its end, or to where it is stuck, run the
 // same ops, and one walk tells whether any timing can deadlock (docs/decisions/015).
 class Walk {

@@ -150,8 +150,8 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
   return stages;
 }
 
-// The compute lists of all workers. Pipelines take turns in the numbers of micro-batches, so that
-// all workers agree on the order, whichever ops they run.
+// The compute lists of all workers. Micro-batches are numbered by position, then by pipeline, so
+// that a worker that runs ops of several pipelines in ascending order alternates between them.
 Schedule make_compute(const Layout& layout) {
   const Shape& shape = layout.shape;
   Schedule schedule;

@@ -15,9 +15,10 @@ namespace tenuto {
 //
 // Requires: costs are finite and not negative
 // Errors:   Invalid/Call  more stages than layers
-// Cost:     O(p log p), where p counts, over all boundaries between runs, the places that keep
-//           every run at most as dear as the least possible; about stages^2 at most for similar
-//           layers. Above 50 million places the sum of squares is only nearly the least
+// Cost:     O(p log p), where p is the number of places, summed over the boundaries between runs,
+//           that a boundary can have in a cut whose dearest run is as cheap as possible; about
+//           stages^2 at most for similar layers. Above 50 million places the sum of squares is only
+//           nearly the least
 Result<std::vector<int32_t>> partition(const std::vector<double>& cost, int32_t stages);
 
 }  // namespace tenuto

@@ -19,8 +19,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The pipeline of each worker, named by the worker's first micro-batch in the held-out pass; -1 =
-// the worker has none.
+// A number for the pipeline of each worker: the worker's lowest micro-batch in the held-out pass;
+// -1 = the worker has none.
 std::vector<int32_t> pipelines_of(const Schedule& evaluation, size_t workers) {
   std::vector<int32_t> pipelines(workers, -1);
   for (size_t w = 0; w < evaluation.lists.size(); ++w) {

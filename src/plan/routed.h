@@ -26,7 +26,7 @@ struct Placed {
 };
 
 // Merges ops of several lists into one, by their places. The ops of one kind and stage get
-// ascending micro-batches, as ready dispatch requires.
+// ascending micro-batches; ready dispatch requires this of weight gradients.
 std::vector<Op> merge(std::vector<Placed> placed);
 
 // The plan with `work` in place of its lists and holders, under ready dispatch and the plan's

@@ -116,7 +116,7 @@ Duration bound_of_makespan(const std::vector<Route>& routes, size_t workers) {
 Duration bound_of_period(const std::vector<Route>& routes, size_t workers,
                          const std::vector<Duration>& update) {
   std::vector<Duration> work(workers);
-  std::vector<int32_t> uses(workers, 0);  // stages of routes
+  std::vector<int32_t> uses(workers, 0);  // by worker: stages that it runs, over all routes
   for (const Route& route : routes) {
     for (size_t s = 0; s < route.legs.size(); ++s) {
       const Leg& leg = route.legs[s];

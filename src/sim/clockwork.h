@@ -60,7 +60,8 @@ struct Outcome {
   int64_t ended = 0;                    // ops
   Duration busy{};                      // of all compute lanes together, in the first step; at
                                         // most kLongestTime
-  std::vector<std::pair<WorkerId, int32_t>> waiting;  // when nothing could move: ops of the lists
+  // If nothing can move before all ops have ended: ops that wait, as worker and list index.
+  std::vector<std::pair<WorkerId, int32_t>> waiting;
 };
 
 // The ends of a reduction once all members of its group are in `waiting`; empty before. `waiting`

@@ -7,8 +7,8 @@
 namespace tenuto {
 
 // The refusal of a step that lasts longer than kLongestTime. It names the input figure with the
-// largest share in the sum of all the step's times, and the value with which the step certainly
-// fits.
+// largest share in the sum of all the step's times, and a value of it that divides this share by
+// the factor by which the sum is too long.
 Error too_long(const Plan& plan, const Schedule& schedule, const Model& model,
                const Cluster& cluster, const PriceOptions& options);
 

@@ -256,8 +256,8 @@ class StageTails {
     return tail;
   }
 
-  // The tails of all ops. After a weight gradient run the later weight gradients, and the forwards
-  // that do not fit into memory before it.
+  // The tails of all ops. The tail of a weight gradient covers the later weight gradients and the
+  // forwards that fit into memory only after it.
   const Marks& all() {
     Ahead needing(leg_.weight);
     int32_t j = micros_;

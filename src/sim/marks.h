@@ -17,7 +17,7 @@ struct Marks {
 // waits for what it reads, for its link, for the ops that its worker must run before it; a forward
 // also for memory.
 //
-// Cost: O(stages x micros), some 20 ns each, with little memory up to 30 times that
+// Cost: O(stages x micros), some 20 ns each; up to 30 times that under a tight memory limit
 std::vector<Marks> heads_of(const Route& route);
 
 // Lower bounds on the time from the end of each op to the end of the step, by stage.

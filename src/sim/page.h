@@ -25,7 +25,7 @@ struct PageContent {
 // shows compute ops and, on thin rows that can be switched on, messages and reductions. A summary
 // in words and a table of what each worker's time went into can be read without the picture. The
 // address may end in #from=MS&to=MS (the range shown), &messages=1 and &op=LINE.WORKER.INDEX (the
-// op pointed at).
+// op pointed at; line 0 = predicted, 1 = measured).
 //
 // Shapes: spans are of workers of plan.schedule.lists
 // Cost:   about 20 bytes an op

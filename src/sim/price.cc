@@ -21,7 +21,7 @@ namespace {
 
 size_t at(int64_t index) { return static_cast<size_t>(index); }
 
-// The most ops of all steps together: fewer steps are priced of a plan with more.
+// The most ops that are priced over all steps together: a large plan is priced for fewer steps.
 constexpr int64_t kMostInstances = 50'000'000;
 
 // A priced plan: its program, and when everything happened.

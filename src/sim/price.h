@@ -18,7 +18,7 @@ struct Span {
   WorkerId worker;
   Op op;
   Duration start{}, finish{};
-  int32_t after = -1;  // index into the spans of what this op waited for last; -1 = of nothing
+  int32_t after = -1;  // index of the span that this op waited for last; -1 = none
 };
 
 // The result of price().

@@ -34,7 +34,8 @@ std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width
 std::string trace_name(const Op& op, bool split_backward);
 
 // Writes a Chrome trace, event by event: a process for each worker, a thread for each of its lanes,
-// an arrow from each send to its receive. Weight gradients that take no time are left out.
+// an arrow from each send to its receive. Weight gradients of a whole backward that take no time
+// are left out.
 //
 // Shapes: spans as Timeline::spans
 // Units:  microseconds with three decimals, so that every nanosecond is kept

@@ -34,7 +34,8 @@ struct TraceTimes {
 // (OVERLAP_F_B), anything else. If a kind of op at a stage appears both as seen by the host and as
 // seen by the device ("cat": "gpu_user_annotation"), only the device's times are used.
 //
-// Errors: Invalid/Call  not JSON, or such an event without a sensible "dur"; source, line, column
+// Errors: Invalid/Call  not JSON (source, line, column), or such an event without a sensible "dur"
+//                       (source, number of the event)
 // Cost:   one pass over the text, without a tree of it
 Status add_trace(std::string_view text, std::string_view source, TraceSamples& samples);
 

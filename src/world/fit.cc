@@ -148,7 +148,8 @@ Found misfit_of_numerics(const Job& job) {
                     job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
 }
 
-// With a schedule file the number of workers is known only after it is read: load_effective_job.
+// With a schedule file, the number of workers is known only after the file is read; then
+// load_effective_job does this check.
 Found misfit_of_faults(const Job& job) {
   const int32_t stages = job.parallel.stages, workers = job.worker_count();
   for (size_t i = 0; i < job.faults.size(); ++i) {

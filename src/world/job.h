@@ -53,7 +53,7 @@ struct ParallelSettings {
   std::string order = "1f1b";
   std::string dispatch = "auto";      // auto | ready | listed
   int32_t memory = 0;                 // micro-batches a worker may hold; 0 = unlimited
-  bool split_backward = false;        // default: the order's
+  bool split_backward = false;        // if the key is not set, the order decides
   std::string schedule;               // a file of lists instead of an order; empty = none
   std::string optimizer = "barrier";  // barrier | staggered: each stage steps when its own
                                       // gradients are whole

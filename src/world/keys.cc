@@ -254,7 +254,7 @@ std::string type_words(const Slot& slot) {
   return kWords[slot.index()];
 }
 
-// A bound as text for people: 1e6, not 1000000.
+// A bound as text for people: 1e+06, not 1000000.
 std::string bound(double number) {
   return std::isinf(number) ? (number < 0 ? "-inf" : "inf") : piece(number);
 }

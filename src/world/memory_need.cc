@@ -17,7 +17,7 @@ constexpr double kProcess = 4 * kMebibyte;
 constexpr double kTorchProcess = 64 * kMebibyte;
 // A transformer block's backward reads 16 activations as wide as the model: the inputs of both
 // norms and of the linear layers, queries, keys, values and the activation function's input. Every
-// implementation keeps at least this many of them.
+// implementation keeps at least 10 of them.
 constexpr double kKeptOfBlock = 10;
 
 double parameters_of(const Job& job, const Stage& stage) {

@@ -10,8 +10,8 @@ namespace tenuto {
 
 namespace {
 
-// Norm and ClipDecision are a few numbers, whatever the model: a sum and a count, a norm and a
-// word.
+// A Norm is a sum and a count, a ClipDecision a norm and a flag (runtime/norm.h), whatever the
+// model.
 constexpr Bytes kNorm{sizeof(ExactSum) + sizeof(int64_t)};
 constexpr Bytes kClipDecision{16};
 
