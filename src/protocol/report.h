@@ -42,7 +42,7 @@ struct StepSummary {
   int64_t to_host_ns = 0, to_device_ns = 0;
   int64_t staged_messages = 0, direct_messages = 0;
   StepSample sample;   // how long its ops and its messages took
-  std::string events;  // of a traced step: JSON lines, see docs/formats-run.md
+  std::string events;  // of a traced step: JSON lines, see event_text.h
   auto operator<=>(const StepSummary&) const = default;
 };
 
