@@ -90,7 +90,7 @@ struct Joiner {
 // A worker's state, repeated until a newer one replaces it.
 struct Report {
   WorkerId worker;
-  int32_t incarnation = 0;  // how often this worker number has been started
+  int32_t incarnation = 0;  // number of its process: higher for each later one
   int64_t sequence = 0;     // counts up with each change
   int64_t term = 0, epoch = 0;
   Phase phase = Phase::Frozen;
