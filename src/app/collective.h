@@ -28,7 +28,7 @@ struct CollectiveOptions {
 // by them.
 std::string svg_of(const Procedure& procedure);
 
-// `tenuto collective list`: every algorithm with its card.
+// `tenuto collective list`: every algorithm with what is known of it (AlgorithmCard).
 int run_collective_list(const CollectiveOptions& options, std::ostream& out = std::cout);
 // `tenuto collective show`: a procedure as text, and as a picture to a file. Exit codes as
 // run_collective_check; 1 = the picture cannot be written.

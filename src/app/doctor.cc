@@ -36,7 +36,7 @@ constexpr Duration kWorkerLimit = std::chrono::seconds(60);
 constexpr Duration kToolLimit = std::chrono::seconds(5);
 constexpr int kLoopbackMilliseconds = 2000;
 constexpr double kGibibyte = 1024.0 * 1024 * 1024;
-// A checkpoint of the quick start is some megabytes; a run keeps three and its logs.
+// GiB. A run keeps three checkpoints, of some megabytes each in the quick start, and its logs.
 constexpr double kLeastDisk = 1.0;
 
 const char* state_name(Mark state) {

@@ -24,10 +24,11 @@ struct FaultySteps {
   int64_t iterations = 0;  // how many steps
 };
 
-// Prices steps [0, iterations) of such a run, from `base` on.
+// Prices steps [0, iterations) of such a run. The faults of each step change the cluster `base`.
 //
 // Shapes: as links_at
-// Errors: those of price; Invalid/Call  steps that overlap, with links that change between them
+// Errors: those of price; Invalid/Call  the optimizer lets one step overlap the next, and links
+//                                       change between steps
 Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
                                          const FaultySteps& steps, const PriceOptions& options);
 

@@ -39,10 +39,10 @@ std::vector<double> layer_costs(const Job& job) {
   return costs;
 }
 
-// Layers that the job's model is partitioned by.
+// How many layers there are to divide among the stages.
 int32_t layers_of(const Job& job) {
   const int32_t layers = cut_layers(job.model);
-  // A paced stage is a length of time: any number of stages can be paced.
+  // A paced stage only lasts a given time, so there may be more stages than the model has layers.
   const OrderCard* card = find_card(job.parallel.order);
   const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks
                          : card != nullptr       ? card->chunks

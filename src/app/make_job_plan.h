@@ -15,8 +15,8 @@ namespace tenuto {
 Result<Plan> make_job_plan(const Job& job, Watch* watch = nullptr);
 
 // The plan of a run that has begun under `first`, once the absent workers have joined. A worker
-// that holds a stage keeps it. An absent worker takes its own place; if another worker holds that,
-// it takes a place which a worker has left to hold another stage.
+// that holds a stage keeps it. An absent worker takes its own place; if a worker of another stage
+// has moved there, the absent one takes a place that such a move has left free.
 //
 // Requires: `first` is the job's plan
 // Returns:  nothing when no worker is absent, or when none could join

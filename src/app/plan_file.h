@@ -15,8 +15,8 @@ namespace tenuto {
 
 // A plan from a file of any form. In the plan of a text or a CSV, each stage has one layer and is
 // held by the workers that list its ops, and dispatch is listed. The backward is split in the plan
-// of a text, and in that of a CSV if the file splits any backward. To a CSV's lists, the messages
-// that it does not place and the ops that end the step are added.
+// of a text, and in that of a CSV if the file splits any backward. The lists of a CSV also get the
+// messages that the file does not place, and the ops that end the step.
 //
 // Errors: Invalid/Call    unreadable, with file, line and column
 //         Infeasible/Job  well formed, but Tenuto cannot run it (ir/torch_csv.h, plan/given_plan.h)

@@ -38,8 +38,9 @@ nlohmann::ordered_json runtimes_json(const TorchRun& torch, const std::string& r
 // Writes the error to `errors`; returns exit_code_of_command(error).
 int refuse_schedule(const Error& error, std::ostream& errors);
 
-// `tenuto schedule list`: every known order with its card, and the price of 8 micro-batches on 4
-// workers whose forward, input and weight gradient last 1 ms each, over links without delay.
+// `tenuto schedule list`: every known order with what is known of it (OrderCard), and the price of
+// 8 micro-batches on 4 workers whose forward, input and weight gradient last 1 ms each, over links
+// without delay.
 int run_schedule_list(const ScheduleOptions& options, std::ostream& out = std::cout);
 // `tenuto schedule show`: a schedule as text and as picture, each op one unit of time. Exit codes
 // as run_schedule_check; 1 = the page cannot be written.

@@ -358,7 +358,7 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// True when some worker holds nothing.
+// True when some worker has no ops.
 bool lacks_workers(const Plan& plan) {
   return std::any_of(plan.schedule.lists.begin(), plan.schedule.lists.end(),
                      [](const std::vector<Op>& list) { return list.empty(); });

@@ -54,7 +54,8 @@ int fail(const Error& error, int exit_code) {
   return exit_code;
 }
 
-// Workers that the launcher starts get any token; others must have the same one already.
+// The token of the token file, or of the job. Without either: a random one, if the launcher starts
+// the workers; else that of the environment, because other workers must have it already.
 Result<std::string> given_token(const TrainOptions& options, const Job& job) {
   if (!options.token_file.empty()) {
     return options.goes_on ? read_token(options.token_file)

@@ -20,8 +20,9 @@ std::string waiting_text(const char* part, int64_t done, Duration since);
 // on after the beginning, so that an hour has ten of them.
 Duration next_plain_line(Duration shown);
 
-// A thread that writes to `stream` from the second second on: one living line on a terminal, a
-// plain line now and then elsewhere. It ends the search of `watch` when its seconds are over.
+// A thread that writes to `stream`: on a terminal one line that is rewritten in place (the living
+// line), from 1 s on; elsewhere plain lines, see next_plain_line(). It ends the search of `watch`
+// when its seconds are over.
 class WaitingLine {
  public:
   // With nullptr for the stream nothing is written. The watch must outlive this.

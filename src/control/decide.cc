@@ -261,11 +261,12 @@ void Turn::store(int64_t version) {
   out_.checkpoint = std::move(record);
 }
 
-// The committed version was to be saved, and a saver reports the version only when it has saved it.
-// If a shard is missing all the same, an earlier coordinator had named another saver, and the
-// present one went on before it was told; then the next version is saved instead. The version to
-// stop at may be saved after its commit: no worker goes beyond it, and a worker that has begun the
-// next step abandons that step, and can save, only after the commit.
+// Called when the version that was to be saved is committed. A saver reports a version only when it
+// has saved it, so a shard is missing in one case only: an earlier coordinator had named another
+// saver, and the saver that this coordinator names had passed the version before it was told. Then
+// the next version is saved instead. The version to stop at may be saved after its commit: no
+// worker goes beyond it, and a worker that has begun the next step cannot save before the commit
+// makes it abandon that step.
 void Turn::store_or_postpone() {
   const int64_t version = s().committed;
   if (version == s().stop_at) return;
@@ -459,8 +460,8 @@ void Turn::salvage() {
 }
 
 void Turn::advance() {
-  // A change of situation may allow the next one at once. Further epochs come only with further
-  // losses, so the number of rounds is bounded.
+  // A change of situation may allow the next one at once. Further epochs come only when further
+  // workers are lost, so the number of rounds is bounded.
   for (size_t round = 0; round < s().members.size() + 4; ++round) {
     const Situation before = s().situation;
     const int64_t epoch = s().epoch;

@@ -81,7 +81,7 @@ struct DecisionPart {
   std::vector<Repaired> repaired;
   std::optional<PlanRequest> wanted;
 
-  // Adds a sentence to the reason, unless it is empty.
+  // Adds the sentence to the reason; an empty sentence adds nothing.
   void say(const std::string& sentence);
   // Adds a sentence of the kind `of` to the reason.
   void say(const char* of, const std::string& sentence);

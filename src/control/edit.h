@@ -198,7 +198,8 @@ struct PlanAsked {
   std::shared_ptr<const Plan> plan;
   bool routing = false, update = false;
 };
-// The planner has answered. Stale: the cluster has changed since it was asked.
+// The planner has answered. Stale: a joiner receives the state now, so this answer is not used and
+// the planner is asked again later.
 struct PlanAnswered {
   bool stale = false;
 };

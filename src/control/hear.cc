@@ -17,7 +17,7 @@ bool is_overtaken(const State& state, const Report& report) {
   if (of.heard && report.incarnation != of.report.incarnation) return true;
   if (report.term > state.rules.term || report.epoch > state.epoch) return true;
   if (report.version > state.committed + 1) return true;
-  // This process waited for the run before this one: it will be told that it has no place here.
+  // Ignore a process of an earlier run: the instruction tells it that it has no place in this one.
   const bool begins = state.situation == Situation::Gathering;
   if (begins && report.epoch > 0 && report.epoch < state.rules.epoch) return true;
   return of.heard && report.sequence < of.report.sequence;
@@ -49,7 +49,8 @@ void take_repairs(const State& state, const Report& report, DecisionPart& out) {
 }
 
 void take_lost_peers(const State& state, const Report& report, Duration now, DecisionPart& out) {
-  // While steps are abandoned, living workers drop each other: losses mean nothing then.
+  // When a step is abandoned, and after the last step, live workers drop each other: then a lost
+  // peer means nothing.
   const bool together = state.situation == Situation::Gathering ||
                         (state.situation == Situation::Running && state.committed < state.stop_at);
   if (report.epoch != state.epoch || !together) return;
@@ -57,7 +58,8 @@ void take_lost_peers(const State& state, const Report& report, Duration now, Dec
     if (!is_worker(state, peer)) continue;
     if (peer != report.worker) out.edits.emplace_back(LinkLost{report.worker, peer, now});
     const Member& of = member_of(state, peer);
-    // A worker that reports itself lost is suspected again, though its report ends the suspicion.
+    // The first report after a stream has ended ends the suspicion (ReportReceived). If a worker
+    // reports itself as lost, suspect it again.
     const bool back = peer == report.worker && of.stream_ended;
     if (!of.alive || (of.suspect_since && !back)) continue;
     out.edits.emplace_back(WorkerSuspected{

@@ -11,8 +11,8 @@
 
 namespace tenuto {
 
-// Takes a report of a member. A report that a later report, another process or another epoch has
-// overtaken changes nothing.
+// Takes a report of a member. An outdated report changes nothing: one that is older than the newest
+// report, or that comes from a replaced process or an earlier run.
 DecisionPart hear_report(const State& state, const Report& report, Duration now);
 
 // How long a worker may say nothing.

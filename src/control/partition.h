@@ -1,8 +1,9 @@
 // Links that are cut while both ends live. Parts of decide.h.
 //
 // Two workers that cannot reach each other both report it. A step needs both, so the coordinator
-// leaves one out, by a rule that does not depend on which report comes first. If the coordinator
-// hears none of its workers, its own link is cut: the workers wait for it, and it waits for them.
+// leaves one out, by a rule that does not depend on which of the two reports comes first. If the
+// coordinator hears none of its workers, its own link is cut: the workers wait for it, and it waits
+// for them.
 #pragma once
 
 #include <optional>
@@ -23,14 +24,14 @@ struct LeftOut {
   bool needed = false;
 };
 
-// The worker to leave out because of a cut link; none when no link is known to be cut, or not yet
-// for long enough. The links that both ends report as lost count as cut; if there are none, the
-// link that one end reported first. The worker with the most cut links is left out; on a tie a
-// worker whose work others can do, and on a further tie the highest number.
+// The worker to leave out because of a cut link; none while no lost link has been reported for long
+// enough. Every link that both ends report as lost counts as cut; if there is no such link, the one
+// whose loss was reported first counts as cut. The worker with the most cut links is left out; on a
+// tie a worker whose work others can do, and on a further tie the highest number.
 std::optional<LeftOut> find_left_out(const State& state, Duration now);
 
-// Notes, with a sentence each, that no worker is heard any more, and that one is heard again.
-// `silence`: how long one worker may say nothing.
+// When the coordinator no longer hears any worker, and when it hears one again, notes this and says
+// so in a sentence. `silence`: how long one worker may say nothing.
 DecisionPart watch_own_link(const State& state, Duration now, Duration silence);
 
 // True while the coordinator hears none of its workers and still waits for them

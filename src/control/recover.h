@@ -3,9 +3,9 @@
 //
 // A death begins a new epoch without the dead worker. Every worker abandons the step, closes all
 // connections of the old epoch and reports its version (frozen). When all survivors have reported,
-// the new epoch begins at the committed version; or at the next one if all have it, nothing of its
-// step is lost, and it need not be saved before its commit. Then all run under a plan without the
-// dead. If another worker dies before that, one more epoch begins in the same way.
+// the coordinator commits the next version too, if all have it, all losses of its step are known,
+// and it need not be saved before its commit. Then all run on from the committed version, under a
+// plan without the dead. If another worker dies before that, one more epoch begins in the same way.
 #pragma once
 
 #include <string>

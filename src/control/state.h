@@ -79,7 +79,7 @@ inline constexpr int64_t kNeverNeeded = std::numeric_limits<int64_t>::max();
 // What the coordinator knows of one worker.
 struct Member {
   bool alive = true;
-  bool absent = false;  // was not there at the start, and is not missed: see State::grown
+  bool absent = false;  // had no process at the start, and does not count as dead: see State::grown
   bool heard = false;   // has reported at all
   bool exited = false;  // its process is known to have ended
   Report report;        // the newest
@@ -111,7 +111,7 @@ struct Planning {
   std::shared_ptr<const MonitorState> monitor;
   int64_t request = 0;     // the newest plan that was asked for
   bool answered = true;    // false: the planner still computes it
-  bool stale = false;      // the cluster has changed since
+  bool stale = false;      // ask for a plan: the cluster has changed, or `present` is interim
   int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
   SlowLinks slow_links = SlowLinks::Observe;
   UpdateChoice update;

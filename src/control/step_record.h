@@ -12,8 +12,8 @@ namespace tenuto {
 StepRecord record_of(const State& state, int64_t step);
 
 // True when the step is reported in full: the loss of every micro-batch, and the held-out losses
-// where a held-out pass followed. No other step is committed, whichever workers have died, so the
-// metrics have the losses of each committed step.
+// where a held-out pass followed. Only such a step is committed, even when workers have died, so
+// the metrics have the losses of each committed step.
 bool is_known(const StepRecord& step);
 
 // Which part of the step was not reported, as a clause: "the losses of 2 of its 8 micro-batches are

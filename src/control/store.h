@@ -38,7 +38,7 @@ struct Facts {
   // agreed on yet.
   int64_t target = -1;
   std::vector<WorkerId> members = {};      // of the epoch
-  std::vector<int32_t> incarnations = {};  // of the members: how often each has been started
+  std::vector<int32_t> incarnations = {};  // of the members, see Report::incarnation
   std::vector<WorkerId> joiners = {};      // members that do not have the whole state yet
   // The members run only what is left of the step after `target`; the store does not say which ops.
   bool rest = false;

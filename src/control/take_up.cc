@@ -23,7 +23,7 @@ void take_up_members(State& state, const Facts& facts, Duration now) {
     member.alive = false;
     if (!state.grown) continue;
     member.absent = false;
-    member.report.incarnation = 0;  // a process may have had the place of one that is no member
+    member.report.incarnation = 0;  // a process may have had this place: the facts do not say
   }
   for (size_t i = 0; i < facts.members.size(); ++i) {
     const auto at = static_cast<size_t>(facts.members[i].value);

@@ -9,7 +9,8 @@ namespace tenuto {
 
 // What the choice is made from.
 struct UpdateChoice {
-  // Steps in a row without clipping before giving up the barrier is considered.
+  // After so many steps in a row without clipping, the planner is first asked whether steps ahead
+  // of the norm would be faster.
   static constexpr int32_t kCalmSteps = 10;
 
   int32_t calm = 0;             // committed steps since the last that was clipped
@@ -28,8 +29,9 @@ struct UpdateChoice {
   bool is_question_due() const { return calm >= ask_at; }
   // Notes that the question was asked. It is due again when `calm` has doubled.
   void note_question() { ask_at = 2 * std::max(calm, 1); }
-  // True when steps may go ahead of the norm, if they are faster up to this share of clipped steps.
-  // Allows only half of it, so that one clipped step does not bring the barrier back.
+  // `share`: the share of clipped steps up to which steps ahead of the norm are faster. True when
+  // the present share is at most half of it, so that one clipped step does not bring the barrier
+  // back.
   bool allows(double share) const { return clipped <= share / 2; }
 };
 

@@ -11,8 +11,8 @@
 
 namespace tenuto {
 
-// Events as JSON lines (docs/formats-run.md). If the text would be longer than `most` bytes, the
-// last events are left out.
+// Events as JSON lines, with the fields that event_text.cc names. If the text would be longer than
+// `most` bytes, the last events are left out.
 std::string to_text(const std::vector<Event>& events, size_t most = kMostTraceText);
 // Reads them back; Invalid/Call with the number of the line at fault.
 Result<std::vector<Event>> events_from_text(std::string_view text);

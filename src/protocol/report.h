@@ -42,7 +42,7 @@ struct StepSummary {
   int64_t to_host_ns = 0, to_device_ns = 0;
   int64_t staged_messages = 0, direct_messages = 0;
   StepSample sample;   // how long its ops and its messages took
-  std::string events;  // of a traced step: JSON lines, see docs/formats-run.md
+  std::string events;  // of a traced step: JSON lines, see event_text.h
   auto operator<=>(const StepSummary&) const = default;
 };
 
@@ -90,7 +90,7 @@ struct Joiner {
 // A worker's state, repeated until a newer one replaces it.
 struct Report {
   WorkerId worker;
-  int32_t incarnation = 0;  // how often this worker number has been started
+  int32_t incarnation = 0;  // number of its process: higher for each later one
   int64_t sequence = 0;     // counts up with each change
   int64_t term = 0, epoch = 0;
   Phase phase = Phase::Frozen;

@@ -99,7 +99,7 @@ Result<Request> worker_request_of(std::string_view wish, const Job& job) {
   }
   const Result<WorkerId> worker = known_worker(fault, job);
   if (!worker.ok()) return worker.error();
-  fault.worker = cat(worker.value());  // one name for each
+  fault.worker = cat(worker.value());  // the number, also where PIPELINE.STAGE was given
   return request;
 }
 
@@ -126,7 +126,7 @@ Result<Request> time_request_of(const std::string& kind, std::string_view wish, 
   (cuts ? fault.for_ms : fault.skew_ms) = milliseconds;
   const Result<WorkerId> worker = known_worker(fault, job);
   if (!worker.ok()) return worker.error();
-  fault.worker = cat(worker.value());  // one name for each
+  fault.worker = cat(worker.value());  // the number, also where PIPELINE.STAGE was given
   if (!cuts || can_cut_off(job)) return request;
   return invalid(
       "the network of this run is real and cannot be cut: only a rehearsal takes partition=..., "

@@ -34,7 +34,7 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   // As it was opened.
   Beginning beginning() const { return beginning_; }
-  // The epoch that a new plan gets: one above the newest plan file; 1 for a fresh run.
+  // The first epoch of the run: if it resumes, one above the newest plan file; else 1.
   int64_t next_epoch() const;
   // Whether the run has begun: either it had begun when it was taken up, or clear() has been called
   // since, in this process or in one that it has forked.

@@ -40,7 +40,8 @@ constexpr Duration kStandstill = std::chrono::seconds(5);
 constexpr Duration kBeginning = std::chrono::seconds(60);
 // The run ends when so many coordinators die with no step committed between them.
 constexpr int kMostDeaths = 6;
-// The pause before the third of these is started; it doubles before each later one.
+// After the second of these deaths, the next coordinator is started after this pause, which doubles
+// with each further death.
 constexpr Duration kPause = std::chrono::milliseconds(50);
 
 sigset_t claimed_signals() {

@@ -10,7 +10,8 @@
 namespace tenuto {
 namespace {
 
-// Parts grow while a part arrives within this share of the time between two parts, and else shrink.
+// The next part is twice as large if the last one arrived within this share of the time between two
+// parts, otherwise half as large.
 constexpr double kShare = 0.05;
 
 template <class Form>

@@ -115,7 +115,7 @@ class WorkerProcess {
   Watch watch_{*this};
   PathRule path_rule_;
   std::map<WorkerId, PathState> paths_;
-  int64_t slots_of_plan_ = 0;  // serial of the plan that the rings have their slots for
+  int64_t slots_of_plan_ = 0;  // serial of the plan for which the staging rings have slots
   StagedCounters copied_;      // as of the end of the step before
   std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
   int64_t cut_off_at_ = -1;    // the newest step whose partitions have been injected

@@ -68,8 +68,8 @@ void WorkerProcess::apply_faults(int64_t step, const std::vector<Fault>& wanted)
   }
 }
 
-// Injects partitions: each end of a link that is cut holds back the messages that come over it. Not
-// a second time when the step is done again.
+// Injects partitions: each end of a link that is cut holds back the messages that come over it. If
+// the step is done again, they are not injected again.
 void WorkerProcess::cut_off(int64_t step) {
   if (faulty_ == nullptr || step <= cut_off_at_) return;
   cut_off_at_ = step;
@@ -121,7 +121,8 @@ std::function<void(int64_t)> WorkerProcess::injected_end(int64_t step) {
 }
 
 // Between two steps no message is under way, so this end may change the path of each link and the
-// slots of the rings. The other end need not know: it receives the same bytes.
+// slots of its staging rings (runtime/path.h). The other end need not know: it receives the same
+// bytes.
 void WorkerProcess::choose_paths() {
   if (staged_ == nullptr) return;
   for (const WorkerId peer : peers_of(*state_.plan, self())) {

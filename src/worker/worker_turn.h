@@ -94,7 +94,7 @@ class WorkerTurn {
 
   WorkerState s_;
   const Duration now_;
-  std::optional<Duration> deadline_before_;  // of a wait that goes on
+  std::optional<Duration> deadline_before_;  // of the wait that the input interrupted
   std::vector<WorkerAction> actions_;
 };
 
