@@ -34,7 +34,7 @@ class Boundary {
   bool empty() const { return tensors_.empty(); }
   // Uninitialised memory of a block.
   at::Tensor allocate(const TorchDevice& device) const;
-  // The block of `tensors`: copies of several; a single one itself, if it is contiguous.
+  // The block of `tensors`: a single contiguous tensor is its own block, others are copied.
   // Errors: Invalid/Worker if number, types or shapes are not those of the boundary
   Result<at::Tensor> pack(const Tensors& tensors) const;
   // The tensors of a block, without a copy.

@@ -29,8 +29,8 @@ class Data {
   // The model's inputs, on the CPU. Text: bytes [rows, sequence]; classes and tables: numbers
   // [rows, features].
   virtual Tensors inputs(const Draw& draw) const = 0;
-  // What the loss compares the model's outputs with, likewise. Text: the byte after each one of the
-  // inputs; classes and tables: the class of each row.
+  // What the loss compares the model's outputs with, on the CPU. Text: the byte after each one of
+  // the inputs; classes and tables: the class of each row.
   virtual Tensors targets(const Draw& draw) const = 0;
 };
 

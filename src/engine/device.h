@@ -16,7 +16,7 @@
 
 namespace tenuto {
 
-// A value in the device's memory, and the event after which it is complete.
+// A value in the device's or the host's memory, and the event after which it is complete.
 struct HeldValue {
   at::Tensor tensor;
   std::shared_ptr<c10::Event> made;  // none: it is complete
@@ -43,8 +43,8 @@ class TorchDevice {
   // Copies into `host`, which allocate_host gave, on a separate stream; returns when the copy has
   // ended.
   void to_host(const HeldValue& value, const at::Tensor& host) const;
-  // Copies into `there`, which allocate gave, likewise; returns the event after which it is
-  // complete.
+  // Copies into `there`, which allocate gave, on a separate stream. Returns when the copy has
+  // ended, with the event after which it is complete; none on the CPU.
   std::shared_ptr<c10::Event> to_device(const at::Tensor& host, const at::Tensor& there) const;
   // Blocks until what was started on the compute stream has ended.
   void finish() const;

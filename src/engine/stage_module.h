@@ -18,8 +18,9 @@ namespace tenuto {
 struct Pass {
   bool training = false;
   uint64_t dropout_key = 0;  // of (seed, step, micro); see dropout_key
-  DeferredWork* deferred =
-      nullptr;  // where linear layers leave their weight gradients; none: fused
+  // Where linear layers leave their weight gradients to be computed later; null: the backward
+  // computes them at once.
+  DeferredWork* deferred = nullptr;
 };
 
 // The part of a model that one stage computes. The engine owns its parameters, runs its passes and

@@ -31,7 +31,7 @@ class ValueStore {
     const auto found = values_.find(value);
     return found != values_.end() ? found->second : HeldValue{};
   }
-  // The value that begins at `memory`, likewise. Any thread.
+  // The same for the value that begins at `memory`. Any thread.
   HeldValue at(const void* memory) const {
     const std::lock_guard lock(mutex_);
     const auto name = names_.find(memory);
@@ -76,7 +76,8 @@ class ValueStore {
     names_.clear();
     kept_.begin(step, [](std::map<Value, HeldValue>& values) { values.clear(); });
   }
-  // Begins the rest of step `step` with the `stored` values only. The same thread, likewise.
+  // Begins the rest of step `step` with the `stored` values only. The worker's thread, while
+  // nothing runs.
   void resume(int64_t step, const std::vector<Value>& stored) {
     const std::lock_guard lock(mutex_);
     kept_.resume(step, stored, values_);

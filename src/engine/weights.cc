@@ -225,7 +225,7 @@ void Weights::keep_mean() {
   kept_mean_.copy_(mean_);
 }
 
-// The arithmetic of torch::optim's AdamW and SGD, number by number, on all tensors at once.
+// Computes what torch::optim's AdamW and SGD compute, on all tensors at once.
 void Weights::update(const OptimizerSettings& optimizer, double rate, double clip, bool kept) {
   const at::NoGradGuard guard;
   at::Tensor& mean = kept ? kept_mean_ : mean_;

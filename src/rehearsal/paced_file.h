@@ -16,8 +16,8 @@ Status save_paced(const std::string& path, StageId stage, int32_t stage_count, i
 
 // Reads the weights of a stage from whichever of `paths` has them.
 //
-// Errors: Corrupt/Job for a damaged file, Invalid/Job when no file has this stage of `stage_count`,
-//         or another version or size.
+// Errors: Corrupt/Job for a damaged file; Invalid/Job when no file has the stage, or the file is of
+//         another version, count of stages or size
 Result<std::vector<float>> load_paced(const std::vector<std::string>& paths, StageId stage,
                                       int32_t stage_count, int64_t version, size_t count);
 

@@ -29,7 +29,8 @@ struct PacedWork {
   const Floats* gradient = nullptr;  // gradient after
   Floats* output = nullptr;          // activation or gradient of this stage
   PacedStash* stash = nullptr;
-  // Measures: the norm so far; StepAhead: up to here; Step, Validate: the clip decision.
+  // For a measure, the norm over the stages measured before; for a StepAhead, the norm up to its
+  // own stage; for a Step or a Validate, the clip decision.
   const Floats* norm = nullptr;
   Floats* measured = nullptr;                    // what a measure or a Validate makes
   std::vector<const Floats*> totals;             // measures and steps: one per bucket
@@ -116,7 +117,7 @@ class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
 
   Floats weights_, sums_;
   std::optional<Floats> before_;     // the weights before the last update
-  std::vector<Floats> kept_totals_;  // of the update ahead, one per bucket
+  std::vector<Floats> kept_totals_;  // of the last StepAhead, one per bucket
   std::vector<Bucket> buckets_;
   std::vector<PacedStash> spare_stashes_;
 

@@ -49,7 +49,7 @@ class QueuedMessages {
 
  private:
   static constexpr Duration kNotYet{-1};
-  // This worker's end of a message; of a compute op only the start is used.
+  // This worker's end of a message; for a compute op only `mine` and `offered` are used.
   struct Half {
     Duration mine = kNotYet, theirs = kNotYet, way = kNotYet, end = kNotYet;
     bool offered = false, moved = false, told = false;

@@ -12,7 +12,7 @@
 namespace tenuto {
 
 // The queue decides when compute ops and sends start. A receive is posted ahead of need, whatever
-// the queue says: here only its virtual start becomes known, and is sent to its sender in a note.
+// the queue says: the queue decides only its virtual start, which a note carries to the sender.
 class QueuedStep : public ClockedStep {
  public:
   // `order` is the order of the queue. All must outlive the pacer.

@@ -25,8 +25,8 @@ class AheadUpdate {
   explicit AheadUpdate(double clip) : clip_(clip) {}
 
   // A run of a step begins, or a run of its Validates alone, ahead of it (Runner::make_final). The
-  // step is void from its start if it has to be run again, or if the StepAhead before it did not
-  // update.
+  // step is void from its start if a Validate that ran ahead of it changed the parameters, or if
+  // the StepAhead before it did not update.
   void begin() {
     if (over_) again_ = over_ = false;
     void_ = again_ || pending_ == Pending::Held;

@@ -1,6 +1,6 @@
 // A Device is what a worker computes with: libtorch on any device (engine/), or the paced device
-// (rehearsal/paced.h). The worker owns it, and gives each user the one interface that it needs: the
-// step loop StageCompute and Optimizer, checkpoints and state transfers StateStore.
+// (rehearsal/paced.h). The worker owns it, and gives each user only the interfaces that it needs:
+// StageCompute and Optimizer to the step loop, StateStore to checkpoints and state transfers.
 #pragma once
 
 #include "runtime/compute.h"

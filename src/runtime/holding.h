@@ -30,7 +30,8 @@ class Holding {
   void begin(int64_t step, int64_t attempt);
   // A run of what is left of an attempt at `step` begins. The `stored` values are in the store from
   // here on; kept values of the step that are not among them stay kept if they are of the same
-  // attempt, or if `attempt` is -1. The stages in `back` count as not stepped.
+  // attempt, or if `attempt` is -1. The Step of the stages in `back` is undone: they count as not
+  // stepped.
   void resume(int64_t step, int64_t attempt, const std::vector<Value>& stored,
               const std::vector<StageId>& back);
   // Keeps a value that was sent. Returns the values that are dropped to free memory.

@@ -20,7 +20,7 @@ class OpenCalls {
     ++count_;
     return Ticket{base_ + static_cast<uint64_t>(call)};
   }
-  // Call `call` was refused, if it had begun at all: no report will come.
+  // Ends call `call`, if it is under way: it was refused, so no report will come.
   void refuse(int32_t call) {
     if (!is_under_way(call)) return;
     at(call) = State::Over;

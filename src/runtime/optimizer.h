@@ -13,7 +13,7 @@
 namespace tenuto {
 
 // The outcome of a step. After a Step, norm and `finite` are those of the clip decision; after a
-// StepAhead, those of the first stage to the worker's own.
+// StepAhead, they are those over all stages up to the worker's own.
 struct StepOutcome {
   double gradient_norm = 0;       // before clipping
   double learning_rate = 0;       // that the step used

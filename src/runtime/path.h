@@ -68,8 +68,8 @@ struct Ring {
 // be the sum of the link's delays there and back. The period P of the pipeline is at least
 // D / (x - y + 1). With ceil(D / P) + 2 slots the link is always busy; that is at most x - y + 3,
 // whatever D is. A ring never has more slots than the step has messages in it. If the two ends list
-// these messages in different orders, each message has its own slot, so that none waits for one
-// that the list has behind it.
+// these messages in different orders, each message has its own slot. Otherwise a message could wait
+// for the slot of a message that comes later in the list.
 //
 // Cost: O(ops of the plan)
 std::map<Ring, int32_t> ring_slots(const Plan& plan, WorkerId self);

@@ -219,7 +219,7 @@ void Reduction::advance(Chain& chain) {
         continue;
       }
       // A queued send reads its chunk later. If own and total are the same memory, it counts as
-      // reading the total, which then must not change before.
+      // reading the total, which then must not change until the send has ended.
       entry.from_total = chain.in_total || in_place_;
       entry.at = chain.at;
       entry.tally = chain.tally;
@@ -244,8 +244,8 @@ void Reduction::start_send(int32_t index) {
   call.tally = entry.tally;
 }
 
-// Starts the sends whose turn it is: without a limit in each peer's order, with one in the order of
-// all.
+// Starts the sends whose turn it is. Without a limit, the sends to each peer have an order of their
+// own; with a limit, all sends have one order.
 void Reduction::post_sends() {
   for (int32_t& head : heads_) {
     Duration turn{};

@@ -30,8 +30,9 @@ class StepAccount {
   bool has_sum() const { return !summed_.empty(); }
   // False for a micro-batch whose backward runs for its input's gradient alone.
   bool adds(MicroId micro) const { return !unsummed_.contains(micro); }
-  // The micro-batch's weight gradient is about to be added to the sum. It is noted before, so that
-  // a sum whose last addition failed half-way matches no list of names and is not resumed.
+  // The micro-batch's weight gradient is about to be added to the sum. It is noted first: if the
+  // addition fails half-way, rest.stored does not list the micro-batch, and resume() refuses the
+  // sum.
   void add(MicroId micro) { summed_.insert(micro); }
   // Keeps one loss per micro-batch, also if its forward runs again. A held-out pass has the number
   // of the step after it: resume() of that step removes the losses of the pass.

@@ -17,8 +17,8 @@ inline constexpr int32_t kTagGroups = 1 << 15;
 inline constexpr int32_t kTagRounds = 1 << 20;
 inline constexpr int32_t kTagChunks = 1 << 16;
 
-// The tag of a value on the wire. `step` counts the runs of steps (Runner). Top bit 0; then kind (4
-// bits), part + 1, stage + 1, micro + 1.
+// The tag of a value on the wire. `step` counts the runs of steps (Runner). The top 5 bits are 0;
+// then come kind (4 bits), part + 1, stage + 1, micro + 1.
 //
 // Requires: part + 1, stage + 1 and micro + 1 below the limits above
 Tag tag_of(const Value& value, int64_t epoch, int64_t step);

@@ -2,7 +2,7 @@
 //
 // Idea:  each weight gradient has a random number of 64 bits; the tally of a sum is the sum of the
 //        numbers of what is in it. A collective that adds two chunks adds their tallies, so at its
-//        end the tally of every chunk says whether all of the step is in it, each once.
+//        end the tally of every chunk says whether each gradient of the step is in it exactly once.
 // Right: any other set of gradients has the same tally with a probability of 2^-64.
 // Size:  8 bytes a message, however many micro-batches a step has. A mask would need a bit for each
 //        micro-batch, and more than a bit where one can be in the sum twice.

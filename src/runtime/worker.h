@@ -49,7 +49,8 @@ struct StepLimits {
 // the step that is to be run.
 struct StepRecovery {
   // Keeps account of what the worker has of the step; values that it sends are kept. Null: nothing
-  // is kept. Not for a held-out pass, nor for messages through the device's queue.
+  // is kept. Must be null in a held-out pass, and if messages leave through the device's queue
+  // (rehearsal/queued_step.h).
   Holding* holding = nullptr;
   // The plan is what is left of a step, and this is the worker's part of it; null: a whole step.
   const RestPart* rest = nullptr;
