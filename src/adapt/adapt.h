@@ -53,9 +53,9 @@ struct AdaptOptions {
 // routing is priced together with its orders. The result is the faster of two plans, one with the
 // old and one with a new routing; on a tie the one with the old routing. The result passes check()
 // and is never priced above the given plan; given its own result on the same cluster it returns
-// that. Copies of stages (plan/copies.h) stay where they are, and are not counted. Then it chooses
-// how groups sum, if the plan leaves that open (adapt/sums.h); price and bound include that only
-// when `price` counts the update. Deterministic, unless the watch ends it.
+// that. Copies of stages (plan/copies.h) stay where they are and get no work. Then it chooses how
+// groups sum, if the plan leaves that open (adapt/sums.h); price and bound include that only when
+// `price` counts the update. Deterministic, unless the watch ends it.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or

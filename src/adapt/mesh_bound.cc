@@ -64,8 +64,8 @@ Duration MeshBound::of(int32_t stage, int32_t holder, int32_t micros) const {
   const Duration fill = std::max(Duration{}, ways.around - (whole - 1) * it.forward);
   const Duration drain = std::max(Duration{}, ways.turn - late * it.weight);
   const Duration work = micros * (it.forward + it.backward + it.weight) + fill + drain;
-  // A place is free again after the weight gradient; if late work takes less memory, part of the
-  // place is free before.
+  // A place is free again after the weight gradient. If a micro-batch takes less memory while it
+  // waits for its weight gradient, part of the place is free before.
   const Duration freed = it.memory.late == it.memory.whole ? it.weight : Duration{};
   const int64_t turns = (micros + whole - 1) / whole;
   const Duration hold = (turns - 1) * (alone + freed) + alone + std::max(it.weight, ways.turn);

@@ -28,8 +28,8 @@ class MeshBound {
   Duration of(int32_t stage, int32_t holder, int32_t micros) const;
   // The most micro-batches that the holder can run within a time.
   int32_t most_within(int32_t stage, int32_t holder, Duration time) const;
-  // The division of a stage's micro-batches among its holders whose longest time is least, with
-  // equal times to the holder of the lower number.
+  // The division of a stage's micro-batches among its holders that minimizes the longest time; ties
+  // go to the holder of the lower number.
   //
   // Cost: O(micros log holders)
   std::vector<int32_t> balanced(int32_t stage) const;

@@ -25,7 +25,7 @@ constexpr const char* kMoved = ", ops moved";
 constexpr int32_t kDelayLevels = 24;  // from none to the longest
 constexpr int32_t kShaken = 32;       // lines with other times
 constexpr double kShake = 0.08;       // share by which times differ, delays three times that
-constexpr int32_t kCoarseSteps = 30;  // of the longest op
+constexpr int32_t kCoarseSteps = 30;  // steps of a coarse clock within the longest op
 
 Duration scaled(Duration time, double by) {
   return Duration(static_cast<int64_t>(static_cast<double>(time.count()) * by));

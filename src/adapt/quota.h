@@ -48,8 +48,8 @@ Quotas even_quotas(const Line& line);
 // Source: ibid., Algorithm 2
 Quotas neighbour_quotas(const Line& line);
 
-// Each stage runs `step` more forwards ahead than the next one, and as many more as take `ways`
-// one-way delays between the two. Without ways, step 1 is 1F1B and step 2 is ZB-H2.
+// Each stage runs more forwards ahead than the next one: `step`, and as many as fill `ways` one-way
+// delays between the two. With `ways` 0, step 1 is 1F1B and step 2 is ZB-H2.
 Quotas stepped_quotas(const Line& line, int32_t step, int32_t ways);
 
 // The quotas cut to what fits into memory, and to the quota of the previous stage: a stage would

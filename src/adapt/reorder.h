@@ -12,14 +12,14 @@
 
 namespace tenuto {
 
-// The step can only become shorter when a critical path is broken: a chain of ops and messages,
-// each of which starts when the one before it ends, as long as the step. On a stage the path runs
-// through a block of ops that follow one another. Reordering the inside of a block gains nothing;
-// only another op at its beginning or its end may gain. So a move puts an op of the block behind
-// its last or before its first op, or puts one of these to the op's place. The longest path through
-// the ops whose places change is estimated from when each can start and what must follow it; the
-// move with the least estimate is made, even if the step gets longer. The order of ops that a move
-// has changed is kept for some moves (tabu), so that the search leaves an order that no single move
+// The step can only become shorter when a critical path is broken: a chain of ops and messages that
+// lasts the whole step, each starting when the one before it ends. On a stage the path runs through
+// a block of ops that follow one another. Reordering the inside of a block gains nothing; only
+// another op at its beginning or its end may gain. So a move puts an op of the block behind its
+// last or before its first op, or puts one of these to the op's place. The longest path through the
+// ops whose places change is estimated from when each can start and what must follow it; the move
+// with the least estimate is made, even if the step gets longer. The order of ops that a move has
+// changed is kept for some moves (tabu), so that the search leaves an order that no single move
 // improves.
 //
 // Source: Nowicki and Smutnicki, "A fast taboo search algorithm for the job shop problem",
@@ -46,8 +46,8 @@ class Reorder {
     int32_t micro = 0;
     Duration time{}, start{};
     Duration arrival{};  // of what it reads from another stage
-    Duration message{};  // from its end to the end of the step, by what it sends
-    Duration tail{};     // the same by all that follows
+    Duration message{};  // from its end to the end of the step, by the path through what it sends
+    Duration tail{};     // the same by the longest path
     int64_t held = 0;    // memory in use on its stage before it
 
     Duration end() const { return start + time; }

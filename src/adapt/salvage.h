@@ -7,8 +7,8 @@
 //         until a live worker has the value. This also finds the ops that had not begun yet, so the
 //         answer is the whole rest of the step; if no value is alive it is the step itself: abandon
 //         and replay.
-// Right:  check() verifies the result with the given stores. When neighbours, both ends of a link,
-//         or workers in a repair are lost, the same search runs on new inventories.
+// Right:  check() verifies the result with the given stores. The same search serves when neighbours
+//         or both ends of a link are lost, and, on new inventories, when a rest loses a worker.
 // Not taken: moving work that a worker has begun to a peer with less to do. A survivor keeps its
 //         work; only that of lost workers is dealt out, as evenly as in later steps.
 #pragma once

@@ -197,7 +197,7 @@ class Chooser {
     if (!sums_follow_cluster(chosen_.plan.schedule)) return chosen_;
     PriceOptions spans = pricing_;
     spans.spans = true;
-    spans.in_turn = false;  // arrivals in a step from empty
+    spans.in_turn = false;  // arrivals in one step that begins with all workers idle
     const auto timeline = price(chosen_.plan, model_, now_, spans);
     if (!timeline.ok()) return timeline.error();
     const auto trials = trials_of(chosen_.plan, model_, now_, timeline.value(), pricing_.in_turn);

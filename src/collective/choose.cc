@@ -12,7 +12,7 @@ namespace tenuto {
 
 namespace {
 
-// Parts of a call: a fixed point of 20 bits.
+// Records are parts of a call's time, as fixed-point numbers: this is one whole call.
 constexpr int64_t kWhole = int64_t{1} << 20;
 // With each call a guess's record moves by 1/32 of the way to the result of the call. It begins at
 // the credit, 1/50 of a call, and stays between minus the credit and twice the credit, so that

@@ -2,8 +2,8 @@
 // that produce it.
 //
 // Idea:    what a member has of a chunk follows from the procedure and from how many of its sends
-//          and receives of the chunk are over. So survivors only tell each other how far they are;
-//          each then works out what every survivor has, and all get the same result.
+//          and receives of the chunk are over. So each survivor works out what it has and tells the
+//          others; from that all derive the same completion.
 // Outcome: 1. If a survivor has ended the call already, its result, which cannot be taken back.
 //          2. Else, if survivors hold every chunk of a sum over all survivors (and maybe members
 //          that died), that sum; of several such sums the one over the most members.

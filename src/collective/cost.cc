@@ -130,7 +130,8 @@ CallCosts call_costs(int32_t members, Bytes size, AlphaBeta link, CostRules rule
     costs.early_ns = early;
     costs.exchange_ns = exchange;
   }
-  // With a few small sizes late-one saves a round even if nobody is late; that does not count here.
+  // With small tensors and some counts of members late-one saves a round even if nobody is late;
+  // that does not count here.
   costs.early_ns = std::max(costs.early_ns, costs.base_ns - costs.exchange_ns);
   return costs;
 }

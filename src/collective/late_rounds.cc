@@ -205,9 +205,9 @@ class GroupScheme {
     return true;
   }
 
-  // Whether a chunk with this life would give a pair the wrong roles at its second meeting: the
-  // taker must then be the member that has not met the late one. The two swap roles with every
-  // chunk.
+  // Whether a pair would have the wrong roles at its second meeting, `left` rounds from now, if its
+  // next chunk becomes the oldest in `life` rounds. The taker must then be the member that has not
+  // met the late one, and the two swap roles with every chunk.
   static bool spoils(const Group& group, int32_t life, int32_t left) {
     if (!group.pair() || group.last_met == kNobody || left == kNoMeeting) return false;
     const int32_t other = group.last_met == group.sender ? group.taker : group.sender;

@@ -10,7 +10,7 @@ namespace tenuto {
 // Puts each move, in the order of the list, into the first round in which its sender has what it
 // sends and both ports are free.
 //
-// Cost: moves x rounds / 64 at worst
+// Cost: moves x rounds at worst
 std::vector<Round> pack_rounds(const std::vector<Move>& moves, int32_t chunk_count);
 
 }  // namespace tenuto

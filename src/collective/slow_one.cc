@@ -10,7 +10,7 @@
 //         one member sends to another: a table of members by members in which every row and column
 //         has each round once, and each member's own round on the diagonal. So no port waits for
 //         another.
-// Bytes:  about 2 s at half rate through the slow member's ports, and 2 s through all others.
+// Bytes:  about s in each direction through the slow member's ports, and 2 s through all others.
 // Source: docs/decisions/040. The bound for one slow member: Chen et al., arXiv 2606.01680.
 // Not taken: sums of the next pass along a ring; it moves as much, but one member that meets the
 //         slow one holds up all others in each round: 9 to 24 % more for 256 MiB.

@@ -105,7 +105,7 @@ class Agreement {
   int32_t members_, self_, least_;
   int64_t attempt_ = 0;
   MemberSet dead_, alive_;
-  MemberSet told_dead_, told_;  // in this attempt: who has told its dead, and who its report
+  MemberSet told_dead_, told_;  // in this attempt: whose list of dead has come, and whose report
   bool differs_ = false, taken_for_dead_ = false;
   std::vector<MemberReport> reports_;
 };

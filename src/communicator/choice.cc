@@ -159,7 +159,7 @@ uint64_t Communicator::fingerprint_of(const CallRequest& request, const Making& 
   const uint64_t tensor = mix(request.own.size(), static_cast<uint64_t>(request.element),
                               reduces(request.kind) ? static_cast<uint64_t>(request.operation) : 0,
                               static_cast<uint64_t>(request.kind));
-  // All members must carry the times away in the same calls, and have noted the same ones.
+  // All members must exchange away times in the same calls, and have noted the same ones.
   const uint64_t chooser = chooser_ ? chooser_->fingerprint() : 0;
   const uint64_t told = chooser_ ? mix(static_cast<uint64_t>(settings_.told_bytes),
                                        static_cast<uint64_t>(settings_.calls_ahead))
@@ -278,8 +278,8 @@ void Communicator::tell_away(int64_t number, Call& call) {
   told_[number].bytes = call.bytes;
 }
 
-// Gives the chooser the times away that the calls before `before` carried, in their order; waits
-// for those that are still under way.
+// Gives the chooser the away times of the calls before `before`, in the order of the calls; waits
+// for calls that are still under way.
 Status Communicator::take_told(int64_t before) {
   for (auto next = told_.begin(); next != told_.end() && next->first < before;) {
     const int64_t number = next->first;

@@ -435,7 +435,7 @@ void Communicator::handle(const Done& done) {
                      "members must make the same calls in the same order, with equal sizes, "
                      "elements, operations and settings")});
   }
-  // A call counts as ended when its last message was received: the wire does not tell when a send
+  // A call's end time is when its last message was received: the wire does not tell when a send
   // left.
   part.finish(flight.index, message.send ? Duration::zero() : done.finish);
   make_calls(flight.call, call, flight.part);

@@ -14,9 +14,9 @@
 // at a member while the next member makes a different one.
 //
 // Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce, from
-// when the members came to earlier calls. For this, large calls also all-reduce a vector of how
-// long each member was away, by the moves of the tensor's last chunk. So all members know the same
-// before the next choice, and the messages' hash includes the chooser's fingerprint.
+// when the members came to earlier calls. For this, large calls also all-reduce a vector of the
+// members' away times (see away_before), with the moves of the tensor's last chunk. So all members
+// know the same before the next choice, and the messages' hash includes the chooser's fingerprint.
 //
 // A call that fails ends all calls that are under way, and the group. The member then drops its
 // links to all peers with which it has a message under way: so the calls' memory is free when the
@@ -96,10 +96,10 @@ struct CommunicatorSettings {
 
   // For auto.
   std::optional<AlphaBeta> link;  // what most links are like; none = measured by make
-  int64_t told_bytes = 64 << 10;  // least size of an all-reduce by auto that carries the times away
-  // The chooser uses the times that call c carried from call c + calls_ahead on, so the `start` of
-  // that call first waits for the end of call c. Set it to the number of calls that the program has
-  // under way at once.
+  int64_t told_bytes = 64 << 10;  // least size of an all-reduce by auto that carries away times
+  // The away times that call c carries are used by the choice for call c + calls_ahead and later
+  // ones, so the `start` of that call first waits for the end of call c. Set it to the number of
+  // calls that the program has under way at once.
   int32_t calls_ahead = 1;
   ChooserRules rules;
 };
@@ -148,7 +148,7 @@ inline constexpr size_t kMostNotes = 256;
 
 // One member of a group. Used by one thread.
 //
-// Source: for the times away: A. Devraj et al., "Efficient AllReduce with Stragglers" (arXiv
+// Source: for the away times: A. Devraj et al., "Efficient AllReduce with Stragglers" (arXiv
 //         2505.23523), asks who is late. That every member says how long it was away since the end
 //         of the call before is our own (docs/decisions/039); it needs no common clock.
 class Communicator {
@@ -209,7 +209,7 @@ class Communicator {
 
  private:
   // Parts of a call, each with messages of its own. Word: the check that the next member makes the
-  // same call. Away: the times away. Rest: the completion of an all-reduce in which members died.
+  // same call. Away: the away times. Rest: the completion of an all-reduce in which members died.
   enum Part : uint8_t { Tensor, Word, Away, Rest, PartCount };
   struct Call {
     std::string what;  // for errors: "call 3 (all-reduce of 1024 bytes by ring)"
@@ -217,7 +217,7 @@ class Communicator {
     std::shared_ptr<OwnProcedure> procedure;
     std::unique_ptr<Reduction> parts[PartCount];
     std::byte word{};           // the tensor of Word, in place; its value has no meaning
-    std::vector<int32_t> away;  // the tensor of Away, in place: by place, modulo 2^32
+    std::vector<int32_t> away;  // input and result of Away: by place, modulo 2^32
     int64_t bytes = 0;
     bool over = false;
     Status status = ok();
@@ -244,7 +244,7 @@ class Communicator {
     Tag tag;
     size_t bytes = 0;
   };
-  struct Told {  // the times away that a call carries
+  struct Told {  // the away times that a call carries
     int64_t bytes = 0;
     bool here = false, noted = false;
     std::vector<uint32_t> away;
@@ -312,7 +312,7 @@ class Communicator {
   CommunicatorSettings settings_;
   int32_t place_;
   Procedures procedures_;
-  Collective word_;  // from each member to the next: this one's moves
+  Collective word_;  // the moves of part Word: what this member sends and receives
   int64_t next_ = 0;
   std::map<int64_t, Call> calls_;  // under way, or over and not waited for
   std::map<int64_t, Call> past_;   // waited for; others may still need data from their memory

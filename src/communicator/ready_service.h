@@ -1,6 +1,6 @@
 // A service that tells who is late: a peer on the wire, member of no group, that runs the board of
 // collective/ready_board.h. Members ask it by messages, and it answers on its own thread and wire.
-// So no member waits for one that is computing, in whose process the service may run.
+// So it also answers while the member in whose process it runs is computing.
 //
 // A member's questions are numbered over all groups of its wire, and each gets one answer, under
 // the same number. So no message stays in the wire, however the calls end; a question that is out

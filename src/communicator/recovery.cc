@@ -257,8 +257,8 @@ void Communicator::Recovery::tell() {
 }
 
 // Tells the live members that nothing more is needed of them in the attempt. No member leaves the
-// group before all have said so: a member that sees another one leave begins an attempt without it,
-// which may end otherwise than for the members that are through.
+// group before all have said so: when one leaves, the others begin an attempt without it, and that
+// attempt may end a call otherwise than it has ended at the members that are through.
 void Communicator::Recovery::say_through() {
   for (const WorkerId peer : std::exchange(asked_, {})) {
     if (!agreement_.dead().has(place_of(peer))) send(peer, {agreement_.attempt()}, Saying::Through);

@@ -6,9 +6,9 @@
 namespace tenuto {
 
 // The estimate for one direction of one link. Some messages are probes, which ask for an
-// acknowledgement at once. The time from a probe's start to its acknowledgement contains the
-// transfer, the queue before it and the way back. The hand-shake of a rendezvous would wait in the
-// same queue and for the way back, so a link with high latency counts as slow, too.
+// acknowledgement at once. A probe gives one sample: its bytes and those queued before it, divided
+// by the time from its start to its acknowledgement. That time includes the way back, which the
+// hand-shake of a rendezvous would also wait for; so a link with high latency counts as slow, too.
 //
 // Rendezvous is chosen for messages of more than kOnePiece bytes on links that carried at least
 // kFastLink bytes/s; all others are eager, also the first messages of a new link. An eager message

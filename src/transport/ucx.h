@@ -88,8 +88,10 @@ class UcxTransport : public Transport {
 // (Cancelled/Call) and connect() to an address that cannot be resolved (Invalid). connect() tries
 // again with a growing pause while nobody listens there. The mailbox must outlive the transport.
 //
-// Errors: Invalid       no such device or host, a job or token of more than 1024 bytes
+// Errors: Invalid       no such device or host, a job or token of more than 1024 bytes, a worker
+//                       number below 0
 //         Disconnected  cannot listen there; with UCX's error text
+//         Exhausted     no more file descriptors
 Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
                                                          Mailbox& mailbox);
 

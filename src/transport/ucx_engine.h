@@ -1,6 +1,6 @@
 // The part of the UCX wire that runs on its communication thread: links, hand-shake, grants.
-// Private to transport/; every call comes from that one thread, and nothing here locks, except the
-// counters, which any thread may read.
+// Private to transport/; every call comes from that one thread, and nothing here locks, except
+// UcxTally, which any thread may read.
 #pragma once
 
 #include <sys/socket.h>

@@ -373,7 +373,7 @@ Error UcxEngine::parted_error(const Link& link) const {
 }
 
 // The endpoint is broken. An open connection is repaired, or, while this wire closes, its peer is
-// lost; an attempt to connect has failed.
+// lost. An attempt to connect ends here; tick_connecting() makes the next one.
 void UcxEngine::fail(Link& link, const std::string& why) {
   if (link.ended || link.broken) return;
   if (link.state == LinkState::Open && phase_ == Phase::Running) return break_link(link, why);

@@ -204,7 +204,8 @@ void UcxEngine::part(WorkerId id, const Error& error) {
 }
 
 // Tells the peer that its connection was dropped; otherwise it would wait for this end to connect
-// again. (An end that did not connect refuses the peer when it connects again.)
+// again. Needed only at the end that called connect(): the other end refuses the peer when that
+// connects again.
 void UcxEngine::begin_farewell(WorkerId id, const Peer& peer, uint64_t instance) {
   if (phase_ != Phase::Running || !peer.where || connecting_.contains(id)) return;
   Connecting& connecting = connecting_[id];
