@@ -158,7 +158,7 @@ Json measure_times(int rounds) {
     Counts counts;
     for (int32_t s = 0; s < mesh.depth(); ++s) counts.push_back(bound.balanced(s));
     const WayCosts costs(mesh);
-    const Routing routing = deal(mesh, *cheapest_flow(mesh, costs, counts));
+    const Routing routing = assign_micros(mesh, *cheapest_flow(mesh, costs, counts));
     const Orders orders = global_orders(mesh, routing);
     MeshPlayer player(mesh);
     rows.push_back(
@@ -166,7 +166,7 @@ Json measure_times(int rounds) {
          {"pipelines", size.pipelines},
          {"micros", size.micros},
          {"bound_ms", median_ms(rounds, [&] { MeshBound(mesh).least(); })},
-         {"flow_ms", median_ms(rounds, [&] { deal(mesh, *cheapest_flow(mesh, costs, counts)); })},
+         {"flow_ms", median_ms(rounds, [&] { assign_micros(mesh, *cheapest_flow(mesh, costs, counts)); })},
          {"play_ms", median_ms(rounds, [&] { player.time(routing, orders); })},
          {"plan_ms", median_ms(rounds, [&] { search_route(mesh); })}});
   }

@@ -214,7 +214,7 @@ std::optional<Flow> cheapest_flow(const Mesh& mesh, const WayCosts& costs, const
   return ShortestPaths(mesh, costs, counts).run();
 }
 
-Routing deal(const Mesh& mesh, const Flow& flow) {
+Routing assign_micros(const Mesh& mesh, const Flow& flow) {
   Routing routing = {deal_starts(mesh, flow.starts)};
   std::vector<int32_t> total = flow.starts;
   for (int32_t s = 0; s + 1 < mesh.depth(); ++s) {

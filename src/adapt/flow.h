@@ -42,6 +42,6 @@ std::optional<Flow> cheapest_flow(const Mesh& mesh, const WayCosts& costs, const
 
 // Gives each micro-batch, in the order of their numbers, to the holder that is furthest behind its
 // share; on a tie to one that keeps it in its pipeline. So guests are spread over the step.
-Routing deal(const Mesh& mesh, const Flow& flow);
+Routing assign_micros(const Mesh& mesh, const Flow& flow);
 
 }  // namespace tenuto

@@ -138,7 +138,7 @@ class Search {
   void try_counts(const Counts& counts, const std::string& how) {
     if (done()) return;
     const auto flow = cheapest_flow(mesh_, costs_, counts);
-    if (flow) try_routing(deal(mesh_, *flow), how);
+    if (flow) try_routing(assign_micros(mesh_, *flow), how);
   }
 
   void try_routing(Routing routing, const std::string& how) {
@@ -352,7 +352,7 @@ Routing whole_routing(const Mesh& mesh, const std::vector<int32_t>& counts) {
       flow.over[at(s)][at(own[at(s)] * mesh.width(s + 1) + own[at(s) + 1])] = counts[p];
     }
   }
-  return deal(mesh, flow);
+  return assign_micros(mesh, flow);
 }
 
 Plan with_routing(const Plan& plan, const Mesh& mesh, const RoutedStep& step, Dispatch dispatch) {

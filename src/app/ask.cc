@@ -8,7 +8,7 @@
 #include "protocol/client.h"
 #include "protocol/tls.h"
 #include "run/run_directory.h"
-#include "run/whereabouts.h"
+#include "run/coordinator_address.h"
 
 namespace tenuto {
 namespace {
@@ -52,9 +52,9 @@ void print_status(const Json& status) {
 Result<std::string> ask_run(const std::string& run, const std::string& text) {
   const Result<std::string> folder = find_run(run);
   if (!folder.ok()) return folder.error();
-  const Result<Whereabouts> where = read_whereabouts(folder.value());
+  const Result<CoordinatorAddress> where = read_coordinator_address(folder.value());
   if (!where.ok()) return where.error();
-  const Whereabouts& known = where.value();
+  const CoordinatorAddress& known = where.value();
   const auto tls = read_tls(known.tls);
   if (!tls.ok()) return tls.error();
   const Result<std::string> answer =

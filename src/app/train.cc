@@ -28,7 +28,7 @@
 #include "run/progress.h"
 #include "run/supervise.h"
 #include "run/token.h"
-#include "run/whereabouts.h"
+#include "run/coordinator_address.h"
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/load.h"
@@ -74,7 +74,7 @@ Result<std::string> given_token(const TrainOptions& options, const Job& job) {
 
 // The token of the run. `orphan`: a run that goes on, whose workers have one already.
 Result<std::string> token_of(const TrainOptions& options, const Job& job,
-                             const std::optional<Whereabouts>& orphan) {
+                             const std::optional<CoordinatorAddress>& orphan) {
   Result<std::string> token = given_token(options, job);
   if (!token.ok()) return token;
   const Status fits = check_token(token.value(), "coordinator.token or TENUTO_TOKEN");
@@ -341,18 +341,18 @@ int say_all_done(const TrainOptions& options, const Job& job, const RunDirectory
 
 // The address of the coordinator of a run whose launcher is gone before the run ended: the workers
 // wait for a coordinator there. None: there is no such run, or it is not to go on.
-std::optional<Whereabouts> find_orphan(const TrainOptions& options, const std::string& run) {
+std::optional<CoordinatorAddress> find_orphan(const TrainOptions& options, const std::string& run) {
   if (options.start_workers) return {};  // its workers have died with the launcher
   if (options.beginning == Beginning::Overwrite || options.from_step >= 0) return {};
   std::error_code failure;
   if (!has_begun_in(run) || !std::filesystem::exists(run + "/config.toml", failure)) return {};
-  Result<Whereabouts> where = read_whereabouts(run);
+  Result<CoordinatorAddress> where = read_coordinator_address(run);
   if (!where.ok()) return {};
   return std::move(where).value();
 }
 
 // The run goes on as it began: at the same address, with the same token and settings.
-Status go_on_as_before(const Whereabouts& before, const std::string& run, Job& job,
+Status go_on_as_before(const CoordinatorAddress& before, const std::string& run, Job& job,
                        TrainOptions& options) {
   const Result<std::string> settings = read_file(run + "/config.toml");
   if (!settings.ok()) return settings.error();
@@ -370,8 +370,8 @@ Status go_on_as_before(const Whereabouts& before, const std::string& run, Job& j
 
 // True for a coordinator that has never led the run: it could not begin, or the store was out of
 // reach, and another coordinator tries again. Then it has nothing to finish.
-bool has_not_begun(const Result<Ending>& ending, const Office& office) {
-  return !ending.ok() && (office.before == 0 || ending.error().code == Code::Disconnected);
+bool has_not_begun(const Result<Ending>& ending, const CoordinatorStart& given) {
+  return !ending.ok() && (given.before == 0 || ending.error().code == Code::Disconnected);
 }
 
 }  // namespace
@@ -382,7 +382,7 @@ int train(const TrainOptions& asked) {
   if (!loaded.ok()) return fail(loaded.error(), exit_code_of_command(loaded.error()));
   Job job = loaded.value().job;
   const std::string folder = cat(job.directory, "/", job.name);
-  const std::optional<Whereabouts> orphan = find_orphan(options, folder);
+  const std::optional<CoordinatorAddress> orphan = find_orphan(options, folder);
   if (orphan) {
     const Status same = go_on_as_before(*orphan, folder, job, options);
     if (!same.ok()) return fail(same.error(), 2);
@@ -423,13 +423,13 @@ int train(const TrainOptions& asked) {
                  .tls = tls.value(),
                  .takes_up = orphan.has_value(),
                  .starts_workers = options.start_workers};
-  const auto coordinator = [&](const Office& office) {
+  const auto coordinator = [&](const CoordinatorStart& given) {
     Progress progress(options.json ? stderr : stdout, job);
     input.progress = &progress;
-    input.office = office;
+    input.start = given;
     const Result<Ending> ending = coordinate(input);
     progress.finish();
-    if (has_not_begun(ending, office)) return fail(ending.error(), 1);
+    if (has_not_begun(ending, given)) return fail(ending.error(), 1);
     const Ending how = ending.ok() ? ending.value() : Ending{1, ending.error().message};
     say_ending(options, job, run.value(), how, progress.figures(), start.value());
     return how.exit_code;
@@ -440,7 +440,7 @@ int train(const TrainOptions& asked) {
                                            .token = input.token,
                                            .workers = members_of(plan.value()),
                                            .coordinate = coordinator});
-  remove_whereabouts(run.value().path());  // a coordinator that died has not removed them
+  remove_coordinator_address(run.value().path());  // a coordinator that died has not removed them
   if (!ending.ok()) return fail(ending.error(), 1);
   if (ending.value().sentence.empty()) return ending.value().exit_code;
   say_ending(options, job, run.value(), ending.value(), {}, start.value());

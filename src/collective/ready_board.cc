@@ -68,11 +68,11 @@ void ReadyBoard::note(Duration gap) {
   next_gap_ = (next_gap_ + 1) % kKept;
 }
 
-void ReadyBoard::answer_void(int32_t place, const ReadyWord& word) {
+void ReadyBoard::answer_void(int32_t place, const ReadyMessage& word) {
   answers_.push_back({place, word.form, word.call, ReadyAnswer::Kind::Void, -1, {}});
 }
 
-void ReadyBoard::arrive(int32_t place, const ReadyWord& word, Duration now) {
+void ReadyBoard::arrive(int32_t place, const ReadyMessage& word, Duration now) {
   CHECK(place >= 0 && place < members_, "a place of the group");
   if (word.form < form_ || !word.members.has(place)) return answer_void(place, word);
   if (word.form > form_) {

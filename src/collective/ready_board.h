@@ -44,7 +44,7 @@ Duration best_patience(std::span<const Duration> gaps, const CallCosts& costs);
 inline constexpr size_t kLeastGaps = 3;
 
 // What a member tells the board when it has come to a call; the same from all members.
-struct ReadyWord {
+struct ReadyMessage {
   int64_t form = 0;  // of the group: grows when members die
   int64_t call = 0;
   CallCosts costs;    // of the call
@@ -75,7 +75,7 @@ class ReadyBoard {
   // A member has come to a call.
   //
   // Requires: 0 <= place < members; sets over as many members; `now` not below any before
-  void arrive(int32_t place, const ReadyWord& word, Duration now);
+  void arrive(int32_t place, const ReadyMessage& word, Duration now);
   // When the next patience ends, if nobody comes before; none = no call waits for its last member.
   std::optional<Duration> due() const;
   // The answers that are due at `now`, each returned once.
@@ -83,7 +83,7 @@ class ReadyBoard {
 
  private:
   struct Open {
-    ReadyWord word;
+    ReadyMessage word;
     MemberSet there, told;
     std::optional<Duration> alone_at;  // when all but one were there
     Duration patience{};
@@ -96,7 +96,7 @@ class ReadyBoard {
   bool awaited_before(int64_t call, int32_t place) const;
   void look(int64_t call, Open& open, Duration now);
   void note(Duration gap);
-  void answer_void(int32_t place, const ReadyWord& word);
+  void answer_void(int32_t place, const ReadyMessage& word);
 
   static constexpr size_t kKept = 32;  // gaps that are remembered
 

@@ -35,13 +35,13 @@ ReadyService::ReadyService(const ReadyWire& wire, std::vector<WorkerId> members)
 
 void ReadyService::listen(int32_t place, int64_t number) {
   const Ticket ticket = fresh_ticket();
-  Ear& ear = ears_[static_cast<uint64_t>(ticket)];
+  PostedReceive& ear = receives_[static_cast<uint64_t>(ticket)];
   ear = {place, number, std::vector<int64_t>(words_of_a_question(members_))};
   const Status status =
       wire_.transport->recv(members_[static_cast<size_t>(place)], tag_of_ready(number),
                             std::as_writable_bytes(std::span(ear.words)), ticket);
   // A member that cannot be reached counts as one that does not come.
-  if (!status.ok()) ears_.erase(static_cast<uint64_t>(ticket));
+  if (!status.ok()) receives_.erase(static_cast<uint64_t>(ticket));
 }
 
 void ReadyService::serve(Duration limit) {
@@ -52,17 +52,17 @@ void ReadyService::serve(Duration limit) {
   const auto report = wire_.mailbox->wait(std::max(limit, Duration::zero()));
   if (report.ok()) {
     const auto ticket = static_cast<uint64_t>(report.value().ticket);
-    said_.erase(ticket);
-    if (auto heard = ears_.extract(ticket); !heard.empty() && report.value().status.ok()) {
+    answers_sent_.erase(ticket);
+    if (auto heard = receives_.extract(ticket); !heard.empty() && report.value().status.ok()) {
       hear(heard.mapped());
     }
   }
   answer();
 }
 
-void ReadyService::hear(const Ear& ear) {
+void ReadyService::hear(const PostedReceive& ear) {
   listen(ear.place, ear.number + 1);
-  ReadyWord word{ear.words[kForm], ear.words[kCall], {}, MemberSet(std::ssize(members_))};
+  ReadyMessage word{ear.words[kForm], ear.words[kCall], {}, MemberSet(std::ssize(members_))};
   word.costs.base_ns = ear.words[kBase];
   word.costs.early_ns = ear.words[kEarly];
   word.costs.exchange_ns = ear.words[kExchange];
@@ -81,13 +81,13 @@ void ReadyService::answer() {
       const auto asked = asked_.extract({each.place, group, each.form, each.call});
       if (asked.empty()) continue;  // said twice: answered once
       const Ticket ticket = fresh_ticket();
-      auto& words = said_[static_cast<uint64_t>(ticket)];
+      auto& words = answers_sent_[static_cast<uint64_t>(ticket)];
       words = {each.form, each.call, static_cast<int64_t>(each.kind), each.late,
                each.patience.count()};
       const Status status = wire_.transport->send(
           members_[static_cast<size_t>(each.place)], tag_of_ready(asked.mapped()),
           std::as_bytes(std::span(words)), {wire_.clock->now(), {}, 0}, ticket);
-      if (!status.ok()) said_.erase(static_cast<uint64_t>(ticket));
+      if (!status.ok()) answers_sent_.erase(static_cast<uint64_t>(ticket));
     }
   }
 }

@@ -49,7 +49,7 @@ class ReadyService {
   void serve(Duration limit);
 
  private:
-  struct Ear {  // a receive that is posted
+  struct PostedReceive {  // a receive that is posted
     int32_t place = 0;
     int64_t number = 0;  // of the member's question
     std::vector<int64_t> words;
@@ -58,13 +58,13 @@ class ReadyService {
   using Asked = std::tuple<int32_t, int64_t, int64_t, int64_t>;
 
   void listen(int32_t place, int64_t number);
-  void hear(const Ear& ear);
+  void hear(const PostedReceive& ear);
   void answer();
 
   ReadyWire wire_;
   std::vector<WorkerId> members_;
-  std::map<uint64_t, Ear> ears_;
-  std::map<uint64_t, std::vector<int64_t>> said_;  // answers in the wire's hands
+  std::map<uint64_t, PostedReceive> receives_;
+  std::map<uint64_t, std::vector<int64_t>> answers_sent_;  // answers in the wire's hands
   std::map<int64_t, ReadyBoard> boards_;           // by group
   std::map<Asked, int64_t> asked_;                 // number of the member's question
 };

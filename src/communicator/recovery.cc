@@ -319,7 +319,7 @@ bool Communicator::Recovery::handle(const Done& done) {
     group_.fail(done.status.error());
   } else if (recovery_message.kind == RecoveryMessage::Kind::Dead ||
              recovery_message.kind == RecoveryMessage::Kind::Report) {
-    take_words(recovery_message);
+    take_recovery_message(recovery_message);
   }
   advance();
   return true;
@@ -330,7 +330,7 @@ void Communicator::Recovery::end_stopped(const Flight& flight, const Status& sta
   advance();
 }
 
-void Communicator::Recovery::take_words(const RecoveryMessage& recovery_message) {
+void Communicator::Recovery::take_recovery_message(const RecoveryMessage& recovery_message) {
   const auto members = static_cast<int32_t>(all_.size());
   const int32_t from = place_of(recovery_message.peer);
   if (agreement_.dead().has(from)) return;  // sent before its link was dropped
@@ -415,13 +415,13 @@ void Communicator::Recovery::advance() {
   }
   if (phase_ == Phase::Drain && drained()) {
     phase_ = Phase::Make;
-    apply_verdicts();
+    apply_outcomes();
   }
   if (phase_ == Phase::Make && making_.empty() && !group_.ended_) end();
   advancing_ = false;
 }
 
-void Communicator::Recovery::apply_verdicts() {
+void Communicator::Recovery::apply_outcomes() {
   CallOutcomes outcomes = outcomes_of_calls(all_, agreement_.alive(), agreement_.reports());
   if (outcomes.broken) {
     return group_.fail({Code::Infeasible, Reach::Job, std::move(*outcomes.broken)});

@@ -96,12 +96,12 @@ class Communicator::Recovery {
   void expect(WorkerId from, int64_t attempt, size_t words, RecoveryMessage::Kind kind);
   void say_through();
   void post(RecoveryMessage recovery_message, bool send, const Tag& tag);
-  void take_words(const RecoveryMessage& recovery_message);
+  void take_recovery_message(const RecoveryMessage& recovery_message);
   void drain(WorkerId peer, const std::vector<OpenMessage>& messages);
   bool handed(WorkerId peer, bool send, const Tag& tag) const;
   bool drained() const;
   void advance();
-  void apply_verdicts();
+  void apply_outcomes();
   void complete(int64_t number, Call& call);
   static void divide_chunk(const Call& call, int32_t chunk, int64_t count);
   void lose_call(int64_t number, const std::string& reason);

@@ -57,9 +57,9 @@ class Turn {
   void commit(int64_t version);
   void store(int64_t version);
   void store_or_postpone();
-  void store_what_is_left();
+  void store_earlier_commits();
   bool answer_trouble();
-  void start_the_late_again();
+  void replace_unreported_workers();
   void gather();
   void run();
   void let_join();
@@ -278,7 +278,7 @@ void Turn::store_or_postpone() {
 }
 
 // Has the manifest written of a version that an earlier coordinator committed before it died.
-void Turn::store_what_is_left() {
+void Turn::store_earlier_commits() {
   if (s().storing >= 0) return;
   for (const auto& [version, shards] : s().shards) {
     if (version > s().saved && version <= s().committed && has_all_shards(s(), version)) {
@@ -302,7 +302,7 @@ bool Turn::answer_trouble() {
 
 // If there was no progress for half of the start limit, declares the workers dead that have never
 // reported. Then another process can take their place while the others still wait.
-void Turn::start_the_late_again() {
+void Turn::replace_unreported_workers() {
   const Duration waited = now_ - s().progress_at;
   if (waited < s().rules.start_limit / 2) return;
   for (size_t worker = 0; worker < s().members.size(); ++worker) {
@@ -326,7 +326,7 @@ void Turn::gather() {
     if (!here) missing += cat(missing.empty() ? "" : ", ", "worker ", worker);
   }
   declare_the_missing_dead();
-  if (s().situation == Situation::Gathering) start_the_late_again();
+  if (s().situation == Situation::Gathering) replace_unreported_workers();
   if (s().situation != Situation::Gathering) return;
   if (missing.empty()) {
     make(RunBegun{});
@@ -347,7 +347,7 @@ void Turn::run() {
     commit(s().committed + 1);
     if (due) store_or_postpone();
   }
-  store_what_is_left();
+  store_earlier_commits();
   declare_the_missing_dead();
   if (s().situation != Situation::Running) return;
   take(note_resumption(s(), now_));

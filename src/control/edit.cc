@@ -70,10 +70,10 @@ void change(State& s, const ProcessEnded& edit) {
   of.exited = of.exited || !earlier;
 }
 
-void change(State& s, const CutOff& edit) { s.alone_since = edit.since; }
+void change(State& s, const CutOff& edit) { s.unheard_since = edit.since; }
 
 void change(State& s, const HeardAgain& edit) {
-  s.alone_since.reset();
+  s.unheard_since.reset();
   for (Member& of : s.members) {
     if (!of.alive) continue;
     of.heard_at = std::max(of.heard_at, edit.until);

@@ -108,15 +108,15 @@ DecisionPart watch_own_link(const State& state, Duration now, Duration silence) 
     last = std::max(last, of.heard_at);
     anybody = anybody || (!of.stream_ended && now - of.heard_at < silence / 2);
   }
-  if (!anybody && !state.alone_since) {
+  if (!anybody && !state.unheard_since) {
     out.edits.emplace_back(CutOff{last});
     out.say(
         "partition",
         cat("the coordinator receives nothing from any worker: its own link may be cut; it waits ",
             seconds(state.rules.cut_off_limit), " s for them"));
   }
-  if (anybody && state.alone_since) {
-    const Duration alone = now - *state.alone_since;
+  if (anybody && state.unheard_since) {
+    const Duration alone = now - *state.unheard_since;
     // A connection that was cut for so long may take as long again until it carries the next
     // message.
     out.edits.emplace_back(HeardAgain{now + std::max(alone - silence, Duration{})});
@@ -127,8 +127,8 @@ DecisionPart watch_own_link(const State& state, Duration now, Duration silence) 
 }
 
 bool is_cut_off(const State& state, Duration now) {
-  return state.alone_since && expects_reports(state) &&
-         now - *state.alone_since < state.rules.cut_off_limit;
+  return state.unheard_since && expects_reports(state) &&
+         now - *state.unheard_since < state.rules.cut_off_limit;
 }
 
 }  // namespace tenuto

@@ -168,7 +168,7 @@ struct State {
   Instruction told;           // the last one
   Duration listened_at{};     // when the last input came, a Tick included
   // Since when no worker has been heard; set once this has been announced.
-  std::optional<Duration> alone_since;
+  std::optional<Duration> unheard_since;
 };
 
 // The state before anything was heard, at `now`.

@@ -91,7 +91,7 @@ std::optional<Verdict> LinkWatch::add_round_trip(const Reading& reading, double 
   if (change) {
     drift_ = {};
     if (!least_moved(change->before, change->after, floor)) return std::nullopt;
-    return believe(*change, floor);
+    return report_change(*change, floor);
   }
   if (series_.kept_back()) return std::nullopt;
   if (!slow_ && (series_.readings() <= kUsual || usual_.readings == 0)) {
@@ -139,10 +139,10 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
   drift.level.since = drift.left;
   const Change change{last_level_, drift.level, reading.at, 0.99};
   drift_ = {};
-  return believe(change, floor);
+  return report_change(change, floor);
 }
 
-std::optional<Verdict> LinkWatch::believe(const Change& change, double floor) {
+std::optional<Verdict> LinkWatch::report_change(const Change& change, double floor) {
   const double above = change.after.value - usual_.value;
   const bool slow = above > std::max(options_.change.ratio * usual_.value, floor);
   // Faster than the usual level: the link was slow already when it was first measured.

@@ -76,7 +76,7 @@ class LinkWatch {
   };
   std::optional<Verdict> add_round_trip(const Reading& reading, double floor);
   std::optional<Verdict> follow_drift(const Reading& reading, double floor);
-  std::optional<Verdict> believe(const Change& change, double floor);
+  std::optional<Verdict> report_change(const Change& change, double floor);
   bool least_moved(const Level& before, const Level& after, double floor) const;
   LinkExtra extra_of(const Level& level) const;
 

@@ -16,11 +16,11 @@ constexpr double kLargestGap = 0.5;   // the largest gap that one step adds to t
 SpeedWatch::SpeedWatch(SpeedOptions options) : options_(options), spread_(options.spread) {}
 
 SpeedWatch::Where SpeedWatch::where(double factor) const {
-  if (!slow_) return factor > 1 + options_.band ? Where::Slower : Where::AsBelieved;
-  if (factor < 1 + options_.healed) return Where::Well;
+  if (!slow_) return factor > 1 + options_.band ? Where::Slower : Where::Unchanged;
+  if (factor < 1 + options_.healed) return Where::Healthy;
   if (factor > last_factor_ * (1 + kSameLevel)) return Where::Slower;
   if (factor < last_factor_ * (1 - kSameLevel)) return Where::Faster;
-  return Where::AsBelieved;
+  return Where::Unchanged;
 }
 
 // The probability that the speed changed at the streak's first step, against the alternative that
@@ -54,15 +54,15 @@ std::optional<Verdict> SpeedWatch::add(double factor, int64_t step) {
   mean_ += (logarithm - mean_) / lasted_;
   latest_.push_back(factor);
   if (static_cast<int32_t>(latest_.size()) > options_.lasting) latest_.erase(latest_.begin());
-  if (now == Where::AsBelieved || lasted_ < options_.lasting) return std::nullopt;
+  if (now == Where::Unchanged || lasted_ < options_.lasting) return std::nullopt;
   const double certainty = sure();
   if (certainty < options_.certain) return std::nullopt;
   std::vector<double> sorted = latest_;
   std::sort(sorted.begin(), sorted.end());
   const double before = speed();
-  slow_ = now != Where::Well;
+  slow_ = now != Where::Healthy;
   last_factor_ = slow_ ? sorted[sorted.size() / 2] : 1;
-  streak_ = Where::AsBelieved;
+  streak_ = Where::Unchanged;
   if (speed() == before && slow_) return std::nullopt;
   Verdict verdict;
   verdict.kind = slow_ ? VerdictKind::SlowWorker : VerdictKind::WorkerHealed;

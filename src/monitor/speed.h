@@ -40,7 +40,7 @@ class SpeedWatch {
   bool slow() const { return slow_; }
 
  private:
-  enum class Where : uint8_t { AsBelieved, Well, Slower, Faster };
+  enum class Where : uint8_t { Unchanged, Healthy, Slower, Faster };
   Where where(double factor) const;
   double sure() const;
 
@@ -50,7 +50,7 @@ class SpeedWatch {
   int64_t newest_ = -1;
   double last_ = 0;  // logarithm of the last factor
   double spread_;    // of the logarithms from one step to the next
-  Where streak_ = Where::AsBelieved;
+  Where streak_ = Where::Unchanged;
   int64_t since_ = 0;
   int32_t lasted_ = 0;
   double mean_ = 0;             // of the streak's logarithms

@@ -271,7 +271,7 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
 // For each worker, its messages with the clip decision. The holders of the first stage of `order`
 // make the decision. It is passed on from stage to stage, once to each worker, which keeps it for
 // all its stages.
-std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
+std::vector<std::vector<Op>> clip_decision_messages(const Schedule& schedule,
                                               const std::vector<Stage>& stages,
                                               const std::vector<int32_t>& order) {
   const Value clip_decision{ValueKind::ClipDecision, -1, {order.front()}, {}};
@@ -302,7 +302,7 @@ std::vector<std::vector<Op>> verdict_messages(const Schedule& schedule,
 void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
                         std::vector<int32_t> order) {
   std::reverse(order.begin(), order.end());
-  std::vector<std::vector<Op>> fronts = verdict_messages(schedule, stages, order);
+  std::vector<std::vector<Op>> fronts = clip_decision_messages(schedule, stages, order);
   for (const int32_t s : order) {
     for (const WorkerId holder : stages[at(s)].holders) {
       std::vector<Op>& front = fronts[at(holder.value)];
@@ -320,10 +320,10 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
 
 // Appends the Measure ops along the way, then the messages of the clip decision, which the last
 // stage of the way makes.
-void append_verdict(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
+void append_clip_decision(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
   append_norms(schedule, stages, way);
   std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
-  const auto messages = verdict_messages(schedule, stages, down);
+  const auto messages = clip_decision_messages(schedule, stages, down);
   for (size_t w = 0; w < messages.size(); ++w) {
     schedule.lists[w].insert(schedule.lists[w].end(), messages[w].begin(), messages[w].end());
   }
@@ -441,7 +441,7 @@ void append_update(Plan& plan, const Summings& summings) {
     append_norms(schedule, stages, way);
     prepend_validation(schedule, stages, way.stages);
   } else {
-    append_verdict(schedule, stages, way);
+    append_clip_decision(schedule, stages, way);
   }
   for (size_t s = 0; s < stages.size(); ++s) {
     for (const WorkerId holder : stages[s].holders) {
@@ -459,7 +459,7 @@ void append_update_left(Plan& plan, const Summings& summings, const Stores& stor
   const auto steps_at = [&](size_t s, WorkerId holder) { return !stepped[s][at(holder.value)]; };
   const WorkerId giver = first_with(stores, {ValueKind::ClipDecision, -1, {0}, {}});
   if (giver.value < 0) {
-    append_verdict(schedule, stages, norm_way(static_cast<int32_t>(stages.size()), false));
+    append_clip_decision(schedule, stages, norm_way(static_cast<int32_t>(stages.size()), false));
   } else {
     std::vector<bool> needs(stores.size(), false);
     for (size_t s = 0; s < stages.size(); ++s) {

@@ -34,7 +34,7 @@
 #include "run/restarts.h"
 #include "run/status.h"
 #include "run/steps_picture.h"
-#include "run/whereabouts.h"
+#include "run/coordinator_address.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -61,7 +61,7 @@ class Coordinator {
  public:
   explicit Coordinator(const RunInput& input)
       : input_(input),
-        launcher_(*input.office.launcher),
+        launcher_(*input.start.launcher),
         announcer_(input.job->faults, input.job->steps),
         restarts_(input.job->resilience.restarts),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -130,14 +130,14 @@ class Coordinator {
 Status Coordinator::start() {
   const Job& job = *input_.job;
   const int wake = wake_.number();
-  auto store = open_store(job, input_.directory->path(), input_.office.before);
+  auto store = open_store(job, input_.directory->path(), input_.start.before);
   if (!store.ok()) return store.error();
   store_ = std::move(store).value();
   const Status found = find_state();
   if (!found.ok()) return found;
   const Status term = store_->write(facts_of(state_));  // before it tells any worker
   if (!term.ok()) return term;
-  ServerSettings settings{.listen = input_.office.listen,
+  ServerSettings settings{.listen = input_.start.listen,
                           .job = job.name,
                           .token = input_.token,
                           .worker_count = input_.rules.worker_count(),
@@ -154,12 +154,12 @@ Status Coordinator::start() {
   server_->tell(state_.told, to_json(*state_.planning.present));
   if (state_.situation == Situation::Gathering || input_.takes_up) {
     const Status reachable =
-        write_whereabouts(input_.directory->path(),
+        write_coordinator_address(input_.directory->path(),
                           {server_->address(), job.name, input_.token, job.coordinator.tls});
     if (!reachable.ok()) return reachable;
   }
   launcher_.send({.kind = Notice::Kind::Listening}, true);
-  if (!input_.starts_workers && input_.office.before == 0 &&
+  if (!input_.starts_workers && input_.start.before == 0 &&
       state_.situation == Situation::Gathering) {
     const bool in_file = !input_.token_file.empty();
     input_.progress->event(cat(
@@ -555,7 +555,7 @@ void Coordinator::leave() {
     wait();
     collect();
   }
-  remove_whereabouts(input_.directory->path());
+  remove_coordinator_address(input_.directory->path());
   draw();
   // An unfinished checkpoint only takes space on the disk.
   remove_unfinished(input_.directory->path(), std::numeric_limits<int64_t>::max());
@@ -568,8 +568,8 @@ Result<Ending> coordinate(const RunInput& input) {
   const Status started = coordinator.start();
   if (!started.ok()) {
     // If the store is out of reach in the middle of a run, another coordinator tries again.
-    const bool again = input.office.before != 0 && started.error().code == Code::Disconnected;
-    if (!again) input.office.launcher->send({.kind = Notice::Kind::Leaving}, true);
+    const bool again = input.start.before != 0 && started.error().code == Code::Disconnected;
+    if (!again) input.start.launcher->send({.kind = Notice::Kind::Leaving}, true);
     return started.error();
   }
   return coordinator.run();

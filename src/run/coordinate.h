@@ -36,7 +36,7 @@ struct RunInput {
   bool takes_up = false;
   bool starts_workers = true;  // false: someone else starts them
   Progress* progress = nullptr;
-  Office office;
+  CoordinatorStart start;
 };
 
 // Runs the run to its end, from its beginning or from where the previous coordinator left it.

@@ -18,7 +18,7 @@
 namespace tenuto {
 
 // The input of a new coordinator.
-struct Office {
+struct CoordinatorStart {
   const Post* launcher = nullptr;  // the connection with the launcher
   std::string listen;              // host:port, the same for all coordinators of a run
   int before = 0;  // process id of the previous coordinator, which is dead; 0 = none
@@ -33,7 +33,7 @@ struct SuperviseInput {
   std::vector<WorkerId> workers;  // to be started
   // Runs a coordinator to its end, in a forked process; returns the exit code of the run. If it has
   // not sent Leaving by then, it counts as dead and gets a successor.
-  std::function<int(const Office&)> coordinate;
+  std::function<int(const CoordinatorStart&)> coordinate;
 };
 
 // Blocks the signals that a run answers (SIGINT, SIGTERM, SIGHUP: stop; SIGUSR1: checkpoint) for

@@ -75,7 +75,7 @@ Result<ListTable> ListTable::make(const Plan& plan, const Schedule& schedule, Wo
   table.stage_count_ = schedule.stage_count;
   table.groups_ = schedule.groups;
   table.collectives_ = schedule.collectives;
-  if (Status status = table.refuse_strangers(plan, schedule, self); !status.ok()) {
+  if (Status status = table.check_references(plan, schedule, self); !status.ok()) {
     return status.error();
   }
   table.find_producers(schedule.stage_count);
@@ -90,7 +90,7 @@ bool ListTable::fits(const Schedule& schedule, WorkerId self) const {
          collectives_ == schedule.collectives;
 }
 
-Status ListTable::refuse_strangers(const Plan& plan, const Schedule& schedule,
+Status ListTable::check_references(const Plan& plan, const Schedule& schedule,
                                    WorkerId self) const {
   for (const Op& op : list_) {
     std::string fault = fault_of(op, schedule, self);

@@ -42,7 +42,7 @@ class ListTable {
   int32_t call_count() const { return call_count_; }
 
  private:
-  Status refuse_strangers(const Plan& plan, const Schedule& schedule, WorkerId self) const;
+  Status check_references(const Plan& plan, const Schedule& schedule, WorkerId self) const;
   void find_producers(int32_t stage_count);
   void number_calls(const Schedule& schedule, WorkerId self);
 

@@ -23,6 +23,7 @@ struct Figure {
   double value = 0;   // as users give it
   bool rate = false;  // less of it takes longer
   double total = 0;
+  double uneven = 1;  // the longest time of a stage over the mean of all stages
 };
 
 // The slowest worker and the slowest link that an op or a message may use.
@@ -55,14 +56,18 @@ Worst worst_of(const Schedule& schedule, const Cluster& cluster) {
 // The total time of the ops of one kind, all at the slowest worker.
 Figure figure_of(const char* name, const std::vector<StageCost>& costs, Duration StageCost::*time,
                  double micros, double speed) {
-  Figure figure{name, 0, false, 0};
+  Figure figure{.name = name};
   size_t longest = 0;
   for (size_t s = 0; s < costs.size(); ++s) {
     figure.total += micros * static_cast<double>((costs[s].*time).count()) / speed;
     if (costs[s].*time > costs[longest].*time) longest = s;
   }
   figure.name += cat(" of stage ", longest);
-  figure.value = to_milliseconds(costs[longest].*time);
+  const Duration most = costs[longest].*time;
+  figure.value = to_milliseconds(most);
+  const double alike =
+      micros * static_cast<double>(most.count()) * static_cast<double>(costs.size()) / speed;
+  if (figure.total > 0) figure.uneven = alike / figure.total;
   return figure;
 }
 
@@ -139,12 +144,18 @@ Error too_long(const Plan& plan, const Schedule& schedule, const Model& model,
   const auto all = figures_of(plan, schedule, model, cluster, options);
   const Figure& most = *std::max_element(
       all.begin(), all.end(), [](const Figure& a, const Figure& b) { return a.total < b.total; });
-  double sum = 0;
-  for (const Figure& figure : all) sum += figure.total;
-  const double factor = std::min(1.0, kMost / std::max(sum, 1.0));
-  return invalid(cat("a step of this plan would last longer than ",
-                     static_cast<int64_t>(kMost / 1e9 / 86400 / 365),
-                     " years, more than is counted: ", most.name, " is ", most.value, "; with ",
+  double others = 0;
+  for (const Figure& figure : all) others += &figure == &most ? 0 : figure.total;
+  const std::string refused = cat("a step of this plan would last longer than ",
+                                  static_cast<int64_t>(kMost / 1e9 / 86400 / 365),
+                                  " years, more than is counted: ", most.name, " is ", most.value);
+  if (others >= kMost) {
+    return invalid(cat(refused, ", and the other times alone are too long: with all times ",
+                       short_of((others + most.total) / kMost, true),
+                       " times shorter the step fits"));
+  }
+  const double factor = std::min(1.0, (kMost - others) / (most.total * most.uneven));
+  return invalid(cat(refused, "; with ",
                      short_of(most.rate ? most.value / factor : most.value * factor, most.rate),
                      most.rate ? " or more" : " or less", " the step fits"));
 }

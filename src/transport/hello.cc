@@ -37,7 +37,7 @@ Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& w
     return Error{Code::Invalid, Reach::Link,
                  cat(where, " is of epoch ", theirs.epoch, ", expected ", mine.epoch,
                      ": the members of the run have changed, and one of the two does not know it "
-                     "it yet")};
+                     "yet")};
   }
   return ok();
 }

@@ -98,7 +98,7 @@ class UcxEngine {
     Duration limit = Duration::max();  // while Accepted, Refused or reconnecting
     std::map<Tag, Granted> granted;    // the peer's receives that have no send here yet
     std::vector<uint64_t> arrived;     // grants whose arrival is still to be acknowledged
-    bool slow_word = false;            // acknowledgements take long: copy bytes at once
+    bool slow_acknowledgements = false;            // acknowledgements take long: copy bytes at once
     LinkRate rate;
     uint64_t probe = 0;   // grant of the message that asked for a Got
     int64_t sending = 0;  // bytes in UCX's hands
@@ -134,17 +134,17 @@ class UcxEngine {
   struct Mending {
     Duration since{}, limit{};
     std::string why;
-    Duration knock_at{}, pause{};  // the next check whether the peer still listens
-    int knock = -1;                // the check's socket while it is being connected
+    Duration open_probe{}, pause{};  // the next check whether the peer still listens
+    int probe = -1;                // the check's socket while it is being connected
     int refused = 0;               // checks in a row that found nobody
   };
   // Checks whether a peer can still be reached while something is awaited from it.
   struct Watch {
     bool awaits = false, asked = false;
     Duration since{};         // nothing has come from it since then
-    Duration knock_at{};      // the next attempt to connect to its host; zero = none so far
+    Duration open_probe{};      // the next attempt to connect to its host; zero = none so far
     Duration limit{};         // for an answer to any of these attempts
-    std::vector<int> knocks;  // their sockets
+    std::vector<int> probes;  // their sockets
   };
   struct Peer {
     Link* link = nullptr;
@@ -242,7 +242,7 @@ class UcxEngine {
   void lose(WorkerId id, const std::string& why);
   void part(WorkerId id, const Error& error);
   void stop_mending(WorkerId id, Peer& peer);
-  void begin_farewell(WorkerId id, const Peer& peer, uint64_t instance);
+  void notify_dropped_peer(WorkerId id, const Peer& peer, uint64_t instance);
   void end_farewell(WorkerId id);
   Status on_farewell(WorkerId id);
   Status judge_resumption(const Frame& frame) const;

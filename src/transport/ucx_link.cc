@@ -85,7 +85,7 @@ void UcxEngine::drop(WorkerId peer) {
   if (side.link != nullptr) end(*side.link, error);
   part(peer, error);
   side.lost.reset();
-  if (instance != 0 && side.dialled) begin_farewell(peer, side, instance);
+  if (instance != 0 && side.dialled) notify_dropped_peer(peer, side, instance);
 }
 
 // Ends an attempt to connect with `error`.
@@ -306,7 +306,7 @@ void UcxEngine::on_grant(Link& link, const Frame& frame) {
   const uint64_t instance = peer.instance;
   end(link, lost_error(id, why));
   lose(id, why);
-  if (peer.dialled) begin_farewell(id, peer, instance);
+  if (peer.dialled) notify_dropped_peer(id, peer, instance);
 }
 
 void UcxEngine::on_mismatch(Link& link, const Frame& frame) {

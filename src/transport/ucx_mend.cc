@@ -25,19 +25,19 @@ namespace {
 // bytes are copied and it ends. On a link slower than 250 MB/s the copy costs little compared with
 // the transfer; on a faster one the acknowledgement comes in time, however full the link is, and
 // nothing is copied.
-constexpr Duration kWordPatience = std::chrono::milliseconds(1);
+constexpr Duration kAcknowledgementPatience = std::chrono::milliseconds(1);
 constexpr int64_t kPatienceForByte = 4;  // ns: 250 MB/s
 // When a process dies the kernel closes its connections and its listener almost at once, in any
 // order. So nobody listens any more when three checks in a row, over 30 ms, have found nobody.
 constexpr int kRefusals = 3;
-constexpr Duration kKnockFirst = std::chrono::milliseconds(10);
-constexpr Duration kKnockMost = std::chrono::milliseconds(200);
+constexpr Duration kFirstProbePause = std::chrono::milliseconds(10);
+constexpr Duration kMostProbePause = std::chrono::milliseconds(200);
 constexpr Duration kKnockLook = std::chrono::milliseconds(2);
 // When a worker dies, all others close their wires within moments. UCX 1.13 may crash a process
 // when somebody connects to its wire just then. So an end waits before it connects: the first pause
 // is for reconnecting after a break, the second for telling a peer that its connection was dropped.
 constexpr Duration kDialPause = std::chrono::milliseconds(5);
-constexpr Duration kFarewellPause = std::chrono::milliseconds(100);
+constexpr Duration kNotifyPause = std::chrono::milliseconds(100);
 // If the peer cannot be told within this time that its connection was dropped, its own limit ends
 // its wait.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
@@ -77,8 +77,8 @@ void UcxEngine::sent_left(Peer& peer, Link& link, uint64_t grant, Sent& sent) {
   for (const auto& [other, waiting] : peer.sent) {
     if (!waiting.kept) ahead += static_cast<int64_t>(waiting.sending.bytes.size());
   }
-  sent.due = now() + kWordPatience + Duration(kPatienceForByte * ahead);
-  if (link.slow_word) keep(sent);
+  sent.due = now() + kAcknowledgementPatience + Duration(kPatienceForByte * ahead);
+  if (link.slow_acknowledgements) keep(sent);
   if (!sent.kept) {
     if (settings_.device_memory || settings_.sends_end_there) return;
     late_.insert({sent.due, {link.peer, grant}});
@@ -107,7 +107,7 @@ void UcxEngine::on_got(Link& link, const std::vector<uint64_t>& arrived) {
       continue;
     }
     if (sent.sending.bytes.size() > kKeptMessage) {
-      link.slow_word = moment > sent.due;
+      link.slow_acknowledgements = moment > sent.due;
     }
     finish_sent(peer, link.peer, grant);
   }
@@ -125,7 +125,7 @@ Duration UcxEngine::tick_late(Duration moment) {
     if (!waits || peer.link == nullptr || peer.link->id != sent.link) continue;
     if (due > moment) return due;
     keep(sent);
-    peer.link->slow_word = true;
+    peer.link->slow_acknowledgements = true;
     const Ticket ticket = std::exchange(sent.sending.ticket, kNoTicket);
     if (ticket != kNoTicket) report(ticket, late.peer, ok());
   }
@@ -159,7 +159,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
   mending.since = moment;
   mending.limit = moment + settings_.mend_limit;
   mending.why = why;
-  mending.knock_at = moment;
+  mending.open_probe = moment;
   ++mending_;
   if (!peer.dialled || !peer.where) return;
   Connecting& connecting = connecting_[link.peer];
@@ -172,7 +172,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
 
 void UcxEngine::stop_mending(WorkerId id, Peer& peer) {
   if (!peer.mending) return;
-  if (peer.mending->knock >= 0) ::close(peer.mending->knock);
+  if (peer.mending->probe >= 0) ::close(peer.mending->probe);
   peer.mending.reset();
   --mending_;
   const auto found = connecting_.find(id);
@@ -206,7 +206,7 @@ void UcxEngine::part(WorkerId id, const Error& error) {
 // Tells the peer that its connection was dropped; otherwise it would wait for this end to connect
 // again. Needed only at the end that called connect(): the other end refuses the peer when that
 // connects again.
-void UcxEngine::begin_farewell(WorkerId id, const Peer& peer, uint64_t instance) {
+void UcxEngine::notify_dropped_peer(WorkerId id, const Peer& peer, uint64_t instance) {
   if (phase_ != Phase::Running || !peer.where || connecting_.contains(id)) return;
   Connecting& connecting = connecting_[id];
   connecting.name = peer.name;
@@ -214,7 +214,7 @@ void UcxEngine::begin_farewell(WorkerId id, const Peer& peer, uint64_t instance)
   connecting.ticket = kNoTicket;
   connecting.resumes = instance;
   connecting.farewell = true;
-  connecting.retry = now() + kFarewellPause;
+  connecting.retry = now() + kNotifyPause;
   connecting.limit = connecting.retry + kFarewellLimit;
 }
 
@@ -308,24 +308,24 @@ void UcxEngine::on_all_granted(Link& link) {
 // Checks whether anybody listens at the peer's address. True when it is certain that nobody does.
 bool UcxEngine::found_nobody(const SocketAddress& where, Mending& mending, Duration moment) {
   int code = EINPROGRESS;
-  if (mending.knock < 0) {
-    if (moment < mending.knock_at) return false;
-    mending.knock =
+  if (mending.probe < 0) {
+    if (moment < mending.open_probe) return false;
+    mending.probe =
         ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (mending.knock < 0) return false;
+    if (mending.probe < 0) return false;
     const auto* address = reinterpret_cast<const sockaddr*>(&where.storage);
-    code = ::connect(mending.knock, address, where.length) == 0 ? 0 : errno;
-    mending.pause = std::clamp<Duration>(mending.pause * 2, kKnockFirst, kKnockMost);
-    mending.knock_at = moment + mending.pause;
+    code = ::connect(mending.probe, address, where.length) == 0 ? 0 : errno;
+    mending.pause = std::clamp<Duration>(mending.pause * 2, kFirstProbePause, kMostProbePause);
+    mending.open_probe = moment + mending.pause;
   }
   if (code == EINPROGRESS) {
-    pollfd answer{mending.knock, POLLOUT, 0};
+    pollfd answer{mending.probe, POLLOUT, 0};
     if (::poll(&answer, 1, 0) == 0) return false;
     socklen_t length = sizeof(code);
-    if (::getsockopt(mending.knock, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
+    if (::getsockopt(mending.probe, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
   }
-  ::close(mending.knock);
-  mending.knock = -1;
+  ::close(mending.probe);
+  mending.probe = -1;
   mending.refused = code == ECONNREFUSED ? mending.refused + 1 : 0;
   return mending.refused >= kRefusals;
 }
@@ -344,8 +344,8 @@ Duration UcxEngine::tick_mending(Duration moment) {
                                 fixed(to_milliseconds(settings_.mend_limit), 0), " ms"));
     }
     next = std::min(next, mending.limit);
-    if (mending.knock >= 0) next = std::min(next, moment + kKnockLook);
-    if (peer.where) next = std::min(next, std::max(mending.knock_at, moment + kKnockLook));
+    if (mending.probe >= 0) next = std::min(next, moment + kKnockLook);
+    if (peer.where) next = std::min(next, std::max(mending.open_probe, moment + kKnockLook));
   }
   for (const auto& [id, why] : gone) lose(id, why);
   std::vector<Link*> ready;

@@ -22,45 +22,45 @@ namespace {
 
 // In fifths of the limit: when the peer is asked over the connection, when this end first tries to
 // connect to its host, and the pause between two such attempts.
-constexpr int kAskAt = 1, kKnockAt = 2, kAgain = 1, kParts = 5;
+constexpr int kAskAt = 1, kProbeAt = 2, kAgain = 1, kParts = 5;
 // Pause between two checks whether the host has answered.
 constexpr Duration kLook = std::chrono::milliseconds(20);
 
 // Begins to connect to the address and returns the socket; -1 = not possible now.
-int knock_at(const SocketAddress& where) {
-  const int knock =
+int open_probe(const SocketAddress& where) {
+  const int probe =
       ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (knock < 0) return -1;
+  if (probe < 0) return -1;
   const auto* address = reinterpret_cast<const sockaddr*>(&where.storage);
-  (void)::connect(knock, address, where.length);
-  return knock;
+  (void)::connect(probe, address, where.length);
+  return probe;
 }
 
 enum class Answer : uint8_t { None, Heard, Failed };
 
-Answer answer_to(int knock) {
-  pollfd answer{knock, POLLOUT, 0};
+Answer answer_to(int probe) {
+  pollfd answer{probe, POLLOUT, 0};
   if (::poll(&answer, 1, 0) == 0) return Answer::None;
   int code = 0;
   socklen_t length = sizeof(code);
-  if (::getsockopt(knock, SOL_SOCKET, SO_ERROR, &code, &length) != 0) return Answer::Failed;
+  if (::getsockopt(probe, SOL_SOCKET, SO_ERROR, &code, &length) != 0) return Answer::Failed;
   return code == 0 || code == ECONNREFUSED ? Answer::Heard : Answer::Failed;
 }
 
 }  // namespace
 
 void UcxEngine::stop_watching(Peer& peer) {
-  for (const int knock : peer.watch.knocks) ::close(knock);
+  for (const int probe : peer.watch.probes) ::close(probe);
   peer.watch = {};
 }
 
 // Whether a peer's host has answered one of the attempts to connect.
 bool UcxEngine::host_answers(Watch& watch) {
   bool heard = false;
-  std::erase_if(watch.knocks, [&](int knock) {
-    const Answer answer = answer_to(knock);
+  std::erase_if(watch.probes, [&](int probe) {
+    const Answer answer = answer_to(probe);
     heard |= answer == Answer::Heard;
-    if (answer != Answer::None) ::close(knock);
+    if (answer != Answer::None) ::close(probe);
     return answer != Answer::None;
   });
   return heard;
@@ -85,21 +85,21 @@ bool UcxEngine::watch_peer(Peer& peer, Duration moment, Duration& next) {
     frame.channel = peer.link->remote_id;
     control(*peer.link, frame);
   }
-  if (quiet >= kKnockAt * part) {
-    if (watch.knock_at == Duration{}) {
+  if (quiet >= kProbeAt * part) {
+    if (watch.open_probe == Duration{}) {
       // This process may have been stopped itself, so the host's time begins only now.
-      watch.knock_at = moment;
-      watch.limit = moment + (kParts - kKnockAt) * part;
+      watch.open_probe = moment;
+      watch.limit = moment + (kParts - kProbeAt) * part;
     }
     if (moment >= watch.limit) return true;
-    if (moment >= watch.knock_at) {
-      watch.knock_at = moment + kAgain * part;
-      if (const int knock = knock_at(*peer.where); knock >= 0) watch.knocks.push_back(knock);
+    if (moment >= watch.open_probe) {
+      watch.open_probe = moment + kAgain * part;
+      if (const int probe = open_probe(*peer.where); probe >= 0) watch.probes.push_back(probe);
     }
     next = std::min(next, moment + kLook);
     return false;
   }
-  next = std::min(next, watch.since + (watch.asked ? kKnockAt : kAskAt) * part);
+  next = std::min(next, watch.since + (watch.asked ? kProbeAt : kAskAt) * part);
   return false;
 }
 

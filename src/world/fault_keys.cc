@@ -32,8 +32,9 @@ const std::vector<Key>& fault_keys() {
           "slow-link: random additional latency of each message, between 0 and this",
           kMilliseconds),
       key("fault.at_step", fault_slot<&Fault::at_step>,
-          "the first training step that has it, or any of chaos; broken-connection, kill, stop, "
-          "start, partition, kill-coordinator: the only one (0)",
+          "the first training step with the fault, of chaos the first step in which faults are "
+          "drawn; for broken-connection, kill, stop, start, partition and kill-coordinator the "
+          "only step (0)",
           whole(0, kManySteps)),
       key("fault.until_step", fault_slot<&Fault::until_step>,
           "slow-link, slow-worker, clock-skew, chaos: the first step without it (none: lasts to "

@@ -104,18 +104,19 @@ std::vector<Key> parallel_keys() {
       key("parallel.order", slot<&Job::parallel, &ParallelSettings::order>,
           "order of the ops; tenuto schedule list shows the names"),
       key("parallel.dispatch", slot<&Job::parallel, &ParallelSettings::dispatch>,
-          "ready: the first op whose inputs are here, the order keeping its warm-ups and limits; "
-          "listed: in the plan's order, the default for a schedule's file that does not say ready; "
-          "auto: ready, unless with messages a little late the simulator finds listed 1 % shorter",
+          "ready: a worker runs the first op whose inputs are here, within the order's warm-up "
+          "and memory limits; listed: it runs its ops in the plan's order, which is the default "
+          "for a schedule file that does not say ready; auto: ready, unless the simulator, with "
+          "messages a little late, finds listed 1 % faster",
           {"auto", "ready", "listed"}),
       key("parallel.memory", slot<&Job::parallel, &ParallelSettings::memory>,
           "micro-batches a worker may hold; 0 = unlimited", whole(0, kMany)),
       key("parallel.split_backward", slot<&Job::parallel, &ParallelSettings::split_backward>,
           "gradients of inputs and of weights are two ops; the default is the order's"),
       key("parallel.optimizer", slot<&Job::parallel, &ParallelSettings::optimizer>,
-          "barrier: all stages step when the norm of all is known; staggered: each when its own "
-          "gradients are complete, and undoes the step if the norm requires clipping; auto: "
-          "staggered while few steps are clipped and it is faster",
+          "barrier: all stages step when the norm of all is known; staggered: each stage steps "
+          "when its own gradients are complete, and undoes the step if the norm requires "
+          "clipping; auto: staggered while few steps are clipped and it is faster",
           {"barrier", "staggered", "auto"}),
       key("parallel.all_reduce", slot<&Job::parallel, &ParallelSettings::all_reduce>,
           "how the holders of a stage sum its gradients: ring, halving, tree, direct, late-one "
@@ -204,12 +205,13 @@ std::vector<Key> control_keys() {
           "bytes of a reduction",
           {"fast", "reproducible"}),
       key("resilience.restarts", slot<&Job::resilience, &ResilienceSettings::restarts>,
-          "how often the process of each worker that has died is started again, to join the run or "
-          "to begin it: after 1 s, then 2 s, and so on twice as long",
+          "how often the process of each worker is started again after it has died; the pause "
+          "before it is 1 s, then 2 s, and doubles each time",
           whole(0, 1000)),
       key("resilience.copies", slot<&Job::resilience, &ResilienceSettings::copies>,
-          "workers of another stage that also hold each stage, so that it survives all its "
-          "workers; it costs the stage's memory and update once more",
+          "for each stage, how many workers of other stages also hold its state, so that the "
+          "stage survives the loss of all its own workers; a copy costs the stage's memory and "
+          "update once more",
           whole(0, 1)),
   };
 }
@@ -228,7 +230,7 @@ std::vector<Key> coordinator_keys() {
           "host:port of the members of the etcd cluster; for store = \"etcd\""),
       key("coordinator.tls", slot<&Job::coordinator, &CoordinatorSettings::tls>,
           "folder with ca.pem, cert.pem and key.pem: connections with the coordinator are "
-          "encrypted, and both ends show certificates of that authority (none)"),
+          "encrypted, and both ends show certificates signed by that ca.pem (none)"),
       key("coordinator.launch", slot<&Job::coordinator, &CoordinatorSettings::launch>,
           "words put before the command that starts each worker; {worker} = its number"),
   };

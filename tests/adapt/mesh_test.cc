@@ -170,7 +170,7 @@ TEST(Flow, IsTheCheapestThatKeepsTheCounts) {
     ASSERT_EQ(flow.has_value(), enough);
     if (!enough) continue;
     ++routed;
-    const Routing routing = deal(mesh, *flow);
+    const Routing routing = assign_micros(mesh, *flow);
     EXPECT_EQ(cost_of(mesh, costs, routing), least_cost(mesh, costs, counts));
     for (int32_t s = 0; s < mesh.depth(); ++s) {
       for (int32_t i = 0; i < mesh.width(s); ++i) {
@@ -182,7 +182,7 @@ TEST(Flow, IsTheCheapestThatKeepsTheCounts) {
   EXPECT_GT(routed, 30);
 }
 
-// deal() sends over each way exactly as many micro-batches as the flow says.
+// assign_micros() sends over each way exactly as many micro-batches as the flow says.
 TEST(Flow, IsDealtExactly) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(mix(59, seed));
@@ -191,7 +191,7 @@ TEST(Flow, IsDealtExactly) {
     Counts counts;
     for (int32_t s = 0; s < mesh.depth(); ++s) counts.push_back(bound.balanced(s));
     const Flow flow = *cheapest_flow(mesh, WayCosts(mesh), counts);
-    const Routing routing = deal(mesh, flow);
+    const Routing routing = assign_micros(mesh, flow);
     std::vector<int32_t> starts(flow.starts.size(), 0);
     for (const int32_t i : routing[0]) ++starts[at(i)];
     EXPECT_EQ(starts, flow.starts);

@@ -414,7 +414,7 @@ void WholeRun::lead() {
                          .rules = rules_,
                          .token = "token",
                          .progress = &progress,
-                         .office = {&post_.second, "memory:1", term}};
+                         .start = {&post_.second, "memory:1", term}};
     try {
       const Result<Ending> ending = coordinate(input);
       const std::lock_guard lock(mutex_);

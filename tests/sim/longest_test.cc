@@ -166,6 +166,31 @@ TEST(Longest, WhatFits) {
   EXPECT_TRUE(priced(fits).ok()) << fits;
 }
 
+// Two figures share the time: the suggested value of one leaves the other as it is. When the other
+// ones are too long without it, the error suggests a factor for all.
+TEST(Longest, WhatFitsBesideAnotherLongFigure) {
+  const Plan plan = plan_of(shape_of(4, 1, 3000, "1f1b"));
+  const Cluster cluster = uniform_cluster(4, {});
+  const auto priced = [&](double forward, double backward) {
+    return price(plan, equal_model(4, forward, backward, 1), cluster);
+  };
+  const auto after = [](const Result<Timeline>& refused, const char* words) {
+    const std::string& text = refused.error().message;
+    const size_t at = text.find(words);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at == std::string::npos ? 0 : std::stod(text.substr(at + std::string(words).size()));
+  };
+  const auto one = priced(1.2e8, 1.1e8);
+  ASSERT_FALSE(one.ok());
+  const double fits = after(one, "; with ");
+  EXPECT_LT(fits, 1e8);
+  EXPECT_TRUE(priced(fits, 1.1e8).ok()) << one.error().message;
+  const auto both = priced(1e11, 9e10);
+  ASSERT_FALSE(both.ok());
+  const double divisor = after(both, "with all times ");
+  EXPECT_TRUE(priced(1e11 / divisor, 9e10 / divisor).ok()) << both.error().message;
+}
+
 TEST(Longest, FiguresStopThere) {
   const double infinite = std::numeric_limits<double>::infinity();
   for (const double huge : {1e300, 1e13}) {

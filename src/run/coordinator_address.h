@@ -9,7 +9,7 @@
 namespace tenuto {
 
 // What the file holds.
-struct Whereabouts {
+struct CoordinatorAddress {
   std::string address, job, token;
   std::string tls;  // folder with certificates; empty = none
 };
@@ -19,12 +19,12 @@ struct Whereabouts {
 // Errors: Invalid/Call       the run is not live, says how it has ended; or the file is another
 //                            user's
 //         Disconnected/Call  a process works in the folder, but the file is missing or damaged
-Result<Whereabouts> read_whereabouts(const std::string& run);
+Result<CoordinatorAddress> read_coordinator_address(const std::string& run);
 
 // Writes it into the folder of a run.
-Status write_whereabouts(const std::string& run, const Whereabouts& where);
+Status write_coordinator_address(const std::string& run, const CoordinatorAddress& where);
 // Removes it again.
-void remove_whereabouts(const std::string& run);
+void remove_coordinator_address(const std::string& run);
 
 // Why the run in that folder cannot be queried: it is not live, or, while a process still holds the
 // folder, the sentence `otherwise`.

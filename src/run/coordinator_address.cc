@@ -1,4 +1,4 @@
-#include "run/whereabouts.h"
+#include "run/coordinator_address.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -50,7 +50,7 @@ Error not_live(const std::string& run, const std::string& otherwise) {
   return invalid(cat(run, " is not a live run: ", end_of(run)));
 }
 
-Result<Whereabouts> read_whereabouts(const std::string& run) {
+Result<CoordinatorAddress> read_coordinator_address(const std::string& run) {
   const std::string path = run + kFile;
   const Result<std::string> file = read_file(path);
   std::error_code failure;
@@ -72,10 +72,10 @@ Result<Whereabouts> read_whereabouts(const std::string& run) {
         run, cat(path, " is damaged: expected a JSON object with address, ",
                  "job and token, found no ", key, ": the run continues, but cannot be queried"));
   }
-  return Whereabouts{field("address"), field("job"), field("token"), field("tls")};
+  return CoordinatorAddress{field("address"), field("job"), field("token"), field("tls")};
 }
 
-Status write_whereabouts(const std::string& run, const Whereabouts& where) {
+Status write_coordinator_address(const std::string& run, const CoordinatorAddress& where) {
   const Json json = {{"address", where.address},
                      {"job", where.job},
                      {"token", where.token},
@@ -83,7 +83,7 @@ Status write_whereabouts(const std::string& run, const Whereabouts& where) {
   return write_file(run + kFile, json.dump() + "\n", 0600);  // the token is a secret
 }
 
-void remove_whereabouts(const std::string& run) {
+void remove_coordinator_address(const std::string& run) {
   std::error_code failure;
   fs::remove(run + kFile, failure);
 }
