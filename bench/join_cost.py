@@ -70,10 +70,11 @@ def main():
         job.write_text(job_text(folder, options.op_ms, options.state_mib))
         for number in range(options.rounds):
             found.append(measure(options.program, job, f"run-{number}"))
-            print("step without it {:.1f} ms, while it learns {:.1f} ms (in {} steps), with it "
-                  "{:.1f} ms".format(*found[-1][:2], found[-1][3], found[-1][2]), flush=True)
-    share = statistics.median(learning / without - 1 for without, learning, _, _ in found)
-    print(f"a step while it learns takes {100 * share:+.1f} %, median of {len(found)} runs")
+            print("step without it {:.1f} ms, while it receives the state {:.1f} ms (in {} "
+                  "steps), with it {:.1f} ms".format(*found[-1][:2], found[-1][3], found[-1][2]), flush=True)
+    share = statistics.median(receiving / without - 1 for without, receiving, _, _ in found)
+    print(f"a step while it receives the state takes {100 * share:+.1f} %, median of {len(found)} "
+          "runs")
 
 
 if __name__ == "__main__":

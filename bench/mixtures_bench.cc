@@ -166,7 +166,8 @@ Json measure_times(int rounds) {
          {"pipelines", size.pipelines},
          {"micros", size.micros},
          {"bound_ms", median_ms(rounds, [&] { MeshBound(mesh).least(); })},
-         {"flow_ms", median_ms(rounds, [&] { assign_micros(mesh, *cheapest_flow(mesh, costs, counts)); })},
+         {"flow_ms",
+          median_ms(rounds, [&] { assign_micros(mesh, *cheapest_flow(mesh, costs, counts)); })},
          {"play_ms", median_ms(rounds, [&] { player.time(routing, orders); })},
          {"plan_ms", median_ms(rounds, [&] { search_route(mesh); })}});
   }

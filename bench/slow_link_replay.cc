@@ -244,8 +244,9 @@ void print(const Settings& settings, const std::vector<Period>& periods,
       std::printf(" (published: %.1f min, %.2fx)", kPublished[m],
                   kPublished[m] / kPublished.back());
     }
-    std::printf("; on this machine %.0f s, late at %lld of %lld looks\n", all[m].wall_ms / 1000,
-                static_cast<long long>(all[m].late_looks), static_cast<long long>(all[m].looks));
+    std::printf("; on this machine %.0f s, late in %lld of %lld samples of the lag\n",
+                all[m].wall_ms / 1000, static_cast<long long>(all[m].late_looks),
+                static_cast<long long>(all[m].looks));
     for (const std::string& repair : all[m].repairs) std::printf("  %s\n", repair.c_str());
   }
   std::printf("furthest of a median from its price: %.2f %%\n", 100 * furthest(all));

@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "protocol/client.h"
 #include "protocol/tls.h"
-#include "run/run_directory.h"
 #include "run/coordinator_address.h"
+#include "run/run_directory.h"
 
 namespace tenuto {
 namespace {

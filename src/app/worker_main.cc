@@ -126,7 +126,8 @@ int run_program(int count, char** arguments) {
   run->add_option("--coordinator", worker.coordinator, "host:port")->required();
   run->add_option("--job", worker.job, "name of the job")->required();
   run->add_option("--worker", worker.self.value, "number of this worker, from 0")->required();
-  run->add_option("--incarnation", worker.incarnation, "number of this process, higher than that of earlier ones");
+  run->add_option("--incarnation", worker.incarnation,
+                  "number of this process, higher than that of earlier ones");
   run->add_option("--tls", worker.tls, "folder with ca.pem, cert.pem and key.pem");
   run->add_option("--parent", parent, "end when this process ends; 0 = none");
   tenuto::SampleRequest request;

@@ -65,8 +65,8 @@ class ReadyService {
   std::vector<WorkerId> members_;
   std::map<uint64_t, PostedReceive> receives_;
   std::map<uint64_t, std::vector<int64_t>> answers_sent_;  // answers in the wire's hands
-  std::map<int64_t, ReadyBoard> boards_;           // by group
-  std::map<Asked, int64_t> asked_;                 // number of the member's question
+  std::map<int64_t, ReadyBoard> boards_;                   // by group
+  std::map<Asked, int64_t> asked_;                         // number of the member's question
 };
 
 // A member's side of the service, for one group: the questions that have no answer yet. Used by one

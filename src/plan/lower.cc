@@ -272,8 +272,8 @@ void append_norms(Schedule& schedule, const std::vector<Stage>& stages, const No
 // make the decision. It is passed on from stage to stage, once to each worker, which keeps it for
 // all its stages.
 std::vector<std::vector<Op>> clip_decision_messages(const Schedule& schedule,
-                                              const std::vector<Stage>& stages,
-                                              const std::vector<int32_t>& order) {
+                                                    const std::vector<Stage>& stages,
+                                                    const std::vector<int32_t>& order) {
   const Value clip_decision{ValueKind::ClipDecision, -1, {order.front()}, {}};
   std::vector<std::vector<Op>> lists(schedule.lists.size());
   std::vector<WorkerId> givers = stages[at(order.front())].holders;  // who passes it on
@@ -320,7 +320,8 @@ void prepend_validation(Schedule& schedule, const std::vector<Stage>& stages,
 
 // Appends the Measure ops along the way, then the messages of the clip decision, which the last
 // stage of the way makes.
-void append_clip_decision(Schedule& schedule, const std::vector<Stage>& stages, const NormWay& way) {
+void append_clip_decision(Schedule& schedule, const std::vector<Stage>& stages,
+                          const NormWay& way) {
   append_norms(schedule, stages, way);
   std::vector<int32_t> down(way.stages.rbegin(), way.stages.rend());
   const auto messages = clip_decision_messages(schedule, stages, down);

@@ -32,9 +32,8 @@ struct PacedWork {
   // For a measure, the norm over the stages measured before; for a StepAhead, the norm up to its
   // own stage; for a Step or a Validate, the clip decision.
   const Floats* norm = nullptr;
-  Floats* measured = nullptr;                    // what a measure or a Validate makes
-  std::vector<const Floats*> totals;             // measures and steps: one per bucket
-  std::vector<std::pair<MicroId, double>> loss;  // made by the op
+  Floats* measured = nullptr;         // what a measure or a Validate makes
+  std::vector<const Floats*> totals;  // measures and steps: one per bucket
 };
 
 // One stage. The values between its ops are in `common`; its thread computes one op after the

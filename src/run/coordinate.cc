@@ -25,6 +25,7 @@
 #include "control/take_up.h"
 #include "ir/text.h"
 #include "run/checkpoint.h"
+#include "run/coordinator_address.h"
 #include "run/descriptor.h"
 #include "run/fault_news.h"
 #include "run/open_store.h"
@@ -34,7 +35,6 @@
 #include "run/restarts.h"
 #include "run/status.h"
 #include "run/steps_picture.h"
-#include "run/coordinator_address.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -153,9 +153,9 @@ Status Coordinator::start() {
   server_ = std::move(server).value();
   server_->tell(state_.told, to_json(*state_.planning.present));
   if (state_.situation == Situation::Gathering || input_.takes_up) {
-    const Status reachable =
-        write_coordinator_address(input_.directory->path(),
-                          {server_->address(), job.name, input_.token, job.coordinator.tls});
+    const Status reachable = write_coordinator_address(
+        input_.directory->path(),
+        {server_->address(), job.name, input_.token, job.coordinator.tls});
     if (!reachable.ok()) return reachable;
   }
   launcher_.send({.kind = Notice::Kind::Listening}, true);

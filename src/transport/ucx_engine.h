@@ -95,10 +95,10 @@ class UcxEngine {
     LinkState state = LinkState::Accepted;
     WorkerId peer;
     ucp_ep_h endpoint = nullptr;
-    Duration limit = Duration::max();  // while Accepted, Refused or reconnecting
-    std::map<Tag, Granted> granted;    // the peer's receives that have no send here yet
-    std::vector<uint64_t> arrived;     // grants whose arrival is still to be acknowledged
-    bool slow_acknowledgements = false;            // acknowledgements take long: copy bytes at once
+    Duration limit = Duration::max();    // while Accepted, Refused or reconnecting
+    std::map<Tag, Granted> granted;      // the peer's receives that have no send here yet
+    std::vector<uint64_t> arrived;       // grants whose arrival is still to be acknowledged
+    bool slow_acknowledgements = false;  // acknowledgements take long: copy bytes at once
     LinkRate rate;
     uint64_t probe = 0;   // grant of the message that asked for a Got
     int64_t sending = 0;  // bytes in UCX's hands
@@ -135,14 +135,14 @@ class UcxEngine {
     Duration since{}, limit{};
     std::string why;
     Duration open_probe{}, pause{};  // the next check whether the peer still listens
-    int probe = -1;                // the check's socket while it is being connected
-    int refused = 0;               // checks in a row that found nobody
+    int probe = -1;                  // the check's socket while it is being connected
+    int refused = 0;                 // checks in a row that found nobody
   };
   // Checks whether a peer can still be reached while something is awaited from it.
   struct Watch {
     bool awaits = false, asked = false;
     Duration since{};         // nothing has come from it since then
-    Duration open_probe{};      // the next attempt to connect to its host; zero = none so far
+    Duration open_probe{};    // the next attempt to connect to its host; zero = none so far
     Duration limit{};         // for an answer to any of these attempts
     std::vector<int> probes;  // their sockets
   };

@@ -248,8 +248,9 @@
     }
   }
 
-  // Ops narrower than a pixel are not drawn one by one: of each column of pixels the share of every
-  // kind, one on the other, is put together as an image, which costs the same for any number.
+  // Ops narrower than a pixel are not drawn one by one. Each column of pixels shows the shares of
+  // the kinds of ops as a stack; all columns are one image, whose cost does not depend on the number
+  // of ops.
   const ORDER = ["forward", "backward", "weight", "update", "other"];
   const sheet = document.createElement("canvas");
   const shares = { sum: new Float32Array(0), first: 0, end: 0 };
