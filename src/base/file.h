@@ -52,14 +52,15 @@ Result<std::string> read_file(const InputFile& file, int64_t most = kMostFileByt
 
 // A file that is written from begin to end. For a plain file, old or new, finish() puts the new
 // content in place in one step; before that, or if it is never called, nothing changes. Symbolic
-// links are followed and stay; an existing file keeps its rights. A device, a pipe or an open
-// descriptor (/dev/stdout) is written in place.
+// links are followed and stay. A device, a pipe or an open descriptor (/dev/stdout) is written in
+// place.
 class OutputFile {
  public:
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept = delete;
   ~OutputFile();
-  // `mode`: the access rights of a new file. Waits a short while for a pipe to get a reader.
+  // `mode`: the access rights of a new file. An existing file keeps its rights, but only those in
+  // `mode` if that is not 0644. Waits a short while for a pipe to get a reader.
   //
   // Errors: those of write_error, also for a folder
   static Result<OutputFile> create(const std::string& path, unsigned mode = 0644);

@@ -16,7 +16,8 @@ struct Id {
   auto operator<=>(const Id&) const = default;
 };
 
-// Worker number in the cluster: pipeline x stages + stage in a fresh plan.
+// Worker number in the cluster; in a fresh plan: pipeline x workers of a pipeline + the worker's
+// place in its pipeline.
 using WorkerId = Id<struct WorkerTag>;
 // Position in the model, input side first.
 using StageId = Id<struct StageTag>;

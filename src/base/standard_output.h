@@ -14,8 +14,8 @@ void hold_standard_streams();
 // Errors: those of write_error (base/file.h), if the flush fails or earlier output was lost
 Status finish_standard_output();
 
-// Calls finish_standard_output and returns the exit code of a program that ends with `code`: 1,
-// with a sentence on stderr, where `code` is 0 but output was lost.
+// Calls finish_standard_output and returns `code`; but if `code` is 0 and output was lost, prints a
+// sentence on stderr and returns 1.
 int exit_code_with_output(int code);
 
 }  // namespace tenuto

@@ -81,7 +81,8 @@ class Player {
     for (const WorkerId owner : owners_) {
       if (place_.count(owner) == 0) return fault(cat("owner ", owner, " is not a member"));
     }
-    // Every chunk must reach every member but one. This also bounds the memory of the check.
+    // All members but one must receive each chunk or, in a reduce-scatter, send it. This also
+    // bounds the memory of the check.
     if (static_cast<size_t>(facts_.moves) / chunks() >= count() - 1) return {};
     return fault(cat("it has ", facts_.moves, " moves; ", chunks(), " chunks and ", count(),
                      " members need at least ", chunks() * (count() - 1)));

@@ -27,10 +27,10 @@ class ComputeLane {
   //
   // Validate runs first, as soon as its clip decision is present, wherever it is in the list. Then,
   // Listed: the next op of the list. Ready: the first op whose inputs are all present, in the order
-  // update, backward, forward, weight gradient, each kind in list order, forwards and backwards
-  // under the limit. A Step waits until every forward and backward of the list has begun, because
-  // these need the parameters from before the step; in the rest of an interrupted step its total
-  // may be present from the start.
+  // update, backward, forward, weight gradient, each kind in list order; but no backward during the
+  // warm-up, and no forward that would exceed a limit. A Step waits until every forward and
+  // backward of the list has begun, because these need the parameters from before the step; in the
+  // rest of an interrupted step its total may be present from the start.
   int32_t candidate(const int32_t* missing) const {
     if (busy_) return -1;
     if (const int32_t judged = head(Judgement, missing); judged >= 0) return judged;

@@ -79,7 +79,7 @@ struct Limit {
   int32_t micros = 0;   // most micro-batches between the start of a forward and the end of its
                         // weight gradient; one that two stages of the worker hold counts twice;
                         // 0 = unlimited
-  int32_t warm_up = 0;  // forwards before the first backward; 0 = as inputs come
+  int32_t warm_up = 0;  // forwards before the first backward; 0 = it need not wait for any
   MemoryLimit memory;   // counts such a micro-batch twice, too
   auto operator<=>(const Limit&) const = default;
 };

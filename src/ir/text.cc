@@ -323,7 +323,7 @@ std::string numbers(const std::vector<Id<Tag>>& ids) {
   return text;
 }
 
-// The arrow line's window: half of it before the marked op.
+// The most letters that are shown of a list: half of them from before its first marked op.
 constexpr size_t kWindow = 96;
 
 std::string to_text(const Summing& summing) {

@@ -39,8 +39,8 @@ bool looks_like_csv(std::string_view text);
 // Reads a CSV. To check the schedule, make a plan of it (plan/given_plan.h) and call `check`.
 //
 // Errors: Invalid/Call    not of this form; source, line, column, what was expected and found
-//         Infeasible/Job  well formed, but Tenuto cannot run it: a message that no two workers
-//                         exchange, a REDUCE_GRAD before the stage's last weight gradient
+//         Infeasible/Job  well formed, but Tenuto cannot run it: a message whose other end is on no
+//                         other worker, a REDUCE_GRAD before the stage's last weight gradient
 Result<CsvSchedule> schedule_from_csv(std::string_view text, std::string_view source);
 
 // How backwards are written. Whole: B, at the place of its half for the inputs. Split: I and W.

@@ -31,8 +31,9 @@ struct TorchRun {
 };
 
 // `schedule` as schedule_from_csv (ir/torch_csv.h) reads it: compute ops and messages, lists[r] =
-// rank r, one rank a stage. By the rules of the dry run a receive waits until its send is issued, a
-// compute op for its receive or for the value made on its own rank, a weight gradient for nothing.
+// rank r, all ops of a stage on one rank. By the rules of the dry run a receive waits until its
+// send is issued, a compute op for its receive or for the value made on its own rank, a weight
+// gradient for nothing.
 TorchRun torch_run(const Schedule& schedule);
 
 }  // namespace tenuto

@@ -29,8 +29,10 @@ enum class LaneKind : uint8_t {
 LaneKind lane_of(const Op& op);
 
 // The most receives of one lane that may be posted at once. Each holds a buffer from its posting
-// until its value is freed, and buffers are granted in list order. The number bounds the memory for
-// arrivals, and is large enough that a link whose latency is 30 ops does not wait for a buffer.
+// until its value is freed, and buffers are granted in list order. Norms and clip decisions are not
+// freed in the step: a lane that receives more than this number of them gets a buffer for each. The
+// number bounds the memory for arrivals, and is large enough that a link whose latency is 30 ops
+// does not wait for a buffer.
 //
 // A lane whose two ends list its messages in the same order needs fewer buffers: an activation is
 // in transit or in its buffer only while its sender holds the micro-batch, a gradient only while
@@ -47,8 +49,8 @@ inline constexpr int32_t kReceivesAhead = 32;
 int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId worker);
 
 // The progress of one worker through its list. The list is `schedule.lists[self]` of the plan's
-// schedule or evaluation; both must outlive the walk. After construction only the calls for reports
-// allocate memory.
+// schedule or evaluation; both must outlive the walk. After construction only waiting(), missing()
+// and stored() allocate memory.
 //
 // An op that can start stays able to start until it does: each kind of op keeps its list order and
 // takes memory and buffers in that order; giving back memory or a buffer makes no op wait; and no
@@ -56,9 +58,9 @@ int32_t most_in_flight(const Plan& plan, const Schedule& schedule, WorkerId work
 // same ops, and one walk tells whether any timing can deadlock (docs/decisions/015).
 class Walk {
  public:
-  // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists. At most
-  // `receives_ahead` receives of a lane are posted at once. `stored`: the values in the worker's
-  // store before its list begins, each once.
+  // Requires: `schedule` is plan.schedule or plan.evaluation, self is one of its lists.
+  // `receives_ahead`: in place of kReceivesAhead. `stored`: the values in the worker's store before
+  // its list begins, each once.
   Walk(const Plan& plan, const Schedule& schedule, WorkerId self,
        int32_t receives_ahead = kReceivesAhead, std::span<const Value> stored = {});
   // List indices of the ops that can start now, by lane, then place: the next op of each lane if

@@ -42,6 +42,7 @@ struct Shape {
 //
 // Errors: Invalid/Call      unknown order (with the nearest name), more stages than layers, ...
 //         Exhausted/Worker  the order needs more micro-batches in flight than `memory`
+//         Exhausted/Call    the memory for the plan's lists is not available
 Result<Plan> make_plan(const Shape& shape);
 
 // Which stages a worker of a pipeline holds, for S workers and V chunks a worker.

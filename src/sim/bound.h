@@ -14,8 +14,9 @@ namespace tenuto {
 // (Jackson's rule: of the ops that can run, the one with the longest tail). The bound is the
 // largest such time over the workers.
 //
-// Staggered: a bound on the period instead: a worker's work plus the time that it must idle between
-// its first forward and its first backward, and between its last backward and its next forward.
+// If steps overlap, it is a bound on the period instead: a worker's work plus the time that it must
+// idle between its first forward and its first backward, and between its last backward and its next
+// forward.
 //
 // A link carries the messages of one route one at a time. The bounds ignore reductions, and that
 // several routes may share a link.

@@ -11,9 +11,10 @@ namespace tenuto {
 bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
                     const PriceOptions& options);
 
-// Returns exactly what run_clockwork returns, several times faster. In list order every start is
-// the maximum of times that are final, so ops need not be processed in time order: each worker runs
-// as far as its inputs are known, which keeps its data in the cache.
+// Returns exactly what run_clockwork returns (except the starts of ops that never end), several
+// times faster. In list order every start is the maximum of times that are final, so ops need not
+// be processed in time order: each worker runs as far as its inputs are known, which keeps its data
+// in the cache.
 //
 // Requires: can_run_listed
 // Cost:     linear in the number of ops; O(n log n) with options.bytes

@@ -7,8 +7,8 @@
 namespace tenuto {
 
 // The refusal of a step that lasts longer than kLongestTime. It names the input figure with the
-// largest share in the sum of all the step's times, and a value of it that divides this share by
-// the factor by which the sum is too long.
+// largest share in the sum of all the step's times, and a value of it with which the sum fits; or,
+// if the other times alone are too long, by which factor all times must become shorter.
 Error too_long(const Plan& plan, const Schedule& schedule, const Model& model,
                const Cluster& cluster, const PriceOptions& options);
 

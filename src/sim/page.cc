@@ -84,7 +84,7 @@ struct Line {
 
 bool computes(const Span& span) { return lane_of(span.op) == LaneKind::Compute; }
 
-// True for compute ops, except weight gradients of a whole backward, which take no time.
+// True for compute ops, except those weight gradients of a whole backward that take no time.
 bool shown(const Span& span, const Plan& plan) {
   return computes(span) && (plan.split_backward || span.op.kind != OpKind::BackwardWeight ||
                             span.start != span.finish);

@@ -80,7 +80,10 @@ inline bool steps_overlap(const PriceOptions& options) {
 // Requires: check(plan) is ok, the model has the plan's layers
 // Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
 //           Infeasible/Worker  a worker that is not alive, or without speed, has ops
-//           Invalid/Call       blocking messages together with overlapping steps or the update
+//           Invalid/Call       blocking messages together with overlapping steps or the update; a
+//                              step longer than kLongestTime, or 4 EiB at one worker
+//           Invalid/Job        a message without its other end
+//           Exhausted/Call     the memory for pricing is not available
 // Source:   Wu et al., "Attack of the Bubbles", NSDI 2026 (blocking messages: what they cost)
 // Cost:     O(n log workers) for n ops; some 80 bytes an op beside the plan
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,

@@ -143,7 +143,8 @@ class Chaos {
   const int64_t end_;
   const int64_t longest_ms_;
   Random random_;
-  std::vector<int64_t> free_from_;  // by worker: the first step in which it may be hit
+  std::vector<int64_t> free_from_;  // by worker: the first step in which it may be killed, or
+                                    // stopped for good
   std::vector<Kind> kinds_;         // each one repeated by its weight
   std::vector<Fault> faults_;
 };

@@ -16,9 +16,9 @@ namespace tenuto {
 // chaos.every steps.
 //
 // A run survives them without losing a step. In each stage, one worker that is drawn at random is
-// never killed or stopped for good; with one pipeline, or if the job ends when a worker dies, no
-// worker is. If the coordinator's store is in memory, the coordinator is not killed. A worker that
-// was started again may be hit while it is still receiving its state.
+// never killed or stopped for good. With one pipeline, or if the job ends when a worker dies, this
+// holds for every worker. If the coordinator's store is in memory, the coordinator is not killed. A
+// worker that was started again may be hit while it is still receiving its state.
 std::vector<Fault> draw_chaos(const Fault& chaos, const Job& job);
 
 }  // namespace tenuto

@@ -23,10 +23,11 @@ struct Job;
 // for_ms or for good; "start" starts a new process in place of a worker that is gone; "partition"
 // lets a worker run on while its messages reach nobody and none reach it; "kill-coordinator" ends
 // the coordinator when it has written the commit that begins the step and has not yet announced it.
-// Only a live run can be asked for "stop-coordinator" and "resume" (of a suspended process). A
-// "dead-worker" is absent from the start. Two kinds are only in job files and are replaced when the
-// file is read: a "slow-link-trace" by a "slow-link" for each link of each line of the trace,
-// "chaos" by the faults that it draws (chaos.h).
+// Only a live run can be asked for "stop-coordinator" and "resume" (of a suspended process). Of the
+// functions below, only worker_of() and describe() take a "resume". A "dead-worker" is absent from
+// the start. Two kinds are only in job files and are replaced when the file is read: a
+// "slow-link-trace" by a "slow-link" for each link of each line of the trace, "chaos" by the faults
+// that it draws (chaos.h).
 struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
                                     // slow-worker | dead-worker | kill | stop | start | partition |
@@ -82,7 +83,7 @@ std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& f
 // True when the fault concerns a worker, false when it concerns links or the coordinator.
 bool is_of_worker(const Fault& fault);
 
-// True when the fault ends the coordinator.
+// True when the fault kills or suspends the coordinator.
 bool is_of_coordinator(const Fault& fault);
 
 // The worker that a fault of a worker names. None when the text is neither a number nor two numbers

@@ -51,7 +51,7 @@ const std::vector<Key>& fault_keys();
 const Key* find_key(std::string_view name);
 const Key* find_fault_key(std::string_view name);
 
-// What the key takes, in words: "a number in (0, inf)", "cpu, cuda or paced".
+// What the key takes, in words: a number in (0, inf); or: "cpu", "cuda" or "paced".
 std::string expected(const Key& key);
 
 // The value that `job` holds, as TOML.

@@ -94,7 +94,7 @@ NamedOrder order_looped_bfs();
 // 1F1B with weight gradients put off by i micro-batches.
 NamedOrder order_zb_h1();
 // 2(S-1-i)+1 forwards, then one backward and one forward in turn, weight gradients when no forward
-// is left.
+// is left or the memory is full.
 NamedOrder order_zb_h2();
 // Two chunks in V placement, at most S micro-batches held.
 NamedOrder order_zb_v();
