@@ -99,7 +99,7 @@ std::string roff_command(const Command& command) {
       cat(".SS tenuto ", roff(command.words), "\n", roff(command.app->get_description()), "\n");
   for (const CLI::Option* option : command.app->get_options()) text += roff_option(*option);
   const std::string footer = command.app->get_footer();
-  // What train says below is the table of settings, which has a section of its own.
+  // Leave out the table of settings at the end of train's footer: it has a section of its own.
   const std::string own = takes_settings(command) ? footer.substr(0, footer.find("\n\n")) : footer;
   if (!own.empty()) text += cat(".PP\n.nf\n", roff(own), "\n.fi\n");
   return text;

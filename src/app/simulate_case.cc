@@ -419,7 +419,7 @@ Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it
   if (!timeline.ok() || !it.routed) return timeline;
   const auto bound = bound_of_routings(it.plan, it.model, it.cluster, pricing);
   if (!bound.ok()) return bound.error();
-  // The mean of a few staggered steps may be below the bound, while workers catch up.
+  // The period of overlapping steps is the mean of a few, which may be below the bound for many.
   Timeline& found = timeline.value();
   if (bound.value()) found.lower_bound = std::min(*bound.value(), found.period);
   return timeline;

@@ -44,8 +44,8 @@ Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch);
 // How the case is priced.
 PriceOptions price_options_of(const SimulateOptions& options, const SimulationCase& it);
 
-// The price of a step. If the search could choose the routing, its lower bound holds for every
-// routing.
+// The price of a step; if the search could choose the routing, with a lower bound that holds for
+// every routing.
 Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it);
 
 }  // namespace tenuto

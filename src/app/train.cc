@@ -440,7 +440,7 @@ int train(const TrainOptions& asked) {
                                            .token = input.token,
                                            .workers = members_of(plan.value()),
                                            .coordinate = coordinator});
-  remove_coordinator_address(run.value().path());  // a coordinator that died has not removed them
+  remove_coordinator_address(run.value().path());  // a coordinator that died has not removed it
   if (!ending.ok()) return fail(ending.error(), 1);
   if (ending.value().sentence.empty()) return ending.value().exit_code;
   say_ending(options, job, run.value(), ending.value(), {}, start.value());

@@ -264,8 +264,8 @@ void Turn::store(int64_t version) {
 // Called when the version that was to be saved is committed. A saver reports a version only when it
 // has saved it, so a shard is missing in one case only: an earlier coordinator had named another
 // saver, and the saver that this coordinator names had passed the version before it was told. Then
-// the next version is saved instead. The version to stop at may be saved after its commit: no
-// worker goes beyond it, and a worker that has begun the next step cannot save before the commit
+// the next version is saved instead. The version to stop at may be saved after its commit: every
+// worker keeps it, and a worker that has already begun the next step can save only when the commit
 // makes it abandon that step.
 void Turn::store_or_postpone() {
   const int64_t version = s().committed;

@@ -32,7 +32,7 @@ struct StepRecord {
   // Paced devices: from the first op on any worker to the last weight gradient, on their clock.
   std::optional<Duration> iteration;
   Duration iteration_end{};  // the moment of that last weight gradient
-  Duration lag{};            // paced devices: 99th percentile of Lag, of the worst worker
+  Duration lag{};            // paced devices: how late ops end (Lag::p99), worst worker
   bool lag_valid = true;
   // Accelerators: time of the copies between device and host, each the longest of any worker; and
   // messages by path, summed over all workers.

@@ -11,7 +11,7 @@
 
 namespace tenuto {
 
-// What a store in etcd is made with.
+// What a store in etcd is made with. The office is the leadership of the job, see open_etcd().
 struct EtcdSettings {
   std::vector<std::string> endpoints;  // host:port of the members; asked in turn
   std::string job;                     // names the keys: /tenuto/JOB/office and /tenuto/JOB/facts

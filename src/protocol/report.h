@@ -36,7 +36,7 @@ struct StepSummary {
   // Paced device only: the start of the first op and the end of the last weight gradient, on the
   // device's clock. A busy host does not change them if that clock is virtual.
   int64_t device_start_ns = 0, device_finish_ns = 0;
-  int64_t lag_p99_ns = 0;  // paced device only: Lag::p99
+  int64_t lag_p99_ns = 0;  // paced device only: how late its ops end, Lag::p99
   bool lag_valid = true;   // paced device only: Lag::valid()
   // Accelerators only: time of the copies between device and host, and messages by path.
   int64_t to_host_ns = 0, to_device_ns = 0;

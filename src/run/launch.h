@@ -44,8 +44,8 @@ class Launcher {
   std::vector<int> descriptors() const;
   // The processes that have ended since the last call.
   std::vector<Exited> reap();
-  // Starts a worker whose process has ended again, or one that has never been started, with the
-  // settings of start().
+  // Starts a new process, with the settings of start(), for a worker whose process has ended or
+  // that has never been started.
   //
   // Errors: Invalid/Call  its process lives, or no worker was started here; Invalid/Job as start()
   Status start_again(WorkerId worker);

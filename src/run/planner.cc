@@ -30,7 +30,7 @@ AdaptOptions options_of(const PlanRequest& request) {
 std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions options = options_of(request).price;
   options.lower_bound = false;
-  options.update = sums_follow_cluster(plan.schedule);  // else plans differ only in their lists
+  options.update = sums_follow_cluster(plan.schedule);  // false: the same update in all plans
   const auto priced = price(plan, request.model, request.cluster, options);
   return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
 }
@@ -219,7 +219,7 @@ void Planner::work_ahead() {
       if (adapted.ok()) keep(*request, adapted.value().plan);
     }
     const std::lock_guard lock(mutex_);
-    // A newer situation begins with its own first worker.
+    // A newer situation that has come meanwhile begins with its own first worker.
     if (ahead_->situation.request == situation.request && ahead_->next == worker) ++ahead_->next;
   }
 }

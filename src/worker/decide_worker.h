@@ -4,9 +4,9 @@
 //
 // A worker repeats its report; the coordinator answers with instructions, and the newest one
 // counts. In every epoch a worker opens a transport of its own, reports what it holds and waits,
-// frozen, to be told to run. Then it undoes a step that does not count, connects to the peers of
-// its plan, and runs step after step. Between two steps it saves, transfers state and changes its
-// plan.
+// frozen, to be told to run. Then it undoes an optimizer step that is not committed, unless the
+// rest of that step is to be run; connects to the peers of its plan, and runs step after step.
+// Between two steps it saves, transfers state and changes its plan.
 #pragma once
 
 #include <map>
@@ -179,7 +179,9 @@ struct Undo {};
 // Runs step `step`; what is left of it when WorkerState::rest is set.
 struct RunStep {
   int64_t step = 0;
-  bool counts_voids = false;  // joiner: takes the number of void runs from its donor, see Runner
+  // Joiner: takes over its donor's count of void runs, that is, runs that had to be repeated after
+  // a clip decision, see Runner.
+  bool counts_voids = false;
 };
 // Makes the version that the device holds final, ahead of the next step.
 struct Finalize {};

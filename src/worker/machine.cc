@@ -61,7 +61,8 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   return std::unique_ptr<Transport>(std::move(made).value());
 }
 
-// The transport without paths: UCX, wrapped in a faulty one where faults of links are injected.
+// The transport without paths: UCX, wrapped in a faulty one that slows links on the real clock or
+// cuts them, if the job needs that.
 Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
                                    Mailbox& mailbox, const RealDevice& real) {
   FaultSettings settings;

@@ -23,8 +23,8 @@ namespace tenuto {
 struct WorkerCompute {
   std::unique_ptr<Device> compute;
   PacedDevice* paced = nullptr;      // the same, when it is a paced device
-  std::unique_ptr<LinkClock> links;  // paced on the virtual clock
-  std::unique_ptr<Pacer> pacer;      // the same
+  std::unique_ptr<LinkClock> links;  // null unless it is paced on the virtual clock
+  std::unique_ptr<Pacer> pacer;      // null unless it is paced on the virtual clock
 };
 
 // How real devices are made. The program supplies this, so that a worker with a paced device needs
@@ -48,7 +48,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
 // A worker's transport.
 struct WorkerWire {
   std::unique_ptr<Transport> transport;
-  FaultyTransport* faulty = nullptr;  // the same or inside it, when faults of links are injected
+  FaultyTransport* faulty = nullptr;  // the same or inside it; null: the job needs none
   StagedTransport* staged = nullptr;  // the same, when the device has memory of its own
   PathRule paths;                     // then: the rule that chooses the path of messages
 };

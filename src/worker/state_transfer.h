@@ -27,7 +27,7 @@ struct TransferMoment {
   WorkerId self;
   int64_t epoch = 0, version = 0;
   int64_t plan_serial = 0;  // in force
-  int64_t voids = 0;        // void runs of this epoch, see Runner
+  int64_t voids = 0;        // void runs of this epoch: those that had to be repeated, see Runner
   Duration now{};
   Transport* transport = nullptr;
   StateStore* state = nullptr;

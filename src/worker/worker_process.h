@@ -105,7 +105,7 @@ class WorkerProcess {
       transfers_;  // must outlive the transport, as the mailbox must outlive all of these
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
-  FaultyTransport* faulty_ = nullptr;  // see WorkerWire; null: no faults of links
+  FaultyTransport* faulty_ = nullptr;  // see WorkerWire
   StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
   std::map<Ticket, WorkerId> calls_;   // connections that are being made
   std::optional<Runner> runner_;
