@@ -134,7 +134,7 @@ Status Weights::save(const std::string& path, int64_t version) {
                             {kUpdates, cat(updates_)}});
 }
 
-// The flat tensors of the state, each a row of a part, in their order in the part.
+// The flat tensors of the state, in the order in which a part holds their elements.
 std::vector<at::Tensor> Weights::state_rows() const {
   std::vector<at::Tensor> rows = {values_.detach()};
   for (const auto& [name, row] : state()) rows.push_back(row);

@@ -30,8 +30,8 @@ double sum(Duration forth, Duration back) { return static_cast<double>((forth + 
 
 Duration duration(double nanoseconds) { return from_nanoseconds(nanoseconds); }
 
-// By how much the round trip has grown for a plan: the growth of the upper delays, at most twice
-// that of the medians, because more than that is waiting in a queue.
+// The growth of the round trip that plans use: that of the upper delays, but at least that of the
+// medians and at most twice that, because anything more is waiting in a queue.
 double gain_of(const Level& usual, const Level& level) {
   const double median = level.value - usual.value;
   const double upper = level.beside[kUpper] - usual.beside[kUpper];

@@ -5,9 +5,10 @@
 // difference of the two clocks cancels. A delay costs a pipeline the same in either direction, so
 // the sum is all that a plan needs.
 //
-// Three sums are kept for every step: of the least, the median and the upper delays. Changes are
-// sought in the medians. The least delays must have moved the same way; otherwise the first
-// messages of a step are as fast as ever, and only jitter or the wait at a worker has grown.
+// Three sums are kept for every step: of the least, the median and the upper delays (75th
+// percentile). Changes are sought in the medians. The least delays must have moved the same way;
+// otherwise the first messages of a step are as fast as ever, and only jitter or the wait at a
+// worker has grown.
 //
 // Until a change is verified, plans use the healthy link. Then they use a higher estimate (`extra`)
 // at once, but a lower one only after another 20 steps. A plan that expects a slower link costs

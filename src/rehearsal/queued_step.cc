@@ -73,8 +73,8 @@ bool QueuedStep::ended(int32_t index, Duration now, const Done& done) {
   return find_end(index);
 }
 
-// If the message has ended, both its starts are known and its bytes have moved: notes its times and
-// returns true.
+// A message has ended when both its starts are known and its bytes have moved. Returns true once,
+// when the message has ended, and notes its times then.
 bool QueuedStep::find_end(int32_t index) {
   const auto end = queue_->find_end(index);
   if (!end) return false;

@@ -24,9 +24,9 @@ class AheadUpdate {
   // `clip` is the norm that gradients are clipped to; 0 = never.
   explicit AheadUpdate(double clip) : clip_(clip) {}
 
-  // A run of a step begins, or a run of its Validates alone, ahead of it (Runner::make_final). The
-  // step is void from its start if a Validate that ran ahead of it changed the parameters, or if
-  // the StepAhead before it did not update.
+  // A run of a step begins, or, before the step, a run of its Validates alone (Runner::make_final).
+  // The step is void from its start if a Validate that ran before it changed the parameters, or if
+  // the StepAhead of the step before did not update.
   void begin() {
     if (over_) again_ = over_ = false;
     void_ = again_ || pending_ == Pending::Held;
@@ -99,7 +99,7 @@ class AheadUpdate {
   Pending pending_ = Pending::None;
   RunningNorm so_far_;
   bool void_ = false;
-  bool again_ = false;  // the step has to be run again; until the begin after its void run
+  bool again_ = false;  // the step has to be run again; begin() resets it after the void run
   bool over_ = false;   // the void run of the step has come to its StepAhead
   Finality finality_;
 };

@@ -106,7 +106,7 @@ Status ListTable::check_references(const Plan& plan, const Schedule& schedule,
 }
 
 void ListTable::find_producers(int32_t stage_count) {
-  std::map<Value, int32_t> writer;  // sorted: a read of every value of a kind reads a range of it
+  std::map<Value, int32_t> writer;  // sorted, so that all values of a kind are neighbours
   for (size_t i = 0; i < list_.size(); ++i) {
     for (const Value& value : effect_of(list_[i], stage_count).write) {
       writer.emplace(value, static_cast<int32_t>(i));

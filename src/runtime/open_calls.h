@@ -1,4 +1,4 @@
-// The calls of one run of a step to device and transport, by number.
+// The calls that one run of a step makes to device and transport, by number.
 #pragma once
 
 #include <cstddef>

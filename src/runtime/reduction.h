@@ -79,8 +79,9 @@ struct ReductionCall {
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
   Taker taker;                        // receive: adds it, if there is one
-  Duration ready{};                   // send: when the chunk was here and all earlier sends to the
-                                      // same peer had started, on the caller's clock
+  Duration ready{};                   // send: when the chunk was here and, if sends have no limit,
+                                      // all earlier sends to the same peer had started, on the
+                                      // caller's clock
   uint64_t tally = 0;                 // send: of what goes out
 };
 
@@ -133,8 +134,8 @@ class Reduction {
   ReductionCall about(int32_t index) const;
   // What is here of `chunk`.
   ChunkState chunk_state(ChunkId chunk) const;
-  // How far this member is with `chunk`. From this ChunkHistory (collective/complete.h) tells what
-  // the member has of it.
+  // How far this member is with `chunk`, from which ChunkHistory (collective/complete.h) computes
+  // what the member has of it.
   ChunkProgress progress(ChunkId chunk) const;
   // Whether nothing reads or changes `chunk` any more; then an average has been divided.
   bool is_complete(ChunkId chunk) const { return chain_of(chunk).open == 0; }

@@ -28,7 +28,7 @@ class StepReductions {
   bool is_under_way(int32_t index) const { return running_[static_cast<size_t>(index)] != nullptr; }
   // The peer of a message; -1 when its Reduce is not under way.
   WorkerId peer_of(int32_t call) const;
-  // Never frees the memory of those under way: the transport may still write to it.
+  // Never frees the memory of the reductions under way: the transport may still write to it.
   void keep_memory();
 
  private:

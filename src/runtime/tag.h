@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// The largest numbers that fit into a name. A plan beyond it is refused before its first op.
+// The numbers in a name are below these. A plan with larger ones is refused before its first op.
 inline constexpr int32_t kTagParts = 1 << 12;
 inline constexpr int32_t kTagStages = 1 << 18;
 inline constexpr int32_t kTagMicros = 1 << 25;
