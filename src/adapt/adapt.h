@@ -20,8 +20,8 @@ namespace tenuto {
 struct Adapted {
   Plan plan;
   Duration price{};        // makespan of a step, or the period
-  Duration lower_bound{};  // no order of ops is faster, with this routing and these memory limits;
-                           // if other routings were tried, with none of them either
+  Duration lower_bound{};  // no order of ops is faster with this routing and these memory limits;
+                           // if `routed`, no order is faster with any routing
   Duration before{};       // price of the given plan on the same cluster; 0 when it cannot run
   bool changed = false;    // no: `plan` is the given one
   bool routed = false;     // other routings were tried
@@ -31,7 +31,7 @@ struct Adapted {
 
 // How to search, and how much better a plan must be to be taken.
 struct AdaptOptions {
-  PriceOptions price;         // how plans are priced; spans and bytes are ignored
+  PriceOptions price;         // how plans are priced; spans, bytes and lower_bound are ignored
   Effort effort;              // of the search, for each pipeline that differs
   double least_gain = 0.02;   // share of the present price by which a new plan must be faster
   double listed_gain = 0.02;  // share by which fixed lists must beat ready dispatch, which
@@ -58,8 +58,9 @@ struct AdaptOptions {
 // `price` counts the update. Deterministic, unless the watch ends it.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
-// Errors:   Infeasible/Worker  a worker that is not alive has ops, and routing is not asked for or
-//                              there is one pipeline, or a worker holds several stages
+// Errors:   Infeasible/Worker  a worker that is not alive has ops, and no other worker can take
+//                              them: `routing` is false, there is one pipeline, or a worker holds
+//                              several stages
 //           Infeasible/Job     no live worker holds a stage; with moves, fewer live than stages
 //           Exhausted/Worker   a worker's memory limit is below one micro-batch
 //           Invalid/Call       steps that may last longer than kLongestTime

@@ -34,9 +34,9 @@ struct Policy {
                                  // gradient; empty = as memory allows
   bool strict = true;      // in the warm-up a ready backward waits for the forwards; no: it runs if
                            // the next forward is not ready
-  int32_t look_ahead = 0;  // an idle stage waits for a message that will arrive within so many
-                           // halves of the op that it would run instead, even if the message has
-                           // not been sent yet
+  int32_t look_ahead = 0;  // an idle stage waits for a message that will arrive within
+                           // look_ahead / 2 durations of the op that it would run instead, even if
+                           // the message has not been sent yet
   bool weights_before_forwards = false;  // once warm_up micro-batches await their backward
 
   // True when a worker under ready dispatch follows this policy without knowing the future.

@@ -33,11 +33,12 @@ struct Way {
   Duration back() const { return up + up_busy; }
 };
 
-// How steps follow one another.
+// How steps follow one another, and which time counts: the makespan of a step, or the period, which
+// is the mean time from one step to the next.
 enum class Pace : uint8_t {
-  Barrier,  // all workers begin a step together: its makespan counts
-  Joint,    // the workers of a stage begin a step together, when they have updated it: the period
-  Apart,    // each worker begins a step when its own list is done: the period
+  Barrier,  // all workers begin a step together: the makespan counts
+  Joint,    // the workers of a stage begin a step together, after its update: the period counts
+  Apart,    // each worker begins a step when its own list is done: the period counts
 };
 
 // The layered network. Micro-batch m is at home in pipeline m mod `pipelines`.
@@ -45,9 +46,9 @@ struct Mesh {
   int32_t pipelines = 1;
   int32_t micros = 0;  // of a step, over all pipelines
   std::vector<std::vector<Holder>> stages;
-  std::vector<std::vector<Way>> ways;  // ways[s][i * holders of s + 1 + j]: from i of s to j of s+1
+  std::vector<std::vector<Way>> ways;  // ways[s][i * width(s + 1) + j]: from i of s to j of s + 1
   Pace pace = Pace::Barrier;
-  bool split_backward = true;  // no: the input gradients' ops sum the weight gradients
+  bool split_backward = true;  // no: BackwardInput also computes the weight gradient
 
   // Number of stages.
   int32_t depth() const { return static_cast<int32_t>(stages.size()); }

@@ -42,8 +42,8 @@ struct PlayedStep {
 
 // How holders may deviate from ready dispatch.
 struct Patience {
-  int32_t look_ahead = 0;  // a holder stays idle when a gradient in transit arrives within so many
-                           // halves of the op that it would begin
+  int32_t look_ahead = 0;  // a holder stays idle when a gradient will arrive within look_ahead / 2
+                           // durations of the op that it would begin
   int32_t weights = 0;     // if so many weight gradients wait, one goes before a forward; 0 = never
   int32_t guests = 0;      // micro-batches of other pipelines are taken as if their numbers were so
                            // much larger
@@ -156,8 +156,8 @@ class MeshPlayer {
   int64_t clear(Mode mode);
   std::optional<TaskLists> record(Mode mode, Duration most);
   std::optional<Duration> period(Mode mode, Duration most);
-  // An op of a holder: three times the micro-batch, plus the kind. It fits into one register, since
-  // one is passed for every op that is played.
+  // An op of a holder: three times the micro-batch, plus the kind. A number fits into one register;
+  // a Choice is passed for every op that is played.
   using Choice = int32_t;
   static Choice forward_of(int32_t micro) { return 3 * micro; }
   static Choice backward_of(int32_t micro) { return 3 * micro + 1; }

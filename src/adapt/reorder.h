@@ -115,7 +115,8 @@ class Reorder {
   std::vector<Ends> ends_, behind_;                      // of the links that leave each stage
   std::vector<int32_t> queue_;                           // stages to be timed further
   std::vector<Piece> pieces_;                            // in the order of time
-  std::vector<int32_t> tails_from_, true_from_;          // by stage: from here on tails are right
+  std::vector<int32_t> tails_from_, true_from_;          // by stage: from here on tails are right;
+                                                         // true_from_ is scratch
   std::vector<Block> blocks_;                            // of the critical path, the last first
   std::vector<Place> window_;                            // what a move changes, in its new order
   std::vector<int64_t> tabu_;                            // by pair: until which move

@@ -199,8 +199,9 @@ class Search {
   }
 
   // Plays the routing in one manner and keeps what is the best so far: its orders under ready
-  // dispatch, and its lists. Returns the time under ready dispatch; kLongest once that is seen to
-  // exceed `limit`, or, for manners that are not in the global order, not to beat the best.
+  // dispatch, and its lists. Returns the time under ready dispatch; kLongest if a play was ended
+  // because it exceeded `limit` or, in manners without the global order, could not beat the
+  // best.
   Duration try_manner(const Routing& routing, const Manner& manner, const std::string& how,
                       Duration limit) {
     player_.set_most(most_of(manner.held));

@@ -8,7 +8,8 @@
 //         answer is the whole rest of the step; if no value is alive it is the step itself: abandon
 //         and replay.
 // Right:  check() verifies the result with the given stores. The same search serves when neighbours
-//         or both ends of a link are lost, and, on new inventories, when a rest loses a worker.
+//         or both ends of a link are lost, and, on new inventories, when one more worker is lost
+//         while the rest runs.
 // Not taken: moving work that a worker has begun to a peer with less to do. A survivor keeps its
 //         work; only that of lost workers is dealt out, as evenly as in later steps.
 #pragma once

@@ -139,7 +139,7 @@ class GroupScheme {
     return true;
   }
 
-  // The taker of a pair gives the sender the chunk that only it has.
+  // The taker of a pair gives the sender the chunk that only the taker has.
   void hand_over(const Group& group) {
     if (!ahead_[at(group.taker)].empty()) {
       send(group.taker, group.sender, ahead_[at(group.taker)].front());
@@ -205,9 +205,9 @@ class GroupScheme {
     return true;
   }
 
-  // Whether a pair would have the wrong roles at its second meeting, `left` rounds from now, if its
-  // next chunk becomes the oldest in `life` rounds. The taker must then be the member that has not
-  // met the late one, and the two swap roles with every chunk.
+  // A pair swaps roles with every chunk, and at its second meeting the taker must be the member
+  // that has not met the late one. True when the roles would be wrong at that meeting, `left`
+  // rounds from now, if the pair's next chunk becomes the oldest in `life` rounds.
   static bool spoils(const Group& group, int32_t life, int32_t left) {
     if (!group.pair() || group.last_met == kNobody || left == kNoMeeting) return false;
     const int32_t other = group.last_met == group.sender ? group.taker : group.sender;

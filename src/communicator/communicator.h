@@ -136,7 +136,7 @@ struct CallRequest {
 // Numbers the calls of a group, from 0.
 enum class CallNumber : int64_t {};
 
-// Chunk `place` of `members` of a tensor of `elements`: what is a member's own.
+// A member's own part of a tensor of `elements`: chunk number `place` of `members` chunks.
 inline ElementRange own_range(int64_t elements, int32_t place, int32_t members) {
   return chunk_range(elements, place, members);
 }

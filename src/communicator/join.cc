@@ -78,7 +78,8 @@ class Meeting {
     return wait_for_calls("sent the list of members: others are still missing");
   }
 
-  // Of two members the one with the higher place connects; a word each way says that it is done.
+  // Of two members the one with the higher place connects; then each sends the other one byte to
+  // show that the connection works.
   Status connect_all() {
     for (int32_t peer = 1; peer < settings_.place; ++peer) {
       AddressBytes& there = addresses_[static_cast<size_t>(peer)];

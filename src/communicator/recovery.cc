@@ -358,7 +358,8 @@ void Communicator::Recovery::take_recovery_message(const RecoveryMessage& recove
   agreement_.hear_report(recovery_message.attempt, from, std::move(report).value());
 }
 
-// Hands over the other ends of the messages that a live member has in its wire, unless they were.
+// Hands over the other ends of the messages that a live member has in its wire, as far as that is
+// not done yet.
 void Communicator::Recovery::drain(WorkerId peer, const std::vector<OpenMessage>& messages) {
   for (const OpenMessage& each : messages) {
     if (each.peer != group_.settings_.self || each.bytes < 0) continue;

@@ -173,7 +173,7 @@ class UcxEngine {
     Ticket ticket;
     Duration limit{}, retry{}, pause{};
     Link* attempt = nullptr;
-    uint64_t resumes = 0;   // instance of the peer whose connection broke; 0 = a new one
+    uint64_t resumes = 0;   // instance of the peer whose connection broke; 0 = a new connection
     bool farewell = false;  // only tells the peer that its connection was dropped
     bool mends() const { return resumes != 0 && !farewell; }
   };

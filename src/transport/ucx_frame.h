@@ -46,7 +46,7 @@ struct Frame {
   uint64_t own_channel = 0;  // Hello, Welcome: how the sender names this link
   Hello hello;               // Hello, Welcome, Drop: a Drop has all fields of a Hello
   uint64_t instance = 0;     // Hello, Welcome: of the sender; each wire has another one
-  uint64_t resumes = 0;      // Hello: instance of the peer whose connection broke; 0 = a new one
+  uint64_t resumes = 0;      // Hello: receiver's instance, to repair a connection; 0 = a new one
   std::string address;       // Hello: where the sender listens
   WorkerId expected;         // Hello: whom the sender means to reach
   std::string text;          // Refuse: the sentence
