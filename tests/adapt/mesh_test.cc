@@ -205,8 +205,8 @@ TEST(Flow, IsDealtExactly) {
   }
 }
 
-// Orders made as inputs arrive have every micro-batch once and weight gradients in the global
-// order, and a step in them ends, even with memory for one micro-batch.
+// Orders that are made as inputs arrive contain every micro-batch once, with the weight gradients
+// in the global order. A step with these orders ends, even with memory for one micro-batch.
 TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
   int free = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {

@@ -106,7 +106,8 @@ TEST(Salvage, TheLastGradientOnTheWire) {
   ASSERT_TRUE(rest.ok());
   EXPECT_TRUE(check(rest.value().plan, {}, rest.value().stores).ok());
   EXPECT_EQ(rest.value().back, (std::vector<TakenBack>{{{1}, {1}}}));
-  EXPECT_EQ(rest.value().ops, 4);  // forward and backward for the gradient, backward and its weight
+  // Micro-batch 1: forward and input gradient at the second stage, then the backward at the first.
+  EXPECT_EQ(rest.value().ops, 4);
   EXPECT_EQ(rest.value().sent_again, 1);
 }
 

@@ -63,7 +63,7 @@ Situation situation_of(int32_t stages, int32_t pipelines, int64_t bytes, const s
   return it;
 }
 
-// With two members, and where all-reduces take no time.
+// Nothing is faster with two members, or with eight whose all-reduces take no time.
 TEST(Sums, TheRingStaysWhereNothingIsFaster) {
   Situation two = situation_of(1, 2, 64 * kMebi, "auto");
   Situation free = situation_of(1, 8, 64 * kMebi, "auto");

@@ -50,7 +50,7 @@ TEST(Config, JsonHoldsEveryKeyWithItsOrigin) {
   EXPECT_EQ(json["job.steps"]["origin"], "default");
 }
 
-// A schedule's file decides unless the job says otherwise.
+// A schedule file sets the number of stages and, unless the job does, the dispatch.
 TEST(Config, AScheduleFileIsRunAsItIsListed) {
   const std::string path = testing::TempDir() + "config_test_schedule.csv";
   std::ofstream(path) << "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";

@@ -34,7 +34,7 @@ def children_of(process):
 
 class Restart(Case):
     def coordinator(self, run, limit=LIMIT, but=None):
-        """The process of the present coordinator, a fork of the one that was started; not `but`."""
+        """The current coordinator, a child of the launcher; waits for one other than `but`."""
         end = time.monotonic() + limit
         while time.monotonic() < end and run.process.poll() is None:
             for process, words in children_of(run.process.pid).items():

@@ -102,8 +102,8 @@ TEST(Simulate, Chunks) {
   EXPECT_NE(refused(options, 2).find("3 links, 0 to 2"), std::string::npos);
 }
 
-// Workers that begin their next step when their own list is done: faster than a barrier, slower
-// than not waiting even for the norm.
+// Each worker begins its next step when its own list is done: not slower than with a barrier, not
+// faster than with steps ahead of the norm.
 TEST(Simulate, StepsInTurn) {
   SimulateOptions options = flags(4, 12, "zb-h2");
   options.memory = 7;

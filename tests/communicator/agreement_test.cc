@@ -115,7 +115,7 @@ TEST(Agreement, WhoHearsOfOtherDeadBeginsTheNextAttempt) {
   third.begin({});
   third.hear_dead(1, 1, set_of(4, {}));
   EXPECT_EQ(third.stand(), Agreement::Stand::Next);
-  // Words of other attempts are ignored.
+  // Messages of other attempts are ignored.
   third.begin({});
   third.hear_dead(1, 1, set_of(4, {0}));
   EXPECT_EQ(third.stand(), Agreement::Stand::Waits);

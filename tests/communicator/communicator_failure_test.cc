@@ -68,7 +68,7 @@ struct GroupRun {
   bool in_place = false;
   Operation operation = Operation::Sum;
   std::map<int32_t, int64_t> deaths;  // by place: at which of its calls to the wire
-  int calls = 2;                      // then one more, after which these have ended at all members
+  int calls = 2;                      // in which members may die; one more call follows
   int at_once = 1;                    // concurrent calls
   int64_t elements = 37;
   int32_t least = 0;
