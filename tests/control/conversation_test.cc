@@ -190,7 +190,7 @@ TEST(Conversation, ALongPlanComesDown) {
   instruction.sequence = 1;
   instruction.directive.members = {{0}, {1}};
   const std::string plan = plan_text("1f1b");
-  const std::string space(size_t{80} << 20, ' ');  // as in a text of so many ops
+  const std::string space(size_t{80} << 20, ' ');  // the text is as long as one of very many ops
   coordinator.server->tell(instruction, plan + space);
   Singer singer(settings_for(coordinator, 1), {.version = 3});
   ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; })) << singer.end();

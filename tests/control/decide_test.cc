@@ -95,7 +95,7 @@ TEST(Decide, WhenASaverWasToldTooLateTheNextVersionIsSaved) {
   Decision decision;
   for (size_t i = 0; i < 4; ++i) {
     run.step(i);
-    if (i == 0) run.reports[0].shards.clear(), run.state.shards.clear();  // it went on instead
+    if (i == 0) run.reports[0].shards.clear(), run.state.shards.clear();  // did not save
     decision = run.report(i);
   }
   EXPECT_EQ(run.state.committed, 4);

@@ -169,8 +169,8 @@ TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
                     "step, and has no restarts left after death 2"}));
 }
 
-// If a worker is killed, the run may be tried again; if it ends by itself, it would do so again.
-// This does not depend on a saved checkpoint.
+// A run whose worker was killed may be tried again (75). A worker that exited with an error would
+// do so again (1). This does not depend on a saved checkpoint.
 TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
   for (const int64_t saved : {-1, 4}) {
     Rules rules = small_rules();

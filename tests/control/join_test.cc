@@ -348,7 +348,7 @@ class Growth : public Survival {
   explicit Growth(const std::vector<WorkerId>& absent) : Survival(growing_rules(absent)) {
     steps(3);
   }
-  // Control's part of a join: the worker comes forward, gets its place, learns and gets work.
+  // Control's part of a join: the worker comes forward, gets its place, the state and work.
   void come(WorkerId worker, int32_t incarnation = 0) {
     const auto at = static_cast<size_t>(worker.value);
     reports[at] = {};
@@ -459,8 +459,8 @@ TEST(Growth, NobodyComesWhereThereIsNoPlace) {
   EXPECT_EQ(run.state.members[3].joining, Joining::No);
 }
 
-// Two workers that are told one after the other that they save a version might each go on from it
-// while the other one is to save it.
+// The savers of a version are not replaced while they live. Otherwise one of two workers might step
+// on because the other one is told to save, then the other one because the first is told to.
 TEST(Join, TheSaversOfAVersionStayWhileStepsRun) {
   Return run;
   const int64_t version = run.state.committed + 1;

@@ -276,14 +276,14 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
   }
 }
 
-// A worker begins the step of the change only after a commit that was told with the change or after
-// it.
+// When the change of plan is told, the commit that the step of the change waits for is still to
+// come. So every worker that hears that commit has heard of the change.
 TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
   Measured run;
   run.change_plan();
   const int64_t from = run.state.told.plan_from;
   for (const Report& report : run.reports) EXPECT_LT(report.version, from);
-  // Step `from` begins only after commit `from` - 1, which is still to come.
+  // Step `from` begins only after commit `from` - 1.
   EXPECT_LT(run.state.committed, from - 1);
 }
 

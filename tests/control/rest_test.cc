@@ -43,7 +43,7 @@ void hold_half(Survival& run) {
   run.reports[1].held.front().losses = {0};
 }
 
-// A run that has stopped in such a step.
+// A run that has stopped in the step of hold_half().
 struct HalfDone : Survival {
   HalfDone() : Survival(timed_rules()) {
     steps(2);
@@ -154,7 +154,7 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
     held.inventory.stepped = {{stage}};
     run.reports[i].held = {held};
   }
-  run.reports[1].held.front().losses = {0, 1};  // worker 3 had told loss 1
+  run.reports[1].held.front().losses = {0, 1};  // worker 3 had reported loss 1
   run.keep(run.freeze());
   const auto rest = run.state.told.rest;
   ASSERT_TRUE(rest) << run.reasons.back();
@@ -163,8 +163,8 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
   for (const RestPart& part : rest->parts) EXPECT_TRUE(part.back.empty());
 }
 
-// The others began the step anew, but this worker still has values of the attempt before, in which
-// the work was dealt out differently. They are dropped, and its update is undone.
+// Worker 0 still has values of the attempt before that of the others, in which the work was dealt
+// out differently. These values are dropped, and its update is undone.
 TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
   HalfDone run;
   for (const size_t i : {1, 2}) run.reports[i].held.front().attempt = 2;

@@ -278,7 +278,7 @@ class EtcdServer {
     waitpid(process_, nullptr, 0);
     process_ = -1;
   }
-  // Revokes the lease that a key is bound to.
+  // Ends a coordinator's leadership: revokes the lease that its key is bound to.
   void end_office(const std::string& key) const {
     const auto channel = grpc::CreateChannel(client_, grpc::InsecureChannelCredentials());
     etcdserverpb::RangeRequest range;
@@ -364,12 +364,12 @@ TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
   EXPECT_EQ(refused.error().message,
             "this coordinator's lease in etcd has expired (/tenuto/test/office): "
             "another coordinator may lead the run now");
-  late.value().reset();  // does not end the office of the next one
+  late.value().reset();  // does not end the leadership of the next one
   ASSERT_TRUE(next.value()->write(facts_of(6)).ok());
 }
 
-// A coordinator's office ends with its lease. A successor that knows that it is dead need not wait
-// for that.
+// A coordinator's leadership ends when its lease expires. A successor that knows that it is dead
+// need not wait for that.
 TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;

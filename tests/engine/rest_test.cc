@@ -331,8 +331,8 @@ class EngineEndedRest : public EngineRest {
   }
 };
 
-// The Steps are taken back. The first stage sums its gradients again, and the second stage makes
-// again what that needs, with the parameters before the Step.
+// The total of the first stage is lost, so the Steps are undone. The first stage sums its gradients
+// again; the second stage, with the parameters before its Step, makes the inputs for these again.
 TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
   for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);

@@ -23,7 +23,7 @@ struct Job {
   double op_ms = 2, jitter = 0;
   std::map<std::pair<int32_t, int32_t>, double> one_way_ms;  // by the earlier worker; else 0.1
   std::map<int32_t, double> factor;                          // of ops
-  double waiting_ms = 0;  // of all but the first messages of a step into worker 2
+  double waiting_ms = 0;  // added to messages into worker 2, except the first of each step
   Random random{5};
 
   double noise() { return jitter == 0 ? 1 : std::exp(jitter * normal(random)); }
@@ -156,7 +156,7 @@ TEST(Learn, AddsToTheHealthyLink) {
   watch.state.healthy.between = {{Link{milliseconds(2), 1e9}}};
   watch.state.healthy.exceptions[{{0}, {1}}] = {milliseconds(3), 0};
   watch.state.healthy.workers[1].speed = 0.5;
-  job.factor[1] = 2;  // as its healthy speed of 0.5 says
+  job.factor[1] = 2;  // its healthy speed is 0.5
   watch.run(job, 0, 30);
   EXPECT_TRUE(watch.sentences.empty()) << watch.sentences[0];
   job.one_way_ms[{0, 1}] = 10.1;
@@ -195,7 +195,7 @@ TEST(Learn, TellsAWorkerFromALink) {
   Watch watch(job);
   watch.run(job, 0, 30);
   job.factor[2] = 2.31;
-  job.waiting_ms = 5;  // its messages wait for it, but not the first of a step
+  job.waiting_ms = 5;  // messages wait until the slow worker reads them
   watch.run(job, 30, 60);
   ASSERT_EQ(watch.sentences.size(), 1u);
   EXPECT_EQ(watch.sentences[0].substr(0, 31), "worker 2 is slow since step 30:");

@@ -137,7 +137,7 @@ TEST(Planner, WhatWasAskedIsKept) {
   EXPECT_NE(second.reason.find("made ahead"), std::string::npos) << second.reason;
   ASSERT_NE(second.plan, nullptr);
   EXPECT_EQ(*second.plan, *first.plan);
-  again.plan = first.plan;  // in force now: nothing is better
+  again.plan = first.plan;  // already in force, and no plan is better
   EXPECT_EQ(answer_of(planner, again).plan, nullptr);
 }
 

@@ -203,7 +203,7 @@ TEST_F(Runs, AHolderThatIsEndingIsWaitedFor) {
   EXPECT_TRUE(run.ok());
 }
 
-// A file that the new run writes before its first step is not taken for the earlier run's.
+// clear() removes the files of the earlier run, but not one that the new run has written already.
 TEST_F(Runs, OverwritingLeavesWhereTheNewRunCanBeAsked) {
   write("checkpoint-5/manifest.json", "{}");
   const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite, {});
@@ -211,7 +211,7 @@ TEST_F(Runs, OverwritingLeavesWhereTheNewRunCanBeAsked) {
   write("coordinator.json", "{}");
   EXPECT_FALSE(run.value().has_begun());
   EXPECT_TRUE(run.value().spares_earlier_run());
-  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // it is the earlier one's
+  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // 5 is the earlier run's
   ASSERT_TRUE(run.value().clear(0).ok());
   EXPECT_TRUE(fs::exists(path_ + "/coordinator.json"));
   EXPECT_TRUE(run.value().has_begun());

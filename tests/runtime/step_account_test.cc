@@ -14,8 +14,8 @@ std::vector<double> losses_of(StepAccount& account) {
   return losses;
 }
 
-// The held-out pass has the number of the step behind it. A worker that has not begun that step
-// when another one dies must not report the losses of the pass as losses of the step.
+// The held-out pass before a step has the same number as the step. A worker that has not begun the
+// step when another worker dies must not report the losses of the pass as losses of the step.
 TEST(StepAccount, LossesOfAHeldOutPassAreNotOfTheStepBehindIt) {
   StepAccount account(StageId{1});
   account.begin(19);
@@ -29,7 +29,7 @@ TEST(StepAccount, LossesOfAHeldOutPassAreNotOfTheStepBehindIt) {
   EXPECT_EQ(std::vector<double>{2.0}, losses_of(account));
 }
 
-// Another worker may still have to end the step before: its own losses are kept.
+// Some worker may still have to end the step before the held-out pass: that step's losses are kept.
 TEST(StepAccount, LossesOfTheStepBeforeAHeldOutPassStay) {
   StepAccount account(StageId{1});
   account.begin(19);

@@ -243,9 +243,10 @@ TEST(VirtualClock, StaggeredPeriodsEqualThePrice) {
   EXPECT_GT(shorter, 30 / kPart);
 }
 
-// Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: workers
-// that queue messages by notes to each other queue them as the price does. Some orders deadlock
-// with blocking exchanges; the price says so.
+// With blocking messages each receiver reports back when it has started to receive, so that workers
+// queue messages at the times of the price. Whole and split backward, 2 to 8 stages, all orders,
+// delays and rates on several links. Some orders deadlock with blocking messages; the price says
+// so.
 TEST(VirtualClock, BlockingMessagesEqualThePriceOpByOp) {
   const HandClock clock;
   int compared = 0;
@@ -457,8 +458,9 @@ TEST(VirtualClock, EqualsTheClosedForm) {
   }
 }
 
-// Ready dispatch chooses at run time. The links wait long enough for the choice to be the virtual
-// clock's one, unless the machine is so busy that a message comes even later.
+// Ready dispatch chooses at run time, among the ops whose inputs have arrived. The links hold
+// messages back long enough that workers choose as on the virtual clock, unless the machine is so
+// busy that a message comes even later; then the run is repeated.
 void expect_chosen_as_priced(const Job& job, const Plan& plan) {
   const Timeline timeline = price_of(job, plan);
   std::string found;

@@ -395,7 +395,7 @@ TEST(Ucx, UnidentifiedConnectionsAreLimited) {
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
-// `right` waits for eight messages of `left`, which is as many as it may, then for more.
+// `right` waits for eight messages of `left`, as many as are allowed, then for one more.
 void await_too_many(bool right_connects) {
   UcxSettings settings = ucx_settings();
   settings.most_awaited = 8;

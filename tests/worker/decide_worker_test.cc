@@ -53,7 +53,7 @@ class Story {
     for (const WorkerAction& action : decision.actions) text += cat(to_text(action), "\n");
     return text;
   }
-  // The coordinator says what `told` has now.
+  // The worker hears the instruction in `told`.
   std::string hear() {
     told.sequence += 1;
     told_.instruction = told;
@@ -76,7 +76,7 @@ class Story {
     hear();
     feed(TransferMoved{ok(), true});
   }
-  // A step of which the version before is committed.
+  // The worker ends a step.
   std::string step() {
     const int64_t done = version++;
     return feed(StepEnded{.summary = {.step = done}});
