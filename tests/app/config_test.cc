@@ -67,7 +67,7 @@ TEST(Config, AScheduleFileIsRunAsItIsListed) {
 }
 
 // A sum in fixed point holds a limited number of terms.
-TEST(Config, ReproducibleSumsHoldSoManyMicroBatches) {
+TEST(Config, TooManyMicrosForReproducibleSumsAreRefused) {
   const std::string numerics = "resilience.numerics=reproducible",
                     pipelines = "parallel.pipelines=4";
   EXPECT_TRUE(load({numerics, pipelines, "parallel.micros=2048"}).ok());

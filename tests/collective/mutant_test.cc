@@ -152,7 +152,7 @@ TEST(Mutants, AllAreRefused) {
   for (const auto& [kind, times] : kinds) std::printf("%s: %d\n", kind.c_str(), times);
 }
 
-TEST(Mutants, RulesOfProceduresAreToldByName) {
+TEST(Mutants, BrokenRulesOfProceduresAreNamed) {
   const auto message = [](Procedure procedure) {
     const auto facts = check(procedure);
     return facts.ok() ? std::string() : facts.error().message;

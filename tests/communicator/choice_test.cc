@@ -18,7 +18,7 @@ namespace {
 // Each member has its own clock and arrives at each call after a delay drawn from the seed. All
 // hear exactly these delays, choose the same algorithms and write the same notes. Member 2 is late
 // in the first calls, other members later.
-TEST(Communicator, AutoChoosesAlikeByWhatAllTold) {
+TEST(Communicator, AutoChoosesTheSameAtAllMembers) {
   constexpr int kCalls = kSanitized ? 60 : 300;
   const int32_t count = 5;
   for (const int32_t ahead : {1, 3}) {
@@ -196,7 +196,7 @@ TEST(Communicator, ALostReadyServiceIsNamed) {
       &ready);
 }
 
-TEST(Communicator, OtherSettingsOfAutoDoNotMatch) {
+TEST(Communicator, DifferentAutoSettingsAreRefused) {
   Wires wires(3);
   std::vector<std::string> said(3);
   CommunicatorSettings settings;
@@ -219,7 +219,7 @@ TEST(Communicator, OtherSettingsOfAutoDoNotMatch) {
   EXPECT_NE(all.find("same calls"), std::string::npos) << all;
 }
 
-TEST(Communicator, LinksAreMeasuredAlike) {
+TEST(Communicator, AllMembersUseTheSameMeasuredLink) {
   for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {
     Wires wires(3, kind);
     std::vector<AlphaBeta> links(3);

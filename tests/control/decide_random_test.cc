@@ -186,7 +186,7 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
 
 // Both at once: a coordinator that starts during a state transfer does not know which pieces the
 // joiner has.
-TEST(DecideRandom, JoinersLearnWhileCoordinatorsAreReplaced) {
+TEST(DecideRandom, StateTransfersSurviveNewCoordinators) {
   int32_t survived = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
     const Case of = make_long_case(seed);
@@ -208,7 +208,7 @@ TEST(DecideRandom, JoinersLearnWhileCoordinatorsAreReplaced) {
 
 // Runs that begin with fewer workers than they are planned for. The others join later, like workers
 // that come back, also while coordinators are replaced.
-TEST(DecideRandom, RunsGrow) {
+TEST(DecideRandom, AbsentWorkersJoinLater) {
   int32_t learned = 0, grown = 0, whole = 0;
   for (uint64_t seed = 0; seed < 300 / kPart; ++seed) {
     const Case of = make_long_case(seed);
@@ -332,7 +332,7 @@ TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
 // Workers report what they have of the open step and run the rest of it, while workers die again
 // and come back, and coordinators are replaced: all values of the rest are always of one attempt,
 // and so is every committed version.
-TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
+TEST(DecideRandom, TheRestOfAStepIsOfOneAttempt) {
   int32_t survived = 0, resumed = 0, redone = 0, back = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 2400 / kPart; ++seed) {
     Case of = seed % 8 == 0 ? make_long_case(seed) : make_case(seed);

@@ -94,7 +94,7 @@ TEST(Facts, ReadBackAsWritten) {
   }
 }
 
-TEST(Facts, EachPartIsHeldAgainstItsType) {
+TEST(Facts, TheTypeOfEachFieldIsChecked) {
   Facts facts = facts_of(1);
   facts.last_resort = LastResort{"it broke"};
   facts.ending = Ending{1, "it broke"};
@@ -118,7 +118,7 @@ TEST(Facts, EachPartIsHeldAgainstItsType) {
             "here: expected the whole number 'plan_from'");
 }
 
-TEST(Facts, OfAnEarlierVersionAreRead) {
+TEST(Facts, FactsOfAnEarlierFormatAreRead) {
   Facts facts = facts_of(1);
   facts.joiners = {{1}};
   std::string text = to_json(facts);
@@ -142,7 +142,7 @@ TEST(Journal, KeepsWhatWasWritten) {
   }
 }
 
-TEST(Journal, OneProcessHasItAtATime) {
+TEST(Journal, OnlyOneProcessCanOpenIt) {
   const Folder folder;
   auto first = open_journal(folder / "journal");
   ASSERT_TRUE(first.ok());
@@ -156,7 +156,7 @@ TEST(Journal, OneProcessHasItAtATime) {
 
 // A journal that is cut off at any byte of its last line: the line before counts, and the next line
 // is written whole.
-TEST(Journal, AHalfLineIsTakenBack) {
+TEST(Journal, AHalfWrittenLineIsRemoved) {
   const Folder folder;
   const std::string path = folder / "journal";
   {
@@ -347,7 +347,7 @@ TEST(Etcd, SurvivesARestartOfTheServer) {
 }
 
 // A coordinator stalls for longer than its lease: it can write no more.
-TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
+TEST(Etcd, WithoutItsLeaseACoordinatorCannotWrite) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;
   server.start();
@@ -370,7 +370,7 @@ TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
 
 // A coordinator's leadership ends when its lease expires. A successor that knows that it is dead
 // need not wait for that.
-TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
+TEST(Etcd, ASuccessorReplacesADeadCoordinatorAtOnce) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;
   server.start();
@@ -389,7 +389,7 @@ TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
   EXPECT_EQ(next.value()->read(), facts_of(2));
 }
 
-TEST(Etcd, NobodyAnswers) {
+TEST(Etcd, AnUnreachableServerIsReported) {
   const auto store = open_etcd({.endpoints = {"127.0.0.1:1"},
                                 .job = "test",
                                 .holder = "somebody",

@@ -82,7 +82,7 @@ void update_both(const Job& job, Random& random, int64_t step, Weights& donor, W
   }
 }
 
-TEST(Weights, AUnitThatWasGivenStaysRightOverEveryUpdate) {
+TEST(Weights, ATransferredUnitStaysEqualOverEveryUpdate) {
   for (const Settings& settings : kSettings) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const Job job = job_of(settings, 1);

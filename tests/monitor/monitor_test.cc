@@ -98,7 +98,7 @@ struct Watch {
   std::vector<std::string> sentences;
 };
 
-TEST(Learn, TellsASlowLinkAndItsHealing) {
+TEST(Learn, ReportsASlowLinkAndItsHealing) {
   Job job;
   Watch watch(job);
   watch.run(job, 0, 40);
@@ -189,7 +189,7 @@ TEST(Learn, FollowsALongDrift) {
   }
 }
 
-TEST(Learn, TellsAWorkerFromALink) {
+TEST(Learn, DistinguishesASlowWorkerFromASlowLink) {
   Job job;
   job.jitter = 0.03;
   Watch watch(job);
@@ -213,7 +213,7 @@ TEST(Learn, TellsAWorkerFromALink) {
   EXPECT_EQ(watch.cluster.workers[2].speed, 1);
 }
 
-TEST(Learn, LeavesShortAndSmallSlownessOfWorkersAlone) {
+TEST(Learn, IgnoresShortAndSmallSlownessOfWorkers) {
   Job job;
   job.jitter = 0.05;
   Watch watch(job);
@@ -254,7 +254,7 @@ TEST(Learn, FindsAWorkerThatWasNeverFast) {
 }
 
 // A delay too small to matter in a plan is not reported as a slow link: here 1 % of an op.
-TEST(Learn, MeasuresLinksByOps) {
+TEST(Learn, IgnoresDelaysFarBelowAnOp) {
   Job job;
   job.op_ms = 200;
   Watch watch(job);
@@ -313,7 +313,7 @@ TEST(Learn, OrderOfSamplesDoesNotMatterAndItIsDeterministic) {
 }
 
 // Some reports are lost, and some come up to three steps late and in any order.
-TEST(Learn, StandsMissingAndLateReports) {
+TEST(Learn, ToleratesMissingAndLateReports) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Job job;
     job.jitter = 0.05;
@@ -336,7 +336,7 @@ TEST(Learn, StandsMissingAndLateReports) {
   }
 }
 
-TEST(Learn, PassesOverWhatMakesNoSense) {
+TEST(Learn, IgnoresInvalidSamples) {
   Job job;
   Watch watch(job);
   StepSample odd;
@@ -383,7 +383,7 @@ TEST(Learn, ForgetsAWorker) {
 }
 
 // Messages of two sizes over a link that loses rate one way, or that gains latency.
-TEST(Learn, TellsRateFromLatency) {
+TEST(Learn, DistinguishesRateFromLatency) {
   const double full = 1e9, slowed = 5e7;
   for (const bool by_rate : {true, false}) {
     Job job;

@@ -116,7 +116,7 @@ std::vector<int32_t> slow_partition(const std::vector<double>& cost, size_t stag
   return firsts;
 }
 
-TEST(Partition, AsBeforeItWasFast) {
+TEST(Partition, EqualsTheSlowMethod) {
   Random random(9);
   for (int i = 0; i < 400; ++i) {
     const auto layers = static_cast<int32_t>(1 + random.below(40));

@@ -283,7 +283,7 @@ TEST(VirtualClock, BlockingMessagesEqualThePriceOpByOp) {
 
 // Each worker begins the next step when its own list is done: the period of a run equals the price
 // with `in_turn`, to the nanosecond.
-TEST(VirtualClock, StepsInTurnLastAsPriced) {
+TEST(VirtualClock, PeriodsOfStepsInTurnEqualThePrice) {
   const HandClock clock;
   PriceOptions options;
   options.in_turn = true;
@@ -520,7 +520,7 @@ TEST(VirtualClock, ARoutedPlanRunsAsPriced) {
   expect_chosen_as_priced(job, routed.value());
 }
 
-TEST(VirtualClock, ASlowLinkIsOneEntry) {
+TEST(VirtualClock, OneSlowLinkDoesNotSlowTheOthers) {
   LinkClock links({std::chrono::milliseconds(1), 1e6}, {});
   links.set({2}, {std::chrono::milliseconds(2), 1e5});
   const Passage fast = links.send({1}, {1000}, std::chrono::milliseconds(10));

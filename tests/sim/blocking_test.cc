@@ -155,7 +155,7 @@ TEST(Staggered, Periods) {
 
 // A whole staggered step, in which the norm and the clip decision are passed from stage to stage.
 // Over links without delay that costs nothing: the period is as without these messages.
-TEST(Staggered, TheWayOfTheVerdictIsPriced) {
+TEST(Staggered, NormAndClipDecisionMessagesArePriced) {
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     for (const bool ahead : {false, true}) {
       Shape shape = shape_of(4, 2, 8, "zb-h2");

@@ -150,7 +150,7 @@ TEST(Longest, PricesAreTrueOrRefused) {
 }
 
 // With the value that the error suggests the step fits.
-TEST(Longest, WhatFits) {
+TEST(Longest, TheSuggestedValueFits) {
   const Plan plan = plan_of(shape_of(4, 1, 3000, "1f1b"));
   const Cluster cluster = uniform_cluster(4, {});
   const auto priced = [&](double milliseconds) {
@@ -166,7 +166,7 @@ TEST(Longest, WhatFits) {
   EXPECT_TRUE(priced(fits).ok()) << fits;
 }
 
-TEST(Longest, FiguresStopThere) {
+TEST(Longest, TimesSaturateAtTheLongest) {
   const double infinite = std::numeric_limits<double>::infinity();
   for (const double huge : {1e300, 1e13}) {
     EXPECT_EQ(from_milliseconds(huge), kLongestTime);

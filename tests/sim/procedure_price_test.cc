@@ -63,7 +63,7 @@ TEST(ProcedurePrice, AgreesWithTheClosedForms) {
 
 // One member comes d late: late-one takes max(d, early sum) + exchange at most, and the ring, which
 // begins when that member comes, takes d + ring.
-TEST(ProcedurePrice, LatenessOfTheModel) {
+TEST(ProcedurePrice, ALateMemberCostsWhatTheModelSays) {
   const Bytes size{int64_t{64} << 20};
   for (const int32_t count : {4, 5, 6, 7, 8, 16}) {
     const int32_t chunks = count - 1;

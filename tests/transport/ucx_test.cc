@@ -69,7 +69,7 @@ void expect_lost(const Done& done) {
 
 class Death : public testing::TestWithParam<UcxProtocol> {};
 
-TEST_P(Death, OfAnIdlePeerEndsWhatNobodyAnswered) {
+TEST_P(Death, OfAnIdlePeerEndsAllOpenCalls) {
   Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
   std::vector<std::byte> word(1), buffer(100);
   const Ticket ready = host.recv(1, 1000, word);
@@ -173,7 +173,7 @@ TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
 }
 
 // A connection breaks, and its other end neither reconnects nor exits.
-TEST_P(Death, OfAPeerThatDoesNotComeBackIsReportedAfterTheLimit) {
+TEST_P(Death, OfAPeerThatDoesNotReconnectIsReported) {
   UcxSettings settings = ucx_settings(GetParam());
   settings.mend_limit = std::chrono::milliseconds(200);
   Party host(make_ucx(settings), hello_of(0));
@@ -424,7 +424,7 @@ void await_too_many(bool right_connects) {
 
 // A worker that waits for more messages than it may, which nobody sends, is lost, and both ends are
 // told. If its request were only forgotten, it would wait until the step ends by silence.
-TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
+TEST(Ucx, APeerThatAwaitsTooManyMessagesIsLost) {
   for (const bool right_connects : {false, true}) {
     SCOPED_TRACE(right_connects);
     await_too_many(right_connects);
