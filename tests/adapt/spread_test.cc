@@ -137,7 +137,7 @@ TEST(Spread, NoWorkerMovesForASmallGain) {
   ASSERT_TRUE(moves.ok());
   EXPECT_EQ(moves.value().size(), 1U);
   EXPECT_EQ(moves.value()[0].source, WorkerId{9});
-  // No move gains so large a share of the time.
+  // No move makes a step six times as fast.
   EXPECT_TRUE(find_moves(it.plan, it.model, it.cluster, it.options, 5).value().empty());
 }
 

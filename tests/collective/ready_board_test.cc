@@ -191,7 +191,7 @@ class DrawnGroup {
     }
     now_ += microseconds(1000);
     take();
-    // The first arrival of a new form answers all arrivals of the forms before.
+    // A death gives the group a new form. The first arrival in that form answers all earlier ones.
     for (const auto& [key, count] : owed_) {
       const auto [place, form, call] = key;
       ASSERT_EQ(count, 1) << "place " << place << ", form " << form << ", call " << call;

@@ -1,5 +1,5 @@
-// By which algorithm a group makes its calls: all members choose alike, from when the members came
-// to earlier calls or from what a ready service tells.
+// Which algorithm a group uses for a call: all members choose the same one, by the arrival times of
+// earlier calls or by the answer of a ready service.
 #include <gtest/gtest.h>
 
 #include <algorithm>

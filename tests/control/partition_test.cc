@@ -47,7 +47,7 @@ const std::string kLeftOut =
 TEST(Partition, OneOfTwoIsLeftOutWhicheverReportsFirst) {
   using Told = std::vector<std::pair<size_t, int32_t>>;
   for (const Told& told : {Told{{1, 3}, {3, 1}}, Told{{3, 1}, {1, 3}}, Told{{1, 3}}, Told{{3, 1}},
-                           // A worker that gives up a step drops its other peers, so they lose it.
+                           // A worker that gives up a step drops its other peers, which report it.
                            Told{{3, 1}, {2, 3}, {0, 1}, {1, 3}}, Told{{1, 3}, {0, 1}, {2, 3}}}) {
     Links run;
     for (const auto& [worker, peer] : told) run.lose(worker, peer);

@@ -105,7 +105,7 @@ class World {
  private:
   static constexpr int32_t kGathering = 3000;  // moves, at most, until the run begins
 
-  // Leaves out one worker of about every second stage that has another one.
+  // Of about every second stage with several holders, one is absent at the beginning.
   void leave_some_out(Rules& rules) {
     std::vector<bool> alive(rules.plan->schedule.lists.size(), true);
     for (const Stage& stage : rules.stages) {
@@ -129,7 +129,7 @@ class World {
     return std::make_shared<const Plan>(std::move(plan).value());
   }
 
-  // What the workers' rules depend on.
+  // The settings of the job that decide_worker() reads.
   static std::shared_ptr<const Job> job_of(const Rules& rules) {
     Job job;
     job.steps = rules.steps;

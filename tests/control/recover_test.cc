@@ -191,7 +191,7 @@ TEST(Recover, C4ACommitNeedsEveryMemberRunningInTheEpoch) {
   Survival run;
   run.steps(2);
   run.take(0);
-  run.take(1);  // version 3, from the try that is abandoned
+  run.take(1);  // version 3, from the attempt that is abandoned
   run.die();
   run.freeze();
   ASSERT_EQ(run.state.situation, Situation::Running);

@@ -38,7 +38,7 @@ TEST(Rules, TheseRulesNeverDeadlock) {
   }
 }
 
-// Each differs in one point from one of the above.
+// Each of these rules differs in one point from a rule above.
 TEST(Rules, TheseRulesCanDeadlock) {
   for (const Rule& rule :
        {Rule{"an order of each worker's own", Taking::Own},

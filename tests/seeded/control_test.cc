@@ -36,7 +36,7 @@ std::string disturbed(uint64_t seed) {
   return run_play(seed, make_case(seed), chances, 900);
 }
 
-// Deaths after which no step can be run: the newest version that survives is saved for good.
+// Deaths end the run: it saves the newest version that survives.
 std::string given_up(uint64_t seed) {
   const Case of = make_case(seed);
   World world(seed, of.stages, of.pipelines, of.rules,
