@@ -233,7 +233,7 @@ TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
 
 // The cost of little memory compared with memory for all: eight stages, one slow link; a postponed
 // weight gradient takes half of a micro-batch.
-TEST(OrderSearch, NeedsHalfAsMuchMemoryAgainAsWithoutDelays) {
+TEST(OrderSearch, DelaysNeedUpToOneAndAHalfTimesTheMemory) {
   const auto cost = [](int32_t memory, int32_t delay) {
     double worst = 0;
     for (const int32_t micros : {24, 48}) {

@@ -19,7 +19,7 @@ Result<LoadedJob> load(std::vector<std::string> flags) {
   return load_effective_job("", flags);
 }
 
-TEST(Config, SplitBackwardIsAsTheOrderWantsUnlessGiven) {
+TEST(Config, TheOrderSetsTheDefaultOfSplitBackward) {
   for (const OrderCard& card : order_cards()) {
     const auto loaded = load({cat("parallel.order=", card.name)});
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;

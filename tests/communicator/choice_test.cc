@@ -123,7 +123,7 @@ void call_with_a_late_member(std::set<std::string>& notes) {
   EXPECT_EQ(findings.first(), "");
 }
 
-TEST(Communicator, AsksWhoIsLate) {
+TEST(Communicator, AReadyServiceNamesTheLateMember) {
   std::set<std::string> notes;
   const auto is_told = [&](int32_t late) {
     return std::any_of(notes.begin(), notes.end(), [late](const std::string& note) {

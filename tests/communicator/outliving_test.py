@@ -80,10 +80,10 @@ class Processes(unittest.TestCase):
     def test_an_early_member_dies(self):
         self.play("late-one", [1], 2)
 
-    def test_the_meeting_member_dies(self):
+    def test_the_member_at_the_meeting_address_dies(self):
         self.play("ring", [0], 3)
 
-    def test_the_host_of_the_ready_service_dies_or_another(self):
+    def test_the_ready_services_host_or_another_dies(self):
         self.play("asked", [0], 6)
         self.play("asked", [3], 7)
 

@@ -184,7 +184,7 @@ TEST(Conversation, ReportsAndInstructionsArrive) {
 
 // A plan of many micro-batches is longer than gRPC's default limit, and than a worker's message may
 // be.
-TEST(Conversation, ALongPlanComesDown) {
+TEST(Conversation, ALongPlanArrives) {
   Coordinator coordinator;
   Instruction instruction;
   instruction.sequence = 1;
@@ -301,7 +301,7 @@ TEST(Conversation, OnlyTheNewestOfManyReportsMatters) {
   EXPECT_EQ(coordinator.last[0].sequence, 501);
 }
 
-TEST(Conversation, StrangersAreRefusedWithASentence) {
+TEST(Conversation, WorkersOfOtherJobsAreRefused) {
   Coordinator coordinator;
   const auto refused = [&](const ClientSettings& settings) {
     Singer singer(settings);
@@ -326,7 +326,7 @@ TEST(Conversation, StrangersAreRefusedWithASentence) {
 
 // Messages of clients that do not speak gRPC, that send more than a message may have, or that
 // change from the right token to a wrong one: the run ignores them and goes on.
-TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
+TEST(Conversation, GarbageAndOversizedMessagesAreHarmless) {
   Coordinator coordinator;
   Singer singer(settings_for(coordinator, 1), {.version = 1});
   ASSERT_TRUE(coordinator.hears(1, false, 1));

@@ -156,7 +156,7 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
 
 // The same while new processes replace dead workers at any moment, also dead donors and joiners:
 // every worker with a state has the committed one, in all its pieces.
-TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
+TEST(DecideRandom, RejoinedWorkersHaveTheCommittedState) {
   int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
     const Case of = make_long_case(seed);

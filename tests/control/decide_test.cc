@@ -145,7 +145,7 @@ TEST(Decide, ARepairedConnectionIsReportedOnce) {
   EXPECT_EQ(run.state.situation, Situation::Running);
 }
 
-TEST(Decide, ASignalStopsAfterTheStepThatSomeoneMayHaveEnded) {
+TEST(Decide, ASignalStopsAfterTheNewestStepThatAnyWorkerEnded) {
   Play run;
   run.connect();
   run.advance_to(2);
@@ -382,7 +382,7 @@ TEST(Decide, ANanLossEndsTheRunBeforeItsStep) {
   }
 }
 
-TEST(Decide, AFullDiskEndsInASentenceAndKeepsTheLastCheckpoint) {
+TEST(Decide, AFullDiskEndsTheRunAndKeepsTheCheckpoint) {
   Play run;
   run.connect();
   run.advance_to(5);

@@ -235,7 +235,7 @@ TEST(Decide, TheNextCoordinatorBeginsAWaitingRun) {
   EXPECT_EQ(over.told.directive.phase, Phase::Out);
 }
 
-TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsSentence) {
+TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsError) {
   Play run;
   run.reports[1].failure = "there is no file a.txt";
   run.reports[1].failure_code = Code::Invalid;

@@ -90,7 +90,7 @@ TEST(DeviceQueue, OrdersAgreeBetweenPairs) {
   }
 }
 
-TEST(DeviceQueue, AMessageLastsByTheKindOfBackward) {
+TEST(DeviceQueue, AMessagesLengthDependsOnTheKindOfBackward) {
   const auto ends = [](bool split, int sent, int posted, int way) {
     const Meeting met = meet(split, Duration(sent), Duration(posted), Duration(way));
     return std::pair(met.send_end.count(), met.recv_end.count());

@@ -150,7 +150,7 @@ TEST(Learn, PlansWithTheHigherEstimate) {
   EXPECT_NEAR(to_milliseconds(watch.verdicts[2].after), 10.2, 1e-3);
 }
 
-TEST(Learn, AddsToTheHealthyLink) {
+TEST(Learn, AddsDelaysToTheHealthyLink) {
   Job job;
   Watch watch(job);
   watch.state.healthy.between = {{Link{milliseconds(2), 1e9}}};

@@ -397,7 +397,7 @@ TEST(Reduction, AMembersMovesAndAChunksMovesSuffice) {
   }
 }
 
-TEST(Slices, AreTheirChunkToTheElement) {
+TEST(Slices, CoverTheirChunkExactly) {
   for (const int64_t elements : {0, 1, 5, 17, 1000, 1023}) {
     for (const int64_t chunks : {1, 3, 7, 16}) {
       for (const int64_t slices : {1, 2, 5, 33}) {

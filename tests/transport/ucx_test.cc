@@ -152,7 +152,7 @@ TEST_P(Death, OfAStoppedPeerIsEndedByDrop) {
 
 // The peer is stopped while a message is on its way to it: a send ends at arrival only with
 // `sends_end_there`.
-TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
+TEST(Ucx, SendsCanEndAtTheirArrival) {
   for (const bool there : {false, true}) {
     UcxSettings settings;
     settings.sends_end_there = there;
@@ -238,7 +238,7 @@ TEST(Ucx, ConnectWaitsForTheListener) {
   EXPECT_TRUE(done.status.ok()) << done.status.error().message;
 }
 
-TEST(Ucx, BadSettingsAreOneSentence) {
+TEST(Ucx, BadSettingsAreRefused) {
   QueueMailbox mailbox;
   UcxSettings settings;
   settings.device = "nosuch0";

@@ -103,7 +103,7 @@ TEST(Load, RefusesKeysInTheWrongPlace) {
   EXPECT_EQ(refusal("job = 2\n"), "1:1: job is a section: expected [job], found a whole number");
 }
 
-TEST(Load, TellsLaterVersionsFromTypingErrors) {
+TEST(Load, DistinguishesLaterVersionsFromTypingErrors) {
   for (const char* section : {"[sync]"}) {
     EXPECT_NE(refusal(cat(section, "\nx = 1\n")).find("belongs to a later version of Tenuto"),
               std::string::npos)
