@@ -91,7 +91,7 @@ TEST(Adapt, ASlowLinkCostsItsDelayOnce) {
 
 // Random lines, orders and numbers of pipelines, with memory limits and without: the answer is
 // never slower, it is right, and adapt() keeps it.
-TEST(Adapt, IsNeverSlowerAndStaysWithItsAnswer) {
+TEST(Adapt, IsNeverSlowerAndKeepsItsOwnPlan) {
   int changed = 0, listed = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -158,7 +158,7 @@ TEST(Adapt, KeepsTheDispatchThatIsAskedFor) {
 }
 
 // Three pipelines, one with a delayed link: the step is as long as that of the delayed pipeline.
-TEST(Adapt, ASlowLinkOfOnePipelineOfSeveral) {
+TEST(Adapt, TheStepLastsAsLongAsTheDelayedPipeline) {
   Case it = case_of(equal_line(4, 12, kOp), "zb-h1", 3);
   const auto holder = [&](size_t stage) { return it.plan.stages[stage].holders[1]; };
   for (const auto& [from, to] :
@@ -172,7 +172,7 @@ TEST(Adapt, ASlowLinkOfOnePipelineOfSeveral) {
   EXPECT_GT(adapted.before, 41 * kOp);
 }
 
-TEST(Adapt, ASlowWorkerIsJustAnotherTime) {
+TEST(Adapt, ASlowWorkerIsPlannedNearTheBound) {
   Line line = equal_line(4, 16, kOp);
   delay_link(line, 0, 2 * kOp);
   Case it = case_of(line, "1f1b");
@@ -183,7 +183,7 @@ TEST(Adapt, ASlowWorkerIsJustAnotherTime) {
   EXPECT_LE(adapted.price, adapted.lower_bound + adapted.lower_bound / 50);
 }
 
-TEST(Adapt, SeveralStagesOfAWorkerStayAsTheyAre) {
+TEST(Adapt, PlansWithSeveralStagesPerWorkerAreKept) {
   for (const char* order : {"interleaved", "zb-v"}) {
     Shape shape;
     shape.stages = 4;
@@ -228,7 +228,7 @@ TEST(Adapt, ADeadWorkerIsRefused) {
 }
 
 // A plan that is nearly as good stays: a new order is not worth a change of lists everywhere.
-TEST(Adapt, ASmallGainIsLeft) {
+TEST(Adapt, ASmallGainDoesNotChangeThePlan) {
   Line line = equal_line(4, 64, kOp);
   delay_link(line, 2, kOp / 10);
   const Case it = case_of(line, "zb-h1");

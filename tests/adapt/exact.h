@@ -14,10 +14,11 @@ struct Exact {
   int64_t nodes = 0;    // partial orders looked at
 };
 
-// The shortest step of any order within the memory limits, by branch and bound. Let X be the
-// possible next op that would end first. The search tries, on the stage of X, only ops that could
-// start before X ends: before any other op, X could run without delaying it. `known` is the time of
-// some order. Returns nothing if more than `most_nodes` partial orders would have to be looked at.
+// The shortest step of any order within the memory limits, by branch and bound. Of the ops that
+// could run next, let X be the one that would end first. The search tries only those ops of X's
+// stage that could start before X ends: X could run before any later one without delaying it.
+// `known` is the time of some order. Returns nothing if more than `most_nodes` partial orders would
+// have to be looked at.
 //
 // Requires: at most 4 stages and 15 micro-batches; a postponed weight gradient takes no more memory
 //           than its micro-batch took before

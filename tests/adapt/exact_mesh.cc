@@ -81,7 +81,7 @@ class Exact {
         there = std::min(there, way.down);
         back = std::min(back, way.up);
       }
-      // Down, around, and back up.
+      // From the end of a forward to the start of the backward, by way of all later stages.
       turn_[at(s)] =
           there + least_[at(s) + 1].forward + turn_[at(s) + 1] + least_[at(s) + 1].backward + back;
       after_forward_[at(s)] += turn_[at(s)];
@@ -166,8 +166,8 @@ class Exact {
     best_ = std::min(best_, end);
   }
 
-  // Called only if the op starts no earlier than the latest start. An earlier start was tried
-  // before that one, and gives the same sequences of the holders.
+  // Called only if no op so far starts later. Otherwise the search has already tried the same
+  // sequences of the holders, with this op before the later one.
   void start_weight(const State& state, int32_t s, int32_t i) {
     State next = state;
     Place& place = next.places[at(s)][at(i)];

@@ -171,7 +171,7 @@ TEST(Line, PlaysLikeAPlainSimulation) {
   }
 }
 
-TEST(Line, WhatIsPlayedIsRightAndNotSlowerReplayed) {
+TEST(Line, PlayedSequencesAreValidAndReplayNoSlower) {
   int played_lines = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     Random random(seed);
@@ -192,7 +192,7 @@ TEST(Line, WhatIsPlayedIsRightAndNotSlowerReplayed) {
   EXPECT_GT(played_lines, 1500);
 }
 
-TEST(Line, WithoutQuotasNothingStandsStill) {
+TEST(Line, PlaysWithoutQuotasDoNotDeadlock) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);
     Line line = draw_line(random);
@@ -213,7 +213,7 @@ TEST(Line, MemoryForLessThanOneMicroBatchIsRefused) {
 
 // A reordered step fits into the memory limits, takes the time of its replay, and is no slower than
 // before.
-TEST(Reorder, LeavesAnOrderThatIsRightAndNoSlower) {
+TEST(Reorder, GivesAValidOrderThatIsNoSlower) {
   int faster = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Random random(seed);

@@ -148,7 +148,7 @@ int64_t least_cost(const Mesh& mesh, const WayCosts& costs, const Counts& counts
   }
 }
 
-TEST(Flow, IsTheCheapestThatKeepsTheCounts) {
+TEST(Flow, IsTheCheapestWithinTheCounts) {
   int routed = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -205,9 +205,9 @@ TEST(Flow, IsDealtExactly) {
   }
 }
 
-// Orders made as inputs arrive have every micro-batch once and weight gradients in the global
-// order, and a step in them ends, even with memory for one micro-batch.
-TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
+// Orders that are made as inputs arrive contain every micro-batch once, with the weight gradients
+// in the global order. A step with these orders ends, even with memory for one micro-batch.
+TEST(MeshPlayer, OrdersMadeAtRunTimeAreComplete) {
   int free = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -245,7 +245,7 @@ TEST(MeshPlayer, OrdersAsTheyComeAreWhole) {
 }
 
 // A play that is broken off would have taken longer than the limit.
-TEST(MeshPlayer, OnlyLongerStepsAreBrokenOff) {
+TEST(MeshPlayer, OnlyStepsAboveTheLimitAreBrokenOff) {
   int broken = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -300,7 +300,7 @@ TEST(MeshPlayer, ListsTakeAsLongAsThePlay) {
   }
 }
 
-TEST(Route, NothingTheMatterStaysAtHome) {
+TEST(Route, WithoutTroubleMicrosStayInTheirPipeline) {
   const Mesh mesh = mesh_with({4, 3, 6}, {}, 8, Pace::Joint);
   const Routed routed = search_route(mesh);
   EXPECT_EQ(routed.ready.routing, even_routing(mesh));
@@ -321,7 +321,7 @@ TEST(Route, ADeadWorkersLoadIsShared) {
 }
 
 // Micro-batches leave a slow link for the link of another pipeline if that is faster.
-TEST(Route, ASlowLinkIsLeft) {
+TEST(Route, MicrosLeaveASlowLink) {
   const std::vector<Mishap> slow = {{MishapKind::SlowLink, 4, 1, 3}};
   const MixtureSize size{8, 4, 32};
   const Mesh mesh = mesh_with(size, slow, 2 * size.stages, Pace::Joint);

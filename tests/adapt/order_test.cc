@@ -233,7 +233,7 @@ TEST(OrderSearch, IsAtTheBoundOnEqualStages) {
 
 // The cost of little memory compared with memory for all: eight stages, one slow link; a postponed
 // weight gradient takes half of a micro-batch.
-TEST(OrderSearch, NeedsHalfAsMuchMemoryAgainAsWithoutDelays) {
+TEST(OrderSearch, DelaysNeedUpToOneAndAHalfTimesTheMemory) {
   const auto cost = [](int32_t memory, int32_t delay) {
     double worst = 0;
     for (const int32_t micros : {24, 48}) {
@@ -258,7 +258,7 @@ TEST(OrderSearch, NeedsHalfAsMuchMemoryAgainAsWithoutDelays) {
   EXPECT_LE(cost(8, 4), 0.18);
 }
 
-TEST(OrderSearch, RepeatsItself) {
+TEST(OrderSearch, GivesTheSameOrderAgain) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     const Line line = line_of({6, 18, true}, seed);
     const OrderSearch one = found_for(line), two = found_for(line);
@@ -277,7 +277,7 @@ TEST(OrderSearch, RefusesMemoryForLessThanOneMicroBatch) {
 
 // Computed by hand: stages i..j form a ring with x_i - x_j + 1 micro-batches in it, which must go
 // around within that many periods.
-TEST(Quotas, OfTheRings) {
+TEST(Quotas, RingQuotasAreAsComputedByHand) {
   Line line = equal_line(4, 12, kOp);  // period 30: 80 ms around all four stages needs three
   EXPECT_EQ(ring_quotas(line, busiest(line)), (Quotas{4, 3, 2, 1}));
   delay_link(line, 0, 2 * kOp);  // 80 around the first two stages: three
@@ -291,7 +291,7 @@ TEST(Quotas, OfTheRings) {
   EXPECT_EQ(ring_quotas(line, 2 * kOp), (Quotas{7, 5, 3, 1}));
 }
 
-TEST(Quotas, OfThePublishedRules) {
+TEST(Quotas, PublishedRulesGiveTheirPublishedQuotas) {
   Line line = equal_line(8, 24, kOp);
   EXPECT_EQ(neighbour_quotas(line), (Quotas{15, 13, 11, 9, 7, 5, 3, 1}));
   delay_link(line, 6, 4 * kOp);  // (20 + 80) / 20 ops of the next stage

@@ -14,7 +14,7 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 using Counts = std::vector<int32_t>;  // by stage
 
 constexpr Duration kPlanningStep = std::chrono::milliseconds(5);
-constexpr int32_t kSteps = 30;  // of the longest op
+constexpr int32_t kSteps = 30;  // clock steps that the longest op takes
 
 int32_t ceiling(Duration whole, Duration part) {
   const int64_t times = (whole.count() + part.count() - 1) / part.count();
@@ -79,7 +79,7 @@ Counts neighbours(const Line& line) {
   });
 }
 
-// Two forwards more than the next stage, plus the round trip divided by `share`, in forwards.
+// Each stage has 2 forwards more than the next one, plus the round trip / `share`, in forwards.
 Counts ahead_by_delay(const Line& line, int32_t share) {
   return built_up(line, [&](int32_t s) {
     return 2 + ceiling(both_ways(line, s) / share, line.legs[at(s)].forward);

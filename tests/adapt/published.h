@@ -21,12 +21,11 @@ struct Published {
 //
 // - "1f1b", "zb-h1", "zb-h2": fixed orders; with less memory than they need, fewer forwards ahead.
 // - "even": the memory limit of the first stage spread evenly (Algorithm 1); "even, least memory":
-// the memory
-//   of the stage with the least.
+//   the limit of the stage with the least memory.
 // - "neighbours": each pair of stages hides its delay (Algorithm 2); "neighbours in steps": on a
 //   clock of 30 steps for the longest op, as published.
-// - "2 + delay", "2 + round trip": so many more forwards than the next stage, with the delay or the
-//   round trip in forwards.
+// - "2 + delay", "2 + round trip": each stage runs 2 forwards more ahead than the next stage, plus
+//   as many as fit into the delay, or into the round trip.
 // - "planned for a delay": makes plans for delays from none to the longest, in steps of 5 ms, on
 //   every delayed link, and takes the plan that is fastest at the true delays.
 // - "planned for none": of these, a plan for no delay.

@@ -74,7 +74,7 @@ TEST(Rivals, SeveralDeaths) {
   EXPECT_EQ(many.at("replicas"), 0.15);
 }
 
-TEST(Rivals, AStageWithoutAnybodyEndsTheRouted) {
+TEST(Rivals, AStageWithoutLiveWorkersStopsReRouting) {
   const Fleet fleet{{4, 3, 6}, 16};
   const Dead dead = deaths(fleet, 3, true);
   for (const Rival& rival : rivals()) {
@@ -105,7 +105,7 @@ TEST(Rivals, ThroughputOverTwelveHours) {
   EXPECT_NEAR(mean(2, "spread", 0), 0.956, 0.0011);
 }
 
-TEST(Rivals, WhoComesBackIsThere) {
+TEST(Rivals, ARepairedWorkerIsAliveAgain) {
   const Fleet fleet{{4, 3, 6}, 16};
   const auto events = draw_failures(fleet, {4, 3600, 1800}, 1);
   ASSERT_EQ(events.size(), 6u);  // three deaths, each with its return half an hour later

@@ -75,7 +75,7 @@ TEST(Routing, PeriodsArePricedAsTheyWerePlayed) {
 }
 
 // If links carry messages one after the other, play and price still agree.
-TEST(Routing, RatesOfLinksCount) {
+TEST(Routing, LinkRatesAreInPlayAndPrice) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Random random(mix(81, seed));
@@ -93,7 +93,7 @@ TEST(Routing, RatesOfLinksCount) {
 }
 
 // adapt() on mixtures: the plan is right, never slower, and adapt() keeps its own answer.
-TEST(Routing, AdaptAnswersMixtures) {
+TEST(Routing, AdaptRoutesAroundMixtures) {
   int routed = 0;
   for (uint64_t seed = 0; seed < (kSanitized ? 20 : 80); ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -168,7 +168,7 @@ TEST(Routing, AStageWithoutALiveWorkerIsRefused) {
   EXPECT_EQ(adapted.error().message, "no live worker holds stage 1: start one of its holders");
 }
 
-TEST(Routing, StaysWhereItIsWhenNotAskedFor) {
+TEST(Routing, NothingIsReRoutedIfRoutingIsOff) {
   Step it = step_of({4, 3, 6}, 4);
   it.cluster.workers[2].speed = 0.5;
   AdaptOptions options;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int32_t kRuns = kSanitized ? 100 : 400;
 
-TEST(Salvage, NothingAliveIsTheWholeStep) {
+TEST(Salvage, WithoutAnyValuesTheWholeStepIsLeft) {
   const Plan plan = plan_of(3, 3, 4);
   std::vector<bool> alive(9, true);
   alive[4] = false;
@@ -30,7 +30,7 @@ TEST(Salvage, NothingAliveIsTheWholeStep) {
   EXPECT_EQ(rest.value().ops, 3 * 3 * 12);
 }
 
-TEST(Salvage, NoHolderIsRefused) {
+TEST(Salvage, AStageWithoutAHolderIsRefused) {
   const Plan plan = plan_of(2, 2, 2);
   const auto rest = salvage(plan, std::vector<Inventory>(4), {false, true, false, true});
   ASSERT_FALSE(rest.ok());
@@ -66,7 +66,7 @@ TEST(Salvage, LossesInRecovery) {
   EXPECT_EQ(failed, 0) << first;
 }
 
-TEST(Salvage, NothingKept) {
+TEST(Salvage, RandomLossesWithoutKeptValues) {
   const auto [failed, first] = random_runs(kRuns, Broken::Nothing, false);
   EXPECT_EQ(failed, 0) << first;
 }
@@ -89,7 +89,7 @@ TEST(Salvage, BrokenRulesAreFound) {
 
 // After a stage has stepped, the sender of its last gradient dies and the gradient is lost. Another
 // holder takes its Step back, makes the gradient again, and steps with the total that it kept.
-TEST(Salvage, TheLastGradientOnTheWire) {
+TEST(Salvage, ALostLastGradientUndoesAStep) {
   const Plan plan = plan_of(2, 2, 1);
   const auto value = [](ValueKind kind, int32_t stage, int32_t micro) {
     return Value{kind, -1, {stage}, {micro}};
@@ -106,11 +106,12 @@ TEST(Salvage, TheLastGradientOnTheWire) {
   ASSERT_TRUE(rest.ok());
   EXPECT_TRUE(check(rest.value().plan, {}, rest.value().stores).ok());
   EXPECT_EQ(rest.value().back, (std::vector<TakenBack>{{{1}, {1}}}));
-  EXPECT_EQ(rest.value().ops, 4);  // forward and backward for the gradient, backward and its weight
+  // Micro-batch 1: forward and input gradient at the second stage, then the backward at the first.
+  EXPECT_EQ(rest.value().ops, 4);
   EXPECT_EQ(rest.value().sent_again, 1);
 }
 
-TEST(Salvage, CheckFindsWhatIsMissingOrTwice) {
+TEST(Salvage, CheckFindsMissingAndDoubledValues) {
   const Plan plan = plan_of(2, 2, 2);
   std::vector<bool> alive = {true, true, true, false};
   std::vector<Inventory> inventories(4);
@@ -157,7 +158,7 @@ std::vector<Inventory> inventories_at(const Plan& plan, const Timeline& timeline
 
 // A loss at any time costs hardly more than if the worker had been missing from the beginning of
 // the step; a replay costs half a step more.
-TEST(Salvage, ALossCostsWhatTheStepsAfterItCost) {
+TEST(Salvage, ALossCostsHardlyMoreThanAMissingWorker) {
   std::printf("(S,D,M)      T, T' in ops   over T': replay, salvage; ops left of all\n");
   for (const auto& [stages, pipelines, micros] :
        {std::tuple(2, 2, 4), std::tuple(4, 3, 6), std::tuple(8, 4, 16)}) {

@@ -101,7 +101,7 @@ TEST(Spread, IsTheBestOfAllDivisions) {
 
 // Three dead workers of one stage and one of another: two workers move, and a step takes a third of
 // the time.
-TEST(Spread, ThreeDeadOfOneStage) {
+TEST(Spread, ThreeDeadOfOneStageMoveTwoWorkers) {
   Step it = step_of({8, 4, 32}, 16);
   it.options.staggered = it.options.update = true;
   for (const int32_t dead : {2, 8 + 2, 16 + 2, 24 + 4}) it.cluster.workers[at(dead)].alive = false;
@@ -126,7 +126,7 @@ TEST(Spread, ThreeDeadOfOneStage) {
   EXPECT_NE(moved.value().reason.find("holds stage 2 instead of"), std::string::npos);
 }
 
-TEST(Spread, NobodyMovesForLittle) {
+TEST(Spread, NoWorkerMovesForASmallGain) {
   Step it = step_of({4, 3, 6}, 8);
   for (const int32_t dead : {1, 6}) it.cluster.workers[at(dead)].alive = false;
   EXPECT_TRUE(find_moves(it.plan, it.model, it.cluster, it.options, 0.02).value().empty());
@@ -137,12 +137,12 @@ TEST(Spread, NobodyMovesForLittle) {
   ASSERT_TRUE(moves.ok());
   EXPECT_EQ(moves.value().size(), 1U);
   EXPECT_EQ(moves.value()[0].source, WorkerId{9});
-  // No move gains so large a share of the time.
+  // No move makes a step six times as fast.
   EXPECT_TRUE(find_moves(it.plan, it.model, it.cluster, it.options, 5).value().empty());
 }
 
 // A stage without a live worker gets one; no peer can give it the state.
-TEST(Spread, AStageWithNobodyLeft) {
+TEST(Spread, AStageWithoutLiveWorkersGetsOne) {
   Step it = step_of({3, 2, 4}, 0);
   it.cluster.workers[1].alive = it.cluster.workers[4].alive = false;
   AdaptOptions options;

@@ -63,7 +63,7 @@ Situation situation_of(int32_t stages, int32_t pipelines, int64_t bytes, const s
   return it;
 }
 
-// With two members, and where all-reduces take no time.
+// Nothing is faster with two members, or with eight whose all-reduces take no time.
 TEST(Sums, TheRingStaysWhereNothingIsFaster) {
   Situation two = situation_of(1, 2, 64 * kMebi, "auto");
   Situation free = situation_of(1, 8, 64 * kMebi, "auto");
@@ -77,7 +77,7 @@ TEST(Sums, TheRingStaysWhereNothingIsFaster) {
   }
 }
 
-TEST(Sums, HalvingWhereRoundsCost) {
+TEST(Sums, HalvingIsChosenWhereRoundsAreExpensive) {
   const Situation it = situation_of(1, 8, 64 * 1024, "auto");
   const ChosenSums chosen = it.choose();
   ASSERT_TRUE(chosen.changed);
@@ -111,7 +111,7 @@ TEST(Sums, OneSlowWorkerIsWaitedFor) {
   EXPECT_EQ(other.plan.schedule.groups[0].summing.late, WorkerId{5});
 }
 
-TEST(Sums, ALateMemberGoneIsTheRingAgain) {
+TEST(Sums, WithoutItsLateMemberAGroupUsesTheRing) {
   Situation it = situation_of(1, 4, 16 * kMebi, "auto");
   it.cluster.workers[3].speed = 0.6;
   const Plan late = it.choose().plan;
@@ -125,7 +125,7 @@ TEST(Sums, ALateMemberGoneIsTheRingAgain) {
   EXPECT_EQ(without_another.value().schedule.groups[0].summing.late, WorkerId{3});
 }
 
-TEST(Sums, OnlyWhatIsLeftOpenIsChosen) {
+TEST(Sums, ANamedAllReduceIsNotReplaced) {
   for (const char* name : {"ring", "halving", "tree", "direct"}) {
     Situation it = situation_of(1, 4, 16 * kMebi, name);
     it.cluster.workers[3].speed = 0.5;
@@ -181,7 +181,7 @@ TEST(Sums, DrawnClusters) {
 }
 
 // One stage with a slow worker: no algorithm beats the chosen one by more than the margin.
-TEST(Sums, NoWayIsMuchBetter) {
+TEST(Sums, NoAlgorithmIsMuchBetterThanTheChosen) {
   int32_t late = 0, halved = 0;
   for (uint64_t seed = 1; seed <= 80; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -210,7 +210,7 @@ TEST(Sums, NoWayIsMuchBetter) {
 }
 
 // adapt() chooses the all-reduces together with the lists, and says so in its reason.
-TEST(Sums, AdaptTellsOfThem) {
+TEST(Sums, AdaptReportsTheChosenAllReduces) {
   Situation it = situation_of(1, 8, 16 * kMebi, "auto");
   it.cluster.workers[3].speed = 0.7;
   AdaptOptions options;

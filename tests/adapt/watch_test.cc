@@ -71,7 +71,7 @@ TEST(Watch, EndsTheSearchForARouting) {
   expect_ended(plan_of(6, 4, 9), cluster);
 }
 
-TEST(Watch, IsLeftAloneWithoutNeed) {
+TEST(Watch, WithoutALimitIsNeverOver) {
   Watch watch;
   EXPECT_FALSE(is_over(&watch));
   EXPECT_FALSE(is_over(nullptr));

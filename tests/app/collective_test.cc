@@ -57,7 +57,7 @@ TEST(CollectiveCommand, ListsTheTable) {
   EXPECT_EQ(tree["algorithms"][4]["late_members"], true);
 }
 
-TEST(CollectiveCommand, ShowsWhatCheckReads) {
+TEST(CollectiveCommand, CheckReadsWhatShowPrints) {
   CollectiveOptions options;
   options.algorithm = "late-one";
   options.late = "2";

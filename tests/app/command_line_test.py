@@ -60,7 +60,7 @@ class CommandLine(Case):
         # The trace file may get descriptor 1: what is printed must not go into it.
         self.assertTrue((self.folder / "trace").read_text().startswith("{"))
 
-    def test_files_that_are_none_are_not_read(self):
+    def test_pipes_devices_and_folders_are_not_read(self):
         os.mkfifo(self.path("pipe"))
         for found, path in (("a pipe", self.path("pipe")), ("a device", "/dev/zero"),
                             ("a folder", str(self.folder)), ("Input/output", "/proc/self/mem")):
@@ -77,7 +77,7 @@ class CommandLine(Case):
             told = self.refused(2, "train", self.job, f"--parallel.schedule={path}")
             self.assertIn(f"cannot read {path}: ", told)
 
-    def test_outputs_that_are_no_files_stay_what_they_are(self):
+    def test_output_pipes_and_devices_are_not_replaced(self):
         os.mkfifo(self.path("pipe"))
         read = []
         reader = threading.Thread(
@@ -95,7 +95,7 @@ class CommandLine(Case):
         tenuto("collective", "show", "--members", 3, "--svg", self.path("device"))
         self.assertTrue(stat.S_ISCHR(os.stat(self.path("device")).st_mode))
 
-    def test_links_stay_and_lead_to_the_output(self):
+    def test_output_links_are_kept_and_followed(self):
         os.symlink("there", self.path("link"))
         tenuto("collective", "show", "--members", 3, "--svg", self.path("link"))
         self.assertTrue(os.path.islink(self.path("link")))
@@ -105,7 +105,7 @@ class CommandLine(Case):
         self.assertIn("traceEvents", both.stdout)
         self.assertIn("makespan", both.stdout)
 
-    def test_flags_are_read_as_a_whole(self):
+    def test_invalid_flag_values_are_refused(self):
         whole = "expected a whole number from "
         for arguments, says in (
                 (("sample", "run", "--bytes", "5x"), f"--bytes: {whole}"),
@@ -151,7 +151,7 @@ class CommandLine(Case):
             self.assertLess(len(told), 700, told)
             self.assertIn("...", told)
 
-    def test_numbers_of_a_job(self):
+    def test_numbers_in_a_job_are_checked(self):
         job = self.job
         job.write_text("[job]\nsteps = 1e3\n[device]\nkind = 'paced'\n")
         shown = tenuto("train", job, "--print-config", "--job.keep=1e1")

@@ -19,7 +19,7 @@ Result<LoadedJob> load(std::vector<std::string> flags) {
   return load_effective_job("", flags);
 }
 
-TEST(Config, SplitBackwardIsAsTheOrderWantsUnlessGiven) {
+TEST(Config, TheOrderSetsTheDefaultOfSplitBackward) {
   for (const OrderCard& card : order_cards()) {
     const auto loaded = load({cat("parallel.order=", card.name)});
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -50,7 +50,7 @@ TEST(Config, JsonHoldsEveryKeyWithItsOrigin) {
   EXPECT_EQ(json["job.steps"]["origin"], "default");
 }
 
-// A schedule's file decides unless the job says otherwise.
+// A schedule file sets the number of stages and, unless the job does, the dispatch.
 TEST(Config, AScheduleFileIsRunAsItIsListed) {
   const std::string path = testing::TempDir() + "config_test_schedule.csv";
   std::ofstream(path) << "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n";
@@ -67,7 +67,7 @@ TEST(Config, AScheduleFileIsRunAsItIsListed) {
 }
 
 // A sum in fixed point holds a limited number of terms.
-TEST(Config, ReproducibleSumsHoldSoManyMicroBatches) {
+TEST(Config, TooManyMicrosForReproducibleSumsAreRefused) {
   const std::string numerics = "resilience.numerics=reproducible",
                     pipelines = "parallel.pipelines=4";
   EXPECT_TRUE(load({numerics, pipelines, "parallel.micros=2048"}).ok());

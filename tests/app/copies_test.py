@@ -21,7 +21,7 @@ class Copies(Returning):
             self.assertEqual(len(self.told(run, "death")), 1)
             self.assertEqual(run.checkpoints()[-1], 60)
 
-    def test_both_who_run_a_stage_die_and_one_comes_back(self):
+    def test_both_workers_of_a_stage_die_and_one_rejoins(self):
         self.write_job(job__steps=100000, job__checkpoint_every=0)
         run = self.start("--resilience.copies=1")
         run.wait_for_steps(5)
@@ -39,13 +39,13 @@ class Copies(Returning):
         self.assert_as_undisturbed(run)
 
     @another_case
-    def test_checkpoints_are_the_same(self):
+    def test_copies_do_not_change_checkpoints(self):
         self.write_job(job__steps=40, job__checkpoint_every=20)
         undisturbed = self.train(name="undisturbed")
         self.assert_same_bits(self.train("--resilience.copies=1", name="copied"), undisturbed, 40)
 
     @another_case
-    def test_they_take_no_time_of_a_step(self):
+    def test_copies_do_not_lengthen_a_step(self):
         """If copies took time, each step would be longer; a busy machine lengthens only some."""
         self.write_job(job__steps=12, job__checkpoint_every=0, device__clock="virtual",
                        device__forward_ms=[20, 10], device__backward_input_ms=[20],
@@ -68,7 +68,7 @@ class Copies(Returning):
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
         self.assert_whole(run, 20, undisturbed)
 
-    def test_what_cannot_be(self):
+    def test_layouts_without_copies_are_refused(self):
         for flags, sentence in (
                 (["--parallel.stages=1"], "the plan has only one stage"),
                 (["--parallel.optimizer=staggered"], 'parallel.optimizer = "barrier"'),

@@ -40,7 +40,7 @@ class Signals(Case):
     def test_interrupt(self):
         self.stopped(INT, 130)
 
-    def test_a_long_step_is_not_waited_for(self):
+    def test_a_second_signal_ends_a_long_step(self):
         run = self.start("--job.steps=100", "--device.forward_ms=100", "--parallel.micros=16")
         run.wait_for_steps(1)
         run.send_and_wait(TERM)  # two pending signals would become one
@@ -67,7 +67,7 @@ class Signals(Case):
 
 
 class Deaths(Case):
-    def test_a_killed_launcher_leaves_nobody(self):
+    def test_a_killed_launcher_leaves_no_process(self):
         for moment in (0.0, 0.02, 0.2):
             run = self.start("--job.steps=5000", name=f"moment-{moment}")
             run.wait_for_steps(1)
@@ -115,7 +115,7 @@ class Deaths(Case):
                 if loss is not None:  # a part of the loss of the broken step died with the worker
                     self.assertEqual(loss, undisturbed[step])
 
-    def test_without_another_holder_the_last_checkpoint_counts(self):
+    def test_without_another_holder_the_last_checkpoint_is_used(self):
         run = self.start("--parallel.pipelines=1", "--job.steps=5000", "--job.checkpoint_every=4")
         run.wait_for_steps(6)
         os.kill(run.workers()[1], KILL)
@@ -143,7 +143,7 @@ class Deaths(Case):
         os.kill(self.wait_for_workers(run)[1], KILL)
         go.touch()
 
-    def test_a_worker_that_dies_before_the_first_step_comes_again(self):
+    def test_a_worker_dead_before_the_first_step_is_replaced(self):
         go = self.folder / "go"
         wrapper = self.folder / "wrapper.py"
         wrapper.write_text("import os, pathlib, sys, time\n"
@@ -168,7 +168,7 @@ class Deaths(Case):
         self.assertEqual(run.finish(), 75, run.errors)
         self.assertFalse((run.folder / "coordinator.json").exists())
 
-    def test_a_program_that_is_not_yet_the_worker_ends_with_its_launcher(self):
+    def test_programs_that_start_workers_end_with_the_launcher(self):
         self.write_job(coordinator__launch=["sh", "-c", "exec sleep 1000"])
         run = self.start()
 
@@ -184,7 +184,7 @@ class Deaths(Case):
         run.process.kill()
         self.assert_gone(started)
 
-    def test_a_stopped_worker_is_a_hang(self):
+    def test_a_stopped_worker_ends_the_run_as_hanging(self):
         run = self.start("--job.steps=5000", "--network.silence_seconds=10",
                          "--resilience.dead_workers=stop")
         run.wait_for_steps(2)
@@ -230,7 +230,7 @@ class BrokenConnections(Case):
         # other processes of a busy machine do make links slow.
         self.assertEqual(self.told(self.rehearse(), "detection"), [])
 
-    def test_more_than_a_report_tells_of(self):
+    def test_more_repairs_than_a_heartbeat_holds(self):
         # A heartbeat carries the last 16 repairs: of 20, one a step, each is reported once.
         steps = range(1, 21)
         self.write_job(job__steps=22)
@@ -282,7 +282,7 @@ class Disk(Case):
 
 
 class Numbers(Case):
-    def test_a_loss_that_is_no_number(self):
+    def test_a_loss_that_is_nan(self):
         self.need_torch()  # paced devices have only whole numbers
         text = self.folder / "text.txt"
         text.write_text("the note is held for its full value, and not a moment longer\n" * 400)
@@ -311,7 +311,7 @@ class Strangers(Case):
             env={**os.environ, "TENUTO_TOKEN": token}, text=True, capture_output=True,
             timeout=LIMIT)
 
-    def test_only_who_knows_the_token_takes_part(self):
+    def test_processes_without_the_token_are_refused(self):
         run, address = self.coordinator()
         wrong = self.worker(address, "guess!")
         self.assertEqual(wrong.returncode, 1)
@@ -332,7 +332,7 @@ class Strangers(Case):
         run.process.send_signal(TERM)
         run.finish()
 
-    def test_nobody_answers(self):
+    def test_an_absent_coordinator_is_reported(self):
         sentence = self.worker("127.0.0.1:1", "secret").stderr
         self.assertIn("no coordinator answers at 127.0.0.1:1", sentence)
 

@@ -27,7 +27,7 @@ Plan plan_of(std::vector<std::string> flags) {
 
 // Memory for as many micro-batches as stages: ready dispatch may run a forward earlier than the
 // list would.
-TEST(JobPlan, ListsAreKeptToWhereMessagesThatComeALittleLateWouldCostMore) {
+TEST(JobPlan, DispatchIsListedWhereLateMessagesCostMore) {
   EXPECT_EQ(plan_of({"parallel.order=zb-h1"}).dispatch, Dispatch::Listed);
   EXPECT_EQ(plan_of({"parallel.order=zb-h1", "parallel.dispatch=ready"}).dispatch, Dispatch::Ready);
 }
@@ -41,7 +41,7 @@ TEST(JobPlan, DispatchIsReadyWhereItCostsNothing) {
   }
 }
 
-TEST(JobPlan, MessagesThroughTheQueueKeepToTheLists) {
+TEST(JobPlan, DispatchIsListedForBlockingMessages) {
   for (const char* order : {"1f1b", "zb-h1", "auto"}) {
     EXPECT_EQ(plan_of({cat("parallel.order=", order), "network.send=blocking"}).dispatch,
               Dispatch::Listed)
@@ -62,7 +62,7 @@ std::vector<std::vector<WorkerId>> holders_of(const Plan& plan) {
   return holders;
 }
 
-TEST(JobPlan, OnceAllHaveComeThePlanIsThatOfARunWithEverybody) {
+TEST(JobPlan, WithAllWorkersPresentTheWholePlanIsUsed) {
   for (const char* order : {"1f1b", "auto", "interleaved"}) {
     Job job = job_of({cat("parallel.order=", order), "parallel.stages=2", "parallel.pipelines=3"});
     const Plan everybody = make_job_plan(job).value();
@@ -78,7 +78,7 @@ TEST(JobPlan, OnceAllHaveComeThePlanIsThatOfARunWithEverybody) {
 
 // All holders of stage 0 but one are absent, so another worker moves there; the absent ones then
 // take the free places.
-TEST(JobPlan, WhoHasMovedStaysWhereItIsWhenTheAbsentCome) {
+TEST(JobPlan, MovedWorkersStayWhenAbsentOnesJoin) {
   Job job = job_of({"parallel.order=1f1b", "parallel.stages=2", "parallel.pipelines=4"});
   job.faults = {absent("1.0"), absent("2.0"), absent("3.0")};
   const Plan first = make_job_plan(job).value();

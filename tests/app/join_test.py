@@ -43,7 +43,7 @@ class Returning(Survival):
 class Growth(Returning):
     """Runs that begin with fewer workers than they are planned for."""
 
-    def test_two_come_to_a_run_that_began_without_them(self):
+    def test_two_absent_workers_join(self):
         self.write_job(job__steps=100000, parallel__pipelines=3, job__checkpoint_every=0)
         self.add_fault(kind="dead-worker", worker="1.1")
         self.add_fault(kind="dead-worker", worker="2.0")
@@ -67,7 +67,7 @@ class Growth(Returning):
         self.assert_as_undisturbed(run)
 
     @another_case
-    def test_who_has_come_may_die_and_come_again(self):
+    def test_a_joined_worker_dies_and_rejoins(self):
         self.write_job(job__steps=100000, parallel__pipelines=3, job__checkpoint_every=0)
         self.add_fault(kind="dead-worker", worker="0.1")
         run = self.start()
@@ -90,7 +90,7 @@ class Growth(Returning):
 
 
 class Join(Returning):
-    def test_a_killed_worker_comes_back(self):
+    def test_a_killed_worker_rejoins(self):
         self.write_job(job__steps=200, job__validate_every=20)
         undisturbed = self.losses(self.train(name="undisturbed"))
         run = self.start("--resilience.restarts=1")
@@ -131,7 +131,7 @@ class Join(Returning):
         self.stop(run)
 
     @another_case
-    def test_it_stays_away_unless_it_is_wanted(self):
+    def test_a_killed_worker_rejoins_only_when_asked(self):
         run = self.start("--job.steps=100000", "--job.checkpoint_every=0")
         run.wait_for_steps(2)
         self.assertEqual(self.ask("inject", run, "start=1.1").returncode, 2, "it lives")
@@ -152,7 +152,7 @@ class Join(Returning):
         self.stop(run)
 
     @another_case
-    def test_who_stood_still_comes_back_anew(self):
+    def test_a_stopped_worker_is_replaced_by_a_new_process(self):
         run = self.start("--job.steps=100000", f"--resilience.silence_seconds={SILENCE}",
                          "--resilience.restarts=1", "--job.checkpoint_every=0")
         run.wait_for_steps(2)
@@ -177,7 +177,7 @@ class Join(Returning):
                        "the joiner has a new donor, or all of the state")
         return LEARNS in next(reason for reason in since() if LEARNS in reason or KNOWS in reason)
 
-    def test_joiner_and_donor_die_while_it_learns(self):
+    def test_joiner_and_donor_die_in_the_state_transfer(self):
         # The first part has 1 MiB, later ones more or less: the transfer takes several steps.
         self.write_job(job__steps=100000, device__parameter_bytes=1 << 23, parallel__pipelines=3,
                        job__checkpoint_every=0)
@@ -213,7 +213,7 @@ class Join(Returning):
         self.assertEqual(len(self.told(run, "death")), deaths)
         self.assertEqual(self.holders(run), [0, 2, 3, 4, 5])
 
-    def test_who_ends_at_once_is_forgotten(self):
+    def test_a_joiner_that_exits_at_once_is_forgotten(self):
         wrapper = self.folder / "wrapper.py"
         wrapper.write_text("import os, sys\n"
                            "if sys.argv[sys.argv.index('--incarnation') + 1] == '1': sys.exit(9)\n"
@@ -228,7 +228,7 @@ class Join(Returning):
         self.stop(run)
 
     @another_case
-    def test_a_start_at_a_step(self):
+    def test_a_worker_is_started_at_a_given_step(self):
         self.write_job(job__steps=120, job__checkpoint_every=30)
         undisturbed = self.losses(self.train(name="undisturbed"))
         self.add_fault(kind="kill", worker="0.1", at_step=4, at_op=6)
@@ -240,7 +240,7 @@ class Join(Returning):
                       self.told(run, "fault"))
         self.assertTrue(any(KNOWS in reason for reason in self.told(run, "join")))
 
-    def test_a_model_that_learns_learns_the_same(self):
+    def test_a_real_model_has_the_same_losses(self):
         self.need_torch()
         for tied in (True,) if SANITIZED else (False, True):
             self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=100000,
@@ -258,7 +258,7 @@ class Join(Returning):
             self.stop(run)
             self.assert_as_undisturbed(run, f"{name}-alone")
 
-    def test_a_state_of_several_parts_is_given_bit_for_bit(self):
+    def test_a_state_of_several_parts_is_sent_bit_for_bit(self):
         # About 2.5 MB of state per stage: several parts, with optimizer steps in between.
         self.need_torch()
         sgd = {"optimizer__kind": "sgd", "optimizer__momentum": 0.9, "optimizer__weight_decay": 0.1}

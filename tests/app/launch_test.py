@@ -53,7 +53,7 @@ class Launch(Case):
         self.assert_gone(dict(enumerate(processes)))
 
     @another_case
-    def test_one_that_stops_before_its_first_word_is_replaced(self):
+    def test_a_worker_stopped_before_it_connects_is_replaced(self):
         once = self.folder / "once"
         stop = (f'if [ {{worker}} = 1 ] && mkdir {once} 2>/dev/null; then kill -STOP $$; fi; '
                 'exec "$@"')

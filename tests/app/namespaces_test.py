@@ -54,7 +54,7 @@ def names():
 
 
 class VirtualCluster(Case):
-    def test_goes_without_a_trace(self):
+    def test_down_leaves_no_namespace(self):
         cluster("up", 3, 100)
         other = {"VIRTUAL_CLUSTER": "other", "VIRTUAL_CLUSTER_NET": "10.78.0"}
         cluster("up", 2, 100, **other)
@@ -187,7 +187,7 @@ class CutLinks(Case):
         steps = [line["step"] for line in self.live.metrics()]
         self.assertEqual(steps, list(range(len(steps))))
 
-    def test_one_of_two_that_cannot_reach_each_other_waits_and_comes_back(self):
+    def test_one_of_two_workers_with_a_cut_link_leaves_and_rejoins(self):
         cluster("cut", 1, 3)
         reason = self.until("cut: link 1-3", "death")
         self.assertRegex(reason, r"worker 3 \(.*\) and worker 1 \(.*\) cannot reach each other")

@@ -150,7 +150,7 @@ class Page(Case):
         self.assertEqual(int(said["drawn"]), 64 * 512 * 3)
         print(f"{page.stat().st_size} bytes, drawn in {said['draw-ms']} ms")
 
-    def test_a_run_beside_its_promise(self):
+    def test_a_run_beside_its_price(self):
         self.write_job(job__trace_steps=[3], job__steps=5)
         run = self.train()
         page = self.folder / "page.html"

@@ -21,7 +21,7 @@ class Partition(Survival):
         self.assertEqual(self.losses(run), self.losses(quiet))
         return run, max(line["step_ms"] for line in run.metrics() if line["step_ms"] is not None)
 
-    def test_who_is_cut_off_for_a_while_goes_on(self):
+    def test_a_worker_cut_off_for_a_while_continues(self):
         self.write_short_job()
         run, longest = self.disturbed(kind="partition", worker="0.1", at_step=5, for_ms=1500)
         self.assertEqual(self.told(run, "death"), [])
@@ -35,14 +35,14 @@ class Partition(Survival):
         self.assertEqual(self.told(run, "death"), [])
         self.assertGreater(longest, 1400)
 
-    def test_who_is_cut_off_for_too_long_is_expelled(self):
+    def test_a_worker_cut_off_for_too_long_is_expelled(self):
         self.write_short_job(resilience__silence_seconds=float(SILENCE))
         run, _ = self.disturbed(kind="partition", worker="1.1", at_step=5, for_ms=60000)
         deaths = self.told(run, "death")
         self.assertEqual(len(deaths), 1, deaths)
         self.assertRegex(deaths[0], r"worker 3 .* was silent for \d+\.\d s in step [4-6]")
 
-    def test_who_stands_still_for_a_while_goes_on(self):
+    def test_a_worker_stopped_for_a_while_continues(self):
         self.write_short_job()
         run, longest = self.disturbed(kind="stop", worker="0.0", at_step=5, at_op=4, for_ms=1500)
         self.assertEqual(self.told(run, "death"), [])
@@ -69,7 +69,7 @@ class Partition(Survival):
         times = [line["iteration_ms"] for line in run.metrics()]
         self.assertLess(min(times[steps[0] + 1:]), statistics.median(times[25:steps[0]]))
 
-    def test_what_is_wanted_of_a_live_run(self):
+    def test_faults_injected_into_a_live_run(self):
         self.write_short_job(job__steps=5000)
         self.add_fault(kind="partition", worker="0.0", at_step=4999, for_ms=1)
         run = self.start()

@@ -20,12 +20,12 @@ class LeftOver(Survival):
         return [int(match[1]) / int(match[2]) for match in found]
 
     def assert_went_on(self, run, deaths=1):
-        """The steps that were hit went on and were not started again."""
+        """Each step in which a worker died went on and was not started again."""
         self.assertEqual(len(self.told(run, "death")), deaths, self.told(run, "death"))
         self.assertEqual(len(self.shares(run)), deaths, self.told(run, "recovery"))
         for share in self.shares(run):
             self.assertLess(share, 0.8)
-        if deaths == 1:  # a second death may come when all is summed
+        if deaths == 1:  # a second death may come when all sums are complete
             self.assertGreater(self.shares(run)[0], 0)
 
     def assert_same(self, run):

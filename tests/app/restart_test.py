@@ -34,7 +34,7 @@ def children_of(process):
 
 class Restart(Case):
     def coordinator(self, run, limit=LIMIT, but=None):
-        """The process of the present coordinator, a fork of the one that was started; not `but`."""
+        """The current coordinator, a child of the launcher; waits for one other than `but`."""
         end = time.monotonic() + limit
         while time.monotonic() < end and run.process.poll() is None:
             for process, words in children_of(run.process.pid).items():
@@ -155,7 +155,7 @@ class Killed(Restart):
         self.assertRegex(self.told(run, "coordinator")[0], "etcd")
         self.assertIn(self.etcd_address, run.errors)
 
-    def test_together_with_a_worker(self):
+    def test_coordinator_and_worker_killed_together(self):
         self.write_small_job()
         run = self.start()
         run.wait_for_steps(5)
@@ -168,7 +168,7 @@ class Killed(Restart):
         self.assertEqual(len(self.told(run, "death")), 1)
         self.assertRegex(self.told(run, "death")[0], "worker 2 .* was killed by signal 9")
 
-    def test_one_that_stands_still_is_replaced_and_says_nothing_more(self):
+    def test_a_stopped_coordinator_is_replaced_and_ended(self):
         self.write_small_job(resilience__silence_seconds=float(SILENCE))
         run = self.start()
         run.wait_for_steps(5)
@@ -180,7 +180,7 @@ class Killed(Restart):
         self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
         self.assertEqual([line["step"] for line in run.metrics()], list(range(150)))
 
-    def test_a_stop_is_not_forgotten(self):
+    def test_a_stop_survives_the_coordinator(self):
         self.write_small_job(job__steps=5000, job__checkpoint_every=0)
         run = self.start()
         run.wait_for_steps(3)
@@ -204,7 +204,7 @@ class Killed(Restart):
         self.assertIn("--resume", run.errors)
         self.train("--resume", "--coordinator.store=journal")
 
-    def test_one_after_the_other_without_a_step(self):
+    def test_coordinators_killed_without_a_step_in_between(self):
         self.write_small_job(device__forward_ms=[400.0])
         # The leak check at exit is a child process too: killing it would hang its parent for ever.
         without = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
@@ -227,7 +227,7 @@ class Killed(Restart):
 
 
 class Rehearsed(Restart):
-    def test_between_the_journal_and_the_telling(self):
+    def test_killed_between_the_journal_and_the_send(self):
         undisturbed = self.losses(self.train(name="undisturbed"))
         for step in (0, 3, 5, 10, 19):  # 5: with a checkpoint
             self.job.write_text(self.job.read_text() + "[[fault]]\nkind = \"kill-coordinator\"\n"
@@ -241,7 +241,7 @@ class Rehearsed(Restart):
         self.assertEqual(len(self.told(run, "coordinator")), 5)
         self.assertEqual(len(self.told(run, "start")), 0)  # it died before it could say so
 
-    def test_as_it_is_injected(self):
+    def test_injected_coordinator_deaths(self):
         run = self.start("--job.steps=5000")
         run.wait_for_steps(3)
         for kind in ("kill", "kill"):

@@ -49,11 +49,11 @@ class Resume(Case):
         folder = run.folder
         run.wait_for_steps(6)
         run.process.kill()
-        run.process.wait(LIMIT)  # but not for the processes it has started
+        run.process.wait(LIMIT)  # for the launcher alone, not for the processes it has started
         again = self.train("--resume", "--job.steps=12")
         self.assertEqual([line["step"] for line in again.metrics()], list(range(12)))
-        # A run that replaces this one answers `tenuto status`. One that ends before it could start
-        # leaves the earlier run untouched.
+        # A new run replaces this one, and answers `tenuto status`. Later, a new run whose workers
+        # cannot start leaves the earlier run untouched.
         run = self.start("--overwrite", "--job.steps=4000")
         run.wait_until(lambda: self.is_running(run), "it can be asked")
         run.process.send_signal(TERM)

@@ -96,7 +96,7 @@ class Absent(Case):
             self.job.unlink()
             shutil.rmtree(self.folder / "runs")
 
-    def test_a_worker_comes_to_a_stage_that_has_lost_all(self):
+    def test_a_worker_moves_to_a_stage_that_lost_all(self):
         self.lose_a_stage("auto")
 
     @another_case
@@ -125,7 +125,7 @@ class Absent(Case):
         self.assertEqual(self.losses(run), self.losses(whole))
 
     @another_case
-    def test_resumed_without_another_one(self):
+    def test_resumed_with_other_absent_workers(self):
         self.write_faulty_job()
         whole = self.train(name="whole")
         self.write_faulty_job({"kind": "dead-worker", "worker": "1.0"})
@@ -148,7 +148,7 @@ class Absent(Case):
         self.assertIn("injected fault: from step 10 on worker 1.1 at 0.5 of its speed", run.output)
 
     @another_case
-    def test_a_slow_worker_is_answered_and_the_plan_returns(self):
+    def test_a_slow_worker_changes_the_plan_until_it_heals(self):
         self.write_faulty_job(job__steps=5000, resilience__slow_workers="adapt",
                               job__checkpoint_every=0, job__validate_every=0,
                               job__validate_micros=0)
@@ -182,7 +182,7 @@ class Absent(Case):
         expected = self.losses(quiet)
         self.assertEqual(self.losses(run), {step: expected[step] for step in range(len(times))})
 
-    def test_a_slow_worker_is_wanted_and_taken_back(self):
+    def test_a_slow_worker_is_injected_and_removed(self):
         self.write_faulty_job({"kind": "dead-worker", "worker": "0.1"}, job__steps=5000)
         run = self.start("--job.checkpoint_every=0")
         run.wait_for_steps(6)

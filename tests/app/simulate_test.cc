@@ -102,8 +102,8 @@ TEST(Simulate, Chunks) {
   EXPECT_NE(refused(options, 2).find("3 links, 0 to 2"), std::string::npos);
 }
 
-// Workers that begin their next step when their own list is done: faster than a barrier, slower
-// than not waiting even for the norm.
+// Each worker begins its next step when its own list is done: not slower than with a barrier, not
+// faster than with steps ahead of the norm.
 TEST(Simulate, StepsInTurn) {
   SimulateOptions options = flags(4, 12, "zb-h2");
   options.memory = 7;
@@ -162,7 +162,7 @@ TEST(Simulate, MeasuredTimes) {
 }
 
 // The delay of a slow link is paid once, and 1.5 times the memory of 1F1B is enough for that.
-TEST(Simulate, AnOpenOrderAbsorbsASlowLink) {
+TEST(Simulate, TheAutomaticOrderAbsorbsASlowLink) {
   SimulateOptions options = flags(8, 24, "auto");
   options.forward_ms = options.backward_input_ms = options.backward_weight_ms = {10};
   options.slow_links = {"6:40"};
@@ -330,7 +330,7 @@ TEST(Schedule, ExitCodes) {
 
 // A step that is too long to be counted is refused, and the error names the figure that makes it
 // so. The total of the iterations may be of any length.
-TEST(Simulate, NumbersTooLarge) {
+TEST(Simulate, StepsTooLongToCountAreRefused) {
   SimulateOptions options = flags(4, 3100, "1f1b");
   options.forward_ms = options.backward_input_ms = options.backward_weight_ms = {1e9};
   EXPECT_NE(refused(options, 2).find("longer than 73 years, more than is counted: forward_ms"),
@@ -346,7 +346,7 @@ TEST(Simulate, NumbersTooLarge) {
 }
 
 // Figures of a job that are just out of range, or far: each is refused with the range.
-TEST(Simulate, FiguresOfAJob) {
+TEST(Simulate, FiguresOutOfRangeAreRefused) {
   const std::string path = testing::TempDir() + cat("figures_", getpid(), ".toml");
   const auto refusal = [&](const std::string& section, const std::string& figure) {
     std::ofstream(path) << "[parallel]\nstages = 2\n[device]\nkind = \"paced\"\n"
@@ -376,7 +376,7 @@ TEST(Simulate, FiguresOfAJob) {
 }
 
 // If the time limit ended a search, the reason says so.
-TEST(Simulate, SecondsOfASearch) {
+TEST(Simulate, ASearchEndsAtItsTimeLimit) {
   SimulateOptions options = flags(16, 512, "auto");
   options.memory = 9;
   options.slow_links = {"3:17", "9:31"};

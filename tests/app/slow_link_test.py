@@ -49,21 +49,21 @@ class SlowLink(Case):
         self.assertTrue(picture.startswith("<svg") and "is slow since" in picture)
 
     @another_case
-    def test_observed_alone(self):
+    def test_observe_reports_but_keeps_the_plan(self):
         self.write_faulty_job(fault=True)
         run = self.train("--resilience.slow_links=observe")
         self.assertEqual({line["plan"] for line in run.metrics()}, {"zb-h1"})
         self.assertIn("is slow since step 20", run.output)
 
     @another_case
-    def test_not_looked_at(self):
+    def test_off_reports_nothing(self):
         self.write_faulty_job(fault=True)
         run = self.train("--resilience.slow_links=off")
         self.assertNotIn("is slow", run.output)
 
 
 class Live(Case):
-    def test_status_and_wishes(self):
+    def test_status_and_injected_faults(self):
         run = self.start("--job.steps=5000", "--job.checkpoint_every=0")
         run.wait_for_steps(3)
         where = run.folder / "coordinator.json"
@@ -100,7 +100,7 @@ class Live(Case):
         self.assertEqual(over.returncode, 2)
         self.assertIn("is not a live run", over.stderr)
 
-    def test_a_slow_link_is_wanted_and_taken_back(self):
+    def test_a_slow_link_is_injected_and_removed(self):
         self.write_job(job__steps=5000, job__checkpoint_every=0, job__validate_every=0,
                        job__validate_micros=0, parallel__stages=3, parallel__pipelines=1,
                        parallel__micros=4, resilience__slow_links="off")

@@ -85,7 +85,7 @@ class Staggered(Survival):
         resumed = self.train("--resume", name="resumed")
         self.assertEqual(self.losses(resumed), self.losses(whole))
 
-    def test_deaths_while_some_steps_are_on_trust(self):
+    def test_deaths_before_the_norm_is_known(self):
         chance = random.Random(3)
         self.write_engine_job(optimizer__clip=0)
         norms = [line["gradient_norm"] for line in self.train(name="norms").metrics()]
@@ -104,7 +104,7 @@ class Staggered(Survival):
         self.assertGreater(survived, 0 if SANITIZED else 1)
 
     @another_case
-    def test_a_worker_comes_back(self):
+    def test_a_worker_rejoins(self):
         self.write_job(job__steps=200, parallel__optimizer="staggered", resilience__restarts=1)
         undisturbed = self.losses(self.train("--parallel.optimizer=barrier", name="barrier"))
         run = self.start(name="back")

@@ -59,7 +59,7 @@ class Sums(Case):
             self.skipTest("the machine is too busy to keep the clock")
         self.assertLess(max(off.values()), 0.01, (periods, prices))
 
-    def test_names(self):
+    def test_all_reduces_chosen_by_name(self):
         for way in ("halving", "tree", "direct", "late-one"):
             run = self.train(way, way, steps=6)
             self.assertEqual(len(run.metrics()), 6)

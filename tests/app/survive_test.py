@@ -117,7 +117,7 @@ class Survive(Survival):
         self.assertEqual(len(self.told(run, "death")), 3)
         self.assertEqual(max(line["epoch"] for line in run.metrics()), 4)
 
-    def test_a_worker_that_stands_still_is_expelled(self):
+    def test_a_stopped_worker_is_expelled(self):
         run = self.start(f"--resilience.silence_seconds={SILENCE}")
         run.wait_for_steps(2)
         workers = run.workers()
@@ -129,7 +129,7 @@ class Survive(Survival):
         self.assert_whole(run, 20)
         self.assertRegex(self.told(run, "death")[0], r"worker 2 .* was silent for \d+\.\d s")
 
-    def test_who_has_no_other_holder_ends_the_run_resumably(self):
+    def test_death_of_an_only_holder_ends_the_run_resumably(self):
         run = self.start("--job.steps=500", "--job.checkpoint_every=4")
         run.wait_for_steps(6)
         self.kill(run, 1)
@@ -141,7 +141,7 @@ class Survive(Survival):
         self.assertGreater(again.metrics()[-1]["epoch"], 2)
 
     @another_case
-    def test_a_run_can_be_resumed_whole_after_it_went_on_with_fewer(self):
+    def test_a_run_with_fewer_workers_resumes_with_all(self):
         run = self.start()
         run.wait_for_steps(3)
         self.kill(run, 0)
@@ -209,18 +209,18 @@ class Rehearsed(Survival):
         self.assertEqual(len(self.told(run, "death")), 2)
         return undisturbed, run
 
-    def test_a_model_that_learns_learns_the_same_bits_if_asked_to(self):
+    def test_a_real_model_has_the_same_bits_if_asked_to(self):
         undisturbed, run = self.learn_with_losses("reproducible")
         self.assert_same_bits(run, undisturbed, 14)
 
-    def test_a_model_that_learns_learns_the_same(self):
+    def test_a_real_model_has_the_same_losses(self):
         undisturbed, run = self.learn_with_losses("fast")
         self.assert_whole(run, 14, self.losses(undisturbed))
         # Until the first death not even the last bit differs.
         self.assertEqual([line["loss"] for line in run.metrics()[:5]],
                          [line["loss"] for line in undisturbed.metrics()[:5]])
 
-    def test_what_is_injected(self):
+    def test_injected_deaths(self):
         run = self.start("--job.steps=5000", f"--resilience.silence_seconds={SILENCE}")
         run.wait_for_steps(2)
         answer = self.ask("inject", run, "kill=0.1")

@@ -65,14 +65,14 @@ class Certificates(Case):
         run.process.terminate()
         self.assertEqual(run.finish(), 143, run.errors)
 
-    def test_a_worker_is_no_coordinator(self):
+    def test_a_worker_certificate_is_no_coordinators(self):
         authority = self.authority("ours")
         worker = self.certificate(authority, "worker", of="worker-1")
         run = self.start(f"--coordinator.tls={worker}")
         self.assertNotEqual(run.finish(), 0)
         self.assertIn("has a certificate of the same authority", str(self.logs(run)))
 
-    def test_files_are_looked_at_first(self):
+    def test_certificate_files_are_checked_first(self):
         for name, text, sentence in (("key.pem", None, "key.pem (coordinator.tls) cannot be read"),
                                      ("cert.pem", "soon", "cert.pem (coordinator.tls) is not PEM")):
             folder = self.folder / f"without-{name}"

@@ -8,7 +8,7 @@ from harness import Case, SANITIZED, TENUTO, another_case
 
 
 class Train(Case):
-    def test_a_run_leaves_all_that_it_promises(self):
+    def test_a_run_writes_all_its_files(self):
         self.write_job(job__trace_steps=[3])
         run = self.train()
         self.assertEqual(run.errors, "")
@@ -111,7 +111,7 @@ class Refusals(Case):
                 self.assertIn(word, self.refused(*arguments))
                 self.assertFalse((self.folder / "runs").exists())
 
-    def test_a_job_that_is_not_there(self):
+    def test_a_missing_job_is_refused(self):
         self.job.unlink()
         self.assertIn("job.toml", self.refused())
         for words, sentence in (
@@ -129,7 +129,7 @@ class Refusals(Case):
                 self.assertEqual(nothing.returncode, 2)
                 self.assertIn(sentence, nothing.stderr)
 
-    def test_a_plan_that_cannot_be_is_refused_with_3(self):
+    def test_an_impossible_plan_is_refused_with_3(self):
         sentence = self.refused("--parallel.memory=1", "--parallel.stages=4", expected=3)
         self.assertIn("memory", sentence)
         self.assertFalse((self.folder / "runs").exists())
@@ -153,7 +153,7 @@ class Refusals(Case):
         first.process.terminate()
         self.assertEqual(first.finish(), 143)
 
-    def test_no_device(self):
+    def test_a_missing_network_device_is_refused(self):
         sentence = self.refused("--network.device=nothing0")
         self.assertIn("nothing0", sentence)
 

@@ -26,7 +26,7 @@ double nearest(Wide number) {
   return std::ldexp(static_cast<double>(static_cast<uint64_t>(digits)), dropped);
 }
 
-TEST(ExactSum, IsTheRoundedSumOfWholeNumbersWhereverThePointIs) {
+TEST(ExactSum, IsTheExactSumRoundedAtEveryScale) {
   Random random(3);
   for (int round = 0; round < 2000; ++round) {
     const int point = static_cast<int>(random.below(500)) - 330;
@@ -43,7 +43,7 @@ TEST(ExactSum, IsTheRoundedSumOfWholeNumbersWhereverThePointIs) {
   }
 }
 
-TEST(ExactSum, TheOrderDoesNotMatterAndMoreIsNeverLess) {
+TEST(ExactSum, TheOrderDoesNotMatterAndSumsAreMonotonic) {
   Random random(4);
   for (int round = 0; round < 200; ++round) {
     std::vector<double> terms;

@@ -73,7 +73,7 @@ TEST_F(Files, AFileAboveTheLimitIsRefused) {
   EXPECT_FALSE(read_file("/proc/self/status", 10).ok());
 }
 
-TEST_F(Files, WholeOrNotAtAll) {
+TEST_F(Files, AnUnfinishedWriteLeavesTheOldFile) {
   ASSERT_TRUE(write_file(path("file"), "old").ok());
   {
     auto file = OutputFile::create(path("file"));
@@ -88,7 +88,7 @@ TEST_F(Files, WholeOrNotAtAll) {
   EXPECT_EQ(names(), 1u);
 }
 
-TEST_F(Files, LinksAndRightsStay) {
+TEST_F(Files, LinksAndPermissionsAreKept) {
   fs::create_directory(path("there"));
   fs::create_symlink("there/file", path("link"));
   fs::create_symlink("link", path("links"));
@@ -134,7 +134,7 @@ TEST_F(Files, ADeviceStaysADevice) {
   EXPECT_EQ(names(), 1u);
 }
 
-TEST_F(Files, WhatIsFullIsToldWithTheName) {
+TEST_F(Files, AFullDiskIsReportedWithTheFileName) {
   const Status full = write_file("/dev/full", "text");
   EXPECT_EQ(refused(full).find("cannot write /dev/full: No space left on device; free some space"),
             0u);
@@ -146,7 +146,7 @@ TEST_F(Files, WhatIsFullIsToldWithTheName) {
 }
 
 // A write to the name of an open descriptor goes to the descriptor's position in its file.
-TEST_F(Files, ADescriptorIsWrittenWhereItIs) {
+TEST_F(Files, ADescriptorIsWrittenAtItsPosition) {
   const int descriptor = open(path("file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_GE(descriptor, 0);
   ASSERT_EQ(write(descriptor, "one ", 4), 4);

@@ -100,7 +100,7 @@ TEST(FixedSum, HoldsAsManyTermsAsItSays) {
   }
 }
 
-TEST(FixedSum, CountsWhatIsNoNumberOfItsRange) {
+TEST(FixedSum, CountsNumbersOutsideItsRange) {
   const Floats terms = {0x1p23F, -0x1p23F, std::numeric_limits<float>::infinity(),
                         std::numeric_limits<float>::quiet_NaN(), 1.5F};
   std::vector<FixedSum> sums(terms.size());

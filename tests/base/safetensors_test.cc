@@ -33,7 +33,7 @@ TEST(Checksum, KnownAnswers) {
   EXPECT_EQ(crc32c(bytes_of("123456789")), 0xe3069283U);  // the usual check value
 }
 
-TEST(Checksum, GoesOnFromPieceToPiece) {
+TEST(Checksum, CanBeComputedPieceByPiece) {
   const std::string text = "a text of an odd length, cut in every place";
   const uint32_t whole = crc32c(bytes_of(text));
   for (size_t cut = 0; cut <= text.size(); ++cut) {

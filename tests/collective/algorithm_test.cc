@@ -46,7 +46,7 @@ TEST(Algorithm, EverySizeIsRight) {
 }
 
 // Each member receives and sends 2 (n - 1) / n of the tensor, as the card says.
-TEST(Algorithm, BytesOfThoseThatAreBestForBytes) {
+TEST(Algorithm, BandwidthOptimalAlgorithmsMoveTheLeastBytes) {
   for (const char* name : {"ring", "halving", "direct"}) {
     for (const int32_t count : {2, 3, 6, 7, 8, 13, 16, 33}) {
       const auto made = make_procedure(name, shape_for({}, count));
@@ -67,7 +67,7 @@ TEST(Algorithm, TreeRoundsNearTheCard) {
   }
 }
 
-TEST(Algorithm, TogetherBeatsTheRing) {
+TEST(Algorithm, LateTogetherNeedsFewerRoundsThanTheRing) {
   // Rounds per chunk after the late members have come; the ring takes 2 (n - 1) / n.
   const auto rounds = [](int32_t count, int32_t late) {
     CollectiveShape shape = shape_for({}, count);
@@ -115,7 +115,7 @@ TEST(Algorithm, Refusals) {
             "members x chunks are 104857600: expected 16777216 at most, take fewer chunks");
 }
 
-TEST(Algorithm, TextComesBack) {
+TEST(Algorithm, TextReadsBackEqual) {
   for (const NamedAlgorithm& algorithm : algorithms()) {
     const auto made = make_procedure(algorithm.card.name, shape_for(algorithm.card, 7));
     const std::string text = to_text(made.value());

@@ -34,7 +34,7 @@ int32_t calls_until_late(Chooser& chooser, const std::vector<uint32_t>& waited, 
 }
 
 // The closed form gives the same length as the rounds themselves.
-TEST(Choose, EarlyLengthIsThatOfTheRounds) {
+TEST(Choose, EarlyLengthEqualsTheLengthOfTheRounds) {
   for (int32_t count = 2; count <= 70; ++count) {
     for (const int32_t asked :
          {1, 2, 3, 5, count / 2, count - 2, count - 1, count, 3 * count + 1}) {
@@ -56,7 +56,7 @@ TEST(Choose, EarlyLengthIsThatOfTheRounds) {
   }
 }
 
-TEST(Choose, TellsWhy) {
+TEST(Choose, GivesAReason) {
   Chooser chooser(8, kLink);
   const auto said = [&](int64_t bytes) {
     const Choice choice = chooser.choose(bytes);
@@ -158,7 +158,7 @@ TEST(Choose, AllMembersAgree) {
 }
 
 // If one number of one call differs, the fingerprints differ from then on.
-TEST(Choose, FingerprintTellsAnyDifference) {
+TEST(Choose, AnyDifferenceChangesTheFingerprint) {
   const uint64_t seed = 4;
   Random random(seed);
   const int32_t count = 5;

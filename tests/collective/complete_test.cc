@@ -349,7 +349,7 @@ TEST(Complete, DeathsInCompletions) {
 }
 
 // A member has ended with a sum; a sum over more members is there too, but must not be used.
-TEST(Complete, WhoHasEndedIsNotContradicted) {
+TEST(Complete, AnEndedMembersResultIsKept) {
   const std::vector<WorkerId> members{{0}, {1}, {2}, {3}, {4}, {5}};
   std::vector<MemberHolding> holdings(6);
   holdings[0].ended = true;
@@ -360,7 +360,7 @@ TEST(Complete, WhoHasEndedIsNotContradicted) {
   EXPECT_TRUE(made.whole);
 }
 
-TEST(Complete, MembersThatEndedDifferentlyAreSeen) {
+TEST(Complete, ContradictingResultsAreDetected) {
   const std::vector<WorkerId> members{{0}, {1}, {2}};
   std::vector<MemberHolding> holdings(3);
   for (const size_t at : {0, 1}) {

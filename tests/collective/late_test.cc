@@ -15,9 +15,9 @@
 namespace tenuto {
 namespace {
 
-// Checks the rules of the exchange that `check` does not know. `check` knows: one message a port
-// and round, only a whole sum is put and only where it is missing, each contribution once, all
-// complete.
+// Checks the rules of the exchange that check() does not. check() refuses two messages at one port
+// in a round, a put of an incomplete sum or to a member that has the sum, a contribution that is
+// added twice or never, and members that end without the sum.
 void expect_exchange(const Procedure& procedure, int32_t count, int32_t asked) {
   const Collective& collective = procedure.collective;
   const WorkerId late = procedure.late.back();
@@ -47,7 +47,7 @@ void expect_exchange(const Procedure& procedure, int32_t count, int32_t asked) {
       EXPECT_TRUE(answered) << r;
     }
   }
-  // `part` is not counted: of three members in a chain the late one gets the whole instead.
+  // `part` may have fewer chunks: in a chain of three the late member gets the whole sum instead.
   EXPECT_EQ(raw.size(), static_cast<size_t>(chunks));
 }
 
@@ -101,7 +101,7 @@ TEST(Late, LargeSizes) {
 TEST(Late, OwnersAreBalanced) {
   for (int32_t count = 4; count <= 64; ++count) {
     for (const int32_t chunks : {count - 1, 3 * count, 10}) {
-      if (count == 6) continue;  // rounded up; below
+      if (count == 6) continue;  // chunks are rounded up to a multiple of 5
       const auto made = late_rounds(count, chunks);
       std::vector<int32_t> owned(static_cast<size_t>(count - 1), 0);
       for (const int32_t owner : made.value().owners) ++owned[static_cast<size_t>(owner)];
@@ -154,7 +154,7 @@ TEST(Late, Join) {
         shape.late.push_back(shape.members[static_cast<size_t>((i * 5 + 2) % count)]);
       }
       if (std::set<WorkerId>(shape.late.begin(), shape.late.end()).size() < shape.late.size()) {
-        continue;  // 5 divides the count
+        continue;  // 5 divides the count: a member was chosen twice
       }
       for (const char* name : {"late-join", "late-together"}) {
         const auto made = make_procedure(name, shape);

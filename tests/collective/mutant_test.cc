@@ -30,8 +30,8 @@ class Damage {
     index_ = pick(rounds[round_].moves.size());
   }
 
-  // Draws a kind of damage: it removes what no other move supplies, or breaks a rule of procedures.
-  // Returns nothing if this move cannot be damaged in this way.
+  // Damages the move in a way that is drawn: a chunk is then missing somewhere, or a rule of
+  // procedures is broken. Returns nothing if this move cannot be damaged in this way.
   std::optional<Mutant> draw() {
     const int64_t kind = random_.below(9);
     auto& rounds = collective().rounds;
@@ -152,7 +152,7 @@ TEST(Mutants, AllAreRefused) {
   for (const auto& [kind, times] : kinds) std::printf("%s: %d\n", kind.c_str(), times);
 }
 
-TEST(Mutants, RulesOfProceduresAreToldByName) {
+TEST(Mutants, BrokenRulesOfProceduresAreNamed) {
   const auto message = [](Procedure procedure) {
     const auto facts = check(procedure);
     return facts.ok() ? std::string() : facts.error().message;

@@ -109,7 +109,7 @@ TEST(ReadyBoard, LateInOneIsLateInTheNext) {
   EXPECT_EQ(board.at(60, 2, 2), "0@0.2: all, 1@0.2: all, 2@0.2: all");
 }
 
-TEST(ReadyBoard, OtherFormsOfTheGroup) {
+TEST(ReadyBoard, ArrivalsOfAnotherMembershipAreVoid) {
   Board board(4);
   board.at(0, 0, 7);
   board.at(1, 1, 7);
@@ -122,7 +122,7 @@ TEST(ReadyBoard, OtherFormsOfTheGroup) {
 }
 
 // The patience is the best one for the gaps seen so far, plus a quarter, and at most break-even.
-TEST(ReadyBoard, PatienceByWhatWasSeen) {
+TEST(ReadyBoard, PatienceFollowsTheObservedGaps) {
   const auto gaps = [](std::initializer_list<int> us) {
     std::vector<Duration> made;
     for (const int each : us) made.emplace_back(microseconds(each));
@@ -141,7 +141,7 @@ Duration time_of(Duration gap, Duration patience) {
   return std::max(patience + microseconds(60), gap) + microseconds(70);
 }
 
-TEST(ReadyBoard, PatienceAgainstEveryOther) {
+TEST(ReadyBoard, PatienceIsNearTheBestInHindsight) {
   Random random(5);
   for (int round = 0; round < 2000; ++round) {
     std::vector<Duration> gaps(static_cast<size_t>(3 + random.below(10)));
@@ -162,7 +162,7 @@ TEST(ReadyBoard, PatienceAgainstEveryOther) {
     for (Duration patience{}; patience <= microseconds(30); patience += Duration(250)) {
       least = std::min(least, sum(patience));
     }
-    // The extra quarter costs its own length in each call in which a member comes later.
+    // The patience is up to a quarter longer than the best one, which may cost that in each call.
     ASSERT_LE(sum(taken), least + best / 4 * static_cast<int64_t>(gaps.size())) << round;
   }
 }
@@ -191,7 +191,7 @@ class DrawnGroup {
     }
     now_ += microseconds(1000);
     take();
-    // The first arrival of a new form answers all arrivals of the forms before.
+    // A death gives the group a new form. The first arrival in that form answers all earlier ones.
     for (const auto& [key, count] : owed_) {
       const auto [place, form, call] = key;
       ASSERT_EQ(count, 1) << "place " << place << ", form " << form << ", call " << call;

@@ -81,7 +81,7 @@ class ProcedureRun {
     }
   }
 
-  // Returns false if no message can arrive before all have arrived.
+  // Returns false on a deadlock: messages are left and none can arrive.
   bool run() {
     for (size_t done = 0; done < messages_.size(); ++done) {
       for (size_t member = 0; member < chains_.size(); ++member) advance(member);

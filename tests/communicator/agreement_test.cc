@@ -71,7 +71,7 @@ TEST(Agreement, ReportsGoOverTheWire) {
   }
 }
 
-TEST(Agreement, OtherWordsAreRefused) {
+TEST(Agreement, DamagedReportsAreRefused) {
   int64_t refused = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     Random random(mix(62, seed));
@@ -91,7 +91,7 @@ TEST(Agreement, OtherWordsAreRefused) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST(Agreement, WhoHearsOfOtherDeadBeginsTheNextAttempt) {
+TEST(Agreement, ADifferentSetOfDeadBeginsTheNextAttempt) {
   Agreement mine(4, 0, 3);
   mine.lose(3);
   mine.begin({});
@@ -115,13 +115,13 @@ TEST(Agreement, WhoHearsOfOtherDeadBeginsTheNextAttempt) {
   third.begin({});
   third.hear_dead(1, 1, set_of(4, {}));
   EXPECT_EQ(third.stand(), Agreement::Stand::Next);
-  // Words of other attempts are ignored.
+  // Messages of other attempts are ignored.
   third.begin({});
   third.hear_dead(1, 1, set_of(4, {0}));
   EXPECT_EQ(third.stand(), Agreement::Stand::Waits);
 }
 
-TEST(Agreement, TooFewAndGivenUpAreRefused) {
+TEST(Agreement, TooFewSurvivorsAndExpelledMembersAreRefused) {
   Agreement few(4, 0, 3);
   few.lose(2);
   few.lose(3);
@@ -165,7 +165,7 @@ class Decisions : public testing::Test {
   std::vector<MemberReport> reports_{4};
 };
 
-TEST_F(Decisions, WhatAllHaveBegunIsCompleted) {
+TEST_F(Decisions, ACallThatAllHaveBegunIsCompleted) {
   EXPECT_EQ(kind(), CallOutcome::Kind::Complete);
   EXPECT_EQ(decided().calls.at(7).completion.contributors, set_of(4, {0, 1, 2}));
   end(1);
@@ -175,7 +175,7 @@ TEST_F(Decisions, WhatAllHaveBegunIsCompleted) {
   EXPECT_TRUE(decided().calls.empty()) << "it is over";
 }
 
-TEST_F(Decisions, WhatSomeHaveNotBegunIsMadeAgain) {
+TEST_F(Decisions, ACallThatSomeHaveNotBegunIsRepeated) {
   reports_[2].calls.clear();
   reports_[2].next = 7;
   EXPECT_EQ(kind(), CallOutcome::Kind::Again);
@@ -185,14 +185,14 @@ TEST_F(Decisions, WhatSomeHaveNotBegunIsMadeAgain) {
   EXPECT_TRUE(decided().broken) << "it cannot have ended";
 }
 
-TEST_F(Decisions, OfAnotherFormOfTheGroup) {
+TEST_F(Decisions, ACallOfAnotherGenerationIsRepeated) {
   call(1).generation = 2;
   EXPECT_EQ(kind(), CallOutcome::Kind::Again);
   call(1).generation = -1;
   EXPECT_EQ(kind(), CallOutcome::Kind::Again);
 }
 
-TEST_F(Decisions, WhatIsLostForOneIsLostForAll) {
+TEST_F(Decisions, ACallLostForOneIsLostForAll) {
   call(0).lost = true;
   EXPECT_EQ(kind(), CallOutcome::Kind::Lost);
   end(1);
@@ -201,21 +201,21 @@ TEST_F(Decisions, WhatIsLostForOneIsLostForAll) {
   EXPECT_TRUE(decided().calls.empty());
 }
 
-TEST_F(Decisions, WhoNeedsWhatAnotherLetGoOfIsTold) {
+TEST_F(Decisions, AReleasedCallThatOthersNeedEndsTheGroup) {
   reports_[0].calls.clear();
   const CallOutcomes outcomes = decided();
   ASSERT_TRUE(outcomes.broken);
   EXPECT_NE(outcomes.broken->find("have released its memory"), std::string::npos);
 }
 
-TEST_F(Decisions, OtherFingerprintsEndTheGroup) {
+TEST_F(Decisions, DifferingFingerprintsEndTheGroup) {
   call(2).fingerprint = 6;
   const CallOutcomes outcomes = decided();
   ASSERT_TRUE(outcomes.broken);
   EXPECT_NE(outcomes.broken->find("made different calls as call 7"), std::string::npos);
 }
 
-TEST_F(Decisions, OtherCallsAreNotCompleted) {
+TEST_F(Decisions, CallsWithoutIntactInputsAreLost) {
   for (const size_t place : {0, 1, 2}) call(place).completes = call(place).intact = false;
   EXPECT_EQ(kind(), CallOutcome::Kind::Lost);
 }

@@ -31,7 +31,7 @@ class Processes(unittest.TestCase):
             self.assertEqual(out.splitlines()[0], f"member {place} of 4: 2.5")
             self.assertIn("calls of about 4194304 bytes: ", out)
 
-    def test_usage_and_what_cannot_be(self):
+    def test_usage_and_refusals(self):
         process = self.start("127.0.0.1:7000", 0)
         out, errors = process.communicate(timeout=LIMIT)
         self.assertEqual((out, errors), ("", "usage: all_reduce HOST:PORT PLACE COUNT\n"))

@@ -1,5 +1,5 @@
-// By which algorithm a group makes its calls: all members choose alike, from when the members came
-// to earlier calls or from what a ready service tells.
+// Which algorithm a group uses for a call: all members choose the same one, by the arrival times of
+// earlier calls or by the answer of a ready service.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 // Each member has its own clock and arrives at each call after a delay drawn from the seed. All
 // hear exactly these delays, choose the same algorithms and write the same notes. Member 2 is late
 // in the first calls, other members later.
-TEST(Communicator, AutoChoosesAlikeByWhatAllTold) {
+TEST(Communicator, AutoChoosesTheSameAtAllMembers) {
   constexpr int kCalls = kSanitized ? 60 : 300;
   const int32_t count = 5;
   for (const int32_t ahead : {1, 3}) {
@@ -123,7 +123,7 @@ void call_with_a_late_member(std::set<std::string>& notes) {
   EXPECT_EQ(findings.first(), "");
 }
 
-TEST(Communicator, AsksWhoIsLate) {
+TEST(Communicator, AReadyServiceNamesTheLateMember) {
   std::set<std::string> notes;
   const auto is_told = [&](int32_t late) {
     return std::any_of(notes.begin(), notes.end(), [late](const std::string& note) {
@@ -196,7 +196,7 @@ TEST(Communicator, ALostReadyServiceIsNamed) {
       &ready);
 }
 
-TEST(Communicator, OtherSettingsOfAutoDoNotMatch) {
+TEST(Communicator, DifferentAutoSettingsAreRefused) {
   Wires wires(3);
   std::vector<std::string> said(3);
   CommunicatorSettings settings;
@@ -219,7 +219,7 @@ TEST(Communicator, OtherSettingsOfAutoDoNotMatch) {
   EXPECT_NE(all.find("same calls"), std::string::npos) << all;
 }
 
-TEST(Communicator, LinksAreMeasuredAlike) {
+TEST(Communicator, AllMembersUseTheSameMeasuredLink) {
   for (const auto kind : {Wires::Kind::Memory, Wires::Kind::Ucx}) {
     Wires wires(3, kind);
     std::vector<AlphaBeta> links(3);

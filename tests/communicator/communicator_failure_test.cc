@@ -68,7 +68,7 @@ struct GroupRun {
   bool in_place = false;
   Operation operation = Operation::Sum;
   std::map<int32_t, int64_t> deaths;  // by place: at which of its calls to the wire
-  int calls = 2;                      // then one more, after which these have ended at all members
+  int calls = 2;                      // in which members may die; one more call follows
   int at_once = 1;                    // concurrent calls
   int64_t elements = 37;
   int32_t least = 0;
@@ -326,7 +326,7 @@ void report(const Counts& counts) {
             << counts.survivors << " with the survivors, " << counts.lost << " not to be had\n";
 }
 
-TEST(CommunicatorFailure, AMemberAtEachOfItsCalls) {
+TEST(CommunicatorFailure, AMemberDiesAtEachOfItsCalls) {
   Counts counts;
   const int32_t members = kSanitized ? 4 : 8;
   for (const auto& [algorithm, chunks] : std::vector<std::pair<std::string, int32_t>>{
@@ -370,7 +370,7 @@ TEST(CommunicatorFailure, InPlace) {
 
 // A member whose calls have all ended, some with an error, is done long before the slow members and
 // may have data that they lack. It leaves after them, and all members get the same results.
-TEST(CommunicatorFailure, WhoIsThroughEarlyHelpsTheSlow) {
+TEST(CommunicatorFailure, AFinishedMemberStaysForSlowOnes) {
   Counts counts;
   for (const char* const algorithm : {"late-one", "halving"}) {
     GroupRun run;
@@ -503,7 +503,7 @@ TEST(CommunicatorFailure, ASilentMember) {
 
 // In an agreement a member announces a report with more words than any report may have: the group
 // ends with an error, and allocates no memory for the words.
-TEST(CommunicatorFailure, MoreWordsThanAReportHas) {
+TEST(CommunicatorFailure, AnOversizedReportEndsTheGroup) {
   constexpr int64_t kAttempt = 1, kTooMany = (int64_t{1} << 26) + 1, kNoLimit = int64_t{1} << 40;
   for (const int64_t size : {kTooMany, kNoLimit, int64_t{-1}}) {
     MemoryNetwork network;

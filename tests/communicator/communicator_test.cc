@@ -65,7 +65,7 @@ TEST(Communicator, EveryElementAndOperationByEveryAlgorithm) {
 
 // Signed zeros and NaNs: the late member and the owner of a chunk combine them in opposite order
 // and must get the same bits.
-TEST(Communicator, SignsOfZerosAndNoNumbersAreTheSameForAll) {
+TEST(Communicator, SignedZerosAndNansAreTheSameAtAllMembers) {
   const int32_t count = 6;
   Wires wires(count);
   Findings findings;
@@ -181,7 +181,7 @@ TEST(Communicator, ALostMemberIsNamed) {
   }
 }
 
-TEST(Communicator, SilenceIsNamed) {
+TEST(Communicator, ASilentMemberIsNamed) {
   Wires wires(3);
   std::vector<std::string> said(3);
   CommunicatorSettings settings = plain_settings();
@@ -204,7 +204,7 @@ TEST(Communicator, SilenceIsNamed) {
   EXPECT_TRUE(named) << both;
 }
 
-TEST(Communicator, AsksForWhatItNeeds) {
+TEST(Communicator, InvalidCallsAreRefused) {
   Wires wires(2);
   wires.run(plain_settings(), [&](Communicator& group, int32_t) {
     const auto said = [&](const std::function<void(CallRequest&)>& change) {
@@ -259,7 +259,7 @@ TEST(Communicator, AsksForWhatItNeeds) {
 }
 
 // An algorithm that does not fit these members is replaced by the ring, with a note.
-TEST(Communicator, TakesTheRingInPlaceOfWhatCannotBe) {
+TEST(Communicator, UsesTheRingIfAnAlgorithmDoesNotFit) {
   Wires wires(1);
   wires.run(plain_settings(), [&](Communicator& group, int32_t) {
     const Status status = reduce(group, 10, [](CallRequest& it) {
@@ -273,7 +273,7 @@ TEST(Communicator, TakesTheRingInPlaceOfWhatCannotBe) {
   });
 }
 
-TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
+TEST(Communicator, PendingCallsAreLimited) {
   Wires wires(1);
   wires.run(plain_settings(), [&](Communicator& group, int32_t) {
     std::vector<float> numbers(4);
@@ -292,7 +292,7 @@ TEST(Communicator, CallsThatNobodyWaitsForAreBounded) {
 // A group keeps a limited number of procedures, of ways to slice each, and of ended calls. This
 // test needs more of each, with three calls under way at a time. The group makes again what it has
 // forgotten, and every sum is right.
-TEST(Communicator, MoreOfEverythingThanIsKept) {
+TEST(Communicator, EvictedCacheEntriesAreMadeAgain) {
   constexpr size_t kCalls = 1200, kUnderWay = 3, kSets = kUnderWay + 2;
   for (const bool survives : {false, true}) {
     Wires wires(3);
@@ -333,7 +333,7 @@ TEST(Communicator, MoreOfEverythingThanIsKept) {
 }
 
 // The newest notes are kept.
-TEST(Communicator, MoreNotesThanAreKept) {
+TEST(Communicator, OnlyTheNewestNotesAreKept) {
   constexpr size_t kOld = 44;
   Wires wires(1);
   wires.run(plain_settings(), [&](Communicator& group, int32_t) {

@@ -133,7 +133,7 @@ TEST(Join, WithAReadyService) {
 }
 
 // A member that is refused does not keep its place: the right one comes later and joins.
-TEST(Join, OneAloneWithAReadyServiceIsRefused) {
+TEST(Join, AMemberWithAnotherReadyServiceSettingIsRefused) {
   const std::string meeting = free_address();
   std::vector<JoinSettings> all{place_of(meeting, 0, 2), place_of(meeting, 1, 2),
                                 place_of(meeting, 1, 2)};
@@ -187,7 +187,7 @@ TEST(Join, APlaceIsTakenOnce) {
   EXPECT_TRUE(has(refused, "one process at each place")) << refused;
 }
 
-TEST(Join, WhoIsMissingIsNamed) {
+TEST(Join, MissingMembersAreNamed) {
   JoinSettings alone = place_of(free_address(), 0, 3);
   alone.limit = std::chrono::milliseconds(300);
   const auto joined = join(alone);
@@ -196,7 +196,7 @@ TEST(Join, WhoIsMissingIsNamed) {
       << joined.error().message;
 }
 
-TEST(Join, AsksForWhatItNeeds) {
+TEST(Join, InvalidSettingsAreRefused) {
   const auto said = [](const JoinSettings& settings) {
     const auto joined = join(settings);
     return joined.ok() ? std::string("joined") : joined.error().message;

@@ -74,20 +74,20 @@ class Processes(unittest.TestCase):
             self.assertTrue(set(map(str, alive)) <= set(line.split()[2:]), f"seed {seed}: {line}")
         self.assertEqual(said[0][-1].split()[2:], list(map(str, alive)), f"seed {seed}")
 
-    def test_the_late_one(self):
+    def test_the_late_member_dies(self):
         self.play("late-one", [4], 1)
 
-    def test_an_early_one(self):
+    def test_an_early_member_dies(self):
         self.play("late-one", [1], 2)
 
-    def test_the_one_at_the_meeting(self):
+    def test_the_member_at_the_meeting_address_dies(self):
         self.play("ring", [0], 3)
 
-    def test_where_the_ready_service_is_and_another_one(self):
+    def test_the_ready_services_host_or_another_dies(self):
         self.play("asked", [0], 6)
         self.play("asked", [3], 7)
 
-    def test_two(self):
+    def test_two_members_die(self):
         self.play("halving", [2, 3], 4)
         self.play("late-one", [0, 4], 5)
 

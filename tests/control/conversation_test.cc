@@ -136,7 +136,7 @@ struct Singer {
   std::unique_ptr<Client> client;
 };
 
-TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
+TEST(Conversation, ReportsAndInstructionsArrive) {
   Coordinator coordinator;
   Instruction instruction;
   instruction.sequence = 1;
@@ -184,13 +184,13 @@ TEST(Conversation, ReportsGoUpAndOrdersComeDown) {
 
 // A plan of many micro-batches is longer than gRPC's default limit, and than a worker's message may
 // be.
-TEST(Conversation, ALongPlanComesDown) {
+TEST(Conversation, ALongPlanArrives) {
   Coordinator coordinator;
   Instruction instruction;
   instruction.sequence = 1;
   instruction.directive.members = {{0}, {1}};
   const std::string plan = plan_text("1f1b");
-  const std::string space(size_t{80} << 20, ' ');  // as in a text of so many ops
+  const std::string space(size_t{80} << 20, ' ');  // the text is as long as one of very many ops
   coordinator.server->tell(instruction, plan + space);
   Singer singer(settings_for(coordinator, 1), {.version = 3});
   ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; })) << singer.end();
@@ -280,7 +280,7 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
 }
 
 // Each worker is told its own part of the rest of a step.
-TEST(Conversation, WhatIsLeftOfAStepTravelsWhole) {
+TEST(Conversation, EachWorkerGetsItsPartOfTheRest) {
   RestOfStep rest{3, 7, 2, {}, {{{kSome[2]}, {}}, {{kSome[0], kSome[1], kSome[3]}, {{2}, {4}}}}};
   for (const int32_t worker : {0, 1}) {
     wire::Rest message;
@@ -301,7 +301,7 @@ TEST(Conversation, OnlyTheNewestOfManyReportsMatters) {
   EXPECT_EQ(coordinator.last[0].sequence, 501);
 }
 
-TEST(Conversation, StrangersAreRefusedWithASentence) {
+TEST(Conversation, WorkersOfOtherJobsAreRefused) {
   Coordinator coordinator;
   const auto refused = [&](const ClientSettings& settings) {
     Singer singer(settings);
@@ -326,7 +326,7 @@ TEST(Conversation, StrangersAreRefusedWithASentence) {
 
 // Messages of clients that do not speak gRPC, that send more than a message may have, or that
 // change from the right token to a wrong one: the run ignores them and goes on.
-TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
+TEST(Conversation, GarbageAndOversizedMessagesAreHarmless) {
   Coordinator coordinator;
   Singer singer(settings_for(coordinator, 1), {.version = 1});
   ASSERT_TRUE(coordinator.hears(1, false, 1));
@@ -378,7 +378,7 @@ TEST(Conversation, GarbageAndOversizedMessagesHarmNobody) {
   EXPECT_TRUE(coordinator.hears(1, false, 2));
 }
 
-TEST(Conversation, ANumberIsTakenOnce) {
+TEST(Conversation, AWorkerNumberIsTakenOnce) {
   Coordinator coordinator;
   Singer first(settings_for(coordinator, 0));
   ASSERT_TRUE(coordinator.hears(0, false));
@@ -464,7 +464,7 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
   EXPECT_EQ(singer.client->told()->instruction.directive.committed, 10);
 }
 
-TEST(Conversation, NobodyIsWaitedForAfterTheEnd) {
+TEST(Conversation, AWorkerDoesNotReconnectAfterTheEnd) {
   auto coordinator = std::make_unique<Coordinator>();
   Instruction last = instruction_of(1, 10);
   last.directive.phase = Phase::Out;
@@ -479,7 +479,7 @@ TEST(Conversation, NobodyIsWaitedForAfterTheEnd) {
 
 // A process may open another stream before the coordinator knows that its first one has ended. It
 // does not count as a second process with the same number.
-TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
+TEST(Conversation, AProcessMayOpenASecondStream) {
   Coordinator coordinator;
   const auto channel =
       grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
@@ -511,7 +511,7 @@ TEST(Conversation, TheSameProcessMaySpeakOnAnotherStream) {
   (void)late->Finish();
 }
 
-TEST(Conversation, NobodyAnswers) {
+TEST(Conversation, AnAbsentCoordinatorIsReported) {
   QueueMailbox mailbox;
   const ClientSettings settings{.coordinator = "127.0.0.1:1",
                                 .job = "choir",

@@ -95,9 +95,9 @@ TEST(DecideRandom, DeathsAtAnyMomentLoseNothingWhileEveryStageHasAHolder) {
   EXPECT_GT(hopeless, 100 / kPart);
 }
 
-// Deaths and false suspicions at any moment, while reports and orders are lost, doubled and late:
-// as long as every stage has a holder, all steps are committed, each from one try, with all its
-// losses.
+// Deaths and false suspicions at any moment, while reports and instructions are lost, doubled and
+// late: as long as every stage has a holder, all steps are committed, each from one attempt, with
+// all its losses.
 TEST(DecideRandom, StepsGoOnWithoutTheDeadWhileEveryStageHasAHolder) {
   int32_t survived = 0, hopeless = 0, redone = 0, forward = 0, several = 0;
   for (uint64_t seed = 0; seed < 3000 / kPart; ++seed) {
@@ -156,7 +156,7 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
 
 // The same while new processes replace dead workers at any moment, also dead donors and joiners:
 // every worker with a state has the committed one, in all its pieces.
-TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
+TEST(DecideRandom, RejoinedWorkersHaveTheCommittedState) {
   int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
     const Case of = make_long_case(seed);
@@ -184,9 +184,9 @@ TEST(DecideRandom, WorkersComeBackAndHaveTheCommittedState) {
   EXPECT_GT(whole, 50 / kPart);
 }
 
-// Both at once: a coordinator that starts while a worker learns does not know which pieces the
-// worker has.
-TEST(DecideRandom, JoinersLearnWhileCoordinatorsAreReplaced) {
+// Both at once: a coordinator that starts during a state transfer does not know which pieces the
+// joiner has.
+TEST(DecideRandom, StateTransfersSurviveNewCoordinators) {
   int32_t survived = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {
     const Case of = make_long_case(seed);
@@ -208,7 +208,7 @@ TEST(DecideRandom, JoinersLearnWhileCoordinatorsAreReplaced) {
 
 // Runs that begin with fewer workers than they are planned for. The others join later, like workers
 // that come back, also while coordinators are replaced.
-TEST(DecideRandom, RunsGrow) {
+TEST(DecideRandom, AbsentWorkersJoinLater) {
   int32_t learned = 0, grown = 0, whole = 0;
   for (uint64_t seed = 0; seed < 300 / kPart; ++seed) {
     const Case of = make_long_case(seed);
@@ -330,9 +330,9 @@ TEST(DecideRandom, ACoordinatorIsReplacedAtAnyMoment) {
 }
 
 // Workers report what they have of the open step and run the rest of it, while workers die again
-// and come back, and coordinators are replaced: the rest is always of one try, and so is every
-// committed version.
-TEST(DecideRandom, WhatIsLeftOfAStepIsOfOneTry) {
+// and come back, and coordinators are replaced: all values of the rest are always of one attempt,
+// and so is every committed version.
+TEST(DecideRandom, TheRestOfAStepIsOfOneAttempt) {
   int32_t survived = 0, resumed = 0, redone = 0, back = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 2400 / kPart; ++seed) {
     Case of = seed % 8 == 0 ? make_long_case(seed) : make_case(seed);

@@ -50,7 +50,7 @@ TEST(Decide, ReportsOfAnotherEpochOrPhaseDoNotCommit) {
   EXPECT_EQ(run.state.committed, 1);
 }
 
-TEST(Decide, AnOvertakenReportChangesNothing) {
+TEST(Decide, AnOutdatedReportChangesNothing) {
   Play run;
   run.connect();
   const Report early = run.reports[0];
@@ -88,14 +88,14 @@ TEST(Decide, AVersionThatIsSavedIsCommittedWithItsShards) {
   EXPECT_EQ(run.state.saved, 4);
 }
 
-TEST(Decide, WhenASaverWasToldTooLateTheNextVersionIsSaved) {
+TEST(Decide, ASaverToldTooLateSavesTheNextVersion) {
   Play run;
   run.connect();
   run.advance_to(3);
   Decision decision;
   for (size_t i = 0; i < 4; ++i) {
     run.step(i);
-    if (i == 0) run.reports[0].shards.clear(), run.state.shards.clear();  // it went on instead
+    if (i == 0) run.reports[0].shards.clear(), run.state.shards.clear();  // did not save
     decision = run.report(i);
   }
   EXPECT_EQ(run.state.committed, 4);
@@ -127,7 +127,7 @@ TEST(Decide, ACheckpointThatIsAskedForComesTwoVersionsLater) {
   EXPECT_EQ(run.state.told.save_version, 4);
 }
 
-TEST(Decide, ARepairedConnectionIsToldOnce) {
+TEST(Decide, ARepairedConnectionIsReportedOnce) {
   Play run;
   run.connect();
   run.advance_to(2);
@@ -145,7 +145,7 @@ TEST(Decide, ARepairedConnectionIsToldOnce) {
   EXPECT_EQ(run.state.situation, Situation::Running);
 }
 
-TEST(Decide, ASignalStopsAfterTheStepThatSomeoneMayHaveEnded) {
+TEST(Decide, ASignalStopsAfterTheNewestStepThatAnyWorkerEnded) {
   Play run;
   run.connect();
   run.advance_to(2);
@@ -197,7 +197,7 @@ TEST(Decide, AStepThatDoesNotEndInTimeIsAbandonedAtAStop) {
 
 // Pipeline 0 has ended step 2. Worker 3 has ended it too, or dies in it before it reports its loss.
 // Then the step is abandoned, though every stage has done it, because its loss is lost.
-TEST(Decide, ADeathIsNamedAndTheNewestCommonVersionWithAllItsLossesIsSaved) {
+TEST(Decide, ADeathSavesTheNewestCommonVersionWithItsLosses) {
   for (const bool told : {true, false}) {
     Play run;
     run.connect();
@@ -264,7 +264,7 @@ TEST(Decide, AStepWithoutAllItsLossesIsNotCommitted) {
   }
 }
 
-TEST(Decide, WhoIsAheadTakesItsStepBack) {
+TEST(Decide, AWorkerThatIsAheadUndoesItsStep) {
   Play run;
   run.connect();
   run.advance_to(2);
@@ -280,7 +280,7 @@ TEST(Decide, WhoIsAheadTakesItsStepBack) {
   EXPECT_EQ(run.state.ending->exit_code, 75);
 }
 
-TEST(Decide, WithoutAHolderTheLastCheckpointCounts) {
+TEST(Decide, WithoutAHolderTheLastCheckpointIsUsed) {
   for (const int64_t steps : {2, 5}) {
     Play run;
     run.connect();
@@ -312,7 +312,7 @@ TEST(Decide, ALostPeerIsExplainedByItsDeath) {
   EXPECT_TRUE(run.state.members[2].alive);
 }
 
-TEST(Decide, AWorkerThatNobodyReachesIsDeadAfterAWhile) {
+TEST(Decide, AWorkerThatPeersLostIsDeclaredDead) {
   Play run;
   run.connect();
   run.reports[2].lost_peers = {{3}};
@@ -340,7 +340,7 @@ TEST(Decide, ASilentWorkerIsDead) {
             "worker 3 (stage 1 of pipeline 1) was silent for 60.0 s in step 0");
 }
 
-TEST(Decide, WhoDoesNotAnswerWhileSalvagingIsDeadToo) {
+TEST(Decide, AWorkerSilentWhileSalvagingIsDeclaredDead) {
   Play run;
   run.connect();
   run.advance_to(1);
@@ -358,7 +358,7 @@ TEST(Decide, WhoDoesNotAnswerWhileSalvagingIsDeadToo) {
   EXPECT_EQ(run.state.ending->exit_code, 75);
 }
 
-TEST(Decide, ALossThatIsNoNumberEndsTheRunBeforeItsStep) {
+TEST(Decide, ANanLossEndsTheRunBeforeItsStep) {
   for (const bool skipped : {true, false}) {
     Play run;
     run.connect();
@@ -382,7 +382,7 @@ TEST(Decide, ALossThatIsNoNumberEndsTheRunBeforeItsStep) {
   }
 }
 
-TEST(Decide, AFullDiskEndsInASentenceAndKeepsTheLastCheckpoint) {
+TEST(Decide, AFullDiskEndsTheRunAndKeepsTheCheckpoint) {
   Play run;
   run.connect();
   run.advance_to(5);

@@ -125,7 +125,7 @@ std::vector<Edit> play_story() {
   return run.edits;
 }
 
-TEST(Edit, TheEditsOfARunReadAsItsStory) {
+TEST(Edit, EditsPrintWhatHappenedInARun) {
   std::string story;
   for (const Edit& edit : play_story()) {
     if (!is_routine(edit)) story += to_text(edit) + "\n";
@@ -191,7 +191,7 @@ the run ends with exit code 143: stopped by signal 15 after step 24
 }
 
 // A state that has had the same edits is the same state.
-TEST(Edit, WhoAppliesTheEditsHasTheState) {
+TEST(Edit, ApplyingAllEditsGivesTheSameState) {
   Story run;
   run.steps(2);
   run.lose();

@@ -13,7 +13,7 @@
 namespace tenuto {
 namespace {
 
-TEST(Decide, NobodyRunsBeforeAllAreConnected) {
+TEST(Decide, NoWorkerRunsBeforeAllAreConnected) {
   Play run;
   EXPECT_EQ(run.state.told.directive.phase, Phase::Frozen);
   for (size_t i = 0; i < 3; ++i) {
@@ -55,7 +55,7 @@ TEST(Decide, ARunBeginsWithoutAnAbsentWorker) {
             "holds stage 1");
 }
 
-TEST(Decide, WhoDoesNotComeForwardIsNamed) {
+TEST(Decide, AWorkerThatDoesNotConnectIsNamed) {
   Play run;
   run.reports[2].connected = true;
   run.report(2);
@@ -71,7 +71,7 @@ TEST(Decide, WhoDoesNotComeForwardIsNamed) {
 }
 
 // Another process takes the place of one that dies before the first step, and all connect anew.
-TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
+TEST(Decide, AWorkerDeadBeforeTheFirstStepIsReplaced) {
   for (const bool heard : {true, false}) {
     Rules rules = small_rules();
     rules.restarts = 2;
@@ -113,7 +113,7 @@ TEST(Decide, WhoDiesBeforeTheFirstStepComesAgain) {
 
 // A worker that was never heard may be stopped: another process replaces it while the others wait.
 // The end of the old process's stream comes late and does not count as another death.
-TEST(Decide, WhoDoesNotComeForwardIsStartedAgain) {
+TEST(Decide, AWorkerThatDoesNotConnectIsReplaced) {
   Rules rules = small_rules();
   rules.restarts = 1;
   Play run(rules);
@@ -142,7 +142,7 @@ TEST(Decide, WhoDoesNotComeForwardIsStartedAgain) {
 }
 
 // A silent worker is expelled. The later end of its process does not count as another death.
-TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
+TEST(Decide, AWorkerSilentBeforeTheFirstStepIsReplacedOnce) {
   Rules rules = small_rules();
   rules.restarts = 1;
   rules.lost_limit = 2 * kSecond;
@@ -169,8 +169,8 @@ TEST(Decide, WhoFallsSilentBeforeTheFirstStepIsReplacedOnce) {
                     "step, and has no restarts left after death 2"}));
 }
 
-// If a worker is killed, the run may be tried again; if it ends by itself, it would do so again.
-// This does not depend on a saved checkpoint.
+// A run whose worker was killed may be tried again (75). A worker that exited with an error would
+// do so again (1). This does not depend on a saved checkpoint.
 TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
   for (const int64_t saved : {-1, 4}) {
     Rules rules = small_rules();
@@ -191,7 +191,7 @@ TEST(Decide, WithoutRestartsADeathBeforeTheFirstStepEndsTheRun) {
 
 // A death begins another epoch. A worker that has not heard of it yet stays alive. A process of the
 // previous run is in an epoch before the first one of this run, and is ignored.
-TEST(Decide, WhoIsInAnEarlierEpochOfTheBeginningIsHeard) {
+TEST(Decide, ReportsOfAnEarlierGatheringEpochAreHeard) {
   Rules rules = small_rules();
   rules.restarts = 1;
   rules.epoch = 5;
@@ -216,7 +216,7 @@ TEST(Decide, WhoIsInAnEarlierEpochOfTheBeginningIsHeard) {
 }
 
 // The next coordinator of a run that has not begun gathers the workers in the same epoch.
-TEST(Decide, ARunThatHasNotBegunIsBegunByTheNextCoordinator) {
+TEST(Decide, TheNextCoordinatorBeginsAWaitingRun) {
   Rules rules = small_rules();
   rules.restarts = 1;
   Play run(rules);
@@ -235,7 +235,7 @@ TEST(Decide, ARunThatHasNotBegunIsBegunByTheNextCoordinator) {
   EXPECT_EQ(over.told.directive.phase, Phase::Out);
 }
 
-TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsSentence) {
+TEST(Decide, AWorkerThatCannotStartEndsTheRunWithItsError) {
   Play run;
   run.reports[1].failure = "there is no file a.txt";
   run.reports[1].failure_code = Code::Invalid;

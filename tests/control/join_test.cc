@@ -71,7 +71,7 @@ class Return : public Survival {
   const Member& place() const { return state.members[static_cast<size_t>(kDead.value)]; }
 };
 
-TEST(Join, J1AJoinerIsInvitedAndIsInNoPlanAndNoCommit) {
+TEST(Join, J1AnInvitedJoinerIsInNoPlanAndNoCommit) {
   Return run;
   const int64_t serial = run.state.planning.serial, epoch = run.state.epoch;
   const Decision decision = run.come_forward();
@@ -87,7 +87,7 @@ TEST(Join, J1AJoinerIsInvitedAndIsInNoPlanAndNoCommit) {
   EXPECT_EQ(run.state.committed, before + 1);
 }
 
-TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
+TEST(Join, C3OnlyAHigherIncarnationMayTakeAFreePlace) {
   Return run;
   EXPECT_FALSE(run.come_forward(0).instruction) << "the dead speaks on";
   EXPECT_EQ(run.place().joining, Joining::No);
@@ -102,7 +102,7 @@ TEST(Join, C3OnlyAHigherIncarnationComesAndOnlyToAFreePlace) {
   EXPECT_EQ(run.state.members[1].joining, Joining::No);
 }
 
-TEST(Join, C3WhoeverComesLaterTakesThePlaceOfTheJoinerBefore) {
+TEST(Join, C3ALaterJoinerReplacesTheEarlierOne) {
   Return run;
   run.come_forward(1);
   run.come_forward(2);
@@ -114,7 +114,7 @@ TEST(Join, C3WhoeverComesLaterTakesThePlaceOfTheJoinerBefore) {
   EXPECT_FALSE(run.hear(first).instruction);
 }
 
-TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
+TEST(Join, J2ItsFirstPlanGivesItADonorButNoWork) {
   Return run;
   run.come_forward();
   const Decision decision = run.make_ready();
@@ -141,7 +141,7 @@ TEST(Join, J2ItsPlaceIsInAPlanInWhichItRunsNothingAndADonorIsNamed) {
   EXPECT_TRUE(plan.evaluation.lists[3].empty());
 }
 
-TEST(Join, J5NobodyWaitsForItBeforeItsPlanIsInForceAndEverybodyAfterwards) {
+TEST(Join, J5AllWaitForItOnceItsPlanIsInForce) {
   Return run;
   run.come_forward();
   run.make_ready();
@@ -159,7 +159,7 @@ TEST(Join, J5NobodyWaitsForItBeforeItsPlanIsInForceAndEverybodyAfterwards) {
   EXPECT_EQ(run.state.committed, from + 1);
 }
 
-TEST(Join, J4ItHasWorkOnlyOnceTheVersionThatItLearnedIsCommitted) {
+TEST(Join, J4ItHasWorkOnceItsReceivedVersionIsCommitted) {
   Return run;
   run.come_forward();
   run.make_ready();
@@ -184,7 +184,7 @@ TEST(Join, J4ItHasWorkOnlyOnceTheVersionThatItLearnedIsCommitted) {
   EXPECT_TRUE(run.state.planning.monitor->cluster.workers[3].alive);
 }
 
-TEST(Join, J4AnotherPlanWaitsUntilItHasLearned) {
+TEST(Join, J4AnotherPlanWaitsForTheStateTransfer) {
   Rules rules = surviving_rules();
   rules.slow_links = SlowLinks::Adapt;
   Return run(rules);
@@ -201,7 +201,7 @@ TEST(Join, J4AnotherPlanWaitsUntilItHasLearned) {
   EXPECT_TRUE(run.state.planning.stale);
 }
 
-TEST(Join, J6ItsDeathBeforeItHasAPlaceConcernsNobody) {
+TEST(Join, J6ItsDeathBeforeItHasAPlaceChangesNothing) {
   Return run;
   run.come_forward();
   const Decision decision = run.die();
@@ -217,7 +217,7 @@ TEST(Join, J6ItsDeathBeforeItHasAPlaceConcernsNobody) {
   EXPECT_EQ(run.place().joining, Joining::Invited);
 }
 
-TEST(Join, J6ItsDeathInItsPlaceBeginsAnEpochWithoutIt) {
+TEST(Join, J6ItsDeathAfterItHasAPlaceBeginsAnEpoch) {
   Return run;
   run.come_forward();
   run.make_ready();
@@ -235,7 +235,7 @@ TEST(Join, J6ItsDeathInItsPlaceBeginsAnEpochWithoutIt) {
   EXPECT_EQ(run.place().joining, Joining::Invited);
 }
 
-TEST(Join, J6TheDeathOfItsDonorTakesItsPlaceAndItBeginsAnew) {
+TEST(Join, J6AfterADeathItReceivesTheStateAnew) {
   Rules rules = surviving_rules();
   Return run(rules);
   run.come_forward();
@@ -258,7 +258,7 @@ TEST(Join, J6TheDeathOfItsDonorTakesItsPlaceAndItBeginsAnew) {
   EXPECT_EQ(run.place().place.donors, (std::vector<WorkerId>{{1}}));
 }
 
-TEST(Join, I7WhoHasNotReceivedAllHoldsNoStage) {
+TEST(Join, I7AnIncompleteJoinerHoldsNoStage) {
   Return run;
   run.come_forward();
   run.make_ready();
@@ -272,7 +272,7 @@ TEST(Join, I7WhoHasNotReceivedAllHoldsNoStage) {
             0);
 }
 
-TEST(Join, I7WhoHasNotReceivedAllSavesNothing) {
+TEST(Join, I7AnIncompleteJoinerSavesNothing) {
   Rules rules = surviving_rules();
   rules.checkpoint_every = 1;
   Return run(rules);
@@ -281,7 +281,7 @@ TEST(Join, I7WhoHasNotReceivedAllSavesNothing) {
   for (const WorkerId saver : run.state.told.savers) EXPECT_NE(saver, kDead);
 }
 
-TEST(Join, WhoeverFailsToMakeItselfReadyIsForgotten) {
+TEST(Join, AJoinerThatFailsToPrepareIsForgotten) {
   Return run;
   run.come_forward();
   run.joiner().failure = "there is no such device";
@@ -301,7 +301,7 @@ TEST(Join, ASilentJoinerIsForgotten) {
   EXPECT_EQ(run.state.situation, Situation::Running);
 }
 
-TEST(Join, SeveralComeAtOnce) {
+TEST(Join, SeveralJoinersComeAtOnce) {
   Rules rules = surviving_rules();
   Survival run(rules);
   run.steps(2);
@@ -348,7 +348,7 @@ class Growth : public Survival {
   explicit Growth(const std::vector<WorkerId>& absent) : Survival(growing_rules(absent)) {
     steps(3);
   }
-  // Control's part of a join: the worker comes forward, gets its place, learns and gets work.
+  // Control's part of a join: the worker comes forward, gets its place, the state and work.
   void come(WorkerId worker, int32_t incarnation = 0) {
     const auto at = static_cast<size_t>(worker.value);
     reports[at] = {};
@@ -387,7 +387,7 @@ class Growth : public Survival {
   }
 };
 
-TEST(Growth, WhoWasNotThereAtTheBeginningComesAndTheRunHasEverybody) {
+TEST(Growth, AnAbsentWorkerJoinsAndTheRunIsComplete) {
   Growth run({kDead});
   EXPECT_FALSE(is_reduced(run.state)) << "it is not missed";
   EXPECT_EQ(run.state.told.directive.members, (std::vector<WorkerId>{{0}, {1}, {2}}));
@@ -403,7 +403,7 @@ TEST(Growth, WhoWasNotThereAtTheBeginningComesAndTheRunHasEverybody) {
   EXPECT_GE(run.state.committed, before + 1);
 }
 
-TEST(Growth, WhoHasComeIsMissedWhenItDies) {
+TEST(Growth, AJoinedWorkerIsMissedWhenItDies) {
   Growth run({kDead});
   run.come(kDead);
   run.steps(2);
@@ -415,7 +415,7 @@ TEST(Growth, WhoHasComeIsMissedWhenItDies) {
   EXPECT_FALSE(run.hear(run.reports[3]).instruction) << "the dead speaks on";
 }
 
-TEST(Growth, OneOfTwoComesAndTheOtherOneIsMissedFromThenOn) {
+TEST(Growth, AfterOneJoinsTheOtherAbsentWorkerIsMissed) {
   Growth run({{1}, {2}});
   EXPECT_FALSE(is_reduced(run.state));
   run.come({2});
@@ -447,7 +447,7 @@ TEST(Growth, TheNextCoordinatorKnowsThatTheRunHasGrown) {
   EXPECT_TRUE(same.members[1].absent);
 }
 
-TEST(Growth, NobodyComesWhereThereIsNoPlace) {
+TEST(Growth, AJoinerWithoutAPlaceIsNotInvited) {
   Rules rules = growing_rules({kDead});
   rules.whole = nullptr;
   rules.stages = rules.plan->stages;
@@ -459,8 +459,8 @@ TEST(Growth, NobodyComesWhereThereIsNoPlace) {
   EXPECT_EQ(run.state.members[3].joining, Joining::No);
 }
 
-// Two workers that are told one after the other that they save a version might each go on from it
-// while the other one is to save it.
+// The savers of a version are not replaced while they live. Otherwise one of two workers might step
+// on because the other one is told to save, then the other one because the first is told to.
 TEST(Join, TheSaversOfAVersionStayWhileStepsRun) {
   Return run;
   const int64_t version = run.state.committed + 1;

@@ -44,10 +44,10 @@ const std::string kLeftOut =
     "(cut: link 1-3), while the coordinator reaches both; worker 3 is left out in step 2: the run "
     "continues without it, epoch 2";
 
-TEST(Partition, OneOfTwoIsLeftOutWhoeverTellsFirst) {
+TEST(Partition, OneOfTwoIsLeftOutWhicheverReportsFirst) {
   using Told = std::vector<std::pair<size_t, int32_t>>;
   for (const Told& told : {Told{{1, 3}, {3, 1}}, Told{{3, 1}, {1, 3}}, Told{{1, 3}}, Told{{3, 1}},
-                           // A worker that gives up a step drops its other peers, so they lose it.
+                           // A worker that gives up a step drops its other peers, which report it.
                            Told{{3, 1}, {2, 3}, {0, 1}, {1, 3}}, Told{{1, 3}, {0, 1}, {2, 3}}}) {
     Links run;
     for (const auto& [worker, peer] : told) run.lose(worker, peer);
@@ -60,7 +60,7 @@ TEST(Partition, OneOfTwoIsLeftOutWhoeverTellsFirst) {
   }
 }
 
-TEST(Partition, WhoHasMostOfTheCutLinksIsLeftOut) {
+TEST(Partition, TheWorkerWithMostCutLinksIsLeftOut) {
   Links run;
   for (const int32_t peer : {0, 2, 3}) {
     run.lose(1, peer);
@@ -72,7 +72,7 @@ TEST(Partition, WhoHasMostOfTheCutLinksIsLeftOut) {
       << decision.reason;
 }
 
-TEST(Partition, WhoseWorkOthersCanDoIsLeftOut) {
+TEST(Partition, TheReplaceableWorkerIsLeftOut) {
   Links run;
   run.die({3});
   run.keep(run.freeze());
@@ -86,7 +86,7 @@ TEST(Partition, WhoseWorkOthersCanDoIsLeftOut) {
 }
 
 // Both workers live and are heard, so no committed step is lost.
-TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunIsSavedAndEndsWithBothNames) {
+TEST(Partition, IfBothAreNeededTheRunIsSavedAndEnds) {
   Rules rules = surviving_rules();
   rules.survive = false;
   Links run(rules);
@@ -111,7 +111,7 @@ TEST(Partition, WhereNobodyCanBeDoneWithoutTheRunIsSavedAndEndsWithBothNames) {
   EXPECT_EQ(run.state.saved, 2);
 }
 
-TEST(Partition, WhoIsSilentItselfExplainsItsLoss) {
+TEST(Partition, ASilentWorkerIsDeadAndItsLinkNotCut) {
   Links run;
   Decision decision;
   for (int part = 0; part < 9 && run.state.situation == Situation::Running; ++part) {
@@ -132,7 +132,7 @@ Rules far_rules() {
   return rules;
 }
 
-TEST(Partition, ACoordinatorThatHearsNobodyWaits) {
+TEST(Partition, ACoordinatorThatHearsNoWorkerWaits) {
   Links run(far_rules());
   run.mute = true;
   const Decision alone = run.decision(5 * kSecond);
@@ -161,7 +161,7 @@ TEST(Partition, ACoordinatorThatHearsNobodyWaits) {
   EXPECT_FALSE(run.state.members[3].alive) << "it is as dead as ever";
 }
 
-TEST(Partition, ItWaitsForConversationsToo) {
+TEST(Partition, ItWaitsForEndedStreamsToo) {
   Links run(far_rules());
   for (int32_t worker = 0; worker < 4; ++worker) run.hear(StreamEnded{{worker}, 0});
   run.mute = true;
@@ -187,7 +187,7 @@ TEST(Partition, ItDoesNotWaitForEver) {
   EXPECT_NE(run.state.situation, Situation::Running);
 }
 
-TEST(Partition, OnOneHostNobodyIsWaitedFor) {
+TEST(Partition, OnOneHostItDoesNotWait) {
   Links run;
   run.mute = true;
   run.pass(3 * kSecond);

@@ -120,7 +120,7 @@ class Play {
       }
     }
   }
-  // All live workers answer the newest order: they are frozen, in its epoch.
+  // All live workers answer the newest directive: they report that they are frozen, in its epoch.
   Decision freeze() {
     Decision last;
     for (size_t i = 0; i < reports.size(); ++i) {

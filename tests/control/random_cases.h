@@ -47,7 +47,7 @@ inline Chances with_returns(Bug bug = Bug::None) {
       .death = 2, .checkpoint = 5, .deaths_at_most = 6, .suspicion = 1, .joining = 30, .bug = bug};
 }
 
-// A run that is long enough for a worker to come back and learn the state.
+// A run that is long enough for a worker to come back and receive the state.
 inline Case make_long_case(uint64_t seed) {
   Case of = make_case(seed);
   Random random(seed * 31 + 7);

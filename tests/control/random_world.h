@@ -105,7 +105,7 @@ class World {
  private:
   static constexpr int32_t kGathering = 3000;  // moves, at most, until the run begins
 
-  // Leaves out one worker of about every second stage that has another one.
+  // Of about every second stage with several holders, one is absent at the beginning.
   void leave_some_out(Rules& rules) {
     std::vector<bool> alive(rules.plan->schedule.lists.size(), true);
     for (const Stage& stage : rules.stages) {
@@ -129,7 +129,7 @@ class World {
     return std::make_shared<const Plan>(std::move(plan).value());
   }
 
-  // What the workers' rules depend on.
+  // The settings of the job that decide_worker() reads.
   static std::shared_ptr<const Job> job_of(const Rules& rules) {
     Job job;
     job.steps = rules.steps;
@@ -314,7 +314,7 @@ class World {
     }
   }
 
-  // Whether no part of the reason is in it twice; parts are separated by semicolons.
+  // True when all parts of the reason differ; parts are separated by semicolons.
   static bool says_each_once(const std::string& reason) {
     std::set<std::string> parts;
     for (size_t from = 0; from < reason.size();) {
@@ -346,7 +346,7 @@ class World {
     journal_ = facts_of(state_);
     broadcast();
     for (size_t i = 0; i < workers().size(); ++i) {
-      workers()[i].exit_told = false;  // the launcher tells every coordinator all
+      workers()[i].exit_told = false;  // the launcher reports all exits to each coordinator
       if (workers()[i].alive) crew_.repeat(i);
     }
     if (stopped_) hear(Request{Request::Kind::Stop, 15});
@@ -370,7 +370,8 @@ class World {
     expect(facts.committed >= journal_.committed, "a commit was taken back in the journal");
   }
 
-  // Checks that all states of the committed version, and pieces of it, come from the same tries.
+  // Checks that all states of the committed version, also received pieces, come from the same
+  // attempts.
   void judge_commit() {
     std::set<std::vector<int64_t>> states;
     const auto add = [&](const std::vector<int64_t>& state) {

@@ -64,7 +64,7 @@ TEST(Recover, C1WithoutAnotherHolderTheRunIsSavedAndEnds) {
       "(stage 1 of pipeline 0) was killed by signal 9 in step 2; no live worker holds stage 1");
 }
 
-TEST(Recover, C1WhoWantsItToStopGetsACheckpointInstead) {
+TEST(Recover, C1WithoutSurvivalADeathSavesACheckpoint) {
   Rules rules = surviving_rules();
   rules.survive = false;
   Survival run(rules);
@@ -75,7 +75,7 @@ TEST(Recover, C1WhoWantsItToStopGetsACheckpointInstead) {
   EXPECT_EQ(run.state.told.save_version, 2);
 }
 
-TEST(Recover, C1SilenceBeyondTheLimitIsDeathAndItsProcessIsEnded) {
+TEST(Recover, C1ASilentWorkerIsDeclaredDeadAndKilled) {
   Survival run;
   run.steps(1);
   Decision decision;
@@ -107,7 +107,7 @@ TEST(Recover, C1ACoordinatorThatStalledDeclaresNobodyDead) {
   EXPECT_NE(run.state.situation, Situation::Running);
 }
 
-TEST(Recover, C1APeerThatIsLostToOthersIsExpelledAfterAWhile) {
+TEST(Recover, C1AWorkerThatPeersLostIsExpelled) {
   Survival run;
   run.steps(1);
   run.reports[2].lost_peers = {kDead};
@@ -147,7 +147,7 @@ TEST(Recover, C2AFurtherDeathWhileUndecidedBeginsAFurtherEpoch) {
   EXPECT_EQ(run.state.committed, 10);
 }
 
-TEST(Recover, C2WhoDoesNotAnswerIsDeadToo) {
+TEST(Recover, C2AWorkerThatDoesNotFreezeIsDeclaredDead) {
   Rules rules = surviving_rules();
   rules.lost_limit = {};
   Survival run(rules);
@@ -164,7 +164,7 @@ TEST(Recover, C2WhoDoesNotAnswerIsDeadToo) {
   EXPECT_EQ(run.state.epoch, 3);
 }
 
-TEST(Recover, C3TheDeadAndWhoIsBehindAreNotListenedTo) {
+TEST(Recover, C3ReportsOfTheDeadAndOfOldEpochsAreIgnored) {
   Survival run;
   run.steps(2);
   const std::vector<Report> before = run.reports;
@@ -191,7 +191,7 @@ TEST(Recover, C4ACommitNeedsEveryMemberRunningInTheEpoch) {
   Survival run;
   run.steps(2);
   run.take(0);
-  run.take(1);  // version 3, from the try that is abandoned
+  run.take(1);  // version 3, from the attempt that is abandoned
   run.die();
   run.freeze();
   ASSERT_EQ(run.state.situation, Situation::Running);
@@ -214,7 +214,7 @@ TEST(Recover, C4ACommitNeedsEveryMemberRunningInTheEpoch) {
   EXPECT_EQ(run.state.committed, 3);
 }
 
-TEST(Recover, C5TheLeastVersionIsWhereTheEpochBegins) {
+TEST(Recover, C5TheEpochBeginsAtTheLeastVersion) {
   Survival run;
   run.steps(2);
   run.take(0);
@@ -262,7 +262,7 @@ TEST(Recover, C5AStepThatAllHaveDoneIsCommitted) {
   EXPECT_EQ(run.state.planning.from, 3);
 }
 
-TEST(Recover, C5AStepOfWhichSomethingIsLostIsDoneAgain) {
+TEST(Recover, C5AStepWithLostResultsIsRepeated) {
   for (const std::string what : {"a loss", "the held-out pass", "a checkpoint"}) {
     Rules rules = surviving_rules();
     if (what == "a checkpoint") rules.checkpoint_every = 3;
@@ -284,7 +284,7 @@ TEST(Recover, C5AStepOfWhichSomethingIsLostIsDoneAgain) {
   }
 }
 
-TEST(Recover, C5ShardsOfATryThatIsGivenUpDoNotCount) {
+TEST(Recover, C5ShardsOfAnAbandonedAttemptDoNotCount) {
   Rules rules = surviving_rules();
   rules.checkpoint_every = 3;
   Survival run(rules);
@@ -298,7 +298,7 @@ TEST(Recover, C5ShardsOfATryThatIsGivenUpDoNotCount) {
   EXPECT_EQ(run.state.told.save_version, 3);
 }
 
-TEST(Recover, C5ALossThatIsNoNumberEndsTheRun) {
+TEST(Recover, C5ANanLossEndsTheRun) {
   Survival run;
   run.steps(2);
   run.die();
@@ -307,7 +307,7 @@ TEST(Recover, C5ALossThatIsNoNumberEndsTheRun) {
   EXPECT_EQ(run.state.situation, Situation::Salvaging);
 }
 
-TEST(Recover, TheFirstToBeginAgainIsToldWithTheTimeSinceTheDeath) {
+TEST(Recover, TheFirstRestartIsReportedWithTheTimeSinceTheDeath) {
   Survival run;
   run.steps(2);
   run.die();
@@ -323,7 +323,7 @@ TEST(Recover, TheFirstToBeginAgainIsToldWithTheTimeSinceTheDeath) {
   EXPECT_EQ(run.reasons.size(), told);
 }
 
-TEST(Recover, ThePlannersPlanIsTakenWhenItIsInTime) {
+TEST(Recover, APlanThatComesInTimeIsUsed) {
   Survival run;
   const Decision death = run.die();
   const auto better = std::make_shared<const Plan>([&] {
@@ -337,7 +337,7 @@ TEST(Recover, ThePlannersPlanIsTakenWhenItIsInTime) {
   EXPECT_EQ(run.state.planning.present, better);
 }
 
-TEST(Recover, APlanThatComesTooLateIsAskedForAgainAndTheFirstOneNeverComesBack) {
+TEST(Recover, APlanThatComesTooLateIsRequestedAgain) {
   Rules rules = surviving_rules();
   rules.slow_links = SlowLinks::Adapt;
   rules.steps = 100;
@@ -358,7 +358,7 @@ TEST(Recover, APlanThatComesTooLateIsAskedForAgainAndTheFirstOneNeverComesBack) 
   EXPECT_EQ(run.state.planning.present, recovered);
 }
 
-TEST(Recover, AStopIsHeardWhileTheyAgree) {
+TEST(Recover, AStopIsHeardDuringRecovery) {
   Survival run;
   run.steps(2);
   run.die();

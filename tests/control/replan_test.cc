@@ -184,7 +184,7 @@ TEST(Replan, AHealedLinkLeavesTheUpdateAsItIs) {
   EXPECT_EQ(*run.state.planning.present, with_update(*run.state.rules.plan, true));
 }
 
-TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
+TEST(Replan, ASlowLinkLeadsToANewPlan) {
   Measured run;
   run.steps(20);
   EXPECT_TRUE(run.verdicts.empty());
@@ -222,7 +222,7 @@ TEST(Replan, ASlowLinkIsFoundAskedAboutToldAndAnswered) {
 
 // If routing is allowed, a slow worker alone causes a request for a plan, and the first plan
 // returns with its speed. If not, the slow worker is only reported.
-TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
+TEST(Replan, ASlowWorkerChangesThePlanWhereRoutingIsAllowed) {
   for (const bool routing : {false, true}) {
     Rules rules = adapting_rules();
     rules.routing = routing;
@@ -249,7 +249,7 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereRoutingIsAllowed) {
 
 // The same if the all-reduce follows the cluster ("auto", "late-one"): no work may move to another
 // worker, but the others may sum up while they wait for the slow one.
-TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
+TEST(Replan, ASlowWorkerChangesThePlanWhereSumsMayChange) {
   for (const char* name : {"auto", "late-one", "halving"}) {
     SCOPED_TRACE(name);
     Rules rules = adapting_rules();
@@ -276,18 +276,18 @@ TEST(Replan, ASlowWorkerIsAnsweredWhereSumsFollowTheCluster) {
   }
 }
 
-// A worker begins the step of the change only after a commit that was told with the change or after
-// it.
-TEST(Replan, NobodyCanBeginTheStepOfTheChangeWithoutHavingHeardOfIt) {
+// When the change of plan is told, the commit that the step of the change waits for is still to
+// come. So every worker that hears that commit has heard of the change.
+TEST(Replan, EveryWorkerHearsOfAChangeBeforeItsStep) {
   Measured run;
   run.change_plan();
   const int64_t from = run.state.told.plan_from;
   for (const Report& report : run.reports) EXPECT_LT(report.version, from);
-  // Step `from` begins only after commit `from` - 1, which is still to come.
+  // Step `from` begins only after commit `from` - 1.
   EXPECT_LT(run.state.committed, from - 1);
 }
 
-TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
+TEST(Replan, AHealedLinkBringsBackTheFirstPlan) {
   Measured run;
   run.change_plan();
   run.delay = kMillisecond;
@@ -299,7 +299,7 @@ TEST(Replan, WhenTheLinkIsWellAgainTheFirstPlanReturns) {
   EXPECT_EQ(run.state.told.plan_from, run.state.committed + 2);
 }
 
-TEST(Replan, WithoutABetterPlanTheReasonIsToldAndNothingChanges) {
+TEST(Replan, WithoutABetterPlanNothingChanges) {
   Measured run;
   run.steps(20);
   run.delay = 40 * kMillisecond;
@@ -311,7 +311,7 @@ TEST(Replan, WithoutABetterPlanTheReasonIsToldAndNothingChanges) {
   EXPECT_EQ(run.wanted.size(), 1u);  // asked once for one change
 }
 
-TEST(Replan, ObservingTellsAndOffIsSilent) {
+TEST(Replan, ObserveReportsAndOffReportsNothing) {
   for (const SlowLinks mode : {SlowLinks::Observe, SlowLinks::Off}) {
     Measured run(mode);
     run.steps(20);
@@ -322,7 +322,7 @@ TEST(Replan, ObservingTellsAndOffIsSilent) {
   }
 }
 
-TEST(Replan, AnAnswerToAnotherQuestionIsPassedOver) {
+TEST(Replan, AnAnswerToAnotherRequestIsIgnored) {
   Measured run;
   run.steps(20);
   const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
@@ -336,7 +336,7 @@ TEST(Replan, AnAnswerToAnotherQuestionIsPassedOver) {
 }
 
 // The link changes again while a plan is computed: the plan is stale, and another one is requested.
-TEST(Replan, AStalePlanIsAskedForAgain) {
+TEST(Replan, AStalePlanIsRequestedAgain) {
   Measured run;
   run.steps(20);
   run.delay = 20 * kMillisecond;
@@ -360,7 +360,7 @@ Decision want_link(Play& run, int32_t link, double latency_ms) {
   return run.hear(request);
 }
 
-TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
+TEST(Replan, AnInjectedSlowLinkStartsAtAFutureStep) {
   Measured run(SlowLinks::Off);
   run.steps(5);
   const Decision told = want_link(run, 0, 30);
@@ -388,7 +388,7 @@ TEST(Replan, AWantedSlowLinkBeginsWithAStepThatNobodyHasBegun) {
   EXPECT_TRUE(run.state.told.faults.empty());
 }
 
-TEST(Replan, AWantedPartitionHappensOnceBesideWhatElseIsWanted) {
+TEST(Replan, AnInjectedPartitionHappensOnceBesideOtherFaults) {
   Measured run(SlowLinks::Off);
   run.steps(5);
   want_link(run, 0, 30);
@@ -412,7 +412,7 @@ TEST(Replan, AWantedPartitionHappensOnceBesideWhatElseIsWanted) {
             "requested: no injected fault on the clock of worker 1 from step 15");
 }
 
-TEST(Replan, OfTwoWishesForOneStepTheLaterCounts) {
+TEST(Replan, TheLaterOfTwoInjectionsForAStepCounts) {
   Measured run(SlowLinks::Off);
   run.steps(5);
   want_link(run, 0, 30);

@@ -43,7 +43,7 @@ void hold_half(Survival& run) {
   run.reports[1].held.front().losses = {0};
 }
 
-// A run that has stopped in such a step.
+// A run that has stopped in the step of hold_half().
 struct HalfDone : Survival {
   HalfDone() : Survival(timed_rules()) {
     steps(2);
@@ -52,7 +52,7 @@ struct HalfDone : Survival {
   }
 };
 
-TEST(Rest, OnlyWhatIsNeededAndNowhereAliveIsRunAgain) {
+TEST(Rest, OnlyNeededLostValuesAreComputedAgain) {
   HalfDone run;
   run.keep(run.freeze());
   ASSERT_EQ(run.state.situation, Situation::Running);
@@ -80,7 +80,7 @@ TEST(Rest, OnlyWhatIsNeededAndNowhereAliveIsRunAgain) {
   EXPECT_EQ(run.state.committed, 5);
 }
 
-TEST(Rest, WhereSomebodyCannotResumeTheStepIsDoneAgain) {
+TEST(Rest, IfAWorkerCannotResumeTheStepIsRepeated) {
   HalfDone run;
   run.reports[2].resumes = false;
   run.keep(run.freeze());
@@ -90,7 +90,7 @@ TEST(Rest, WhereSomebodyCannotResumeTheStepIsDoneAgain) {
 
 // A micro-batch's weight gradient is in a live sum, but its loss is known to nobody: its forward
 // runs again to make the loss.
-TEST(Rest, ALossThatIsLostIsMadeAgain) {
+TEST(Rest, ALostLossIsComputedAgain) {
   HalfDone run;
   run.reports[1].held.front().losses = {};
   run.keep(run.freeze());
@@ -104,7 +104,7 @@ TEST(Rest, ALossThatIsLostIsMadeAgain) {
   EXPECT_EQ(std::count_if(list.begin(), list.end(), is_it), 1);
 }
 
-TEST(Rest, InventoriesOfOtherStepsAndStagesCountForNothing) {
+TEST(Rest, InventoriesOfOtherStepsAndStagesAreIgnored) {
   HalfDone run;
   for (size_t i = 0; i < 3; ++i) run.reports[i].held.front().step = 3;
   run.reports[0].held.push_back({2, 1, {{}, {{7}, {-2}}}, {}});
@@ -134,7 +134,7 @@ TEST(Rest, ADeathInRecoveryReadsTheInventoriesAgain) {
 
 // All workers have stepped when one dies: no op is left, and the step need not be done again to
 // save its checkpoint.
-TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
+TEST(Rest, ACompleteStepIsNotRepeatedForItsCheckpoint) {
   Rules rules = timed_rules();
   rules.checkpoint_every = 3;
   Survival run(rules);
@@ -154,7 +154,7 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
     held.inventory.stepped = {{stage}};
     run.reports[i].held = {held};
   }
-  run.reports[1].held.front().losses = {0, 1};  // worker 3 had told loss 1
+  run.reports[1].held.front().losses = {0, 1};  // worker 3 had reported loss 1
   run.keep(run.freeze());
   const auto rest = run.state.told.rest;
   ASSERT_TRUE(rest) << run.reasons.back();
@@ -163,9 +163,9 @@ TEST(Rest, AStepThatAllHaveTakenIsNotDoneAgainForItsCheckpoint) {
   for (const RestPart& part : rest->parts) EXPECT_TRUE(part.back.empty());
 }
 
-// The others began the step anew, but this worker still has values of the attempt before, in which
-// the work was dealt out differently. They are dropped, and its update is undone.
-TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
+// Worker 0 still has values of the attempt before that of the others, in which the work was dealt
+// out differently. These values are dropped, and its update is undone.
+TEST(Rest, ValuesOfAnotherAttemptAreDropped) {
   HalfDone run;
   for (const size_t i : {1, 2}) run.reports[i].held.front().attempt = 2;
   StepInventory& behind = run.reports[0].held.front();
@@ -183,7 +183,7 @@ TEST(Rest, WhatIsOfAnotherAttemptIsGivenUp) {
 
 // Nobody reported when the iteration began, so the record has no length. Its end is that of the
 // last weight gradient.
-TEST(Rest, TheRecordOfTheStepHasItsEndAndNoLength) {
+TEST(Rest, TheStepRecordHasAnEndButNoLength) {
   HalfDone run;
   run.keep(run.freeze());
   ASSERT_TRUE(run.state.told.rest);
@@ -207,7 +207,7 @@ TEST(Rest, TheRecordOfTheStepHasItsEndAndNoLength) {
 
 // A new coordinator does not know the rest that its predecessor computed, and some workers may not
 // have been told. It begins an epoch and computes the rest again.
-TEST(Rest, ASuccessorBeginsAnEpochAndFindsWhatIsLeftAnew) {
+TEST(Rest, ASuccessorBeginsAnEpochAndSalvagesAgain) {
   Rules rules = timed_rules();
   Survival run(rules);
   run.steps(2);

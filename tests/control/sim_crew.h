@@ -67,7 +67,7 @@ class SimCrew {
     };
     if (of.newest && age(*of.arriving) <= age(*of.newest)) return;
     auto told = std::make_shared<Told>(*of.arriving);
-    if (!told->rest && of.newest) told->rest = of.newest->rest;  // one that was told stays
+    if (!told->rest && of.newest) told->rest = of.newest->rest;  // it is not told again
     of.newest = std::move(told);
   }
 
@@ -158,8 +158,8 @@ class SimCrew {
     return false;
   }
 
-  // A connection that is being made stands, or is refused: nobody listens at an address of an
-  // earlier epoch or process.
+  // One connection is made, or is refused because nobody listens at an address of an earlier epoch
+  // or process.
   bool connect_some(size_t worker) {
     SimWorker& of = workers[worker];
     for (const auto& [peer, address] : of.calls) {
@@ -196,7 +196,7 @@ class SimCrew {
     of.calls.clear();
     of.held.clear();
     if (of.state.report.connected && chances_.resumes) hold(worker);
-    if (!of.state.report.connected) {  // it begins anew
+    if (!of.state.report.connected) {  // it drops what it has of a state and of a step
       if (chances_.bug != Bug::KeepsPieces) of.pieces.clear();
       of.transfer_at = of.received = -1;
       of.attempt = -1;
@@ -407,8 +407,8 @@ class SimCrew {
     end(worker, std::move(ended));
   }
 
-  // True when the peer takes part in the step that the worker runs: a joiner does so from the step
-  // on from which its plan is in force.
+  // True when the peer takes part in the step that the worker runs: a joiner does so once the
+  // worker's plan is the one with the joiner's place, or a later one.
   static bool has_a_part(const SimWorker& of, WorkerId peer) {
     for (const Joiner& joiner : of.state.told->instruction.joiners) {
       if (joiner.worker != peer) continue;

@@ -30,15 +30,15 @@ struct SimWorker {
   int64_t transport = -1;                 // the epoch of its transport; -1 = none
   Report told;                            // repeated until a newer one replaces it
 
-  // Its device: the version, and for each step the epoch in which it was made. While it receives
-  // the state, the same for each piece that it has.
+  // The state on its device: the version, and for each step the epoch in which it was made. While
+  // the worker receives the state, `pieces` has such a list for each piece that has arrived.
   int64_t version = -1;
   int64_t step_epoch = 0;  // the epoch in which it has taken its last step
   std::vector<int64_t> content;
   std::vector<std::vector<int64_t>> pieces;
   int64_t transfer_at = -1;  // the version at which it was given the last piece
   int64_t received = -1;
-  // The epoch of its attempt at the next step (-1 = not begun), and the values that it has of it.
+  // The epoch of its attempt at the next step (-1 = not begun), and what it has of that step.
   int64_t attempt = -1;
   std::vector<Value> has;
   std::vector<int32_t> knows;       // losses of the step in which the epoch begins
@@ -54,7 +54,7 @@ struct SimWorker {
 // Bugs of a worker or a coordinator. The checks of the world must detect each.
 enum class Bug : uint8_t {
   None,
-  NoUndo,            // keeps the step of an abandoned try
+  NoUndo,            // keeps the step of an abandoned attempt
   LateUndo,          // reports that it runs before it has undone that step
   StepsAhead,        // does not wait for the commit of the previous version
   ForgetsLosses,     // reports a step without its losses

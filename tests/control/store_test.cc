@@ -94,7 +94,7 @@ TEST(Facts, ReadBackAsWritten) {
   }
 }
 
-TEST(Facts, EachPartIsHeldAgainstItsType) {
+TEST(Facts, TheTypeOfEachFieldIsChecked) {
   Facts facts = facts_of(1);
   facts.last_resort = LastResort{"it broke"};
   facts.ending = Ending{1, "it broke"};
@@ -118,7 +118,7 @@ TEST(Facts, EachPartIsHeldAgainstItsType) {
             "here: expected the whole number 'plan_from'");
 }
 
-TEST(Facts, OfAnEarlierVersionAreRead) {
+TEST(Facts, FactsOfAnEarlierFormatAreRead) {
   Facts facts = facts_of(1);
   facts.joiners = {{1}};
   std::string text = to_json(facts);
@@ -142,7 +142,7 @@ TEST(Journal, KeepsWhatWasWritten) {
   }
 }
 
-TEST(Journal, OneProcessHasItAtATime) {
+TEST(Journal, OnlyOneProcessCanOpenIt) {
   const Folder folder;
   auto first = open_journal(folder / "journal");
   ASSERT_TRUE(first.ok());
@@ -156,7 +156,7 @@ TEST(Journal, OneProcessHasItAtATime) {
 
 // A journal that is cut off at any byte of its last line: the line before counts, and the next line
 // is written whole.
-TEST(Journal, AHalfLineIsTakenBack) {
+TEST(Journal, AHalfWrittenLineIsRemoved) {
   const Folder folder;
   const std::string path = folder / "journal";
   {
@@ -278,7 +278,7 @@ class EtcdServer {
     waitpid(process_, nullptr, 0);
     process_ = -1;
   }
-  // Revokes the lease that a key is bound to.
+  // Ends a coordinator's leadership: revokes the lease that its key is bound to.
   void end_office(const std::string& key) const {
     const auto channel = grpc::CreateChannel(client_, grpc::InsecureChannelCredentials());
     etcdserverpb::RangeRequest range;
@@ -347,7 +347,7 @@ TEST(Etcd, SurvivesARestartOfTheServer) {
 }
 
 // A coordinator stalls for longer than its lease: it can write no more.
-TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
+TEST(Etcd, WithoutItsLeaseACoordinatorCannotWrite) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;
   server.start();
@@ -364,13 +364,13 @@ TEST(Etcd, WhoHasLostOfficeWritesNoMore) {
   EXPECT_EQ(refused.error().message,
             "this coordinator's lease in etcd has expired (/tenuto/test/office): "
             "another coordinator may lead the run now");
-  late.value().reset();  // does not end the office of the next one
+  late.value().reset();  // does not end the leadership of the next one
   ASSERT_TRUE(next.value()->write(facts_of(6)).ok());
 }
 
-// A coordinator's office ends with its lease. A successor that knows that it is dead need not wait
-// for that.
-TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
+// A coordinator's leadership ends when its lease expires. A successor that knows that it is dead
+// need not wait for that.
+TEST(Etcd, ASuccessorReplacesADeadCoordinatorAtOnce) {
   if (!has_etcd()) GTEST_SKIP() << "no etcd on this machine (package etcd-server)";
   EtcdServer server;
   server.start();
@@ -389,7 +389,7 @@ TEST(Etcd, TheOfficeOfOneThatIsDeadIsTakenOver) {
   EXPECT_EQ(next.value()->read(), facts_of(2));
 }
 
-TEST(Etcd, NobodyAnswers) {
+TEST(Etcd, AnUnreachableServerIsReported) {
   const auto store = open_etcd({.endpoints = {"127.0.0.1:1"},
                                 .job = "test",
                                 .holder = "somebody",

@@ -42,7 +42,7 @@ class Survival : public Play {
   explicit Survival(const Rules& rules = surviving_rules()) : Play(rules) { connect(); }
 
   Decision die(WorkerId worker = kDead) { return hear(Exited{worker, true, 9, ""}); }
-  // All live workers hear the newest order and run.
+  // All live workers hear the newest directive, undo steps that are not committed, and run.
   void run() {
     for (size_t i = 0; i < reports.size(); ++i) {
       if (!state.members[i].alive) continue;

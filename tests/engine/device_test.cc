@@ -203,7 +203,7 @@ TEST_F(DeviceTest, TheStagedPathGoesOverUcxToo) {
   EXPECT_EQ(plain.norms, staged.norms);
 }
 
-TEST_F(DeviceTest, AnAbsentDeviceIsOneSentence) {
+TEST_F(DeviceTest, AnAbsentDeviceIsReported) {
   if (accelerator_count() > 0) GTEST_SKIP() << "skipped: there is a device";
   Job wanted = job(1, 1);
   wanted.device.kind = "cuda";

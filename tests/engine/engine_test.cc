@@ -189,7 +189,7 @@ TEST_F(EngineTest, UndoIsExact) {
 }
 
 // A state that is copied in parts of some units each trains on exactly like the original.
-TEST_F(EngineTest, TheStateGoesOverInParts) {
+TEST_F(EngineTest, TheStateIsTransferredInParts) {
   for (const char* optimizer : {"adamw", "sgd"}) {
     for (const bool low : {false, true}) {
       Job two = job(2);
@@ -290,7 +290,7 @@ TEST_F(EngineTest, SaysWhyShardsDoNotFit) {
 }
 
 // If the gradient of one stage is not finite, every stage skips the step.
-TEST_F(EngineTest, ANumberThatIsNoneSkipsTheStep) {
+TEST_F(EngineTest, ANonFiniteGradientSkipsTheStep) {
   Driver driver(job(3));
   driver.run(0);
   auto shards = driver.save(folder());
@@ -319,7 +319,7 @@ TEST_F(EngineTest, ANumberThatIsNoneSkipsTheStep) {
   expect_same_bits(before, read(driver.save(folder())));
 }
 
-TEST_F(EngineTest, AnOpWithoutItsInputIsAReportNotACrash) {
+TEST_F(EngineTest, AnOpWithoutItsInputReportsAnError) {
   const Job two = job(2);
   Driver driver(two);
   QueueMailbox mailbox;

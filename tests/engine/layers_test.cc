@@ -44,7 +44,7 @@ at::Tensor gradients(const Job& job, bool split, bool late) {
   return weights.gradients().clone();
 }
 
-TEST(SplitBackward, IsBitwiseTheFusedOne) {
+TEST(SplitBackward, EqualsTheFusedBackwardBitwise) {
   at::set_num_threads(1);
   for (const char* precision : {"fp32", "bf16"}) {
     const Job job = small_job(precision);
@@ -66,7 +66,7 @@ TEST(SplitBackward, TiedHeadIsTheSameUpToTheOrderOfTwoTerms) {
   EXPECT_LE((fused - split).abs().max().item<double>(), bound);
 }
 
-TEST(LowPrecision, IsNearTheFullOneAndLeavesFullGradients) {
+TEST(LowPrecision, IsNearFullPrecisionAndKeepsFullGradients) {
   const at::Tensor full = gradients(small_job("fp32"), true, true);
   const at::Tensor low = gradients(small_job("bf16"), true, true);
   EXPECT_EQ(low.scalar_type(), at::kFloat);

@@ -200,7 +200,7 @@ TEST_F(EngineRest, LossAtEveryCallWithAWholeBackward) {
   EXPECT_GT(lose_at_calls({.name = "2 x 2 whole", .job = job(2, 2, "1f1b"), .stride = 1}), 0);
 }
 
-TEST_F(EngineRest, LossWhereNothingIsKept) {
+TEST_F(EngineRest, LossWithoutKeptMessages) {
   lose_at_calls({.name = "nothing kept, split", .job = job(2, 2, "zb-h1"), .keep_bytes = 0});
   lose_at_calls({.name = "nothing kept, whole", .job = job(2, 2, "1f1b"), .keep_bytes = 0});
 }
@@ -211,7 +211,7 @@ TEST_F(EngineRest, LossInOtherLayouts) {
   lose_at_calls({.name = "2 x 4", .job = job(4, 2, "1f1b"), .stride = 9});
 }
 
-TEST_F(EngineRest, LossWithOtherNumbers) {
+TEST_F(EngineRest, LossWithMomentumBf16AndATiedHead) {
   Case momentum{.name = "momentum", .job = job(2, 2, "1f1b")};
   momentum.job.optimizer.kind = "sgd";
   momentum.job.optimizer.learning_rate = 0.1;
@@ -331,9 +331,9 @@ class EngineEndedRest : public EngineRest {
   }
 };
 
-// The Steps are taken back. The first stage sums its gradients again, and the second stage makes
-// again what that needs, with the parameters before the Step.
-TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
+// The total of the first stage is lost, so the Steps are undone. The first stage sums its gradients
+// again; the second stage, with the parameters before its Step, makes the inputs for these again.
+TEST_F(EngineEndedRest, LostGradientsAreMadeBeforeTheStepIsRepeated) {
   for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
     engine.all.resume();
@@ -344,7 +344,7 @@ TEST_F(EngineEndedRest, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
 // A backward that runs again only for its input gradient adds nothing to a sum, even if it is a
 // whole backward. The weight work that a split one leaves is added once, when a later rest needs
 // it.
-TEST_F(EngineEndedRest, WhatAGradientAloneLeavesIsInNoSum) {
+TEST_F(EngineEndedRest, ARepeatedInputGradientAddsToNoSum) {
   for_each_kind([](EngineEnded& engine) {
     engine.all.lose(ValueKind::Total, 0);
     engine.all.lose(ValueKind::ClipDecision, -1);
@@ -401,7 +401,7 @@ class OneEngine {
 
 // A stash made before a Step is right again after the Step is taken back, because the parameters
 // are the same again.
-TEST_F(EngineRest, AStashOutlivesAStepThatIsTakenBack) {
+TEST_F(EngineRest, AStashIsValidAfterItsStepIsUndone) {
   for (const char* order : {"zb-h1", "1f1b"}) {
     SCOPED_TRACE(order);
     OneEngine one(job(1, 2, order));
@@ -421,7 +421,7 @@ TEST_F(EngineRest, AStashOutlivesAStepThatIsTakenBack) {
 }
 
 // A resume that names values which the engine does not have is refused.
-TEST_F(EngineRest, RefusesWhatIsNotHere) {
+TEST_F(EngineRest, RefusesToResumeWithMissingValues) {
   OneEngine one(job(1, 2, "zb-h1"));
   ASSERT_TRUE(one.engine().begin(0).ok());
   one.run(OpKind::Forward);

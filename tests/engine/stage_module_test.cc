@@ -1,5 +1,5 @@
-// A model that Tenuto does not know, through the engine: two floating-point tensors of different
-// types and one of integers cross its boundaries, and it has a buffer.
+// The engine runs a user's own model. Two floating-point tensors of different types and one of
+// integers cross its stage boundaries, and it has a buffer.
 #include "engine/stage_module.h"
 
 #include <ATen/ATen.h>
@@ -18,8 +18,8 @@
 namespace tenuto {
 namespace {
 
-// Layer i adds an embedding of the tokens and a product to the hidden state; the last one makes
-// logits of it and of the skip connection, which comes from the first layer and which no layer in
+// Layer i adds an embedding of the tokens and a product to the hidden state. The last layer makes
+// logits of the hidden state and of a skip connection from the first layer, which no layer in
 // between reads.
 class SkipModel : public StageModule {
  public:
@@ -186,7 +186,7 @@ TEST_F(StageModuleTest, EveryPartitionHasTheBitsOfTheWholeModule) {
       EXPECT_TRUE(train(job) == whole);
     }
   }
-  // A worker with two stages that are no neighbours receives what only one of them reads.
+  // A worker with two stages that are not neighbours receives tensors that only one of them reads.
   Job chunks = job_;
   chunks.parallel.stages = chunks.parallel.chunks = 2;
   chunks.parallel.order = "interleaved";

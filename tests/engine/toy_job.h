@@ -25,7 +25,7 @@ class ToyTest : public testing::Test {
   ~ToyTest() override { std::filesystem::remove_all(folder_); }
   std::string folder() const { return folder_.string(); }
   std::string place(const std::string& name) const { return (folder_ / name).string(); }
-  // Writes `count` lines into a file of the folder; `line` writes the one of a number.
+  // Writes `count` lines into a file of the folder; line(out, i) writes line i.
   template <class Line>
   void write_lines(const std::string& name, int count, const Line& line) const {
     std::ofstream out(place(name));

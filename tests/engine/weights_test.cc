@@ -1,5 +1,6 @@
-// Units of the state are given one after the other to a joiner that takes every update from the
-// start: with every optimizer a unit that was given stays right, whatever else is missing.
+// A donor gives the units of its state one after the other to a joiner, which takes every update
+// from the start. With every optimizer a unit that was given stays equal to the donor's, whichever
+// other units are still missing.
 #include "engine/weights.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +82,7 @@ void update_both(const Job& job, Random& random, int64_t step, Weights& donor, W
   }
 }
 
-TEST(Weights, AUnitThatWasGivenStaysRightOverEveryUpdate) {
+TEST(Weights, ATransferredUnitStaysEqualOverEveryUpdate) {
   for (const Settings& settings : kSettings) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const Job job = job_of(settings, 1);

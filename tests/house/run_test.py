@@ -76,7 +76,7 @@ class Run(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertEqual(f"simulate --json --stages 2 in {self.folder.name}\n", done.stdout)
 
-    def test_nothing_twice(self):
+    def test_nothing_is_set_up_twice(self):
         _, first = self.call("train")
         _, second = self.call("train")
         self.assertIn("cmake --preset release", first)

@@ -50,7 +50,7 @@ void expect_refused(const Plan& plan, const std::string& sentence) {
   EXPECT_EQ(message.substr(0, sentence.size()), sentence) << message;
 }
 
-TEST(Check, AcceptsWhatIsMade) {
+TEST(Check, AcceptsGeneratedPlans) {
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     const Status status = check(small_plan(2, dispatch));
     EXPECT_TRUE(status.ok()) << status.error().message;
@@ -161,7 +161,7 @@ TEST(Check, ReceiveBehindItsReader) {
   EXPECT_NE(message.find("\nw1: <a0.0@0 B1.0 F1.0"), std::string::npos) << message;
 }
 
-TEST(Check, LeftOver) {
+TEST(Check, AnUnreadMessageIsRefused) {
   Plan plan = small_plan();
   // An activation that its maker sends on but that the other side never reads.
   plan.schedule.lists[0].insert(plan.schedule.lists[0].begin(), op_of("<n1@1"));
@@ -195,7 +195,7 @@ TEST(Check, GradientOrder) {
 }
 
 // Only ops that add to sums must be in order: forwards and input gradients may be in any order.
-TEST(Check, OrderOfWhatIsNotSummed) {
+TEST(Check, OnlySummedOpsMustBeInOrder) {
   Plan plan = small_plan();
   plan.dispatch = Dispatch::Ready;
   for (auto& list : plan.schedule.lists) {
@@ -251,7 +251,7 @@ TEST(Check, MemoryLimits) {
   EXPECT_NE(refusal(plan).find("nothing can move"), std::string::npos);
 }
 
-TEST(Check, Strangers) {
+TEST(Check, UnknownStagesMicrosPeersAndGroupsAreRefused) {
   Plan plan = small_plan();
   replace(plan.schedule.lists[0], "F0.1", "F1.1");
   EXPECT_NE(refusal(plan).find("does not hold stage 1"), std::string::npos);

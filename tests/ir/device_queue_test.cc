@@ -44,8 +44,8 @@ TEST(DeviceQueue, WholeBackwardKeepsTheList) {
                                 "<a0.0@0 F1.0 B1.0 W1.0 >g1.0@0 <a0.1@0 F1.1 B1.1 W1.1 >g1.1@0"}));
 }
 
-// The queue has the order of a run with equal op times: the second worker's gradient leaves two
-// ticks after that worker's start, behind the second activation at both ends.
+// Messages are queued in the order of a run whose ops all take equal times: the second worker sends
+// its first gradient after two ops, so this message is behind the second activation at both ends.
 TEST(DeviceQueue, SplitBackwardGoesByEqualTimes) {
   EXPECT_EQ(
       words_of(plan_of("zb-h1", 2, 2, true)),
@@ -90,7 +90,7 @@ TEST(DeviceQueue, OrdersAgreeBetweenPairs) {
   }
 }
 
-TEST(DeviceQueue, AMessageLastsByTheKindOfBackward) {
+TEST(DeviceQueue, AMessagesLengthDependsOnTheKindOfBackward) {
   const auto ends = [](bool split, int sent, int posted, int way) {
     const Meeting met = meet(split, Duration(sent), Duration(posted), Duration(way));
     return std::pair(met.send_end.count(), met.recv_end.count());

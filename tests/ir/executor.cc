@@ -42,7 +42,7 @@ struct Station {
   std::map<std::pair<ValueKind, StageId>, std::vector<Value>> all;  // what "every" stands for
   Limit limit;
   int32_t held = 0, forwards = 0, all_forwards = 0;
-  int32_t whole = 0;  // of those held: before the end of their input gradient
+  int32_t whole = 0;  // of those held: the input gradient has not ended
 };
 
 class Run {

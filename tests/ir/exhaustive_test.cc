@@ -77,7 +77,7 @@ uint64_t seeds_of(const SmallKind& kind) {
   return kind.workers * kind.micros < 12 ? (kSanitized ? 20 : 60) : (kSanitized ? 3 : 8);
 }
 
-TEST(Exhaustive, CheckRefusesWhatCanStandStill) {
+TEST(Exhaustive, CheckRefusesPlansThatCanDeadlock) {
   Tally tally;
   for (const SmallKind& kind : kinds_of_one_stage()) {
     for (uint64_t seed = 0; seed < seeds_of(kind); ++seed) {
@@ -159,7 +159,7 @@ TEST(Exhaustive, BuffersBySlotsCostNothing) {
 
 // The search finds the deadlocks of broken rules. First: each worker has its own order of
 // micro-batches.
-TEST(Exhaustive, OrdersOfEachWorkersOwnStandStill) {
+TEST(Exhaustive, ADifferentOrderAtEachWorkerDeadlocks) {
   int stand_still = 0, plans = 0;
   for (const SmallKind& kind : kinds_of_one_stage()) {
     for (uint64_t seed = 0; seed < seeds_of(kind); ++seed, ++plans) {
@@ -178,7 +178,7 @@ TEST(Exhaustive, OrdersOfEachWorkersOwnStandStill) {
 }
 
 // Second: a worker has one buffer for the message that comes first, instead of buffers by name.
-TEST(Exhaustive, FirstComeBuffersStandStill) {
+TEST(Exhaustive, FirstComeBuffersDeadlock) {
   int stand_still = 0, both = 0, plans = 0;
   for (const SmallKind& kind : kinds_of_one_stage()) {
     for (uint64_t seed = 0; seed < seeds_of(kind); ++seed, ++plans) {
@@ -200,7 +200,7 @@ TEST(Exhaustive, FirstComeBuffersStandStill) {
 
 // The clip decision on the previous step comes at any moment, and a worker validates after its
 // current op: that changes no ending.
-TEST(Exhaustive, ValidationStandsInNobodysWay) {
+TEST(Exhaustive, ValidationCausesNoDeadlock) {
   Tally tally;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const SmallKind& kind : {SmallKind{2, 2, 1, 2}, SmallKind{1, 3, 1, 2}}) {

@@ -150,7 +150,7 @@ TEST(Faults, CircleIsExplained) {
 }
 
 // The message for a value that no op makes says so.
-TEST(Faults, NobodyMakesIt) {
+TEST(Faults, AValueThatNoOpMakesIsNamed) {
   const std::string message = refusal("0F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0\n");
   EXPECT_TRUE(says(message, "worker 0 waits at op 2 (B0.0) for g1.0, which nobody makes"))
       << message;

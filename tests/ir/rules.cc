@@ -71,7 +71,8 @@ class Search {
     return count;
   }
 
-  // `most` places, of which `taken` are taken; `reserves`: the last one is for the first in order.
+  // `most` places, of which `taken` are taken; `reserves`: the last one may only be taken by the
+  // first micro-batch that has had none.
   struct Places {
     int32_t most = 0, taken = 0;
     bool reserves = false;

@@ -24,7 +24,7 @@ std::pair<int, int> count_standing(const Rule& rule) {
 }
 
 // The last of them is ours: lists in one order, receives posted by name in list order.
-TEST(Rules, TheseNeverStandStill) {
+TEST(Rules, TheseRulesNeverDeadlock) {
   for (const Rule& rule :
        {Rule{"free", Taking::Free}, Rule{"free, one buffer", Taking::Free, false, 1},
         Rule{"sums in order, last slot reserved", Taking::Sums, true},
@@ -38,8 +38,8 @@ TEST(Rules, TheseNeverStandStill) {
   }
 }
 
-// Each differs in one point from one of the above.
-TEST(Rules, TheseAreForbidden) {
+// Each of these rules differs in one point from a rule above.
+TEST(Rules, TheseRulesCanDeadlock) {
   for (const Rule& rule :
        {Rule{"an order of each worker's own", Taking::Own},
         Rule{"sums in order, the others free, no slot reserved", Taking::Sums},

@@ -213,7 +213,7 @@ TEST(TorchCsv, MovedWork) {
   EXPECT_NE(csv.error().message.find("worker 2 lists F0.0"), std::string::npos);
 }
 
-TEST(TorchCsv, StagesLieAtOneWorkerEach) {
+TEST(TorchCsv, EachStageMustBeAtOneWorker) {
   const auto refused = [](std::string_view text) {
     const auto plan = plan_of(read(text));
     EXPECT_FALSE(plan.ok()) << text;

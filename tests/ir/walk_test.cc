@@ -138,7 +138,7 @@ int32_t posted_at_once(const Plan& plan, int32_t worker) {
 
 // A worker posts receives for as many activations as the stage before holds, and for as many
 // gradients as it holds itself, plus one each: later the clip decision and the norm use these.
-TEST(Walk, ReceivesGoBySlots) {
+TEST(Walk, ReceivesAreAsManyAsSlotsPlusOne) {
   Shape shape;
   shape.stages = 4;
   shape.micros = 24;
@@ -174,7 +174,7 @@ TEST(Walk, TheNormHasABufferOfItsOwn) {
 }
 
 // If both ends have the messages in different orders, the receives ahead do not follow from slots.
-TEST(Walk, ReceivesInAnotherOrderGoByTheirNumber) {
+TEST(Walk, ReceivesInAnotherOrderAreLimitedByNumber) {
   const Plan plan = plan_of(
       "stages 2 micros 3\nw0: F0.0 >a0.0@1 <g1.0@1 B0.0 W0.0 F0.1 >a0.1@1 <g1.1@1 B0.1 W0.1\n"
       "w1: <a0.1@0 <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 F1.1 B1.1 >g1.1@0 W1.1\n");
@@ -183,13 +183,13 @@ TEST(Walk, ReceivesInAnotherOrderGoByTheirNumber) {
   EXPECT_EQ(posted_at_once(plan, 0), 1);
 }
 
-TEST(Walk, SeesWhatIsUsedUpTwice) {
+TEST(Walk, FindsAValueThatIsConsumedTwice) {
   const Plan plan = plan_of("stages 2 micros 1\nw0: F0.0 >a0.0@1 F1.0\nw1: <a0.0@0\n");
   EXPECT_EQ(Walk(plan, plan.schedule, {0}).double_reader(), 2);
   EXPECT_EQ(Walk(plan, plan.schedule, {1}).double_reader(), -1);
 }
 
-TEST(Walk, SeesDoubleWork) {
+TEST(Walk, FindsWorkThatIsDoneTwice) {
   const Plan plan = plan_of("stages 1 micros 1\nw0: F0.0 F0.0\n");
   EXPECT_EQ(Walk(plan, plan.schedule, {0}).double_writer(), 1);
 }

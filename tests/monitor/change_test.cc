@@ -11,7 +11,7 @@ namespace {
 
 Reading reading(int64_t at, double value) { return {at, value, {2 * value, 0, 0, 0}}; }
 
-TEST(ChangeSeries, TellsTheThirdReadingOfAStep) {
+TEST(ChangeSeries, ReportsAChangeAtItsThirdReading) {
   ChangeSeries series;
   for (int64_t at = 0; at < 40; ++at) {
     EXPECT_FALSE(series.add(reading(at, at % 2 == 0 ? 1.00e6 : 1.02e6), 0));
@@ -63,7 +63,7 @@ TEST(ChangeSeries, SmallDifferencesAreTheSame) {
   }
 }
 
-TEST(ChangeSeries, StandsValuesOfNothingAndBelow) {
+TEST(ChangeSeries, AcceptsZeroAndNegativeValues) {
   ChangeSeries series;
   for (int64_t at = 0; at < 20; ++at) EXPECT_FALSE(series.add(reading(at, at % 2 ? 0 : -5), 10));
   EXPECT_NEAR(series.level().value, 0, 1e-6);

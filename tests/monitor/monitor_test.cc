@@ -23,7 +23,7 @@ struct Job {
   double op_ms = 2, jitter = 0;
   std::map<std::pair<int32_t, int32_t>, double> one_way_ms;  // by the earlier worker; else 0.1
   std::map<int32_t, double> factor;                          // of ops
-  double waiting_ms = 0;  // of all but the first messages of a step into worker 2
+  double waiting_ms = 0;  // added to messages into worker 2, except the first of each step
   Random random{5};
 
   double noise() { return jitter == 0 ? 1 : std::exp(jitter * normal(random)); }
@@ -98,7 +98,7 @@ struct Watch {
   std::vector<std::string> sentences;
 };
 
-TEST(Learn, TellsASlowLinkAndItsHealing) {
+TEST(Learn, ReportsASlowLinkAndItsHealing) {
   Job job;
   Watch watch(job);
   watch.run(job, 0, 40);
@@ -150,13 +150,13 @@ TEST(Learn, PlansWithTheHigherEstimate) {
   EXPECT_NEAR(to_milliseconds(watch.verdicts[2].after), 10.2, 1e-3);
 }
 
-TEST(Learn, AddsToTheHealthyLink) {
+TEST(Learn, AddsDelaysToTheHealthyLink) {
   Job job;
   Watch watch(job);
   watch.state.healthy.between = {{Link{milliseconds(2), 1e9}}};
   watch.state.healthy.exceptions[{{0}, {1}}] = {milliseconds(3), 0};
   watch.state.healthy.workers[1].speed = 0.5;
-  job.factor[1] = 2;  // as its healthy speed of 0.5 says
+  job.factor[1] = 2;  // its healthy speed is 0.5
   watch.run(job, 0, 30);
   EXPECT_TRUE(watch.sentences.empty()) << watch.sentences[0];
   job.one_way_ms[{0, 1}] = 10.1;
@@ -189,13 +189,13 @@ TEST(Learn, FollowsALongDrift) {
   }
 }
 
-TEST(Learn, TellsAWorkerFromALink) {
+TEST(Learn, DistinguishesASlowWorkerFromASlowLink) {
   Job job;
   job.jitter = 0.03;
   Watch watch(job);
   watch.run(job, 0, 30);
   job.factor[2] = 2.31;
-  job.waiting_ms = 5;  // its messages wait for it, but not the first of a step
+  job.waiting_ms = 5;  // messages wait until the slow worker reads them
   watch.run(job, 30, 60);
   ASSERT_EQ(watch.sentences.size(), 1u);
   EXPECT_EQ(watch.sentences[0].substr(0, 31), "worker 2 is slow since step 30:");
@@ -213,7 +213,7 @@ TEST(Learn, TellsAWorkerFromALink) {
   EXPECT_EQ(watch.cluster.workers[2].speed, 1);
 }
 
-TEST(Learn, LeavesShortAndSmallSlownessOfWorkersAlone) {
+TEST(Learn, IgnoresShortAndSmallSlownessOfWorkers) {
   Job job;
   job.jitter = 0.05;
   Watch watch(job);
@@ -254,7 +254,7 @@ TEST(Learn, FindsAWorkerThatWasNeverFast) {
 }
 
 // A delay too small to matter in a plan is not reported as a slow link: here 1 % of an op.
-TEST(Learn, MeasuresLinksByOps) {
+TEST(Learn, IgnoresDelaysFarBelowAnOp) {
   Job job;
   job.op_ms = 200;
   Watch watch(job);
@@ -313,7 +313,7 @@ TEST(Learn, OrderOfSamplesDoesNotMatterAndItIsDeterministic) {
 }
 
 // Some reports are lost, and some come up to three steps late and in any order.
-TEST(Learn, StandsMissingAndLateReports) {
+TEST(Learn, ToleratesMissingAndLateReports) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Job job;
     job.jitter = 0.05;
@@ -336,7 +336,7 @@ TEST(Learn, StandsMissingAndLateReports) {
   }
 }
 
-TEST(Learn, PassesOverWhatMakesNoSense) {
+TEST(Learn, IgnoresInvalidSamples) {
   Job job;
   Watch watch(job);
   StepSample odd;
@@ -383,7 +383,7 @@ TEST(Learn, ForgetsAWorker) {
 }
 
 // Messages of two sizes over a link that loses rate one way, or that gains latency.
-TEST(Learn, TellsRateFromLatency) {
+TEST(Learn, DistinguishesRateFromLatency) {
   const double full = 1e9, slowed = 5e7;
   for (const bool by_rate : {true, false}) {
     Job job;

@@ -97,7 +97,7 @@ TEST(Copies, AreAtAnotherPlaceIfThereIsOne) {
   }
 }
 
-TEST(Copies, NeedASecondStageThatMayBeHeldToo) {
+TEST(Copies, NeedASecondStageWithoutASharedWeight) {
   EXPECT_EQ(choose_copies(plan_of(1, 3, 4), {}).error().message,
             "no worker can keep a copy of stage 0: the plan has only one stage");
   // Worker 1 of a single pipeline of three would have both ends of the shared weight.
@@ -108,7 +108,7 @@ TEST(Copies, NeedASecondStageThatMayBeHeldToo) {
   }
 }
 
-TEST(Copies, AreKeptAndGivenNothingWhileSomebodyElseRunsTheStage) {
+TEST(Copies, RunNothingWhileOthersRunTheStage) {
   const Plan plan = plan_of(2, 3, 6);
   const Copies copies = choose_copies(plan, {}).value();
   const Plan made = with_copies(plan, copies);
@@ -159,7 +159,7 @@ TEST(Copies, RunTwoStagesInASinglePipeline) {
   }
 }
 
-TEST(Copies, WhoeverDiesThePlanIsRightAslongAsEachStageHasAHolder) {
+TEST(Copies, PlansAreValidWhileEachStageHasAHolder) {
   std::mt19937_64 random(7);
   int planned = 0;
   for (int round = 0; round < 120; ++round) {

@@ -82,8 +82,8 @@ TEST(Partition, MoreStagesThanLayers) {
             "layer: ask for 1 to 2 stages");
 }
 
-// The partition by trying every end of every run, with ties to longer first runs: the slow method
-// that partition() used before.
+// The partition by trying every end of every run of layers; of equally good ones, the one with the
+// longer first run. partition() used this slow method before.
 std::vector<int32_t> slow_partition(const std::vector<double>& cost, size_t stages) {
   const size_t layers = cost.size();
   std::vector<double> prefix(layers + 1, 0.0);
@@ -116,7 +116,7 @@ std::vector<int32_t> slow_partition(const std::vector<double>& cost, size_t stag
   return firsts;
 }
 
-TEST(Partition, AsBeforeItWasFast) {
+TEST(Partition, EqualsTheSlowMethod) {
   Random random(9);
   for (int i = 0; i < 400; ++i) {
     const auto layers = static_cast<int32_t>(1 + random.below(40));

@@ -147,7 +147,7 @@ TEST(Routed, JoinersRunNothing) {
 }
 
 // Every order, also those with several stages a worker.
-TEST(Routed, TheDeadAreDoneWithoutUnderEveryOrder) {
+TEST(Routed, PlansWithoutDeadWorkersAreRightUnderEveryOrder) {
   for (const OrderCard& card : order_cards()) {
     Shape shape;
     shape.stages = 3;
@@ -169,7 +169,7 @@ TEST(Routed, TheDeadAreDoneWithoutUnderEveryOrder) {
 }
 
 // If no worker is absent, nothing moves: with_work makes the lists of the plan itself.
-TEST(Routed, WithAllAliveItIsThePlan) {
+TEST(Routed, WithAllAliveThePlanIsUnchanged) {
   for (const bool tied : {false, true}) {
     const Plan plan = plan_of(3, 2, 4, 0, tied);
     const auto same = without_workers(plan, std::vector<bool>(6, true));
@@ -221,7 +221,7 @@ TEST(Routed, HeldOutMicrosCrossOnlyAroundTheDead) {
   EXPECT_EQ(crossings, 3);  // micro-batches 0, 2 and 4 of the five begin in pipeline 0
 }
 
-TEST(Routed, AStageWithoutAnybodyIsRefused) {
+TEST(Routed, AStageWithoutHoldersIsRefused) {
   const auto routed = without_workers(plan_of(2, 2, 2), {true, false, true, false});
   ASSERT_FALSE(routed.ok());
   EXPECT_EQ(routed.error().message, "no live worker holds stage 1: one of 2 must be left");

@@ -25,7 +25,7 @@ def plan_of(*arguments):
 
 
 class Schema(unittest.TestCase):
-    def test_what_is_written_conforms(self):
+    def test_written_plans_conform(self):
         orders = json.loads(tenuto("schedule", "list", "--json").stdout)["orders"]
         self.assertGreater(len(orders), 2)
         for order in orders:
@@ -40,7 +40,7 @@ class Schema(unittest.TestCase):
             path.write_text("0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n")
             self.assertEqual(faults(plan_of(path), SCHEMA), [])
 
-    def test_broken_plans_break_it_and_are_refused(self):
+    def test_broken_plans_do_not_conform_and_are_refused(self):
         right = plan_of("--stages", 2, "--micros", 2, "--pipelines", 2)
 
         def broken(change):

@@ -185,7 +185,7 @@ micros = 4
         wanted = self.train("own", "--parallel.stages=2")
         self.assert_same("reverse", self.train("reverse", f"--parallel.schedule={path}"), wanted)
 
-    def test_what_does_not_fit_is_told(self):
+    def test_schedules_that_do_not_fit_are_refused(self):
         path = self.folder / "two.csv"
         path.write_text("0F0,0B0\n1F0,1B0\n")
         job = self.folder / "paced.toml"

@@ -57,7 +57,7 @@ TEST(Paced, LengthsAreThoseOfTheStage) {
   EXPECT_EQ(paced_length(device, false, OpKind::Step, 1), Duration(0));
 }
 
-TEST(Paced, TheStateGoesOverInParts) {
+TEST(Paced, TheStateIsTransferredInParts) {
   const Job job = instant_job(2, 2, 3);
   TestCluster donors(job, plan_of(job)), joiners(job, plan_of(job));
   donors.connect();
@@ -266,7 +266,7 @@ TEST(Paced, DamagedFilesAreRefused) {
   EXPECT_NE(nowhere.error().message.find("cannot write"), std::string::npos);
 }
 
-TEST(Paced, ABeginOnAnotherVersionIsRefused) {
+TEST(Paced, AStepOnAnotherVersionIsRefused) {
   const Job job = instant_job(1, 1, 1);
   QueueMailbox mailbox;
   const auto device = make_paced(job, plan_of(job), {{0}}, monotonic_clock(), mailbox);

@@ -63,7 +63,7 @@ TEST_F(Checkpoint, WhatIsWrittenIsRead) {
   EXPECT_FALSE(fs::exists(run_ + "/checkpoint-7.tmp"));
 }
 
-TEST_F(Checkpoint, TheSameStepAgainReplaces) {
+TEST_F(Checkpoint, ACheckpointOfTheSameStepReplaces) {
   make(7);
   make(7);
   EXPECT_EQ(list_checkpoints(run_), std::vector<int64_t>{7});
@@ -81,14 +81,14 @@ TEST_F(Checkpoint, OnlyWholeFoldersCount) {
   EXPECT_EQ(list_checkpoints(run_), (std::vector<int64_t>{20, 100}));
 }
 
-TEST_F(Checkpoint, OldOnesGo) {
+TEST_F(Checkpoint, OldCheckpointsAreRemoved) {
   for (const int64_t step : {5, 10, 15, 20}) make(step);
   prune_checkpoints(run_, 2);
   EXPECT_EQ(list_checkpoints(run_), (std::vector<int64_t>{15, 20}));
 }
 
 // Workers fill the next folder while the manifest of the newest checkpoint is written.
-TEST_F(Checkpoint, UnfinishedOnesGoButNotTheNext) {
+TEST_F(Checkpoint, UnfinishedCheckpointsAreRemovedExceptTheNext) {
   make(20);
   for (const char* left : {"checkpoint-5.tmp", "checkpoint-9.old.tmp", "checkpoint-21.tmp"}) {
     fs::create_directories(cat(run_, "/", left));
@@ -103,7 +103,7 @@ TEST_F(Checkpoint, UnfinishedOnesGoButNotTheNext) {
   EXPECT_EQ(list_checkpoints(run_), std::vector<int64_t>{20});
 }
 
-TEST_F(Checkpoint, LaterOnesAreSetAside) {
+TEST_F(Checkpoint, LaterCheckpointsAreSetAside) {
   using All = std::vector<SetAside>;
   for (const int64_t step : {5, 10, 15}) make(step);
   EXPECT_EQ(set_aside_checkpoints(run_, 5).value(),

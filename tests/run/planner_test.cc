@@ -97,7 +97,7 @@ TEST(PlanCache, ForgetsTheOldest) {
 }
 
 // Whichever worker dies first, its plan is ready, equals that of a search, and passes check().
-TEST(Planner, ADeathFindsItsPlanMade) {
+TEST(Planner, APlanForADeathIsMadeAhead) {
   const Step it = uneven_step({4, 3, 6});
   const auto workers = static_cast<int32_t>(it.cluster.workers.size());
   Planner planner([] {});
@@ -123,7 +123,7 @@ TEST(Planner, ADeathFindsItsPlanMade) {
 }
 
 // Plans for two deaths are not made ahead; when the same is asked again, the answer is ready.
-TEST(Planner, WhatWasAskedIsKept) {
+TEST(Planner, AnsweredRequestsAreKept) {
   const Step it = uneven_step({4, 3, 6});
   Planner planner([] {});
   const PlanRequest request = after_deaths(it, {1, 6}, 1);
@@ -137,12 +137,12 @@ TEST(Planner, WhatWasAskedIsKept) {
   EXPECT_NE(second.reason.find("made ahead"), std::string::npos) << second.reason;
   ASSERT_NE(second.plan, nullptr);
   EXPECT_EQ(*second.plan, *first.plan);
-  again.plan = first.plan;  // in force now: nothing is better
+  again.plan = first.plan;  // already in force, and no plan is better
   EXPECT_EQ(answer_of(planner, again).plan, nullptr);
 }
 
 // The planner is destroyed while it makes plans ahead.
-TEST(Planner, LeavesAtAnyTime) {
+TEST(Planner, CanBeDestroyedAtAnyTime) {
   const Step it = uneven_step({8, 4, 16});
   for (int round = 0; round < 3; ++round) {
     Planner planner([] {});

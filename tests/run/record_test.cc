@@ -44,7 +44,7 @@ TEST(Events, AsTextAndBack) {
 }
 
 // The events of a report have a limited size; whole lines at the end are left out.
-TEST(Events, WhatDoesNotFitIsLeftOut) {
+TEST(Events, EventsBeyondTheLimitAreLeftOut) {
   const std::vector<Event> events = two_events();
   const std::string all = to_text(events);
   const std::string first = all.substr(0, all.find('\n') + 1);
@@ -99,7 +99,7 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Record, FiguresGoOnFromTheMetrics) {
+TEST(Record, FiguresContinueFromTheMetrics) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);
   EXPECT_FALSE(read_figures(folder, 0).ok());
@@ -123,7 +123,7 @@ TEST(Record, FiguresGoOnFromTheMetrics) {
 }
 
 // A writer was killed in the middle of a line, which may be the first one.
-TEST(LineFile, AHalfLineIsTakenAway) {
+TEST(LineFile, AHalfWrittenLineIsRemoved) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);
   const std::string path = folder + "/lines";

@@ -40,7 +40,7 @@ class Runs : public testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(Runs, OneHolderAtATime) {
+TEST_F(Runs, OnlyOneProcessHoldsIt) {
   {
     const Result<RunDirectory> first = RunDirectory::open(path_, Beginning::Fresh, {});
     ASSERT_TRUE(first.ok()) << first.error().message;
@@ -52,7 +52,7 @@ TEST_F(Runs, OneHolderAtATime) {
   EXPECT_EQ(refusal(Beginning::Fresh), "");  // nothing was written: the name is free again
 }
 
-TEST_F(Runs, ARunIsNotReplacedUnasked) {
+TEST_F(Runs, ARunIsReplacedOnlyOnRequest) {
   write("metrics.jsonl", "{\"step\":0}\n");
   EXPECT_EQ(refusal(Beginning::Fresh),
             cat(path_,
@@ -69,7 +69,7 @@ TEST_F(Runs, ARunIsNotReplacedUnasked) {
 }
 
 // A run that has begun is continued, with or without a checkpoint, and still counts as begun.
-TEST_F(Runs, ARunThatHasBegunIsTakenUp) {
+TEST_F(Runs, ARunThatHasBegunIsResumed) {
   {
     const Result<RunDirectory> first = RunDirectory::open(path_, Beginning::Fresh, {});
     ASSERT_TRUE(first.ok()) << first.error().message;
@@ -95,7 +95,7 @@ TEST_F(Runs, NothingToResume) {
             std::string::npos);
 }
 
-TEST_F(Runs, OverwritingTakesOnlyWhatARunWrites) {
+TEST_F(Runs, OverwritingRemovesOnlyFilesOfARun) {
   write("metrics.jsonl", "{\"step\":0}\n");
   write("checkpoint-5/manifest.json", "{}");
   write("plan-1.json", "{}");
@@ -111,7 +111,7 @@ TEST_F(Runs, OverwritingTakesOnlyWhatARunWrites) {
   EXPECT_EQ(run.value().next_epoch(), 1);
 }
 
-TEST_F(Runs, ResumingDropsTheMetricsThatWillComeAgain) {
+TEST_F(Runs, ResumingDropsMetricsOfStepsToRepeat) {
   write("metrics.jsonl", "{\"step\":3}\n{\"step\":4}\n{\"step\":5}\n{\"st");
   write("checkpoint-5/manifest.json", "{}");
   write("plan-1.json", "{}");
@@ -203,15 +203,15 @@ TEST_F(Runs, AHolderThatIsEndingIsWaitedFor) {
   EXPECT_TRUE(run.ok());
 }
 
-// A file that the new run writes before its first step is not taken for the earlier run's.
-TEST_F(Runs, OverwritingLeavesWhereTheNewRunCanBeAsked) {
+// clear() removes the files of the earlier run, but not one that the new run has written already.
+TEST_F(Runs, OverwritingKeepsTheNewRunsAddressFile) {
   write("checkpoint-5/manifest.json", "{}");
   const Result<RunDirectory> run = RunDirectory::open(path_, Beginning::Overwrite, {});
   ASSERT_TRUE(run.ok());
   write("coordinator.json", "{}");
   EXPECT_FALSE(run.value().has_begun());
   EXPECT_TRUE(run.value().spares_earlier_run());
-  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // it is the earlier one's
+  EXPECT_EQ(run.value().checkpoints(), std::vector<int64_t>());  // 5 is the earlier run's
   ASSERT_TRUE(run.value().clear(0).ok());
   EXPECT_TRUE(fs::exists(path_ + "/coordinator.json"));
   EXPECT_TRUE(run.value().has_begun());

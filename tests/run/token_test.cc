@@ -48,7 +48,7 @@ TEST_F(Token, IsOneLineOfPlainSigns) {
 
 // The error names the kind of file before its permissions: nobody should change those of a folder
 // or a device.
-TEST_F(Token, LiesInAPlainFile) {
+TEST_F(Token, MustBeInAPlainFile) {
   chmod(folder_.c_str(), 0755);
   EXPECT_NE(read_token(folder_).error().message.find("is a folder"), std::string::npos);
   EXPECT_NE(read_token("/dev/null").error().message.find("is not a regular file"),

@@ -98,7 +98,7 @@ TEST(Failure, LossAtEveryCallOfOtherSums) {
 
 // A plan that sums one weight gradient twice, or never: no worker takes its optimizer step, and the
 // error names the gradient. check() would refuse the plan, but is not called here.
-TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
+TEST(Failure, W4AWrongSumStopsTheOptimizerStep) {
   const Job job = instant_job(2, 2, 2);
   for (const bool twice : {false, true}) {
     SCOPED_TRACE(twice ? "one twice" : "one is missing");
@@ -137,7 +137,7 @@ TEST(Failure, W4ASumOfOtherMicroBatchesIsNotTaken) {
 
 // After a loss at any call the others run the step again without the lost worker, and get the plain
 // loop's numbers, bit for bit.
-TEST(Failure, W8LossAtEveryCallCostsTheOthersNoNumber) {
+TEST(Failure, W8TheOthersRepeatTheStepWithTheSameNumbers) {
   const Job job = instant_job(2, 2, 2);
   const Plan plan = plan_of(job);
   for (int32_t victim = 0; victim < 4; ++victim) {
@@ -172,7 +172,7 @@ TEST(Failure, W8LossAtEveryCallCostsTheOthersNoNumber) {
   }
 }
 
-TEST(Failure, ALostPeerIsToldOfAndNamed) {
+TEST(Failure, ALostPeerIsReportedAndNamed) {
   const Job job = instant_job(2, 1, 2);
   TestCluster cluster(job, plan_of(job));
   Trap trap;
@@ -189,7 +189,7 @@ TEST(Failure, ALostPeerIsToldOfAndNamed) {
   EXPECT_EQ(runs[0].lost[0].first, WorkerId{1});
 }
 
-TEST(Failure, AbandonStopsInTheMiddle) {
+TEST(Failure, AStepIsAbandonedInTheMiddle) {
   Job job = instant_job(2, 2, 4);
   job.device.forward_ms = {2};
   TestCluster cluster(job, plan_of(job));
@@ -212,7 +212,7 @@ TEST(Failure, AbandonStopsInTheMiddle) {
   expect_equal_runs(cluster, cluster.run(0, 1), outcomes, plain);
 }
 
-TEST(Failure, AbandonedBeforeItBegins) {
+TEST(Failure, AStepIsAbandonedBeforeItBegins) {
   const Job job = instant_job(1, 1, 1);
   TestCluster cluster(job, plan_of(job));
   cluster.connect();
@@ -279,7 +279,7 @@ TEST(Failure, SilenceShowsTheListWithArrows) {
   }
 }
 
-TEST(Failure, SilenceAtTheCommitGateSaysSo) {
+TEST(Failure, SilenceBeforeTheCommitIsReported) {
   const Job job = instant_job(1, 1, 1);
   TestCluster cluster(job, plan_of(job));
   cluster.connect();
@@ -334,7 +334,7 @@ class MutatingTransport : public ForwardingTransport {
   std::vector<std::byte> changed_;
 };
 
-TEST(Failure, AMutatedMessageIsSeen) {
+TEST(Failure, AChangedMessageIsDetected) {
   const Job job = instant_job(2, 1, 3);
   TestCluster cluster(job, plan_of(job));
   cluster.wrap_transport = [](WorkerId self,
@@ -396,7 +396,7 @@ class StuckTransport : public ForwardingTransport {
   Status recv(WorkerId, Tag, std::span<std::byte>, Ticket) override { return ok(); }
 };
 
-TEST(Failure, WhatCannotBeEndedEndsTheJob) {
+TEST(Failure, ACallThatCannotEndEndsTheProcess) {
   const Job job = instant_job(2, 1, 1);
   TestCluster cluster(job, plan_of(job));
   cluster.wrap_transport = [](WorkerId self,

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr PathState kDirect{Path::Direct, 0};
 
-TEST(Path, AWishHoldsWhateverHappens) {
+TEST(Path, AnExplicitPathIsAlwaysUsed) {
   const LinkNews trouble{.errors = 3};
   const PathRule staged{PathWish::Staged, true};
   EXPECT_EQ(first_path(staged).path, Path::Staged);
@@ -25,7 +25,7 @@ TEST(Path, AWishHoldsWhateverHappens) {
   EXPECT_EQ(next_path(direct, first_path(direct), trouble).path, Path::Direct);
 }
 
-TEST(Path, AutomaticIsDirectWhereTheWireCan) {
+TEST(Path, AutomaticIsDirectIfTheWireSupportsIt) {
   EXPECT_EQ(first_path({PathWish::Automatic, true}), kDirect);
   const PathRule cannot{PathWish::Automatic, false};
   PathState state = first_path(cannot);
@@ -35,7 +35,7 @@ TEST(Path, AutomaticIsDirectWhereTheWireCan) {
   }
 }
 
-TEST(Path, AnErrorIsLeftForTwentyCleanSteps) {
+TEST(Path, AnErrorMeansTwentyStagedSteps) {
   const PathRule rule{PathWish::Automatic, true};
   PathState state = next_path(rule, kDirect, {.errors = 1});
   EXPECT_EQ(state, (PathState{Path::Staged, 0}));
@@ -49,7 +49,7 @@ TEST(Path, AnErrorIsLeftForTwentyCleanSteps) {
   EXPECT_EQ(next_path(rule, state, {}), kDirect);
 }
 
-TEST(Path, ADelayCountsOnlyWhereTheDirectPathHoldsTheDevice) {
+TEST(Path, ADelayMattersOnlyIfTheDeviceWaits) {
   PathRule rule{PathWish::Automatic, true};
   const LinkNews slow{.round_trip = milliseconds(11), .of_micro = milliseconds(40)};
   const LinkNews edge{.round_trip = milliseconds(10), .of_micro = milliseconds(40)};
@@ -73,7 +73,7 @@ Plan plan_of(const std::string& order, int32_t stages, int32_t micros) {
   return std::move(plan).value();
 }
 
-TEST(Slots, FollowWhatThePlanHasInFlight) {
+TEST(Slots, AreAsManyAsMessagesInFlight) {
   // 1F1B: 4, 3, 2, 1 in flight, so one more before each link than behind it.
   const Plan plan = plan_of("1f1b", 4, 8);
   const auto middle = ring_slots(plan, {1});
@@ -88,7 +88,7 @@ TEST(Slots, FollowWhatThePlanHasInFlight) {
   EXPECT_TRUE(ring_slots(plan_of("1f1b", 1, 4), {0}).empty());
 }
 
-TEST(Slots, BothEndsOfALinkHaveAsMany) {
+TEST(Slots, BothEndsOfALinkHaveTheSameNumber) {
   for (const char* order : {"gpipe", "1f1b", "zb-h1", "zb-h2"}) {
     const Plan plan = plan_of(order, 4, 16);
     for (int32_t worker = 0; worker + 1 < 4; ++worker) {
@@ -102,7 +102,7 @@ TEST(Slots, BothEndsOfALinkHaveAsMany) {
   }
 }
 
-TEST(Slots, MessagesThatTheEndsNameInDifferentOrdersHaveOneEach) {
+TEST(Slots, MessagesInDifferentOrdersGetASlotEach) {
   Plan plan = plan_of("1f1b", 2, 8);
   std::vector<Op>& list = plan.schedule.lists[1];
   const auto is_receive = [](const Op& op) { return op.kind == OpKind::Recv; };

@@ -362,7 +362,7 @@ TEST(Reduction, EveryProcedureIsRightInEveryWay) {
 }
 
 // In a ring no add waits for its turn, so takers add every message where the wire has it.
-TEST(Reduction, ATakerAddsWhereverItIsTheTurn) {
+TEST(Reduction, TakersAddEveryMessageOfARing) {
   for (const bool takers : {false, true}) {
     ReductionSettings settings = settings_of(Element::Float32);
     settings.takers = takers;
@@ -380,7 +380,7 @@ TEST(Reduction, ATakerAddsWhereverItIsTheTurn) {
 }
 
 // A member's own moves are enough for all of its calls, and each chunk alone is a valid collective.
-TEST(Reduction, OwnMovesAndOneChunkAreParts) {
+TEST(Reduction, AMembersMovesAndAChunksMovesSuffice) {
   const auto made = make_procedure("late-one", {members(7), 12, {{2}}, {}});
   ASSERT_TRUE(made.ok());
   const Collective& whole = made.value().collective;
@@ -397,7 +397,7 @@ TEST(Reduction, OwnMovesAndOneChunkAreParts) {
   }
 }
 
-TEST(Slices, AreTheirChunkToTheElement) {
+TEST(Slices, CoverTheirChunkExactly) {
   for (const int64_t elements : {0, 1, 5, 17, 1000, 1023}) {
     for (const int64_t chunks : {1, 3, 7, 16}) {
       for (const int64_t slices : {1, 2, 5, 33}) {
@@ -415,7 +415,7 @@ TEST(Slices, AreTheirChunkToTheElement) {
 }
 
 // Each chunk goes from this member's own part to the whole sum.
-TEST(Reduction, TellsWhatIsHereOfEachChunk) {
+TEST(Reduction, ReportsTheStateOfEachChunk) {
   const Collective ring = make_ring(members(3));
   const Floats own(6, 1.0F);
   Floats total(6);
@@ -456,7 +456,7 @@ TEST(Reduction, ReceivesAheadAreBounded) {
 }
 
 // On the virtual clock each of the 2 (n - 1) rounds of a ring takes as long as a message, 10 ns.
-TEST(Reduction, PassesTheTimesOn) {
+TEST(Reduction, VirtualTimesAddUpOverTheRounds) {
   const Collective ring = make_ring(members(4));
   auto own = random_sums<float>(4, 16, 2);
   Net<float> net(ring, own, 3);
@@ -509,7 +509,7 @@ TEST(Reduction, W4TalliesAddUpAsTheSumsDo) {
 }
 
 // A stale message brings a part that the receiver has already: the tally shows it twice in the sum.
-TEST(Reduction, W4AStalePartIsSeen) {
+TEST(Reduction, W4AStalePartIsDetected) {
   const Collective pair{members(2), 1, {Round{{{{0}, {1}, {0}, true}, {{1}, {0}, {0}, true}}}}};
   const Floats own(4, 1.0F);
   Floats total(4);
@@ -529,7 +529,7 @@ TEST(Reduction, W4AStalePartIsSeen) {
   }
 }
 
-TEST(Tally, SentencesNameUpToTwo) {
+TEST(Tally, ErrorsNameUpToTwoContributions) {
   std::vector<Contribution> all;
   for (int32_t m = 0; m < 6; ++m) all.push_back({{2}, {m}});
   const auto said = [&](std::initializer_list<int32_t> in) {
@@ -554,7 +554,7 @@ TEST(Tally, SentencesNameUpToTwo) {
   EXPECT_TRUE(has(said({}), "this worker contributed nothing"));
 }
 
-TEST(Tally, SentencesNameThemAmongVeryMany) {
+TEST(Tally, ErrorsNameContributionsAmongVeryMany) {
   std::vector<Contribution> all;
   for (int32_t m = 0; m < 20'000; ++m) all.push_back({{0}, {m}});
   std::vector<Contribution> found = all;

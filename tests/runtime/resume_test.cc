@@ -164,7 +164,7 @@ struct PacedEnded {
 // The first stage must sum its gradients again, but the messages from the second stage were not
 // kept. The second stage has its total and the clip decision, so it could take its optimizer step
 // at once; it must first make those gradients again, with the old parameters.
-TEST(Resume, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
+TEST(Resume, LostGradientsAreMadeBeforeTheStepIsRepeated) {
   for (const bool split : {true, false}) {
     SCOPED_TRACE(split);
     PacedEnded paced(split);
@@ -179,7 +179,7 @@ TEST(Resume, WhatIsOwedIsMadeBeforeTheStepIsTakenAgain) {
 
 // A backward that is run again for its input gradient alone adds nothing to a weight gradient's
 // sum, even where backwards are whole.
-TEST(Resume, WhatAGradientAloneLeavesIsInNoSum) {
+TEST(Resume, ARepeatedInputGradientAddsToNoSum) {
   for (const bool split : {true, false}) {
     SCOPED_TRACE(split);
     PacedEnded paced(split);

@@ -26,7 +26,7 @@ void expect_plain_numbers(const Job& job, const Plan& plan, int64_t steps) {
 }
 
 // 200 random shapes with random routings, absent workers and sometimes memory limits.
-TEST(RoutedRun, RandomMixturesComeToThePlainNumbers) {
+TEST(RoutedRun, RandomMixturesGiveThePlainLoopsNumbers) {
   Random random(11);
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
@@ -46,7 +46,7 @@ TEST(RoutedRun, RandomMixturesComeToThePlainNumbers) {
 
 // The plans of adapt() for 200 random mixtures: dead and slow workers, slow links, memory for one
 // micro-batch up to all, ready and listed dispatch.
-TEST(RoutedRun, AdaptedMixturesComeToThePlainNumbers) {
+TEST(RoutedRun, AdaptedMixturesGiveThePlainLoopsNumbers) {
   Random random(17);
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);

@@ -158,7 +158,7 @@ TEST_F(StagedWire, BringsTheBytesThroughItsSlotsAndNoMore) {
   EXPECT_LE(right.copies.pinned_count(), 2);
 }
 
-TEST_F(StagedWire, OneKindDoesNotWaitForTheOther) {
+TEST_F(StagedWire, GradientsDoNotWaitForActivations) {
   make_messages(2);
   set_slots(left, 1, true, 1);
   std::vector<std::byte> back = pattern(9, kSize), buffer(kSize);
@@ -177,7 +177,7 @@ TEST_F(StagedWire, OneKindDoesNotWaitForTheOther) {
   EXPECT_TRUE(left.party.end_of(behind).status.ok());
 }
 
-TEST_F(StagedWire, HostMemoryAndTheDirectPathGoAsTheyAre) {
+TEST_F(StagedWire, HostMemoryAndTheDirectPathAreNotStaged) {
   make_messages(2);
   std::vector<std::byte> word = pattern(3, 16), there(16);  // host memory
   const Value norm{ValueKind::Norm, -1, {0}, {}};
@@ -218,7 +218,7 @@ TEST_F(StagedWire, AFailedCopyEndsItsMessageAndGivesItsSlotBack) {
   EXPECT_EQ(right.staged->counters().in_use, 0);
 }
 
-TEST_F(StagedWire, NoPinnedMemoryIsSaidOfEachMessage) {
+TEST_F(StagedWire, EachMessageReportsMissingPinnedMemory) {
   make_messages(2);
   left.copies.refuse_memory = true;
   for (int i = 0; i < 2; ++i) {
@@ -232,7 +232,7 @@ TEST_F(StagedWire, NoPinnedMemoryIsSaidOfEachMessage) {
   EXPECT_TRUE(right.party.end_of(right.recv(0, activation(0), buffers[0])).status.ok());
 }
 
-TEST_F(StagedWire, DropEndsWhatWaitsCopiesAndTravels) {
+TEST_F(StagedWire, DropEndsWaitingCopyingAndTravellingMessages) {
   make_messages(4);
   set_slots(left, 1, true, 2);
   set_slots(right, 0, false, 1);
@@ -258,7 +258,7 @@ TEST_F(StagedWire, DropEndsWhatWaitsCopiesAndTravels) {
   EXPECT_EQ(right.staged->counters().in_use, 0);
 }
 
-TEST_F(StagedWire, CloseLetsCopiedMessagesLeave) {
+TEST_F(StagedWire, CloseWaitsForCopiedMessages) {
   make_messages(1);
   const Ticket received = right.recv(0, activation(0), buffers[0]);
   const Ticket sent = left.send(1, activation(0), sources[0]);

@@ -81,7 +81,7 @@ Job staggered_job(int32_t stages, int32_t pipelines, int32_t micros, bool split)
   return job;
 }
 
-TEST(Staggered, FourHundredStepsAreThoseOfSynchronousClipping) {
+TEST(Staggered, FourHundredStepsEqualSynchronousClipping) {
   for (const bool split : {false, true}) {
     for (const int32_t pipelines : {1, 2}) {
       SCOPED_TRACE(testing::Message() << pipelines << " pipelines, split " << split);
@@ -167,7 +167,7 @@ TEST(Staggered, RoutedPlans) {
 
 // Follows one clipped step of the last stage, from its StepAhead to the run that counts. A held-out
 // pass in between belongs to no step and always counts.
-TEST(Staggered, AVoidStepIsRunOnceMore) {
+TEST(Staggered, AVoidStepIsRunAgain) {
   AheadUpdate ahead(1.0);
   ahead.begin();
   EXPECT_EQ(ahead.judge(ahead.clip_decision(), 0),
@@ -197,7 +197,7 @@ TEST(Staggered, AVoidStepIsRunOnceMore) {
 }
 
 // undo() takes back the newest version, whether it is final or not yet validated.
-TEST(Staggered, AVersionCanBeTakenBack) {
+TEST(Staggered, AVersionCanBeUndone) {
   const Job job = staggered_job(3, 1, 2, false);
   const Plan plan = plan_of(job);
   PacedOptions options;

@@ -14,9 +14,9 @@ std::vector<double> losses_of(StepAccount& account) {
   return losses;
 }
 
-// The held-out pass has the number of the step behind it. A worker that has not begun that step
-// when another one dies must not report the losses of the pass as losses of the step.
-TEST(StepAccount, LossesOfAHeldOutPassAreNotOfTheStepBehindIt) {
+// The held-out pass before a step has the same number as the step. A worker that has not begun the
+// step when another worker dies must not report the losses of the pass as losses of the step.
+TEST(StepAccount, HeldOutLossesDoNotCountForTheStep) {
   StepAccount account(StageId{1});
   account.begin(19);
   account.note_loss({MicroId{0}, 1.0}, false);
@@ -29,8 +29,8 @@ TEST(StepAccount, LossesOfAHeldOutPassAreNotOfTheStepBehindIt) {
   EXPECT_EQ(std::vector<double>{2.0}, losses_of(account));
 }
 
-// Another worker may still have to end the step before: its own losses are kept.
-TEST(StepAccount, LossesOfTheStepBeforeAHeldOutPassStay) {
+// Some worker may still have to end the step before the held-out pass: that step's losses are kept.
+TEST(StepAccount, LossesOfTheStepBeforeAHeldOutPassAreKept) {
   StepAccount account(StageId{1});
   account.begin(19);
   account.note_loss({MicroId{0}, 1.0}, false);
@@ -42,7 +42,7 @@ TEST(StepAccount, LossesOfTheStepBeforeAHeldOutPassStay) {
 }
 
 // The forwards of a step that ran before the death keep their losses.
-TEST(StepAccount, LossesOfTheStepItselfStay) {
+TEST(StepAccount, LossesOfTheStepItselfAreKept) {
   StepAccount account(StageId{1});
   account.begin(20);
   account.note_loss({MicroId{0}, 8.0}, true);

@@ -20,7 +20,7 @@ using Layout = std::tuple<int32_t, int32_t, std::string, std::string, bool>;
 
 class Layouts : public testing::TestWithParam<Layout> {};
 
-TEST_P(Layouts, ComeToThePlainNumbers) {
+TEST_P(Layouts, GiveThePlainLoopsNumbers) {
   const auto& [pipelines, stages, order, dispatch, split] = GetParam();
   for (const int32_t micros : {1, 3, 8}) {
     SCOPED_TRACE(testing::Message() << micros << " micro-batches per pipeline");
@@ -216,7 +216,7 @@ TEST(Step, APlanOfAnotherClusterIsRefused) {
       << result.error().message;
 }
 
-TEST(Tags, NamesOfValuesAndMovesNeverMeet) {
+TEST(Tags, TagsOfValuesAndMovesNeverCollide) {
   std::set<Tag> tags;
   size_t count = 0;
   for (int kind = 1; kind < kValueKindCount; ++kind) {

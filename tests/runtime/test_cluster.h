@@ -144,8 +144,8 @@ class TestCluster {
   // the plan changes.
   std::function<const Plan&(int64_t step)> plan_at;
   bool makes_final_in_the_end = true;  // all workers, after the last step of a run
-  // When one worker fails, all abandon the step, as under control; a failure of this worker stays
-  // unheard.
+  // When one worker fails, all abandon the step, as under control; when `mute` fails, nobody is
+  // told.
   WorkerId mute;
 
   // True: a step is committed when all workers have ended it; false: all steps are committed

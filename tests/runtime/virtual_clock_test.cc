@@ -243,9 +243,10 @@ TEST(VirtualClock, StaggeredPeriodsEqualThePrice) {
   EXPECT_GT(shorter, 30 / kPart);
 }
 
-// Whole and split backward, 2 to 8 stages, all orders, delays and rates on several links: workers
-// that queue messages by notes to each other queue them as the price does. Some orders deadlock
-// with blocking exchanges; the price says so.
+// With blocking messages each receiver reports back when it has started to receive, so that workers
+// queue messages at the times of the price. Whole and split backward, 2 to 8 stages, all orders,
+// delays and rates on several links. Some orders deadlock with blocking messages; the price says
+// so.
 TEST(VirtualClock, BlockingMessagesEqualThePriceOpByOp) {
   const HandClock clock;
   int compared = 0;
@@ -282,7 +283,7 @@ TEST(VirtualClock, BlockingMessagesEqualThePriceOpByOp) {
 
 // Each worker begins the next step when its own list is done: the period of a run equals the price
 // with `in_turn`, to the nanosecond.
-TEST(VirtualClock, StepsInTurnLastAsPriced) {
+TEST(VirtualClock, PeriodsOfStepsInTurnEqualThePrice) {
   const HandClock clock;
   PriceOptions options;
   options.in_turn = true;
@@ -457,8 +458,9 @@ TEST(VirtualClock, EqualsTheClosedForm) {
   }
 }
 
-// Ready dispatch chooses at run time. The links wait long enough for the choice to be the virtual
-// clock's one, unless the machine is so busy that a message comes even later.
+// Ready dispatch chooses at run time, among the ops whose inputs have arrived. The links hold
+// messages back long enough that workers choose as on the virtual clock, unless the machine is so
+// busy that a message comes even later; then the run is repeated.
 void expect_chosen_as_priced(const Job& job, const Plan& plan) {
   const Timeline timeline = price_of(job, plan);
   std::string found;
@@ -518,7 +520,7 @@ TEST(VirtualClock, ARoutedPlanRunsAsPriced) {
   expect_chosen_as_priced(job, routed.value());
 }
 
-TEST(VirtualClock, ASlowLinkIsOneEntry) {
+TEST(VirtualClock, OneSlowLinkDoesNotSlowTheOthers) {
   LinkClock links({std::chrono::milliseconds(1), 1e6}, {});
   links.set({2}, {std::chrono::milliseconds(2), 1e5});
   const Passage fast = links.send({1}, {1000}, std::chrono::milliseconds(10));

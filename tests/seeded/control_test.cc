@@ -36,7 +36,7 @@ std::string disturbed(uint64_t seed) {
   return run_play(seed, make_case(seed), chances, 900);
 }
 
-// Deaths after which no step can be run: the newest version that survives is saved for good.
+// Deaths end the run: it saves the newest version that survives.
 std::string given_up(uint64_t seed) {
   const Case of = make_case(seed);
   World world(seed, of.stages, of.pipelines, of.rules,
@@ -77,23 +77,23 @@ void expect_found(Seeded bug, const Play& play, uint64_t seeds) {
   ADD_FAILURE() << name_of(bug) << " is not found in " << seeds << " plays";
 }
 
-TEST(SeededControl, C4PhaseIsNotLookedAt) { expect_found(Seeded::Phase, replaced, 1000); }
+TEST(SeededControl, C4PhaseIsIgnored) { expect_found(Seeded::Phase, replaced, 1000); }
 
 TEST(SeededControl, C4FirstReportOfAStageIsEnough) { expect_found(Seeded::First, replaced, 100); }
 
 TEST(SeededControl, C5DecisionIsNotWrittenDown) { expect_found(Seeded::Decision, replaced, 100); }
 
-TEST(SeededControl, WhatIsOfAnAttemptThatWasGivenUpCounts) {
+TEST(SeededControl, ValuesOfAnAbandonedAttemptCount) {
   expect_found(Seeded::Attempt, disturbed, 10000);
 }
 
-TEST(SeededControl, LossesOfTheLastStepAreNotMissed) {
+TEST(SeededControl, MissingLossesOfTheLastStepAreIgnored) {
   expect_found(Seeded::Losses, given_up, 1000);
 }
 
 TEST(SeededControl, J2UncommittedStateStays) { expect_found(Seeded::Uncommitted, joined, 100); }
 
-TEST(SeededControl, J4NoTagOnWhatWasLearned) { expect_found(Seeded::NoTag, joined, 1000); }
+TEST(SeededControl, J4NoTagOnReceivedState) { expect_found(Seeded::NoTag, joined, 1000); }
 
 }  // namespace
 }  // namespace tenuto

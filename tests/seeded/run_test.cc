@@ -151,7 +151,7 @@ TEST(SeededRun, W2FenceIsDown) {
   expect_found(Seeded::Fence, small_stage_again, 200, "each once: ");
 }
 
-TEST(SeededRun, W2StalePartsOfWhatIsLeft) {
+TEST(SeededRun, W2StalePartsInAResumedStep) {
   expect_found(Seeded::Stale, small_stage, 200, "each once: ");
 }
 
@@ -159,11 +159,11 @@ TEST(SeededRun, W8UndoIsForgotten) { expect_found(Seeded::Undo, three_pipelines,
 
 TEST(SeededRun, W5AheadOfTheCommit) { expect_found(Seeded::Ahead, slow_words, 100, ""); }
 
-TEST(SeededRun, W7KeepAccWhenAStepIsDoneAgain) {
+TEST(SeededRun, W7KeepAccInAReplayedStep) {
   expect_found(Seeded::KeepAcc, replayed, 200, "other parameters than those of a plain loop");
 }
 
-TEST(SeededRun, C4JournalIsWrittenAfterTheTelling) {
+TEST(SeededRun, C4JournalIsWrittenAfterTheSend) {
   expect_found(Seeded::Journal, replaced, 200, "");
 }
 

@@ -23,15 +23,15 @@ void expect_found(Seeded bug, int32_t runs, const std::string& how) {
 }
 
 // check() refuses such a rest, and recover() then replays the whole step.
-TEST(SeededSalvage, NoKeepWhatWasLostWithItsMakerIsNotMade) {
+TEST(SeededSalvage, NoKeepLostValuesAreNotComputedAgain) {
   expect_found(Seeded::NoKeep, 200, "the rest is not right: ");
 }
 
-TEST(SeededSalvage, RedoneWhatIsInATotalIsSummedAgain) {
+TEST(SeededSalvage, RedoneGradientsInATotalAreSummedAgain) {
   expect_found(Seeded::Redone, 100, "the rest is not right: ");
 }
 
-TEST(SeededSalvage, NoRedoWhoHasSteppedOwesNothing) {
+TEST(SeededSalvage, NoRedoAWorkerThatSteppedHasNoOps) {
   expect_found(Seeded::NoRedo, 400, "has stepped with a wrong total");
 }
 
@@ -58,7 +58,7 @@ Sums lose_each() {
 
 // Ignoring a surviving total is no error: partials stay until the step is over, and their names say
 // what is in them. So the sum is made again, correctly, with more work.
-TEST(SeededSalvage, TotalsThatAreNotSeenCostWorkAlone) {
+TEST(SeededSalvage, TotalIgnoringTotalsOnlyCostsWork) {
   const Sums right = lose_each();
   seed(Seeded::Total);
   const Sums bug = lose_each();

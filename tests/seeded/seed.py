@@ -3,16 +3,16 @@
 
     seed.py SOURCE_FOLDER FILE OUTPUT
 
-A bug is a piece of the source, as it stands there once, and what a test wants in its place. So the
-product has no switch, and a rule that is moved or worded anew has to be found again here: the build
-of the tests ends with a sentence that says which.
+A bug is a piece of the source, which must occur there exactly once, and the text that replaces it
+in the copy. So the product contains no switches. If the piece is changed in the source, the build
+of the tests fails with an error that names the bug, and the piece must be changed here, too.
 """
 
 import os
 import re
 import sys
 
-# FILE: [(bug, what is right, what a test wants in its place)], in the order of the file.
+# FILE: [(bug, a piece of the source, the same piece with the bug)], in the order of the file.
 BUGS = {
     "adapt/salvage.cc": [
         ("Total", """\
@@ -195,7 +195,7 @@ def seed(text, name):
             sys.exit(f"seed.py: the rule that {bug} breaks is {count} times in src/{name}, "
                      f"expected once: say in tests/seeded/seed.py where it is now:\n{right}")
         text = text.replace(right.strip(), wrong.strip())
-    # Behind its own header, which every source has first.
+    # Goes after the first include, which is the source's own header.
     return re.sub(r'(#include "[^"]*"\n)', r'\1#include "seeded/seeded.h"\n', text, count=1)
 
 

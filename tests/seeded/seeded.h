@@ -11,7 +11,7 @@ enum class Seeded : uint8_t {
   None,
   // tests/models/replay.pml
   Fence,     // parts of a sum are accepted from any epoch
-  Undo,      // the optimizer step of an abandoned try is not undone
+  Undo,      // the optimizer step of an abandoned attempt is not undone
   Phase,     // frozen reports count for a commit, running ones for recovery
   First,     // a commit needs one report of each stage
   Ahead,     // an update does not wait for the commit before

@@ -153,9 +153,9 @@ TEST(Staggered, Periods) {
   }
 }
 
-// The whole staggered step, as it is run: over links without delay, passing on the norm and the
-// clip decision costs nothing, and the period is as without them.
-TEST(Staggered, TheWayOfTheVerdictIsPriced) {
+// A whole staggered step, in which the norm and the clip decision are passed from stage to stage.
+// Over links without delay that costs nothing: the period is as without these messages.
+TEST(Staggered, NormAndClipDecisionMessagesArePriced) {
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     for (const bool ahead : {false, true}) {
       Shape shape = shape_of(4, 2, 8, "zb-h2");

@@ -150,7 +150,7 @@ TEST(Longest, PricesAreTrueOrRefused) {
 }
 
 // With the value that the error suggests the step fits.
-TEST(Longest, WhatFits) {
+TEST(Longest, TheSuggestedValueFits) {
   const Plan plan = plan_of(shape_of(4, 1, 3000, "1f1b"));
   const Cluster cluster = uniform_cluster(4, {});
   const auto priced = [&](double milliseconds) {
@@ -168,7 +168,7 @@ TEST(Longest, WhatFits) {
 
 // Two figures share the time: the suggested value of one leaves the other as it is. When the other
 // ones are too long without it, the error suggests a factor for all.
-TEST(Longest, WhatFitsBesideAnotherLongFigure) {
+TEST(Longest, TheSuggestedValueFitsBesideOtherTimes) {
   const Plan plan = plan_of(shape_of(4, 1, 3000, "1f1b"));
   const Cluster cluster = uniform_cluster(4, {});
   const auto priced = [&](double forward, double backward) {
@@ -191,7 +191,7 @@ TEST(Longest, WhatFitsBesideAnotherLongFigure) {
   EXPECT_TRUE(priced(1e11 / divisor, 9e10 / divisor).ok()) << both.error().message;
 }
 
-TEST(Longest, FiguresStopThere) {
+TEST(Longest, TimesSaturateAtTheLongest) {
   const double infinite = std::numeric_limits<double>::infinity();
   for (const double huge : {1e300, 1e13}) {
     EXPECT_EQ(from_milliseconds(huge), kLongestTime);

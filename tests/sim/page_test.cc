@@ -104,7 +104,7 @@ TEST(Page, HoldsTheTimeline) {
 }
 
 // A run that measures exactly what was priced gives two equal timelines.
-TEST(Page, PromisedAndMeasured) {
+TEST(Page, PricedAndMeasured) {
   const Priced it = priced("1f1b", 2, 1, 3);
   const std::string page = page_of(it, "a title", it.timeline.spans);
   const auto data = data_of(page);

@@ -87,7 +87,7 @@ TEST(Price, Ring) {
             (std::vector<Duration>{at(7)}));
 }
 
-TEST(Price, WorkersThatCannot) {
+TEST(Price, DeadAndInfinitelySlowWorkersAreRefused) {
   const Plan plan = plan_of(shape_of(2, 1, 2, "1f1b"));
   Cluster cluster = uniform_cluster(2, {});
   cluster.workers[1].alive = false;
@@ -101,7 +101,7 @@ TEST(Price, WorkersThatCannot) {
 }
 
 // Pricing a list that check() would refuse returns an error that says where each worker is stuck.
-TEST(Price, StandstillIsTold) {
+TEST(Price, ADeadlockIsReported) {
   Plan plan = plan_of(shape_of(2, 1, 2, "1f1b"));
   auto& list = plan.schedule.lists[1];
   const auto place = [&](OpKind kind) {

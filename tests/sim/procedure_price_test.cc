@@ -63,7 +63,7 @@ TEST(ProcedurePrice, AgreesWithTheClosedForms) {
 
 // One member comes d late: late-one takes max(d, early sum) + exchange at most, and the ring, which
 // begins when that member comes, takes d + ring.
-TEST(ProcedurePrice, LatenessOfTheModel) {
+TEST(ProcedurePrice, ALateMemberCostsWhatTheModelSays) {
   const Bytes size{int64_t{64} << 20};
   for (const int32_t count : {4, 5, 6, 7, 8, 16}) {
     const int32_t chunks = count - 1;
@@ -85,8 +85,8 @@ TEST(ProcedurePrice, LatenessOfTheModel) {
   }
 }
 
-// The table of best counts of chunks: n, KiB, k, microseconds with it and with n - 1, ring,
-// halving.
+// The best numbers k of chunks. Columns: n, KiB, k, then microseconds with k and with n - 1 chunks,
+// of the ring and of halving.
 TEST(ProcedurePrice, BestChunks) {
   struct Row {
     int32_t members;
@@ -127,7 +127,8 @@ TEST(ProcedurePrice, BestChunksAgainstAllOfThem) {
   }
 }
 
-// With no fixed cost per message, in units of s beta: (n - 2) / (n (n - 1)) + (L - 1) / k.
+// The break-even delay with no fixed cost per message is (n - 2) / (n (n - 1)) + (L - 1) / k, in
+// units of s beta.
 TEST(ProcedurePrice, BreakEven) {
   const AlphaBeta bandwidth{Duration(0), 1e9};
   const Bytes size{1'000'000'000};
@@ -141,7 +142,8 @@ TEST(ProcedurePrice, BreakEven) {
           << count << " " << chunks;
     }
   }
-  // A wrong guess, when another member is late and all sums wait for it, costs just that.
+  // If another member than the named one is late, all sums wait for it; that costs at most this
+  // delay.
   const int32_t count = 8;
   const Duration delay = std::chrono::milliseconds(300);
   for (const int32_t chunks : {7, 56}) {
@@ -235,7 +237,7 @@ TEST(ProcedurePrice, SlowMember) {
       }
       EXPECT_GE(found, floor);
       EXPECT_LE(found, 0.96 * others);
-      // With a power of two members ports are idle only in the first and the last rounds.
+      // If the number of members is a power of two, ports idle only in the first and last rounds.
       const double fine = price("slow-one", 16 * (count - 1), bandwidth);
       const bool power = (count & (count - 1)) == 0;
       EXPECT_LE(fine, (power ? 1.05 : 1.25) * floor);

@@ -24,7 +24,7 @@ struct Person {
   std::set<Thing> has;
   std::map<Thing, int> came_from;  // values in a receive buffer, and their sender
   int forwards = 0, forwards_begun = 0, held = 0;
-  int whole = 0;  // of those held: input gradient not ended yet
+  int whole = 0;  // of those held: the input gradient has not ended
 };
 
 class Reference {

@@ -114,7 +114,7 @@ TEST_F(FaultyTest, ALinkCanChange) {
   EXPECT_TRUE(here());
 }
 
-TEST_F(FaultyTest, WhatIsHeldArrivesInOrderWhenItsTimeIsOver) {
+TEST_F(FaultyTest, HeldMessagesArriveInOrderAfterTheHold) {
   start({});
   const Duration until = clock_.now() + milliseconds(30);
   faulty_->hold(WorkerId{0}, until);

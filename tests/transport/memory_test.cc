@@ -35,7 +35,7 @@ TEST(Memory, ALostWorkerIsReportedAndEndsEveryCall) {
   EXPECT_TRUE(again.connect(left).ok()) << "a restarted worker may come back";
 }
 
-TEST(Memory, NobodyThere) {
+TEST(Memory, ConnectingToAnAbsentWorkerFails) {
   MemoryNetwork network;
   QueueMailbox mailbox;
   const auto wire = make_memory_transport(network, hello_of(0), mailbox);

@@ -226,7 +226,7 @@ class MendPair : public testing::Test {
   std::unique_ptr<Party> left_, right_;
 };
 
-TEST_F(MendPair, AnIdleConnectionStandsAgain) {
+TEST_F(MendPair, AnIdleConnectionIsReconnected) {
   join();
   uint64_t name = 0;
   for (int round = 0; round < 6; ++round) {
@@ -249,7 +249,7 @@ TEST_F(MendPair, AnIdleConnectionStandsAgain) {
   EXPECT_TRUE(right_->losses.empty());
 }
 
-TEST_F(MendPair, NamesMayComeAgainAcrossABreak) {
+TEST_F(MendPair, NamesMayBeReusedAcrossABreak) {
   join();
   for (int round = 0; round < 40; ++round) {
     if (round % 5 == 0) {

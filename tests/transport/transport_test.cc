@@ -164,7 +164,7 @@ TEST_P(Pair, GivesMessagesToTakers) {
 }
 
 // A taker is not called for a message that does not come or has the wrong size.
-TEST_P(Pair, TakersAreGivenNothingElse) {
+TEST_P(Pair, TakersGetNoMissingOrWrongMessages) {
   join();
   if (!has_takers()) return;
   std::vector<std::byte> buffer(100), longer(101);
@@ -229,7 +229,7 @@ TEST_P(Pair, AnotherSizeIsAnErrorAtBothEnds) {
   pass(5, 100, true);
 }
 
-TEST_P(Pair, OneNameTwiceIsAnErrorOfTheSecond) {
+TEST_P(Pair, TheSecondUseOfANameIsAnError) {
   join();
   const auto sent = pattern(1, 64);
   std::vector<std::byte> got(64), other(64);
@@ -243,7 +243,7 @@ TEST_P(Pair, OneNameTwiceIsAnErrorOfTheSecond) {
   EXPECT_TRUE(left_->end_of(waiting).status.ok());
 }
 
-TEST_P(Pair, TheVirtualArrivalIsTheSenders) {
+TEST_P(Pair, TheSenderSetsTheVirtualArrival) {
   join();
   const auto sent = pattern(1, 10);
   std::vector<std::byte> got(10);

@@ -69,7 +69,7 @@ void expect_lost(const Done& done) {
 
 class Death : public testing::TestWithParam<UcxProtocol> {};
 
-TEST_P(Death, OfAnIdlePeerEndsWhatNobodyAnswered) {
+TEST_P(Death, OfAnIdlePeerEndsAllOpenCalls) {
   Party host(make_ucx(ucx_settings(GetParam())), hello_of(0));
   std::vector<std::byte> word(1), buffer(100);
   const Ticket ready = host.recv(1, 1000, word);
@@ -152,7 +152,7 @@ TEST_P(Death, OfAStoppedPeerIsEndedByDrop) {
 
 // The peer is stopped while a message is on its way to it: a send ends at arrival only with
 // `sends_end_there`.
-TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
+TEST(Ucx, SendsCanEndAtTheirArrival) {
   for (const bool there : {false, true}) {
     UcxSettings settings;
     settings.sends_end_there = there;
@@ -173,7 +173,7 @@ TEST(Ucx, SendsEndWhereTheyArriveIfThatIsAsked) {
 }
 
 // A connection breaks, and its other end neither reconnects nor exits.
-TEST_P(Death, OfAPeerThatDoesNotComeBackIsReportedAfterTheLimit) {
+TEST_P(Death, OfAPeerThatDoesNotReconnectIsReported) {
   UcxSettings settings = ucx_settings(GetParam());
   settings.mend_limit = std::chrono::milliseconds(200);
   Party host(make_ucx(settings), hello_of(0));
@@ -238,7 +238,7 @@ TEST(Ucx, ConnectWaitsForTheListener) {
   EXPECT_TRUE(done.status.ok()) << done.status.error().message;
 }
 
-TEST(Ucx, BadSettingsAreOneSentence) {
+TEST(Ucx, BadSettingsAreRefused) {
   QueueMailbox mailbox;
   UcxSettings settings;
   settings.device = "nosuch0";
@@ -395,7 +395,7 @@ TEST(Ucx, UnidentifiedConnectionsAreLimited) {
   EXPECT_TRUE(status.ok()) << status.error().message;
 }
 
-// `right` waits for eight messages of `left`, which is as many as it may, then for more.
+// `right` waits for eight messages of `left`, as many as are allowed, then for one more.
 void await_too_many(bool right_connects) {
   UcxSettings settings = ucx_settings();
   settings.most_awaited = 8;
@@ -424,7 +424,7 @@ void await_too_many(bool right_connects) {
 
 // A worker that waits for more messages than it may, which nobody sends, is lost, and both ends are
 // told. If its request were only forgotten, it would wait until the step ends by silence.
-TEST(Ucx, MoreMessagesAreAwaitedThanAPeerMay) {
+TEST(Ucx, APeerThatAwaitsTooManyMessagesIsLost) {
   for (const bool right_connects : {false, true}) {
     SCOPED_TRACE(right_connects);
     await_too_many(right_connects);

@@ -53,7 +53,7 @@ class Story {
     for (const WorkerAction& action : decision.actions) text += cat(to_text(action), "\n");
     return text;
   }
-  // The coordinator says what `told` has now.
+  // The worker hears the instruction in `told`.
   std::string hear() {
     told.sequence += 1;
     told_.instruction = told;
@@ -76,7 +76,7 @@ class Story {
     hear();
     feed(TransferMoved{ok(), true});
   }
-  // A step of which the version before is committed.
+  // The worker ends a step.
   std::string step() {
     const int64_t done = version++;
     return feed(StepEnded{.summary = {.step = done}});
@@ -92,7 +92,7 @@ class Story {
   Told told_;
 };
 
-TEST(DecideWorker, ComesToARun) {
+TEST(DecideWorker, PreparesConnectsAndLoads) {
   Story story;
   EXPECT_EQ(story.hear(), "prepare stages 0\n");
   EXPECT_EQ(story.hear(), "") << "nothing else before the outcome";
@@ -165,7 +165,7 @@ TEST(DecideWorker, APeerDiesAndTheStepIsUndone) {
   EXPECT_EQ(story.feed(Connected{{1}}), "") << "the plan of this test still has worker 2";
 }
 
-TEST(DecideWorker, TheStepAtHandIsAbandonedWhenAnEpochBegins) {
+TEST(DecideWorker, ANewEpochAbandonsTheRunningStep) {
   Story story;
   story.begin_running();
   EXPECT_FALSE(standing_of(story.state).abandon);
@@ -201,7 +201,7 @@ TEST(DecideWorker, APeerWhoseHostDoesNotAnswerIsLost) {
             "tell running epoch 1 version 2 plan 1 connected step 0 step 1 lost 2\n");
 }
 
-TEST(DecideWorker, WhoIsNoMemberIsLeftOut) {
+TEST(DecideWorker, AWorkerThatIsNoMemberLeaves) {
   Story story;
   story.get_ready();
   story.told.directive.epoch = 2;

@@ -113,7 +113,7 @@ class Transfer : public testing::Test {
   std::vector<Joiner> joiners = {{{2}, 1, {kStage}, {{0}}, 3}};
 };
 
-TEST_F(Transfer, WhatWasGivenStaysRightOverTheUpdates) {
+TEST_F(Transfer, TransferredPartsStayEqualOverUpdates) {
   donor.time.voids = 7;
   int moments = 0;
   while (joiner.transfers.received() < 0 && moments < 50) {
@@ -169,7 +169,7 @@ TEST_F(SmallParts, NoneIsSmallerThanAllowed) {
   EXPECT_EQ(joiner.compute->weights(), donor.compute->weights());
 }
 
-TEST_F(Transfer, NothingIsGivenBeforeThePlanIsInForce) {
+TEST_F(Transfer, NothingIsSentBeforeThePlanIsInForce) {
   joiners.front().plan_serial = 4;
   moment();
   EXPECT_EQ(joiner.transfers.received(), -1);
@@ -178,7 +178,7 @@ TEST_F(Transfer, NothingIsGivenBeforeThePlanIsInForce) {
   EXPECT_EQ(joiner.transfers.received(), -1);
 }
 
-TEST_F(Transfer, AJoinerThatIsGoneKeepsNobody) {
+TEST_F(Transfer, ALostJoinerDoesNotBlockItsDonor) {
   moment();
   step();
   network.lose({2});
@@ -187,7 +187,7 @@ TEST_F(Transfer, AJoinerThatIsGoneKeepsNobody) {
   EXPECT_TRUE(donor.transfers.ready());
 }
 
-TEST_F(Transfer, ADonorThatIsGoneEndsTheTransfer) {
+TEST_F(Transfer, ALostDonorEndsTheTransfer) {
   moment();
   step();
   ASSERT_TRUE(joiner.transfers.begin(joiners, joiner.time).ok());

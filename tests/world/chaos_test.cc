@@ -74,7 +74,7 @@ TEST(Chaos, LeavesAHolderOfEveryStage) {
   }
 }
 
-TEST(Chaos, FollowsFromItsSeed) {
+TEST(Chaos, TheSeedDeterminesTheFaults) {
   const Job job = job_of(3, 3);
   EXPECT_EQ(draw_chaos(chaos_of(5, 6), job), draw_chaos(chaos_of(5, 6), job));
   EXPECT_NE(draw_chaos(chaos_of(5, 6), job), draw_chaos(chaos_of(6, 6), job));
@@ -85,7 +85,7 @@ TEST(Chaos, FollowsFromItsSeed) {
   EXPECT_LT(first.back().at_step, 50);
 }
 
-TEST(Chaos, NobodyDiesWhereThatWouldEndTheRun) {
+TEST(Chaos, NoWorkerDiesIfThatWouldEndTheRun) {
   Job job = job_of(3, 3);
   job.resilience.dead_workers = "stop";
   job.coordinator.store = "memory";
@@ -97,7 +97,7 @@ TEST(Chaos, NobodyDiesWhereThatWouldEndTheRun) {
   }
 }
 
-TEST(Chaos, AJobFileHasWhatItComesTo) {
+TEST(Chaos, AJobHasTheDrawnFaults) {
   const File file(
       "[job]\nsteps = 60\n[device]\nkind = \"paced\"\n[parallel]\nstages = 2\npipelines = 2\n"
       "[[fault]]\nkind = \"slow-link\"\nlink = 0\nlatency_ms = 3\n"

@@ -67,7 +67,7 @@ TEST(Fault, FaultsOnOneLinkAddUpAndTheLowestRateCounts) {
   EXPECT_EQ(priced.link({0}, {1}).latency, ms(2.5));
 }
 
-TEST(Fault, ChangesAndWords) {
+TEST(Fault, ChangeStepsAndDescriptions) {
   EXPECT_EQ(change_steps({slow_link(0, 1, 0, 9), slow_link(1, 1, 4), slow_link(2, 1, 4, 6)}),
             (std::vector<int64_t>{4, 6, 9}));
   Fault fault = slow_link(2, 20);
@@ -118,7 +118,7 @@ TEST(FaultTrace, ALineHoldsUntilTheNext) {
   EXPECT_EQ(traced.value()[2].column, 9);
 }
 
-TEST(FaultTrace, ABreakEndsNothing) {
+TEST(FaultTrace, ABreakDoesNotEndAnEarlierLine) {
   const auto traced = read_fault_trace("15;2_3;30\n20;0_1,2_3;break\n85;off\n90;4_5;break", "t");
   ASSERT_TRUE(traced.ok()) << traced.error().message;
   std::vector<Fault> faults;
@@ -221,7 +221,7 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
             "6:3: there is no section [faults], did you mean fault?");
 }
 
-TEST(FaultTable, RefusesWhatDoesNotGoTogether) {
+TEST(FaultTable, RefusesContradictingKeys) {
   const std::string link = "[[fault]]\nkind = 'slow-link'\nlink = 1\n";
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\n"),
             "6:1: fault[0] expects either link, or from and to");
@@ -334,7 +334,7 @@ TEST(FaultTable, WorkersAreSlowOrAbsent) {
   }
 }
 
-TEST(FaultTable, WorkersStandStillAreCutOffOrHaveAWrongClock) {
+TEST(FaultTable, WorkersStopAreCutOffOrHaveAWrongClock) {
   const std::string stop = "[[fault]]\nkind = 'stop'\n", cut = "[[fault]]\nkind = 'partition'\n",
                     skew = "[[fault]]\nkind = 'clock-skew'\n";
   const Job job = job_with(stop + "worker = '1.2'\nat_op = 3\nfor_ms = 250\n" + cut +

@@ -103,7 +103,7 @@ TEST(Load, RefusesKeysInTheWrongPlace) {
   EXPECT_EQ(refusal("job = 2\n"), "1:1: job is a section: expected [job], found a whole number");
 }
 
-TEST(Load, TellsLaterVersionsFromTypingErrors) {
+TEST(Load, DistinguishesLaterVersionsFromTypingErrors) {
   for (const char* section : {"[sync]"}) {
     EXPECT_NE(refusal(cat(section, "\nx = 1\n")).find("belongs to a later version of Tenuto"),
               std::string::npos)
@@ -131,7 +131,7 @@ TEST(Load, RefusesWhatIsNotToml) {
 }
 
 // Inputs that would crash the parser itself; the fuzzers `job` and `flags` found them.
-TEST(Load, RefusesWhatTheParserCannotBear) {
+TEST(Load, RefusesInputThatCrashesTheParser) {
   EXPECT_EQ(refusal("[job]\n größe = 1\n").substr(0, 14), "2:4: not TOML:");
   EXPECT_EQ(refusal("[job]\nsteps = 1\"é\"\n").substr(0, 2), "2:");
   std::string parts = "a";
@@ -181,7 +181,7 @@ TEST(Load, BlockingMessagesNeedAVirtualClockAndLists) {
             start + "parallel.dispatch = \"listed\", found \"ready\"");
 }
 
-TEST(Load, PathsAreOfAccelerators) {
+TEST(Load, PathsNeedAnAccelerator) {
   const auto said = [](const std::string& path, const std::string& kind) {
     return refusal(kData, {"network.path=" + path, "device.kind=" + kind});
   };
@@ -195,7 +195,7 @@ TEST(Load, PathsAreOfAccelerators) {
   EXPECT_NE(said("direct", "paced"), "accepted");
 }
 
-TEST(Load, RefusesWhatDoesNotFitTogether) {
+TEST(Load, RefusesContradictingKeys) {
   EXPECT_EQ(refusal("[model]\nlayers = 2\n[parallel]\nstages = 5\n[data]\npaths = ['a']\n"),
             "4:10: parallel.stages 5 is more than the 4 layers that embedding, blocks and head "
             "make: lower it or raise model.layers (2)");
@@ -246,7 +246,7 @@ std::string random_value(const Key& key, Random& random) {
   return real ? piece(number) : piece(static_cast<int64_t>(number));
 }
 
-TEST(Load, MembersOfEtcdGoWithThatStore) {
+TEST(Load, EtcdMembersNeedTheEtcdStore) {
   EXPECT_EQ(refusal(kData, {"coordinator.store=etcd", "coordinator.etcd=[\"a:2379\"]"}),
             "accepted");
   EXPECT_NE(refusal(kData, {"coordinator.store=etcd"}).find("coordinator.etcd is empty"),
@@ -340,7 +340,7 @@ TEST(Keys, AreUniqueAndDescribed) {
   }
 }
 
-TEST(Keys, StandInTheDocument) {
+TEST(Keys, AreAllInTheDocument) {
   std::ifstream file(TENUTO_SOURCE_DIR "/docs/formats.md");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Job job;

@@ -41,7 +41,7 @@ TEST(MemoryNeed, CountsParametersMomentsGradientsAndAMicroBatch) {
   EXPECT_EQ(need(job, {{1}}), kProcess + last * 16 + stash);
 }
 
-TEST(MemoryNeed, GoesByWhatAWorkerHoldsAndRuns) {
+TEST(MemoryNeed, DependsOnTheStagesOfAWorker) {
   Job job = small_job();
   const double one = need(job, {{0}});
   job.optimizer.kind = "sgd";
