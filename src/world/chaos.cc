@@ -24,7 +24,7 @@ class Chaos {
         longest_ms_(1 + static_cast<int64_t>(1000 * job.resilience.silence_seconds / 3)),
         random_(mix(static_cast<uint64_t>(chaos.seed), 97)),
         free_from_(static_cast<size_t>(job.worker_count()), 0) {
-    CHECK(every_ >= 1, "troubles are a step apart");
+    CHECK(every_ >= 1, "chaos has at least one step from one fault to the next");
     const bool survives = pipelines_ > 1 && job.resilience.dead_workers == "continue";
     for (int32_t s = 0; s < stages_; ++s) {
       const int32_t spared = below(pipelines_);

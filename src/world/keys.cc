@@ -193,7 +193,7 @@ std::vector<Key> control_keys() {
           {"adapt", "observe"}),
       key("resilience.dead_workers", slot<&Job::resilience, &ResilienceSettings::dead_workers>,
           "continue: continue without a lost worker while each stage has another holder; stop: "
-          "save and end the run, as with blocking messages always",
+          "save and end the run; with blocking messages this always happens",
           {"continue", "stop"}),
       key("resilience.silence_seconds",
           slot<&Job::resilience, &ResilienceSettings::silence_seconds>,

@@ -88,7 +88,7 @@ TEST(Decide, AVersionThatIsSavedIsCommittedWithItsShards) {
   EXPECT_EQ(run.state.saved, 4);
 }
 
-TEST(Decide, ASaverToldTooLateSavesTheNextVersion) {
+TEST(Decide, IfASaverDidNotSaveTheNextVersionIsSaved) {
   Play run;
   run.connect();
   run.advance_to(3);

@@ -3,9 +3,9 @@
  *
  * Workers 0 and 1 hold the first stage, 2 and 3 the second. The network is sets: what was sent
  * stays there, and a worker may read it at once, later, or never. A slow, stopped or cut-off worker
- * is one that is not scheduled. Orders (directives) are no messages: a worker reads the present
- * state of the coordinator. This covers a worker that hears an old order: it could have heard it
- * before the coordinator went on, since until then nothing that it does comes from the coordinator.
+ * is one that is not scheduled. Directives are no messages: a worker reads the coordinator's state
+ * at any later moment. So a worker that acts on an old directive is the same as one that read the
+ * state before the coordinator changed it.
  * A set is emptied when no live worker can read it any more.
  *
  * Options: N micro-batches, STEPS, KILLS, WRONG suspicions, RESTARTS of the coordinator. */

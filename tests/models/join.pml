@@ -2,8 +2,8 @@
  *
  * Two holders take steps. The joiner gets the state in chunks from one of them, advances each
  * chunk by the gradient totals that it is sent, and is admitted when all chunks are at the
- * committed version. A step may be abandoned and tried again, with other bits as its result: a
- * state is right if each of its steps is from the try that was committed.
+ * committed version. A step may be abandoned and attempted again, and the new attempt may give
+ * other bits. A state is right if each of its steps is from the attempt that was committed.
  *
  * Options: ABORTS, KILLS (of a holder or of the joiner), STEPS.
  * Bugs that the search must find: UNCOMMITTED, NOTAG. */
@@ -25,9 +25,9 @@
 bool dead[3];
 byte member = 3;                 /* of the stage: bits of workers */
 byte version[3], seen[3];        /* of members: the state, and the last commit heard */
-byte made_by[3];                 /* of members ahead of `seen`: the try that made that version */
-byte committed, this_try;        /* the journal; the try of the step under way */
-byte winner[STEPS + 1];          /* the try that was committed, by version */
+byte made_by[3];                 /* of members ahead of `seen`: the attempt that made that version */
+byte committed, this_try;        /* the journal; the attempt at the step under way */
+byte winner[STEPS + 1];          /* the attempt that was committed, by version */
 
 /* The joiner's chunks: version, try of the last step, and whether an earlier step is wrong. */
 byte chunk[CHUNKS] = Nobody, chunk_try[CHUNKS];
@@ -138,7 +138,7 @@ end:
        version[J] = committed;
        seen[J] = committed
      }
-  :: d_step { /* the step is abandoned: early updates are undone, J6 also in the joiner */
+  :: d_step { /* the step is abandoned: the members undo early updates, and so does the joiner (J6) */
        aborts > 0 && committed < STEPS ->
        aborts--;
        for (k : 0 .. 2) {

@@ -73,7 +73,7 @@ inline hear_commit(w) {
 #define stage_total(s, step) stage_has(total, s, step, 0)
 #endif
 
-/* The first stage adds what its sum lacks. Sets `lost` if a gradient for this is gone. */
+/* The first stage adds the gradients that its sum lacks. Sets `lost` if one of them is gone. */
 inline salvage_first(step) {
   if
   :: !stage_total(0, step) && !stage_has(summed, 0, step, m) ->

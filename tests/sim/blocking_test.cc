@@ -46,8 +46,8 @@ std::vector<double> sweep(const std::string& order, Sending sending) {
   return column;
 }
 
-// Columns from a model that was compared with the measurements, without the constant that was
-// fitted to each method at delay 0.
+// Columns that another model of the same messages gave. That model was compared with the published
+// measurements; here it is without the constant that was fitted to each method at delay 0.
 TEST(Blocking, SimulatedColumns) {
   EXPECT_EQ(sweep("1f1b", Sending::Blocking),
             (std::vector<double>{817, 1018, 1258, 1498, 1738, 1978, 2218}));
@@ -107,7 +107,8 @@ TEST(Blocking, MeasuredSweep) {
   };
   EXPECT_LE(best_error(delayed(sweep("1f1b", Sending::Blocking)), medians["1F1B"]), 0.04);
   EXPECT_LE(best_error(delayed(sweep("zb-h2", Sending::Offloaded)), medians["ZB-CPU"]), 0.04);
-  // The blocking method's published means; the sweep's medians begin before the delay does.
+  // For the blocking method the published means are used: its published medians rise before there
+  // is any delay.
   EXPECT_LE(
       best_error(sweep("zb-h2", Sending::Blocking), {767, 1007, 1359, 1825, 2299, 2828, 3257}),
       0.08);
