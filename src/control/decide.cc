@@ -49,6 +49,7 @@ class Turn {
                     int exit_early = 75);
   void lose_early(WorkerId worker, const std::string& sentence, int exit_code);
   void declare_the_missing_dead();
+  void retract_abandonment();
   bool survive(WorkerId worker, const std::string& cause);
   void abandon(LastResort why);
   void end(int exit_code, const std::string& sentence);
@@ -214,7 +215,21 @@ void Turn::declare_the_missing_dead() {
   if (s().situation == Situation::Recovering) out_.cut_off.push_back(left_out->worker);
 }
 
+// Removes what was said when the step was abandoned: a later sentence contains its cause.
+void Turn::retract_abandonment() {
+  std::string& reason = out_.reason;
+  const size_t at = abandoned_.empty() ? std::string::npos : reason.find(abandoned_);
+  if (at == std::string::npos) return;
+  reason.erase(at, abandoned_.size());
+  if (reason.compare(at, 2, "; ") == 0) {
+    reason.erase(at, 2);
+  } else if (reason.ends_with("; ")) {
+    reason.resize(reason.size() - 2);
+  }
+}
+
 void Turn::abandon(LastResort why) {
+  retract_abandonment();
   DecisionPart part = tenuto::abandon(s(), std::move(why), now_);
   abandoned_ = part.reason;
   take(std::move(part));
@@ -222,11 +237,7 @@ void Turn::abandon(LastResort why) {
 
 void Turn::end(int exit_code, const std::string& sentence) {
   make(RunEnded{{exit_code, sentence}});
-  // The sentence includes the cause: do not say it twice.
-  std::string& reason = out_.reason;
-  const size_t told = abandoned_.empty() ? std::string::npos : reason.find(abandoned_);
-  if (told != std::string::npos) reason.erase(told, abandoned_.size());
-  if (reason.ends_with("; ")) reason.resize(reason.size() - 2);
+  retract_abandonment();
   out_.say(sentence.empty() ? std::string("the job is done") : sentence);
 }
 
