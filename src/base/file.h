@@ -59,8 +59,8 @@ class OutputFile {
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&& other) noexcept = delete;
   ~OutputFile();
-  // `mode`: the access rights of a new file. An existing file keeps its rights, but only those in
-  // `mode` if that is not 0644. Waits a short while for a pipe to get a reader.
+  // `mode`: the access rights of a new file. An existing file keeps its rights; if `mode` is not
+  // 0644, rights that `mode` lacks are removed. Waits a short while for a pipe to get a reader.
   //
   // Errors: those of write_error, also for a folder
   static Result<OutputFile> create(const std::string& path, unsigned mode = 0644);

@@ -16,7 +16,8 @@ Duration quantile(std::span<Duration> times, double share) {
   std::nth_element(times.begin(), at, times.end());
   const double part = place - std::floor(place);
   if (part == 0 || at + 1 == times.end()) return *at;
-  // Use the difference, not the sum: times between two clocks may be very large.
+  // Interpolate with the difference: the sum of two times could overflow, because a delay between
+  // two clocks may be very large.
   const Duration gap = *std::min_element(at + 1, times.end()) - *at;
   return *at + Duration(static_cast<int64_t>(static_cast<double>(gap.count()) * part));
 }

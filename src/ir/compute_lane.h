@@ -29,8 +29,9 @@ class ComputeLane {
   // Listed: the next op of the list. Ready: the first op whose inputs are all present, in the order
   // update, backward, forward, weight gradient, each kind in list order; but no backward during the
   // warm-up, and no forward that would exceed a limit. A Step waits until every forward and
-  // backward of the list has begun, because these need the parameters from before the step; in the
-  // rest of an interrupted step its total may be present from the start.
+  // backward of the list has begun, because these need the parameters from before the step. Its
+  // inputs do not ensure that: in the rest of an interrupted step they may be present from the
+  // start.
   int32_t candidate(const int32_t* missing) const {
     if (busy_) return -1;
     if (const int32_t judged = head(Judgement, missing); judged >= 0) return judged;
@@ -70,7 +71,8 @@ class ComputeLane {
   int32_t held() const { return holder_.micros.count(); }
 
  private:
-  // The queues, highest priority first. Dispatch::Listed uses Judgement, and Listed for the rest.
+  // The queues, highest priority first. Under Dispatch::Listed, Validate is in the queue Judgement
+  // and every other op in the queue Listed.
   enum Queue : uint8_t { Judgement, Update, Backward, Ahead, Weight, kQueueCount };
   static constexpr Queue Listed = Update;
   struct Run {

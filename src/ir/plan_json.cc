@@ -62,7 +62,7 @@ Json to_tree(const Schedule& schedule) {
 }
 
 // The most layers (1,000 for each of 16,384 workers) and chunks of a sum that a plan can have.
-// Lists as long as these numbers are allocated.
+// They bound the lists that are allocated with an entry for each layer or chunk.
 constexpr int32_t kMostLayers = 16'384'000, kMostChunks = 1 << 24;
 
 // Reads a tree; the first fault is kept, everything after it is skipped.

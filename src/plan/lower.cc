@@ -182,9 +182,9 @@ class Givers {
   explicit Givers(const Schedule& schedule)
       : schedule_(schedule), counts_(schedule.lists.size()), known_(schedule.lists.size(), false) {}
 
-  // For worker `self`, holder `index` of stage `to`: the one of `givers`, holders of stage `from`,
-  // that sends it most activations or gradients, since a routing avoids slow links. On a tie, or if
-  // none sends any, they take turns.
+  // Worker `self` is holder `index` of stage `to`, and `givers` are the holders of stage `from`.
+  // Returns the giver that sends `self` most activations or gradients, since a routing avoids slow
+  // links. On a tie, or if none sends any, the givers take turns.
   WorkerId of(WorkerId self, int32_t from, int32_t to, const std::vector<WorkerId>& givers,
               size_t index) {
     WorkerId giver = in_turn(givers, index);

@@ -88,9 +88,9 @@ Plan with_summing(Plan plan, const std::vector<StageId>& stages, const Summing& 
 // worker's stages, and forwards before the first backward.
 Limit limit_of(const std::vector<Op>& list);
 
-// The memory limit of a worker that may hold `memory` micro-batches and has `chunks` stages, each
-// of which takes an equal part of one; `late_share` of a part is still held between the input
-// gradient and the weight gradient. Unlimited with memory = 0.
+// The memory limit of a worker that may hold `memory` micro-batches. Each of its `chunks` stages
+// takes an equal part of a micro-batch's memory, and `late_share` of that part is still held
+// between the input gradient and the weight gradient. Unlimited with memory = 0.
 MemoryLimit memory_limit_of(int32_t memory, int32_t chunks, double late_share);
 
 // The most that a list holds at once, in the limit's unit.

@@ -15,9 +15,9 @@ namespace tenuto {
 //
 // Requires: costs are finite and not negative
 // Errors:   Invalid/Call  more stages than layers
-// Cost:     O(p log p), where p is the number of places, summed over the boundaries between runs,
-//           that a boundary can have in a cut whose dearest run is as cheap as possible; about
-//           stages^2 at most for similar layers. Above 50 million places the sum of squares is only
+// Cost:     O(p log p). Each boundary between runs can be at several places in the cuts whose
+//           dearest run is as cheap as possible; p is the sum of these numbers of places, at most
+//           about stages^2 for similar layers. Above 50 million places the sum of squares is only
 //           nearly the least
 Result<std::vector<int32_t>> partition(const std::vector<double>& cost, int32_t stages);
 

@@ -34,7 +34,8 @@ class Places {
   // gradient at once.
   int32_t whole() const { return whole_; }
   // How many weight gradients must have ended before the forward of `micro` starts, if `backwards`
-  // input gradients have ended by then; more than `backwards` if even all of theirs are not enough.
+  // input gradients have ended by then. A result above `backwards` means that the forward cannot
+  // start: even all weight gradients that can have ended do not free enough.
   int32_t weights(int32_t micro, int32_t backwards) const {
     const int64_t over =
         memory_.whole * (micro + 1 - backwards) + memory_.late * backwards - memory_.most;
@@ -273,8 +274,8 @@ class StageTails {
  private:
   // The least time between the end of input gradient `micro` and the start of forward `next`, which
   // does not fit into memory before that end: the time of the input gradients that end in between
-  // and of the weight gradients that are then still needed, for the number of input gradients that
-  // takes least.
+  // and of the weight gradients that are then still needed, minimized over the number of input
+  // gradients that end in between.
   Duration until_free(int32_t micro, int32_t next) const {
     Duration least = (next - micro - 1) * leg_.backward + (next - micro) * leg_.weight;
     for (int32_t backwards = micro + 1; backwards <= next; ++backwards) {

@@ -98,7 +98,7 @@ ProcedurePrice price_collective(const Collective& collective, const std::vector<
   ProcedurePrice price;
   price.finish = arrivals;
   price.sent.resize(arrivals.size());
-  std::vector<std::pair<size_t, Duration>> landed;  // what a round changes: place in here, when
+  std::vector<std::pair<size_t, Duration>> landed;  // what a round changes in `here`: index, when
   for (const Round& round : collective.rounds) {
     landed.clear();
     for (size_t i = 0; i < round.moves.size();) {

@@ -60,7 +60,7 @@ class Listener : public nlohmann::json_sax<Json> {
  public:
   std::map<int32_t, std::array<std::vector<Duration>, TraceSamples::kKindCount>> host, device;
   std::string fault;    // the first event that cannot be used
-  size_t fault_at = 0;  // byte at which the text is not JSON, 1-based; 0: it is
+  size_t fault_at = 0;  // byte of the error if the text is not JSON, 1-based; else 0
   int64_t rows = 0;
 
   bool null() override { return true; }

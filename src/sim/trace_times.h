@@ -22,7 +22,7 @@ struct TraceSamples {
 
 // The typical time of each op at each stage.
 struct TraceTimes {
-  // By stage: the median, as the mean of the middle two where they are two. A stage that was only
+  // By stage: the median (of an even number, the mean of the middle two). A stage that was only
   // seen with whole backwards has their time as backward_input and 0 as backward_weight.
   std::vector<Duration> forward, backward_input, backward_weight;
   bool splits = false;  // some stage's backward was seen in two halves

@@ -191,7 +191,8 @@ std::vector<Wait> waits_of(const std::vector<Span>& spans, const Plan& plan) {
     if (span.op.kind == OpKind::Recv) {
       offer(makers.find(span.worker, moved_value(span.op), true, span.start));
     }
-    // The weight half of a whole backward takes no time: use what it waited for itself.
+    // The weight half of a whole backward takes no time: if the op waited for one, use what that
+    // half waited for.
     while (!plan.split_backward && wait.after >= 0 && wait.after < static_cast<int32_t>(i) &&
            spans[at(wait.after)].op.kind == OpKind::BackwardWeight) {
       wait.after = waits[at(wait.after)].after;

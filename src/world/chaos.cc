@@ -69,7 +69,7 @@ class Chaos {
     return it;
   }
   std::string worker() { return cat(below(pipelines_), ".", below(stages_)); }
-  // A random until_step: up to four times the average gap between two faults later.
+  // A random until_step, later than `step` by at most four times the average gap between faults.
   int64_t some_steps_after(int64_t step) { return step + 1 + random_.below(4 * every_); }
 
   void end_worker(int64_t step) {

@@ -23,9 +23,9 @@ struct Job;
 // for_ms or for good; "start" starts a new process in place of a worker that is gone; "partition"
 // lets a worker run on while its messages reach nobody and none reach it; "kill-coordinator" ends
 // the coordinator when it has written the commit that begins the step and has not yet announced it.
-// Only a live run can be asked for "stop-coordinator" and "resume" (of a suspended process). Of the
-// functions below, only worker_of() and describe() take a "resume". A "dead-worker" is absent from
-// the start. Two kinds are only in job files and are replaced when the file is read: a
+// A "dead-worker" is absent from the start. Only a live run can be asked for "stop-coordinator" and
+// "resume" (of a suspended process). Of the functions below, only worker_of() and describe() take a
+// "resume". Two kinds are only in job files and are replaced when the file is read: a
 // "slow-link-trace" by a "slow-link" for each link of each line of the trace, "chaos" by the faults
 // that it draws (chaos.h).
 struct Fault {

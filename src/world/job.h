@@ -125,7 +125,7 @@ struct Job {
   NetworkSettings network;
   ResilienceSettings resilience;
   CoordinatorSettings coordinator;
-  std::vector<Fault> faults;  // [[fault]], those of traces one by one
+  std::vector<Fault> faults;  // [[fault]]; load_job replaces each trace and chaos by its faults
 
   // Workers of a fresh plan.
   int32_t worker_count() const { return parallel.stages * parallel.pipelines; }

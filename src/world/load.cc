@@ -158,7 +158,7 @@ class FaultList {
     origins_[fault_name(faults_.size())] = origin;
     faults_.push_back(fault);
   }
-  // Appends a fault. Errors about the fault or its link name the place `of_link`.
+  // Appends a fault. Errors about the fault or its link give `of_link` as their place.
   void add(const Fault& fault, const std::string& origin, const TextPlace& of_link) {
     const std::string name = fault_name(faults_.size());
     places_[name] = places_[name + ".link"] = of_link;

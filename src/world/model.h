@@ -34,8 +34,9 @@ struct StageCost {
 // The cost of `stage`'s layers.
 StageCost stage_cost(const Model& model, const Stage& stage);
 
-// The bytes of each value of each stage: activations and gradients as large as the layer output
-// that they belong to, weight work as `weight_share` of the stash, totals as the parameters.
+// The bytes of each value of each stage. Activations and gradients have the size of the layer
+// output that they belong to, weight work has `weight_share` of the stash's size, and totals have
+// the size of the parameters.
 Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weight_share = 1.0);
 
 }  // namespace tenuto

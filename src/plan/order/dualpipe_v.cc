@@ -2,8 +2,8 @@
 // with a backward of the other, so that the messages of one hide behind the other's work. Here a
 // pair is a forward, then a backward, because Tenuto's message lanes run beside every op anyway.
 //
-// Steps of worker i: 2(S-1-i) forwards of chunk 0; i+1 times a forward of each chunk; S-1-i times a
-// backward and a forward of chunk 1; the pairs; then the ops that are left, with the later
+// Phases of worker i: 2(S-1-i) forwards of chunk 0; i+1 times a forward of each chunk; S-1-i times
+// a backward and a forward of chunk 1; the pairs; then the ops that are left, with the later
 // backwards split, so that their weight gradients fill the gaps.
 // Source: DeepSeek-AI, "DeepSeek-V3 technical report" (DualPipe), 2024; Qi et al., the V-shaped
 // half of it ("cut in half"), 2025.

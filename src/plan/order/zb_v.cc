@@ -3,7 +3,7 @@
 // There is no bubble when forward, input and weight gradient last equally long and steps have no
 // barrier between them.
 //
-// Steps of worker i: 2(S-i)-1 forwards of chunk 0; i times a forward of each chunk; S-i times a
+// Phases of worker i: 2(S-i)-1 forwards of chunk 0; i times a forward of each chunk; S-i times a
 // forward and a backward of chunk 1; then in turn a forward and a backward of chunk 0 and of chunk
 // 1; i pairs of input gradients (chunk 0, chunk 1); S-i input gradients of chunk 0, each with a
 // weight gradient of chunk 0; the remaining gradients.
