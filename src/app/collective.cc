@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A schedule of more members is too long for a terminal, and as a ring too large for memory.
+// With more members, a procedure is too long for a terminal, and a ring too large for memory.
 constexpr int32_t kMostMembers = 4096;
 constexpr double kMostTensor = 1125899906842624;  // bytes, 2^50
 

@@ -33,7 +33,7 @@ std::string losses(const Plan& plan, const std::string& form) {
   return lost;
 }
 
-// `split` as the flag says; nothing: as the plan has it.
+// How the CSV shows backwards: as the flag `split` says; without the flag, as the plan has them.
 Result<CsvBackward> backward_of(const Plan& plan, const std::optional<std::string>& split) {
   if (!split) return plan.split_backward ? CsvBackward::Split : CsvBackward::Whole;
   if (*split == "yes") return CsvBackward::Split;

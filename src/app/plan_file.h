@@ -1,4 +1,5 @@
-// Schedules and plans in files, by content: our text, plan JSON, PyTorch's schedule CSV.
+// Reads schedules and plans from files. The content of a file shows its form: our text, plan JSON
+// or PyTorch's schedule CSV.
 #pragma once
 
 #include <optional>

@@ -174,7 +174,7 @@ void Turn::declare_dead(WorkerId worker, const std::string& fate, const std::str
   abandon(end_with(s(), sentence));
 }
 
-// A worker that dies before the first step takes only connections with it: another process may take
+// When a worker dies before the first step, only connections are lost, and another process may take
 // its place. All then connect anew, in a new epoch, in which no worker talks to the old process.
 void Turn::lose_early(WorkerId worker, const std::string& sentence, int exit_code) {
   const int32_t deaths = member_of(s(), worker).deaths + 1;
@@ -272,12 +272,12 @@ void Turn::store(int64_t version) {
   out_.checkpoint = std::move(record);
 }
 
-// Called when the version that was to be saved is committed. A saver reports a version only when it
-// has saved it, so a shard is missing in one case only: an earlier coordinator had named another
-// saver, and the saver that this coordinator names had passed the version before it was told. Then
-// the next version is saved instead. The version to stop at may be saved after its commit: every
-// worker keeps it, and a worker that has already begun the next step can save only when the commit
-// makes it abandon that step.
+// Called when the version that was to be saved is committed. A saver reports a version only after
+// it has saved it. So a shard is missing only if an earlier coordinator had named another saver,
+// and the present saver had gone past the version before this coordinator named it; then the next
+// version is saved instead. The version to stop at may be saved after its commit, because every
+// worker keeps it: a worker that has begun the next step abandons that step when it hears of the
+// commit, and saves then.
 void Turn::store_or_postpone() {
   const int64_t version = s().committed;
   if (version == s().stop_at) return;

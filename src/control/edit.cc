@@ -182,7 +182,8 @@ void change(State& s, const EpochBegun& edit) {
                   [&](const StepSummary& of) { return of.step >= s.committed; });
   }
   Planning& planning = s.planning;
-  // A better plan can be proposed once every worker knows this one.
+  // If the planner has not answered yet, ignore its answer; ask again once every worker knows this
+  // plan.
   planning.stale = !planning.answered;
   planning.answered = true;
   planning.present = planning.previous = recovery.plan;

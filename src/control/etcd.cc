@@ -17,14 +17,14 @@ namespace {
 
 namespace etcd = etcdserverpb;
 
-// Between two looks at an office that another coordinator holds.
+// The pause between two checks whether another coordinator still holds the office.
 constexpr std::chrono::milliseconds kLook{100};
 // A call that is not answered is made again at the next endpoint.
 constexpr std::chrono::milliseconds kCallLimit{1000};
-// Until a member that refused a connection is tried again, in ms.
+// The pause before gRPC connects again to a member that refused a connection, in ms.
 constexpr int kAgain = 200;
 constexpr std::chrono::milliseconds kConnectLimit{300};
-// Between two rounds in which no member could be reached.
+// The pause after a round of calls that no member has answered.
 constexpr std::chrono::milliseconds kRound{20};
 
 // The members of the cluster, any of which answers for all.
@@ -254,7 +254,7 @@ class EtcdStore : public Store {
 
   const EtcdSettings settings_;
   const std::string office_, place_;  // keys
-  Members members_, keepers_;         // of the caller's thread; of the keeper's
+  Members members_, keepers_;         // used by the caller's thread; by the thread keeper_
   int64_t lease_ = 0;
   Facts facts_;
   bool written_ = false;

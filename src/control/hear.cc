@@ -58,8 +58,8 @@ void take_lost_peers(const State& state, const Report& report, Duration now, Dec
     if (!is_worker(state, peer)) continue;
     if (peer != report.worker) out.edits.emplace_back(LinkLost{report.worker, peer, now});
     const Member& of = member_of(state, peer);
-    // The first report after a stream has ended ends the suspicion (ReportReceived). If a worker
-    // reports itself as lost, suspect it again.
+    // ReportReceived ends the suspicion of a worker whose stream had ended. If that very report
+    // names its own worker as lost, suspect the worker again.
     const bool back = peer == report.worker && of.stream_ended;
     if (!of.alive || (of.suspect_since && !back)) continue;
     out.edits.emplace_back(WorkerSuspected{

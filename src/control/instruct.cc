@@ -38,8 +38,8 @@ int64_t next_save(const State& state) {
 std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
   std::vector<WorkerId> savers;
   if (version < 0) return savers;
-  // While steps run, the savers of a version stay the same: after a change, each of two workers
-  // might go past the version because the other one was to save it.
+  // While steps run, do not change the savers of a version: the old and the new one might both go
+  // past it without saving, each at a time when the other one was named.
   const Instruction& told = state.told;
   const bool stay = state.situation == Situation::Running && told.save_version == version &&
                     told.directive.epoch == state.epoch;

@@ -10,8 +10,8 @@
 
 namespace tenuto {
 
-// Workers may have begun the step after the committed version c and the next one, so c +
-// kStepsAhead is the first step that no worker has begun.
+// While c is the committed version, workers may have begun steps c and c + 1, so c + kStepsAhead is
+// the first step that no worker has begun.
 inline constexpr int64_t kStepsAhead = 2;
 
 // The planning before the first step.

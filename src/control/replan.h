@@ -4,7 +4,8 @@
 // A plan is requested when detection has changed the cluster. It is computed while steps go on
 // (PlanRequest, Planned), then sent to the workers. When every worker has acknowledged it, it is
 // put in force from the step after next. No worker can have begun that step; and a worker that
-// begins it knows that the plan is in force, because it first needs a commit that is sent later.
+// begins it knows that the plan is in force, because it must first hear of a commit that is sent
+// after the plan was put in force.
 #pragma once
 
 #include "control/decision_part.h"

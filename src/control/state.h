@@ -55,9 +55,10 @@ struct Rules {
   std::vector<std::string> resume_shards;
   std::string directory;  // where checkpoint folders are made
   // How long each of these may last:
-  Duration start_limit{};    // gathering without progress, see ReportReceived::progress
-  Duration silence_limit{};  // without a report from a worker, or without an answer it owes
-  Duration lost_limit{};     // without a report, except while salvaging; 0 = silence_limit
+  Duration start_limit{};  // gathering without progress, see ReportReceived::progress
+  // Silence of a joiner, or of any worker while salvaging; and a recovery, until all have frozen.
+  Duration silence_limit{};
+  Duration lost_limit{};     // silence of a member, unless salvaging; 0 = silence_limit
   Duration explain_limit{};  // from the loss of a worker to the news of how its process ended
   Duration stop_limit{};     // for the step under way when asked to stop; then it is abandoned
   Duration salvage_limit{};  // for one answer while salvaging

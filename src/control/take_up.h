@@ -2,8 +2,8 @@
 // on.
 //
 // What was decided is in the store; what the workers have done since is in their reports, which
-// they repeat to any coordinator (docs/decisions/028). No worker freezes. A worker stops only where
-// its update needs a commit that it has not been told, one step later at the earliest.
+// they repeat to any coordinator (docs/decisions/028). No worker freezes. A worker runs on until
+// its update needs a commit that it has not been told of.
 #pragma once
 
 #include <memory>

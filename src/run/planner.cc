@@ -30,7 +30,8 @@ AdaptOptions options_of(const PlanRequest& request) {
 std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
   PriceOptions options = options_of(request).price;
   options.lower_bound = false;
-  options.update = sums_follow_cluster(plan.schedule);  // false: the same update in all plans
+  // Leave the update out of the price where it is the same in all plans.
+  options.update = sums_follow_cluster(plan.schedule);
   const auto priced = price(plan, request.model, request.cluster, options);
   return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
 }

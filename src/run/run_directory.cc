@@ -30,8 +30,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files that a run writes and that the next run of its name replaces. The lock stays, and
-// coordinator.json is already that of the new run when the files of the earlier one are removed.
+// The files that a run writes and that the next run of its name removes. The lock is not one of
+// them; nor is coordinator.json, which the new run has already written by then.
 constexpr std::array<std::string_view, 4> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
                                                     "steps.svg"};
 constexpr std::array<std::string_view, 3> kPrefixes = {"plan-", "trace-", "checkpoint-"};

@@ -140,8 +140,8 @@ bool WorkerTurn::may_begin() const {
 }
 
 // Enters an epoch: undoes an optimizer step whose global norm was never confirmed; then freezes,
-// renews the transport, and reports what this worker holds. A step whose clip decision came while
-// the steps were abandoned counts, but the held-out pass after it is reported as not finished.
+// renews the transport, and reports what this worker holds. If the clip decision of the newest step
+// has come by now, the step counts, but the held-out pass after it is reported as not finished.
 bool WorkerTurn::enter() {
   const bool replaced = is_replaced(heard(), s_.rules.self, s_.rules.incarnation);
   if (replaced || !may_begin()) return leave_left_out();

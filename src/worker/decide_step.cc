@@ -194,8 +194,9 @@ bool WorkerTurn::on(const Finalized& done) {
   return ended_well(done.status) ? after_step() : true;
 }
 
-// Runs the held-out pass if one is due, and then reports the step. If the version is not final yet,
-// the next step makes it final first; if a held-out pass is due, this worker makes it final now.
+// Once the version of the step is final, runs the held-out pass if one is due, and reports the
+// step. If it is not final yet: makes it final now if a held-out pass is due; otherwise waits until
+// the next step has made it final.
 bool WorkerTurn::after_step() {
   if (!s_.pending) return true;
   const int64_t version = s_.pending->step + 1;
