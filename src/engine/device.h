@@ -43,8 +43,8 @@ class TorchDevice {
   // Copies into `host`, which allocate_host gave, on a separate stream; returns when the copy has
   // ended.
   void to_host(const HeldValue& value, const at::Tensor& host) const;
-  // Copies into `there`, which allocate gave, on a separate stream. Returns when the copy has
-  // ended, with the event after which it is complete; none on the CPU.
+  // Copies into `there`, which allocate gave, on a separate stream, and waits for the copy's end.
+  // Returns the event of that end, for other streams to wait for; none on the CPU.
   std::shared_ptr<c10::Event> to_device(const at::Tensor& host, const at::Tensor& there) const;
   // Blocks until what was started on the compute stream has ended.
   void finish() const;

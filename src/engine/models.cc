@@ -76,7 +76,7 @@ void LayerStack::bind(const Weights& weights) {
     }
     CHECK(false, cat("the stage has no ", name));
   };
-  ModelSettings untied = model_;  // with it the last layer lists a head.weight
+  ModelSettings untied = model_;  // makes parameters_of name a head.weight in the last layer
   untied.tied = false;
   for (int32_t index = stage_.layer_first; index < stage_.layer_end; ++index) {
     Layer layer{index, {}};

@@ -149,7 +149,7 @@ int64_t Weights::state_unit() const {
 // each optimizer has one row at least besides the values.
 int64_t Weights::state_bytes() const { return (1 + count_) * state_unit(); }
 
-// What a part holds: the number of updates or not, and `count` elements of each row.
+// What a part holds: `count` elements of each row and, if `number`, also the number of updates.
 struct Weights::Part {
   bool number = false;
   int64_t first = 0, count = 0;

@@ -18,8 +18,8 @@ namespace tenuto {
 // The gradient sums of the weights, in the host's memory; on an accelerator they are copies. Called
 // by the worker's thread, except upload().
 //
-// Until it is discarded, a total stays in its memory after its step's update, and also when the
-// next step has begun: the totals of the next step then have memory of their own.
+// A total that is not discarded stays valid after its step's update and throughout the next step,
+// whose totals then have memory of their own.
 class Sums {
  public:
   // Both outlive this.

@@ -47,7 +47,8 @@ class Weights {
   // The elements [first, end) of a gradient bucket: -1 the whole, 0 all but the shared weight, 1
   // the shared weight.
   std::pair<int64_t, int64_t> bucket(int part) const;
-  // The same for fixed sums. The last element of each bucket counts the gradients that did not fit.
+  // The same for fixed sums. The last element of each bucket counts the gradients that were too
+  // large for fixed point or not finite.
   std::pair<size_t, size_t> fixed_bucket(int part) const;
   // True when sums are made in fixed point (base/fixed_sum.h): gradients() then hold what has been
   // added since the last fold().
@@ -85,7 +86,7 @@ class Weights {
   // The optimizer's update from the mean, or from the kept copy of it. That mean is first scaled by
   // `clip` (at most 1) and is not valid afterwards.
   void update(const OptimizerSettings& optimizer, double rate, double clip, bool kept = false);
-  // Restores what back_up kept. A backward whose forward used these values may still follow.
+  // Restores what back_up kept. A backward whose forward used the restored values may run after it.
   void take_back();
   // Writes one shard; its metadata holds `version`.
   Status save(const std::string& path, int64_t version);
@@ -94,7 +95,7 @@ class Weights {
   Status load(const std::vector<std::string>& paths, int64_t version);
   // Bytes of the parameters and optimizer state, which are units of equal size. A part is some
   // neighbouring units. The first unit is the number of updates; every other unit is one element:
-  // its value and its number in each of the optimizer's tensors.
+  // its value and its entry in each of the optimizer's tensors.
   //
   // A worker that has received a unit and then takes every update that the donor takes keeps that
   // unit right, whatever else it has not received yet. The reason: update() computes an element

@@ -39,7 +39,7 @@ class PacedDevice : public Device {
   virtual std::vector<float> weights() const = 0;
 };
 
-// Options for tests: norms that are clipped, gradients that are not finite.
+// Options for tests: clip gradients, and make some of them not finite.
 struct PacedOptions {
   double clip = 0;  // to this norm; 0 = never, whatever the job's optimizer says
   std::function<bool(int64_t step, StageId stage)> bad = nullptr;  // not finite there; empty: never

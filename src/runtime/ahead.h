@@ -31,8 +31,8 @@ class AheadUpdate {
     if (over_) again_ = over_ = false;
     void_ = again_ || pending_ == Pending::Held;
   }
-  // True when an op must be computed: in a void step only Validate and Evaluate, which do not
-  // belong to it.
+  // True when an op must be computed: in a void step only Validate, which belongs to the step
+  // before, and Evaluate, which belongs to the held-out pass.
   bool counts(OpKind kind) const {
     return !void_ || kind == OpKind::Validate || kind == OpKind::Evaluate;
   }

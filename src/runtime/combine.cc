@@ -32,7 +32,8 @@ inline float widen_half(uint16_t bits) {
 }
 
 // Adds a power of two whose last digit is where the half's last digit will be, so that the
-// processor rounds to nearest even. Numbers that are too large have become infinite before.
+// processor rounds to nearest even. The product with 2^112 makes numbers that are too large
+// infinite.
 inline uint16_t narrow_half(float number) {
   const uint32_t word = std::bit_cast<uint32_t>(number);
   const uint32_t twice = word + word;

@@ -25,8 +25,8 @@ struct PathRule {
   PathWish wish = PathWish::Automatic;
   bool direct_possible = false;  // the wire can read and write the device's memory
   // True if a message on the direct path blocks the device's queue until the peer has answered, as
-  // a sending kernel does: then a long delay is a reason to leave the path. UCX is driven by the
-  // host and does not block the queue.
+  // with NCCL, which sends by a kernel: then a long delay is a reason to leave the path. False for
+  // UCX, which the host drives.
   bool direct_waits = false;
   int32_t clean_steps = 20;  // steps in a row without trouble before the direct path is tried again
 };

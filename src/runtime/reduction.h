@@ -16,7 +16,8 @@
 //         as late as the last. Why this order: the first move in it that is not over can always go
 //         on, because all moves before it are over at all members. So its sender has the chunk, no
 //         earlier send is under way, and no earlier receive holds a slot. If a later send went
-//         first, it could hold the port while its receiver waits for the send behind it.
+//         first, it could use up the limit while its receiver first waits for an earlier send,
+//         which then could not leave: a deadlock.
 //
 // No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
@@ -57,8 +58,8 @@ struct ReductionSettings {
   // [chunk] True: the chunk belongs to this member's result; in a reduce-scatter only its own
   // chunks do. Empty = all chunks. Other chunks of the total are left undefined.
   std::vector<bool> kept;
-  // [chunk] True: the chunk begins with what is in the total, or is received before it is read;
-  // false: it begins with the member's own input. Empty = all begin with the own input.
+  // [chunk] True: the chunk begins with what is in the total, which may be undefined if a receive
+  // replaces it before it is read; false: with the member's own input. Empty = all false.
   std::vector<bool> begun;
 };
 
@@ -66,7 +67,7 @@ struct ReductionSettings {
 enum class ChunkState : uint8_t {
   Own,    // this member's part alone
   Part,   // a part of the result, of several members
-  Whole,  // what the member ends with; an average is divided once nothing reads the sum any more
+  Whole,  // the final value; but an average is divided only when no send reads the sum any more
 };
 
 // One message of a reduction, to be handed to the transport.
@@ -79,9 +80,9 @@ struct ReductionCall {
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
   Taker taker;                        // receive: adds it, if there is one
-  Duration ready{};                   // send: when the chunk was here and, if sends have no limit,
-                                      // all earlier sends to the same peer had started, on the
-                                      // caller's clock
+  Duration ready{};                   // send, on the caller's clock: when the chunk was here and,
+                                      // without a limit on sends, all earlier sends to the same
+                                      // peer had started
   uint64_t tally = 0;                 // send: of what goes out
 };
 
@@ -122,8 +123,8 @@ class Reduction {
   // The first tally of a chunk of the total that differs from `wanted`; `wanted` if none does.
   // Requires done().
   uint64_t tally_beside(uint64_t wanted) const;
-  // When all was over: the latest of the arrivals in the total and the departures of what was sent;
-  // `own_at` for a group of one. Requires done().
+  // When the reduction ended: the end of the last receive or send, whichever is later; `own_at` for
+  // a group of one. Requires done().
   Duration done_at() const { return done_at_; }
   // The peer of call `index`, for reports.
   WorkerId peer_of(int32_t index) const;

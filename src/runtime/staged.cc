@@ -157,7 +157,7 @@ class Staged : public StagedTransport {
   std::unique_ptr<Transport> inner_;
 
   mutable std::mutex mutex_;  // guards what follows, and makes calls of inner_ one at a time; while
-                              // it is held, those of the gate and the mailboxes may be locked
+                              // it is held, the mutexes of gate and mailboxes may be locked
   std::condition_variable changed_;
   Copies* copies_ = nullptr;
   std::map<WorkerId, Path> paths_;
@@ -228,8 +228,8 @@ Status Staged::recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket t
   return ok();
 }
 
-// Calls that wait for a slot end here; a call that is being copied ends after its copy; calls that
-// the wire below has end there.
+// Calls that wait for a slot end here; a call that is being copied ends after its copy; the wire
+// below ends the calls that were handed to it.
 Status Staged::drop(WorkerId peer) {
   const std::lock_guard lock(mutex_);
   std::vector<Ticket> over;

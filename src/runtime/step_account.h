@@ -22,7 +22,7 @@ class StepAccount {
   // A run of what is left of `step` begins. The sum is used as a whole or not at all: if has_sum()
   // is false afterwards, the device must set it to zero.
   //
-  // Errors: Invalid/Call  the sum is of other micro-batches than what is left begins with
+  // Errors: Invalid/Call  the micro-batches in the sum are not those of the Partials in rest.stored
   Status resume(int64_t step, const RestPart& rest);
   // The step that was begun or resumed last.
   int64_t step() const { return step_; }
@@ -55,8 +55,8 @@ class StepAccount {
 // Errors: Invalid/Call  there is no Step to undo; or the version is neither `step` nor `step` + 1
 Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const RestPart& rest);
 
-// Of the stashes, or the weight works, `held` by a stage, keeps those in `stored` and removes the
-// others.
+// Removes from `held`, which are the stashes or the weight works of a stage, all that are not in
+// `stored`.
 //
 // Errors: Invalid/Call  one in `stored` is missing
 template <class Held>

@@ -54,8 +54,8 @@ class StepPacer : public CallPacer {
   virtual std::optional<int32_t> next_end() = 0;
   // Whether an op that the walk lets start may start now.
   virtual bool may_start(int32_t index) = 0;
-  // An op that starts now, though may_start() refused it; or a receive, posted already, whose note
-  // is to be sent now.
+  // The next op that starts now, though may_start() refused it, or the next receive that is posted
+  // already and whose note is to be sent now; none = no more.
   virtual std::optional<int32_t> next_start() = 0;
   // No op has ended in this round, and none was refused: may move the pacer's own time on. True
   // when it has moved.

@@ -73,7 +73,7 @@ void end_step(StepState& state) {
            contains(state.unsummed, gradient);
   });
   const bool all = state.walk.done();
-  // The step after takes the store over, so keep what other workers may need.
+  // The next step begins with an empty store, so keep what other workers may need.
   for (const Value& value : stored) {
     const bool shared = feeds_compute(value.kind) || value.kind == ValueKind::Total ||
                         value.kind == ValueKind::ClipDecision;

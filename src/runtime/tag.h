@@ -27,8 +27,8 @@ Tag tag_of(const Value& value, int64_t epoch, int64_t step);
 // transfer.
 std::optional<Value> value_of(const Tag& tag);
 
-// The tag of the note that goes back from the receiver of a value when messages block: of another
-// kind than any value.
+// The tag of the note that the receiver of a value sends back when messages leave through the
+// device's queue (rehearsal/queued_messages.h). Its kind bits are those of no value.
 Tag tag_of_note(const Value& value, int64_t epoch, int64_t step);
 
 // The tag of a collective's move: of `chunk` in `round`, for bucket `part` of group `group`. Top

@@ -31,8 +31,9 @@ uint64_t tally_of(const Contribution& each);
 // The tally of a sum of these.
 uint64_t tally_of(std::span<const Contribution> all);
 
-// How a sum with the tally `found` differs from the sum of `wanted`, as far as one or two of these
-// account for it: "micro-batch 3 of stage 1 is in it twice". `own`: what this worker brought to it.
+// Says how a sum with the tally `found` differs from the sum of `wanted`, naming what is missing or
+// in it twice if that is one or two contributions: "micro-batch 3 of stage 1 is in it twice".
+// `own`: what this worker brought to it.
 //
 // Cost: O(n log n) for n contributions
 std::string difference_of(std::span<const Contribution> wanted, uint64_t found,

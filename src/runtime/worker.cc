@@ -35,9 +35,9 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
   }
   count_from(input.epoch);
   if (!input.evaluation && validated_ == input.step && !input.plan->update.staggered) {
-    // The plan before took steps ahead and this one does not, so all workers have made their
-    // version final before this step: it is not void, and its lists have no ops that validate the
-    // step before.
+    // The previous plan was staggered and this one is not, so all workers have made their version
+    // final before this step: it is not void, and its lists have no ops that validate the step
+    // before.
     machine_.optimizer->start_over();
     validated_ = -1;
   }

@@ -45,8 +45,8 @@ struct StepLimits {
   Duration retire = kRetireLimit;  // after a failure: for the calls under way, see run_step
 };
 
-// What a step keeps for the case that another worker is lost and, after such a loss, the rest of
-// the step that is to be run.
+// What a step keeps in case another worker is lost; after such a loss also the rest of the step,
+// which is to be run.
 struct StepRecovery {
   // Keeps account of what the worker has of the step; values that it sends are kept. Null: nothing
   // is kept. Must be null in a held-out pass, and if messages leave through the device's queue
@@ -54,7 +54,7 @@ struct StepRecovery {
   Holding* holding = nullptr;
   // The plan is what is left of a step, and this is the worker's part of it; null: a whole step.
   const RestPart* rest = nullptr;
-  int64_t attempt = -1;  // the attempt at the step of which `rest` is left: see Holding
+  int64_t attempt = -1;  // the interrupted attempt that left `rest`: see Holding
 };
 
 // One step's circumstances.
@@ -82,7 +82,7 @@ struct StepInput {
 //                              sentence names worker, stage, step, peer and op
 //         Timeout/Worker       no op completed within the limit; the sentence shows the list with
 //                              an arrow at each waiting op, what it misses and from whom
-//         Invalid/Job          the plan's list cannot be run by this worker, or as the pacer says
+//         Invalid/Job          the plan's list cannot be run by this worker or with this pacer
 //         others as compute and wire report them
 Result<std::vector<Event>> run_step(const StepInput& input, const Machine& machine);
 
@@ -104,7 +104,7 @@ class Runner {
   // validate the step before, which the step itself then leaves out. Other workers may run theirs
   // within the step. Does nothing if the plan's steps wait for their norm. Errors as run_step.
   Status make_final(const StepInput& input);
-  // How many runs of steps were void in the epoch of the last one.
+  // How many runs of steps were void in the present epoch.
   int64_t voids() const { return voids_; }
   // Sets the count of void runs of `epoch`, for a worker that joins after its beginning, so that it
   // counts runs as the others do.
