@@ -10,14 +10,15 @@ namespace tenuto {
 // Lower bounds on the step of a mesh: by the number of micro-batches that one holder runs, and over
 // all routings.
 //
-// Before a holder's first forward there is a way down to it. Between its first forward and its
-// first backward there is a way down and back, in which it can run only forwards, as many as fit
-// into its memory. After its last backward there is a way up (in periods also down again), in which
-// it can run only weight gradients. Each way is the shortest over all routes. So the holder is busy
-// with its n micro-batches, and idle for the part of these ways that forwards and weight gradients
-// do not fill. Another bound: if its memory holds p micro-batches at once, some place in it serves
-// at least n / p of them one after the other. Each stage must run all micro-batches: its least time
-// is that of the best division.
+// Before a holder's first forward, a micro-batch comes down the stages to it. Between its first
+// forward and its first backward, that micro-batch goes down to the last stage and back; meanwhile
+// the holder can run only forwards, as many as fit into its memory. After its last backward the
+// gradient goes up to the first stage (turn() says what follows in periods); meanwhile the holder
+// can run only weight gradients. Each of these ways is counted along its shortest route. So the
+// holder is busy with its n micro-batches, and idle for the part of these ways that forwards and
+// weight gradients do not fill. Another bound: if its memory holds p micro-batches at once, some
+// place in it serves at least n / p of them one after the other. Each stage must run all
+// micro-batches: its least time is that of the best division.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)

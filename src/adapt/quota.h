@@ -31,8 +31,8 @@ Duration round_trip(const Line& line, int32_t from, int32_t to);
 // Cost:    O(stages^2)
 Quotas ring_quotas(const Line& line, Duration period);
 
-// The ring quotas of the shortest period, not below that of the busiest stage, that leave memory
-// for `reserve` more micro-batches whose weight gradient is put off.
+// The ring quotas of the shortest period whose quotas leave memory for `reserve` more micro-batches
+// with a deferred weight gradient. The period is at least the time of the busiest stage.
 Quotas ring_quotas_within(const Line& line, int32_t reserve);
 
 // The forwards that a stage can run before the first backward can arrive.

@@ -297,7 +297,8 @@ std::optional<Reorder::Move> Reorder::choose(int64_t now, Duration best) {
   free_ = any_ = {};
   for (size_t b = 0; b < blocks_.size(); ++b) {
     const auto [stage, first, last] = blocks_[b];
-    // Nothing waits for the last block of the path, and nothing comes before its first block.
+    // blocks_[0] is the path's last block: a new last op there gains nothing, nor does a new first
+    // op in the path's first block.
     for (int32_t p = std::max(first, last - kReach); b > 0 && p < last; ++p) {
       consider({stage, p, last}, now, best);
       if (p + 1 < last) consider({stage, last, p}, now, best);

@@ -11,7 +11,8 @@ namespace tenuto {
 namespace {
 
 constexpr int32_t kMostChunks = 1 << 20;
-// Members x chunks, about half of the moves: 4,096 members with a chunk each, half a gigabyte.
+// The most members x chunks, which is about half the number of moves. 4,096 members with one chunk
+// each reach it; their moves take half a gigabyte.
 constexpr int64_t kMostPieces = int64_t{1} << 24;
 
 Error infeasible(std::string message) {

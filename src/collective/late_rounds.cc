@@ -25,7 +25,7 @@ struct Group {
   bool has_roles = true;          // false: a pair that has nothing yet, either may be the sender
   int32_t active = 0;             // the chunk that the group spreads; below 0: none exists yet
   std::vector<int32_t> meetings;  // rounds in which it meets the late member, next one last
-  int32_t last_met = kNobody;     // which of the pair met it; kNobody after an even number of times
+  int32_t last_met = kNobody;     // which of the pair met it; kNobody after every second meeting
 
   bool pair() const { return sender != taker; }
   int32_t next_meeting() const { return meetings.empty() ? kNoMeeting : meetings.back(); }
@@ -181,8 +181,8 @@ class GroupScheme {
     turned_.push_back({&group, chunk, member});
   }
 
-  // Gives each group that holds the oldest chunk a younger one, which must become the oldest no
-  // later than at the group's next meeting.
+  // Gives each group that spreads the oldest chunk a younger chunk to spread next: one that will be
+  // the oldest no later than at the group's next meeting. False if there is none.
   bool match(int32_t t, int32_t oldest) {
     for (std::vector<int32_t>& offers : offers_) offers.clear();
     for (const int32_t g : young_) {

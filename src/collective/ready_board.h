@@ -45,7 +45,7 @@ inline constexpr size_t kLeastGaps = 3;
 
 // What a member tells the board when it has come to a call; the same from all members.
 struct ReadyMessage {
-  int64_t form = 0;  // of the group: grows when members die
+  int64_t form = 0;  // the group's generation: grows when members die
   int64_t call = 0;
   CallCosts costs;    // of the call
   MemberSet members;  // that make it

@@ -60,8 +60,8 @@ Result<Procedure> tree(const CollectiveShape& shape) {
   const int32_t chunks = shape.chunks > 0 ? shape.chunks : 4 * std::max(doublings(count), 1);
   made.collective = {shape.members, chunks, {}};
   if (count == 1) return made;
-  // Sorts the moves by when they would be made if ports were unlimited: a level takes two rounds,
-  // and so does a chunk.
+  // Sorts the moves by when they would be made if ports were unlimited: each level of a tree takes
+  // two rounds, and each chunk begins two rounds after the chunk before it.
   struct Timed {
     int32_t time;
     Move move;

@@ -310,7 +310,7 @@ ProcedureName Communicator::choose_by_calls(int64_t bytes) {
   return name;
 }
 
-// Notes how calls of about a size are made, when that changes.
+// Notes the choice for calls of about `bytes` bytes, when it changes.
 void Communicator::note_choice(int64_t bytes, const std::string& algorithm, int32_t late,
                                const std::string& reason) {
   const int size = std::bit_width(static_cast<uint64_t>(bytes));

@@ -366,8 +366,8 @@ void Communicator::close(int64_t number, Call& call) {
   call.contributors = settings_.members;
   if (recovery_ == nullptr) return;
   recovery_->note_end();
-  // All members have begun this call. So each has waited, as this one has, for the calls that the
-  // program waits for before this call.
+  // An all-reduce ends only after all members have begun it. Before that they waited for the same
+  // calls as this member did, so none of them needs data of those calls any more.
   if (call.request.kind == CallKind::AllReduce) release(number);
   begin_waiting();
 }

@@ -15,8 +15,9 @@
 //
 // Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce, from
 // when the members came to earlier calls. For this, large calls also all-reduce a vector of the
-// members' away times (see away_before), with the moves of the tensor's last chunk. So all members
-// know the same before the next choice, and the messages' hash includes the chooser's fingerprint.
+// members' away times (see away_before), by the same moves as the tensor's last chunk. So all
+// members know the same before the next choice, and the messages' hash includes the chooser's
+// fingerprint.
 //
 // A call that fails ends all calls that are under way, and the group. The member then drops its
 // links to all peers with which it has a message under way: so the calls' memory is free when the
@@ -148,9 +149,9 @@ inline constexpr size_t kMostNotes = 256;
 
 // One member of a group. Used by one thread.
 //
-// Source: for the away times: A. Devraj et al., "Efficient AllReduce with Stragglers" (arXiv
-//         2505.23523), asks who is late. That every member says how long it was away since the end
-//         of the call before is our own (docs/decisions/039); it needs no common clock.
+// Source: A. Devraj et al., "Efficient AllReduce with Stragglers" (arXiv 2505.23523), needs to know
+//         who is late. Our own: each member reports how long it was away since its previous call
+//         ended, which needs no common clock (docs/decisions/039).
 class Communicator {
  public:
   // If the link has to be measured, this waits for all members and makes calls with them.
@@ -196,9 +197,9 @@ class Communicator {
   int32_t member_count() const { return static_cast<int32_t>(settings_.members.size()); }
   // Members that were reported as lost, each with the report.
   const std::map<WorkerId, std::string>& lost() const { return lost_; }
-  // The decisions since the last call of this, a sentence each, the newest kMostNotes: how auto
-  // makes calls of about a size from now on, which algorithm replaced another one, and how calls in
-  // which members died ended.
+  // The decisions since the last call of this, a sentence each, the newest kMostNotes: which
+  // algorithm auto uses for a call size from now on, which algorithm replaced another one, and how
+  // calls in which members died ended.
   std::vector<std::string> take_notes();
   // The assumed costs of a link; none if they were neither given nor measured.
   const std::optional<AlphaBeta>& link() const { return settings_.link; }
@@ -264,7 +265,7 @@ class Communicator {
   Result<int64_t> enter(const CallRequest& request);
   void prepare(Call& call, const Making& making);
   bool stopped() const;        // calls are stopped, for a recovery
-  int64_t generation() const;  // the attempt after which the group began in its present form
+  int64_t generation() const;  // number of the attempt that formed the present group; 0 = none
   bool has_waiting() const;
   void begin_waiting();
   void run_parts(int64_t number, Call& call);

@@ -79,7 +79,7 @@ void ReadyService::answer() {
   for (auto& [group, board] : boards_) {
     for (const ReadyAnswer& each : board.take(wire_.clock->now())) {
       const auto asked = asked_.extract({each.place, group, each.form, each.call});
-      if (asked.empty()) continue;  // said twice: answered once
+      if (asked.empty()) continue;  // the member asked twice; it has its answer
       const Ticket ticket = fresh_ticket();
       auto& words = answers_sent_[static_cast<uint64_t>(ticket)];
       words = {each.form, each.call, static_cast<int64_t>(each.kind), each.late,

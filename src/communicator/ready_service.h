@@ -54,7 +54,7 @@ class ReadyService {
     int64_t number = 0;  // of the member's question
     std::vector<int64_t> words;
   };
-  // A question without an answer: member, group, form, call.
+  // A question without an answer: member, group, the group's generation (form), call.
   using Asked = std::tuple<int32_t, int64_t, int64_t, int64_t>;
 
   void listen(int32_t place, int64_t number);
@@ -84,6 +84,7 @@ class ReadyAsker {
   // The name of the service in errors.
   std::string name() const;
   // Tells the service that this member has come to a call of `members`, and asks who is late.
+  // `form` is the group's generation (ready_board.h).
   //
   // Errors: as the wire reports them
   Status ask(int64_t form, int64_t call, const CallCosts& costs, std::span<const WorkerId> members);

@@ -104,7 +104,7 @@ void Communicator::Recovery::attempt() {
   advance();
 }
 
-// Ends what is under way with the dead; a member that is only taken for dead hears of it.
+// Drops the links to members that are declared dead. A live one among them sees the loss.
 void Communicator::Recovery::drop_dead() {
   for (size_t place = 0; place < all_.size(); ++place) {
     const auto at = static_cast<int32_t>(place);
@@ -353,13 +353,13 @@ void Communicator::Recovery::take_recovery_message(const RecoveryMessage& recove
   auto report = report_from_words(recovery_message.words, members);
   if (!report.ok()) return group_.fail(report.error());
   // Also for an attempt that is over here but not at the peer: the peer's messages stay in its wire
-  // until their other ends are handed over.
+  // until this member posts the matching sends and receives.
   if (active()) drain(recovery_message.peer, report.value().messages);
   agreement_.hear_report(recovery_message.attempt, from, std::move(report).value());
 }
 
-// Hands over the other ends of the messages that a live member has in its wire, as far as that is
-// not done yet.
+// Posts the matching sends and receives of the messages that a live member has in its wire, as far
+// as this member has not posted them yet.
 void Communicator::Recovery::drain(WorkerId peer, const std::vector<OpenMessage>& messages) {
   for (const OpenMessage& each : messages) {
     if (each.peer != group_.settings_.self || each.bytes < 0) continue;
@@ -372,19 +372,19 @@ void Communicator::Recovery::drain(WorkerId peer, const std::vector<OpenMessage>
   }
 }
 
-// Whether this member has handed over its end of a message of a call.
+// Whether this member has posted its own send or receive of a message of a call.
 bool Communicator::Recovery::handed(WorkerId peer, bool send, const Tag& tag) const {
   const CallTag named = call_tag_of(tag);
   const auto part = static_cast<Part>(named.part);
   if (const auto found = stopped_.find({tag.step, part}); found != stopped_.end()) {
     return found->second->returned(send, peer, named.round, named.chunk);
   }
-  // All messages of earlier forms of the group, and of the attempt that led to the present form,
-  // had been taken from the wire here when the present form began.
+  // When the last recovery ended, this member had posted its sends and receives of all earlier
+  // generations and of that recovery's completions (Rest).
   if (part == Rest) return named.generation <= generation_;
   if (named.generation != generation_) return named.generation < generation_;
   if (named.call >= group_.next_) return false;
-  // Begun and over: all of it has been handed over.
+  // If the call is over, all of its sends and receives have been posted.
   const Call* const call = group_.find_call(named.call);
   return call == nullptr || (call->generation == named.generation && call->begun && call->over);
 }
@@ -479,7 +479,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   settings.sends_at_once = group_.settings_.sends_at_once;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
-    // A chunk that is only spread must be the result already, so an average is divided now.
+    // The completion only copies this chunk to others. So an average is divided before that.
     const bool divide = average && !call.over && !completion.summed[c] &&
                         begins[c] == ChunkBegin::Total && !call.divided[c];
     if (!divide) continue;

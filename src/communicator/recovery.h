@@ -3,13 +3,13 @@
 // goes on in the group of the survivors.
 //
 // Messages of stopped calls stay in the wires of the survivors, and hold memory there. So members
-// also tell each other which messages these are. A member that has not handed over the other end of
-// such a message does so now, with bytes that nobody reads. After that nothing is under way, no
-// link between survivors has been dropped, and the tensors can be used again. The messages that
-// complete a call have the number of the attempt in their names. A member that needs nothing more
-// of the others tells them that it is through, and no member leaves the group before all have done
-// so: after a call has ended at one member, another member may still need that member's data for
-// it.
+// also tell each other which messages these are. If a member has not posted the matching send or
+// receive of such a message, it posts it now, with bytes that nobody reads. After that nothing is
+// under way, no link between survivors has been dropped, and the tensors can be used again. The
+// messages that complete a call have the number of the attempt in their names. A member that needs
+// nothing more of the others tells them that it is through, and no member leaves the group before
+// all have done so: after a call has ended at one member, another member may still need that
+// member's data for it.
 #pragma once
 
 #include <map>
@@ -39,7 +39,7 @@ class Communicator::Recovery {
   bool quiet() const { return recovery_messages_.empty(); }
   // The time until which the awaited messages must come. Requires active()
   Duration limit() const;
-  // The attempt after which the group began in its present form, and the one under way.
+  // Numbers of the attempt that formed the present group (0 = none) and of the last one begun.
   int64_t generation() const { return generation_; }
   int64_t attempt_number() const { return agreement_.attempt(); }
   // A call has ended without an error, so members that were silent before were only late.
@@ -57,8 +57,8 @@ class Communicator::Recovery {
   // it.
   bool handle(const Done& done);
   // Whether the last report only said that a member is through with an attempt. Such a report must
-  // not extend a wait: otherwise members that give up a silent one at different times would keep
-  // each other waiting.
+  // not restart the silence limit: otherwise members whose limits for a silent member end at
+  // different times would keep each other waiting.
   bool heard_no_news() { return std::exchange(no_news_, false); }
   // A message of a stopped call has ended.
   void end_stopped(const Flight& flight, const Status& status);

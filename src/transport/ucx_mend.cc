@@ -38,8 +38,8 @@ constexpr Duration kKnockLook = std::chrono::milliseconds(2);
 // is for reconnecting after a break, the second for telling a peer that its connection was dropped.
 constexpr Duration kDialPause = std::chrono::milliseconds(5);
 constexpr Duration kNotifyPause = std::chrono::milliseconds(100);
-// If the peer cannot be told within this time that its connection was dropped, its own limit ends
-// its wait.
+// For so long this end tries to tell a peer that its connection was dropped. A peer that could not
+// be told waits until its own mend_limit.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 // UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends.
 // So UCX gets this time to complete its requests first.
@@ -204,8 +204,8 @@ void UcxEngine::part(WorkerId id, const Error& error) {
 }
 
 // Tells the peer that its connection was dropped; otherwise it would wait for this end to connect
-// again. Needed only at the end that called connect(): the other end refuses the peer when that
-// connects again.
+// again. Needed only at the end that called connect(). If the peer called it, the peer connects
+// again by itself and is then refused.
 void UcxEngine::notify_dropped_peer(WorkerId id, const Peer& peer, uint64_t instance) {
   if (phase_ != Phase::Running || !peer.where || connecting_.contains(id)) return;
   Connecting& connecting = connecting_[id];

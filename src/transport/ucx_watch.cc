@@ -87,7 +87,8 @@ bool UcxEngine::watch_peer(Peer& peer, Duration moment, Duration& next) {
   }
   if (quiet >= kProbeAt * part) {
     if (watch.open_probe == Duration{}) {
-      // This process may have been stopped itself, so the host's time begins only now.
+      // If this process was suspended, `since` is long ago. So the time that the host has for an
+      // answer begins with the first attempt to connect.
       watch.open_probe = moment;
       watch.limit = moment + (kParts - kProbeAt) * part;
     }
