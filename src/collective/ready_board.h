@@ -66,7 +66,8 @@ struct ReadyAnswer {
   Duration patience{};  // Late: for how long the others have waited for it
 };
 
-// The board of one group. Each message gets exactly one answer, sooner or later.
+// The board of one group. The first message of a member for a call gets exactly one answer, sooner
+// or later.
 class ReadyBoard {
  public:
   // A board of a group whose places are below `members`.
