@@ -35,7 +35,7 @@ TEST(SeededSalvage, NoRedoAWorkerThatSteppedHasNoOps) {
   expect_found(Seeded::NoRedo, 400, "has stepped with a wrong total");
 }
 
-// Counts over the losses of each worker of a small plan after each event.
+// Sums over runs of a small plan: one for each worker and event, with the worker's loss after it.
 struct Sums {
   int64_t ops = 0, copied = 0, back = 0;
 };
