@@ -1,8 +1,8 @@
 // Compares all-reduce algorithms.
 //
-//   --theory    what the price says of them for many counts of members, as a speed-up over the ring
-//               begun when the last member comes, beside the published row; what making, checking
-//               and choosing takes
+//   --theory    for many counts of members the priced speed-up over a ring that begins when the
+//               last member comes, beside the published one; the time that making and checking a
+//               procedure and choosing an algorithm take
 //   --virtual   executed as the runtime does, on a clock of its own, beside the price
 //   --loopback  between processes over loopback TCP, nobody late, beside Gloo and Open MPI
 //   --shaped    between network namespaces with links of 200 Mbit/s, one member late (needs ip, tc

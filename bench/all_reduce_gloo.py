@@ -3,9 +3,9 @@
     bench/all_reduce_gloo.py SELF MEMBERS HOST PORT DEVICE
 
 HOST and PORT are member 0's, which keeps the store. It prints "ready". Then every line of its input
-is a request, "BYTES REPEATS LATE_MICROSECONDS CALLS". It repeats this so many times: CALLS in-place
-all-reduces of BYTES bytes of floats, back to back; the last member begins LATE_MICROSECONDS late.
-It answers with begin and end of each repeat, in nanoseconds of the machine's monotonic clock.
+is a request, "BYTES REPEATS LATE_MICROSECONDS CALLS". REPEATS times the members run CALLS in-place
+all-reduces of BYTES bytes of floats in a row; the last member begins LATE_MICROSECONDS late. It
+answers with begin and end of each repeat, in nanoseconds of the machine's monotonic clock.
 """
 import os
 import sys

@@ -393,7 +393,7 @@ void print_members(Own& own, const Hosts& hosts, int32_t members, AlphaBeta link
     request.members = members;
     request.bytes = mib << 20;
     request.slice = settings.slice_bytes;
-    columns[2].chunks = call_costs(members, {request.bytes}, link, {}).chunks;  // as auto has it
+    columns[2].chunks = call_costs(members, {request.bytes}, link, {}).chunks;  // as "auto" sets it
     columns[2].name = cat("k=", columns[2].chunks);
     std::printf("%3s%8s%7s%10s%7s%10s%7s%7s%10s%7s%7s", "n", "size", "late", "ring", "price",
                 "k=n-1", "price", "ring", columns[2].name.c_str(), "price", "ring");

@@ -1,4 +1,4 @@
-"""What a worker's death costs beside what each later step costs.
+"""What a worker's death costs: how much longer the step that it hits is than the later steps.
 
     bench/death_cost.py TENUTO [--kills 60] [--op-ms 50] [--at-once 4] [--seed 1]
 

@@ -17,7 +17,8 @@
 namespace tenuto {
 namespace {
 
-// Every op ends in the call that starts it; all values share one small buffer each way.
+// Every op ends in the call that starts it. All values that are read share one small buffer, all
+// that are written another one.
 class InstantDevice : public Device {
  public:
   explicit InstantDevice(Mailbox& mailbox) : mailbox_(mailbox) {}

@@ -19,7 +19,8 @@ struct Case {
 };
 
 // `pipelines` pipelines that are all like the line, under a named order. The line's memory limits
-// become the workers' limits. Every message has bytes; a link that messages occupy has a rate.
+// become the workers' limits. All messages have the same size; only links that the line's messages
+// occupy have a rate.
 Case case_of(const Line& line, const std::string& order = "1f1b", int32_t pipelines = 1);
 
 // Pipeline `route` of a case as a line, exact to the nanosecond.

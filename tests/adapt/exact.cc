@@ -259,7 +259,8 @@ class Tree {
       for (const int32_t count : {seat.forwards, seat.backwards, seat.weights}) {
         key = key << 4 | static_cast<uint64_t>(count);
       }
-      // A message that arrives, or a link that is free, before the stage is free counts as equal.
+      // The stage uses a message or a link only once it is free itself: an earlier time counts as
+      // that one.
       front.push_back(seat.free_at);
       front.push_back(std::max(seat.free_at, seat.down_free_at));
       front.push_back(std::max(seat.free_at, seat.up_free_at));

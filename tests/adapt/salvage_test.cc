@@ -77,8 +77,8 @@ TEST(Salvage, BrokenRulesAreFound) {
        {std::pair(Broken::InPlace, "INPLACE"), std::pair(Broken::Total, "TOTAL"),
         std::pair(Broken::Stale, "STALE"), std::pair(Broken::NoKeep, "NOKEEP"),
         std::pair(Broken::NoRedo, "NOREDO"), std::pair(Broken::FreeTotal, "FREETOTAL")}) {
-    // If sent values are kept, a worker that has stepped must make an output again only after two
-    // losses at once.
+    // NoRedo shows only if a worker that has stepped must make an output again. If sent values are
+    // kept, that takes two losses at once.
     const bool keep = broken != Broken::NoRedo;
     const auto [failed, first] = random_runs(keep ? 100 : 400, broken, keep);
     std::printf("%-9s %3d of %d runs; %s\n", name, failed, keep ? 100 : 400,

@@ -32,7 +32,7 @@ Model model_of(int32_t stages) {
   return model;
 }
 
-// Compares what adapt() finds without a limit and when its time is over from the beginning.
+// Compares the answer of adapt() without a time limit with its answer when it must end at once.
 void expect_ended(const Plan& plan, const Cluster& cluster) {
   const Model model = model_of(plan.schedule.stage_count);
   AdaptOptions options;

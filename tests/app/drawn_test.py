@@ -16,8 +16,8 @@ from harness import another_case, long_case
 from survive_test import Survival
 
 STEPS = 40
-# The least time of a step of a disturbed run, about, so that a restarted process has connected and
-# received the state before the run ends.
+# Steps of a disturbed run last at least about this long, so that a restarted process connects and
+# receives the state before the run ends.
 STEP_MS = 200
 # Stages and pipelines. Seeds from WIDE on draw layouts with more workers for each stage.
 LAYOUTS = [(1, 2), (1, 3), (2, 2), (2, 2), (2, 3), (3, 2)]

@@ -139,7 +139,7 @@ class Deaths(Case):
         return run.workers()
 
     def kill_before_the_first_step(self, run, go):
-        """Kills worker 1 while no step can begin, because worker 3 waits for the file."""
+        """Kills worker 1 while no step can begin, because worker 3 waits for the file `go`."""
         os.kill(self.wait_for_workers(run)[1], KILL)
         go.touch()
 

@@ -208,7 +208,7 @@ class CutLinks(Case):
         def deaths():
             return " ".join(e["reason"] for e in self.live.events() if e["event"] == "death")
 
-        # Worker 0 is left out if both cuts are known before that, else workers 1 and 2.
+        # If both cuts are known at the first decision, worker 0 is left out, else workers 1 and 2.
         self.live.wait_until(lambda: {"0-1", "0-2"} <= set(re.findall(r"\d-\d", deaths())),
                              "both cut links are told")
         for log in self.live.folder.glob("worker-*.log"):

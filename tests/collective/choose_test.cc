@@ -99,7 +99,7 @@ TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
     for (int i = 0; i < 4; ++i) certain.note(waits(count, 2, 10'000'000), kLarge);
     const int32_t chunks = certain.choose(kLarge).chunks;
     const Duration sum = early_sum_time(count, chunks, {kLarge}, kLink);
-    // Otherwise the ring would be chosen, so this is break-even.
+    // The lateness at which late-one (early sum and exchange) costs as much as the ring.
     const Duration even = sum + late_exchange_time(count, chunks, {kLarge}, kLink) -
                           ring_time(count, {kLarge}, kLink);
     const auto us = [](Duration time) { return static_cast<uint32_t>(time.count() / 1000); };

@@ -74,8 +74,8 @@ MemberSet due(const State& state) {
   return whole && !split ? everybody : possible ? state.alive : MemberSet(members);
 }
 
-// Expects the outcome that the rules require. A larger sum, which survivors have whole and which
-// also contains some dead members, is as good.
+// Expects the outcome that the rules require. A larger sum that also contains dead members is
+// accepted, too, if survivors have all of it.
 void expect_due(const State& state, const Completion& made) {
   const MemberSet wanted = due(state);
   const auto members = static_cast<int32_t>(state.members.size());

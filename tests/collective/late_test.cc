@@ -47,7 +47,7 @@ void expect_exchange(const Procedure& procedure, int32_t count, int32_t asked) {
       EXPECT_TRUE(answered) << r;
     }
   }
-  // `part` may have fewer chunks: in a chain of three the late member gets the whole sum instead.
+  // `part` may have fewer chunks: with three members the late one may get the whole sum instead.
   EXPECT_EQ(raw.size(), static_cast<size_t>(chunks));
 }
 

@@ -131,7 +131,7 @@ TEST(Mutants, AllAreRefused) {
   for (uint64_t seed = 1; drawn < wanted; ++seed) {
     Random random(seed);
     const auto& all = algorithms();
-    // Every second one is a late-one.
+    // Every second procedure is made by late-one, the others by any algorithm.
     const AlgorithmCard& card =
         seed % 2 == 0
             ? find_algorithm("late-one")->card

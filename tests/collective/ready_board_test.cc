@@ -162,7 +162,7 @@ TEST(ReadyBoard, PatienceIsNearTheBestInHindsight) {
     for (Duration patience{}; patience <= microseconds(30); patience += Duration(250)) {
       least = std::min(least, sum(patience));
     }
-    // The patience is up to a quarter longer than the best one, which may cost that in each call.
+    // The patience is up to a quarter longer than the best one: each call may cost that much more.
     ASSERT_LE(sum(taken), least + best / 4 * static_cast<int64_t>(gaps.size())) << round;
   }
 }

@@ -154,7 +154,7 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
   EXPECT_GT(learned, 30 / kPart);
 }
 
-// The same while new processes replace dead workers at any moment, also dead donors and joiners:
+// New processes replace dead workers at any moment, also dead donors and joiners:
 // every worker with a state has the committed one, in all its pieces.
 TEST(DecideRandom, RejoinedWorkersHaveTheCommittedState) {
   int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
@@ -184,8 +184,8 @@ TEST(DecideRandom, RejoinedWorkersHaveTheCommittedState) {
   EXPECT_GT(whole, 50 / kPart);
 }
 
-// Both at once: a coordinator that starts during a state transfer does not know which pieces the
-// joiner has.
+// Workers rejoin while coordinators are replaced: a coordinator that starts during a state transfer
+// does not know which pieces the joiner has.
 TEST(DecideRandom, StateTransfersSurviveNewCoordinators) {
   int32_t survived = 0, learned = 0, restarts = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {

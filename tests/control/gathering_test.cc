@@ -111,8 +111,8 @@ TEST(Decide, AWorkerDeadBeforeTheFirstStepIsReplaced) {
   }
 }
 
-// A worker that was never heard may be stopped: another process replaces it while the others wait.
-// The end of the old process's stream comes late and does not count as another death.
+// A worker that never reports is expelled after some time, and another process replaces it. The end
+// of the old process's stream comes late and does not count as another death.
 TEST(Decide, AWorkerThatDoesNotConnectIsReplaced) {
   Rules rules = small_rules();
   rules.restarts = 1;

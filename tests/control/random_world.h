@@ -105,7 +105,7 @@ class World {
  private:
   static constexpr int32_t kGathering = 3000;  // moves, at most, until the run begins
 
-  // Of about every second stage with several holders, one is absent at the beginning.
+  // Leaves one holder absent at the beginning in about half of the stages that have several.
   void leave_some_out(Rules& rules) {
     std::vector<bool> alive(rules.plan->schedule.lists.size(), true);
     for (const Stage& stage : rules.stages) {

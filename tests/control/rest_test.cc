@@ -119,7 +119,7 @@ TEST(Rest, ADeathInRecoveryReadsTheInventoriesAgain) {
   HalfDone run;
   run.keep(run.freeze());
   ASSERT_TRUE(run.state.told.rest);
-  run.die({0});  // stage 0 is left to worker 2: its share of micro-batch 0 is lost
+  run.die({0});  // worker 2 has stage 0 alone; worker 0's part of micro-batch 0 is lost
   EXPECT_FALSE(run.state.told.rest);
   run.keep(run.freeze());
   ASSERT_TRUE(run.state.told.rest) << run.reasons.back();
@@ -163,8 +163,8 @@ TEST(Rest, ACompleteStepIsNotRepeatedForItsCheckpoint) {
   for (const RestPart& part : rest->parts) EXPECT_TRUE(part.back.empty());
 }
 
-// Worker 0 still has values of the attempt before that of the others, in which the work was dealt
-// out differently. These values are dropped, and its update is undone.
+// Worker 0 has values of an earlier attempt than the others. The work was dealt out differently in
+// it, so these values are dropped, and worker 0 undoes its update.
 TEST(Rest, ValuesOfAnotherAttemptAreDropped) {
   HalfDone run;
   for (const size_t i : {1, 2}) run.reports[i].held.front().attempt = 2;

@@ -217,7 +217,7 @@ TEST_F(DeviceTest, AnAbsentDeviceIsReported) {
   EXPECT_EQ(made.error().message,
             "device.kind = \"cuda\" is not here: this build of torch can use cpu; choose one of "
             "these");
-  bind_device(wanted.device);  // and that does nothing
+  bind_device(wanted.device);  // does nothing without the device
 }
 
 // Two workers on one device, by both paths, against one worker that holds the whole model there.

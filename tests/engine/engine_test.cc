@@ -152,8 +152,8 @@ TEST_F(EngineTest, TiedHeadIsOneWeightOnTwoStages) {
       EXPECT_NEAR(one.numbers[i], many.numbers[i], 1e-5 * one.numbers[i]);
     }
   }
-  // The last stage's copy has the bits of the first stage's weight: after loading that one, the
-  // losses are the same.
+  // The last stage's copy of the weight has the same bits as the first stage's: if it loads the
+  // first stage's, the losses are the same.
   Driver driver(cut);
   driver.run(0);
   const auto shards = driver.save(folder());
@@ -188,7 +188,8 @@ TEST_F(EngineTest, UndoIsExact) {
   }
 }
 
-// A state that is copied in parts of some units each trains on exactly like the original.
+// A donor's state is copied in parts of some units each. The copy then trains like the original,
+// bit for bit.
 TEST_F(EngineTest, TheStateIsTransferredInParts) {
   for (const char* optimizer : {"adamw", "sgd"}) {
     for (const bool low : {false, true}) {

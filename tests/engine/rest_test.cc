@@ -255,7 +255,8 @@ TEST_F(EngineRest, LossesInRecovery) {
   }
 }
 
-// By default, sums depend on which worker makes them: the run stays within the error bound of that.
+// By default the rounding of a sum depends on which worker adds what: the run stays within the
+// bound of these rounding errors.
 TEST_F(EngineRest, PlainSumsStayWithinTheirBound) {
   for (const char* order : {"zb-h1", "1f1b"}) {
     Job own = job(2, 2, order);

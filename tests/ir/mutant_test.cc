@@ -189,7 +189,7 @@ TEST(Mutants, EveryRunEndsTheSame) {
     shape.dispatch = Dispatch::Ready;
     Plan plan = plan_of(shape);
     EXPECT_EQ(run_in_threads(plan, seed).fault, "");
-    // A warm-up longer than the limits of the stages before allow always hangs.
+    // Worker 2 needs three forwards for its warm-up, but worker 0 may hold only two micro-batches.
     plan.limits[2].warm_up = 3;
     plan.limits[2].micros = 3;
     plan.limits[0].micros = 2;

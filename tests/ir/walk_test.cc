@@ -136,8 +136,8 @@ int32_t posted_at_once(const Plan& plan, int32_t worker) {
   }));
 }
 
-// A worker posts receives for as many activations as the stage before holds, and for as many
-// gradients as it holds itself, plus one each: later the clip decision and the norm use these.
+// A worker posts receives for one activation more than the stage before holds, and for one gradient
+// more than it holds itself. Later the clip decision and the norm use the two extra buffers.
 TEST(Walk, ReceivesAreAsManyAsSlotsPlusOne) {
   Shape shape;
   shape.stages = 4;

@@ -165,8 +165,9 @@ TEST(Staggered, RoutedPlans) {
   EXPECT_GT(all.rolled_back, 50);
 }
 
-// Follows one clipped step of the last stage, from its StepAhead to the run that counts. A held-out
-// pass in between belongs to no step and always counts.
+// After a clipped step, the last stage's next step is void: its ops are not computed, up to its
+// StepAhead. Then it is run again and counts. A held-out pass in between belongs to no step and
+// always counts.
 TEST(Staggered, AVoidStepIsRunAgain) {
   AheadUpdate ahead(1.0);
   ahead.begin();

@@ -35,7 +35,8 @@ TEST(SeededSalvage, NoRedoAWorkerThatSteppedHasNoOps) {
   expect_found(Seeded::NoRedo, 400, "has stepped with a wrong total");
 }
 
-// Counts over the losses of each worker of a small plan after each event.
+// Sums over runs of a small plan, one for each worker and event: the worker is lost after that
+// event.
 struct Sums {
   int64_t ops = 0, copied = 0, back = 0;
 };

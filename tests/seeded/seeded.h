@@ -17,7 +17,7 @@ enum class Seeded : uint8_t {
   Ahead,     // an update does not wait for the commit before
   KeepAcc,   // a replayed step starts with the old sums
   Journal,   // decisions are sent before they are written to the journal
-  Decision,  // the step an epoch resumes from is sent, not written
+  Decision,  // the journal lacks the step that an epoch resumes from
   // tests/models/partial.pml
   InPlace,    // a reduction overwrites its input
   Total,      // a total that a survivor has is ignored

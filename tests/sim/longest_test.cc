@@ -166,8 +166,8 @@ TEST(Longest, TheSuggestedValueFits) {
   EXPECT_TRUE(priced(fits).ok()) << fits;
 }
 
-// Two figures share the time: the suggested value of one leaves the other as it is. When the other
-// ones are too long without it, the error suggests a factor for all.
+// Two op times make the step too long. The error suggests a value for the larger one that fits
+// beside the other; if the other one alone is too long, it suggests a divisor for both.
 TEST(Longest, TheSuggestedValueFitsBesideOtherTimes) {
   const Plan plan = plan_of(shape_of(4, 1, 3000, "1f1b"));
   const Cluster cluster = uniform_cluster(4, {});

@@ -80,7 +80,8 @@ TEST(Price, Ring) {
   // 300 bytes: 4 rounds of 100 + 10.
   EXPECT_EQ(reduction_finish(ring, {at(0), at(0), at(0)}, {300}, cluster),
             (std::vector<Duration>{at(440), at(440), at(440)}));
-  // Late member 1: its first add waits; 0's chunk waits at 1, the rest comes as a chain.
+  // Member 1 comes late. Only then it adds the chunk that member 0 has sent, and the other moves of
+  // this chunk follow one after the other.
   const auto late = reduction_finish(ring, {at(0), at(1000), at(0)}, {300}, cluster);
   for (const Duration finish : late) EXPECT_GE(finish, at(1000 + 110 + 110));
   EXPECT_EQ(reduction_finish({{{5}}, 1, {}}, {at(7)}, {100}, cluster),

@@ -50,7 +50,7 @@ TEST(Wait, Reasons) {
   EXPECT_EQ(it.reason(OpKind::Forward, 1, 1), "worker busy with F1.0");
   EXPECT_EQ(it.reason(OpKind::BackwardInput, 1, 0), "worker busy with F1.1");
   EXPECT_EQ(it.reason(OpKind::BackwardInput, 1, 1), "worker busy with B1.0");  // not W1.0
-  // Out at 33 + 20 ms, here 3 ms later, and worker 0 is free since 20 ms.
+  // The gradient is made at 33 + 20 ms and arrives 3 ms later; worker 0 is idle from 20 ms on.
   EXPECT_EQ(it.reason(OpKind::BackwardInput, 0, 0),
             "waited 36 ms for gradient 1.0 from worker 1 (link 1 -> 0)");
   // The norm of stage 1 came while B0.1 ran.

@@ -383,7 +383,8 @@ TEST(Ucx, UnidentifiedConnectionsAreLimited) {
   for (int i = 0; i < 5; ++i) {
     strangers.push_back(std::make_unique<Stranger>(host.wire->address().text));
   }
-  // Accepted strangers are refused for their silence; the wire waits for no other.
+  // The wire accepts two of these strangers and refuses them when they do not say hello in time. It
+  // accepts no other while it waits for them.
   const Duration limit = monotonic_clock().now() + kPatience;
   while (wire.counters().refused < 2 && monotonic_clock().now() < limit) {
     for (auto& stranger : strangers) stranger->progress();
