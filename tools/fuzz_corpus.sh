@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes fuzz/corpus anew from our own outputs, from what is there, and from what the fuzzers have
-# found worth keeping (./run fuzz 600), as few files as reach the same code.
+# Makes fuzz/corpus anew. Takes our own outputs, the files that are there and what the fuzzers have
+# found worth keeping (./run fuzz 600), and keeps as few files as reach the same code.
 #   tools/fuzz_corpus.sh SEEDS_PROGRAM [NAME...]     SEEDS_PROGRAM: build/release/fuzz/fuzz_seeds
 set -euo pipefail
 seeds_program=$(readlink -f "${1:?expected the path of fuzz_seeds}")
