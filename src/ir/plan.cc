@@ -17,8 +17,8 @@ std::vector<StageId> stages_of(const std::vector<Stage>& stages, WorkerId worker
 }
 
 TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage) {
-  // With one stage per worker, a second stage of a worker is no chunk: the worker keeps a copy of
-  // it or took it over from a dead worker.
+  // With as many stages as workers in a pipeline there are no chunks: a worker that holds a second
+  // stage keeps a copy of it or took it over from a dead worker.
   if (stages.size() == static_cast<size_t>(workers)) return {stage.value, 1};
   const WorkerId holder = stages[static_cast<size_t>(stage.value)].holders.front();
   const auto chunks = static_cast<int32_t>(stages_of(stages, holder).size());

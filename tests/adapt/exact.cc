@@ -259,8 +259,8 @@ class Tree {
       for (const int32_t count : {seat.forwards, seat.backwards, seat.weights}) {
         key = key << 4 | static_cast<uint64_t>(count);
       }
-      // The stage uses a message or a link only once it is free itself: an earlier time counts as
-      // that one.
+      // A stage uses a message or a link only when the stage itself is free, so a time before
+      // `free_at` counts as `free_at`.
       front.push_back(seat.free_at);
       front.push_back(std::max(seat.free_at, seat.down_free_at));
       front.push_back(std::max(seat.free_at, seat.up_free_at));

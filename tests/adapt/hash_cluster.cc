@@ -30,7 +30,7 @@ uint64_t made(const Value& value, uint64_t parameters, uint64_t inputs) {
 struct Member {
   bool alive = true;
   std::map<Value, uint64_t> store, kept;
-  std::map<StageId, uint64_t> sums;        // of weight gradients; Partials in `store` name them
+  std::map<StageId, uint64_t> sums;        // of the weight gradients with a Partial in `store`
   std::map<StageId, uint64_t> parameters;  // of stages that have stepped
 };
 

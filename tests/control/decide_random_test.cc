@@ -154,8 +154,8 @@ TEST(DecideRandom, CutLinksLoseNothingWhileEveryStageHasAHolder) {
   EXPECT_GT(learned, 30 / kPart);
 }
 
-// New processes replace dead workers at any moment, also dead donors and joiners:
-// every worker with a state has the committed one, in all its pieces.
+// New processes replace dead workers at any moment, also dead donors and joiners: every worker with
+// a state has the committed one, in all its pieces.
 TEST(DecideRandom, RejoinedWorkersHaveTheCommittedState) {
   int32_t survived = 0, hopeless = 0, learned = 0, whole = 0;
   for (uint64_t seed = 0; seed < 400 / kPart; ++seed) {

@@ -459,8 +459,8 @@ TEST(Growth, AJoinerWithoutAPlaceIsNotInvited) {
   EXPECT_EQ(run.state.members[3].joining, Joining::No);
 }
 
-// The savers of a version are not replaced while they live. After a change, each of two workers
-// might go past the version because the other one is to save it.
+// The savers of a version are not replaced while they live. Otherwise the old and the new saver
+// might both go past the version without saving it, each while the other one was named.
 TEST(Join, TheSaversOfAVersionStayWhileStepsRun) {
   Return run;
   const int64_t version = run.state.committed + 1;

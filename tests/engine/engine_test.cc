@@ -152,8 +152,8 @@ TEST_F(EngineTest, TiedHeadIsOneWeightOnTwoStages) {
       EXPECT_NEAR(one.numbers[i], many.numbers[i], 1e-5 * one.numbers[i]);
     }
   }
-  // The last stage's copy of the weight has the same bits as the first stage's: if it loads the
-  // first stage's, the losses are the same.
+  // The last stage's copy of the weight has the same bits as the first stage's weight: only the
+  // latter is saved, and after both stages have loaded it, the losses are the same.
   Driver driver(cut);
   driver.run(0);
   const auto shards = driver.save(folder());

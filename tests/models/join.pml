@@ -70,8 +70,8 @@ end:
   od
 }
 
-/* J2: between two steps the donor copies a chunk of the committed version: of its state or, when its
- * newest step is not committed yet, of the backup. */
+/* J2: between two steps the donor copies a chunk of the committed version: of its state or, when
+ * its newest step is not committed yet, of the backup. */
 #define COPY(c) \
   :: d_step { \
        works(donor) && !dead[J] && !is_member(J) && cut[c] == Nobody && \

@@ -165,9 +165,9 @@ TEST(Staggered, RoutedPlans) {
   EXPECT_GT(all.rolled_back, 50);
 }
 
-// After a clipped step, the last stage's next step is void: its ops are not computed, up to its
-// StepAhead. Then it is run again and counts. A held-out pass in between belongs to no step and
-// always counts.
+// The last stage's step is clipped, so its next step is void: its ops are not computed. The step is
+// run again, and counts, once the void run has come to its StepAhead. A held-out pass in between
+// belongs to no step and always counts.
 TEST(Staggered, AVoidStepIsRunAgain) {
   AheadUpdate ahead(1.0);
   ahead.begin();
