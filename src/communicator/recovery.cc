@@ -479,7 +479,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   settings.sends_at_once = group_.settings_.sends_at_once;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
-    // The completion only copies this chunk to others. So an average is divided before that.
+    // If the completion only copies a chunk to others, divide it before that, for an average.
     const bool divide = average && !call.over && !completion.summed[c] &&
                         begins[c] == ChunkBegin::Total && !call.divided[c];
     if (!divide) continue;
