@@ -13,12 +13,12 @@ namespace tenuto {
 // Before a holder's first forward, a micro-batch comes down the stages to it. Between its first
 // forward and its first backward, that micro-batch goes down to the last stage and back; meanwhile
 // the holder can run only forwards, as many as fit into its memory. After its last backward the
-// gradient goes up to the first stage (turn() says what follows in periods); meanwhile the holder
-// can run only weight gradients. Each of these ways is counted along its shortest route. So the
-// holder is busy with its n micro-batches, and idle for the part of these ways that forwards and
-// weight gradients do not fill. Another bound: if its memory holds p micro-batches at once, some
-// place in it serves at least n / p of them one after the other. Each stage must run all
-// micro-batches: its least time is that of the best division.
+// gradient goes up to the first stage (for Pace::Joint and Pace::Apart see turn()); meanwhile the
+// holder can run only weight gradients. Each of these ways is counted along its shortest route. So
+// the holder is busy with its n micro-batches, and idle for the part of these ways that forwards
+// and weight gradients do not fill. Another bound: if its memory has places for p micro-batches,
+// one of these places is used by at least n / p micro-batches, one after the other. The least time
+// of a stage is that of its slowest holder, with the micro-batches divided as balanced() does.
 class MeshBound {
  public:
   // Cost: O(stages x holders^2)

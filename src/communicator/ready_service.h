@@ -2,9 +2,9 @@
 // collective/ready_board.h. Members ask it by messages, and it answers on its own thread and wire.
 // So it also answers while the member in whose process it runs is computing.
 //
-// A member's questions are numbered over all groups of its wire. It asks once for each call of a
-// group, and each question gets one answer, under the same number. So no message stays in the wire,
-// however the calls end; a question that is out of date gets the answer void.
+// A member's questions are numbered over all groups of its wire. A member asks once for each call
+// of a group, and each question gets one answer, under the same number. So no message stays in the
+// wire, however the calls end; a question that is out of date gets the answer void.
 #pragma once
 
 #include <cstdint>

@@ -352,8 +352,8 @@ void Communicator::Recovery::take_recovery_message(const RecoveryMessage& recove
   }
   auto report = report_from_words(recovery_message.words, members);
   if (!report.ok()) return group_.fail(report.error());
-  // Also for an attempt that is over here but not at the peer: the peer's messages stay in its wire
-  // until this member posts the matching sends and receives.
+  // Drains the peer's messages even if this attempt is over here but not at the peer: they stay in
+  // the peer's wire until this member posts the matching sends and receives.
   if (active()) drain(recovery_message.peer, report.value().messages);
   agreement_.hear_report(recovery_message.attempt, from, std::move(report).value());
 }
@@ -479,7 +479,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   settings.sends_at_once = group_.settings_.sends_at_once;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
-    // The completion only copies this chunk to others. So an average is divided before that.
+    // If the completion only copies a chunk to others, divide it before that, for an average.
     const bool divide = average && !call.over && !completion.summed[c] &&
                         begins[c] == ChunkBegin::Total && !call.divided[c];
     if (!divide) continue;

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kRuns = 24;   // the most runs that are kept, beside the newest
 constexpr size_t kNewest = 3;  // runs kept whatever their probability, so that a change can show
 constexpr double kImprobable = 1e-6;
-constexpr double kFirstWeight = 1e-4;  // of a new run's mean, in readings: it is not known yet
+constexpr double kFirstWeight = 1e-4;  // a new run's prior mean counts as a 10,000th of a reading
 constexpr double kFirstShape = 3;      // a new run's spread counts as known from six readings
 constexpr double kMemory = 100;        // readings that count in a run's mean and spread
 constexpr int32_t kLasting = 3;        // the fewest readings that make a change

@@ -77,9 +77,9 @@ void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time
 
 // Judges links and workers by the samples that have come since the last call; `step` is the newest
 // committed step. Samples may be of other steps, in any order, and some workers' may be missing: a
-// link is judged by the steps that both ends have reported. A sample waits for that of the other
-// end until four newer ones wait, too.
-// Samples that name workers outside of the cluster are ignored.
+// link is judged by the steps that both ends have reported. From each end of a link, at most four
+// samples, of the newest steps, wait for those of the other end. Samples that name workers outside
+// of the cluster are ignored.
 //
 // Cost: O(n log n) for n samples, plus one look at each link and worker
 Detection detect(MonitorState state, std::span<const StepSample> samples, int64_t step);

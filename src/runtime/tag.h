@@ -28,7 +28,7 @@ Tag tag_of(const Value& value, int64_t epoch, int64_t step);
 std::optional<Value> value_of(const Tag& tag);
 
 // The tag of the note that the receiver of a value sends back when messages leave through the
-// device's queue (rehearsal/queued_messages.h). Its kind bits are those of no value.
+// device's queue (rehearsal/queued_messages.h). No value's tag has its kind bits.
 Tag tag_of_note(const Value& value, int64_t epoch, int64_t step);
 
 // The tag of a collective's move: of `chunk` in `round`, for bucket `part` of group `group`. Top
@@ -38,7 +38,7 @@ Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64
                 int64_t step);
 
 // The tag of a message of a state transfer: the head or the body of a part of the state of `stage`,
-// for a worker that receives it between two steps. Bit 62 is 1, which it is in no value's tag.
+// for a worker that receives it between two steps. Bit 62 is 1; in a value's tag it is 0.
 Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step);
 
 }  // namespace tenuto
