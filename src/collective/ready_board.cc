@@ -69,20 +69,20 @@ void ReadyBoard::note(Duration gap) {
 }
 
 void ReadyBoard::answer_void(int32_t place, const ReadyMessage& word) {
-  answers_.push_back({place, word.form, word.call, ReadyAnswer::Kind::Void, -1, {}});
+  answers_.push_back({place, word.generation, word.call, ReadyAnswer::Kind::Void, -1, {}});
 }
 
 void ReadyBoard::arrive(int32_t place, const ReadyMessage& word, Duration now) {
   CHECK(place >= 0 && place < members_, "a place of the group");
-  if (word.form < form_ || !word.members.has(place)) return answer_void(place, word);
-  if (word.form > form_) {
+  if (word.generation < generation_ || !word.members.has(place)) return answer_void(place, word);
+  if (word.generation > generation_) {
     for (auto& [call, open] : open_) {
       for (int32_t other = 0; other < members_; ++other) {
         if (open.there.has(other) && !open.told.has(other)) answer_void(other, open.word);
       }
     }
     open_.clear();
-    form_ = word.form;
+    generation_ = word.generation;
   }
   const auto [found, fresh] = open_.try_emplace(word.call);
   Open& open = found->second;
@@ -113,7 +113,8 @@ void ReadyBoard::look(int64_t call, Open& open, Duration now) {
     if (!open.there.has(place) || open.told.has(place)) continue;
     open.told.add(place);
     const auto kind = open.late ? ReadyAnswer::Kind::Late : ReadyAnswer::Kind::All;
-    answers_.push_back({place, open.word.form, call, kind, open.late.value_or(-1), open.patience});
+    answers_.push_back(
+        {place, open.word.generation, call, kind, open.late.value_or(-1), open.patience});
   }
 }
 

@@ -45,7 +45,7 @@ inline constexpr size_t kLeastGaps = 3;
 
 // What a member tells the board when it has come to a call; the same from all members.
 struct ReadyMessage {
-  int64_t form = 0;  // the group's generation: grows when members die
+  int64_t generation = 0;  // of the group: grows when members die
   int64_t call = 0;
   CallCosts costs;    // of the call
   MemberSet members;  // that make it
@@ -57,10 +57,10 @@ struct ReadyAnswer {
   enum class Kind : int64_t {
     All,   // all are there
     Late,  // all but one are there
-    Void,  // the group has a newer form: ask again with that
+    Void,  // the group has a newer generation: ask again with that
   };
   int32_t place = 0;  // of the member that gets the answer
-  int64_t form = 0, call = 0;
+  int64_t generation = 0, call = 0;
   Kind kind = Kind::All;
   int32_t late = -1;    // Late: its place
   Duration patience{};  // Late: for how long the others have waited for it
@@ -102,7 +102,7 @@ class ReadyBoard {
   static constexpr size_t kKept = 32;  // gaps that are remembered
 
   int32_t members_;
-  int64_t form_ = -1;
+  int64_t generation_ = -1;
   std::map<int64_t, Open> open_;  // by call
   std::vector<Duration> gaps_;    // the newest kKept, in a ring
   size_t next_gap_ = 0;

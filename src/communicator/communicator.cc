@@ -110,7 +110,7 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
 
 // Makes a group of these members, of which this is one, and forgets what was learned of the members
 // before.
-void Communicator::form(std::vector<WorkerId> those) {
+void Communicator::set_members(std::vector<WorkerId> those) {
   settings_.members = std::move(those);
   const auto& members = settings_.members;
   place_ = static_cast<int32_t>(std::find(members.begin(), members.end(), settings_.self) -

@@ -261,7 +261,7 @@ class Communicator {
 
   Communicator(const CommunicatorWire& wire, CommunicatorSettings settings, int32_t place);
 
-  void form(std::vector<WorkerId> those);
+  void set_members(std::vector<WorkerId> those);
   Result<int64_t> enter(const CallRequest& request);
   void prepare(Call& call, const Making& making);
   bool stopped() const;        // calls are stopped, for a recovery

@@ -13,11 +13,11 @@ namespace tenuto {
 namespace {
 
 // Words of a message, before the set of members.
-enum Place : uint8_t { kGroup, kForm, kCall, kBase, kEarly, kExchange, kSaid };
-constexpr size_t kAnswerWords = 5;  // form, call, kind, late, patience
+enum Place : uint8_t { kGroup, kGeneration, kCall, kBase, kEarly, kExchange, kMembers };
+constexpr size_t kAnswerWords = 5;  // generation, call, kind, late, patience
 
 size_t words_of_a_question(const std::vector<WorkerId>& members) {
-  return kSaid + MemberSet::words_for(static_cast<int32_t>(members.size()));
+  return kMembers + MemberSet::words_for(static_cast<int32_t>(members.size()));
 }
 
 std::optional<int32_t> place_in(const std::vector<WorkerId>& members, WorkerId member) {
@@ -35,11 +35,11 @@ ReadyService::ReadyService(const ReadyWire& wire, std::vector<WorkerId> members)
 
 void ReadyService::listen(int32_t place, int64_t number) {
   const Ticket ticket = fresh_ticket();
-  PostedReceive& ear = receives_[static_cast<uint64_t>(ticket)];
-  ear = {place, number, std::vector<int64_t>(words_of_a_question(members_))};
+  PostedReceive& posted = receives_[static_cast<uint64_t>(ticket)];
+  posted = {place, number, std::vector<int64_t>(words_of_a_question(members_))};
   const Status status =
       wire_.transport->recv(members_[static_cast<size_t>(place)], tag_of_ready(number),
-                            std::as_writable_bytes(std::span(ear.words)), ticket);
+                            std::as_writable_bytes(std::span(posted.words)), ticket);
   // A member that cannot be reached counts as one that does not come.
   if (!status.ok()) receives_.erase(static_cast<uint64_t>(ticket));
 }
@@ -60,29 +60,30 @@ void ReadyService::serve(Duration limit) {
   answer();
 }
 
-void ReadyService::hear(const PostedReceive& ear) {
-  listen(ear.place, ear.number + 1);
-  ReadyMessage word{ear.words[kForm], ear.words[kCall], {}, MemberSet(std::ssize(members_))};
-  word.costs.base_ns = ear.words[kBase];
-  word.costs.early_ns = ear.words[kEarly];
-  word.costs.exchange_ns = ear.words[kExchange];
+void ReadyService::hear(const PostedReceive& posted) {
+  listen(posted.place, posted.number + 1);
+  ReadyMessage word{
+      posted.words[kGeneration], posted.words[kCall], {}, MemberSet(std::ssize(members_))};
+  word.costs.base_ns = posted.words[kBase];
+  word.costs.early_ns = posted.words[kEarly];
+  word.costs.exchange_ns = posted.words[kExchange];
   const auto members = word.members.words();
-  std::copy_n(ear.words.begin() + kSaid, members.size(), members.begin());
-  const int64_t group = ear.words[kGroup];
-  asked_[{ear.place, group, word.form, word.call}] = ear.number;
+  std::copy_n(posted.words.begin() + kMembers, members.size(), members.begin());
+  const int64_t group = posted.words[kGroup];
+  asked_[{posted.place, group, word.generation, word.call}] = posted.number;
   const auto board = boards_.try_emplace(group, static_cast<int32_t>(members_.size())).first;
-  board->second.arrive(ear.place, word, wire_.clock->now());
+  board->second.arrive(posted.place, word, wire_.clock->now());
 }
 
 // Sends the answers of the boards that are due by now.
 void ReadyService::answer() {
   for (auto& [group, board] : boards_) {
     for (const ReadyAnswer& each : board.take(wire_.clock->now())) {
-      const auto asked = asked_.extract({each.place, group, each.form, each.call});
+      const auto asked = asked_.extract({each.place, group, each.generation, each.call});
       if (asked.empty()) continue;  // the member asked twice; it has its answer
       const Ticket ticket = fresh_ticket();
       auto& words = answers_sent_[static_cast<uint64_t>(ticket)];
-      words = {each.form, each.call, static_cast<int64_t>(each.kind), each.late,
+      words = {each.generation, each.call, static_cast<int64_t>(each.kind), each.late,
                each.patience.count()};
       const Status status = wire_.transport->send(
           members_[static_cast<size_t>(each.place)], tag_of_ready(asked.mapped()),
@@ -97,11 +98,11 @@ std::string ReadyAsker::name() const {
              desk_.host, ")");
 }
 
-Status ReadyAsker::ask(int64_t form, int64_t call, const CallCosts& costs,
+Status ReadyAsker::ask(int64_t generation, int64_t call, const CallCosts& costs,
                        std::span<const WorkerId> members) {
-  std::vector<int64_t> words(kSaid);
+  std::vector<int64_t> words(kMembers);
   words[kGroup] = group_;
-  words[kForm] = form;
+  words[kGeneration] = generation;
   words[kCall] = call;
   words[kBase] = costs.base_ns;
   words[kEarly] = costs.early_ns;

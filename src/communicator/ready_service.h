@@ -54,11 +54,11 @@ class ReadyService {
     int64_t number = 0;  // of the member's question
     std::vector<int64_t> words;
   };
-  // A question without an answer: member, group, the group's generation (form), call.
+  // A question without an answer: member, group, the group's generation, call.
   using Asked = std::tuple<int32_t, int64_t, int64_t, int64_t>;
 
   void listen(int32_t place, int64_t number);
-  void hear(const PostedReceive& ear);
+  void hear(const PostedReceive& posted);
   void answer();
 
   ReadyWire wire_;
@@ -84,10 +84,11 @@ class ReadyAsker {
   // The name of the service in errors.
   std::string name() const;
   // Tells the service that this member has come to a call of `members`, and asks who is late.
-  // `form` is the group's generation (ready_board.h).
+  // `generation` is the group's (ready_board.h).
   //
   // Errors: as the wire reports them
-  Status ask(int64_t form, int64_t call, const CallCosts& costs, std::span<const WorkerId> members);
+  Status ask(int64_t generation, int64_t call, const CallCosts& costs,
+             std::span<const WorkerId> members);
 
   // The meaning of a report of the wire.
   struct Heard {

@@ -532,7 +532,7 @@ void Communicator::Recovery::end() {
     if (group_.settings_.least_survivors == 0) {
       agreement_.set_least(more_than_half(count));
     }
-    group_.form(std::move(survivors));
+    group_.set_members(std::move(survivors));
   }
   group_.begin_waiting();
 }

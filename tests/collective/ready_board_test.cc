@@ -34,8 +34,8 @@ std::string text_of(const std::vector<ReadyAnswer>& answers) {
     const char* const kind = each.kind == Kind::All    ? "all"
                              : each.kind == Kind::Late ? "late "
                                                        : "void";
-    text += cat(text.empty() ? "" : ", ", each.place, "@", each.form, ".", each.call, ": ", kind,
-                each.kind == Kind::Late ? cat(each.late) : std::string());
+    text += cat(text.empty() ? "" : ", ", each.place, "@", each.generation, ".", each.call, ": ",
+                kind, each.kind == Kind::Late ? cat(each.late) : std::string());
   }
   return text;
 }
@@ -44,9 +44,9 @@ class Board {
  public:
   explicit Board(int32_t members) : members_(members), board_(members) {}
   // The answers when a member arrives at this time.
-  std::string at(int64_t us, int32_t place, int64_t call, int64_t form = 0) {
+  std::string at(int64_t us, int32_t place, int64_t call, int64_t generation = 0) {
     MemberSet those = members_set_ ? *members_set_ : all_of(members_);
-    board_.arrive(place, {form, call, kCosts, those}, microseconds(us));
+    board_.arrive(place, {generation, call, kCosts, those}, microseconds(us));
     return text_of(board_.take(microseconds(us)));
   }
   std::string at(int64_t us) { return text_of(board_.take(microseconds(us))); }
@@ -115,8 +115,8 @@ TEST(ReadyBoard, ArrivalsOfAnotherMembershipAreVoid) {
   board.at(1, 1, 7);
   board.shrink({0, 1, 2});
   EXPECT_EQ(board.at(2, 2, 7, 3), "0@0.7: void, 1@0.7: void");
-  EXPECT_EQ(board.at(3, 1, 8, 0), "1@0.8: void") << "of a form that is over";
-  EXPECT_EQ(board.at(4, 3, 7, 3), "3@3.7: void") << "no member of this form";
+  EXPECT_EQ(board.at(3, 1, 8, 0), "1@0.8: void") << "of a generation that is over";
+  EXPECT_EQ(board.at(4, 3, 7, 3), "3@3.7: void") << "no member of this generation";
   EXPECT_EQ(board.at(5, 0, 7, 3), "");
   EXPECT_EQ(board.at(6, 1, 7, 3), "0@3.7: all, 1@3.7: all, 2@3.7: all");
 }
@@ -191,10 +191,12 @@ class DrawnGroup {
     }
     now_ += microseconds(1000);
     take();
-    // A death gives the group a new form. The first arrival in that form answers all earlier ones.
+    // A death gives the group a new generation. The first arrival in that generation answers all
+    // earlier ones.
     for (const auto& [key, count] : owed_) {
-      const auto [place, form, call] = key;
-      ASSERT_EQ(count, 1) << "place " << place << ", form " << form << ", call " << call;
+      const auto [place, generation, call] = key;
+      ASSERT_EQ(count, 1) << "place " << place << ", generation " << generation << ", call "
+                          << call;
     }
     for (const auto& [key, call] : said_) ASSERT_LE(call.kinds.size(), 1U);
     EXPECT_EQ(board_.due(), std::nullopt);
@@ -214,7 +216,7 @@ class DrawnGroup {
       if (alive_.has(place)) places.push_back(place);
     }
     alive_.remove(places[static_cast<size_t>(random_.below(std::ssize(places)))]);
-    ++form_;
+    ++generation_;
     counts_.push_back(alive_.count());
     const int64_t least = *std::min_element(next_.begin(), next_.end());
     std::fill(next_.begin(), next_.end(), std::min(least, kCalls - 1));
@@ -229,25 +231,25 @@ class DrawnGroup {
     }
     now_ += step;
     const int64_t call = next_[static_cast<size_t>(place)]++;
-    owed_[{place, form_, call}] = 0;
-    said_[{form_, call}].came[place] = now_;
-    board_.arrive(place, {form_, call, kCosts, alive_}, now_);
+    owed_[{place, generation_, call}] = 0;
+    said_[{generation_, call}].came[place] = now_;
+    board_.arrive(place, {generation_, call, kCosts, alive_}, now_);
     take();
   }
 
   void take() {
     for (const ReadyAnswer& each : board_.take(now_)) {
-      const auto key = std::tuple(each.place, each.form, each.call);
+      const auto key = std::tuple(each.place, each.generation, each.call);
       ASSERT_EQ(owed_.count(key), 1U);
       ASSERT_EQ(++owed_[key], 1) << "answered twice";
-      Said& call = said_[{each.form, each.call}];
+      Said& call = said_[{each.generation, each.call}];
       if (each.kind == Kind::Void) {
-        ASSERT_LT(each.form, form_);
+        ASSERT_LT(each.generation, generation_);
         continue;
       }
       call.kinds.insert({each.kind, each.late});
       const auto came = static_cast<int32_t>(call.came.size());
-      const int32_t all = counts_[static_cast<size_t>(each.form)];
+      const int32_t all = counts_[static_cast<size_t>(each.generation)];
       if (each.kind == Kind::All) {
         ASSERT_EQ(came, all);
       } else if (each.place != each.late) {
@@ -262,11 +264,12 @@ class DrawnGroup {
   ReadyBoard board_;
   std::vector<int64_t> next_;  // the call that a member comes to next
   MemberSet alive_;
-  std::vector<int32_t> counts_;  // of live members, by form
-  int64_t form_ = 0;
+  std::vector<int32_t> counts_;  // of live members, by generation
+  int64_t generation_ = 0;
   Duration now_{};
-  std::map<std::tuple<int32_t, int64_t, int64_t>, int> owed_;  // answers, by place, form, call
-  std::map<std::pair<int64_t, int64_t>, Said> said_;           // by form and call
+  std::map<std::tuple<int32_t, int64_t, int64_t>, int>
+      owed_;                                          // answers, by place, generation, call
+  std::map<std::pair<int64_t, int64_t>, Said> said_;  // by generation and call
 };
 
 TEST(ReadyBoard, DrawnArrivals) {
