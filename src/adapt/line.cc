@@ -20,7 +20,12 @@ struct Seat {
   Duration down_free_at{}, up_free_at{};
   int32_t warm_up = 0;  // forwards before the first backward
   HeldLimit limit;
+  // When the inputs of each micro-batch arrive; never behind the last micro-batch.
+  Duration* activations = nullptr;
+  Duration* gradients = nullptr;
 
+  Duration next_activation() const { return activations[forwards]; }
+  Duration next_gradient() const { return gradients[backwards]; }
   HeldMicros held() const { return {forwards - backwards, backwards - weights}; }
 };
 
@@ -33,14 +38,15 @@ class Player {
         window_(window_of(line)),
         seats_(line.legs.size()),
         look_at_(line.legs.size(), kNever) {
-    const size_t all = line.legs.size() * at(line.micros);
-    activation_at_.assign(all, kNever);
-    gradient_at_.assign(all, kNever);
-    std::fill_n(activation_at_.begin(), at(line.micros), Duration{});
+    const size_t row = at(line.micros) + 1;
+    arrivals_.assign(2 * seats_.size() * row, kNever);
+    std::fill_n(arrivals_.begin(), at(line.micros), Duration{});
     look_at_[0] = {};
     for (size_t s = 0; s < seats_.size(); ++s) {
       const Leg& leg = line.legs[s];
       Seat& seat = seats_[s];
+      seat.activations = arrivals_.data() + 2 * s * row;
+      seat.gradients = seat.activations + row;
       seat.left = line.micros * (leg.forward + leg.backward + leg.weight);
       if (!policy.most.empty()) seat.limit.micros = policy.most[s];
       seat.limit.memory = leg.memory;
@@ -90,17 +96,6 @@ class Player {
     }
     return std::clamp(window, Duration(1), Duration::max() / 2);
   }
-  size_t cell(int32_t stage, int32_t micro) const {
-    return at(stage) * at(line_.micros) + at(micro);
-  }
-  Duration next_activation(int32_t stage) const {
-    const int32_t micro = seats_[at(stage)].forwards;
-    return micro < line_.micros ? activation_at_[cell(stage, micro)] : kNever;
-  }
-  Duration next_gradient(int32_t stage) const {
-    const Seat& seat = seats_[at(stage)];
-    return seat.backwards < seat.forwards ? gradient_at_[cell(stage, seat.backwards)] : kNever;
-  }
   // The op that a free stage runs now; if there is none, sets when it looks again.
   std::optional<OpKind> choose(int32_t stage) {
     const Seat& seat = seats_[at(stage)];
@@ -114,15 +109,15 @@ class Player {
       return arrival > now && arrival != kNever && arrival - now <= op * policy_.look_ahead / 2;
     };
     Duration gradient = kNever, activation = kNever, until = kNever;
-    if (prefers_forward && next_activation(stage) <= now) return OpKind::Forward;
+    if (prefers_forward && seat.next_activation() <= now) return OpKind::Forward;
     const int32_t choice = first_ready(
         warms_up && policy_.strict, seat,
         [&] {
-          gradient = next_gradient(stage);
+          gradient = seat.next_gradient();
           return gradient <= now ? number(OpKind::BackwardInput) : kNoOp;
         },
         [&] {
-          activation = next_activation(stage);
+          activation = seat.next_activation();
           if (activation > now) return kNoOp;
           if (soon(gradient, leg.forward)) return until = gradient, kWait;
           const bool full = seat.forwards - seat.backwards >= policy_.warm_up[at(stage)];
@@ -149,17 +144,17 @@ class Player {
       seat.free_at = now + leg.forward;
       const int32_t micro = seat.forwards++;
       if (stage + 1 == line_.stages()) {
-        gradient_at_[cell(stage, micro)] = seat.free_at;
+        seat.gradients[micro] = seat.free_at;
       } else {
         seat.down_free_at = std::max(seat.free_at, seat.down_free_at) + leg.down_busy;
-        arrive(stage + 1, activation_at_[cell(stage + 1, micro)], seat.down_free_at + leg.down);
+        arrive(stage + 1, seats_[at(stage + 1)].activations[micro], seat.down_free_at + leg.down);
       }
     } else if (kind == OpKind::BackwardInput) {
       seat.free_at = now + leg.backward;
       const int32_t micro = seat.backwards++;
       if (stage > 0) {
         seat.up_free_at = std::max(seat.free_at, seat.up_free_at) + leg.up_busy;
-        arrive(stage - 1, gradient_at_[cell(stage - 1, micro)], seat.up_free_at + leg.up);
+        arrive(stage - 1, seats_[at(stage - 1)].gradients[micro], seat.up_free_at + leg.up);
       }
     } else {
       seat.free_at = now + leg.weight;
@@ -182,7 +177,7 @@ class Player {
   std::vector<Seat> seats_;
   std::vector<Duration> look_at_;  // when each stage has to look again
   int64_t begun_ = 0;
-  std::vector<Duration> activation_at_, gradient_at_;
+  std::vector<Duration> arrivals_;  // the rows that the seats point to
   Played result_;
 };
 
