@@ -241,7 +241,7 @@ bool Communicator::take_answer(const Done& done) {
 // are asked for again.
 void Communicator::begin_asked(const ReadyAnswer& answer) {
   const auto found = calls_.find(answer.call);
-  if (stopped() || answer.form != generation() || found == calls_.end()) return;
+  if (stopped() || answer.generation != generation() || found == calls_.end()) return;
   Call& call = found->second;
   if (!call.asked || call.over || call.generation >= 0) return;
   call.asked = false;

@@ -105,7 +105,7 @@ Communicator::Communicator(const CommunicatorWire& wire, CommunicatorSettings se
       settings_(std::move(settings)),
       place_(place),
       procedures_(settings_.members, settings_.self) {
-  form(settings_.members);
+  set_members(settings_.members);
 }
 
 // Makes a group of these members, of which this is one, and forgets what was learned of the members
