@@ -331,8 +331,7 @@ void MeshPlayer::Inbox::clear(int32_t micros) {
   here.assign((at(micros) + 63) / 64, 0);
 }
 
-void MeshPlayer::Inbox::receive_until(Duration now) {
-  if (next > now) return;
+void MeshPlayer::Inbox::receive(Duration now) {
   next = kNever;
   size_t left = 0;
   for (const auto& [arrival, rank] : coming) {

@@ -104,7 +104,9 @@ class MeshPlayer {
 
     void clear(int32_t micros);
     // Moves what has arrived by `now` from `coming` to `here`.
-    void receive_until(Duration now);
+    void receive_until(Duration now) {
+      if (next <= now) receive(now);
+    }
     // The least rank that is here; -1 = none is.
     int32_t first() const;
     bool has(int32_t rank) const {
@@ -114,6 +116,9 @@ class MeshPlayer {
     void take(int32_t rank) {
       here[static_cast<size_t>(rank) / 64] &= ~(uint64_t{1} << (rank % 64));
     }
+
+   private:
+    void receive(Duration now);
   };
   // A holder while a step is played.
   struct Seat {
