@@ -86,7 +86,9 @@ def run_rank(rank, ranks, micros, store, cases):
 
 def main(ranks, micros, cases):
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(run_rank, (ranks, micros, f"{folder}/store", cases), nprocs=ranks)
+        # Forked ranks need not import torch again, which takes seconds each.
+        processes.start_processes(run_rank, (ranks, micros, f"{folder}/store", cases),
+                                  nprocs=ranks, start_method="fork")
 
 
 if __name__ == "__main__":
