@@ -140,6 +140,12 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
     same.reason = "workers with several stages or routes keep their order";
     return same;
   }
+  const bool other_dispatch = options.dispatch && *options.dispatch != plan.dispatch;
+  if (!other_dispatch && is_over(options.watch)) {
+    same.reason = cat("the plan ", plan.order, " stays: ", milliseconds(same.price),
+                      " ms; no time is left to try other orders");
+    return same;
+  }
   begin_part(options.watch, "trying orders");
   Result<Found> searched = search(std::move(routes), options.effort, options.watch);
   if (!searched.ok()) return searched.error();
@@ -164,7 +170,6 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
     }
   }
   const double enough = (1 - options.least_gain) * static_cast<double>(same.price.count());
-  const bool other_dispatch = options.dispatch && *options.dispatch != plan.dispatch;
   if (!other_dispatch &&
       (best->price >= same.price || static_cast<double>(best->price.count()) > enough)) {
     same.reason = cat("the plan ", plan.order, " stays: ", milliseconds(same.price), " ms, ",

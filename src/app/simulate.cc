@@ -277,7 +277,7 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
                       "yes or no: price reductions, norm and update too (yes for a job, else no)");
   number_flag(*command, "--iterations", options->iterations, whole_numbers(1, 1e9), "steps (1)");
   number_flag(*command, "--seconds", options->seconds, NumberRange{1e-6, 1e6},
-              "time limit of the search for an order or a routing; the best one found is used");
+              "time limit of searches; making and pricing a plan takes its own time");
   number_flag(*command, "--seed", options->seed, whole_numbers(0, kMostSeed),
               "seed of random choices; nothing uses it yet");
   path_flag(*command, "--trace", options->trace, "write a Chrome trace to this file");
