@@ -134,15 +134,15 @@ class UcxEngine {
   struct Mending {
     Duration since{}, limit{};
     std::string why;
-    Duration open_probe{}, pause{};  // the next check whether the peer still listens
-    int probe = -1;                  // the check's socket while it is being connected
-    int refused = 0;                 // checks in a row that found nobody
+    Duration probe_at{}, pause{};  // the next check whether the peer still listens
+    int probe = -1;                // the check's socket while it is being connected
+    int refused = 0;               // checks in a row that found nobody
   };
   // Checks whether a peer can still be reached while something is awaited from it.
   struct Watch {
     bool awaits = false, asked = false;
     Duration since{};         // nothing has come from it since then
-    Duration open_probe{};    // the next attempt to connect to its host; zero = none so far
+    Duration probe_at{};      // the next attempt to connect to its host; zero = none so far
     Duration limit{};         // for an answer to any of these attempts
     std::vector<int> probes;  // their sockets
   };

@@ -32,7 +32,7 @@ constexpr int64_t kPatienceForByte = 4;  // ns: 250 MB/s
 constexpr int kRefusals = 3;
 constexpr Duration kFirstProbePause = std::chrono::milliseconds(10);
 constexpr Duration kMostProbePause = std::chrono::milliseconds(200);
-constexpr Duration kKnockLook = std::chrono::milliseconds(2);
+constexpr Duration kProbeCheckPause = std::chrono::milliseconds(2);
 // When a worker dies, all others close their wires within moments. UCX 1.13 may crash a process
 // when somebody connects to its wire just then. So an end waits before it connects: the first pause
 // is for reconnecting after a break, the second for telling a peer that its connection was dropped.
@@ -159,7 +159,7 @@ void UcxEngine::break_link(Link& link, const std::string& why) {
   mending.since = moment;
   mending.limit = moment + settings_.mend_limit;
   mending.why = why;
-  mending.open_probe = moment;
+  mending.probe_at = moment;
   ++mending_;
   if (!peer.dialled || !peer.where) return;
   Connecting& connecting = connecting_[link.peer];
@@ -309,14 +309,14 @@ void UcxEngine::on_all_granted(Link& link) {
 bool UcxEngine::found_nobody(const SocketAddress& where, Mending& mending, Duration moment) {
   int code = EINPROGRESS;
   if (mending.probe < 0) {
-    if (moment < mending.open_probe) return false;
+    if (moment < mending.probe_at) return false;
     mending.probe =
         ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (mending.probe < 0) return false;
     const auto* address = reinterpret_cast<const sockaddr*>(&where.storage);
     code = ::connect(mending.probe, address, where.length) == 0 ? 0 : errno;
     mending.pause = std::clamp<Duration>(mending.pause * 2, kFirstProbePause, kMostProbePause);
-    mending.open_probe = moment + mending.pause;
+    mending.probe_at = moment + mending.pause;
   }
   if (code == EINPROGRESS) {
     pollfd answer{mending.probe, POLLOUT, 0};
@@ -344,8 +344,8 @@ Duration UcxEngine::tick_mending(Duration moment) {
                                 fixed(to_milliseconds(settings_.mend_limit), 0), " ms"));
     }
     next = std::min(next, mending.limit);
-    if (mending.probe >= 0) next = std::min(next, moment + kKnockLook);
-    if (peer.where) next = std::min(next, std::max(mending.open_probe, moment + kKnockLook));
+    if (mending.probe >= 0) next = std::min(next, moment + kProbeCheckPause);
+    if (peer.where) next = std::min(next, std::max(mending.probe_at, moment + kProbeCheckPause));
   }
   for (const auto& [id, why] : gone) lose(id, why);
   std::vector<Link*> ready;

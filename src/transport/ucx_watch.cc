@@ -86,15 +86,15 @@ bool UcxEngine::watch_peer(Peer& peer, Duration moment, Duration& next) {
     control(*peer.link, frame);
   }
   if (quiet >= kProbeAt * part) {
-    if (watch.open_probe == Duration{}) {
+    if (watch.probe_at == Duration{}) {
       // If this process was suspended, `since` is long ago. So the time that the host has for an
       // answer begins with the first attempt to connect.
-      watch.open_probe = moment;
+      watch.probe_at = moment;
       watch.limit = moment + (kParts - kProbeAt) * part;
     }
     if (moment >= watch.limit) return true;
-    if (moment >= watch.open_probe) {
-      watch.open_probe = moment + kAgain * part;
+    if (moment >= watch.probe_at) {
+      watch.probe_at = moment + kAgain * part;
       if (const int probe = open_probe(*peer.where); probe >= 0) watch.probes.push_back(probe);
     }
     next = std::min(next, moment + kLook);

@@ -83,7 +83,7 @@ TEST(Partition, MoreStagesThanLayers) {
 }
 
 // The partition by trying every end of every run of layers; of equally good ones, the one with the
-// longer first run. partition() used this slow method before.
+// longer first run.
 std::vector<int32_t> slow_partition(const std::vector<double>& cost, size_t stages) {
   const size_t layers = cost.size();
   std::vector<double> prefix(layers + 1, 0.0);
