@@ -12,7 +12,7 @@ namespace tenuto {
 // How many micro-batches each holder may run: counts[stage][holder].
 using Counts = std::vector<std::vector<int32_t>>;
 
-// How many go from each holder to each of the next stage.
+// How many micro-batches go from each holder to each holder of the next stage.
 struct Flow {
   std::vector<int32_t> starts;             // at the holders of the first stage
   std::vector<std::vector<int32_t>> over;  // over[s], as Mesh::ways
@@ -33,7 +33,7 @@ class WayCosts {
 };
 
 // The cheapest way for all micro-batches through the stages. Beginning in another pipeline than the
-// home pipeline costs less than crossing to it later.
+// home pipeline costs less than crossing to another one later.
 //
 // Returns: nothing when a stage's counts add up to fewer micro-batches than the step has
 // Source:  successive shortest paths (Ahuja, Magnanti, Orlin, "Network Flows", 9.7)

@@ -12,15 +12,15 @@
 
 namespace tenuto {
 
-// The step can only become shorter when a critical path is broken: a chain of ops and messages that
-// lasts the whole step, each starting when the one before it ends. On a stage the path runs through
-// a block of ops that follow one another. Reordering the inside of a block gains nothing; only
-// another op at its beginning or its end may gain. So a move puts an op of the block behind its
-// last or before its first op, or puts one of these to the op's place. The longest path through the
-// ops whose places change is estimated from when each can start and what must follow it; the move
-// with the least estimate is made, even if the step gets longer. The order of ops that a move has
-// changed is kept for some moves (tabu), so that the search leaves an order that no single move
-// improves.
+// The step can only become shorter when a critical path is broken: a chain of ops and messages
+// that lasts the whole step, each starting when the one before it ends. On a stage the path runs
+// through a block of ops that follow one another. Reordering the inside of a block gains nothing;
+// only another op at its beginning or its end may gain. So a move puts an op of a block first or
+// last in the block, or puts the first or last op in its place. The longest path through the ops
+// whose places change is estimated from when each can start and what must follow it; the move
+// with the least estimate is made, even if the step gets longer. The next few moves after a move
+// may not put its ops back into their old order (tabu); so the search can get out of a local
+// optimum.
 //
 // Source: Nowicki and Smutnicki, "A fast taboo search algorithm for the job shop problem",
 //         Management Science 1996; Balas and Vazacopoulos, "Guided local search with shifting

@@ -35,8 +35,8 @@ struct Routed {
 // results on every machine.
 struct RouteEffort {
   int32_t moves = 4000;         // of micro-batches to other holders
-  int64_t played_ops = 60'000;  // by moves, at most; some 20 ns each
-  int64_t all_ops = 240'000;    // by all plays: moves may use what the others leave
+  int64_t played_ops = 60'000;  // that moves may play; some 20 ns each
+  int64_t all_ops = 240'000;    // for all plays; moves may also use what the others leave of it
   int32_t routings = 64;        // the most candidates that are played; there are some 20
   bool manners = true;          // no: only plays of ready dispatch with all the memory
   auto operator<=>(const RouteEffort&) const = default;

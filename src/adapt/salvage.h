@@ -1,7 +1,7 @@
 // The rest of a step in which workers were lost: the ops whose results are needed and that no live
 // worker has.
 //
-// Idea:   values have names, so a value that a survivor has need not be made again. The search goes
+// Idea:   values have names, so no value is made again that a survivor still has. The search goes
 //         backwards from the sums: a micro-batch whose weight gradient is in no live sum needs its
 //         backward, which needs a gradient and a stash, and these need the ops that make them,
 //         until a live worker has the value. This also finds the ops that had not begun yet, so the

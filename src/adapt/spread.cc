@@ -42,7 +42,7 @@ class Divisions {
     }
   }
 
-  // The moves of the division with the fewest; none when there is no division.
+  // The number of moves in the division that needs the fewest; none when there is no division.
   std::optional<int32_t> moves() const {
     const int32_t fewest = fewest_.back()[at(all_)];
     return fewest == kTooMany ? std::nullopt : std::optional(fewest);

@@ -36,7 +36,7 @@ struct ChosenSums {
 Result<ChosenSums> choose_sums(const Plan& plan, const Model& model, const Cluster& now,
                                const PriceOptions& pricing, double least_gain);
 
-// The most prices of whole steps for single groups.
+// How often, at most, the whole step is priced to change the sum of a single group.
 inline constexpr int32_t kMostSumTrials = 32;
 
 }  // namespace tenuto

@@ -1,16 +1,16 @@
-// Chooses the all-reduce algorithm of the next call from when the members came to earlier calls.
+// Chooses the all-reduce algorithm of the next call by the members' arrival times at earlier calls.
 //
 // Every member has its own chooser. Calls also tell all members how long each of them had been away
 // since the call before, so all choosers get the same numbers. They use integer arithmetic only, so
 // all choose the same; equal fingerprints confirm it.
 //
-// Idea:   the chooser keeps of a call which member came last and how long after all others. From
-//         this the closed forms (cost.h) give what late-one would have saved or lost in the call,
-//         for each member that it could have waited for. Two guesses name a member to wait for: the
-//         best one in the most recent calls, and the best one in all remembered calls. Each guess
-//         is scored by what it would have saved, from the first call on and also while it is not
-//         followed. The chooser follows the guess with the higher score, if that is positive. So
-//         if another member becomes the late one, that costs a few wrong guesses.
+// Idea:   of each call the chooser records which member came last, and how long after all others.
+//         From this the closed forms (cost.h) give what late-one would have saved or lost in the
+//         call, for each member that it could have waited for. Two guesses name a member to wait
+//         for: the best one in the most recent calls, and the best one in all remembered calls.
+//         Each guess is scored by what it would have saved, from the first call on and also while
+//         it is not followed. The chooser follows the guess with the higher score, if that is
+//         positive. So if another member becomes the late one, that costs a few wrong guesses.
 // Source: closed forms: docs/decisions/038. Herbster, Warmuth, "Tracking the best expert", 1998,
 //         for following the forecaster with the best record; the rule here is simpler, and in
 //         integers.

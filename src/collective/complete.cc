@@ -148,7 +148,7 @@ class Completer {
     return false;
   }
 
-  // The sum over the most members of which the survivors have every chunk.
+  // Of the sums whose chunks are all at survivors, the one over the most members.
   std::optional<MemberSet> whole() const {
     std::set<MemberSet> possible;
     for (const int32_t place : live_) {

@@ -34,7 +34,7 @@ struct ChunkProgress {
   // How many of its sends and receives of the chunk are over, in round order, sends of a round
   // first.
   int32_t over = 0;
-  bool torn = false;  // the next one is a receive into the total, which may hold part of it
+  bool torn = false;  // the next one is a receive into the total, and part of it may be there
 };
 
 // What a member has of one chunk.

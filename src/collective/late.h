@@ -8,11 +8,11 @@
 
 namespace tenuto {
 
-// The rounds in which the `early` members sum up the chunks; each ends with the sums of the chunks
-// that it owns. If every member owns a chunk, they go along the ring: this needs scratch for one
-// block, and only neighbours talk. Else they go over the circulant graph with the owners evenly
-// spaced, which takes less time: on a ring, n members need n - 1 rounds even if few of them own
-// chunks, and the largest message of every round has all chunks of one owner.
+// The rounds in which the `early` members sum up the chunks; each member ends with the sums of the
+// chunks that it owns. If every member owns a chunk, the sums go along the ring: this needs scratch
+// for one block, and only neighbours talk. Else they go over the circulant graph with the owners
+// evenly spaced, which takes less time: on a ring, n members need n - 1 rounds even if few of them
+// own chunks, and the largest message of every round has all chunks of one owner.
 //
 // Shapes: owners by chunk, each among `early`
 std::vector<Round> early_rounds(const std::vector<WorkerId>& early,

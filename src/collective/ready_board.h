@@ -1,5 +1,5 @@
-// Decides who is late in a call from who has come to it: for groups in which a different member is
-// late each time, so that earlier calls do not predict the next one.
+// Decides which member is late in a call, once all the others have come: for groups in which a
+// different member is late each time, so that earlier calls do not predict the next one.
 //
 // Each member says that it has come to a call, and asks how the call is to be made. When all have
 // come, nobody is late. When all but one have come, the board waits for the last one, but no longer

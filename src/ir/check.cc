@@ -399,7 +399,7 @@ PlanFault Checker::check_progress() {
 
 namespace {
 
-// Layers without gap, holders and limits that exist.
+// Checks that no layer is missing between stages, and that holders, limits and groups are valid.
 PlanFault check_stages(const Plan& plan) {
   const auto worker_count = static_cast<int32_t>(plan.schedule.lists.size());
   if (plan.stages.empty() || worker_count == 0) {

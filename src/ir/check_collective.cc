@@ -51,8 +51,8 @@ class Player {
   const std::optional<Fault>& idle_put() const { return idle_put_; }
 
  private:
-  // The most chunks of a collective with one member. It has no moves, so the check in malformed()
-  // that bounds the chunks by the moves does not bound them.
+  // The most chunks of a collective with one member. For other collectives, malformed() bounds the
+  // chunks by the number of moves; one member has no moves.
   static constexpr size_t kMostChunksOfOne = 1 << 20;
 
   size_t count() const { return collective_.members.size(); }

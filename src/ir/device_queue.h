@@ -1,12 +1,12 @@
 // The device queue of one worker, through which blocking messages leave: which item starts when.
 // The rule of blocking messages is implemented only here; the price and the runtime both call it.
 //
-// Whole backward: the messages between two compute ops of a list start together, and the next
-// compute op waits for all of them. Split backward: every op is an item of one launch queue. Its
-// order is that of a simulated run in list order in which all compute ops take equally long and
-// messages take no time; of two items at one time, a message goes before a compute op, and a
-// gradient before an activation. An item starts when its inputs are present and all items before it
-// have started. Messages between two workers, in either direction, go one at a time. Ops of the
+// Whole backward: the messages between two compute ops of a list (an exchange) start together, and
+// the next compute op waits for all of them. Split backward: every op is an item of one launch
+// queue. Its order is that of a simulated run in list order in which all compute ops take equally
+// long and messages take no time; of two items at one time, a message goes before a compute op, and
+// a gradient before an activation. An item starts when its inputs are present and all items before
+// it have started. Messages between two workers, in either direction, go one at a time. Ops of the
 // update (reductions, norm, clip decision, step) are not in the queue.
 //
 // The result does not depend on the order in which the caller visits workers: each start is the

@@ -10,8 +10,8 @@ namespace tenuto {
 
 namespace {
 
-// The first weight gradient that stands behind one of a later micro-batch, and how many pairs of
-// worker and stage have one.
+// Names the first weight gradient that a list has after one of a later micro-batch, and says how
+// many more pairs of worker and stage have such a gradient; empty if none has.
 std::string sum_order(const Plan& plan) {
   std::string first;
   int64_t others = -1;

@@ -38,9 +38,9 @@ enum class ValueKind : uint8_t {
   WeightWork,    // kept by BackwardInput for its BackwardWeight
   Partial,       // a token of 0 bytes: this micro-batch's weight gradient is in the worker's sum
   Total,         // weight gradient of the step, reduced over the group
-  Norm,          // running squared norm. Measure's covers this stage to the last and travels in the
-                 // direction of gradients, right behind the last of them; MeasureAhead's covers the
-                 // first stage to this one
+  Norm,          // running squared norm. Measure's is over this stage and all later ones, and goes
+                 // to the previous stage right behind the last gradient; MeasureAhead's is over
+                 // this stage and all earlier ones
   ClipDecision,  // the norm of all stages, or "skip". The first stage's Measure makes it, and it
                  // travels in the direction of activations. In a staggered step the last stage's
                  // Validate makes it, for the previous step

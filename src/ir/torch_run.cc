@@ -82,7 +82,7 @@ class DryRun {
     return done_[ranks_[at(stage.value)]].contains(op);
   }
 
-  // One op that would make this op ready, perhaps of several; nothing when it is ready.
+  // The op that this op waits for (the receive, if a local op would do too); none if it is ready.
   std::optional<Op> wanted(const Op& op) const {
     const StageId before{op.stage.value - 1}, behind{op.stage.value + 1};
     const auto unless = [](bool there, const Op& missing) {

@@ -26,7 +26,7 @@ bool any_holds_two(const Plan& plan) {
   return false;
 }
 
-// The stages of which each worker runs something.
+// For each worker, the stages whose forwards it runs.
 std::vector<std::set<StageId>> stages_run(const Plan& plan) {
   std::vector<std::set<StageId>> run(plan.schedule.lists.size());
   for (size_t w = 0; w < run.size(); ++w) {

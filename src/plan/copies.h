@@ -13,7 +13,7 @@ namespace tenuto {
 // The workers that keep a copy of each stage.
 using Copies = std::vector<std::vector<WorkerId>>;
 
-// The holders of each stage that run nothing of it while they run another one.
+// The holders of each stage that run no micro-batch of it, but run another stage.
 Copies copies_in(const Plan& plan);
 
 // The plan in which these workers also hold these stages. The compute ops of every list stay.

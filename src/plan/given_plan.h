@@ -20,8 +20,8 @@ struct GivenLists {
 //
 // Errors: Invalid/Call      fewer layers than stages, a tied weight within one worker, or a shape
 //                           out of range
-//         Infeasible/Job    a stage that no worker, or more than one, lists ops of; a worker
-//                           without any
+//         Infeasible/Job    the ops of a stage are listed by no worker, or by several; a worker
+//                           lists no op
 //         Exhausted/Worker  the lists hold more micro-batches than shape.memory
 Result<Plan> make_given_plan(const GivenLists& lists, const Shape& shape);
 

@@ -15,10 +15,10 @@ namespace tenuto {
 //
 // Requires: costs are finite and not negative
 // Errors:   Invalid/Call  more stages than layers
-// Cost:     O(p log p). Each boundary between runs can be at several places in the cuts whose
-//           dearest run is as cheap as possible; p is the sum of these numbers of places, at most
-//           about stages^2 for similar layers. Above 50 million places the sum of squares is only
-//           nearly the least
+// Cost:     O(p log p). p counts, for each boundary between runs, the places that it can have in
+//           the cuts whose dearest run is as cheap as possible: at most about stages^2 for
+//           similar layers. If p is above 50 million, the sum of squares is only nearly the
+//           least
 Result<std::vector<int32_t>> partition(const std::vector<double>& cost, int32_t stages);
 
 }  // namespace tenuto

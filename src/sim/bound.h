@@ -10,9 +10,9 @@ namespace tenuto {
 // within the workers' memory limits, given who runs which op. Each op has a head (when it can start
 // at the earliest: its way down and up the pipeline, what its worker must do before, the memory
 // that must have been freed) and a tail (the least time from its end to the end of the step). A
-// worker that runs its ops one at a time needs at least as long as one that may interrupt them
-// (Jackson's rule: of the ops that can run, the one with the longest tail). The bound is the
-// largest such time over the workers.
+// worker that runs its ops one at a time needs at least as long as one that may interrupt them and
+// always runs, of the ops that can run, the one with the longest tail (Jackson's rule). The bound
+// is the largest such time over the workers.
 //
 // If steps overlap, it is a bound on the period instead: a worker's work plus the time that it must
 // idle between its first forward and its first backward, and between its last backward and its next

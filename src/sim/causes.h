@@ -8,8 +8,8 @@
 
 namespace tenuto {
 
-// The first step's ops in time, by worker, then start, each with what it waited for last: the op
-// that held its lane until then, else the value that came last, else the message that held the
+// The spans of the first step's ops, by worker, then start, each with what it waited for last: the
+// op that held its lane until then, else the value that came last, else the message that held the
 // link, else the op that gave back the buffer. A Recv points at its Send.
 std::vector<Span> spans_with_causes(const Program& program, const Schedule& schedule,
                                     const Outcome& outcome);

@@ -53,7 +53,7 @@ class Places {
   std::vector<int32_t> least_;
 };
 
-// The ops that must have ended before some op starts: so many of each kind, the first ones.
+// How many ops of each kind, the first ones, must have ended before some op starts.
 struct Done {
   int32_t forwards = 0, backwards = 0, weights = 0;
 };

@@ -37,7 +37,7 @@ std::vector<WorkerId> latecomers(const std::vector<WorkerId>& members,
   return late;
 }
 
-// The member with the slowest links: whose bytes take longest, to all others and from them.
+// The member whose transfers to and from all others take longest together; none on a tie.
 std::vector<WorkerId> slowest(const std::vector<WorkerId>& members, const Cluster& cluster) {
   constexpr Bytes kPart{1 << 20};
   Duration longest{}, second{};
