@@ -51,8 +51,8 @@ class Player {
       if (!policy.most.empty()) seat.limit.micros = policy.most[s];
       seat.limit.memory = leg.memory;
       seat.warm_up = std::min(policy.warm_up[s], line.micros);
-      // A strict warm-up is cut to the forwards that fit. So a worker, which only counts the
-      // forwards before its first backward, runs the same ops.
+      // A strict warm-up is cut to the forwards that fit. The plan cuts a worker's warm-up to the
+      // forwards before its first backward, so the worker runs the same ops.
       if (policy.strict) {
         seat.warm_up =
             std::min({seat.warm_up, seat.limit.micros, leg.memory.most_whole(line.micros)});

@@ -65,7 +65,7 @@ class MeshPlayer {
   // weight gradient; empty = as memory allows.
   void set_most(const std::vector<int32_t>& most);
   // The time of a step, with each kind of op in the given order. At the pace of a period: plays
-  // steps one after the other until they repeat, or 12, and counts the later half.
+  // steps one after the other until they repeat, at most 12, and counts the later half.
   //
   // Returns: nothing when the holders deadlock, or, at the pace of a barrier, as soon as the step
   //          certainly lasts longer than `most`; in periods, when two successive steps after the

@@ -16,7 +16,7 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr uint64_t kSeed = 7;
-// How many orders are improved by moving ops; in a small pipeline the moves suffice for more.
+// How many orders are improved by moving ops: more in a small pipeline, which needs fewer moves.
 constexpr int64_t kLeastStarts = 6, kMostStarts = 12;
 constexpr int64_t kFirstShare = 20;   // percent of the moves for the best order, before others are
                                       // looked for

@@ -64,7 +64,7 @@ CallCosts Chooser::costs_of(int64_t bytes) const {
   return call_costs(members_, {bytes}, link_, {rules_.margin_thousandths, rules_.least_chunk});
 }
 
-// What late-one would have saved in that call if it had waited for `member`. If another member came
+// What late-one would have saved in that call with `member` as the late one. If another member came
 // last, the others' sums had to wait for that one, and late-one could only lose.
 int64_t Chooser::saving(const CallCosts& costs, int32_t member, const Seen& seen) {
   const int64_t hidden = seen.last == member ? std::min(seen.gap_ns, costs.early_ns) : 0;
@@ -99,7 +99,7 @@ Chooser::Guess Chooser::guess(const CallCosts& costs, const Record& record, Sigh
     const int32_t member = seen(age).last;
     if (member == best.member) continue;
     Guess one = judge(costs, member, sight);
-    // The member that is waited for stays, unless it loses or another one is better by the margin.
+    // The late member stays the same, unless it loses or another one is better by the margin.
     const int64_t score = one.saving + (member == followed ? margin : 0);
     one.worth = score > margin && one.hits >= rules_.least_hits;
     const auto rank = [](const Guess& of, int64_t its) { return std::pair(of.worth, its); };

@@ -6,11 +6,11 @@
 //
 // Idea:   of each call the chooser records which member came last, and how long after all others.
 //         From this the closed forms (cost.h) give what late-one would have saved or lost in the
-//         call, for each member that it could have waited for. Two guesses name a member to wait
-//         for: the best one in the most recent calls, and the best one in all remembered calls.
-//         Each guess is scored by what it would have saved, from the first call on and also while
-//         it is not followed. The chooser follows the guess with the higher score, if that is
-//         positive. So if another member becomes the late one, that costs a few wrong guesses.
+//         call with each choice of the late member. Two guesses name a late member: the one that
+//         was best in the most recent calls, and the one that was best in all remembered calls.
+//         Each guess is scored by what it would have saved, also in the calls in which it was not
+//         followed. The chooser follows the guess with the higher score, if that is positive. So if
+//         another member becomes the late one, that costs a few wrong guesses.
 // Source: closed forms: docs/decisions/038. Herbster, Warmuth, "Tracking the best expert", 1998,
 //         for following the forecaster with the best record; the rule here is simpler, and in
 //         integers.
@@ -32,15 +32,15 @@ namespace tenuto {
 struct Choice {
   std::string algorithm;
   int32_t chunks = 0;  // 0 = as the algorithm has them
-  int32_t late = -1;   // place of the member that is waited for, -1 = nobody
+  int32_t late = -1;   // place of the late member of late-one; -1 = none
   std::string reason;  // one sentence with the figures that decided
 };
 
 // The constants of a chooser. The same on all members.
 struct ChooserRules {
   int32_t kept = 16;        // calls that are remembered, 32 at most
-  int32_t least_calls = 3;  // calls to see before any member is waited for
-  int32_t least_hits = 3;   // remembered calls in which waiting for that member must have paid
+  int32_t least_calls = 3;  // calls to see before late-one is chosen
+  int32_t least_hits = 3;   // remembered calls in which it must have paid
   // A change of choice must save at least this part of a call's time.
   int32_t margin_thousandths = CostRules{}.margin_thousandths;
   Bytes least_chunk = CostRules{}.least_chunk;
@@ -75,11 +75,11 @@ class Chooser {
     int32_t last = -1;
     int64_t gap_ns = 0;
   };
-  // The best member to wait for, its mean saving per call, and the calls that support it.
+  // The best late member, its mean saving per call, and the calls that support it.
   struct Guess {
     int32_t member = -1;
     int64_t saving = 0;  // ns a call
-    int32_t hits = 0;    // calls in which waiting for it would have paid
+    int32_t hits = 0;    // calls in which late-one would have paid
     int64_t gap_ns = 0;  // their mean gap
     bool worth = false;
   };

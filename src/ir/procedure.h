@@ -41,7 +41,7 @@ struct Procedure {
   Goal goal = Goal::AllReduce;
   Collective collective;
   std::vector<WorkerId> owners;  // of each chunk; none where the algorithm has no owners
-  std::vector<WorkerId> late;    // members that the others need not wait for, first arrival first
+  std::vector<WorkerId> late;    // late members, in order of arrival: the others begin without them
   std::vector<Section> sections;
   auto operator<=>(const Procedure&) const = default;
 };

@@ -14,7 +14,7 @@ namespace tenuto {
 // other members.
 struct Summing {
   std::string algorithm = "ring";
-  WorkerId late;       // the member that the others do not wait for; none = nobody
+  WorkerId late;       // the member that is expected late; none = nobody
   int32_t chunks = 0;  // 0 = as many as the algorithm likes
   auto operator<=>(const Summing&) const = default;
 };

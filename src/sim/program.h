@@ -73,8 +73,8 @@ class Program {
   }
 
  private:
-  // The ranges of `writer_` with the writers of one value that a class of ops reads. `made` and
-  // `received` are their first indices, -1 = none; a range has one entry a micro-batch.
+  // Where `writer_` has the writers of one value that a class of ops reads: `made` and `received`
+  // are the first indices of two ranges, -1 = none; a range has one entry a micro-batch.
   struct Place {
     int32_t made = -1, received = -1;
     bool freed = false;
