@@ -1,12 +1,12 @@
 // The rest of a step in which workers were lost: the ops whose results are needed and that no live
 // worker has.
 //
-// Idea:   values have names, so no value is made again that a survivor still has. The search goes
-//         backwards from the sums: a micro-batch whose weight gradient is in no live sum needs its
-//         backward, which needs a gradient and a stash, and these need the ops that make them,
-//         until a live worker has the value. This also finds the ops that had not begun yet, so the
-//         answer is the whole rest of the step; if no value is alive it is the step itself: abandon
-//         and replay.
+// Idea:   values have names, so there is no need to make a value again that a survivor has. The
+//         search goes backwards from the sums: a micro-batch whose weight gradient is in no live
+//         sum needs its backward, which needs a gradient and a stash, and these need the ops that
+//         make them, until a live worker has the value. This also finds the ops that had not begun
+//         yet, so the answer is the whole rest of the step; if no value is alive it is the step
+//         itself: abandon and replay.
 // Right:  check() verifies the result with the given stores. The same search serves when neighbours
 //         or both ends of a link are lost, and, on new inventories, when one more worker is lost
 //         while the rest runs.
