@@ -43,7 +43,7 @@ class StageCompute {
   //
   // Returns: the moment on the virtual clock before which no op starts; zero on a real clock
   virtual Result<Duration> begin(int64_t step) = 0;
-  // Begins the rest of step `step`: a part of it has run here, and maybe a part of the next step.
+  // Begins the rest of `step`. A part of `step` has run here, and maybe a part of the next step.
   // Puts the values of rest.stored into the store again, and removes all others. Keeps the sums of
   // a stage if rest.stored has a Partial of the stage, else sets them to zero. Forgets the outcome
   // of the next step.

@@ -40,12 +40,12 @@ class Holding {
   // Step has ended.
   void end(std::vector<Value> stored, const std::vector<StageId>& stepped);
 
-  // What the worker has of `step`, maybe nothing. With `whole_backward`, when the backward is not
-  // split, a WeightWork counts as a Partial: its gradient is in the sum.
+  // What the worker has of `step`, maybe nothing. `whole_backward`: the backward is not split, so a
+  // WeightWork counts as a Partial: its gradient is in the sum.
   Inventory inventory(int64_t step, bool whole_backward) const;
   // The step of the newest run; -1 = none.
   int64_t step() const { return now_.step; }
-  // The attempt that the values of `step` are of; -1 = the worker has nothing of it.
+  // The attempt at `step` whose values the worker has; -1 = it has nothing of `step`.
   int64_t attempt(int64_t step) const;
   // True when `step` is the one before that of the newest run.
   bool is_behind(int64_t step) const { return before_ && before_->step == step; }

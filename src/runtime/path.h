@@ -49,8 +49,8 @@ struct LinkNews {
 PathState first_path(const PathRule& rule);
 
 // The path of the next step. Automatic leaves the direct path after an error, or, with
-// direct_waits, when the round trip is longer than a quarter of a micro-batch's time; it returns to
-// it after `clean_steps` steps without either. If the job asks for one path, that path stays.
+// direct_waits, when the round trip is longer than a quarter of a micro-batch's time. After
+// `clean_steps` steps without such trouble it returns. A path that the job asks for stays.
 PathState next_path(const PathRule& rule, PathState now, const LinkNews& news);
 
 // The slots through which the messages of one kind, between two stages, leave or enter a worker.

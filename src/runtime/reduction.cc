@@ -107,8 +107,8 @@ void Reduction::add_entry(const Move& move, bool send, int32_t round) {
   entry.round = round;
   entry.peer = send ? move.to : move.from;
   entry.chunk = move.chunk;
-  // A chunk that is sent and replaced in one round is received through scratch: received directly
-  // it would have to wait for its send, and two members that swap would wait for each other.
+  // A chunk that is sent and replaced in one round is received into scratch. Otherwise the receive
+  // would have to wait for the send, and two members that swap would wait for each other.
   const bool swapped = !chain.entries.empty() &&
                        entries_[static_cast<size_t>(chain.entries.back())].round == entry.round;
   entry.direct = !send && !move.add && !swapped;
@@ -305,8 +305,8 @@ bool Reduction::kept(const Chain& chain) const {
   return settings_.kept.empty() || settings_.kept[static_cast<size_t>(&chain - chains_.data())];
 }
 
-// Nothing moves or reads this chunk any more. If nobody sent it here, the result is this member's
-// own.
+// Nothing moves or reads this chunk any more. If nobody sent it here, its result is this member's
+// input.
 void Reduction::complete(Chain& chain) {
   if (!kept(chain)) return;
   const std::span<std::byte> total = part(total_, chain);

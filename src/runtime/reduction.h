@@ -79,7 +79,7 @@ struct ReductionCall {
   ChunkId chunk;
   std::span<const std::byte> source;  // send: what goes out
   std::span<std::byte> target;        // receive: where it lands
-  Taker taker;                        // receive: adds it, if there is one
+  Taker taker;                        // receive: adds the message; may be null
   Duration ready{};                   // send, on the caller's clock: when the chunk was here and,
                                       // without a limit on sends, all earlier sends to the same
                                       // peer had started
@@ -108,8 +108,8 @@ class Reduction {
   Reduction(const Reduction&) = delete;  // takers hold its address
   Reduction& operator=(const Reduction&) = delete;
 
-  // Messages that `self` sends or receives in `collective`, empty chunks included: every call index
-  // is below it.
+  // How many messages `self` sends and receives in `collective`, those of empty chunks included.
+  // Every call index is below this number.
   static int32_t call_count(const Collective& collective, WorkerId self);
 
   // Calls that can be made now and have not been returned before. Valid until startable() or

@@ -130,11 +130,11 @@ class StageDevice : public Face {
         ahead_(clip),
         account_(stage) {}
 
-  // Waits until no op is under way. Calls other than those for the ops of a step begin with it.
+  // Waits until no op is under way. All calls begin with this, except those for the ops of a step.
   virtual Status await_idle() { return ok(); }
   // Puts the stored values, and no others, back into the store.
   virtual void restore(int64_t step, const std::vector<Value>& stored) = 0;
-  // True when a value that the rest of the step begins with is here, or is none of this stage's.
+  // True when `value` is here or belongs to another stage. The rest of the step begins with it.
   virtual bool is_here(const Value& value) const = 0;
   // Begins the rest of a step, all of whose values are here. Returns what resume() returns.
   virtual Duration begin_rest() = 0;

@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// What tells a run of a step from other runs of it.
+// What distinguishes a run of a step from its other runs.
 struct RunName {
   uint64_t base = 0;       // its first ticket, see StepState
   int64_t serial = 0;      // tags its messages

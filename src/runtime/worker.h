@@ -1,10 +1,10 @@
 // One worker's step: the loop that walks a list, starts ops on compute, wire and reduction, and
 // waits at its mailbox, nowhere else.
 //
-// The loop owns the Walk and asks it what can start. Compute ops go to StageCompute, one at a time;
-// messages go to the Transport straight from and into its memory, receives ahead of need; a Reduce
-// runs as a dataflow of messages (reduction.h). Each report that comes in ends one call, and the
-// loop starts again from what the Walk then says.
+// The loop owns the Walk and asks it what can start. Compute ops go to StageCompute, one at a time.
+// The Transport reads and writes messages in the device's memory; receives are posted early. A
+// Reduce runs as a dataflow of messages (reduction.h). Each report that comes in ends one call, and
+// the loop starts again from what the Walk then says.
 #pragma once
 
 #include <cstdint>
