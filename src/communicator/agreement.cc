@@ -234,7 +234,7 @@ CallOutcomes outcomes_of_calls(const std::vector<WorkerId>& members, const Membe
   }
   for (const int64_t number : numbers) {
     const Told told = told_of(number, alive, reports);
-    // Over everywhere. A lost call needs an outcome as long as some member has not started it.
+    // The call is over everywhere. If lost, it needs an outcome until all members have started it.
     if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
       outcomes.broken =

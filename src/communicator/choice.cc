@@ -237,8 +237,8 @@ bool Communicator::take_answer(const Done& done) {
   return true;
 }
 
-// The service has answered for a call: begins it. Answers for stopped calls are ignored, as these
-// are asked for again.
+// The service has answered for a call: begins the call. Ignores answers for stopped calls: for
+// these, the service is asked again.
 void Communicator::begin_asked(const ReadyAnswer& answer) {
   const auto found = calls_.find(answer.call);
   if (stopped() || answer.generation != generation() || found == calls_.end()) return;
@@ -262,8 +262,8 @@ void Communicator::begin_asked(const ReadyAnswer& answer) {
   run_parts(answer.call, call);
 }
 
-// Begins the part of a call that carries how long each member was away, by the moves of the last
-// chunk. A member with another call still under way was not away.
+// Begins the part of a call that all-reduces the members' away times, by the moves of the tensor's
+// last chunk. A member with another call still under way was not away.
 void Communicator::tell_away(int64_t number, Call& call) {
   call.away.assign(settings_.members.size(), 0);
   const bool alone = flights_.empty();

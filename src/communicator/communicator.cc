@@ -476,8 +476,8 @@ void Communicator::fail(Error error) {
   }
 }
 
-// Gives the memory of all calls back: drops the links over which something is still under way, or
-// all links, and takes reports until what was under way has ended.
+// Gives the memory of all calls back: drops the links over which something is still under way (with
+// `all`, every link), and takes reports until what was under way has ended.
 void Communicator::abandon(bool all) {
   std::set<WorkerId> peers;
   if (all) peers.insert(settings_.members.begin(), settings_.members.end());

@@ -9,15 +9,15 @@
 //
 // Every message carries a hash of its sender's arguments of the call: algorithm, late members,
 // chunks, bytes, element, operation. If the receiver has another hash, the call ends with an error,
-// and nothing is combined. Members that follow different procedures may never exchange a message;
-// so in every call each member also sends this hash to the next member. A call thus never succeeds
-// at a member while the next member makes a different one.
+// and its `total` is undefined. Members with different procedures may never exchange a message. So
+// in every call each member also sends this hash to the next member. A call thus never succeeds at
+// a member if the previous member makes a different one.
 //
-// Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce, from
-// when the members came to earlier calls. For this, large calls also all-reduce a vector of the
-// members' away times (see away_before), by the same moves as the tensor's last chunk. So all
-// members know the same before the next choice, and the messages' hash includes the chooser's
-// fingerprint.
+// Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce. It
+// judges by the times at which the members came to earlier calls. For this, large calls also
+// all-reduce a vector of the members' away times (see away_before), by the same moves as the
+// tensor's last chunk. So all members know the same before the next choice, and the messages' hash
+// includes the chooser's fingerprint.
 //
 // A call that fails ends all calls that are under way, and the group. The member then drops its
 // links to all peers with which it has a message under way: so the calls' memory is free when the

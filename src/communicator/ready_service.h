@@ -77,7 +77,7 @@ class ReadyAsker {
       : transport_(transport), clock_(clock), desk_(desk), group_(group) {}
 
   // Whether there is a service to ask; false after give_up(), which is also called when the member
-  // dies in whose process the service runs.
+  // whose process runs the service dies.
   bool in_force() const { return in_force_; }
   // Where it is.
   const ReadyDesk& desk() const { return desk_; }

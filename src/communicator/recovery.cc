@@ -258,7 +258,7 @@ void Communicator::Recovery::tell() {
 
 // Tells the live members that nothing more is needed of them in the attempt. No member leaves the
 // group before all have said so: when one leaves, the others begin an attempt without it, and that
-// attempt may end a call otherwise than it has ended at the members that are through.
+// attempt may give a call another outcome than it had at the members that are through.
 void Communicator::Recovery::say_through() {
   for (const WorkerId peer : std::exchange(asked_, {})) {
     if (!agreement_.dead().has(place_of(peer))) send(peer, {agreement_.attempt()}, Saying::Through);
@@ -479,7 +479,7 @@ void Communicator::Recovery::complete(int64_t number, Call& call) {
   settings.sends_at_once = group_.settings_.sends_at_once;
   for (size_t c = 0; c < begins.size(); ++c) {
     settings.begun.push_back(begins[c] != ChunkBegin::Own);
-    // If the completion only copies a chunk to others, divide it before that, for an average.
+    // A chunk of an average that the completion only copies to others is divided before that.
     const bool divide = average && !call.over && !completion.summed[c] &&
                         begins[c] == ChunkBegin::Total && !call.divided[c];
     if (!divide) continue;

@@ -50,7 +50,7 @@ class Communicator::Recovery {
   void defer(bool on);
   // No report has come for too long: begins an attempt, which shows who is there.
   void ask_all(const Error& why);
-  // If the limit has passed: declares the members dead whose messages have not come, and begins the
+  // If the limit has passed: declares dead the members whose messages have not come, and begins the
   // next attempt.
   void look(Duration now);
   // Handles a report of the wire. True when it was for this object: then the group need not look at
@@ -115,7 +115,7 @@ class Communicator::Recovery {
   int silent_ = 0;  // successive attempts without a new death
   bool deferred_ = false, due_ = false, advancing_ = false, no_news_ = false;
   Duration began_{};             // when the attempt began
-  std::vector<WorkerId> asked_;  // members to which this attempt has been told
+  std::vector<WorkerId> asked_;  // members to which this attempt's report was sent
   std::map<uint64_t, RecoveryMessage> recovery_messages_;
   std::map<std::pair<int64_t, Part>, std::unique_ptr<Reduction>> stopped_;  // by step in tags
   std::set<std::tuple<WorkerId, bool, Tag>> drained_;

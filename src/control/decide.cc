@@ -311,7 +311,7 @@ bool Turn::answer_trouble() {
   return true;
 }
 
-// If there was no progress for half of the start limit, declares the workers dead that have never
+// If there was no progress for half of the start limit, declares dead the workers that have never
 // reported. Then another process can take their place while the others still wait.
 void Turn::replace_unreported_workers() {
   const Duration waited = now_ - s().progress_at;

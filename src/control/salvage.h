@@ -49,7 +49,7 @@ struct SalvageTarget {
 // living workers have answered.
 std::optional<SalvageTarget> choose_target(const State& state);
 
-// The exit code of a run that a worker's failure keeps from beginning. 75 = worth another try: a
+// The exit code of a run that cannot begin because a worker has failed. 75 = worth another try: a
 // peer that was out of reach may be reachable then.
 int exit_code_of(Code failure);
 

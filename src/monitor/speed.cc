@@ -23,8 +23,8 @@ SpeedWatch::Where SpeedWatch::where(double factor) const {
   return Where::Unchanged;
 }
 
-// The probability that the speed changed at the streak's first step, against the alternative that
-// nothing changed and the streak is noise.
+// The probability that the speed changed at the first step of the streak (steps in a row with the
+// same where()), against the alternative that nothing changed and the streak is noise.
 double SpeedWatch::sure() const {
   const double spread = std::max(spread_, options_.spread);
   const double gap = (mean_ - std::log(last_factor_)) / spread;

@@ -106,7 +106,7 @@ struct Report {
   std::vector<WorkerId> lost_peers;
   std::vector<RepairNote> repairs;  // the newest few; only one end of each pair reports
   bool resumes = false;             // it can go on with what is left of a step
-  std::vector<StepInventory> held;  // frozen: of the steps that may not be finished
+  std::vector<StepInventory> held;  // frozen: of the steps that are perhaps unfinished
   std::string failure;              // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;

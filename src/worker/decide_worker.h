@@ -56,8 +56,8 @@ struct DeviceMade {
   Status status = ok();
   bool resumes = false;  // it can go on with what is left of a step, see Device::resumes()
 };
-// The outcome of RenewTransport: where the new one listens, and what this worker has of the steps
-// that may not be finished.
+// The outcome of RenewTransport: where the new transport listens, and what this worker has of steps
+// that are perhaps unfinished.
 struct Renewed {
   Status status = ok();
   std::string address;

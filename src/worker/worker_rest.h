@@ -28,8 +28,8 @@ std::optional<WorkerRest> rest_of(const Told& told);
 // without the dead, some stage has more than one holder, and no stage steps ahead of the norm.
 bool can_resume(const Job& job, const Plan& plan);
 
-// What this worker holds of the steps that may not be finished while it is at `version`: of step
-// `version` and of the one before. `losses`: of the step that was begun last; `before`: the
+// What this worker, which is at `version`, holds of the two steps that are perhaps unfinished: of
+// step `version` and of the one before. `losses`: of the step that was begun last; `before`: the
 // summaries of steps that are reported.
 std::vector<StepInventory> inventories_of(const Holding& holding, int64_t version, const Plan& plan,
                                           const std::vector<MicroLoss>& losses,
