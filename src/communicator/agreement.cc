@@ -234,7 +234,7 @@ CallOutcomes outcomes_of_calls(const std::vector<WorkerId>& members, const Membe
   }
   for (const int64_t number : numbers) {
     const Told told = told_of(number, alive, reports);
-    // The call is over everywhere. If lost, it needs an outcome until all members have started it.
+    // Skip a call that is over everywhere. A lost call is over only when all have started it.
     if (told.open == nullptr && (!told.lost || told.all_started)) continue;
     const auto broken = [&](std::string_view why) {
       outcomes.broken =

@@ -131,7 +131,7 @@ struct CallRequest {
   std::span<const std::byte> own;
   std::span<std::byte> total;
   WorkerId root;  // of a broadcast; none = the first member
-  CallWay way;    // empty = the group's, or for other kinds one by size
+  CallWay way;    // empty = for an all-reduce the group's, for other kinds one by size
 };
 
 // Numbers the calls of a group, from 0.

@@ -127,8 +127,8 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
     drift.outside = true;
     drift.left = reading.at;
   }
-  // The average of a noisy series wanders, so it must also have left the noise. Coming back to the
-  // usual level takes half the drift that leaving it takes.
+  // The average of a noisy series wanders, so its drift must also exceed the spread. Coming back to
+  // the usual level takes half the drift that leaving it takes.
   const double ratio =
       std::max(slow_ && gap < 0 ? options_.drift / 2 : options_.drift, series_.spread());
   if (drift.readings < kDriftReadings || !outside || std::abs(gap) <= floor ||

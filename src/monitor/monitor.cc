@@ -74,8 +74,8 @@ Duration middle_holder(const MonitorState& state,
   return *middle;
 }
 
-// How long an op of this kind should last: as profiled; else the shortest of the medians measured
-// so far and, with several holders, of `middle`. Zero = not known yet.
+// How long an op of this kind should last: as profiled; else the lowest median measured so far or,
+// with several holders, `middle` if it is lower or no median exists yet. Zero = not known yet.
 Duration should_last(StageTimes& stage, Duration middle, size_t holders) {
   stage.latest.push_back(middle);
   if (stage.latest.size() > kLatest) stage.latest.erase(stage.latest.begin());

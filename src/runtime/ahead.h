@@ -24,7 +24,7 @@ class AheadUpdate {
   // `clip` is the norm that gradients are clipped to; 0 = never.
   explicit AheadUpdate(double clip) : clip_(clip) {}
 
-  // Begins a run of a step, or a run of only its Validates ahead of it (Runner::make_final).
+  // Begins a run of a step, or a run of only its Validates before the step (Runner::make_final).
   // The step is void from its start if a Validate that ran before it changed the parameters, or if
   // the StepAhead of the step before did not update.
   void begin() {

@@ -31,8 +31,8 @@ class ListTable {
   }
   // The collective of the Reduce at `index`.
   const Collective& collective(const Schedule& schedule, int32_t index) const;
-  // The number of the call of the first message of the Reduce at `index`. Call numbers below the
-  // list's size are ops; those in [list size, call_count) are messages of reductions.
+  // The call number of the first message of the Reduce at `index`. Call numbers below the list's
+  // size are ops; those in [list size, call_count) are messages of reductions.
   int32_t first_call(int32_t index) const { return first_call_[static_cast<size_t>(index)]; }
   // The Reduce to which call `call` belongs; `call` is at least the list's size.
   int32_t reduce_of(int32_t call) const;

@@ -130,7 +130,7 @@ class StageDevice : public Face {
         ahead_(clip),
         account_(stage) {}
 
-  // Waits until no op is under way. All calls begin with this, except those for the ops of a step.
+  // Waits until no op is under way. Every call that must not overlap with an op begins with this.
   virtual Status await_idle() { return ok(); }
   // Puts the stored values, and no others, back into the store.
   virtual void restore(int64_t step, const std::vector<Value>& stored) = 0;

@@ -1,5 +1,5 @@
-// Keeps or discards the values of a step that the walk has freed or that are left at its end. Those
-// that are kept serve when another worker is lost (holding.h).
+// Keeps or discards the values of a step that the walk has freed or that are left at its end. Kept
+// values are needed when another worker is lost (holding.h).
 #pragma once
 
 #include "base/result.h"
