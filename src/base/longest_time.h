@@ -12,7 +12,7 @@ namespace tenuto {
 // This value means that the true time is that long or longer.
 inline constexpr Duration kLongestTime{int64_t{1} << 61};
 
-// left + right, at most kLongestTime. Requires: neither is negative, and both are below twice that.
+// left + right, at most kLongestTime. Requires: both are at least 0 and below 2 * kLongestTime.
 constexpr Duration plus(Duration left, Duration right) {
   return std::min(left + right, kLongestTime);
 }

@@ -8,8 +8,8 @@
 namespace tenuto {
 
 // The time below which `share` (0 to 1) of `times` lie, interpolated between neighbours and rounded
-// down to a nanosecond; 0.5 = median, the mean of the middle two of an even number. Zero when there
-// are no times. Reorders `times`.
+// down to a nanosecond; 0.5 = median (for an even count, the mean of the middle two). Zero when
+// there are no times. Reorders `times`.
 Duration quantile(std::span<Duration> times, double share);
 
 }  // namespace tenuto

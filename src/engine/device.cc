@@ -25,8 +25,8 @@ std::string usable_devices() {
 
 int accelerator_count() { return cuda_count(); }
 
-// A device becomes a thread's current one with the thread's first work there; naming it is not
-// enough.
+// A device becomes current in a thread only when the thread first does work there; selecting it is
+// not enough.
 void bind_device(const DeviceSettings& settings) {
   const Result<TorchDevice> device = TorchDevice::open(settings);
   if (!device.ok() || !device.value().accelerator()) return;

@@ -16,8 +16,8 @@ namespace {
 constexpr uint64_t kDropoutKey = 0x64726f70;
 
 // The constants of the mask's hash: two rounds of multiply and xor-shift (the "lowbias32" mixer,
-// found by exhaustive search for low bias, Wellons 2018), with one half of the key before and the
-// other between them.
+// found by exhaustive search for low bias, Wellons 2018). One half of the key is added before the
+// first round, the other half between the two rounds.
 constexpr uint32_t kFirstFactor = 0x7feb352d;
 constexpr uint32_t kSecondFactor = 0x846ca68b;
 constexpr uint32_t kSpread = 0x9e3779b9;
@@ -48,8 +48,8 @@ uint32_t threshold_of(double probability) {
 }
 
 #if defined(__x86_64__)
-// The same loop compiled for AVX2: the oldest x86-64 has no vector instruction for its 32-bit
-// products.
+// The same loop compiled for AVX2: the oldest x86-64 has no vector instruction for the loop's
+// 32-bit products.
 [[gnu::target("avx2")]] void fill_wide(float* mask, uint32_t count, float scale, uint32_t threshold,
                                        uint64_t key) {
   fill(mask, count, scale, threshold, key);

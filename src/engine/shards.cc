@@ -145,8 +145,8 @@ int64_t Weights::state_unit() const {
   return std::ssize(state_rows()) * static_cast<int64_t>(sizeof(float));
 }
 
-// The unit in front of the first element holds the number of updates; it is large enough, because
-// each optimizer has one row at least besides the values.
+// The first unit holds the number of updates. Its 8 bytes fit, because a unit has 4 bytes for the
+// value and 4 for each tensor of the optimizer, which has at least one.
 int64_t Weights::state_bytes() const { return (1 + count_) * state_unit(); }
 
 // What a part holds: `count` elements of each row and, if `number`, also the number of updates.

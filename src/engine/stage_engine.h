@@ -132,7 +132,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   Undo undo_ = Undo::None;
   at::Tensor scratch_;
   bool sums_clear_ = false;
-  bool divided_ = false;  // the mean is that of the totals and is still valid
+  bool divided_ = false;  // the mean has been computed from the present totals
 
   CallSlot<Call> slot_;
   std::thread thread_;  // last: it uses all of the above

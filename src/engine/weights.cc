@@ -212,8 +212,8 @@ void Weights::take_back() {
   first_moment_.copy_(kept_first_);
   if (second_moment_.defined()) second_moment_.copy_(kept_second_);
   updates_ = kept_updates_;
-  // The values are again those that a forward may have saved. Autograd counts changes to detect
-  // stale ones, so its count is set back, too.
+  // The values are again those that a forward may have saved. Autograd counts the changes of a
+  // tensor to detect that saved values are stale, so its count is set back, too.
   c10::VariableVersion counter = values_.unsafeGetTensorImpl()->version_counter();
   counter.set_version(kept_counter_);
   refresh_low();

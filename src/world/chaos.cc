@@ -139,7 +139,7 @@ class Chaos {
 
   const int64_t every_;
   const int32_t stages_, pipelines_;
-  const int32_t ops_;  // a number of ops that every worker runs in a step, whatever its stage
+  const int32_t ops_;  // every worker runs at least so many ops in a step, whatever its stage
   const int64_t end_;
   const int64_t longest_ms_;
   Random random_;

@@ -32,7 +32,7 @@ struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
                                     // slow-worker | dead-worker | kill | stop | start | partition |
                                     // clock-skew | kill-coordinator | chaos
-  int32_t link = -1;                // joins stage I and I + 1 of every pipeline, both directions
+  int32_t link = -1;                // link I joins stages I and I + 1 of each pipeline, both ways
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // added to the latency, one way
   double megabytes_per_second = 0;  // the highest rate; 0 = unchanged
