@@ -26,7 +26,7 @@ std::optional<int32_t> ClockedStep::next_end() {
   return index;
 }
 
-// By the virtual clock a message may have arrived that is still on its way in real time. If such a
+// A message may have arrived on the virtual clock and still be on its way in real time. If such a
 // message could change which op is chosen, the choice waits in real time, at most for the patience
 // of the links. The op's start on the virtual clock stays the same.
 bool ClockedStep::may_start(int32_t index) {

@@ -45,8 +45,8 @@ LinkClock make_link_clock(const Job& job) {
   Link link;
   link.latency = from_milliseconds(job.network.latency_ms);
   link.bytes_per_second = job.network.megabytes_per_second * 1e6;
-  // A patience shorter than every op: an op that begins late by it can still end at its virtual
-  // moment.
+  // The patience is shorter than every op. So an op that starts late, because its choice waited for
+  // messages, can still end at its virtual moment.
   Duration shortest = Duration::max();
   const DeviceSettings& device = job.device;
   for (const auto* lengths :

@@ -21,7 +21,7 @@ struct Passage {
 };
 
 // The outgoing links of one worker. A link carries one message at a time, in the order of the
-// calls; jitter comes on top, so that with it a message may arrive before the one ahead of it.
+// calls. Jitter is added to each arrival, so a message may arrive before the one ahead of it.
 class LinkClock {
  public:
   // `every` is the latency and rate of each link that set() or set_links() has not given its own.

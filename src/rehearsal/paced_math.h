@@ -4,8 +4,8 @@
 //
 // One stage, elements i of a message, weights w: x'(i) = x(i + 1), y(i) = x'(i) + w(i) s(x'(i))
 // with s = 2 for odd x' and 1 for even. Loss: mean of y^2 / 2 at the last stage. Update: each
-// weight moves by 1 against the sign of its gradient; if gradients are clipped, only the weights
-// move whose clipped gradient is a half at least. An index past the end wraps around.
+// weight moves by 1 against the sign of its gradient; if gradients are clipped, a weight whose
+// clipped gradient is smaller in size than 1/2 does not move. An index past the end wraps around.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // The device queue of one worker, for a step whose messages leave through it, and what the worker
 // knows of the other ends of its messages.
 //
-// The bytes go at once; only the virtual times obey the queue (ir/device_queue.h). For these both
-// ends must know when the other has started the message: the bytes carry the start of the send in
-// their stamp, and a note of eight bytes goes back with the start of the receive.
+// The bytes go at once; only the virtual times obey the queue (ir/device_queue.h). To compute them,
+// each end must know when the other end has started the message: the bytes carry the start of the
+// send in their stamp, and a note of eight bytes goes back with the start of the receive.
 #pragma once
 
 #include <cstddef>

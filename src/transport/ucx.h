@@ -1,7 +1,7 @@
 // The wire between processes: UCX over TCP, event-driven, with its own communication thread.
 //
-// A receive sends its sender a small grant (tag, grant id, size); the sender pairs it with the send
-// of that tag and answers with the bytes, which go straight into the posted buffer (rendezvous) or
+// For each posted receive the receiver sends a small grant (tag, grant id, size). The sender pairs
+// it with the send of that tag and sends the bytes, straight into the posted buffer (rendezvous) or
 // through one staging copy of UCX (eager). Rendezvous costs a hand-shake for each message, which
 // on a slow link waits behind the bulk data of the other direction; eager costs the copy, which
 // matters only on a fast link. LinkRate (transport/link_rate.h) has the rule for Automatic.
@@ -106,7 +106,7 @@ Result<std::string> host_towards(const std::string& address);
 // opened.
 bool is_reachable(const std::string& address, Duration limit);
 
-// Whether UCX can read and write CUDA memory here: it was built for it and there is a device.
+// Whether UCX can read and write CUDA memory here: it was built with CUDA and finds a device.
 // Opens and closes a context, which takes some milliseconds.
 bool ucx_device_memory();
 

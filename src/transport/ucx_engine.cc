@@ -423,7 +423,7 @@ ucs_status_t UcxEngine::fetch(Link& link, const DataHeader& header, void* data, 
       ucp_am_recv_data_nbx(worker_, data, posted.bytes.data(), posted.bytes.size(), &params);
   if (UCS_PTR_IS_PTR(request)) return UCS_INPROGRESS;
   landed(flight, UCS_PTR_STATUS(request));
-  // The data of an eager message is released already: INPROGRESS keeps UCX from doing it again.
+  // The data of an eager message is already released: INPROGRESS keeps UCX from releasing it again.
   return rendezvous ? UCS_OK : UCS_INPROGRESS;
 }
 

@@ -38,7 +38,7 @@ constexpr Duration kProbeCheckPause = std::chrono::milliseconds(2);
 // is for reconnecting after a break, the second for telling a peer that its connection was dropped.
 constexpr Duration kDialPause = std::chrono::milliseconds(5);
 constexpr Duration kNotifyPause = std::chrono::milliseconds(100);
-// For so long this end tries to tell a peer that its connection was dropped. A peer that could not
+// How long this end tries to tell a peer that its connection was dropped. A peer that could not
 // be told waits until its own mend_limit.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 // UCX 1.13 may end the process by an assertion when a connection is closed by force while it sends.
