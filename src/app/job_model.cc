@@ -27,7 +27,7 @@ Model model_of(const Plan& plan, const WorkerTimes& times) {
   const auto workers = static_cast<int32_t>(times.forward.size());
   Model model;
   model.layers.resize(at(plan.stages.back().layer_end));
-  std::map<WorkerId, TimeShare> shares;  // by first holder: the same for all of its stages
+  std::map<WorkerId, TimeShare> shares;  // by first holder: all its stages have the same share
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
     const WorkerId holder = stage.holders.front();

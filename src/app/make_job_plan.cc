@@ -109,10 +109,10 @@ Result<Plan> without_the_dead(const Job& job, const Plan& plan, const std::vecto
   return with_moves(plan, cluster, moves.value());
 }
 
-// When plans are compared, each message is delayed by the shortest op divided by this, as is normal
-// in a healthy cluster, so that plans that suffer from small delays get a longer price.
+// To compare plans, each message is delayed by the shortest op divided by this number. Such delays
+// are normal in a healthy cluster; the predicted period shows which plan suffers less from them.
 constexpr int32_t kLateShare = 50;
-// The share by which the period under listed dispatch must be shorter for it to be chosen: ready
+// Listed dispatch is chosen only if its period is shorter by more than this share, because ready
 // dispatch suffers less from uneven ops.
 constexpr double kListedGain = 0.01;
 

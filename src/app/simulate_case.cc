@@ -74,8 +74,8 @@ Status check_flags(const SimulateOptions& options) {
   return ok();
 }
 
-// How many workers a pipeline has, say n. Holder p of a stage i < n is worker i of pipeline p,
-// however many stages a worker holds.
+// The number n of workers of a pipeline. For each i < n, the p-th holder of stage i is worker i of
+// pipeline p, however many stages a worker holds.
 int32_t workers_of_pipeline(const Plan& plan) {
   std::set<WorkerId> workers;
   for (const Stage& stage : plan.stages) {
@@ -419,7 +419,7 @@ Result<Timeline> priced(const SimulateOptions& options, const SimulationCase& it
   if (!timeline.ok() || !it.routed) return timeline;
   const auto bound = bound_of_routings(it.plan, it.model, it.cluster, pricing);
   if (!bound.ok()) return bound.error();
-  // The period of overlapping steps is the mean of a few, which may be below the bound for many.
+  // If steps overlap, the period is a mean over few steps; the bound is for many and may be higher.
   Timeline& found = timeline.value();
   if (bound.value()) found.lower_bound = std::min(*bound.value(), found.period);
   return timeline;

@@ -46,7 +46,7 @@ int parent_of(int process) {
 // Ends this process when the process of that number ends.
 void end_with(int process) {
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-  // The process has ended, which is checked below; or the kernel is old.
+  // Without a descriptor, the process has ended (the caller checks this) or the kernel is old.
   if (descriptor < 0) return;
   std::thread([descriptor] {
     pollfd ended{descriptor, POLLIN, 0};

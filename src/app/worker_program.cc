@@ -119,7 +119,7 @@ Result<std::string> find_program(const std::string& name) {
 // The folder whose libtorch.so workers are to load. The order of the search: if TENUTO_PYTHON is
 // set, only the environment of that Python; else where torch was when workers were built; the
 // active environment (VIRTUAL_ENV, CONDA_PREFIX); python3. Torch's C++ interface changes with each
-// minor version, so one with other major or minor numbers is ignored.
+// minor version, so a torch with another major or minor number is ignored.
 //
 // Errors: Invalid/Job  there is none; the sentence says where it was searched and what to do
 // Cost:   none while torch is where it was, else the start of a Python or two

@@ -44,7 +44,7 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kRepeat = std::chrono::milliseconds(500);
 // How long the launcher may wait for the end of its workers.
 constexpr Duration kFarewell = std::chrono::seconds(10);
-// The time between the answer to a request to end the coordinator and its end.
+// A coordinator that is asked to kill or suspend itself answers first and acts this much later.
 constexpr Duration kLastWord = std::chrono::milliseconds(50);
 
 // Why a request about the process of a worker cannot be carried out here, and how it can be.

@@ -28,9 +28,9 @@ class Planner {
   void ask(PlanRequest request);
   // The answers since the last call.
   std::vector<Planned> take();
-  // From now on makes plans ahead for each single further death in this situation, with the request
-  // that the coordinator would make after it. situation.plan is plan_of_all(); the planner removes
-  // the dead from it.
+  // From now on makes plans ahead for this situation: for each live worker, the plan that the
+  // coordinator would ask for if that worker died next. situation.plan is plan_of_all(); the
+  // planner removes the dead from it.
   void make_ahead(PlanRequest situation);
   // For how many deaths of the last situation the plan is made, or is known to be impossible.
   int32_t made_ahead() const;
