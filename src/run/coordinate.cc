@@ -123,7 +123,7 @@ class Coordinator {
   std::unique_ptr<Server> server_;
   Duration repeated_at_{};
   bool alone_ = false;  // all workers of the launcher have ended
-  // A request to end this process: which signal, and when.
+  // A request to kill or suspend this process: which signal, and when.
   std::optional<std::pair<int, Duration>> own_end_;
 };
 
